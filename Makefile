@@ -1,0 +1,46 @@
+# Every target sets up what it needs: on a fresh machine `make demo` or `make test` is all there is to type.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+STAMP := .venv/.stamp
+TYPING := .typing/slipstick
+
+.DEFAULT_GOAL := help
+.PHONY: bench check clean demo help setup test
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+demo: $(STAMP)  ## estimate a training step of Llama 3.1 8B on one DGX H100
+	$(BIN)/slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 8 --seq 8192 --gbs 64
+
+test: $(STAMP)  ## run the whole test suite
+	$(BIN)/pytest -n 2 --dist loadfile
+
+check: $(STAMP)  ## lint, format, types, floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: $(STAMP)  ## measure slipstick itself
+	$(BIN)/python -m benchmarks
+
+setup: $(STAMP)  ## make the environment and nothing else
+
+# torch goes first and by itself: asked for as plain 2.13.0, it comes as the CPU build wherever one is offered.
+$(STAMP): pyproject.toml constraints.txt | $(TYPING)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[hf,dev]'
+	touch $@
+
+# Type checkers cannot follow the import hook of an editable install; they follow this link.
+$(TYPING):
+	mkdir -p $(@D)
+	ln -s .. $@
+
+clean:  ## remove builds and caches, keep the environment
+	rm -rf build dist *.egg-info .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name .venv -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""A system and a lowered graph into the time of every node."""

@@ -1,0 +1,201 @@
+"""A machine as the models see it: plain numbers in base units, read from the catalogue or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ..ir.errors import SystemFileError, UnknownNameError
+
+if TYPE_CHECKING:
+    from .system_tree import Tree
+
+Confidence: TypeAlias = Literal["datasheet", "measured", "estimated"]
+Topology: TypeAlias = Literal["switch"]
+
+_PACKAGE = __name__.rpartition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRecord:
+    """One number of a system as its author wrote it, with its value in base units and where it comes from."""
+
+    path: str
+    value: float
+    unit: str
+    value_si: float
+    dimension: str
+    source: str
+    confidence: Confidence
+    as_of: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Dense matmul peaks in FLOP/s by operand dtype; None where the chip has no such unit."""
+
+    bf16: float
+    fp16: float
+    tf32: float | None
+    fp32: float
+    fp8: float | None
+    int8: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One accelerator."""
+
+    name: str
+    peak_flop_per_s: Peaks
+    vector_flop_per_s: float
+    num_sms: int
+    clock_hz: float
+    hbm_bytes: float
+    hbm_bytes_per_s: float
+    l2_bytes: float
+    power_w: float
+
+    def matmul_flop_per_s(self, dtype: str) -> float:
+        """Return the dense matmul peak for operands of a dtype; UnknownNameError where the chip has none."""
+        peaks = self.peak_flop_per_s
+        by_dtype: dict[str, float | None] = {
+            "bf16": peaks.bf16,
+            "fp16": peaks.fp16,
+            "tf32": peaks.tf32,
+            "fp32": peaks.fp32,
+            "fp8": peaks.fp8,
+            "int8": peaks.int8,
+        }
+        peak = by_dtype.get(dtype)
+        if peak is None:
+            have = [name for name, value in by_dtype.items() if value is not None]
+            raise UnknownNameError.of(f"matmul dtype of {self.name}", dtype, have)
+        return peak
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLevel:
+    """One level of the network, inner to outer.
+
+    Attributes:
+        name: as people call it, `nvlink`.
+        size: ranks in a group of this level, inner levels included; None outermost for no limit.
+        bytes_per_s: bandwidth of one GPU into this level, one direction, all its links together.
+        latency_s: time of one step of a collective for an empty message.
+        topology: how the groups of the level below are joined.
+        efficiency: part of `bytes_per_s` that large messages reach.
+    """
+
+    name: str
+    size: int | None
+    bytes_per_s: float
+    latency_s: float
+    topology: Topology
+    efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelConstants:
+    """Dimensionless constants of kernels that carry over to a chip nobody has built yet."""
+
+    name: str
+    matmul_efficiency: float
+    memory_efficiency: float
+    vector_efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class StackConstants:
+    """What the software adds: time per kernel and per collective, memory that the model cannot have."""
+
+    name: str
+    launch_s: float
+    collective_launch_s: float
+    memory_reserve_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A machine: the chip, how many share a node, the network, and the constants of kernels and software."""
+
+    name: str
+    chip: Chip
+    node_size: int
+    levels: tuple[NetworkLevel, ...]
+    kernels: KernelConstants
+    stack: StackConstants
+    sources: tuple[NumberRecord, ...]
+
+
+def load_system(name_or_path: str | Path, overrides: Sequence[str] = ()) -> System:
+    """Read a system of the catalogue by name, or a YAML file by path.
+
+    Args:
+        name_or_path: `dgx-h100`, or a path that ends in .yaml or .yml.
+        overrides: `chip.memory.hbm.bandwidth=4.8TB/s`, applied in order before anything is checked; a bare
+            number is in base units; the source of the number becomes `--set`.
+
+    Raises:
+        UnknownNameError: a name that is not in the catalogue, or an override of a key that no system has.
+        SystemFileError: a file that cannot be read or breaks the schema; every fault is listed with its path.
+
+    >>> load_system("dgx-h100", ["chip.memory.hbm.bandwidth=4.8TB/s"]).chip.hbm_bytes_per_s
+    4800000000000.0
+    """
+    from .system_schema import build_system
+
+    tree, where = _read_system(name_or_path)
+    tree["calibration"] = _referenced("calibration", tree.get("calibration", "default"))
+    tree["stack"] = _referenced("stacks", tree.get("stack", "default"))
+    return build_system(tree, overrides, where)
+
+
+def system_names() -> tuple[str, ...]:
+    """Name the systems of the catalogue.
+
+    >>> system_names()
+    ('dgx-a100-80gb', 'dgx-h100')
+    """
+    return _names("systems")
+
+
+def system_numbers(system: System) -> tuple[NumberRecord, ...]:
+    """Return every number of a system with its path, unit and source, in the order of the file."""
+    return system.sources
+
+
+def _read_system(name_or_path: str | Path) -> tuple[dict[str, Tree], str]:
+    from .system_tree import read_tree
+
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        return _catalogue("systems", str(name_or_path)), str(name_or_path)
+    try:
+        return read_tree(path.read_text(encoding="utf-8"), path.name), path.name
+    except OSError as error:
+        raise SystemFileError(f"cannot read system file '{path}': {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SystemFileError(f"system file '{path}' is not UTF-8 text") from error
+
+
+def _referenced(folder: str, given: Tree) -> Tree:
+    return _catalogue(folder, given) if isinstance(given, str) else given
+
+
+def _catalogue(folder: str, name: str) -> dict[str, Tree]:
+    from .system_tree import read_tree
+
+    names = _names(folder)
+    if name not in names:
+        raise UnknownNameError.of({"systems": "system", "stacks": "stack"}.get(folder, folder), name, names)
+    file = resources.files(_PACKAGE) / folder / f"{name}.yaml"
+    return read_tree(file.read_text(encoding="utf-8"), name)
+
+
+def _names(folder: str) -> tuple[str, ...]:
+    files = (resources.files(_PACKAGE) / folder).iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))

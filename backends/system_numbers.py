@@ -1,0 +1,132 @@
+"""The leaves of a system file: numbers with unit and source, checked against what their place allows."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from ..ir.errors import UsageError
+from ..ir.units import parse_quantity, split_quantity, units_of
+from .system import Confidence, NumberRecord
+
+
+class Section(BaseModel):
+    """A part of a system file; a key that it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Number(Section):
+    """`{value: 989, unit: TFLOP/s, source: ...}` or `{value: "989 TFLOP/s", source: ...}`.
+
+    A subclass says which dimension and which range its place allows.
+    """
+
+    dimension: ClassVar[str] = "1"
+    zero_allowed: ClassVar[bool] = False
+    maximum: ClassVar[float] = float("inf")
+    whole: ClassVar[bool] = False
+
+    # The unit stands before the value, so that the check of the value can see it.
+    unit: str | None = None
+    value: float | str
+    source: str = Field(min_length=1)
+    confidence: Confidence = "datasheet"
+    as_of: str | None = None
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _check_value(cls, value: object, info: ValidationInfo) -> float | str:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise UsageError(f"expected a number, not {value!r}")
+        if "unit" in info.data:
+            cls._check_range(value, cls._si(value, info.data["unit"]))
+        return value
+
+    @classmethod
+    def _si(cls, value: float | str, unit: str | None) -> float:
+        text = cls._text(value, unit)
+        if not split_quantity(text)[1] and cls.dimension != "1":
+            raise UsageError(f"missing unit of '{text}': allowed: {units_of(cls.dimension)}")
+        return parse_quantity(text, cls.dimension).value_si
+
+    @classmethod
+    def _text(cls, value: float | str, unit: str | None) -> str:
+        if isinstance(value, str) and unit is not None and split_quantity(value)[1]:
+            raise UsageError(f"unit given twice: '{value}' and '{unit}'")
+        return f"{value} {unit or ''}".strip()
+
+    @classmethod
+    def _check_range(cls, value: float | str, number: float) -> None:
+        if number < 0 or (number == 0 and not cls.zero_allowed):
+            raise UsageError(f"'{value}' must be {'zero or more' if cls.zero_allowed else 'more than zero'}")
+        if number > cls.maximum:
+            raise UsageError(f"'{value}' must be at most {cls.maximum:g}")
+        if cls.whole and number != int(number):
+            raise UsageError(f"'{value}' must be a whole number")
+
+    @property
+    def si(self) -> float:
+        """The number in base units."""
+        return self._si(self.value, self.unit)
+
+    def record(self, path: str) -> NumberRecord:
+        """Return the number as written and in base units, for people who ask where it comes from."""
+        number, unit = split_quantity(self._text(self.value, self.unit))
+        return NumberRecord(path, number, unit, self.si, self.dimension, self.source, self.confidence, self.as_of)
+
+
+class Count(Number):
+    """A whole number of things."""
+
+    whole = True
+
+
+class Ratio(Number):
+    """A part of something: more than zero, at most one."""
+
+    maximum = 1.0
+
+
+class Capacity(Number):
+    """An amount of memory."""
+
+    dimension = "B"
+
+
+class Reserve(Capacity):
+    """An amount of memory that may be zero."""
+
+    zero_allowed = True
+
+
+class Bandwidth(Number):
+    """Bytes per second."""
+
+    dimension = "B/s"
+
+
+class FlopRate(Number):
+    """Floating-point operations per second."""
+
+    dimension = "FLOP/s"
+
+
+class Latency(Number):
+    """A time that may be zero."""
+
+    dimension = "s"
+    zero_allowed = True
+
+
+class Frequency(Number):
+    """A clock."""
+
+    dimension = "Hz"
+
+
+class Power(Number):
+    """Electrical power."""
+
+    dimension = "W"

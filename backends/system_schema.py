@@ -1,0 +1,339 @@
+"""A tree read from a system file into a checked `System`; every fault of the file is reported at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import get_args, get_origin
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from ..ir.errors import SystemFileError, UnknownNameError, UsageError, did_you_mean
+from ..ir.units import split_quantity
+from .system import (
+    Chip,
+    KernelConstants,
+    NetworkLevel,
+    NumberRecord,
+    Peaks,
+    StackConstants,
+    System,
+    Topology,
+)
+from .system_numbers import (
+    Bandwidth,
+    Capacity,
+    Count,
+    FlopRate,
+    Frequency,
+    Latency,
+    Number,
+    Power,
+    Ratio,
+    Reserve,
+    Section,
+)
+from .system_tree import Tree, assign, split_override
+
+
+class MatmulSection(Section):
+    """Dense matmul peaks."""
+
+    bf16: FlopRate
+    fp16: FlopRate
+    tf32: FlopRate | None = None
+    fp32: FlopRate
+    fp8: FlopRate | None = None
+    int8: FlopRate | None = None
+
+
+class VectorSection(Section):
+    """Peaks outside the matmul units."""
+
+    fp32: FlopRate
+
+
+class HbmSection(Section):
+    """The memory beside the chip."""
+
+    capacity: Capacity
+    bandwidth: Bandwidth
+
+
+class CacheSection(Section):
+    """A cache on the chip."""
+
+    capacity: Capacity
+
+
+class MemorySection(Section):
+    """The memory levels of a chip."""
+
+    hbm: HbmSection
+    l2: CacheSection
+
+
+class ChipSection(Section):
+    """One accelerator."""
+
+    name: str
+    num_sms: Count
+    clock: Frequency
+    power: Power
+    matmul: MatmulSection
+    vector: VectorSection
+    memory: MemorySection
+
+
+class NodeSection(Section):
+    """What shares a board and a host."""
+
+    num_chips: Count
+
+
+class LevelSection(Section):
+    """One network level; without a size it joins any number of ranks."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
+    topology: Topology
+    size: Count | None = None
+    bandwidth: Bandwidth
+    latency: Latency
+    efficiency: Ratio
+
+
+class CalibrationSection(Section):
+    """Kernel constants."""
+
+    name: str
+    matmul_efficiency: Ratio
+    memory_efficiency: Ratio
+    vector_efficiency: Ratio
+
+
+class StackSection(Section):
+    """Stack constants."""
+
+    name: str
+    launch_overhead: Latency
+    collective_overhead: Latency
+    memory_reserve: Reserve
+
+
+class SystemSection(Section):
+    """The whole file, with the two sets of constants it refers to put in place."""
+
+    name: str
+    chip: ChipSection
+    node: NodeSection
+    network: list[LevelSection] = Field(min_length=1)
+    calibration: CalibrationSection
+    stack: StackSection
+
+    @model_validator(mode="after")
+    def _check_levels(self) -> SystemSection:
+        faults = list(_level_faults(self.network))
+        if faults:
+            raise UsageError("network: " + "; ".join(faults))
+        return self
+
+
+def build_system(tree: dict[str, Tree], overrides: Sequence[str], where: str) -> System:
+    """Apply the overrides, check the tree and turn it into plain numbers.
+
+    Raises:
+        UnknownNameError: an override of a key that no system has.
+        SystemFileError: the tree breaks the schema.
+    """
+    for text in overrides:
+        tree = _override(tree, text)
+    try:
+        file = SystemSection.model_validate(tree)
+    except ValidationError as error:
+        raise SystemFileError(_report(error, where, tree)) from None
+    return System(
+        name=file.name,
+        chip=_chip(file.chip),
+        node_size=int(file.node.num_chips.si),
+        levels=tuple(_level(level) for level in file.network),
+        kernels=_kernels(file.calibration),
+        stack=_stack(file.stack),
+        sources=tuple(_records(file, "")),
+    )
+
+
+def _chip(chip: ChipSection) -> Chip:
+    return Chip(
+        name=chip.name,
+        peak_flop_per_s=_peaks(chip.matmul),
+        vector_flop_per_s=chip.vector.fp32.si,
+        num_sms=int(chip.num_sms.si),
+        clock_hz=chip.clock.si,
+        hbm_bytes=chip.memory.hbm.capacity.si,
+        hbm_bytes_per_s=chip.memory.hbm.bandwidth.si,
+        l2_bytes=chip.memory.l2.capacity.si,
+        power_w=chip.power.si,
+    )
+
+
+def _peaks(matmul: MatmulSection) -> Peaks:
+    return Peaks(
+        bf16=matmul.bf16.si,
+        fp16=matmul.fp16.si,
+        tf32=_optional(matmul.tf32),
+        fp32=matmul.fp32.si,
+        fp8=_optional(matmul.fp8),
+        int8=_optional(matmul.int8),
+    )
+
+
+def _optional(number: Number | None) -> float | None:
+    return None if number is None else number.si
+
+
+def _level(level: LevelSection) -> NetworkLevel:
+    return NetworkLevel(
+        name=level.name,
+        size=None if level.size is None else int(level.size.si),
+        bytes_per_s=level.bandwidth.si,
+        latency_s=level.latency.si,
+        topology=level.topology,
+        efficiency=level.efficiency.si,
+    )
+
+
+def _kernels(section: CalibrationSection) -> KernelConstants:
+    return KernelConstants(
+        name=section.name,
+        matmul_efficiency=section.matmul_efficiency.si,
+        memory_efficiency=section.memory_efficiency.si,
+        vector_efficiency=section.vector_efficiency.si,
+    )
+
+
+def _stack(section: StackSection) -> StackConstants:
+    return StackConstants(
+        name=section.name,
+        launch_s=section.launch_overhead.si,
+        collective_launch_s=section.collective_overhead.si,
+        memory_reserve_bytes=section.memory_reserve.si,
+    )
+
+
+def _level_faults(levels: Sequence[LevelSection]) -> Iterator[str]:
+    repeated = [name for name, times in Counter(level.name for level in levels).items() if times > 1]
+    if repeated:
+        yield f"level named twice: {', '.join(repeated)}"
+    for inner, outer in pairwise(levels):
+        if inner.size is None:
+            yield f"only the last level may leave out its size, not '{inner.name}'"
+        elif outer.size is not None and (outer.size.si <= inner.size.si or outer.size.si % inner.size.si):
+            yield f"the size of '{outer.name}' must be a larger multiple of the size of '{inner.name}'"
+
+
+def _records(section: Section, path: str) -> Iterator[NumberRecord]:
+    if isinstance(section, Number):
+        yield section.record(path)
+        return
+    for key in type(section).model_fields:
+        below: object = getattr(section, key)
+        here = f"{path}.{key}" if path else key
+        if isinstance(below, Section):
+            yield from _records(below, here)
+        elif isinstance(below, list):
+            for level in below:
+                yield from _records(level, f"{here}.{level.name}")
+
+
+def _override(tree: dict[str, Tree], text: str) -> dict[str, Tree]:
+    keys, value = split_override(text)
+    kind = _kind_at(keys, _level_names(tree))
+    path = ".".join(keys)
+    if kind is not None and not issubclass(kind, Number):
+        raise UnknownNameError(f"'{path}' is a section; set one of its keys: {', '.join(kind.model_fields)}")
+    return assign(tree, keys, value if kind is None else _leaf(kind, value, path))
+
+
+def _leaf(kind: type[Number], text: str, path: str) -> Tree:
+    try:
+        number, unit = split_quantity(text)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return {
+        "value": number,
+        "unit": unit or kind.dimension,
+        "source": "--set",
+        "confidence": "estimated",
+    }
+
+
+def _kind_at(keys: Sequence[str], level_names: Sequence[str]) -> type[Section] | None:
+    """Return the schema at a path, None for plain text; UnknownNameError names the nearest legal key."""
+    kind: type[Section] | None = SystemSection
+    path = "a system"
+    rest = list(keys)
+    while rest:
+        key = rest.pop(0)
+        if kind is None or issubclass(kind, Number):
+            raise UnknownNameError(f"'{path}' has no parts; set it as a whole, as in {path}=...")
+        if key not in kind.model_fields:
+            raise UnknownNameError.of(f"key of {path}", key, kind.model_fields)
+        is_list, kind = _field_kind(kind, key)
+        path = key if path == "a system" else f"{path}.{key}"
+        if is_list:
+            if not rest:
+                raise UnknownNameError(f"'{path}' is a list; go on with one of: {', '.join(level_names)}")
+            if rest[0] not in level_names:
+                raise UnknownNameError.of(f"level of {path}", rest[0], level_names)
+            path += f".{rest.pop(0)}"
+    return kind
+
+
+def _field_kind(section: type[BaseModel], key: str) -> tuple[bool, type[Section] | None]:
+    annotation = section.model_fields[key].annotation
+    kinds = [t for t in (annotation, *get_args(annotation)) if isinstance(t, type) and get_origin(t) is None]
+    return get_origin(annotation) is list, next((t for t in kinds if issubclass(t, Section)), None)
+
+
+def _level_names(tree: dict[str, Tree]) -> list[str]:
+    levels = tree.get("network")
+    named = [level.get("name") for level in levels if isinstance(level, dict)] if isinstance(levels, list) else []
+    return [name for name in named if isinstance(name, str)]
+
+
+def _report(error: ValidationError, where: str, tree: dict[str, Tree]) -> str:
+    lines = [_line(detail, _level_names(tree)) for detail in error.errors()]
+    count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
+    return "\n  ".join([f"system '{where}' has {count}:", *lines])
+
+
+def _line(detail: ErrorDetails, level_names: Sequence[str]) -> str:
+    loc = [_shown(part, level_names) for part in detail["loc"]]
+    if detail["type"] in ("missing", "extra_forbidden"):
+        *loc, key = loc
+        message = f"missing {key}" if detail["type"] == "missing" else _unknown_key(loc, key, level_names)
+    elif detail["type"] in ("model_type", "model_attributes_type"):
+        message = f"expected a mapping such as {{value: 3350, unit: GB/s, source: ...}}, not {detail['input']!r}"
+    else:
+        message = _plain_message(detail)
+    path = ".".join(loc[:-1] if loc and loc[-1] == "value" else loc)
+    return f"{path}: {message}" if path else message
+
+
+def _plain_message(detail: ErrorDetails) -> str:
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, UsageError):
+        return str(cause)
+    return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {detail['input']!r}"
+
+
+def _shown(part: int | str, level_names: Sequence[str]) -> str:
+    return level_names[part] if isinstance(part, int) and part < len(level_names) else str(part)
+
+
+def _unknown_key(loc: Sequence[str], key: str, level_names: Sequence[str]) -> str:
+    kind = _kind_at(loc, level_names) if loc else SystemSection
+    allowed = sorted(kind.model_fields) if kind else []
+    return f"unknown key '{key}'{did_you_mean(key, allowed)} allowed: {', '.join(allowed)}"

@@ -1,0 +1,91 @@
+"""YAML text into a tree of plain values, and `--set` assignments onto that tree before it is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import yaml
+
+from ..ir.errors import SystemFileError, UsageError
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader as BaseLoader
+else:
+    # libyaml is optional in PyYAML; without it the same grammar is read more slowly.
+    BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | float | bool | None"
+
+
+class _Loader(BaseLoader):
+    """YAML 1.2 scalars: `989e12` is a number, `no` and `1:30` are text, a repeated key is an error."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML reads it from the class
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        keys = [str(key.value) for key, _ in node.value]
+        repeated = sorted({key for key in keys if keys.count(key) > 1})
+        if repeated:
+            raise SystemFileError(f"line {node.start_mark.line + 1}: key given twice: {', '.join(repeated)}")
+        return super().construct_mapping(node, deep)
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|false", "tf"),
+    ("null", r"null|~|", ["n", "~", ""]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
+
+
+def read_tree(text: str, where: str) -> dict[str, Tree]:
+    """Read one YAML document whose top is a mapping; `where` names it in messages.
+
+    >>> read_tree("{peak: 989e12, name: no, time: 1:30, on: true}", "demo")
+    {'peak': 989000000000000.0, 'name': 'no', 'time': '1:30', 'on': True}
+    """
+    try:
+        tree = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise SystemFileError(f"{where}: not readable as YAML: {' '.join(str(error).split())}") from error
+    except SystemFileError as error:
+        raise SystemFileError(f"{where}: {error}") from error
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise SystemFileError(f"{where}: expected a mapping of names at the top, as in 'name: my-system'")
+    return tree
+
+
+def split_override(text: str) -> tuple[tuple[str, ...], str]:
+    """Split `path.to.key=value`; a leading `system.` says nothing and is dropped.
+
+    >>> split_override("system.chip.memory.hbm.bandwidth=4.8TB/s")
+    (('chip', 'memory', 'hbm', 'bandwidth'), '4.8TB/s')
+    """
+    path, equals, value = text.partition("=")
+    keys = tuple(path.strip().split("."))
+    if not equals or not all(keys) or not value.strip():
+        raise UsageError(f"cannot set '{text}': write path=value, as in chip.memory.hbm.bandwidth=4.8TB/s")
+    return (keys[1:] if keys[0] == "system" and len(keys) > 1 else keys), value.strip()
+
+
+def assign(tree: dict[str, Tree], keys: Sequence[str], leaf: Tree) -> dict[str, Tree]:
+    """Return the tree with one leaf replaced; the tree given stays as it is.
+
+    A list of named records is entered by the name of the record.
+    """
+    head, rest = keys[0], keys[1:]
+    if not rest:
+        return {**tree, head: leaf}
+    below = tree.get(head)
+    if isinstance(below, list):
+        return {**tree, head: [_assign_named(item, rest, leaf) for item in below]}
+    return {**tree, head: assign(below if isinstance(below, dict) else {}, rest, leaf)}
+
+
+def _assign_named(item: Tree, keys: Sequence[str], leaf: Tree) -> Tree:
+    if not isinstance(item, dict) or item.get("name") != keys[0]:
+        return item
+    return assign(item, keys[1:], leaf)

@@ -1,0 +1,1 @@
+"""Node times into step time, memory, serving metrics, energy and money."""

@@ -1,0 +1,174 @@
+"""Every private touch point with torch in one place; each is pinned by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..ir.errors import TraceError
+from ..ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
+from ..ir.types import DType
+
+DispatchMode = TorchDispatchMode
+DataDependent = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
+
+_DTYPES = {
+    torch.float32: DType.FP32, torch.bfloat16: DType.BF16, torch.float16: DType.FP16, torch.float64: DType.FP64,
+    torch.int64: DType.INT64, torch.int32: DType.INT32, torch.int16: DType.INT16, torch.int8: DType.INT8,
+    torch.uint8: DType.UINT8, torch.bool: DType.BOOL, torch.float8_e4m3fn: DType.FP8, torch.float8_e5m2: DType.FP8,
+    torch.complex64: DType.COMPLEX64,
+}  # fmt: skip
+_NOISE = ("prim.device", "aten.detach", "profiler.", "aten.lift_fresh", "aten.is_pinned", "aten._assert_")
+
+
+@dataclass
+class FakeWorld:
+    """One recording's fake tensors, symbolic dims and their names."""
+
+    mode: FakeTensorMode = field(
+        default_factory=lambda: FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    )
+    names: dict[sympy.Symbol, Expr] = field(default_factory=dict)
+    _cache: dict[object, Dim] = field(default_factory=dict)
+
+    def tensor(self, dims: tuple[int | str, ...], dtype: torch.dtype, hints: dict[str, int]) -> Tensor:
+        """Make a fake tensor; a dim given by name is symbolic, with the hint as its example size."""
+        sizes = tuple(hints[d] if isinstance(d, str) else d for d in dims)
+        kinds = [DimDynamic.DYNAMIC if isinstance(d, str) else DimDynamic.STATIC for d in dims]
+        context = StatelessSymbolicContext(dynamic_sizes=kinds)
+        real = torch.empty(sizes, dtype=dtype, device="meta")
+        fake = self.mode.from_tensor(real, symbolic_context=context)
+        fake = self._on_cpu(fake)
+        for d, size in zip(dims, fake.shape, strict=True):
+            if isinstance(d, str):
+                self.names[size.node.expr] = symbol(d)  # type: ignore[attr-defined]
+        return fake
+
+    def _on_cpu(self, fake: Tensor) -> Tensor:
+        with self.mode:
+            return torch.empty(fake.shape, dtype=fake.dtype, device="cpu")
+
+    def dim(self, size: int | torch.SymInt) -> Dim:
+        """Return a size as an int or an expression over the named symbols."""
+        if isinstance(size, int):
+            return size
+        expr = size.node.expr
+        if expr not in self._cache:
+            self._cache[expr] = as_dim(_convert(expr, self.names))
+        return self._cache[expr]
+
+
+def _convert(expr: sympy.Expr, names: dict[sympy.Symbol, Expr]) -> Expr:
+    if expr.is_Integer:
+        return as_expr(int(expr))
+    if expr.is_Symbol:
+        if expr not in names:
+            raise TraceError(
+                f"the size '{expr}' is only known at run time (it depends on data, not on batch or length)"
+            )
+        return names[expr]
+    if expr.is_Add:
+        parts = [_convert(a, names) for a in expr.args]
+        return sum(parts[1:], parts[0])
+    if expr.is_Mul:
+        return product(_convert(a, names) for a in expr.args)
+    if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
+        return product([_convert(expr.base, names)] * int(expr.exp))
+    raise TraceError(f"the size '{expr}' is not a polynomial of batch and sequence length")
+
+
+def dtype_of(tensor: Tensor) -> DType:
+    """Return the element type of a torch tensor; TraceError for one we do not know."""
+    if tensor.dtype not in _DTYPES:
+        raise TraceError(f"tensors of type {tensor.dtype} are not understood; known: {sorted(map(str, _DTYPES))}")
+    return _DTYPES[tensor.dtype]
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """Return the torch type that models are built in; computing types only."""
+    known = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
+    if dtype not in known:
+        raise TraceError(f"models are built in {', '.join(known)}, not in {dtype}")
+    return known[dtype]
+
+
+def storage_id(tensor: Tensor) -> int:
+    """Return an identity shared by all views of one storage."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def layout_key(tensor: Tensor) -> tuple[object, ...]:
+    """Return what two tensor objects share when they are the same view of the same storage."""
+    sizes = tuple(str(s) for s in (*tensor.shape, *tensor.stride(), tensor.storage_offset()))
+    return storage_id(tensor), tensor.dtype, sizes
+
+
+def is_noise(func: torch._ops.OpOverload) -> bool:
+    """Whether an operator carries no work and no data."""
+    return str(func).startswith(_NOISE)
+
+
+def autograd_origin() -> tuple[int, bool]:
+    """Return the autograd sequence number of the operator being dispatched, and whether backward is running."""
+    node = torch._C._current_autograd_node()
+    if node is not None:
+        return int(node._sequence_nr()), True
+    return int(torch.autograd._get_sequence_nr()) - 1, False
+
+
+def make_fake(module: nn.Module, world: FakeWorld) -> None:
+    """Replace every parameter and buffer of a module built on `meta` by a fake tensor on the CPU; ties are kept."""
+    seen: dict[int, Tensor] = {}
+    with world.mode:
+        for owner in module.modules():
+            for name, p in list(owner._parameters.items()):
+                if p is not None:
+                    seen.setdefault(id(p), nn.Parameter(_empty_like(p), requires_grad=p.requires_grad))
+                    owner._parameters[name] = seen[id(p)]  # type: ignore[assignment]
+            for name, b in list(owner._buffers.items()):
+                if b is not None:
+                    seen.setdefault(id(b), _empty_like(b))
+                    owner._buffers[name] = seen[id(b)]
+
+
+def _empty_like(t: Tensor) -> Tensor:
+    return torch.empty(t.shape, dtype=t.dtype, device="cpu")
+
+
+@contextmanager
+def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
+    """Set an attribute for a while and put the old one back."""
+    old = getattr(owner, name)
+    setattr(owner, name, replacement)
+    try:
+        yield
+    finally:
+        setattr(owner, name, old)
+
+
+__all__ = [
+    "DataDependent",
+    "DispatchMode",
+    "FakeWorld",
+    "autograd_origin",
+    "dtype_of",
+    "is_noise",
+    "layout_key",
+    "make_fake",
+    "storage_id",
+    "swapped",
+    "torch_dtype",
+]  # fmt: skip

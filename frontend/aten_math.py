@@ -1,0 +1,117 @@
+"""ATen arithmetic to the IR: products, pointwise functions, norms, softmax, reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import fx
+
+from ..ir.ops.experts import GroupedAttrs
+from ..ir.ops.matmul import MatmulAttrs
+from ..ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
+from ..ir.ops.pointwise import ElementwiseAttrs
+from .fx_import import Handler, Importer, is_inplace, op_name
+from .writes import write_back
+
+_POINTWISE = {
+    "add": "add", "sub": "sub", "rsub": "sub", "mul": "mul", "div": "div", "neg": "neg", "pow": "pow", "exp": "exp",
+    "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "div", "abs": "abs", "sign": "sign",
+    "silu": "silu", "silu_backward": "silu_bwd", "gelu": "gelu", "gelu_backward": "gelu_bwd", "relu": "relu",
+    "threshold_backward": "relu_bwd", "tanh": "tanh", "tanh_backward": "tanh_bwd", "sigmoid": "sigmoid",
+    "sigmoid_backward": "sigmoid_bwd", "softplus": "softplus", "softplus_backward": "softplus", "sin": "sin",
+    "cos": "cos", "erf": "erf", "maximum": "max", "minimum": "min", "clamp": "clamp", "clamp_min": "clamp",
+    "clamp_max": "clamp", "where": "where", "masked_fill": "where", "eq": "compare", "ne": "compare",
+    "lt": "compare", "le": "compare", "gt": "compare", "ge": "compare", "logical_not": "not", "bitwise_not": "not",
+    "logical_and": "and", "bitwise_and": "and", "logical_or": "or", "bitwise_or": "or", "floor": "floor",
+    "floor_divide": "div", "remainder": "div", "fmod": "div", "round": "round", "isnan": "compare", "tril": "where",
+    "triu": "where", "native_dropout": "dropout", "native_dropout_backward": "dropout_bwd", "addcmul": "mul",
+    "hardtanh": "clamp", "leaky_relu": "relu", "square": "mul", "log1p": "log", "expm1": "exp", "sgn": "sign",
+}  # fmt: skip
+
+
+def _pointwise(im: Importer, node: fx.Node) -> None:
+    fn = _POINTWISE[op_name(node).removeprefix("aten.")]
+    outs = im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs((fn,)))
+    if is_inplace(node):
+        write_back(im, node, outs[0])
+
+
+def _mm(im: Importer, node: fx.Node) -> None:
+    im.emit(node, "matmul", im.inputs(node), MatmulAttrs("mk,kn->mn"))
+
+
+def _addmm(im: Importer, node: fx.Node) -> None:
+    bias, left, right = im.inputs(node)
+    im.emit(node, "matmul", (left, right, bias), MatmulAttrs("mk,kn->mn"))
+
+
+def _bmm(im: Importer, node: fx.Node) -> None:
+    *bias, left, right = im.inputs(node)
+    im.emit(node, "matmul", (left, right, *bias), MatmulAttrs("bmk,bkn->bmn"))
+
+
+def _grouped_mm(im: Importer, node: fx.Node) -> None:
+    inputs = im.inputs(node)
+    weight_grad = all(im.flat.values[i].type.rank == 2 for i in inputs[:2])
+    im.emit(node, "grouped_matmul", inputs, GroupedAttrs(weight_grad))
+
+
+def _layer_norm(im: Importer, node: fx.Node) -> None:
+    im.emit(node, "norm", im.inputs(node), NormAttrs("layer"))
+
+
+def _layer_norm_bwd(im: Importer, node: fx.Node) -> None:
+    """`native_layer_norm_backward(dy, x, shape, mean, rstd, weight, bias)`; the bias itself is not read."""
+    grad, x, mean, rstd, *rest = im.inputs(node)
+    im.emit(node, "norm_bwd", (grad, x, mean, rstd, *rest[:1]), NormAttrs("layer"))
+
+
+def _softmax(im: Importer, node: fx.Node) -> None:
+    im.emit(node, "softmax", im.inputs(node)[:1], DimAttrs(_dim(im, node, 1)))
+
+
+def _softmax_bwd(im: Importer, node: fx.Node) -> None:
+    im.emit(node, "softmax_bwd", im.inputs(node)[:2], DimAttrs(_dim(im, node, 2)))
+
+
+def _dim(im: Importer, node: fx.Node, position: int) -> int:
+    rank = im.flat.values[im.inputs(node)[0]].type.rank
+    given = node.args[position] if len(node.args) > position else node.kwargs.get("dim", -1)
+    return int(str(given)) % max(rank, 1)
+
+
+def _reduce(im: Importer, node: fx.Node) -> None:
+    (source, *_) = im.inputs(node)
+    rank = im.flat.values[source].type.rank
+    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    if given is None or given == []:
+        dims = tuple(range(rank))
+    elif isinstance(given, int):
+        dims = (given % max(rank, 1),)
+    else:
+        assert isinstance(given, list | tuple)
+        dims = tuple(sorted(int(str(d)) % max(rank, 1) for d in given))
+    keep = bool(node.args[2]) if len(node.args) > 2 else bool(node.kwargs.get("keepdim", False))
+    fn = op_name(node).removeprefix("aten.")
+    im.emit(node, "reduce", (source,), ReduceAttrs(fn, dims, keep and bool(dims)), keep=1)
+
+
+def _along(op: str, position: int) -> Handler:
+    def handler(im: Importer, node: fx.Node) -> None:
+        im.emit(node, op, im.inputs(node)[:1], DimAttrs(_dim(im, node, position)))
+
+    return handler
+
+
+HANDLERS: Mapping[str, Handler] = {
+    **{f"aten.{name}": _pointwise for name in _POINTWISE},
+    "aten.mm": _mm, "aten.addmm": _addmm, "aten.bmm": _bmm, "aten.baddbmm": _bmm,
+    "aten._grouped_mm": _grouped_mm,
+    "aten.native_layer_norm": _layer_norm, "aten.native_layer_norm_backward": _layer_norm_bwd,
+    "aten._softmax": _softmax, "aten._log_softmax": _softmax,
+    "aten._softmax_backward_data": _softmax_bwd, "aten._log_softmax_backward_data": _softmax_bwd,
+    **dict.fromkeys(("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.argmax", "aten.any", "aten.all",
+                     "aten.prod", "aten.var", "aten.logsumexp"), _reduce),
+    "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2), "aten.sort": _along("sort", 1),
+    "aten.argsort": _along("sort", 1),
+}  # fmt: skip

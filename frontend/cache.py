@@ -1,0 +1,64 @@
+"""Folded graphs on disk by content key, so that a known model is answered without importing torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ..ir.errors import ParseError
+from ..ir.files import load_graph, save_graph
+from ..ir.graph import Graph
+
+# Raise when the recorder, the importer or the folding changes what they write.
+TRACER_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCache:
+    """A folder of graphs; a file that cannot be read counts as absent and is written anew."""
+
+    folder: Path
+
+    @classmethod
+    def default(cls) -> GraphCache:
+        """Return the cache in the user's cache folder; SLIPSTICK_CACHE or XDG_CACHE_HOME move it."""
+        own = os.environ.get("SLIPSTICK_CACHE")
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        return cls(Path(own) if own else Path(base) / "slipstick")
+
+    def get(self, key: str) -> Graph | None:
+        """Return the graph of a key, None when there is none."""
+        path = self._path(key)
+        if not path.exists():
+            return None
+        try:
+            return load_graph(path)
+        except ParseError:
+            return None
+
+    def put(self, key: str, graph: Graph) -> None:
+        """Keep a graph; a folder that cannot be written only costs time, so it is no error."""
+        try:
+            save_graph(graph, self._path(key))
+        except OSError:
+            return
+
+    def _path(self, key: str) -> Path:
+        return self.folder / "graphs" / f"{key}.graph.gz"
+
+
+def graph_key(*parts: str) -> str:
+    """Return the key of a recording: what was recorded, and the versions of everything that shaped it."""
+    versions = [f"{name}={_version(name)}" for name in ("torch", "transformers")]
+    text = "\n".join([str(TRACER_VERSION), *versions, *parts])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"

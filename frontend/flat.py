@@ -1,0 +1,51 @@
+"""The graph under construction: one flat list of nodes over values, before it is tidied and folded into regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
+from ..ir.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a node comes from: module path, phase and the forward node it belongs to."""
+
+    scope: str = ""
+    phase: Phase = Phase.FORWARD
+    forward: int | None = None
+
+
+@dataclass
+class Flat:
+    """Values by id and nodes in running order; `results` leave the graph, `grads` map parameters to gradients.
+
+    `renamed` says which node took the place of one that was rewritten.
+    """
+
+    values: dict[int, Value] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    grads: dict[int, int] = field(default_factory=dict)
+    renamed: dict[int, int] = field(default_factory=dict)
+
+    def value(self, kind: TensorType, storage: int | None = None, role: Role = Role.RESULT, name: str = "") -> int:
+        """Add a value and return its id."""
+        ident = len(self.values)
+        self.values[ident] = Value(ident, kind, ident if storage is None else storage, role, name)
+        return ident
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[int],
+        outputs: Iterable[tuple[TensorType, int | None]],
+        origin: Origin,
+        attrs: Attrs = NO_ATTRS,
+    ) -> tuple[int, ...]:
+        """Append a node whose outputs have the given types and storages; return the ids of its outputs."""
+        outs = tuple(self.value(kind, storage) for kind, storage in outputs)
+        self.nodes.append(Node(op, tuple(inputs), outs, attrs, origin.scope, origin.phase, origin.forward))
+        return outs

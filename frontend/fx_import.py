@@ -1,0 +1,173 @@
+"""A torch.fx graph whose nodes carry `val`, scope, phase and forward link to the flat form of the IR."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx
+
+from ..ir.errors import UnsupportedOpError, did_you_mean
+from ..ir.expr import Dim, Expr
+from ..ir.graph import NO_ATTRS, Attrs, Phase, Role
+from ..ir.types import TensorType
+from .adapter import FakeWorld, dtype_of, storage_id
+from .flat import Flat, Origin
+
+
+@dataclass
+class Importer:
+    """One import: what each fx node became, and who owns each storage."""
+
+    world: FakeWorld
+    flat: Flat = field(default_factory=Flat)
+    ids: dict[fx.Node, int] = field(default_factory=dict)
+    parts: dict[fx.Node, tuple[int | None, ...]] = field(default_factory=dict)
+    owner: dict[int, int] = field(default_factory=dict)
+    keys: dict[fx.Node, int] = field(default_factory=dict)
+    base_node: dict[int, fx.Node] = field(default_factory=dict)
+
+    def type_of(self, tensor: Tensor) -> TensorType:
+        """Return the IR type of a fake tensor."""
+        return TensorType(tuple(self.world.dim(s) for s in tensor.shape), dtype_of(tensor))
+
+    def tensors(self, node: fx.Node) -> list[fx.Node]:
+        """Return the tensor arguments of a node, lists flattened, in order."""
+        found: list[fx.Node] = []
+        for arg in (*node.args, *node.kwargs.values()):
+            for a in arg if isinstance(arg, list | tuple) else (arg,):
+                if isinstance(a, fx.Node):
+                    found.append(a)
+        return found
+
+    def inputs(self, node: fx.Node) -> list[int]:
+        """Return the ids of the tensor arguments."""
+        return [self.ids[n] for n in self.tensors(node)]
+
+    def dim(self, value: object) -> Dim:
+        """Return an int or symbolic argument as a dim."""
+        if isinstance(value, fx.Node):
+            value = value.meta["val"]
+        if isinstance(value, Expr):
+            return value
+        if isinstance(value, int | torch.SymInt):
+            return self.world.dim(value)
+        raise UnsupportedOpError(f"'{value}' is not a size")
+
+    def origin(self, node: fx.Node) -> Origin:
+        """Return scope, phase and forward key of a node."""
+        forward = node.meta.get("forward")
+        key = self.keys.get(forward) if isinstance(forward, fx.Node) else None
+        return Origin(node.meta.get("scope", ""), node.meta.get("phase", Phase.FORWARD), key)
+
+    def emit(
+        self, node: fx.Node, op: str, inputs: Sequence[int], attrs: Attrs = NO_ATTRS, keep: int | None = None
+    ) -> tuple[int, ...]:
+        """Append an IR node with the outputs of an fx node; `keep` limits how many of them exist."""
+        val = node.meta["val"]
+        made = [val] if isinstance(val, Tensor) else [v for v in val if isinstance(v, Tensor)]
+        made = [v for v in made if v.dim() != 1 or v.shape[0] != 0][:keep]
+        outs = self.flat.emit(op, inputs, [self._typed(t) for t in made], self.origin(node), attrs)
+        self.bind(node, outs, made)
+        return outs
+
+    def bind(self, node: fx.Node, outs: Sequence[int], tensors: Sequence[Tensor]) -> None:
+        """Say which IR values an fx node became."""
+        self.keys.setdefault(node, outs[0])
+        for out, tensor in zip(outs, tensors, strict=True):
+            if storage_id(tensor) not in self.owner:
+                self.owner[storage_id(tensor)] = out
+                self.base_node[storage_id(tensor)] = node
+        val = node.meta["val"]
+        if isinstance(val, Tensor):
+            self.ids[node] = outs[0]
+            return
+        by_tensor = {id(t): o for t, o in zip(tensors, outs, strict=True)}
+        self.parts[node] = tuple(by_tensor.get(id(v)) for v in val)
+
+    def alias(self, node: fx.Node, value: int) -> None:
+        """Let an fx node stand for an existing value."""
+        self.ids[node] = value
+        self.keys.setdefault(node, value)
+
+    def _typed(self, tensor: Tensor) -> tuple[TensorType, int | None]:
+        return self.type_of(tensor), self.owner.get(storage_id(tensor))
+
+
+Handler = Callable[[Importer, fx.Node], None]
+
+
+def import_fx(
+    graph: fx.Graph, world: FakeWorld, results: Sequence[fx.Node], grads: Mapping[str, fx.Node],
+    handlers: Mapping[str, Handler],
+) -> Flat:  # fmt: skip
+    """Import a whole graph; UnsupportedOpError lists every operator without a rule, with module paths."""
+    im = Importer(world)
+    unknown: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            _placeholder(im, node)
+        elif node.target is operator.getitem:
+            _getitem(im, node)
+        elif (handler := handlers.get(op_name(node))) is not None:
+            handler(im, node)
+        else:
+            unknown.setdefault(op_name(node), set()).add(str(node.meta.get("scope", "")))
+            _stand_in(im, node)
+    if unknown:
+        raise UnsupportedOpError(_describe(unknown, handlers))
+    im.flat.results = [im.ids[n] for n in results]
+    named = {v.name: v.id for v in im.flat.values.values() if v.role is Role.PARAM}
+    im.flat.grads = {named[n]: im.ids[g] for n, g in grads.items() if n in named}
+    return im.flat
+
+
+def op_name(node: fx.Node) -> str:
+    """Return `namespace.name` of a call, overload and in-place mark dropped: `aten.add`.
+
+    A dunder-free name: `aten.add_.Tensor` and `aten.add.Tensor` are both `aten.add`.
+    """
+    parts = str(node.target).split(".")
+    name = parts[1] if len(parts) > 1 else parts[0]
+    return f"{parts[0]}.{name[:-1] if name.endswith('_') and not name.endswith('__') else name}"
+
+
+def is_inplace(node: fx.Node) -> bool:
+    """Whether a call writes into its first argument."""
+    parts = str(node.target).split(".")
+    return len(parts) > 1 and parts[1].endswith("_") and not parts[1].endswith("__")
+
+
+def _placeholder(im: Importer, node: fx.Node) -> None:
+    tensor = node.meta["val"]
+    out = im.flat.value(im.type_of(tensor), None, node.meta["role"], node.meta["name"])
+    im.bind(node, (out,), (tensor,))
+
+
+def _getitem(im: Importer, node: fx.Node) -> None:
+    source, index = node.args
+    assert isinstance(source, fx.Node)
+    assert isinstance(index, int)
+    part = im.parts.get(source, ())[index] if source in im.parts else None
+    if part is not None:
+        im.alias(node, part)
+
+
+def _stand_in(im: Importer, node: fx.Node) -> None:
+    """Give an unknown operator typed outputs, so that the import can list all unknown ones at once."""
+    val = node.meta["val"]
+    tensors = [t for t in ([val] if isinstance(val, Tensor) else val or []) if isinstance(t, Tensor)]
+    outs = [im.flat.value(im.type_of(t)) for t in tensors]
+    if outs:
+        im.bind(node, outs, tensors)
+
+
+def _describe(unknown: Mapping[str, set[str]], handlers: Mapping[str, Handler]) -> str:
+    known = list(handlers)
+    lines = [
+        f"'{name}' in {', '.join(sorted(scopes)[:3]) or 'the top'}{did_you_mean(name, known).rstrip(';')}"
+        for name, scopes in sorted(unknown.items())
+    ]
+    return f"{len(lines)} operator(s) without a rule: " + "; ".join(lines)

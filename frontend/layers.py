@@ -1,0 +1,108 @@
+"""A module's repeated layers: which are alike by structure, which few to record, and how to run with only those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from torch import nn
+
+from .adapter import swapped
+
+_SCALARS = (int, float, bool, str, type(None))
+_POSITION = ("layer_idx", "layer_id", "layer_number", "idx", "index", "training")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStack:
+    """The longest list of alike layers in a module: where it is, and the class of each layer, in order.
+
+    `kept` are the positions that are recorded: the first and the last of each class, so that a class can be shown to
+    be one by comparing two of its members.
+    """
+
+    path: str
+    classes: tuple[int, ...]
+    kept: tuple[int, ...]
+
+    @property
+    def num_layers(self) -> int:
+        """Layers in the whole stack."""
+        return len(self.classes)
+
+    def kept_all(self) -> LayerStack:
+        """Return the stack with every layer recorded."""
+        return LayerStack(self.path, self.classes, tuple(range(self.num_layers)))
+
+
+def find_stack(module: nn.Module) -> LayerStack | None:
+    """Return the layer list that holds the most parameters, None when the module has no list of two or more."""
+    best: tuple[int, LayerStack] | None = None
+    for path, part in module.named_modules():
+        if not isinstance(part, nn.ModuleList | nn.Sequential) or len(part) < 2:
+            continue
+        size = sum(p.numel() for p in part.parameters())
+        if best is None or size > best[0]:
+            best = (size, _stack(path, list(part)))
+    return None if best is None or len(set(best[1].classes)) > best[1].num_layers // 2 else best[1]
+
+
+def _stack(path: str, layers: Sequence[nn.Module]) -> LayerStack:
+    known: dict[tuple[object, ...], int] = {}
+    classes = tuple(known.setdefault(signature(layer), len(known)) for layer in layers)
+    first = {c: classes.index(c) for c in known.values()}
+    last = {c: len(classes) - 1 - classes[::-1].index(c) for c in known.values()}
+    return LayerStack(path, classes, tuple(sorted({*first.values(), *last.values()})))
+
+
+def signature(layer: nn.Module) -> tuple[object, ...]:
+    """Return what makes two layers alike: classes, parameter shapes and plain settings of every submodule.
+
+    The position of a layer (`layer_idx` and the like) does not count.
+    """
+    return tuple(
+        (name, type(part).__qualname__, _shapes(part), _settings(part)) for name, part in layer.named_modules()
+    )
+
+
+def _shapes(part: nn.Module) -> tuple[tuple[object, ...], ...]:
+    own = (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False))
+    return tuple((name, tuple(t.shape), str(t.dtype)) for name, t in own)
+
+
+def _settings(part: nn.Module) -> tuple[tuple[str, object], ...]:
+    found = sorted((k, v) for k, v in vars(part).items() if isinstance(v, _SCALARS))
+    return tuple((k, v) for k, v in found if k not in _POSITION and not k.startswith("_"))
+
+
+@contextmanager
+def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
+    """Run the module with only the kept layers, numbered anew; everything is put back at the end."""
+    parent_path, _, name = stack.path.rpartition(".")
+    parent = module.get_submodule(parent_path)
+    full = parent.get_submodule(name)
+    assert isinstance(full, nn.ModuleList | nn.Sequential)
+    layers = [full[i] for i in stack.kept]
+    short = nn.ModuleList(layers) if isinstance(full, nn.ModuleList) else nn.Sequential(*layers)
+    with ExitStack() as undo:
+        parent._modules[name] = short
+        undo.callback(parent._modules.__setitem__, name, full)
+        for position, layer in enumerate(layers):
+            for part in layer.modules():
+                if isinstance(vars(part).get("layer_idx"), int):
+                    undo.enter_context(swapped(part, "layer_idx", position))
+        _shorten_config(module, stack, undo)
+        yield
+
+
+def _shorten_config(module: nn.Module, stack: LayerStack, undo: ExitStack) -> None:
+    """Let the config speak of the kept layers: their number, and every list with one entry a layer."""
+    config = getattr(module, "config", None)
+    if config is None:
+        return
+    for key, value in list(vars(config).items()):
+        if isinstance(value, list) and len(value) == stack.num_layers:
+            undo.enter_context(swapped(config, key, [value[i] for i in stack.kept]))
+        elif key in ("num_hidden_layers", "n_layer", "num_layers") and value == stack.num_layers:
+            undo.enter_context(swapped(config, key, len(stack.kept)))

@@ -1,0 +1,109 @@
+"""Library calls and well-known module classes to semantic operators, for the time of a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the field's name for it
+from torch.overrides import TorchFunctionMode
+
+from . import semantic
+from .adapter import swapped
+
+
+class Lift(TorchFunctionMode):
+    """Turns calls of torch.nn.functional into semantic operators before they are taken apart."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        lifted = _LIFTED.get(func)
+        return (lifted or func)(*args, **(kwargs or {}))
+
+
+def _sdpa(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    del attn_mask, scale, enable_gqa
+    out, _ = semantic.attention(query, key, value, None, is_causal, 0, dropout_p)
+    return out.transpose(1, 2)
+
+
+def _rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    del normalized_shape, eps
+    scale = input.new_ones(input.shape[-1:]) if weight is None else weight
+    return semantic.rms_norm(input, scale)[0]
+
+
+def _cross_entropy(input: Tensor, target: Tensor, *args: object, **options: object) -> Tensor:
+    """Rows of logits only; soft targets and class weights keep torch's own operators."""
+    if input.dim() < 2 or target.dim() != input.dim() - 1 or input.dim() > 2 or args:
+        return F.cross_entropy.__wrapped__(input, target, *args, **options)  # type: ignore[attr-defined,no-any-return]
+    return semantic.cross_entropy(input, target)[0]
+
+
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """One operator with a boolean mask, as on a GPU, instead of the CPU's random tensor in full precision."""
+    del inplace
+    return torch.native_dropout(input, p, True)[0] if training and p > 0.0 else input
+
+
+def _layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    return torch.native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
+
+
+_LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
+    F.scaled_dot_product_attention: _sdpa,
+    F.rms_norm: _rms_norm,
+    F.cross_entropy: _cross_entropy,
+    F.dropout: _dropout,
+    F.layer_norm: _layer_norm,
+}
+
+
+def _norm_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return lambda x: semantic.rms_norm(x, weight)[0]
+
+
+def _gelu_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    del module
+    return lambda x: F.gelu(x, approximate="tanh")
+
+
+def _is_rms_norm(module: nn.Module) -> bool:
+    """A class named ..RMSNorm with one weight and no gate: what fused kernels replace."""
+    named = type(module).__name__.endswith("RMSNorm") and type(module) is not nn.RMSNorm
+    return named and isinstance(getattr(module, "weight", None), Tensor) and len(list(module.parameters())) == 1
+
+
+def _is_written_out_gelu(module: nn.Module) -> bool:
+    """A GELU spelled as eight pointwise operators, equal to the tanh approximation."""
+    return type(module).__name__ in ("NewGELUActivation", "FastGELUActivation", "GELUTanh")
+
+
+@contextmanager
+def lifted(module: nn.Module) -> Iterator[None]:
+    """Record under this: library calls are lifted, and forwards of known classes replaced until the end."""
+    with ExitStack() as stack:
+        for part in module.modules():
+            if _is_rms_norm(part):
+                stack.enter_context(swapped(part, "forward", _norm_forward(part)))
+            elif _is_written_out_gelu(part):
+                stack.enter_context(swapped(part, "forward", _gelu_forward(part)))
+        stack.enter_context(Lift())
+        yield

@@ -1,0 +1,96 @@
+"""A model's name, config file or factory to its folded graph; torch is imported only when nothing is cached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from ..ir.errors import NotBuiltError, NotUnderstoodError
+from ..ir.files import load_graph
+from ..ir.graph import Graph, Workload
+from ..ir.types import DType
+from .cache import GraphCache, graph_key
+from .models import Config, read_config
+
+Report = Callable[[str], None]
+
+_SAVED = (".graph", ".graph.gz")
+
+
+def load(
+    model: str,
+    workload: Workload | str = Workload.TRAIN,
+    dtype: DType | str = DType.BF16,
+    cache: GraphCache | None = None,
+    report: Report | None = None,
+) -> Graph:
+    """Return the folded graph of a model for one workload.
+
+    Args:
+        model: a catalogue name, a path to a `config.json`, a saved graph, or `file.py:factory` (runs that code).
+        workload: train, prefill or decode.
+        dtype: element type of weights and activations.
+        cache: where recorded graphs are kept; None records every time.
+        report: told, in one line each, about slow steps.
+    """
+    kind, element = Workload(workload), DType.parse(str(dtype))
+    if model.endswith(_SAVED):
+        return _saved(Path(model), kind)
+    if _names_factory(model):
+        return _record_factory(model, kind, element, report)
+    config = read_config(model)
+    _refuse_quantised(config)
+    key = graph_key(config.text, kind, element)
+    found = cache.get(key) if cache is not None else None
+    if found is not None:
+        return found
+    graph = _record_config(config, kind, element, report)
+    if cache is not None:
+        cache.put(key, graph)
+    return graph
+
+
+def _names_factory(model: str) -> bool:
+    where, colon, name = model.rpartition(":")
+    return bool(colon) and bool(where) and name.isidentifier()
+
+
+def _saved(path: Path, workload: Workload) -> Graph:
+    graph = load_graph(path)
+    if graph.workload is not workload:
+        raise NotUnderstoodError(
+            f"'{path}' holds a {graph.workload} graph, not {workload}; ask for --phase {graph.workload}"
+        )
+    return graph
+
+
+def _refuse_quantised(config: Config) -> None:
+    if json.loads(config.text).get("quantization_config"):
+        raise NotBuiltError(
+            f"'{config.origin}' has a quantization_config, which this version does not model; remove the key to estimate "
+            "the model in the type given by --dtype"
+        )
+
+
+def _record_config(config: Config, workload: Workload, dtype: DType, report: Report | None) -> Graph:
+    if report is not None:
+        report(f"recording {config.name} ({workload}, {dtype})")
+    from .blocks import Identity
+    from .huggingface import build
+    from .trace import trace
+
+    return trace(build(config.text, dtype), Identity(config.name, workload, dtype), is_transformers=True)
+
+
+def _record_factory(model: str, workload: Workload, dtype: DType, report: Report | None) -> Graph:
+    if workload is Workload.DECODE:
+        raise NotBuiltError("decode needs the KV cache as an input, which only HuggingFace models have in this version")
+    if report is not None:
+        report(f"recording {model} ({workload}, {dtype}): this runs the code of '{model.rpartition(':')[0]}'")
+    from .blocks import Identity
+    from .trace import trace
+    from .user_module import build_from_factory
+
+    name = model.rpartition(":")[2]
+    return trace(build_from_factory(model, dtype), Identity(name, workload, dtype), is_transformers=False)

@@ -1,0 +1,130 @@
+"""Products seen through views: `view -> mm -> view` becomes one matmul over the real dims.
+
+PyTorch flattens [batch, seq, hidden] to two dims for every linear layer. Sharding needs batch and sequence apart, so
+each operand is followed back through reshapes and permutes to a value whose dims the product can name one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product as combinations
+from string import ascii_lowercase
+
+from ..ir.expr import Dim, divide_exactly, product
+from ..ir.graph import Node, Value
+from ..ir.ops.layout import PermuteAttrs
+from ..ir.ops.matmul import MatmulAttrs
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A value as groups of dims of `base`: each dim of the value is one group, flattened in order."""
+
+    base: int
+    groups: tuple[tuple[int, ...], ...]
+    rank: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A product over real dims: its operands, its spec and the dims of its result."""
+
+    left: int
+    right: int
+    spec: str
+    dims: tuple[Dim, ...]
+
+
+def fold(node: Node, values: Mapping[int, Value], producer: Mapping[int, Node]) -> Folded | None:
+    """Return the product over the dims of the operands' bases, or None when it is best as it is."""
+    num_batch = 1 if values[node.inputs[0]].type.rank == 3 else 0
+    bias = values[node.inputs[2]].type if len(node.inputs) > 2 else None
+    lefts = sorted(_forms(node.inputs[0], values, producer), key=_preference)
+    rights = sorted(_forms(node.inputs[1], values, producer), key=_preference)
+    for left, right in combinations(lefts, rights):
+        found = _match(left, right, num_batch, values)
+        if found is not None and (bias is None or bias.dims[-1] == found.dims[-1]):
+            return found
+    return None
+
+
+def _preference(form: Form) -> tuple[bool, int, int]:
+    """Three and more dims first, the fewest of them, then the furthest back."""
+    return form.rank < 3, form.rank, -form.depth
+
+
+def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]) -> Iterator[Form]:
+    """Yield the value itself, then everything it is a flattening or a permutation of."""
+    dims = values[value].type.dims
+    groups: tuple[tuple[int, ...], ...] = tuple((i,) for i in range(len(dims)))
+    yield Form(value, groups, len(dims), 0)
+    depth = 0
+    while (node := producer.get(value)) is not None and node.op in ("reshape", "permute"):
+        source = node.inputs[0]
+        step = _through(node, values[source].type.dims, values[value].type.dims)
+        if step is None:
+            return
+        groups = tuple(tuple(a for d in g for a in step[d]) for g in groups)
+        value, depth = source, depth + 1
+        yield Form(value, groups, values[value].type.rank, depth)
+
+
+def _through(node: Node, source: Sequence[Dim], result: Sequence[Dim]) -> tuple[tuple[int, ...], ...] | None:
+    """Return, for each dim of the result, the dims of the source it flattens; None when it splits one."""
+    if isinstance(node.attrs, PermuteAttrs):
+        return tuple((d,) for d in node.attrs.dims)
+    groups: list[tuple[int, ...]] = []
+    position = 0
+    for want in result:
+        taken: list[int] = []
+        while product(source[i] for i in taken) != want and position < len(source):
+            taken.append(position)
+            position += 1
+        if product(source[i] for i in taken) != want:
+            return None
+        while want != 1 and position < len(source) and source[position] == 1:
+            taken.append(position)
+            position += 1
+        groups.append(tuple(taken))
+    rest = tuple(range(position, len(source)))
+    if any(source[i] != 1 for i in rest):
+        return None
+    if rest and groups:
+        groups[-1] += rest
+    return tuple(groups)
+
+
+def _match(left: Form, right: Form, num_batch: int, values: Mapping[int, Value]) -> Folded | None:
+    a, b = values[left.base].type.dims, values[right.base].type.dims
+    *batch_a, m, k_a = left.groups
+    *batch_b, k_b, n = right.groups
+    shared_a = [d for g in (*batch_a, k_a) for d in g]
+    shared_b = [d for g in (*batch_b, k_b) for d in g]
+    if [a[d] for d in shared_a] != [b[d] for d in shared_b] or len(batch_a) != num_batch:
+        return None
+    letters = iter(ascii_lowercase)
+    name_a = {d: next(letters) for d in range(len(a))}
+    name_b = {d: name_a[e] for d, e in zip(shared_b, shared_a, strict=True)}
+    name_b |= {d: next(letters) for d in n}
+    if len(name_b) != len(b):
+        return None
+    out = [(name_a[d], a[d]) for g in (*batch_a, m) for d in g] + [(name_b[d], b[d]) for d in n]
+    spec = f"{''.join(name_a.values())},{''.join(name_b[d] for d in range(len(b)))}->{''.join(c for c, _ in out)}"
+    return Folded(left.base, right.base, spec, tuple(d for _, d in out))
+
+
+def permuted(attrs: MatmulAttrs, dims: Sequence[int]) -> MatmulAttrs:
+    """Return the spec whose result comes out with its dims in another order."""
+    left, right, out = attrs.letters
+    return MatmulAttrs(f"{left},{right}->{''.join(out[d] for d in dims)}")
+
+
+def same_flattening(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two shapes have equally many elements, as expressions.
+
+    >>> same_flattening((4, 6), (24,))
+    True
+    """
+    return divide_exactly(product(a), product(b)) == 1

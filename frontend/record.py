@@ -1,0 +1,224 @@
+"""A module run eagerly on fake tensors to a torch.fx graph: forward, loss and backward, with every node's origin.
+
+Each node carries in `meta`: `val` (the fake tensors it made), `scope` (module path), `phase`, and `forward` (the
+forward node a backward node belongs to). Placeholders carry `role` and `name`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, fx, nn
+
+from ..ir.errors import TraceError
+from ..ir.graph import Phase, Role
+from .adapter import DataDependent, DispatchMode, FakeWorld, autograd_origin, is_noise, layout_key
+
+Arg: TypeAlias = object
+
+
+@dataclass
+class Recording:
+    """What one run left behind: the fx graph, the nodes that are results, and the gradient of each parameter."""
+
+    graph: fx.Graph
+    results: tuple[fx.Node, ...] = ()
+    grads: Mapping[str, fx.Node] = field(default_factory=dict)
+
+
+class Recorder(DispatchMode):
+    """Writes every operator that reaches the dispatcher into an fx graph."""
+
+    def __init__(self, module: nn.Module, inputs: Mapping[str, Tensor], world: FakeWorld) -> None:
+        """Know the parameters, buffers and inputs by identity, before anything runs."""
+        super().__init__()
+        self._world = world
+        self.fx = fx.Graph()
+        self.phase = Phase.FORWARD
+        self.scopes: list[str] = [""]
+        self._node_of: dict[int, fx.Node] = {}
+        self._alive: list[Tensor] = []
+        self._by_layout: dict[tuple[object, ...], fx.Node] = {}
+        self._by_sequence: dict[int, fx.Node] = {}
+        self._names: dict[int, tuple[Role, str]] = {}
+        for name, tensor in module.named_buffers():
+            self._names[id(tensor)] = (Role.BUFFER, name)
+        for name, tensor in module.named_parameters():
+            self._names[id(tensor)] = (Role.PARAM, name)
+        for name, tensor in inputs.items():
+            role = Role.CACHE if name.startswith("cache.") else Role.INPUT
+            self._names[id(tensor)] = (role, name)
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: Sequence[Arg] = (),
+        kwargs: Mapping[str, Arg] | None = None,
+    ) -> object:
+        try:
+            out = func(*args, **(kwargs or {}))
+        except DataDependent as error:
+            raise self._data_dependent(func, error) from error
+        if not is_noise(func):
+            self._write(func, args, kwargs or {}, out)
+        return out
+
+    def _data_dependent(self, func: torch._ops.OpOverload, error: Exception) -> TraceError:
+        return TraceError(
+            f"control flow depends on data: '{func}' in module '{self.scopes[-1] or 'the top'}' "
+            f"({user_line(error)}) asks for a value that only exists at run time. Declare the module as a leaf with "
+            "a known meaning (experts, attention, scan), or replace the branch by tensor operations"
+        )
+
+    def _write(self, func: torch._ops.OpOverload, args: Sequence[Arg], kwargs: Mapping[str, Arg], out: object) -> None:
+        fx_args = tuple(self._arg(a) for a in args)
+        node = self.fx.create_node("call_function", func, fx_args, {k: self._arg(v) for k, v in kwargs.items()})  # type: ignore[arg-type]
+        node.meta.update(scope=self.scopes[-1], phase=self.phase, val=out)
+        self._link(node)
+        if isinstance(out, Tensor):
+            self._bind(out, node)
+            return
+        for i, leaf in enumerate(out if isinstance(out, tuple | list) else ()):
+            if isinstance(leaf, Tensor):
+                item = self.fx.create_node("call_function", operator.getitem, (node, i))
+                item.meta.update(node.meta, val=leaf)
+                self._bind(leaf, item)
+
+    def _link(self, node: fx.Node) -> None:
+        """Backward nodes find their forward node, and its scope, by the autograd sequence number."""
+        sequence, running = autograd_origin()
+        if self.phase is Phase.FORWARD:
+            self._by_sequence.setdefault(sequence, node)
+        elif running and sequence in self._by_sequence:
+            origin = self._by_sequence[sequence]
+            node.meta.update(forward=origin, scope=origin.meta["scope"])
+        else:
+            node.meta["scope"] = next((s for n in node.all_input_nodes if (s := n.meta["scope"])), "")
+
+    def _arg(self, arg: Arg) -> Arg:
+        if isinstance(arg, Tensor):
+            return self.node_of(arg)
+        if isinstance(arg, list | tuple):
+            return [self._arg(a) for a in arg]
+        return self._world.dim(arg) if isinstance(arg, torch.SymInt) else arg
+
+    def node_of(self, tensor: Tensor) -> fx.Node:
+        """Return the node that made a tensor; an unseen tensor becomes a placeholder."""
+        node = self._node_of.get(id(tensor))
+        if node is None:
+            node = self._by_layout.get(layout_key(tensor))  # autograd hands saved tensors back as new objects
+        if node is None:
+            role, name = self._names.get(id(tensor), (Role.BUFFER, f"constant_{len(self._alive)}"))
+            node = self.fx.placeholder(f"p{len(self._alive)}")
+            node.meta.update(val=tensor, role=role, name=name, scope="", phase=Phase.FORWARD)
+            self._bind(tensor, node)
+        return node
+
+    def _bind(self, tensor: Tensor, node: fx.Node) -> None:
+        self._node_of[id(tensor)] = node
+        self._by_layout[layout_key(tensor)] = node
+        self._alive.append(tensor)
+
+
+class ScopeHooks:
+    """Forward hooks on every module that keep the recorder's scope at the innermost module entered."""
+
+    def __init__(self, recorder: Recorder, module: nn.Module) -> None:
+        """Remember whom to tell; hooks are set on entry and removed on exit."""
+        self._recorder, self._module = recorder, module
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> None:
+        """Set the hooks."""
+        for name, module in self._module.named_modules():
+            self._handles.append(module.register_forward_pre_hook(self._push(name)))
+            self._handles.append(module.register_forward_hook(self._pop, always_call=True))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Leave the module as it was."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _push(self, name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
+        def hook(module: nn.Module, args: tuple[object, ...]) -> None:
+            self._recorder.scopes.append(name)
+
+        return hook
+
+    def _pop(self, module: nn.Module, args: object, out: object) -> None:
+        self._recorder.scopes.pop()
+
+
+def record(
+    module: nn.Module,
+    inputs: Mapping[str, Tensor],
+    run: Callable[[], tuple[Tensor, ...]],
+    world: FakeWorld,
+    train: bool,
+) -> Recording:
+    """Run `run` (the module on its inputs, ending in a loss when training) and return what happened.
+
+    With `train`, gradients of the first result for all parameters are taken too. TraceError names module and source
+    line when control flow depends on data.
+    """
+    recorder = Recorder(module, inputs, world)
+    with recorder, ScopeHooks(recorder, module), torch.set_grad_enabled(train):
+        results = run()
+    out = tuple(recorder.node_of(t) for t in results)
+    if not train:
+        return Recording(recorder.fx, out)
+    return Recording(recorder.fx, out, _backward(recorder, module, results[0]))
+
+
+def _backward(recorder: Recorder, module: nn.Module, loss: Tensor) -> Mapping[str, fx.Node]:
+    named = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    recorder.phase = Phase.BACKWARD
+    with recorder:
+        grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {n: recorder.node_of(g) for n, g in zip(named, grads, strict=True) if g is not None}
+
+
+def user_line(error: BaseException) -> str:
+    """Return `file:line` of the innermost frame outside torch and this product.
+
+    >>> user_line(ValueError("no traceback"))
+    'unknown line'
+    """
+    found = "unknown line"
+    for frame in _frames(error):
+        name = frame.tb_frame.f_code.co_filename
+        if (
+            "/torch/" not in name
+            and not name.startswith("<")
+            and "slipstick" not in frame.tb_frame.f_globals.get("__name__", "")
+        ):
+            found = f"{name}:{frame.tb_lineno}"
+    return found
+
+
+def _frames(error: BaseException) -> Iterator[TracebackType]:
+    tb = error.__traceback__
+    while tb is not None:
+        yield tb
+        tb = tb.tb_next
+
+
+@contextmanager
+def kept_mode(module: nn.Module, train: bool) -> Iterator[None]:
+    """Put the module in training or evaluation mode and back."""
+    was = module.training
+    module.train(train)
+    try:
+        yield
+    finally:
+        module.train(was)
+
+
+__all__ = ["Recorder", "Recording", "kept_mode", "record", "user_line"]

@@ -1,0 +1,234 @@
+"""Semantic operators for torch: attention, experts, norms, rotary embedding and loss as one node each way.
+
+Each operator has a schema, a shape rule for fake tensors and an autograd rule whose backward is again one operator.
+They describe, they do not compute: calling one on real tensors raises.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+NAMESPACE = "slipstick"
+
+
+def _refuse(name: str) -> Tensor:
+    raise NotImplementedError(f"slipstick::{name} describes a computation and runs on fake tensors only")
+
+
+@custom_op(f"{NAMESPACE}::attention", mutates_args=())
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """Result [b, s, h, d_v] and log-sum-exp [b, h, s] of q [b, h, s, d], k [b, g, t, d], v [b, g, t, d_v]."""
+    return _refuse("attention"), q
+
+
+@attention.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float
+) -> tuple[Tensor, Tensor]:
+    b, h, s, _ = q.shape
+    return q.new_empty(b, s, h, v.shape[-1]), q.new_empty(b, h, s, dtype=torch.float32)
+
+
+@custom_op(f"{NAMESPACE}::attention_bwd", mutates_args=())
+def attention_bwd(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, sinks: Tensor | None,
+    causal: bool, window: int, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k, v and of the sinks (empty without sinks)."""
+    return _refuse("attention_bwd"), q, k, v
+
+
+@attention_bwd.register_fake
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, sinks: Tensor | None,
+    causal: bool, window: int, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    extra = q.new_empty(0) if sinks is None else torch.empty_like(sinks)
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), extra
+
+
+def _attention_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    q, k, v, sinks, ctx.causal, ctx.window, ctx.dropout = inputs
+    ctx.save_for_backward(q, k, v, *output, *(() if sinks is None else (sinks,)))
+
+
+def _attention_backward(ctx, grad, _grad_lse):  # type: ignore[no-untyped-def]
+    q, k, v, out, lse, *rest = ctx.saved_tensors
+    sinks = rest[0] if rest else None
+    dq, dk, dv, dsinks = attention_bwd(grad, q, k, v, out, lse, sinks, ctx.causal, ctx.window, ctx.dropout)
+    return dq, dk, dv, None if sinks is None else dsinks, None, None, None
+
+
+attention.register_autograd(_attention_backward, setup_context=_attention_setup)
+
+
+@custom_op(f"{NAMESPACE}::experts", mutates_args=())
+def experts(
+    x: Tensor, idx: Tensor, weights: Tensor, up: Tensor, down: Tensor, up_bias: Tensor | None,
+    down_bias: Tensor | None, gated: bool, transposed: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Result [tokens, hidden], then what backward needs: routed tokens, up, activation, down ([tokens x k, ..])."""
+    return _refuse("experts"), x, x, x, x
+
+
+@experts.register_fake
+def _(
+    x: Tensor, idx: Tensor, weights: Tensor, up: Tensor, down: Tensor, up_bias: Tensor | None,
+    down_bias: Tensor | None, gated: bool, transposed: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    rows, hidden = x.shape[0] * idx.shape[1], x.shape[1]
+    width = up.shape[2] if transposed else up.shape[1]
+    ffn = down.shape[1] if transposed else down.shape[2]
+    made = tuple(x.new_empty(rows, n) for n in (hidden, width, ffn, hidden))
+    return torch.empty_like(x), *made
+
+
+@custom_op(f"{NAMESPACE}::experts_bwd", mutates_args=())
+def experts_bwd(
+    grad: Tensor, x: Tensor, idx: Tensor, weights: Tensor, up: Tensor, down: Tensor, routed: Tensor,
+    up_out: Tensor, act: Tensor, down_out: Tensor, gated: bool, transposed: bool, bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of x, routing weights, up, down and of the biases (empty without)."""
+    return _refuse("experts_bwd"), x, x, x, x, x
+
+
+@experts_bwd.register_fake
+def _(
+    grad: Tensor, x: Tensor, idx: Tensor, weights: Tensor, up: Tensor, down: Tensor, routed: Tensor,
+    up_out: Tensor, act: Tensor, down_out: Tensor, gated: bool, transposed: bool, bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    num, width, hidden = up.shape[0], up_out.shape[1], x.shape[1]
+    biases = (x.new_empty(num, width), x.new_empty(num, hidden)) if bias else (x.new_empty(0), x.new_empty(0))
+    main = (torch.empty_like(x), torch.empty_like(weights), torch.empty_like(up), torch.empty_like(down))
+    return *main, *biases
+
+
+def _experts_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    x, idx, weights, up, down, up_bias, _, ctx.gated, ctx.transposed = inputs
+    ctx.bias = up_bias is not None
+    ctx.save_for_backward(x, idx, weights, up, down, *output[1:])
+
+
+def _experts_backward(ctx, grad, *_unused):  # type: ignore[no-untyped-def]
+    dx, dw, dup, ddown, b_up, b_down = experts_bwd(grad, *ctx.saved_tensors, ctx.gated, ctx.transposed, ctx.bias)
+    biases = (b_up, b_down) if ctx.bias else (None, None)
+    return dx, None, dw, dup, ddown, *biases, None, None
+
+
+experts.register_autograd(_experts_backward, setup_context=_experts_setup)
+
+
+@custom_op(f"{NAMESPACE}::rms_norm", mutates_args=())
+def rms_norm(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Normalised x and the reciprocal root mean square of each row (fp32)."""
+    return _refuse("rms_norm"), x
+
+
+@rms_norm.register_fake
+def _(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), x.new_empty(*x.shape[:-1], 1, dtype=torch.float32)
+
+
+@custom_op(f"{NAMESPACE}::rms_norm_bwd", mutates_args=())
+def rms_norm_bwd(grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of x and weight."""
+    return _refuse("rms_norm_bwd"), x
+
+
+@rms_norm_bwd.register_fake
+def _(grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(weight)
+
+
+def _norm_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    ctx.save_for_backward(inputs[0], output[1], inputs[1])
+
+
+def _norm_backward(ctx, grad, _grad_rstd):  # type: ignore[no-untyped-def]
+    x, rstd, weight = ctx.saved_tensors
+    return rms_norm_bwd(grad, x, rstd, weight)
+
+
+rms_norm.register_autograd(_norm_backward, setup_context=_norm_setup)
+
+
+@custom_op(f"{NAMESPACE}::rope", mutates_args=())
+def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of x [b, h, s, d] by tables [b, 1, s, d]."""
+    return _refuse("rope")
+
+
+@rope.register_fake
+def _(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@custom_op(f"{NAMESPACE}::rope_bwd", mutates_args=())
+def rope_bwd(grad: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotation by the opposite angle."""
+    return _refuse("rope_bwd")
+
+
+@rope_bwd.register_fake
+def _(grad: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return torch.empty_like(grad)
+
+
+def _rope_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    ctx.save_for_backward(inputs[1], inputs[2])
+
+
+def _rope_backward(ctx, grad):  # type: ignore[no-untyped-def]
+    return rope_bwd(grad, *ctx.saved_tensors), None, None
+
+
+rope.register_autograd(_rope_backward, setup_context=_rope_setup)
+
+
+@custom_op(f"{NAMESPACE}::cross_entropy", mutates_args=())
+def cross_entropy(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean loss and, a row, the maximum, the sum of exponentials and the target's logit (fp32)."""
+    return _refuse("cross_entropy"), logits
+
+
+@cross_entropy.register_fake
+def _(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    return logits.new_empty(()), logits.new_empty(*logits.shape[:-1], 3, dtype=torch.float32)
+
+
+@custom_op(f"{NAMESPACE}::cross_entropy_bwd", mutates_args=())
+def cross_entropy_bwd(grad: Tensor, logits: Tensor, target: Tensor, stats: Tensor) -> Tensor:
+    """Gradient of the logits."""
+    return _refuse("cross_entropy_bwd")
+
+
+@cross_entropy_bwd.register_fake
+def _(grad: Tensor, logits: Tensor, target: Tensor, stats: Tensor) -> Tensor:
+    return torch.empty_like(logits)
+
+
+def _loss_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    ctx.save_for_backward(*inputs, output[1])
+
+
+def _loss_backward(ctx, grad, _grad_stats):  # type: ignore[no-untyped-def]
+    return cross_entropy_bwd(grad, *ctx.saved_tensors), None
+
+
+cross_entropy.register_autograd(_loss_backward, setup_context=_loss_setup)
+
+
+@custom_op(f"{NAMESPACE}::kv_append", mutates_args=())
+def kv_append(cache: Tensor | None, new: Tensor) -> Tensor:
+    """The cache [b, g, t, d] with new tokens behind it."""
+    return _refuse("kv_append")
+
+
+@kv_append.register_fake
+def _(cache: Tensor | None, new: Tensor) -> Tensor:
+    b, g, t, d = new.shape
+    return new.new_empty(b, g, t if cache is None else cache.shape[2] + t, d)

@@ -1,0 +1,68 @@
+"""A user's factory to a module: `file.py:factory` or `pkg.mod:factory`, run to build the model."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import nn
+
+from ..ir.errors import TraceError, UnknownNameError, UsageError
+from ..ir.types import DType
+from .adapter import DataDependent, torch_dtype
+from .record import user_line
+
+
+def build_from_factory(spec: str, dtype: DType) -> nn.Module:
+    """Import the file or module, call the factory on the meta device and return its nn.Module.
+
+    This runs the user's code. UsageError when the file, the name or the result is wrong.
+    """
+    where, _, name = spec.rpartition(":")
+    module = _import(where)
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        public = [n for n in dir(module) if not n.startswith("_") and callable(getattr(module, n))]
+        raise UnknownNameError.of(f"factory in '{where}'", name, public)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch_dtype(dtype))
+    try:
+        with torch.device("meta"):
+            built = factory()
+    except DataDependent as error:
+        raise TraceError(f"'{spec}' reads data while building ({user_line(error)})") from error
+    except Exception as error:
+        raise UsageError(f"'{spec}' failed at {user_line(error)}: {type(error).__name__}: {error}") from error
+    finally:
+        torch.set_default_dtype(before)
+    if not isinstance(built, nn.Module):
+        raise UsageError(f"'{spec}' returned {type(built).__name__}; a factory returns an nn.Module")
+    return built
+
+
+def _import(where: str) -> ModuleType:
+    if where.endswith(".py"):
+        return _import_file(Path(where))
+    try:
+        return importlib.import_module(where)
+    except ImportError as error:
+        raise UsageError(f"cannot import module '{where}': {error}") from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"no file '{path}'")
+    spec = importlib.util.spec_from_file_location(f"slipstick_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"'{path}' is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(f"'{path}' failed at {user_line(error)}: {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,103 @@
+"""Every error of the product on one page: what was given, what is allowed, the nearest legal thing.
+
+SlipstickError                 a message for people; the command line prints it without a traceback
+  UsageError             (2)   what the user typed is wrong
+    UnknownNameError           a name that is not in a catalogue, a key that is not in a schema
+    PlanError                  degrees or batches that do not fit together or do not divide
+    SystemFileError            a system file with missing units, absurd values or unknown keys
+  InfeasibleError        (3)   well formed, but it does not fit
+  NotUnderstoodError     (4)   input that cannot be analysed
+    NotBuiltError              a capability that this version does not have
+    TraceError                 a module whose control flow depends on data
+    UnsupportedOpError         an operator without a rule
+    ParseError                 text that is not a graph
+  InternalError          (1)   our own mistake
+    VerifyError                a graph that breaks the rules of the IR
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+class SlipstickError(ValueError):
+    """A failure with a message for people and the exit code of the command line."""
+
+    exit_code = 1
+
+
+class UsageError(SlipstickError):
+    """What the user typed is wrong (exit code 2)."""
+
+    exit_code = 2
+
+
+class UnknownNameError(UsageError):
+    """A name that is not in its catalogue."""
+
+    @classmethod
+    def of(cls, kind: str, given: str, allowed: Iterable[str]) -> UnknownNameError:
+        """Build the message: the name given, the nearest match, what is allowed.
+
+        >>> str(UnknownNameError.of("system", "dgx-h10", ["dgx-h100", "dgx-a100-80gb"]))
+        "unknown system 'dgx-h10'; did you mean 'dgx-h100'? allowed: dgx-a100-80gb, dgx-h100"
+        """
+        names = sorted(allowed)
+        return cls(f"unknown {kind} '{given}'{did_you_mean(given, names)} allowed: {', '.join(names)}")
+
+
+class PlanError(UsageError):
+    """Degrees or batches that do not fit together or do not divide."""
+
+
+class SystemFileError(UsageError):
+    """A system description with missing units, absurd values or unknown keys."""
+
+
+class InfeasibleError(SlipstickError):
+    """Well formed, but it does not fit the machine (exit code 3)."""
+
+    exit_code = 3
+
+
+class NotUnderstoodError(SlipstickError):
+    """Input that cannot be analysed (exit code 4)."""
+
+    exit_code = 4
+
+
+class NotBuiltError(NotUnderstoodError):
+    """A capability that this version does not have; refused, never ignored."""
+
+
+class TraceError(NotUnderstoodError):
+    """A module that cannot be recorded, usually because its control flow depends on data."""
+
+
+class UnsupportedOpError(NotUnderstoodError):
+    """An operator without a rule; never priced as zero."""
+
+
+class ParseError(NotUnderstoodError):
+    """Text that is not a graph, with the line where reading stopped."""
+
+
+class InternalError(SlipstickError):
+    """Our own mistake (exit code 1)."""
+
+
+class VerifyError(InternalError):
+    """A graph that breaks the rules of the IR; names the node, the rule and the module path."""
+
+
+def did_you_mean(given: str, allowed: Sequence[str]) -> str:
+    """Return '; did you mean X?' for the nearest allowed name, or ';' when nothing is near.
+
+    >>> did_you_mean("trian", ["train", "decode"])
+    "; did you mean 'train'?"
+    >>> did_you_mean("zzz", ["train", "decode"])
+    ';'
+    """
+    near = get_close_matches(given, allowed, n=1, cutoff=0.6)
+    return f"; did you mean '{near[0]}'?" if near else ";"

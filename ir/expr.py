@@ -1,0 +1,298 @@
+"""Small Laurent polynomials over named symbols: the dimensions, FLOPs and bytes of a graph.
+
+A dimension is an `int` or an `Expr`. Sharding divides a dimension by the symbol of a degree, so exponents may be
+negative. Divisibility is a constraint kept beside the graph, never a floor inside an expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from .errors import ParseError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Num: TypeAlias = "float | NDArray[np.float64]"
+Monomial: TypeAlias = tuple[tuple[str, int], ...]
+Coefficient: TypeAlias = int | float
+
+
+class Expr:
+    """An immutable sum of monomials with integer or float coefficients.
+
+    >>> batch, tp = symbol("batch"), symbol("tp")
+    >>> str((batch * 3 + 1) * 4096 / tp)
+    '4096/tp + 12288*batch/tp'
+    """
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: Mapping[Monomial, Coefficient]) -> None:
+        """Keep the non-zero terms in a canonical order."""
+        kept = sorted((m, _tidy(c)) for m, c in terms.items() if c != 0)
+        self.terms: tuple[tuple[Monomial, Coefficient], ...] = tuple(kept)
+        self._hash = _hash(self.terms)
+
+    def __hash__(self) -> int:
+        """Hash by value; a constant as its number, which it equals."""
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by value; an int equals a constant."""
+        if isinstance(other, Expr):
+            return self.terms == other.terms
+        if isinstance(other, int | float):
+            return self.terms == _constant(other).terms
+        return NotImplemented
+
+    def __add__(self, other: Dim | float) -> Expr:
+        """Add two expressions."""
+        out = dict(self.terms)
+        for m, c in _as_expr(other).terms:
+            out[m] = out.get(m, 0) + c
+        return Expr(out)
+
+    def __neg__(self) -> Expr:
+        """Negate every term."""
+        return self * -1
+
+    def __sub__(self, other: Dim | float) -> Expr:
+        """Subtract."""
+        return self + _as_expr(other) * -1
+
+    def __rsub__(self, other: Dim | float) -> Expr:
+        """Subtract from a number."""
+        return _as_expr(other) - self
+
+    def __mul__(self, other: Dim | float) -> Expr:
+        """Multiply out."""
+        out: dict[Monomial, Coefficient] = {}
+        for m1, c1 in self.terms:
+            for m2, c2 in _as_expr(other).terms:
+                m = _times(m1, m2)
+                out[m] = out.get(m, 0) + c1 * c2
+        return Expr(out)
+
+    def __truediv__(self, other: Dim | float) -> Expr:
+        """Divide by a number or by an expression of one term."""
+        divisor = _as_expr(other)
+        if len(divisor.terms) != 1:
+            raise ZeroDivisionError(f"can only divide by one term, not by '{divisor}'")
+        ((m, c),) = divisor.terms
+        inverse = tuple((s, -e) for s, e in m)
+        return Expr({_times(t, inverse): _over(k, c) for t, k in self.terms})
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names this expression depends on."""
+        return frozenset(s for m, _ in self.terms for s, _ in m)
+
+    @property
+    def is_integral(self) -> bool:
+        """Whether every coefficient is an integer and no exponent is negative."""
+        return all(isinstance(c, int) and all(e > 0 for _, e in m) for m, c in self.terms)
+
+    def evaluate(self, env: Mapping[str, Num]) -> Num:
+        """Put numbers or equally long arrays in for the symbols.
+
+        >>> (symbol("a") * symbol("b") / 2).evaluate({"a": 3.0, "b": 4.0})
+        6.0
+        """
+        total: Num = 0.0
+        for m, c in self.terms:
+            value: Num = float(c)
+            for s, e in m:
+                value = value * env[s] ** e
+            total = total + value
+        return total
+
+    def substitute(self, env: Mapping[str, Dim]) -> Expr:
+        """Replace symbols by integers or expressions (negative powers need a single term)."""
+        if not self.symbols & env.keys():
+            return self
+        total = _constant(0)
+        for m, c in self.terms:
+            term = _constant(c)
+            for s, e in m:
+                term = _power(term, _as_expr(env.get(s, symbol(s))), e)
+            total = total + term
+        return total
+
+    def __str__(self) -> str:
+        """Print as the parser reads it: `2*batch*seq/tp + 1`."""
+        if not self.terms:
+            return "0"
+        return " + ".join(_print_term(m, c) for m, c in reversed(self.terms))
+
+    __repr__ = __str__
+
+
+Dim: TypeAlias = int | Expr
+
+
+def symbol(name: str) -> Expr:
+    """Return the expression that is one symbol."""
+    return Expr({((name, 1),): 1})
+
+
+def as_dim(value: Expr | int | float) -> Dim:
+    """Return a plain `int` when the expression is a whole constant.
+
+    >>> as_dim(symbol("tp") * 8 / symbol("tp"))
+    8
+    """
+    expr = _as_expr(value)
+    if not expr.terms:
+        return 0
+    if len(expr.terms) == 1 and expr.terms[0][0] == ():
+        constant = expr.terms[0][1]
+        return constant if isinstance(constant, int) else expr
+    return expr
+
+
+def as_expr(value: Dim | float) -> Expr:
+    """Return the value as an expression."""
+    return _as_expr(value)
+
+
+def product(dims: Iterable[Dim]) -> Expr:
+    """Multiply dimensions; the product of none is one."""
+    number, rest = 1, None
+    for d in dims:
+        if isinstance(d, int):
+            number *= d
+        else:
+            rest = d if rest is None else rest * d
+    return _constant(number) if rest is None else rest * number
+
+
+def total(exprs: Iterable[Dim]) -> Expr:
+    """Add expressions; the sum of none is zero."""
+    out: dict[Monomial, Coefficient] = {}
+    for e in exprs:
+        for m, c in _as_expr(e).terms:
+            out[m] = out.get(m, 0) + c
+    return Expr(out)
+
+
+def divide_exactly(value: Dim, divisor: Dim) -> Dim | None:
+    """Return value / divisor when it is a polynomial with integer coefficients, else None.
+
+    A divisor of several terms divides only itself here; nothing divides by zero.
+
+    >>> divide_exactly(4096, 32), divide_exactly(4096, 3)
+    (128, None)
+    """
+    d = _as_expr(divisor)
+    if not d.terms:
+        return None
+    if len(d.terms) != 1:
+        return 1 if _as_expr(value) == d else None
+    quotient = _as_expr(value) / d
+    return as_dim(quotient) if quotient.is_integral else None
+
+
+_FACTOR = re.compile(
+    r"\s*(?P<op>[*/])?\s*(?:(?P<num>\d+\.?\d*(?:e[+-]?\d+)?)|(?P<sym>[A-Za-z_]\w*)(?:\^(?P<exp>\d+))?)\s*"
+)
+
+
+def parse_expr(text: str) -> Expr:
+    """Read what `str(Expr)` prints; ParseError says where reading stopped.
+
+    >>> parse_expr("2*batch^2*seq/tp + 1") == symbol("batch") * symbol("batch") * symbol("seq") * 2 / symbol("tp") + 1
+    True
+    """
+    out: dict[Monomial, Coefficient] = {}
+    for term in text.split(" + "):
+        m, c = _parse_term(term)
+        out[m] = out.get(m, 0) + c
+    return Expr(out)
+
+
+def _parse_term(text: str) -> tuple[Monomial, Coefficient]:
+    body = text.strip()
+    coefficient: Coefficient = -1 if body.startswith("-") else 1
+    exponents: dict[str, int] = {}
+    for factor in _factors(body.removeprefix("-")):
+        divide = factor["op"] == "/"
+        if factor["num"] is not None:
+            number = _number(factor["num"])
+            coefficient = _over(coefficient, number) if divide else coefficient * number
+            continue
+        exponent = int(factor["exp"] or 1)
+        exponents[factor["sym"]] = exponents.get(factor["sym"], 0) + (-exponent if divide else exponent)
+    return tuple(sorted((s, e) for s, e in exponents.items() if e)), coefficient
+
+
+def _factors(text: str) -> Iterator[re.Match[str]]:
+    """Yield the factors of a term; every one but the first brings its operator."""
+    pos = 0
+    while pos < len(text) or pos == 0:
+        match = _FACTOR.match(text, pos)
+        if match is None or (match["op"] is None) != (pos == 0):
+            raise ParseError(f"'{text}' is not an expression: cannot read '{text[pos:]}'")
+        yield match
+        pos = match.end()
+
+
+def _number(text: str) -> Coefficient:
+    return float(text) if "." in text or "e" in text else int(text)
+
+
+def _print_term(m: Monomial, c: Coefficient) -> str:
+    above = "*".join(_print_power(s, e) for s, e in m if e > 0)
+    below = "".join("/" + _print_power(s, -e) for s, e in m if e < 0)
+    if not above:
+        return f"{c}{below}"
+    return (above if c == 1 else f"{c}*{above}") + below
+
+
+def _print_power(s: str, e: int) -> str:
+    return s if e == 1 else f"{s}^{e}"
+
+
+def _as_expr(value: Dim | float) -> Expr:
+    return value if isinstance(value, Expr) else _constant(value)
+
+
+def _hash(terms: tuple[tuple[Monomial, Coefficient], ...]) -> int:
+    if not terms:
+        return hash(0)
+    return hash(terms[0][1]) if len(terms) == 1 and terms[0][0] == () else hash(terms)
+
+
+def _constant(value: Coefficient) -> Expr:
+    return Expr({(): value})
+
+
+def _power(term: Expr, base: Expr, exponent: int) -> Expr:
+    for _ in range(abs(exponent)):
+        term = term * base if exponent > 0 else term / base
+    return term
+
+
+def _times(a: Monomial, b: Monomial) -> Monomial:
+    if not a or not b:
+        return a or b
+    exponents = dict(a)
+    for s, e in b:
+        exponents[s] = exponents.get(s, 0) + e
+    return tuple(sorted((s, e) for s, e in exponents.items() if e))
+
+
+def _over(a: Coefficient, b: Coefficient) -> Coefficient:
+    if isinstance(a, int) and isinstance(b, int) and a % b == 0:
+        return a // b
+    return a / b
+
+
+def _tidy(c: Coefficient) -> Coefficient:
+    return int(c) if isinstance(c, float) and c.is_integer() and abs(c) < 2**53 else c

@@ -1,0 +1,45 @@
+"""Many expressions evaluated at once: a matrix of coefficients times the monomials at every point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .expr import Expr, Monomial, Num
+
+
+@dataclass(frozen=True, slots=True)
+class ExprTable:
+    """Expressions over common monomials: `evaluate` costs one matrix product, whatever their number."""
+
+    monomials: tuple[Monomial, ...]
+    coefficients: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, exprs: Sequence[Expr]) -> ExprTable:
+        """Compile expressions; their order is the order of the rows."""
+        index: dict[Monomial, int] = {}
+        for e in exprs:
+            for m, _ in e.terms:
+                index.setdefault(m, len(index))
+        table = np.zeros((len(exprs), max(len(index), 1)))
+        for row, e in enumerate(exprs):
+            for m, c in e.terms:
+                table[row, index[m]] = c
+        return cls(tuple(index) or ((),), table)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The symbols that any row depends on."""
+        return frozenset(s for m in self.monomials for s, _ in m)
+
+    def evaluate(self, env: Mapping[str, Num], num_points: int) -> NDArray[np.float64]:
+        """Return an array (rows x points); each symbol is a number or an array of `num_points`."""
+        values = np.ones((len(self.monomials), num_points))
+        for row, m in enumerate(self.monomials):
+            for s, e in m:
+                values[row] *= np.asarray(env[s], dtype=np.float64) ** e
+        return np.asarray(self.coefficients @ values, dtype=np.float64)

@@ -1,0 +1,42 @@
+"""Graphs to files and back, without torch: the textual form, gzipped when the name ends in .gz."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .errors import ParseError
+from .graph import Graph
+from .parse import parse_graph
+from .text import print_graph
+
+
+def save_graph(graph: Graph, path: Path) -> None:
+    """Write a graph; the file is complete or not there at all."""
+    data = print_graph(graph).encode()
+    write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def load_graph(path: Path) -> Graph:
+    """Read a graph; ParseError names the file and the line."""
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ParseError(f"{path}: cannot be read as a graph: {error}") from error
+    try:
+        return parse_graph(text)
+    except ParseError as error:
+        raise ParseError(f"{path}: {error}") from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write beside the target, then rename: readers see the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A folder and not a bare temporary file, whose mode would hide the result from other users.
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        part = Path(folder, path.name)
+        part.write_bytes(data)
+        part.replace(path)

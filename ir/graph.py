@@ -1,0 +1,233 @@
+"""The workload graph: regions that repeat, each a DAG of nodes over values.
+
+Regions run in the order of the schedule for the forward phase and in reverse for the backward phase. A region reads
+what another one made through ports: an input port takes the value of the nearest earlier region (in the running
+direction) that has an output port of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+
+from .errors import InternalError
+from .expr import Dim, Expr, total
+from .placement import Placement
+from .types import DType, TensorType
+
+
+class Phase(StrEnum):
+    """When a node runs. `reduce` and `optimizer` run once a step, the others once a micro-batch."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    RECOMPUTE = "recompute"
+    REDUCE = "reduce"
+    OPTIMIZER = "optimizer"
+
+
+class Workload(StrEnum):
+    """What the whole graph computes."""
+
+    TRAIN = "train"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class Role(StrEnum):
+    """Where a value comes from."""
+
+    RESULT = "result"
+    PARAM = "param"
+    BUFFER = "buffer"
+    INPUT = "input"
+    CACHE = "cache"
+    PORT = "port"
+
+
+@dataclass(frozen=True, slots=True)
+class Attrs:
+    """The options of an op; every op that has some declares a frozen subclass."""
+
+
+NO_ATTRS = Attrs()
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor: its type, the storage it shares with its views, and its placements once sharded.
+
+    `name` is the parameter's path, the input's name or the port's name. `saved` marks what the forward phase keeps
+    for the backward phase.
+    """
+
+    id: int
+    type: TensorType
+    storage: int
+    role: Role = Role.RESULT
+    name: str = ""
+    saved: bool = False
+    placements: tuple[tuple[str, Placement], ...] = ()
+
+    def placement(self, axis: str) -> Placement | None:
+        """Return the placement along one axis, None when the graph is not sharded over it."""
+        return dict(self.placements).get(axis)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator call. Its key is its first output; `forward` is the key of the forward node it belongs to."""
+
+    op: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    attrs: Attrs = NO_ATTRS
+    scope: str = ""
+    phase: Phase = Phase.FORWARD
+    forward: int | None = None
+
+    @property
+    def key(self) -> int:
+        """The id of the first output; unique in the region."""
+        return self.outputs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A value that a region hands to others, under a name."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """A DAG of nodes in running order, with the values they use, its output ports and its weight gradients."""
+
+    name: str
+    values: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Port, ...] = ()
+    grads: tuple[tuple[int, int], ...] = ()
+
+    @cached_property
+    def by_id(self) -> Mapping[int, Value]:
+        """Values by id."""
+        return {v.id: v for v in self.values}
+
+    @cached_property
+    def producer(self) -> Mapping[int, Node]:
+        """The node that makes each value."""
+        return {o: n for n in self.nodes for o in n.outputs}
+
+    @cached_property
+    def users(self) -> Mapping[int, tuple[Node, ...]]:
+        """The nodes that read each value."""
+        found: dict[int, list[Node]] = {}
+        for node in self.nodes:
+            for i in dict.fromkeys(node.inputs):
+                found.setdefault(i, []).append(node)
+        return {i: tuple(nodes) for i, nodes in found.items()}
+
+    def types(self, ids: tuple[int, ...]) -> tuple[TensorType, ...]:
+        """The types of several values."""
+        return tuple(self.by_id[i].type for i in ids)
+
+    def of_role(self, *roles: Role) -> tuple[Value, ...]:
+        """Values of the given roles, in order."""
+        return tuple(v for v in self.values if v.role in roles)
+
+    @property
+    def saved_bytes(self) -> Expr:
+        """Bytes kept for the backward phase: each storage once, where it is made.
+
+        Parameters, buffers, ports and views of them are not counted: they live anyway, or count in another region.
+        A view that is smaller than its storage keeps the whole storage, as an allocator does.
+        """
+        kept = {v.storage for v in self.values if v.saved}
+        owners = (self.by_id[s] for s in sorted(kept))
+        return total(v.type.num_bytes for v in owners if v.role in (Role.RESULT, Role.INPUT))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Regions that repeat together: `count` times the sequence of names."""
+
+    regions: tuple[str, ...]
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A dim that a degree must divide: `dim % axis == 0`, with the place that needs it."""
+
+    dim: Dim
+    axis: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A workload: regions in schedule order, symbolic over batch, sequence and (once sharded) mesh degrees."""
+
+    name: str
+    workload: Workload
+    dtype: DType
+    regions: tuple[Region, ...]
+    schedule: tuple[Run, ...]
+    constraints: tuple[Constraint, ...] = ()
+    axes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How often each region runs in one pass over the model."""
+        counts = {r.name: 0 for r in self.regions}
+        for run in self.schedule:
+            for name in run.regions:
+                counts[name] += run.count
+        return counts
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Region]:
+        """Regions by name."""
+        return {r.name: r for r in self.regions}
+
+    def region(self, name: str) -> Region:
+        """Return one region; InternalError when there is none."""
+        if name not in self.by_name:
+            raise InternalError(f"no region '{name}' in graph '{self.name}'")
+        return self.by_name[name]
+
+    def sequence(self) -> Iterator[str]:
+        """Region names in forward order, unrolled (only for small things: tests and exports)."""
+        for run in self.schedule:
+            for _ in range(run.count):
+                yield from run.regions
+
+    def sequence_once(self) -> tuple[str, ...]:
+        """Distinct region names in the order in which forward first meets them."""
+        return tuple(dict.fromkeys(name for run in self.schedule for name in run.regions))
+
+    def with_regions(self, regions: tuple[Region, ...]) -> Graph:
+        """Return the graph with other regions of the same names."""
+        return replace(self, regions=regions)
+
+    @property
+    def num_parameters(self) -> Expr:
+        """Parameters of the whole model; a tied one counts once, and so does one without a star that layers share."""
+        seen: dict[tuple[str, str], Expr] = {}
+        for region in self.regions:
+            count = self.counts[region.name]
+            for v in region.of_role(Role.PARAM):
+                each_layer = "*" in v.name
+                key = (region.name if each_layer else "", v.name)
+                seen.setdefault(key, v.type.numel * (count if each_layer else 1))
+        return total(seen.values())
+
+    @property
+    def saved_bytes(self) -> Expr:
+        """Bytes that one micro-batch keeps for the backward phase, over all regions."""
+        return total(r.saved_bytes * self.counts[r.name] for r in self.regions)

@@ -1,0 +1,47 @@
+"""The op list: every op with its schema, type rule and work rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..errors import UnknownNameError
+from ..graph import Node, Region
+from . import attention, collectives, experts, layout, matmul, normalize, pointwise
+from .base import OpCall, OpClass, OpDef, Work
+
+OPS: Mapping[str, OpDef] = MappingProxyType(
+    {
+        d.name: d
+        for family in (matmul, attention, experts, pointwise, normalize, layout, collectives)
+        for d in family.OPS
+    }
+)
+
+
+def op_def(name: str) -> OpDef:
+    """Return an op by name; UnknownNameError names the nearest."""
+    if name not in OPS:
+        raise UnknownNameError.of("op", name, OPS)
+    return OPS[name]
+
+
+def call_of(region: Region, node: Node) -> OpCall:
+    """Return the node as an op applied to types."""
+    return OpCall(node.op, node.attrs, region.types(node.inputs), region.types(node.outputs))
+
+
+def work_of(region: Region, node: Node) -> Work:
+    """Return what the node costs whatever the machine.
+
+    >>> from slipstick.ir.types import DType, TensorType
+    >>> from slipstick.ir.ops.matmul import MatmulAttrs
+    >>> t = lambda *dims: TensorType(dims, DType.BF16)
+    >>> call = OpCall("matmul", MatmulAttrs("mk,nk->mn"), (t(2, 3), t(5, 3)), (t(2, 5),))
+    >>> op_def("matmul").work(call).tensor_flops
+    60
+    """
+    return op_def(node.op).work(call_of(region, node))
+
+
+__all__ = ["OPS", "OpCall", "OpClass", "OpDef", "Work", "call_of", "op_def", "work_of"]

@@ -1,0 +1,194 @@
+"""What an op is: its schema, its type rule and its work rule, in one record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
+
+from ..errors import VerifyError
+from ..expr import Dim, Expr, as_expr, product, total
+from ..graph import NO_ATTRS, Attrs
+from ..types import TensorType
+
+A = TypeVar("A", bound=Attrs)
+
+
+class OpClass(StrEnum):
+    """How an op is priced and how people read a breakdown."""
+
+    MATMUL = "matmul"
+    ATTENTION = "attention"
+    EXPERTS = "experts"
+    NORM = "norm"
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    LOSS = "loss"
+    MEMORY = "memory"
+    OPTIMIZER = "optimizer"
+    COMMUNICATION = "communication"
+    FREE = "free"
+
+
+class Unit(StrEnum):
+    """Which unit of the chip does the FLOPs."""
+
+    TENSOR = "tensor"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """An op applied to types: what type and work rules look at."""
+
+    op: str
+    attrs: Attrs
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+
+    def attrs_as(self, kind: type[A]) -> A:
+        """Return the attributes as the op's own type."""
+        if not isinstance(self.attrs, kind):
+            raise VerifyError(f"{self.op} needs {kind.__name__}, has {type(self.attrs).__name__}")
+        return self.attrs
+
+
+@dataclass(frozen=True, slots=True)
+class GemmShape:
+    """C[m, n] = A[m, k] B[k, n], `batch` times; `groups` > 1 when each of several weights sees its share of m."""
+
+    batch: Expr
+    m: Expr
+    n: Expr
+    k: Expr
+    groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """The sizes of one attention call; `num_gemms` counts its products (2 forward, 5 backward)."""
+
+    batch: Expr
+    heads: Expr
+    kv_heads: Expr
+    q_len: Expr
+    kv_len: Expr
+    qk_dim: int
+    v_dim: int
+    causal: bool
+    window: int
+    num_gemms: int
+
+
+ZERO = as_expr(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one call costs whatever the machine: FLOPs by unit and bytes through memory.
+
+    `tensor_flops` follow the full convention (masked positions counted). `model_share` is the part of them that is
+    model work: 0.8 where a kernel recomputes the scores on its own.
+    """
+
+    tensor_flops: Expr = ZERO
+    vector_flops: Expr = ZERO
+    read_bytes: Expr = ZERO
+    write_bytes: Expr = ZERO
+    model_share: float = 1.0
+    gemms: tuple[GemmShape, ...] = ()
+    attention: AttentionShape | None = None
+
+    @property
+    def num_bytes(self) -> Expr:
+        """Bytes read and written."""
+        return self.read_bytes + self.write_bytes
+
+
+Check: TypeAlias = Callable[[OpCall], Iterator[str]]
+WorkRule: TypeAlias = Callable[[OpCall], Work]
+
+
+@dataclass(frozen=True, slots=True)
+class OpDef:
+    """One op: arity, attribute type, type rule (yields complaints), work rule, class, and one line for people."""
+
+    name: str
+    kind: OpClass
+    work: WorkRule
+    doc: str
+    check: Check
+    attrs: type[Attrs] = Attrs
+    min_inputs: int = 1
+    max_inputs: int | None = None
+    num_outputs: int | None = 1
+
+    @property
+    def _arity(self) -> str:
+        if self.max_inputs is None:
+            return f"at least {self.min_inputs}"
+        return f"{self.min_inputs}" if self.min_inputs == self.max_inputs else f"{self.min_inputs} to {self.max_inputs}"
+
+    def complaints(self, call: OpCall) -> Iterator[str]:
+        """Yield everything that is wrong with a call."""
+        if len(call.inputs) < self.min_inputs or (self.max_inputs is not None and len(call.inputs) > self.max_inputs):
+            yield f"takes {self._arity} inputs, has {len(call.inputs)}"
+            return
+        if self.num_outputs is not None and len(call.outputs) != self.num_outputs:
+            yield f"makes {self.num_outputs} outputs, has {len(call.outputs)}"
+            return
+        if type(call.attrs) is not self.attrs:
+            yield f"needs {self.attrs.__name__}, has {type(call.attrs).__name__}"
+            return
+        yield from self.check(call)
+
+
+def no_check(call: OpCall) -> Iterator[str]:
+    """Accept any types."""
+    del call
+    return iter(())
+
+
+def free(call: OpCall) -> Work:
+    """No work at all."""
+    del call
+    return Work()
+
+
+def traffic(call: OpCall, vector_flops: Expr = ZERO) -> Work:
+    """Read every input once, write every output once."""
+    return Work(
+        vector_flops=vector_flops,
+        read_bytes=total(t.num_bytes for t in call.inputs),
+        write_bytes=total(t.num_bytes for t in call.outputs),
+    )
+
+
+def same_dims(a: tuple[Dim, ...], b: tuple[Dim, ...], what: str) -> Iterator[str]:
+    """Complain when two shapes differ."""
+    if a != b:
+        yield f"{what}: [{_join(a)}] is not [{_join(b)}]"
+
+
+def ranks(call: OpCall, wanted: tuple[int, ...], what: str) -> Iterator[str]:
+    """Complain when the first inputs have other ranks than wanted."""
+    given = tuple(t.rank for t in call.inputs[: len(wanted)])
+    if given != wanted:
+        yield f"{what} must have the ranks {wanted}, have {given}"
+
+
+def same_numel(a: TensorType, b: TensorType, what: str) -> Iterator[str]:
+    """Complain when two tensors differ in the number of elements."""
+    if product(a.dims) != product(b.dims):
+        yield f"{what}: {a} and {b} differ in the number of elements"
+
+
+def _join(dims: tuple[Dim, ...]) -> str:
+    return ", ".join(str(d) for d in dims)
+
+
+__all__ = [
+    "NO_ATTRS", "ZERO", "AttentionShape", "Attrs", "Check", "GemmShape", "OpCall", "OpClass", "OpDef", "Unit", "Work",
+    "WorkRule", "free", "no_check", "ranks", "same_dims", "same_numel", "traffic",
+]  # fmt: skip

@@ -1,0 +1,82 @@
+"""Matrix products: one op whose spec says which dims meet, as in einsum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..expr import Dim, product
+from .base import Attrs, GemmShape, OpCall, OpClass, OpDef, Work
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulAttrs(Attrs):
+    """`spec` in einsum letters, for example `abk,nk->abn` for a linear layer with weight [n, k]."""
+
+    spec: str
+
+    @property
+    def letters(self) -> tuple[str, str, str]:
+        """The letters of the left operand, the right operand and the result."""
+        left, rest = self.spec.split(",")
+        right, out = rest.split("->")
+        return left, right, out
+
+
+def letter_sizes(call: OpCall) -> Mapping[str, Dim]:
+    """Return the size of each letter of the spec."""
+    left, right, _ = call.attrs_as(MatmulAttrs).letters
+    return {**dict(zip(right, call.inputs[1].dims, strict=True)), **dict(zip(left, call.inputs[0].dims, strict=True))}
+
+
+def gemm_shape(call: OpCall) -> GemmShape:
+    """Group the letters: in all three batch; left and out m; right and out n; left and right k."""
+    left, right, out = call.attrs_as(MatmulAttrs).letters
+    size = letter_sizes(call)
+    return GemmShape(
+        batch=product(size[c] for c in left if c in right and c in out),
+        m=product(size[c] for c in left if c in out and c not in right),
+        n=product(size[c] for c in right if c in out and c not in left),
+        k=product(size[c] for c in left if c in right and c not in out),
+    )
+
+
+def _check(call: OpCall) -> Iterator[str]:
+    spec = call.attrs_as(MatmulAttrs).spec
+    if _SPEC.fullmatch(spec) is None:
+        yield f"spec '{spec}' is not 'left,right->result' in letters"
+        return
+    left, right, out = call.attrs_as(MatmulAttrs).letters
+    alone = sorted(set(left) ^ set(right) ^ set(out) - set(left) & set(right))
+    ranks = (len(left), len(right), len(out))
+    given = (call.inputs[0].rank, call.inputs[1].rank, call.outputs[0].rank)
+    if ranks != given:
+        yield f"spec {call.attrs_as(MatmulAttrs).spec} wants ranks {ranks}, has {given}"
+        return
+    size = letter_sizes(call)
+    for letter, dim in zip(right, call.inputs[1].dims, strict=True):
+        if size[letter] != dim:
+            yield f"letter {letter} is {size[letter]} on the left and {dim} on the right"
+    for letter, dim in zip(out, call.outputs[0].dims, strict=True):
+        if size.get(letter) != dim:
+            yield f"letter {letter} is {size.get(letter)} in the operands and {dim} in the result"
+
+
+def _work(call: OpCall) -> Work:
+    """2 m n k FLOPs a batch entry; each operand read once, a bias read and the result written once."""
+    shape = gemm_shape(call)
+    bias = [t.num_bytes for t in call.inputs[2:]]
+    return Work(
+        tensor_flops=shape.batch * shape.m * shape.n * shape.k * 2,
+        read_bytes=sum(bias, call.inputs[0].num_bytes + call.inputs[1].num_bytes),
+        write_bytes=call.outputs[0].num_bytes,
+        gemms=(shape,),
+    )
+
+
+OPS = (
+    OpDef(
+        "matmul", OpClass.MATMUL, _work, "matrix product; inputs: left, right, and a bias added in the epilogue",
+        _check, MatmulAttrs, min_inputs=2, max_inputs=3,
+    ),
+)  # fmt: skip

@@ -1,0 +1,66 @@
+"""Where a tensor lies along one mesh axis: sharded, replicated or partial, in DTensor's words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .errors import ParseError
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """Every rank of the axis holds the whole tensor."""
+
+    def __str__(self) -> str:
+        """Print as `R`."""
+        return "R"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Each rank of the axis holds an equal part of one dim.
+
+    `packed` says that the dim is several tensors side by side (fused q, k and v; gate and up), each sharded on its
+    own, so that the slices the model takes out of it stay sharded.
+    """
+
+    dim: int
+    packed: bool = False
+
+    def __str__(self) -> str:
+        """Print as `S(1)`, or `S(1p)` when packed."""
+        return f"S({self.dim}{'p' if self.packed else ''})"
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Each rank of the axis holds a summand of the tensor."""
+
+    def __str__(self) -> str:
+        """Print as `P`."""
+        return "P"
+
+
+Placement: TypeAlias = Replicate | Shard | Partial
+REPLICATE = Replicate()
+PARTIAL = Partial()
+
+_SHARD = re.compile(r"S\((\d+)(p?)\)")
+
+
+def parse_placement(text: str) -> Placement:
+    """Read what `str(placement)` prints.
+
+    >>> parse_placement("S(1p)")
+    Shard(dim=1, packed=True)
+    """
+    if text == "R":
+        return REPLICATE
+    if text == "P":
+        return PARTIAL
+    match = _SHARD.fullmatch(text)
+    if match is None:
+        raise ParseError(f"'{text}' is not a placement; allowed: R, P, S(dim), S(dim p)")
+    return Shard(int(match.group(1)), match.group(2) == "p")

@@ -1,0 +1,220 @@
+"""A plan (parallel degrees, batches, policy), its structural family, and many plans as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from .errors import NotBuiltError, PlanError, UnknownNameError
+from .graph import Workload
+from .types import DType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+AXES = ("tp", "dp")
+RECOMPUTE = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What changes the structure of the graph; inside a family, degrees and batches are numbers."""
+
+    workload: Workload = Workload.TRAIN
+    sp: bool = False
+    zero: int = 0
+    recompute: str = "none"
+    tp_plan: str = "megatron"
+    grad_dtype: DType = DType.FP32
+    fused: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One plan, checked: the degrees multiply to the number of GPUs and the batch divides.
+
+    `micro_batch` is in sequences a replica, `global_batch` in sequences a step, `kv_len` the tokens already cached
+    in decode. For inference the global batch is `micro_batch * dp`.
+    """
+
+    num_gpus: int
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    dp: int = 1
+    vpp: int = 1
+    micro_batch: int = 1
+    global_batch: int = 1
+    seq_len: int = 2048
+    kv_len: int = 0
+    family: Family = Family()
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Micro-batches a replica runs in one step."""
+        return self.global_batch // (self.micro_batch * self.dp)
+
+    @property
+    def degrees(self) -> str:
+        """The degrees as people write them: `tp8 dp8`."""
+        pairs = (("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("ep", self.ep), ("dp", self.dp))
+        return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp"))
+
+
+def make_plan(
+    *,
+    num_gpus: int,
+    seq_len: int,
+    family: Family,
+    tp: int = 1,
+    pp: int = 1,
+    cp: int = 1,
+    ep: int = 1,
+    etp: int = 1,
+    dp: int | None = None,
+    vpp: int = 1,
+    micro_batch: int = 1,
+    global_batch: int | None = None,
+    kv_len: int = 0,
+) -> Plan:
+    """Check and complete a plan: `dp` follows from the other degrees, `global_batch` defaults to one micro-batch each.
+
+    PlanError shows every factor and the nearest legal values; NotBuiltError refuses what this version cannot model.
+
+    >>> make_plan(num_gpus=64, seq_len=8192, family=Family(), tp=8, global_batch=64).dp
+    8
+    """
+    given = {
+        "gpus": num_gpus, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp, "vpp": vpp, "mbs": micro_batch,
+        "seq": seq_len,
+    }  # fmt: skip
+    _refuse_unbuilt(given, family)
+    _positive({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch})
+    if kv_len < 0:
+        raise PlanError(f"kv={kv_len} is negative; the cached context is 0 tokens or more")
+    model_ranks = tp * pp * cp
+    if num_gpus % model_ranks:
+        raise PlanError(
+            f"tp={tp} x pp={pp} x cp={cp} = {model_ranks} does not divide gpus={num_gpus}; "
+            f"legal products: {_near(model_ranks, _divisors(num_gpus))}"
+        )
+    replicas = num_gpus // model_ranks
+    if dp is not None and dp != replicas:
+        raise PlanError(
+            f"tp={tp} x pp={pp} x cp={cp} x dp={dp} = {model_ranks * dp}, not gpus={num_gpus}; "
+            f"with these degrees dp={replicas}, or use --gpus {model_ranks * dp}"
+        )
+    batch = micro_batch * replicas if global_batch is None else global_batch
+    _check_batch(batch, micro_batch, replicas, family)
+    return Plan(
+        num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, dp=replicas, vpp=vpp, micro_batch=micro_batch,
+        global_batch=batch, seq_len=seq_len, kv_len=kv_len, family=family,
+    )  # fmt: skip
+
+
+def _check_batch(batch: int, micro_batch: int, dp: int, family: Family) -> None:
+    step = micro_batch * dp
+    if batch % step:
+        below, above = batch // step * step, (batch // step + 1) * step
+        nearest = " or ".join(f"--gbs {b}" for b in (below, above) if b > 0)
+        raise PlanError(f"gbs={batch} is not a multiple of mbs={micro_batch} x dp={dp} = {step}; nearest: {nearest}")
+    if family.workload is not Workload.TRAIN and batch != step:
+        raise PlanError(f"{family.workload} runs one batch of mbs={micro_batch} x dp={dp} = {step}, not gbs={batch}")
+
+
+def _positive(given: Mapping[str, int]) -> None:
+    wrong = [f"{name}={value}" for name, value in given.items() if value < 1]
+    if wrong:
+        raise PlanError(f"{', '.join(wrong)}: degrees, batches and lengths are 1 or more")
+
+
+def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
+    """Refuse what is not modelled yet; a flag is never ignored."""
+    named = {
+        "pp": "pipeline parallelism", "cp": "context parallelism", "ep": "expert parallelism",
+        "etp": "expert tensor parallelism", "vpp": "interleaved pipeline stages",
+    }  # fmt: skip
+    wanted = [f"--{flag} {given[flag]} ({what})" for flag, what in named.items() if given[flag] > 1]
+    if family.zero not in range(4):
+        raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
+    if family.recompute not in RECOMPUTE:
+        raise UnknownNameError.of("recompute policy", family.recompute, RECOMPUTE)
+    if family.zero:
+        wanted.append(f"--zero {family.zero} (sharded optimizer states)")
+    if family.recompute != "none":
+        wanted.append(f"--recompute {family.recompute} (activation recomputation)")
+    if wanted:
+        raise NotBuiltError(
+            f"{', '.join(wanted)}: not modelled in this version; what is: --tp, --dp, --sp, --mbs, --gbs, --seq"
+        )
+
+
+def _divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def _near(value: int, allowed: Sequence[int], most: int = 4) -> str:
+    """Return the allowed values nearest to one, in order.
+
+    >>> _near(3, [1, 2, 4, 8, 16])
+    '1, 2, 4, 8'
+    """
+    nearest = sorted(sorted(allowed, key=lambda a: (abs(a - value), a))[:most])
+    return ", ".join(map(str, nearest))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTable:
+    """Many plans of one family as equally long columns; a single plan is a table of one row."""
+
+    family: Family
+    num_gpus: NDArray[np.float64]
+    tp: NDArray[np.float64]
+    dp: NDArray[np.float64]
+    micro_batch: NDArray[np.float64]
+    num_micro_batches: NDArray[np.float64]
+    seq_len: NDArray[np.float64]
+    kv_len: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan]) -> PlanTable:
+        """Build the columns; PlanError when the plans are of several families."""
+        import numpy as np
+
+        families = {p.family for p in plans}
+        if len(families) != 1:
+            raise PlanError(f"a table holds plans of one family, these are of {len(families)}")
+
+        def column(name: str) -> NDArray[np.float64]:
+            return np.array([getattr(p, name) for p in plans], dtype=np.float64)
+
+        return cls(
+            plans[0].family, *(column(n) for n in ("num_gpus", "tp", "dp", "micro_batch", "num_micro_batches")),
+            column("seq_len"), column("kv_len"),
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        """Number of plans."""
+        return len(self.tp)
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[np.float64]]:
+        """What each symbol of a lowered graph is, plan by plan."""
+        return {"tp": self.tp, "dp": self.dp, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len}
+
+    @property
+    def global_batch(self) -> NDArray[np.float64]:
+        """Sequences a step."""
+        return self.num_micro_batches * self.micro_batch * self.dp
+
+
+def with_family(plan: Plan, family: Family) -> Plan:
+    """Return the same plan in another family."""
+    return replace(plan, family=family)
+
+
+__all__ = ["AXES", "RECOMPUTE", "Family", "Plan", "PlanTable", "make_plan", "with_family"]

@@ -1,0 +1,47 @@
+"""Which values the forward phase keeps for the backward phase, read off the graph itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .graph import Graph, Phase, Region, Role
+
+_LATER = (Phase.RECOMPUTE, Phase.BACKWARD)
+
+
+def mark_saved(graph: Graph) -> Graph:
+    """Set `saved` on every forward value that the backward phase reads, here or through a port, and on nothing else.
+
+    Recomputation belongs to the backward phase: what it reads is kept, what it makes is not. A tensor that several
+    regions keep is marked where it is made, so that it counts once.
+    """
+    backward = {p.name for r in graph.regions for p in r.outputs if _phase(r, p.value) in _LATER}
+    local = {r.name: _read_by_backward(r, backward) for r in graph.regions}
+    wanted = {r.by_id[i].name for r in graph.regions for i in local[r.name] if r.by_id[i].role is Role.PORT}
+    return graph.with_regions(tuple(_marked(r, local[r.name], wanted) for r in graph.regions))
+
+
+def _read_by_backward(region: Region, backward_ports: set[str]) -> set[int]:
+    """Ids of forward activations (storage owners included) that nodes of the backward phase read."""
+    read = {i for n in region.nodes if n.phase in _LATER for i in n.inputs}
+    kept = {i for i in read if _is_activation(region, i, backward_ports)}
+    return kept | {s for i in kept if _is_activation(region, s := region.by_id[i].storage, backward_ports)}
+
+
+def _is_activation(region: Region, value: int, backward_ports: set[str]) -> bool:
+    v = region.by_id[value]
+    if v.role is Role.PORT:
+        return v.name not in backward_ports
+    return v.role is Role.INPUT or (v.role is Role.RESULT and _phase(region, value) is Phase.FORWARD)
+
+
+def _phase(region: Region, value: int) -> Phase:
+    node = region.producer.get(value)
+    return Phase.FORWARD if node is None else node.phase
+
+
+def _marked(region: Region, kept: set[int], wanted: set[str]) -> Region:
+    exported = {p.value for p in region.outputs if p.name in wanted and _phase(region, p.value) is Phase.FORWARD}
+    kept = kept | exported | {region.by_id[i].storage for i in exported}
+    values = tuple(v if v.saved == (v.id in kept) else replace(v, saved=v.id in kept) for v in region.values)
+    return replace(region, values=values)

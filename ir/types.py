@@ -1,0 +1,99 @@
+"""Tensor types: dimensions that may be symbolic, and a dtype that knows its size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .errors import UnknownNameError
+from .expr import Dim, Expr, as_dim, as_expr, product
+
+
+class DType(StrEnum):
+    """Element types, named as PyTorch users write them."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    FP4 = "fp4"
+    FP64 = "fp64"
+    INT64 = "int64"
+    INT32 = "int32"
+    INT16 = "int16"
+    INT8 = "int8"
+    UINT8 = "uint8"
+    INT4 = "int4"
+    BOOL = "bool"
+    COMPLEX64 = "complex64"
+
+    @property
+    def num_bytes(self) -> float:
+        """Bytes of one element; half a byte for the 4-bit types."""
+        return _BYTES[self]
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether values of this type carry gradients."""
+        return self.value[:2] in ("fp", "bf", "tf", "co")
+
+    @classmethod
+    def parse(cls, text: str) -> DType:
+        """Read a dtype by its short or PyTorch name; UnknownNameError names the nearest.
+
+        >>> DType.parse("bfloat16")
+        <DType.BF16: 'bf16'>
+        """
+        name = _ALIASES.get(text, text)
+        if name not in cls._value2member_map_:
+            raise UnknownNameError.of("dtype", text, [d.value for d in cls])
+        return cls(name)
+
+
+_ALIASES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
+_BYTES = {
+    DType.FP64: 8, DType.INT64: 8, DType.COMPLEX64: 8, DType.FP32: 4, DType.TF32: 4, DType.INT32: 4,
+    DType.BF16: 2, DType.FP16: 2, DType.INT16: 2, DType.FP8: 1, DType.INT8: 1, DType.UINT8: 1, DType.BOOL: 1,
+    DType.FP4: 0.5, DType.INT4: 0.5,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A shape and an element type.
+
+    >>> TensorType((2, 3), DType.BF16).num_bytes
+    12
+    """
+
+    dims: tuple[Dim, ...]
+    dtype: DType
+
+    @property
+    def rank(self) -> int:
+        """Number of dims."""
+        return len(self.dims)
+
+    @property
+    def numel(self) -> Expr:
+        """Number of elements."""
+        return product(self.dims)
+
+    @property
+    def num_bytes(self) -> Expr:
+        """Bytes of the dense tensor."""
+        return self.numel * self.dtype.num_bytes
+
+    def with_dims(self, dims: tuple[Dim, ...]) -> TensorType:
+        """Return the same element type with other dims."""
+        return TensorType(dims, self.dtype)
+
+    def substitute(self, env: Mapping[str, Dim]) -> TensorType:
+        """Replace symbols in every dim."""
+        return self.with_dims(tuple(as_dim(as_expr(d).substitute(env)) for d in self.dims))
+
+    def __str__(self) -> str:
+        """Print as `bf16[batch, seq, 4096]`."""
+        return f"{self.dtype}[{', '.join(str(d) for d in self.dims)}]"

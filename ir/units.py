@@ -1,0 +1,217 @@
+"""Text such as `3350 GB/s` into a number in base units, and numbers back into text for people.
+
+Base units are s, B (bytes), FLOP, W, J, Hz, USD, mm2 and 1 (plain numbers); a dimension is spelled as its
+base unit, so the dimension of `3350 GB/s` is `B/s`. Case counts: `GB` is 1e9 bytes, `GiB` is 2**30 bytes,
+`Gbit` is 1e9 / 8 bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .errors import UsageError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number in the base unit of its dimension."""
+
+    value_si: float
+    dimension: str
+
+
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*")
+_SMALL = {"p": 1e-12, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0}
+_LARGE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
+
+
+def _scaled(symbol: str, dimension: str, prefixes: Mapping[str, float], factor: float = 1.0) -> dict[str, Quantity]:
+    return {prefix + symbol: Quantity(scale * factor, dimension) for prefix, scale in prefixes.items()}
+
+
+_ATOMS: Mapping[str, Quantity] = {
+    **_scaled("B", "B", _LARGE | _BINARY),
+    **_scaled("bit", "B", _LARGE | _BINARY, 1 / 8),
+    **_scaled("FLOP", "FLOP", _LARGE),
+    **_scaled("s", "s", _SMALL),
+    **_scaled("W", "W", _SMALL | _LARGE),
+    **_scaled("J", "J", _SMALL | _LARGE),
+    **_scaled("Wh", "J", _LARGE, 3600.0),
+    **_scaled("Hz", "Hz", _LARGE),
+    **_scaled("USD", "USD", {"": 1.0, "k": 1e3, "M": 1e6}),
+    **{name: Quantity(v, "s") for name, v in (("min", 60.0), ("h", 3600.0), ("day", 86400.0))},
+    **{name: Quantity(v, "mm2") for name, v in (("mm2", 1.0), ("cm2", 100.0), ("m2", 1e6))},
+    "%": Quantity(0.01, "1"),
+    "1": Quantity(1.0, "1"),
+}
+_ALIASES: Mapping[str, str] = {"J/s": "W", "1/s": "Hz"}
+
+
+def parse_quantity(text: str, dimension: str | None = None) -> Quantity:
+    """Read a number and its unit; a number alone is in base units.
+
+    Args:
+        text: a number, then an optional unit or quotient of two units.
+        dimension: the base unit that the quantity must have, or None for any; a number alone then takes it.
+
+    Raises:
+        UsageError: not a finite number, an unknown or ambiguous unit, or a unit of another dimension.
+
+    >>> parse_quantity("3350 GB/s")
+    Quantity(value_si=3350000000000.0, dimension='B/s')
+    >>> parse_quantity("80 GiB").value_si == 80 * 2**30, parse_quantity("80GB").value_si == 80e9
+    (True, True)
+    >>> parse_quantity("400 Gbit/s"), parse_quantity("0.08 USD/kWh").dimension
+    (Quantity(value_si=50000000000.0, dimension='B/s'), 'USD/J')
+    >>> parse_quantity("4.8e12", "B/s")
+    Quantity(value_si=4800000000000.0, dimension='B/s')
+    >>> parse_quantity("400 Gb/s")
+    Traceback (most recent call last):
+    slipstick.ir.errors.UsageError: ambiguous unit 'Gb/s' in '400 Gb/s': Gbit/s counts bits, GB/s bytes
+    """
+    number, name = split_quantity(text)
+    if not name:
+        return Quantity(number, dimension or "1")
+    unit = _unit(name, text)
+    if dimension is not None and unit.dimension != dimension:
+        raise UsageError(f"wrong unit '{name}' in '{text}': allowed: {units_of(dimension)}")
+    return Quantity(_finite(number * unit.value_si, text), unit.dimension)
+
+
+def split_quantity(text: str) -> tuple[float, str]:
+    """Return the number and the unit as written; the unit may be empty.
+
+    >>> split_quantity("989e12"), split_quantity("4.8TB/s")
+    ((989000000000000.0, ''), (4.8, 'TB/s'))
+    """
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise UsageError(f"'{text}' is not a quantity: write a number and a unit, as in '3350 GB/s'")
+    return _finite(float(match[1]), text), match[2]
+
+
+def units_of(dimension: str) -> str:
+    """Name the units that people use for a dimension, for messages.
+
+    >>> units_of("s"), units_of("B/s")
+    ('s, ms, us, ns, min, h, day', 'B/s, GB/s, TB/s, GiB/s, Gbit/s')
+    """
+    common = {
+        "B": "B, MB, GB, MiB, GiB, TB",
+        "B/s": "B/s, GB/s, TB/s, GiB/s, Gbit/s",
+        "FLOP": "FLOP, GFLOP, TFLOP, PFLOP",
+        "FLOP/s": "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s",
+        "s": "s, ms, us, ns, min, h, day",
+        "W": "W, kW, MW",
+        "J": "J, kJ, kWh",
+        "Hz": "Hz, MHz, GHz",
+        "USD": "USD, kUSD, MUSD",
+        "mm2": "mm2, cm2, m2",
+        "1": "1, %, or no unit",
+    }
+    return common.get(dimension, dimension)
+
+
+def _unit(name: str, text: str) -> Quantity:
+    top, slash, bottom = name.partition("/")
+    if top not in _ATOMS or (slash and bottom not in _ATOMS):
+        raise UsageError(_unknown_unit(name, text))
+    if not slash:
+        return _ATOMS[top]
+    dimension = f"{_ATOMS[top].dimension}/{_ATOMS[bottom].dimension}"
+    return Quantity(_ATOMS[top].value_si / _ATOMS[bottom].value_si, _ALIASES.get(dimension, dimension))
+
+
+def _unknown_unit(name: str, text: str) -> str:
+    given = f"unit '{name}' in '{text}'"
+    bits = re.fullmatch(r"([kMGTPE]?i?)b(|/s|ps)", name)
+    if bits:
+        rate = "/s" if bits[2] else ""
+        return f"ambiguous {given}: {bits[1]}bit{rate} counts bits, {bits[1]}B{rate} bytes"
+    flops = re.fullmatch(r"([kMGTPEZ]?)(?i:flops?(?:/s)?)", name)
+    if flops:
+        return f"ambiguous {given}: write {flops[1]}FLOP/s for a rate, {flops[1]}FLOP for a count"
+    near = did_you_mean(name, [*_ATOMS, "GB/s", "TB/s", "GiB/s", "Gbit/s"])
+    return f"unknown {given}{near} allowed: B, bit, FLOP, s, W, J, Wh, Hz, USD, mm2, % and quotients of two"
+
+
+def _finite(number: float, text: str) -> float:
+    if not math.isfinite(number):
+        raise UsageError(f"'{text}' is not a finite number")
+    return number
+
+
+def format_si(value: float, unit: str, digits: int = 3) -> str:
+    """Write a number with the decimal prefix that leaves one to three digits before the point.
+
+    >>> format_si(989e12, "FLOP/s"), format_si(0.0, "B/s"), format_si(999.9e9, "B/s"), format_si(5e-6, "s")
+    ('989 TFLOP/s', '0 B/s', '1 TB/s', '5 us')
+    """
+    if value == 0:
+        return f"0 {unit}"
+    rounded = float(f"{value:.{digits}g}")
+    prefixes = sorted((scale, prefix) for prefix, scale in (_LARGE | _SMALL).items() if prefix != "µ")
+    fitting = [(s, p) for s, p in prefixes if s <= abs(rounded)]
+    scale, prefix = fitting[-1] if fitting else prefixes[0]
+    return f"{rounded / scale:.{digits}g} {prefix}{unit}"
+
+
+def format_time(seconds: float) -> str:
+    """Write a duration: seconds and below with a prefix, above in minutes, hours or days.
+
+    >>> format_time(0.0123), format_time(5e-6), format_time(59.96), format_time(5400), format_time(3e6)
+    ('12.3 ms', '5 us', '60 s', '1.5 h', '34.7 days')
+    """
+    if abs(seconds) < 1:
+        return format_si(seconds, "s")
+    for limit, scale, unit in ((120.0, 1.0, "s"), (3600.0, 60.0, "min"), (172800.0, 3600.0, "h")):
+        if abs(seconds) < limit:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 86400:.3g} days"
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Write an amount of memory with binary prefixes.
+
+    >>> format_bytes(85520809984), format_bytes(512), format_bytes(1536)
+    ('79.6 GiB', '512 B', '1.5 KiB')
+    """
+    for prefix, scale in reversed(_BINARY.items()):
+        if abs(num_bytes) >= scale:
+            return f"{_plain(num_bytes / scale)} {prefix}B"
+    return f"{_plain(num_bytes)} B"
+
+
+def format_flops(num_flops: float) -> str:
+    """Write a count of operations.
+
+    >>> format_flops(6.1e15)
+    '6.1 PFLOP'
+    """
+    return format_si(num_flops, "FLOP")
+
+
+def format_flop_per_s(flop_per_s: float) -> str:
+    """Write a rate of operations.
+
+    >>> format_flop_per_s(400.4e12)
+    '400 TFLOP/s'
+    """
+    return format_si(flop_per_s, "FLOP/s")
+
+
+def format_bytes_per_s(bytes_per_s: float) -> str:
+    """Write a bandwidth with decimal prefixes, as data sheets do.
+
+    >>> format_bytes_per_s(3.35e12)
+    '3.35 TB/s'
+    """
+    return format_si(bytes_per_s, "B/s")
+
+
+def _plain(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

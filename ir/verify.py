@@ -1,0 +1,115 @@
+"""The rules that every graph keeps; runs between passes and names node, rule and module path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TypeVar
+
+from .errors import VerifyError
+from .graph import Graph, Node, Phase, Region, Role
+from .ops import OPS, call_of, op_def
+from .text import print_node
+
+T = TypeVar("T", bound=Hashable)
+
+
+def verify(graph: Graph, after: str = "") -> None:
+    """Raise VerifyError with every rule that the graph breaks.
+
+    Rules: names are unique; values are made before they are read, once; ops exist and their calls type-check;
+    forward nodes read nothing of the backward phase; ports have a source; the schedule names regions; gradients
+    belong to parameters and, until the graph is sharded, have their shape.
+    """
+    found = list(problems(graph))
+    if found:
+        where = f" after pass '{after}'" if after else ""
+        shown = "\n  ".join(found[:12])
+        raise VerifyError(f"graph '{graph.name}'{where} breaks {len(found)} rule(s):\n  {shown}")
+
+
+def problems(graph: Graph) -> Iterator[str]:
+    """Yield every broken rule."""
+    names = [r.name for r in graph.regions]
+    if len(set(names)) != len(names):
+        yield f"region names are not unique: {names}"
+    for run in graph.schedule:
+        yield from (f"the schedule names '{n}', no such region" for n in run.regions if n not in names)
+    for region in graph.regions:
+        yield from (f"{region.name}: {p}" for p in _region(region))
+        yield from (f"{region.name}: {p}" for p in _grads(region, sharded=bool(graph.axes)))
+    yield from _ports(graph)
+
+
+def _region(region: Region) -> Iterator[str]:
+    ids = [v.id for v in region.values]
+    if len(set(ids)) != len(ids):
+        yield "value ids are not unique"
+        return
+    known = {v.id for v in region.values if v.role is not Role.RESULT}
+    for node in region.nodes:
+        yield from _node(region, node, known)
+        known.update(node.outputs)
+    for v in region.values:
+        if v.id not in known:
+            yield f"value %{v.id} is made by no node"
+        if v.storage not in region.by_id:
+            yield f"value %{v.id} shares storage with %{v.storage}, no such value"
+    yield from (f"output '{p.name}' is %{p.value}, no such value" for p in region.outputs if p.value not in known)
+    ports = [p.name for p in region.outputs]
+    yield from (f"output '{name}' is given {ports.count(name)} times" for name in _repeated(ports))
+
+
+def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
+    if node.op not in OPS:
+        yield f"unknown op '{node.op}' at {_place(node)}"
+        return
+    unmade = [i for i in node.inputs if i not in known]
+    again = [*(o for o in node.outputs if o in known), *_repeated(node.outputs)]
+    unlisted = [o for o in node.outputs if o not in region.by_id]
+    if unmade or again or unlisted or not node.outputs:
+        yield f"'{node.op}' at {_place(node)}: reads {unmade} before made, makes {again} again, {unlisted} unlisted"
+        return
+    for complaint in op_def(node.op).complaints(call_of(region, node)):
+        yield f"{complaint}  in  {print_node(region, node)}"
+    if node.forward is not None and node.forward not in region.producer:
+        yield f"'{node.op}' at {_place(node)} belongs to forward node %{node.forward}, no such node"
+    if node.phase is Phase.FORWARD and any(_phase(region, i) is not Phase.FORWARD for i in node.inputs):
+        yield f"forward node '{node.op}' at {_place(node)} reads a value that is made later"
+
+
+def _place(node: Node) -> str:
+    return node.scope or "the top"
+
+
+def _repeated(items: Iterable[T]) -> list[T]:
+    """Return what occurs more than once.
+
+    >>> _repeated("abca")
+    ['a']
+    """
+    return [item for item, times in Counter(items).items() if times > 1]
+
+
+def _phase(region: Region, value: int) -> Phase:
+    node = region.producer.get(value)
+    return Phase.FORWARD if node is None else node.phase
+
+
+def _grads(region: Region, sharded: bool) -> Iterator[str]:
+    for param, grad in region.grads:
+        p, g = region.by_id.get(param), region.by_id.get(grad)
+        if p is None or g is None:
+            yield f"gradient %{grad} of parameter %{param}: no such value"
+        elif p.role is not Role.PARAM:
+            yield f"%{param} has a gradient but is a {p.role}"
+        elif p.type.dims != g.type.dims and not sharded:
+            yield f"gradient %{grad} is {g.type}, its parameter '{p.name}' is {p.type}"
+
+
+def _ports(graph: Graph) -> Iterator[str]:
+    made = {p.name for r in graph.regions for p in r.outputs}
+    for region in graph.regions:
+        for v in region.of_role(Role.PORT):
+            if v.name not in made:
+                yield f"{region.name}: port '{v.name}' (%{v.id}) has no source"

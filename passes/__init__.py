@@ -1,0 +1,1 @@
+"""One graph into another: placements, collectives, recompute, fusion."""

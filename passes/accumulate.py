@@ -1,0 +1,42 @@
+"""Weight gradients are added to a running sum over the micro-batches of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
+from ..ir.types import DType, TensorType
+from .base import Pass, PassResult
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate(Pass):
+    """Add an `accumulate` node behind every weight gradient.
+
+    | option | meaning                                                           |
+    |--------|-------------------------------------------------------------------|
+    | dtype  | element type of the running sum, which is also what is reduced    |
+    """
+
+    name: ClassVar[str] = "accumulate"
+    dtype: str = "fp32"
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Rewrite every region that has gradients; inference graphs stay as they are."""
+        if graph.workload is not Workload.TRAIN:
+            return PassResult(graph, changed=False)
+        kind = DType.parse(self.dtype)
+        return PassResult(graph.with_regions(tuple(_rewrite(r, kind) for r in graph.regions)), changed=True)
+
+
+def _rewrite(region: Region, kind: DType) -> Region:
+    values, nodes = list(region.values), list(region.nodes)
+    grads: list[tuple[int, int]] = []
+    fresh = max((v.id for v in values), default=-1) + 1
+    for param, grad in region.grads:
+        source, made = region.producer[grad], fresh + len(grads)
+        values.append(Value(made, TensorType(region.by_id[grad].type.dims, kind), made))
+        nodes.append(Node("accumulate", (grad,), (made,), scope=source.scope, phase=Phase.BACKWARD))
+        grads.append((param, made))
+    return replace(region, values=tuple(values), nodes=tuple(nodes), grads=tuple(grads))

@@ -1,0 +1,44 @@
+"""What a pass is: a frozen dataclass whose fields are its options, from a graph to a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..ir.errors import InternalError
+from ..ir.graph import Attrs, Graph
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """The graph after a pass, and whether the pass changed it."""
+
+    graph: Graph
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pass(Attrs):
+    """A rewrite of the whole graph. Subclasses set `name` and give `apply`; options are their fields.
+
+    `requires` raises when the graph is not ready for the pass; `ensures` raises when the result is not as promised.
+    The pass manager calls the three in order and verifies the graph after each pass.
+    """
+
+    name: ClassVar[str] = ""
+
+    def requires(self, graph: Graph) -> None:
+        """Raise when the pass cannot run on this graph; by default it can."""
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Return the rewritten graph."""
+        raise NotImplementedError(self.name)
+
+    def ensures(self, graph: Graph) -> None:
+        """Raise when the result breaks the pass's promise; by default it promises nothing."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise InternalError when a pass runs where it must not."""
+    if not condition:
+        raise InternalError(message)

@@ -1,0 +1,117 @@
+"""Pipelines of passes: textual form, running with verification, stopping and dumping after any pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from time import perf_counter
+from types import MappingProxyType
+
+from ..ir.attrs_text import parse_attrs, print_attrs
+from ..ir.errors import InternalError, ParseError, UnknownNameError, UsageError
+from ..ir.graph import Graph
+from ..ir.verify import verify
+from .base import Pass
+
+# Name -> module and class; a pass is imported when a pipeline names it.
+PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "accumulate": ("accumulate", "Accumulate"),
+        "bucket": ("bucket", "Bucket"),
+        "fuse": ("fuse", "Fuse"),
+        "optimizer": ("optimizer", "Optimizer"),
+        "shard": ("sharding.shard", "ShardPass"),
+    }
+)
+
+Dump = Callable[[int, Pass, Graph], None]
+_PASS = re.compile(r"\s*([a-z_]+)(?:\{([^}]*)\})?\s*(?:,|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class PassTime:
+    """How long one pass took, and whether it changed the graph."""
+
+    name: str
+    time_s: float
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Passes in order. Prints and parses as `shard{sp=true},fuse`."""
+
+    passes: tuple[Pass, ...]
+
+    def __str__(self) -> str:
+        """Print so that `parse_pipeline` reads it back."""
+        return ",".join(p.name + print_attrs(p).strip() for p in self.passes)
+
+    def run(self, graph: Graph, stop_after: str | None = None, dump: Dump | None = None) -> tuple[Graph, list[PassTime]]:
+        """Run the passes; verify after each; stop behind the one named; hand each result to `dump`."""
+        if stop_after is not None and stop_after not in (p.name for p in self.passes):
+            raise UnknownNameError.of("pass in the pipeline", stop_after, [p.name for p in self.passes])
+        times: list[PassTime] = []
+        for number, step in enumerate(self.passes):
+            start = perf_counter()
+            graph, changed = _run_one(step, graph, [t.name for t in times])
+            times.append(PassTime(step.name, perf_counter() - start, changed))
+            if dump is not None:
+                dump(number, step, graph)
+            if step.name == stop_after:
+                break
+        return graph, times
+
+
+def _run_one(step: Pass, graph: Graph, done: list[str]) -> tuple[Graph, bool]:
+    step.requires(graph)
+    result = step.apply(graph)
+    if not result.changed and result.graph is not graph:
+        raise InternalError(f"pass '{step.name}' says it changed nothing and returns another graph (after {done})")
+    verify(result.graph, after=step.name)
+    step.ensures(result.graph)
+    return result.graph, result.changed
+
+
+def pass_class(name: str) -> type[Pass]:
+    """Return a pass by name; UnknownNameError names the nearest."""
+    if name not in PASSES:
+        raise UnknownNameError.of("pass", name, PASSES)
+    module, cls = PASSES[name]
+    found = getattr(import_module(f".{module}", __package__), cls)
+    if not (isinstance(found, type) and issubclass(found, Pass)):
+        raise InternalError(f"'{module}.{cls}' is not a pass")
+    return found
+
+
+def parse_pipeline(text: str) -> Pipeline:
+    """Read a pipeline: `shard{tp_plan="megatron", sp=true},fuse`.
+
+    Unknown passes are reported at once; UsageError names the option that cannot be read.
+
+    >>> str(parse_pipeline("shard{sp=true},fuse"))
+    'shard{sp=true},fuse'
+    """
+    found: list[tuple[str, str]] = []
+    pos = 0
+    while pos < len(text):
+        match = _PASS.match(text, pos)
+        if match is None:
+            raise UsageError(f"cannot read '{text[pos:]}' as passes; write them as name{{option=value}},name")
+        found.append((match.group(1), match.group(2) or ""))
+        pos = match.end()
+    unknown = [name for name, _ in found if name not in PASSES]
+    if unknown:
+        raise UnknownNameError.of("pass", unknown[0], PASSES)
+    return Pipeline(tuple(_make(name, options) for name, options in found))
+
+
+def _make(name: str, options: str) -> Pass:
+    try:
+        made = parse_attrs(pass_class(name), options)
+    except ParseError as error:
+        raise UsageError(f"pass '{name}': {error}") from error
+    assert isinstance(made, Pass)
+    return made

@@ -1,0 +1,165 @@
+"""Sharding of views and data movement: the sharded dim is followed through reshape, permute, slice and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...ir.expr import Dim, product
+from ...ir.graph import Phase
+from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Placement, Rule, Shard, replicate_all
+
+
+def reshape(ask: Ask) -> Answer:
+    """A dim that leads its group stays sharded; one flattened behind others is gathered."""
+    p = ask.given[0]
+    if not isinstance(p, Shard):
+        return Answer((p,), (p,))
+    dim = follow(ask.call.inputs[0].dims, ask.call.outputs[0].dims, p.dim)
+    if dim is None:
+        return replicate_all(ask)
+    return Answer((p,), (Shard(dim, p.packed),))
+
+
+def follow(source: Sequence[Dim], result: Sequence[Dim], dim: int) -> int | None:
+    """Return where a sharded dim of the source lies in the result, None when a shard of it is no block there.
+
+    >>> follow((2, 8, 4096), (2, 8, 32, 128), 2), follow((2, 8, 4096), (16, 4096), 1)
+    (2, None)
+    """
+    for ins, outs in groups(source, result):
+        if dim in ins:
+            real = [i for i in ins if source[i] != 1]
+            made = [o for o in outs if result[o] != 1]
+            return made[0] if real and made and real[0] == dim else None
+    return None
+
+
+def groups(source: Sequence[Dim], result: Sequence[Dim]) -> list[tuple[list[int], list[int]]]:
+    """Pair the dims of a reshape into the smallest groups of equal size, left to right."""
+    found: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(source) or j < len(result):
+        ins, outs = [i] if i < len(source) else [], [j] if j < len(result) else []
+        i, j = i + len(ins), j + len(outs)
+        while (a := product(source[k] for k in ins)) != (b := product(result[k] for k in outs)):
+            grow_source = j >= len(result) or (i < len(source) and _smaller(a, b))
+            if grow_source and i < len(source):
+                ins, i = [*ins, i], i + 1
+            elif j < len(result):
+                outs, j = [*outs, j], j + 1
+            else:
+                break
+        found.append((ins, outs))
+    return found
+
+
+def _smaller(a: object, b: object) -> bool:
+    """Whether the first product is still a part of the second: its symbols and its number are no larger."""
+    from ...ir.expr import as_expr
+
+    quotient = as_expr(b) / as_expr(a)  # type: ignore[arg-type]
+    return all(isinstance(c, int) and all(e > 0 for _, e in m) for m, c in quotient.terms)
+
+
+def permute(ask: Ask) -> Answer:
+    """The sharded dim moves with its place."""
+    p = ask.given[0]
+    if not isinstance(p, Shard):
+        return Answer((p,), (p,))
+    return Answer((p,), (Shard(ask.call.attrs_as(PermuteAttrs).dims.index(p.dim), p.packed),))
+
+
+def expand(ask: Ask) -> Answer:
+    """New leading dims shift the sharded one; a tensor about to grow is gathered first, while it is small.
+
+    The batch dim stays sharded: what grows along other dims is never wanted whole over the batch.
+    """
+    p = ask.given[0]
+    if not isinstance(p, Shard):
+        return Answer((p,), (p,))
+    if p.dim > 0 and ask.phase is Phase.FORWARD and _grows(ask):
+        return replicate_all(ask)
+    return Answer((p,), (Shard(p.dim + ask.call.outputs[0].rank - ask.rank(0), p.packed),))
+
+
+def _grows(ask: Ask) -> bool:
+    shift = ask.call.outputs[0].rank - ask.rank(0)
+    made = ask.call.outputs[0].dims[shift:]
+    return any(a == 1 and b != 1 for a, b in zip(ask.call.inputs[0].dims, made, strict=True))
+
+
+def slice_(ask: Ask) -> Answer:
+    """Along a packed dim a slice is one of the tensors packed there; along another sharded dim it must be gathered."""
+    p, attrs = ask.given[0], ask.call.attrs_as(SliceAttrs)
+    if not isinstance(p, Shard):
+        return Answer((p,), (p,))
+    if p.dim == attrs.dim:
+        return Answer((p,), (Shard(p.dim),)) if p.packed and not attrs.drop else replicate_all(ask)
+    shift = 1 if attrs.drop and p.dim > attrs.dim else 0
+    return Answer((p,), (Shard(p.dim - shift, p.packed),))
+
+
+def pad(ask: Ask) -> Answer:
+    """The adjoint of slice: along the padded dim the shards are those of the packed tensor."""
+    p, attrs = ask.given[0], ask.call.attrs_as(SliceAttrs)
+    if not isinstance(p, Shard):
+        return Answer((p,), (p,))
+    if attrs.drop:
+        return Answer((p,), (Shard(p.dim + (1 if p.dim >= attrs.dim else 0), p.packed),))
+    return Answer((p,), (Shard(p.dim, p.packed or p.dim == attrs.dim),))
+
+
+def concat(ask: Ask) -> Answer:
+    """Pieces lie alike; sharded along the concat dim they make a packed one."""
+    dim = ask.call.attrs_as(ConcatAttrs).dim
+    if all(isinstance(p, Partial) for p in ask.given):
+        return Answer(ask.given, (PARTIAL,))
+    shards = [p for i in range(len(ask.given)) if isinstance(p := ask.whole(i), Shard)]
+    if not shards:
+        return replicate_all(ask)
+    target = shards[0]
+    result: Placement = Shard(dim, packed=True) if target.dim == dim else target
+    return Answer((target,) * len(ask.given), (result,))
+
+
+def embedding(ask: Ask) -> Answer:
+    """A table sharded over the vocabulary gives partial sums (rows of other ranks are zero)."""
+    ids, table = ask.whole(0), ask.whole(1)
+    if table == Shard(0):
+        return Answer((REPLICATE, table), (PARTIAL,))
+    if isinstance(table, Shard):
+        return Answer((REPLICATE, table), (Shard(ask.call.outputs[0].rank - 1),))
+    return Answer((ids, REPLICATE), (ids,))
+
+
+def embedding_bwd(ask: Ask) -> Answer:
+    """The gradient lies as the table does; over sharded ids it is a partial sum."""
+    table = ask.forward[1] if len(ask.forward) > 1 else REPLICATE
+    if table == Shard(0):
+        return Answer((REPLICATE, REPLICATE), (table,))
+    if isinstance(table, Shard):
+        return Answer((Shard(ask.rank(0) - 1), REPLICATE), (table,))
+    dy, ids = ask.whole(0), ask.given[1]
+    lead = next((p for p in (ids, dy) if isinstance(p, Shard) and p.dim < ask.rank(1)), REPLICATE)
+    return Answer((lead, lead), (PARTIAL if isinstance(lead, Shard) else REPLICATE,))
+
+
+def rowwise_lookup(ask: Ask) -> Answer:
+    """Gathers and scatters along the last dim: leading dims that all operands share may be sharded."""
+    shards = [p for i in range(len(ask.given)) if isinstance(p := ask.whole(i), Shard)]
+    target = shards[0] if shards else None
+    if target is None or target.dim == ask.call.outputs[0].rank - 1 or not _all_have(ask, target.dim):
+        return replicate_all(ask)
+    return Answer((target,) * len(ask.given), (target,) * ask.num_outputs)
+
+
+def _all_have(ask: Ask, dim: int) -> bool:
+    tensors = (*ask.call.inputs, *ask.call.outputs)
+    return all(t.rank > dim and t.dims[dim] == tensors[0].dims[dim] for t in tensors)
+
+
+RULES: Mapping[str, Rule] = {
+    "reshape": reshape, "permute": permute, "expand": expand, "slice": slice_, "pad": pad, "concat": concat,
+    "embedding": embedding, "embedding_bwd": embedding_bwd, "gather": rowwise_lookup, "scatter": rowwise_lookup,
+}  # fmt: skip

@@ -1,0 +1,59 @@
+"""Sharding of products: a letter sharded on both sides and contracted makes a partial sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.ops.matmul import MatmulAttrs
+from .ask import PARTIAL, REPLICATE, Answer, Ask, Placement, Rule, Shard
+
+
+def matmul(ask: Ask) -> Answer:
+    """Shard along one letter of the spec; when two operands shard different letters, gather one of them.
+
+    The parameter stays; between two activations, the one whose letter survives in the result stays.
+    """
+    left, right, out = ask.call.attrs_as(MatmulAttrs).letters
+    a, b = ask.whole(0), ask.whole(1)
+    letter_a, letter_b = _letter(a, left), _letter(b, right)
+    letter = letter_a or letter_b
+    if letter_a and letter_b and letter_a != letter_b:
+        letter = letter_b if _right_stays(ask, letter_a, letter_b, out) else letter_a
+    if letter is None:
+        return Answer((REPLICATE,) * len(ask.given), (REPLICATE,))
+    packed = any(isinstance(p, Shard) and p.packed and lt == letter for p, lt in ((a, letter_a), (b, letter_b)))
+    result: Placement = Shard(out.index(letter), packed) if letter in out else PARTIAL
+    bias = (Shard(0, packed),) if letter in out and out.index(letter) == len(out) - 1 else (REPLICATE,)
+    return Answer((_lay(left, letter, packed), _lay(right, letter, packed), *bias[: len(ask.given) - 2]), (result,))
+
+
+def _letter(placement: Placement, letters: str) -> str | None:
+    return letters[placement.dim] if isinstance(placement, Shard) else None
+
+
+def _lay(letters: str, letter: str, packed: bool) -> Placement:
+    return Shard(letters.index(letter), packed) if letter in letters else REPLICATE
+
+
+def _right_stays(ask: Ask, letter_a: str, letter_b: str, out: str) -> bool:
+    if ask.is_param[0] != ask.is_param[1]:
+        return ask.is_param[1]
+    return letter_b in out and letter_a not in out
+
+
+def grouped_matmul(ask: Ask) -> Answer:
+    """Rows by data, columns by weight; a weight gradient over sharded rows is partial."""
+    a, b = ask.whole(0), ask.whole(1)
+    rest = (REPLICATE,) * (len(ask.given) - 2)
+    if a == Shard(0) and (b == Shard(0) or ask.rank(1) == 2):
+        return Answer((Shard(0), Shard(0), *rest), (PARTIAL,))
+    if a == Shard(0):
+        return Answer((Shard(0), REPLICATE, *rest), (Shard(0),))
+    if b == Shard(2):
+        return Answer((REPLICATE, Shard(2), *rest), (Shard(1),))
+    if b == Shard(1):
+        return Answer((Shard(1), Shard(1), *rest), (PARTIAL,))
+    return Answer((REPLICATE, REPLICATE, *rest), (REPLICATE,))
+
+
+RULES: Mapping[str, Rule] = {"matmul": matmul, "grouped_matmul": grouped_matmul}

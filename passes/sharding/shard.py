@@ -1,0 +1,162 @@
+"""Sharding by placement propagation: parameters and inputs get placements, everything else follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ...ir.expr import Dim, Expr, symbol
+from ...ir.graph import Graph, Node, Phase, Region, Role
+from ...ir.ops import call_of
+from ...ir.placement import REPLICATE, Partial, Placement, Shard
+from ...ir.saved import mark_saved
+from ..base import Pass, PassResult, require
+from .annotate import DP, TP, gathers_output, reduces_input_grad, source_placements
+from .ask import Answer, Ask
+from .builder import Placements, RegionBuilder
+from .plans import TpPlan, tp_plan
+from .rules import rule_for
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPass(Pass):
+    """Shard over `dp` and `tp`.
+
+    | option   | meaning                                                                             |
+    |----------|-------------------------------------------------------------------------------------|
+    | tp_plan  | which layers are split how: megatron, dtensor, dtensor-naive                        |
+    | sp       | sequence parallelism: between the split layers, activations lie sharded over length |
+    | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
+    """
+
+    name: ClassVar[str] = "shard"
+    tp_plan: str = "megatron"
+    sp: bool = False
+    regather: bool = False
+
+    def requires(self, graph: Graph) -> None:
+        """The graph is not sharded yet."""
+        require(not graph.axes, f"graph '{graph.name}' is sharded already, over {graph.axes}")
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Propagate forward through the regions, then backward."""
+        state = _Propagation(_localised(graph), tp_plan(self.tp_plan), self.sp, self.regather)
+        return PassResult(mark_saved(state.run()), changed=True)
+
+    def ensures(self, graph: Graph) -> None:
+        """Every value has a placement on every axis."""
+        bare = [f"{r.name}/%{v.id}" for r in graph.regions for v in r.values if len(v.placements) != len(graph.axes)]
+        require(not bare, f"values without placement: {bare[:5]}")
+
+
+def _localised(graph: Graph) -> Graph:
+    """Speak of the micro-batch a replica runs: the traced batch is that of all `dp` replicas together."""
+    env: dict[str, Dim] = {"batch": symbol("mbs") * symbol(DP)}
+    return graph.with_regions(
+        tuple(replace(r, values=tuple(replace(v, type=v.type.substitute(env)) for v in r.values)) for r in graph.regions)
+    )
+
+
+class _Propagation:
+    """The state of one run: a builder a region, and the placements of the ports seen so far."""
+
+    def __init__(self, graph: Graph, plan: TpPlan, sp: bool, regather: bool) -> None:
+        self.graph, self.plan, self.sp = graph, plan, sp
+        self.axes = (DP, TP)
+        self.builders = {r.name: RegionBuilder(r, self.axes, regather and sp) for r in graph.regions}
+        self.ports: dict[str, Placements] = {}
+
+    def run(self) -> Graph:
+        """Return the sharded graph."""
+        order = self.graph.sequence_once()
+        for name in order:
+            self._sources(self.builders[name])
+            self._phase(self.builders[name], forward=True)
+        for name in reversed(order):
+            self._phase(self.builders[name], forward=False)
+        regions = tuple(self._finish(self.builders[r.name]) for r in self.graph.regions)
+        constraints = {k: c for b in self.builders.values() for k, c in b.constraints.items()}
+        return replace(self.graph, regions=regions, axes=self.axes, constraints=tuple(constraints.values()))
+
+    def _sources(self, b: RegionBuilder) -> None:
+        known = source_placements(b.old, self.plan)
+        for v in b.old.values:
+            if v.id in known:
+                b.add_source(v, known[v.id])
+
+    def _phase(self, b: RegionBuilder, forward: bool) -> None:
+        for node in b.old.nodes:
+            if (node.phase is Phase.FORWARD) == forward:
+                self._import_ports(b, node)
+                self._node(b, node)
+        self._export(b, forward)
+
+    def _import_ports(self, b: RegionBuilder, node: Node) -> None:
+        for i in node.inputs:
+            v = b.old.by_id[i]
+            if v.role is Role.PORT and i not in b.now:
+                b.add_source(v, self.ports[v.name])
+
+    def _node(self, b: RegionBuilder, node: Node) -> None:
+        """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
+        answers = {axis: self._ask(b, node, axis) for axis in self.axes}
+        needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
+        gives = tuple({a: answers[a].outputs[i] for a in self.axes} for i in range(len(node.outputs)))
+        b.add_node(node, needs, gives)
+        self._force(b, node)
+
+    def _ask(self, b: RegionBuilder, node: Node, axis: str) -> Answer:
+        given = tuple(b.where[b.now[i]][axis] for i in node.inputs)
+        forward = b.asked.get(node.forward, ()) if node.forward is not None else ()
+        ask = Ask(
+            axis, call_of(b.old, node), given,
+            is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
+            reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
+            phase=node.phase, forward=tuple(p[axis] for p in forward),
+        )  # fmt: skip
+        return rule_for(node.op, node.scope)(ask)
+
+    def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
+        """Where a partial sum goes: over `tp` with sequence parallelism, into shards of the sequence."""
+        dims = b.old.by_id[value].type.dims
+        along = self.sp and axis == TP and len(dims) == 3 and isinstance(dims[1], Expr) and "seq" in dims[1].symbols
+        return Shard(1) if along else REPLICATE
+
+    def _force(self, b: RegionBuilder, node: Node) -> None:
+        """Apply what the plan says of a layer's result; embeddings and the loss are never left partial over `tp`."""
+        out = node.outputs[0]
+        have = b.where[b.now[out]]
+        if gathers_output(b.old, node, self.plan) or reduces_input_grad(b.old, node, self.plan):
+            b.settle(out, {**have, TP: REPLICATE}, node)
+        elif node.op == "embedding" and isinstance(have[TP], Partial):
+            b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
+        elif node.op == "cross_entropy":
+            statistics = node.outputs[1]
+            b.settle(statistics, {**b.where[b.now[statistics]], TP: REPLICATE}, node)
+
+    def _export(self, b: RegionBuilder, forward: bool) -> None:
+        """What leaves a region is whole or sharded, and lies alike wherever a port of that name is made."""
+        for port in b.old.outputs:
+            node = b.old.producer.get(port.value)
+            if port.value not in b.now or (node is not None and (node.phase is Phase.FORWARD) != forward):
+                continue
+            user = node or Node("output", (), (port.value,))
+            if port.name not in self.ports:
+                self.ports[port.name] = self._settled(b, port.value)
+            if not port.name.startswith("result"):
+                b.settle(port.value, self.ports[port.name], user)
+
+    def _settled(self, b: RegionBuilder, value: int) -> Placements:
+        have = b.where[b.now[value]]
+        return {a: self._reduced(b, value, a) if isinstance(p, Partial) else p for a, p in have.items()}
+
+    def _finish(self, b: RegionBuilder) -> Region:
+        for param, grad in b.old.grads:
+            self._reduce_gradient(b, param, grad)
+        return b.finish(b.old.outputs, b.old.grads)
+
+    def _reduce_gradient(self, b: RegionBuilder, param: int, grad: int) -> None:
+        """A gradient ends where its parameter lies; what that takes runs once a step."""
+        node = b.old.producer[grad]
+        b.settle(grad, b.where[b.now[param]], replace(node, phase=Phase.REDUCE))
+

@@ -1,0 +1,1 @@
+"""Estimates into what people look at."""
