@@ -1,1 +1,124 @@
-"""What is typed at a shell into calls of the driver, one file a verb."""
+"""The command line: results on stdout, everything else on stderr, exit codes that scripts can rely on.
+
+0 ok, 1 internal error, 2 usage, 3 does not fit, 4 input not understood, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
+
+import click
+
+from ..ir.errors import SlipstickError, did_you_mean
+
+# Verb -> module and one line for --help; a verb is imported when it is used.
+VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
+        "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
+        "list": ("catalogue", "List models, systems, passes, ops, metrics or tensor-parallel plans."),
+        "show": ("catalogue", "Print one model, system, pass, op, metric or tensor-parallel plan in full."),
+    }
+)
+
+_EPILOG = "Exit codes: 0 ok, 1 internal error, 2 usage, 3 does not fit, 4 input not understood, 130 interrupted."
+
+
+class LazyGroup(click.Group):
+    """A group whose verbs are imported only when they run; --help reads the table above."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import a verb."""
+        if name not in VERBS:
+            return None
+        found = getattr(import_module(f".{VERBS[name][0]}", __name__), f"{name}_command")
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse an unknown verb with the nearest one."""
+        if args and not args[0].startswith("-") and args[0] not in VERBS:
+            near = did_you_mean(args[0], list(VERBS))
+            raise click.UsageError(f"unknown verb '{args[0]}'{near} allowed: {', '.join(VERBS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of verbs without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        import slipstick
+
+        click.echo(f"slipstick {slipstick.__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
+)
+def root() -> None:
+    """Compile a transformer or MoE model for a machine and say what a step takes.
+
+    \b
+    slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 8 --seq 8192 --gbs 64
+    slipstick compile mixtral-8x7b --emit graph -o mixtral.graph
+    slipstick list models
+    """  # noqa: D301
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(args))
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; people never see a traceback.
+
+    SLIPSTICK_DEBUG=1 shows the traceback of an internal error.
+    """
+    try:
+        code = root.main(args=None if args is None else list(args), prog_name="slipstick", standalone_mode=False)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except SlipstickError as error:
+        _fail(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        return _internal(error)
+    return code if isinstance(code, int) else 0
+
+
+def _internal(error: Exception) -> int:
+    if os.environ.get("SLIPSTICK_DEBUG"):
+        raise error
+    _fail(f"internal: {type(error).__name__}: {error} (set SLIPSTICK_DEBUG=1 for the traceback, and please report it)")
+    return 1
+
+
+def _fail(message: str) -> None:
+    click.echo(f"error: {message}", err=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
-import sympy
 import torch
 from torch import Tensor, nn
+from torch._C._autograd import _get_sequence_nr
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -22,7 +23,34 @@ from ..ir.errors import TraceError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
 from ..ir.types import DType
 
-DispatchMode = TorchDispatchMode
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Torch's dispatch mode with types on what every subclass calls."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()  # type: ignore[no-untyped-call]
+
+
+class SizeExpr(Protocol):
+    """What we read of a sympy expression."""
+
+    is_Integer: bool  # noqa: N815 - sympy's name
+    is_Symbol: bool  # noqa: N815 - sympy's name
+    is_Add: bool  # noqa: N815 - sympy's name
+    is_Mul: bool  # noqa: N815 - sympy's name
+    is_Pow: bool  # noqa: N815 - sympy's name
+
+    @property
+    def args(self) -> tuple[SizeExpr, ...]: ...
+
+    def __int__(self) -> int: ...
+
+    def __hash__(self) -> int: ...
+
+
 DataDependent = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 _DTYPES = {
@@ -41,17 +69,16 @@ class FakeWorld:
     mode: FakeTensorMode = field(
         default_factory=lambda: FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     )
-    names: dict[sympy.Symbol, Expr] = field(default_factory=dict)
+    names: dict[SizeExpr, Expr] = field(default_factory=dict)
     _cache: dict[object, Dim] = field(default_factory=dict)
 
     def tensor(self, dims: tuple[int | str, ...], dtype: torch.dtype, hints: dict[str, int]) -> Tensor:
         """Make a fake tensor; a dim given by name is symbolic, with the hint as its example size."""
         sizes = tuple(hints[d] if isinstance(d, str) else d for d in dims)
         kinds = [DimDynamic.DYNAMIC if isinstance(d, str) else DimDynamic.STATIC for d in dims]
-        context = StatelessSymbolicContext(dynamic_sizes=kinds)
+        context: StatelessSymbolicContext[..., object] = StatelessSymbolicContext(dynamic_sizes=kinds)
         real = torch.empty(sizes, dtype=dtype, device="meta")
-        fake = self.mode.from_tensor(real, symbolic_context=context)
-        fake = self._on_cpu(fake)
+        fake = self._on_cpu(self.mode.from_tensor(real, symbolic_context=context))
         for d, size in zip(dims, fake.shape, strict=True):
             if isinstance(d, str):
                 self.names[size.node.expr] = symbol(d)  # type: ignore[attr-defined]
@@ -60,6 +87,14 @@ class FakeWorld:
     def _on_cpu(self, fake: Tensor) -> Tensor:
         with self.mode:
             return torch.empty(fake.shape, dtype=fake.dtype, device="cpu")
+
+    def fixed(self) -> list[str]:
+        """Return the named sizes that something has bound to a number or to one another."""
+        bound: dict[SizeExpr, SizeExpr] = getattr(self.mode.shape_env, "replacements", {})
+        given = ((name, bound[size]) for size, name in self.names.items() if size in bound)
+        return sorted(
+            {str(name) for name, other in given if not other.is_Symbol or _convert(other, self.names) != name}
+        )
 
     def dim(self, size: int | torch.SymInt) -> Dim:
         """Return a size as an int or an expression over the named symbols."""
@@ -71,7 +106,7 @@ class FakeWorld:
         return self._cache[expr]
 
 
-def _convert(expr: sympy.Expr, names: dict[sympy.Symbol, Expr]) -> Expr:
+def _convert(expr: SizeExpr, names: dict[SizeExpr, Expr]) -> Expr:
     if expr.is_Integer:
         return as_expr(int(expr))
     if expr.is_Symbol:
@@ -85,8 +120,8 @@ def _convert(expr: sympy.Expr, names: dict[sympy.Symbol, Expr]) -> Expr:
         return sum(parts[1:], parts[0])
     if expr.is_Mul:
         return product(_convert(a, names) for a in expr.args)
-    if expr.is_Pow and expr.exp.is_Integer and expr.exp > 0:
-        return product([_convert(expr.base, names)] * int(expr.exp))
+    if expr.is_Pow and expr.args[1].is_Integer and int(expr.args[1]) > 0:
+        return product([_convert(expr.args[0], names)] * int(expr.args[1]))
     raise TraceError(f"the size '{expr}' is not a polynomial of batch and sequence length")
 
 
@@ -126,7 +161,7 @@ def autograd_origin() -> tuple[int, bool]:
     node = torch._C._current_autograd_node()
     if node is not None:
         return int(node._sequence_nr()), True
-    return int(torch.autograd._get_sequence_nr()) - 1, False
+    return _get_sequence_nr() - 1, False
 
 
 def make_fake(module: nn.Module, world: FakeWorld) -> None:
@@ -149,14 +184,30 @@ def _empty_like(t: Tensor) -> Tensor:
 
 
 @contextmanager
+def faked(module: nn.Module, world: FakeWorld) -> Iterator[None]:
+    """Make the module's parameters and buffers fake for a while and put its own back."""
+    before = [(owner, dict(owner._parameters), dict(owner._buffers)) for owner in module.modules()]
+    make_fake(module, world)
+    try:
+        yield
+    finally:
+        for owner, parameters, buffers in before:
+            owner._parameters.update(parameters)
+            owner._buffers.update(buffers)
+
+
+@contextmanager
 def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
-    """Set an attribute for a while and put the old one back."""
-    old = getattr(owner, name)
+    """Set an attribute for a while and put the old one back; what came from the class comes from there again."""
+    own, old = name in vars(owner), getattr(owner, name)
     setattr(owner, name, replacement)
     try:
         yield
     finally:
-        setattr(owner, name, old)
+        if own:
+            setattr(owner, name, old)
+        else:
+            delattr(owner, name)
 
 
 __all__ = [
@@ -165,6 +216,7 @@ __all__ = [
     "FakeWorld",
     "autograd_origin",
     "dtype_of",
+    "faked",
     "is_noise",
     "layout_key",
     "make_fake",

@@ -38,7 +38,7 @@ def _embedding_bwd(im: Importer, node: fx.Node) -> None:
 
 
 def _concat(im: Importer, node: fx.Node) -> None:
-    rank = im.type_of(node.meta["val"]).rank
+    rank = node.meta["val"].dim()
     given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     inputs = [i for i in im.inputs(node) if im.flat.values[i].type.dims != (0,)]
     if len(inputs) == 1:

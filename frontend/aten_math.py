@@ -75,14 +75,14 @@ def _softmax_bwd(im: Importer, node: fx.Node) -> None:
 
 
 def _dim(im: Importer, node: fx.Node, position: int) -> int:
-    rank = im.flat.values[im.inputs(node)[0]].type.rank
+    rank = im.rank(node)
     given = node.args[position] if len(node.args) > position else node.kwargs.get("dim", -1)
     return int(str(given)) % max(rank, 1)
 
 
 def _reduce(im: Importer, node: fx.Node) -> None:
     (source, *_) = im.inputs(node)
-    rank = im.flat.values[source].type.rank
+    rank = im.rank(node)
     given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     if given is None or given == []:
         dims = tuple(range(rank))

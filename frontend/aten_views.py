@@ -28,7 +28,8 @@ def _identity(im: Importer, node: fx.Node) -> None:
 def _permute(im: Importer, node: fx.Node) -> None:
     (source,) = im.inputs(node)
     rank = im.flat.values[source].type.rank
-    dims = _permutation(node, rank)
+    dims = _permutation(node, im.rank(node))
+    dims += tuple(range(len(dims), rank))
     if dims == tuple(range(rank)):
         im.alias(node, source)
         return
@@ -59,7 +60,7 @@ def _expand(im: Importer, node: fx.Node) -> None:
 def _slice(im: Importer, node: fx.Node) -> None:
     source = im.inputs(node)[0]
     kind = im.flat.values[source].type
-    dim = int(str(node.args[1])) % kind.rank if len(node.args) > 1 else 0
+    dim = int(str(node.args[1])) % im.rank(node) if len(node.args) > 1 else 0
     given = node.args[2] if len(node.args) > 2 and node.args[2] is not None else 0
     step = node.args[4] if len(node.args) > 4 else 1
     if step != 1:
@@ -78,17 +79,16 @@ def _start(im: Importer, given: object, size: Dim) -> Dim:
 def _select(im: Importer, node: fx.Node) -> None:
     source = im.inputs(node)[0]
     kind = im.flat.values[source].type
-    dim = int(str(node.args[1])) % kind.rank
+    dim = int(str(node.args[1])) % im.rank(node)
     im.emit(node, "slice", (source,), SliceAttrs(dim, _start(im, node.args[2], kind.dims[dim]), drop=True))
 
 
 def _split(im: Importer, node: fx.Node) -> None:
     """Split, chunk and unbind: one slice a piece."""
     source = im.inputs(node)[0]
-    kind = im.flat.values[source].type
     drop = "unbind" in str(node.target)
     position = 1 if drop else 2
-    dim = int(str(node.args[position])) % kind.rank if len(node.args) > position else 0
+    dim = int(str(node.args[position])) % im.rank(node) if len(node.args) > position else 0
     start: Dim = 0
     ids: list[int] = []
     pieces = [t for t in node.meta["val"] if isinstance(t, Tensor)]
@@ -107,8 +107,11 @@ def _pad(im: Importer, node: fx.Node) -> None:
     if im.flat.values[source].type.dims == out.dims:
         im.alias(node, source)
         return
-    dim = int(str(node.args[2])) % out.rank
+    if out.dims == im.flat.values[source].type.dims:
+        im.alias(node, source)
+        return
     drop = "select" in str(node.target)
+    dim = int(str(node.args[2])) % (im.rank(node) + drop)
     im.emit(node, "pad", (source,), SliceAttrs(dim, _start(im, node.args[3], out.dims[dim]), drop))
 
 
@@ -125,7 +128,10 @@ HANDLERS: Mapping[str, Handler] = {
         ("aten.view", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.reshape", "aten.flatten",
          "aten.unflatten", "aten._reshape_alias"), _reshape,
     ),
-    **dict.fromkeys(("aten.alias", "aten.contiguous", "aten.view_as", "aten.positive"), _identity),
+    **dict.fromkeys(
+        ("aten.alias", "aten.contiguous", "aten.view_as", "aten.positive", "aten.view_as_complex", "aten.view_as_real",
+         "aten._conj", "aten.resolve_conj", "aten.lift_fresh_copy"), _identity,
+    ),
     **dict.fromkeys(("aten.permute", "aten.transpose", "aten.t"), _permute),
     "aten.expand": _expand,
     "aten.expand_as": _expand,

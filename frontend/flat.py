@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
 from ..ir.types import TensorType
@@ -36,6 +37,11 @@ class Flat:
         ident = len(self.values)
         self.values[ident] = Value(ident, kind, ident if storage is None else storage, role, name)
         return ident
+
+    @cached_property
+    def phases(self) -> Mapping[int, Phase]:
+        """The phase of each value that a node makes; read it when the graph is complete."""
+        return {o: n.phase for n in self.nodes for o in n.outputs}
 
     def emit(
         self,

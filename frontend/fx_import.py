@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, fx
 
-from ..ir.errors import UnsupportedOpError, did_you_mean
+from ..ir.errors import TraceError, UnsupportedOpError, did_you_mean
 from ..ir.expr import Dim, Expr
 from ..ir.graph import NO_ATTRS, Attrs, Phase, Role
-from ..ir.types import TensorType
+from ..ir.types import DType, TensorType
 from .adapter import FakeWorld, dtype_of, storage_id
 from .flat import Flat, Origin
 
 
 @dataclass
 class Importer:
-    """One import: what each fx node became, and who owns each storage."""
+    """One import: what each fx node became, who owns each storage and who else looks at it (the owner first)."""
 
     world: FakeWorld
     flat: Flat = field(default_factory=Flat)
@@ -27,11 +27,20 @@ class Importer:
     parts: dict[fx.Node, tuple[int | None, ...]] = field(default_factory=dict)
     owner: dict[int, int] = field(default_factory=dict)
     keys: dict[fx.Node, int] = field(default_factory=dict)
-    base_node: dict[int, fx.Node] = field(default_factory=dict)
+    sharers: dict[int, list[fx.Node]] = field(default_factory=dict)
 
     def type_of(self, tensor: Tensor) -> TensorType:
-        """Return the IR type of a fake tensor."""
-        return TensorType(tuple(self.world.dim(s) for s in tensor.shape), dtype_of(tensor))
+        """Return the IR type of a fake tensor; complex numbers are pairs of fp32 in a last dim of two."""
+        dims = tuple(self.world.dim(s) for s in tensor.shape)
+        if tensor.dtype is torch.complex64:
+            return TensorType((*dims, 2), DType.FP32)
+        return TensorType(dims, dtype_of(tensor))
+
+    def rank(self, node: fx.Node) -> int:
+        """Return the number of dims that torch sees in the first tensor argument."""
+        tensor = self.tensors(node)[0].meta["val"]
+        assert isinstance(tensor, Tensor)
+        return tensor.dim()
 
     def tensors(self, node: fx.Node) -> list[fx.Node]:
         """Return the tensor arguments of a node, lists flattened, in order."""
@@ -77,12 +86,11 @@ class Importer:
         """Say which IR values an fx node became."""
         self.keys.setdefault(node, outs[0])
         for out, tensor in zip(outs, tensors, strict=True):
-            if storage_id(tensor) not in self.owner:
-                self.owner[storage_id(tensor)] = out
-                self.base_node[storage_id(tensor)] = node
+            self.owner.setdefault(storage_id(tensor), out)
         val = node.meta["val"]
         if isinstance(val, Tensor):
             self.ids[node] = outs[0]
+            self._share(node)
             return
         by_tensor = {id(t): o for t, o in zip(tensors, outs, strict=True)}
         self.parts[node] = tuple(by_tensor.get(id(v)) for v in val)
@@ -91,6 +99,11 @@ class Importer:
         """Let an fx node stand for an existing value."""
         self.ids[node] = value
         self.keys.setdefault(node, value)
+        self._share(node)
+
+    def _share(self, node: fx.Node) -> None:
+        if isinstance(tensor := node.meta["val"], Tensor):
+            self.sharers.setdefault(storage_id(tensor), []).append(node)
 
     def _typed(self, tensor: Tensor) -> tuple[TensorType, int | None]:
         return self.type_of(tensor), self.owner.get(storage_id(tensor))
@@ -112,9 +125,9 @@ def import_fx(
         elif node.target is operator.getitem:
             _getitem(im, node)
         elif (handler := handlers.get(op_name(node))) is not None:
-            handler(im, node)
+            _handle(handler, im, node)
         else:
-            unknown.setdefault(op_name(node), set()).add(str(node.meta.get("scope", "")))
+            unknown.setdefault(op_name(node), set()).add(_place(node))
             _stand_in(im, node)
     if unknown:
         raise UnsupportedOpError(_describe(unknown, handlers))
@@ -122,6 +135,18 @@ def import_fx(
     named = {v.name: v.id for v in im.flat.values.values() if v.role is Role.PARAM}
     im.flat.grads = {named[n]: im.ids[g] for n, g in grads.items() if n in named}
     return im.flat
+
+
+def _handle(handler: Handler, im: Importer, node: fx.Node) -> None:
+    try:
+        handler(im, node)
+    except TraceError as error:
+        raise TraceError(f"{error}: '{op_name(node)}' in {_place(node)}") from error
+
+
+def _place(node: fx.Node) -> str:
+    scope = str(node.meta.get("scope", ""))
+    return f"module '{scope}'" if scope else "the top module"
 
 
 def op_name(node: fx.Node) -> str:
@@ -167,7 +192,7 @@ def _stand_in(im: Importer, node: fx.Node) -> None:
 def _describe(unknown: Mapping[str, set[str]], handlers: Mapping[str, Handler]) -> str:
     known = list(handlers)
     lines = [
-        f"'{name}' in {', '.join(sorted(scopes)[:3]) or 'the top'}{did_you_mean(name, known).rstrip(';')}"
+        f"'{name}' in {', '.join(sorted(scopes)[:3])}{did_you_mean(name, known).rstrip(';')}"
         for name, scopes in sorted(unknown.items())
     ]
     return f"{len(lines)} operator(s) without a rule: " + "; ".join(lines)

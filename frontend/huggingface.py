@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from ..ir.errors import NotUnderstoodError, SlipstickError, TraceError
 from ..ir.types import DType
 from . import semantic
 from .adapter import swapped, torch_dtype
+from .failures import first_line
 
 IMPLEMENTATION = "slipstick"
 
@@ -41,15 +43,13 @@ def build(config_text: str, dtype: DType) -> nn.Module:
     except SlipstickError:
         raise
     except Exception as error:
-        raise NotUnderstoodError(
-            f"transformers cannot build model type '{model_type}': {_first_line(error)}"
-        ) from error
+        raise NotUnderstoodError(f"transformers cannot build model type '{model_type}': {first_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise NotUnderstoodError(f"model type '{model_type}' did not give a module")
     return model
 
 
-def _import_transformers():  # type: ignore[no-untyped-def]
+def _import_transformers() -> ModuleType:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
     try:
@@ -65,10 +65,6 @@ def _import_transformers():  # type: ignore[no-untyped-def]
 def _experts_option(fields: dict[str, object]) -> dict[str, str]:
     has_experts = any(k in fields for k in ("num_local_experts", "num_experts", "n_routed_experts"))
     return {"experts_implementation": IMPLEMENTATION} if has_experts else {}
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:300]
 
 
 def _register() -> None:
@@ -154,11 +150,11 @@ def cache_class() -> type:
     """Return the KV cache to hand to a model: explicit inputs, one append a layer, nothing copied."""
     from transformers.cache_utils import Cache, DynamicLayer
 
-    class Layer(DynamicLayer):
+    class Layer(DynamicLayer):  # type: ignore[no-untyped-call]
         """A layer whose past is given (or absent, in prefill)."""
 
         def __init__(self, past: tuple[Tensor, Tensor] | None) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]
             self.past = past
             self.is_initialized = True
 
@@ -166,9 +162,9 @@ def cache_class() -> type:
             self, key_states: Tensor, value_states: Tensor, *args: object, **options: object
         ) -> tuple[Tensor, Tensor]:
             past_k, past_v = self.past or (None, None)
-            self.keys = semantic.kv_append(past_k, key_states)
-            self.values = semantic.kv_append(past_v, value_states)
-            return self.keys, self.values
+            keys, values = semantic.kv_append(past_k, key_states), semantic.kv_append(past_v, value_states)
+            self.keys, self.values = keys, values
+            return keys, values
 
         def get_seq_length(self) -> int:
             return 0 if self.past is None else self.past[0].shape[2]

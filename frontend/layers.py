@@ -37,15 +37,16 @@ class LayerStack:
 
 
 def find_stack(module: nn.Module) -> LayerStack | None:
-    """Return the layer list that holds the most parameters, None when the module has no list of two or more."""
+    """Return the list of alike layers that holds the most parameters, None when the module has no such list."""
     best: tuple[int, LayerStack] | None = None
     for path, part in module.named_modules():
         if not isinstance(part, nn.ModuleList | nn.Sequential) or len(part) < 2:
             continue
         size = sum(p.numel() for p in part.parameters())
-        if best is None or size > best[0]:
-            best = (size, _stack(path, list(part)))
-    return None if best is None or len(set(best[1].classes)) > best[1].num_layers // 2 else best[1]
+        stack = _stack(path, list(part))
+        if len(set(stack.classes)) <= stack.num_layers // 2 and (best is None or size > best[0]):
+            best = (size, stack)
+    return None if best is None else best[1]
 
 
 def _stack(path: str, layers: Sequence[nn.Module]) -> LayerStack:

@@ -45,11 +45,15 @@ def _rms_norm(
     return semantic.rms_norm(input, scale)[0]
 
 
-def _cross_entropy(input: Tensor, target: Tensor, *args: object, **options: object) -> Tensor:
-    """Rows of logits only; soft targets and class weights keep torch's own operators."""
-    if input.dim() < 2 or target.dim() != input.dim() - 1 or input.dim() > 2 or args:
-        return F.cross_entropy.__wrapped__(input, target, *args, **options)  # type: ignore[attr-defined,no-any-return]
-    return semantic.cross_entropy(input, target)[0]
+def _cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """Rows of logits to one loss; soft targets, class weights and one loss a row keep torch's own operators."""
+    plain = weight is None and size_average is None and reduce is None and reduction != "none" and not label_smoothing
+    if plain and input.dim() == 2 and target.dim() == 1:
+        return semantic.cross_entropy(input, target)[0]
+    return F.cross_entropy(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

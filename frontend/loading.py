@@ -15,6 +15,8 @@ from .models import Config, read_config
 
 Report = Callable[[str], None]
 
+# What weights and activations may be in; narrower types come with their scales, which are not modelled yet.
+COMPUTE_TYPES = (DType.BF16, DType.FP16, DType.FP32)
 _SAVED = (".graph", ".graph.gz")
 
 
@@ -51,6 +53,16 @@ def load(
     return graph
 
 
+def check(model: str, dtype: DType | str) -> None:
+    """Refuse, before anything slow happens, a model that is not known and a type that models are not built in."""
+    element = DType.parse(str(dtype))
+    if element not in COMPUTE_TYPES:
+        known = ", ".join(COMPUTE_TYPES)
+        raise NotBuiltError(f"--dtype {element}: models are built in {known} in this version")
+    if not model.endswith(_SAVED) and not _names_factory(model):
+        read_config(model)
+
+
 def _names_factory(model: str) -> bool:
     where, colon, name = model.rpartition(":")
     return bool(colon) and bool(where) and name.isidentifier()
@@ -68,8 +80,8 @@ def _saved(path: Path, workload: Workload) -> Graph:
 def _refuse_quantised(config: Config) -> None:
     if json.loads(config.text).get("quantization_config"):
         raise NotBuiltError(
-            f"'{config.origin}' has a quantization_config, which this version does not model; remove the key to estimate "
-            "the model in the type given by --dtype"
+            f"'{config.origin}' has a quantization_config, which this version does not model; remove the key to "
+            "estimate the model in the type given by --dtype"
         )
 
 

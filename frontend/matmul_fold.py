@@ -39,13 +39,13 @@ class Folded:
 
 def fold(node: Node, values: Mapping[int, Value], producer: Mapping[int, Node]) -> Folded | None:
     """Return the product over the dims of the operands' bases, or None when it is best as it is."""
-    num_batch = 1 if values[node.inputs[0]].type.rank == 3 else 0
-    bias = values[node.inputs[2]].type if len(node.inputs) > 2 else None
-    lefts = sorted(_forms(node.inputs[0], values, producer), key=_preference)
-    rights = sorted(_forms(node.inputs[1], values, producer), key=_preference)
+    a, b, *biases = node.inputs
+    num_batch = 1 if values[a].type.rank == 3 else 0
+    lefts = sorted(_forms(a, values, producer), key=_preference)
+    rights = sorted(_forms(b, values, producer), key=_preference)
     for left, right in combinations(lefts, rights):
         found = _match(left, right, num_batch, values)
-        if found is not None and (bias is None or bias.dims[-1] == found.dims[-1]):
+        if found is not None and all(values[bias].type.dims[-1] == found.dims[-1] for bias in biases):
             return found
     return None
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TypeAlias
+from typing import cast
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import Argument
 
 from ..ir.errors import TraceError
 from ..ir.graph import Phase, Role
-from .adapter import DataDependent, DispatchMode, FakeWorld, autograd_origin, is_noise, layout_key
-
-Arg: TypeAlias = object
+from .adapter import DispatchMode, FakeWorld, autograd_origin, is_noise, layout_key
+from .failures import explained
 
 
 @dataclass
@@ -59,27 +59,19 @@ class Recorder(DispatchMode):
         self,
         func: torch._ops.OpOverload,
         types: Sequence[type],
-        args: Sequence[Arg] = (),
-        kwargs: Mapping[str, Arg] | None = None,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        try:
-            out = func(*args, **(kwargs or {}))
-        except DataDependent as error:
-            raise self._data_dependent(func, error) from error
+        out = func(*args, **(kwargs or {}))
         if not is_noise(func):
             self._write(func, args, kwargs or {}, out)
         return out
 
-    def _data_dependent(self, func: torch._ops.OpOverload, error: Exception) -> TraceError:
-        return TraceError(
-            f"control flow depends on data: '{func}' in module '{self.scopes[-1] or 'the top'}' "
-            f"({user_line(error)}) asks for a value that only exists at run time. Declare the module as a leaf with "
-            "a known meaning (experts, attention, scan), or replace the branch by tensor operations"
-        )
-
-    def _write(self, func: torch._ops.OpOverload, args: Sequence[Arg], kwargs: Mapping[str, Arg], out: object) -> None:
+    def _write(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
         fx_args = tuple(self._arg(a) for a in args)
-        node = self.fx.create_node("call_function", func, fx_args, {k: self._arg(v) for k, v in kwargs.items()})  # type: ignore[arg-type]
+        node = self.fx.create_node("call_function", func, fx_args, {k: self._arg(v) for k, v in kwargs.items()})
         node.meta.update(scope=self.scopes[-1], phase=self.phase, val=out)
         self._link(node)
         if isinstance(out, Tensor):
@@ -102,12 +94,13 @@ class Recorder(DispatchMode):
         else:
             node.meta["scope"] = next((s for n in node.all_input_nodes if (s := n.meta["scope"])), "")
 
-    def _arg(self, arg: Arg) -> Arg:
+    def _arg(self, arg: object) -> Argument:
         if isinstance(arg, Tensor):
             return self.node_of(arg)
         if isinstance(arg, list | tuple):
             return [self._arg(a) for a in arg]
-        return self._world.dim(arg) if isinstance(arg, torch.SymInt) else arg
+        # Sizes are kept as expressions, which fx carries along without looking at them.
+        return cast("Argument", self._world.dim(arg) if isinstance(arg, torch.SymInt) else arg)
 
     def node_of(self, tensor: Tensor) -> fx.Node:
         """Return the node that made a tensor; an unseen tensor becomes a placeholder."""
@@ -166,15 +159,23 @@ def record(
     """Run `run` (the module on its inputs, ending in a loss when training) and return what happened.
 
     With `train`, gradients of the first result for all parameters are taken too. TraceError names module and source
-    line when control flow depends on data.
+    line when control flow depends on data, when a size is fixed to a number, and when the module itself fails.
     """
     recorder = Recorder(module, inputs, world)
-    with recorder, ScopeHooks(recorder, module), torch.set_grad_enabled(train):
-        results = run()
-    out = tuple(recorder.node_of(t) for t in results)
-    if not train:
-        return Recording(recorder.fx, out)
-    return Recording(recorder.fx, out, _backward(recorder, module, results[0]))
+    with explained(module):
+        with recorder, ScopeHooks(recorder, module), torch.set_grad_enabled(train):
+            results = run()
+        grads = _backward(recorder, module, results[0]) if train else {}
+    _refuse_fixed_sizes(world)
+    return Recording(recorder.fx, tuple(recorder.node_of(t) for t in results), grads)
+
+
+def _refuse_fixed_sizes(world: FakeWorld) -> None:
+    if fixed := world.fixed():
+        raise TraceError(
+            f"the module uses the size of {' and '.join(fixed)} as a plain number (a loop over positions, int(), or a "
+            "comparison with a constant), so the recording would hold for one size only; keep sizes symbolic"
+        )
 
 
 def _backward(recorder: Recorder, module: nn.Module, loss: Tensor) -> Mapping[str, fx.Node]:
@@ -185,40 +186,16 @@ def _backward(recorder: Recorder, module: nn.Module, loss: Tensor) -> Mapping[st
     return {n: recorder.node_of(g) for n, g in zip(named, grads, strict=True) if g is not None}
 
 
-def user_line(error: BaseException) -> str:
-    """Return `file:line` of the innermost frame outside torch and this product.
-
-    >>> user_line(ValueError("no traceback"))
-    'unknown line'
-    """
-    found = "unknown line"
-    for frame in _frames(error):
-        name = frame.tb_frame.f_code.co_filename
-        if (
-            "/torch/" not in name
-            and not name.startswith("<")
-            and "slipstick" not in frame.tb_frame.f_globals.get("__name__", "")
-        ):
-            found = f"{name}:{frame.tb_lineno}"
-    return found
-
-
-def _frames(error: BaseException) -> Iterator[TracebackType]:
-    tb = error.__traceback__
-    while tb is not None:
-        yield tb
-        tb = tb.tb_next
-
-
 @contextmanager
 def kept_mode(module: nn.Module, train: bool) -> Iterator[None]:
-    """Put the module in training or evaluation mode and back."""
-    was = module.training
+    """Put the module in training or evaluation mode, and every part back in its own."""
+    was = [(part, part.training) for part in module.modules()]
     module.train(train)
     try:
         yield
     finally:
-        module.train(was)
+        for part, training in was:
+            part.training = training
 
 
-__all__ = ["Recorder", "Recording", "kept_mode", "record", "user_line"]
+__all__ = ["Recorder", "Recording", "kept_mode", "record"]

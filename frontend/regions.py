@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..ir.graph import Node, Phase, Role, Value
@@ -49,35 +50,43 @@ def cut(flat: Flat, path: str, num_kept: int) -> Cut:
 
 
 def _places(flat: Flat, pattern: re.Pattern[str] | None) -> list[int]:
-    """Forward: before any layer prologue, after one epilogue. Backward: the other way round."""
+    """Forward: before any layer prologue, between layers the layer before, after all epilogue. Backward: as forward."""
+    if pattern is None:
+        return [PROLOGUE] * len(flat.nodes)
+    layers = [None if (m := pattern.match(n.scope)) is None else int(m.group(1)) for n in flat.nodes]
+    awaited = _read_by_later_layers(flat, layers)
     place_of: dict[int, int] = {}
-    forward_place: dict[int, int] = {}
-    reached: dict[int, bool] = {}
+    after: dict[int, int] = {}
     places: list[int] = []
-    for node in flat.nodes:
-        match = pattern.match(node.scope) if pattern else None
-        same_phase = [i for i in node.inputs if i in place_of]
-        touched = any(reached.get(i, False) for i in same_phase)
-        if match is not None:
-            place = int(match.group(1))
+    for node, layer in zip(flat.nodes, layers, strict=True):
+        last = max((after[i] for i in node.inputs if i in after), default=PROLOGUE)
+        if layer is not None:
+            place = layer
         elif node.phase is Phase.FORWARD:
-            place = EPILOGUE if touched else PROLOGUE
+            place = last if last == PROLOGUE or awaited.intersection(node.outputs) else EPILOGUE
         else:
-            place = _backward_place(node, forward_place, place_of, touched)
-        inside = place not in (PROLOGUE, EPILOGUE)
-        for out in node.outputs:
-            place_of[out] = place
-            forward_place.setdefault(out, place)
-            reached[out] = inside or place == EPILOGUE or touched
+            place = _backward_place(node, flat, place_of)
+        place_of.update(dict.fromkeys(node.outputs, place))
+        after.update(dict.fromkeys(node.outputs, max(place, last)))
         places.append(place)
     return places
 
 
-def _backward_place(node: Node, forward_place: dict[int, int], place_of: dict[int, int], touched: bool) -> int:
-    if node.forward is not None and forward_place.get(node.forward) in (PROLOGUE, EPILOGUE):
-        return forward_place[node.forward]
-    from_layers = any(place_of.get(i, EPILOGUE) not in (PROLOGUE, EPILOGUE) for i in node.inputs)
-    return PROLOGUE if touched and from_layers else EPILOGUE
+def _read_by_later_layers(flat: Flat, layers: Sequence[int | None]) -> set[int]:
+    """Forward values that some layer reads, at once or through nodes that stand between layers."""
+    awaited: set[int] = set()
+    for node, layer in zip(reversed(flat.nodes), reversed(layers), strict=True):
+        if node.phase is Phase.FORWARD and (layer is not None or awaited.intersection(node.outputs)):
+            awaited.update(node.inputs)
+    return awaited
+
+
+def _backward_place(node: Node, flat: Flat, place_of: Mapping[int, int]) -> int:
+    """Where its forward node is; a sum of gradients, which has none, goes where the last of them is made."""
+    if node.forward is not None and node.forward in place_of:
+        return place_of[node.forward]
+    made = [place_of[i] for i in node.inputs if i in place_of and flat.phases[i] is not Phase.FORWARD]
+    return EPILOGUE if all(place == EPILOGUE for place in made) else PROLOGUE
 
 
 def _find_crossings(flat: Flat, parts: dict[int, Part], home: dict[int, int]) -> None:

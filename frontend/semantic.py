@@ -6,18 +6,51 @@ They describe, they do not compute: calling one on real tensors raises.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Generic, ParamSpec, TypeVar
+
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import custom_op as torch_custom_op
 
 NAMESPACE = "slipstick"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class SemanticOp(Generic[P, R]):
+    """A custom operator of torch that keeps the types of the function it was made from."""
+
+    def __init__(self, name: str, describe: Callable[P, R]) -> None:
+        """Define the operator under its full name."""
+        self._definition = torch_custom_op(name, describe, mutates_args=())
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the operator on fake tensors."""
+        out: R = self._definition(*args, **kwargs)
+        return out
+
+    def register_fake(self, shape_rule: Callable[P, R]) -> Callable[P, R]:
+        """Say which shapes come out."""
+        self._definition.register_fake(shape_rule)
+        return shape_rule
+
+    def register_autograd(self, backward: Callable[..., object], setup_context: Callable[..., None]) -> None:
+        """Say which operator is the backward, and what it needs to be kept."""
+        self._definition.register_autograd(backward, setup_context=setup_context)
+
+
+def custom_op(name: str) -> Callable[[Callable[P, R]], SemanticOp[P, R]]:
+    """Make a semantic operator of a function that has its signature."""
+    return lambda describe: SemanticOp(name, describe)
 
 
 def _refuse(name: str) -> Tensor:
     raise NotImplementedError(f"slipstick::{name} describes a computation and runs on fake tensors only")
 
 
-@custom_op(f"{NAMESPACE}::attention", mutates_args=())
+@custom_op(f"{NAMESPACE}::attention")
 def attention(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float
 ) -> tuple[Tensor, Tensor]:
@@ -33,7 +66,7 @@ def _(
     return q.new_empty(b, s, h, v.shape[-1]), q.new_empty(b, h, s, dtype=torch.float32)
 
 
-@custom_op(f"{NAMESPACE}::attention_bwd", mutates_args=())
+@custom_op(f"{NAMESPACE}::attention_bwd")
 def attention_bwd(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, sinks: Tensor | None,
     causal: bool, window: int, dropout: float,
@@ -66,7 +99,7 @@ def _attention_backward(ctx, grad, _grad_lse):  # type: ignore[no-untyped-def]
 attention.register_autograd(_attention_backward, setup_context=_attention_setup)
 
 
-@custom_op(f"{NAMESPACE}::experts", mutates_args=())
+@custom_op(f"{NAMESPACE}::experts")
 def experts(
     x: Tensor, idx: Tensor, weights: Tensor, up: Tensor, down: Tensor, up_bias: Tensor | None,
     down_bias: Tensor | None, gated: bool, transposed: bool,
@@ -83,11 +116,11 @@ def _(
     rows, hidden = x.shape[0] * idx.shape[1], x.shape[1]
     width = up.shape[2] if transposed else up.shape[1]
     ffn = down.shape[1] if transposed else down.shape[2]
-    made = tuple(x.new_empty(rows, n) for n in (hidden, width, ffn, hidden))
-    return torch.empty_like(x), *made
+    routed, up_out, act, down_out = (x.new_empty(rows, n) for n in (hidden, width, ffn, hidden))
+    return torch.empty_like(x), routed, up_out, act, down_out
 
 
-@custom_op(f"{NAMESPACE}::experts_bwd", mutates_args=())
+@custom_op(f"{NAMESPACE}::experts_bwd")
 def experts_bwd(
     grad: Tensor, x: Tensor, idx: Tensor, weights: Tensor, up: Tensor, down: Tensor, routed: Tensor,
     up_out: Tensor, act: Tensor, down_out: Tensor, gated: bool, transposed: bool, bias: bool,
@@ -103,8 +136,7 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     num, width, hidden = up.shape[0], up_out.shape[1], x.shape[1]
     biases = (x.new_empty(num, width), x.new_empty(num, hidden)) if bias else (x.new_empty(0), x.new_empty(0))
-    main = (torch.empty_like(x), torch.empty_like(weights), torch.empty_like(up), torch.empty_like(down))
-    return *main, *biases
+    return torch.empty_like(x), torch.empty_like(weights), torch.empty_like(up), torch.empty_like(down), *biases
 
 
 def _experts_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
@@ -114,7 +146,10 @@ def _experts_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _experts_backward(ctx, grad, *_unused):  # type: ignore[no-untyped-def]
-    dx, dw, dup, ddown, b_up, b_down = experts_bwd(grad, *ctx.saved_tensors, ctx.gated, ctx.transposed, ctx.bias)
+    x, idx, weights, up, down, routed, up_out, act, down_out = ctx.saved_tensors
+    dx, dw, dup, ddown, b_up, b_down = experts_bwd(
+        grad, x, idx, weights, up, down, routed, up_out, act, down_out, ctx.gated, ctx.transposed, ctx.bias
+    )
     biases = (b_up, b_down) if ctx.bias else (None, None)
     return dx, None, dw, dup, ddown, *biases, None, None
 
@@ -122,7 +157,7 @@ def _experts_backward(ctx, grad, *_unused):  # type: ignore[no-untyped-def]
 experts.register_autograd(_experts_backward, setup_context=_experts_setup)
 
 
-@custom_op(f"{NAMESPACE}::rms_norm", mutates_args=())
+@custom_op(f"{NAMESPACE}::rms_norm")
 def rms_norm(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Normalised x and the reciprocal root mean square of each row (fp32)."""
     return _refuse("rms_norm"), x
@@ -133,7 +168,7 @@ def _(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), x.new_empty(*x.shape[:-1], 1, dtype=torch.float32)
 
 
-@custom_op(f"{NAMESPACE}::rms_norm_bwd", mutates_args=())
+@custom_op(f"{NAMESPACE}::rms_norm_bwd")
 def rms_norm_bwd(grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of x and weight."""
     return _refuse("rms_norm_bwd"), x
@@ -156,7 +191,7 @@ def _norm_backward(ctx, grad, _grad_rstd):  # type: ignore[no-untyped-def]
 rms_norm.register_autograd(_norm_backward, setup_context=_norm_setup)
 
 
-@custom_op(f"{NAMESPACE}::rope", mutates_args=())
+@custom_op(f"{NAMESPACE}::rope")
 def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary embedding of x [b, h, s, d] by tables [b, 1, s, d]."""
     return _refuse("rope")
@@ -167,7 +202,7 @@ def _(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
-@custom_op(f"{NAMESPACE}::rope_bwd", mutates_args=())
+@custom_op(f"{NAMESPACE}::rope_bwd")
 def rope_bwd(grad: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotation by the opposite angle."""
     return _refuse("rope_bwd")
@@ -189,7 +224,7 @@ def _rope_backward(ctx, grad):  # type: ignore[no-untyped-def]
 rope.register_autograd(_rope_backward, setup_context=_rope_setup)
 
 
-@custom_op(f"{NAMESPACE}::cross_entropy", mutates_args=())
+@custom_op(f"{NAMESPACE}::cross_entropy")
 def cross_entropy(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Mean loss and, a row, the maximum, the sum of exponentials and the target's logit (fp32)."""
     return _refuse("cross_entropy"), logits
@@ -200,7 +235,7 @@ def _(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return logits.new_empty(()), logits.new_empty(*logits.shape[:-1], 3, dtype=torch.float32)
 
 
-@custom_op(f"{NAMESPACE}::cross_entropy_bwd", mutates_args=())
+@custom_op(f"{NAMESPACE}::cross_entropy_bwd")
 def cross_entropy_bwd(grad: Tensor, logits: Tensor, target: Tensor, stats: Tensor) -> Tensor:
     """Gradient of the logits."""
     return _refuse("cross_entropy_bwd")
@@ -222,7 +257,7 @@ def _loss_backward(ctx, grad, _grad_stats):  # type: ignore[no-untyped-def]
 cross_entropy.register_autograd(_loss_backward, setup_context=_loss_setup)
 
 
-@custom_op(f"{NAMESPACE}::kv_append", mutates_args=())
+@custom_op(f"{NAMESPACE}::kv_append")
 def kv_append(cache: Tensor | None, new: Tensor) -> Tensor:
     """The cache [b, g, t, d] with new tokens behind it."""
     return _refuse("kv_append")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.expr import Dim
 from ..ir.graph import Node, Phase, Role
 from ..ir.ops.layout import PermuteAttrs
 from ..ir.ops.matmul import MatmulAttrs
@@ -32,7 +33,7 @@ def _fold_matmuls(flat: Flat) -> Flat:
     return out
 
 
-def _folded_nodes(out: Flat, node: Node, left: int, right: int, spec: str, dims: tuple) -> list[Node]:  # type: ignore[type-arg]
+def _folded_nodes(out: Flat, node: Node, left: int, right: int, spec: str, dims: tuple[Dim, ...]) -> list[Node]:
     old = out.values[node.key]
     matmul = replace(node, inputs=(left, right, *node.inputs[2:]), attrs=MatmulAttrs(spec))
     if dims == old.type.dims:

@@ -2,65 +2,87 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from torch import nn
 
-from ..ir.expr import Expr
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Workload
 from ..ir.verify import verify
-from .adapter import FakeWorld, make_fake
+from .adapter import FakeWorld, faked
 from .aten import HANDLERS
 from .blocks import Identity, NotAlikeError, fold
+from .flat import Flat
 from .fx_import import import_fx
 from .layers import LayerStack, find_stack, shortened
 from .lift import lifted
-from .record import Recording, kept_mode, record
+from .probe import run_alike
+from .record import kept_mode, record
 from .regions import cut
 from .tidy import tidy
-from .workloads import plan_run
+from .workloads import Run, plan_run
 
 
 def trace(module: nn.Module, identity: Identity, is_transformers: bool) -> Graph:
-    """Return the verified, folded graph of a module built on the meta device.
+    """Return the verified, folded graph of a module built on the meta device, which is left as it was.
 
-    Only the distinct layers are run. When layers that look alike run differently, all of them are recorded.
+    Only the distinct layers are run. When layers that look alike run differently, all of them are recorded; when they
+    are no chain at all, the graph has no blocks and a note that says why.
     """
     stack = find_stack(module)
-    try:
-        graph = _trace(module, identity, is_transformers, stack)
-    except NotAlikeError:
-        if stack is None:
-            raise
-        graph = _trace(module, identity, is_transformers, stack.kept_all())
+    if stack is not None and not is_transformers and not _is_safe_to_shorten(module, identity, stack):
+        stack = stack.kept_all()
+    graph = _trace(module, identity, is_transformers, stack)
     verify(graph)
     return graph
 
 
 def _trace(module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None) -> Graph:
+    flat = _recorded(module, identity, is_transformers, stack)
+    if stack is None:
+        return _whole(flat, identity)
+    try:
+        return fold(cut(flat, stack.path, len(stack.kept)), stack.classes, stack.kept, identity)
+    except NotAlikeError as error:
+        if stack == stack.kept_all():
+            return _whole(flat, replace(identity, notes=(*identity.notes, f"layers are not folded: {error}")))
+    return _trace(module, identity, is_transformers, stack.kept_all())
+
+
+def _whole(flat: Flat, identity: Identity) -> Graph:
+    return fold(cut(flat, "", 0), (), (), identity)
+
+
+def _recorded(module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None) -> Flat:
     world = FakeWorld()
     with ExitStack() as scope:
         if stack is not None:
             scope.enter_context(shortened(module, stack))
-        make_fake(module, world)
-        recording = _record(module, identity, is_transformers, world)
-    flat = tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
-    parts = cut(flat, stack.path if stack else "", len(stack.kept) if stack else 0)
-    return fold(parts, stack.classes if stack else (), stack.kept if stack else (), identity)
+        run = scope.enter_context(_prepared(module, identity, is_transformers, world))
+        recording = record(module, run.inputs, run.call, world, identity.workload is Workload.TRAIN)
+        return tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
 
 
-def _record(module: nn.Module, identity: Identity, is_transformers: bool, world: FakeWorld) -> Recording:
-    train = identity.workload == "train"
+def _is_safe_to_shorten(module: nn.Module, identity: Identity, stack: LayerStack) -> bool:
+    with _prepared(module, identity, False, FakeWorld()) as run:
+        return run_alike(module, stack, run.call)
+
+
+@contextmanager
+def _prepared(module: nn.Module, identity: Identity, is_transformers: bool, world: FakeWorld) -> Iterator[Run]:
+    """Everything that surrounds a run: fake parameters, the mode, inputs, and semantic operators in place of calls."""
     with ExitStack() as scope:
+        scope.enter_context(faked(module, world))
         if is_transformers:
             from .huggingface import patched
 
             scope.enter_context(patched(module))
-        scope.enter_context(kept_mode(module, train))
+        scope.enter_context(kept_mode(module, identity.workload is Workload.TRAIN))
         run = plan_run(module, world, identity.workload, is_transformers)
         scope.enter_context(world.mode)
         scope.enter_context(lifted(module))
-        return record(module, run.inputs, run.call, world, train)
+        yield run
 
 
 def count_parameters(module: nn.Module) -> int:
@@ -68,4 +90,4 @@ def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-__all__ = ["Expr", "count_parameters", "trace"]
+__all__ = ["count_parameters", "trace"]

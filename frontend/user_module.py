@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -13,8 +15,8 @@ from torch import nn
 
 from ..ir.errors import TraceError, UnknownNameError, UsageError
 from ..ir.types import DType
-from .adapter import DataDependent, torch_dtype
-from .record import user_line
+from .adapter import torch_dtype
+from .failures import first_line, user_line
 
 
 def build_from_factory(spec: str, dtype: DType) -> nn.Module:
@@ -26,22 +28,43 @@ def build_from_factory(spec: str, dtype: DType) -> nn.Module:
     module = _import(where)
     factory = getattr(module, name, None)
     if not callable(factory):
-        public = [n for n in dir(module) if not n.startswith("_") and callable(getattr(module, n))]
+        public = [n for n, v in vars(module).items() if callable(v) and v.__module__ == module.__name__ and n[0] != "_"]
         raise UnknownNameError.of(f"factory in '{where}'", name, public)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch_dtype(dtype))
-    try:
-        with torch.device("meta"):
-            built = factory()
-    except DataDependent as error:
-        raise TraceError(f"'{spec}' reads data while building ({user_line(error)})") from error
-    except Exception as error:
-        raise UsageError(f"'{spec}' failed at {user_line(error)}: {type(error).__name__}: {error}") from error
-    finally:
-        torch.set_default_dtype(before)
+    built = _built(spec, factory, dtype)
     if not isinstance(built, nn.Module):
         raise UsageError(f"'{spec}' returned {type(built).__name__}; a factory returns an nn.Module")
     return built
+
+
+def _built(spec: str, factory: Callable[[], object], dtype: DType) -> object:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch_dtype(dtype))
+    try:
+        with torch.device("meta"), _importable(spec.rpartition(":")[0]):
+            return factory()
+    except Exception as error:
+        if "meta tensor" in str(error):
+            raise TraceError(
+                f"'{spec}' looks at the values of a tensor while it builds ({user_line(error)}); models are built "
+                "without weights, on the meta device, so sizes are known there and values are not"
+            ) from error
+        raise UsageError(f"'{spec}' failed at {user_line(error)}: {first_line(error)}") from error
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def _importable(where: str) -> Iterator[None]:
+    """Let a file import its neighbours, as when Python runs it."""
+    if not where.endswith(".py"):
+        yield
+        return
+    folder = str(Path(where).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
 
 
 def _import(where: str) -> ModuleType:
@@ -62,7 +85,8 @@ def _import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
-        spec.loader.exec_module(module)
+        with _importable(str(path)):
+            spec.loader.exec_module(module)
     except Exception as error:
-        raise UsageError(f"'{path}' failed at {user_line(error)}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"'{path}' failed at {user_line(error)}: {first_line(error)}") from error
     return module

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from torch import Tensor, fx
 
-from .adapter import storage_id
+from .adapter import layout_key, storage_id
 from .fx_import import Importer
 
 
 def write_back(im: Importer, node: fx.Node, written: int) -> None:
-    """After `node` wrote into its first argument: later readers of that tensor see `written`.
+    """After `node` wrote into its first argument: later readers of that memory see `written`.
 
-    A write through a view also makes a new version of the tensor that owns the storage: the old one with the written
-    part scattered into it.
+    The same view under another node becomes `written` itself. A tensor that is the whole storage becomes `written` in
+    other dims when the write was to all of it, else the old tensor with the written part scattered into it.
     """
     target = node.args[0]
-    if not isinstance(target, fx.Node):
+    tensor = target.meta["val"] if isinstance(target, fx.Node) else None
+    if not isinstance(tensor, Tensor):
         return
-    im.ids[target] = written
-    tensor = target.meta["val"]
-    base = im.base_node.get(storage_id(tensor)) if isinstance(tensor, Tensor) else None
-    if base is None or base is target or not isinstance(base.meta["val"], Tensor):
-        return
-    if im.type_of(base.meta["val"]).numel == im.type_of(tensor).numel:
-        return
-    old = im.ids[base]
-    kind = im.flat.values[old].type
-    (new,) = im.flat.emit("scatter", (old, written), [(kind, im.flat.values[old].storage)], im.origin(node))
-    im.ids[base] = new
+    versions: dict[tuple[object, ...], int | None] = {layout_key(tensor): written}
+    for other in im.sharers[storage_id(tensor)]:
+        key = layout_key(other.meta["val"])
+        if key not in versions:
+            versions[key] = _version(im, node, other, tensor, written)
+        if (version := versions[key]) is not None:
+            im.ids[other] = version
+
+
+def _version(im: Importer, node: fx.Node, other: fx.Node, tensor: Tensor, written: int) -> int | None:
+    """Return what a tensor of the same storage holds after the write; None when it only may have changed."""
+    whole = im.type_of(im.sharers[storage_id(tensor)][0].meta["val"]).numel
+    kind = im.type_of(other.meta["val"])
+    if kind.numel != whole:
+        return None
+    old = im.ids[other]
+    everything = im.type_of(tensor).numel == whole
+    op, inputs = ("reshape", (written,)) if everything else ("scatter", (old, written))
+    return im.flat.emit(op, inputs, [(kind, im.flat.values[old].storage)], im.origin(node))[0]

@@ -40,7 +40,8 @@ def parse_attrs(kind: type[Attrs], text: str) -> Attrs:
     while pos < len(text):
         match = _ITEM.match(text, pos)
         if match is None or match.group(1) not in types:
-            raise ParseError(f"cannot read '{text[pos:]}' as a field of {kind.__name__}: {', '.join(types) or 'none'}")
+            rest, allowed = text[pos:].strip(), ", ".join(types) or "none"
+            raise ParseError(f"cannot read '{rest}' as a field of {kind.__name__}; allowed: {allowed}")
         name, value = match.groups()
         if name in given:
             raise ParseError(f"{kind.__name__} is given {name} twice")

@@ -104,13 +104,22 @@ class Port:
 
 @dataclass(frozen=True)
 class Region:
-    """A DAG of nodes in running order, with the values they use, its output ports and its weight gradients."""
+    """A DAG of nodes in running order, with the values they use, its output ports and its weight gradients.
+
+    Values stand in one order whatever the order given: what comes from outside, then results as nodes make them.
+    """
 
     name: str
     values: tuple[Value, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Port, ...] = ()
     grads: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        # One order makes regions that say the same equal, and equal again after printing and parsing.
+        place = {o: k for k, o in enumerate((o for n in self.nodes for o in n.outputs), 1)}
+        order = sorted(self.values, key=lambda v: 0 if v.role is not Role.RESULT else place.get(v.id, len(place) + 1))
+        object.__setattr__(self, "values", tuple(order))
 
     @cached_property
     def by_id(self) -> Mapping[int, Value]:

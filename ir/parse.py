@@ -30,6 +30,7 @@ class _Reader:
     """The state of one pass over the lines."""
 
     def __init__(self) -> None:
+        self.headed = False
         self.name, self.workload, self.dtype = "", Workload.TRAIN, DType.BF16
         self.notes: list[str] = []
         self.axes: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class _Reader:
             raise ParseError(f"unknown word '{word}'")
 
     def _head(self, rest: str) -> None:
+        self.headed = True
         name, _, kind = rest.rpartition('" ')
         workload, _, dtype = kind.partition(" ")
         self.name, self.workload, self.dtype = _string(name + '"'), Workload(workload), DType.parse(dtype)
@@ -107,6 +109,8 @@ class _Reader:
     def graph(self) -> Graph:
         """Return what was read; ParseError when the text ends too early."""
         missing = {n for run in self.schedule for n in run.regions} - {r.name for r in self.regions}
+        if not self.headed:
+            raise ParseError("the text has no line 'graph'")
         if self.region is not None or missing:
             raise ParseError(f"the text ends before region '{self.region or min(missing)}' does")
         return Graph(

@@ -74,7 +74,9 @@ def _absorb_producers(
         consumer = alive[k]
         if consumer is None or _fns(consumer) is None:
             return
-        found = next((m for i in consumer.inputs if (m := _candidate(region, i, k, alive, maker, readers)) is not None), None)
+        found = next(
+            (m for i in consumer.inputs if (m := _candidate(region, i, k, alive, maker, readers)) is not None), None
+        )
         if found is None:
             return
         producer = alive[found]
@@ -98,9 +100,7 @@ def _candidate(
     return m if same and first_reader >= k else None
 
 
-def _joined(
-    producer: Node, consumer: Node, k: int, readers: dict[int, list[int]], needed: set[int]
-) -> Node:
+def _joined(producer: Node, consumer: Node, k: int, readers: dict[int, list[int]], needed: set[int]) -> Node:
     """One node for both; a result of the producer stays an output when somebody else reads it."""
     still = [o for o in producer.outputs if o in needed or any(r != k for r in readers.get(o, ()))]
     inputs = dict.fromkeys((*producer.inputs, *(i for i in consumer.inputs if i not in producer.outputs)))

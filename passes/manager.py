@@ -49,7 +49,9 @@ class Pipeline:
         """Print so that `parse_pipeline` reads it back."""
         return ",".join(p.name + print_attrs(p).strip() for p in self.passes)
 
-    def run(self, graph: Graph, stop_after: str | None = None, dump: Dump | None = None) -> tuple[Graph, list[PassTime]]:
+    def run(
+        self, graph: Graph, stop_after: str | None = None, dump: Dump | None = None
+    ) -> tuple[Graph, list[PassTime]]:
         """Run the passes; verify after each; stop behind the one named; hand each result to `dump`."""
         if stop_after is not None and stop_after not in (p.name for p in self.passes):
             raise UnknownNameError.of("pass in the pipeline", stop_after, [p.name for p in self.passes])

@@ -73,6 +73,9 @@ def _work(call: OpCall) -> Work:
 
 
 def _check_bwd(call: OpCall) -> Iterator[str]:
+    if {t.rank for t in call.inputs[1:4]} != {4}:
+        yield "q, k and v must have the dims [batch, heads, length, head dim]"
+        return
     for name, given, grad in zip("qkv", call.inputs[1:4], call.outputs, strict=False):
         yield from same_dims(grad.dims, given.dims, f"gradient of {name}")
 
@@ -95,6 +98,9 @@ def _work_bwd(call: OpCall) -> Work:
 def _check_append(call: OpCall) -> Iterator[str]:
     dim = call.attrs_as(KvAppendAttrs).dim
     new, out = call.inputs[-1], call.outputs[0]
+    if not 0 <= dim < min(t.rank for t in call.inputs):
+        yield f"dim {dim} is not a dim of {new}"
+        return
     held = call.inputs[0].dims[dim] if len(call.inputs) == 2 else 0
     want = tuple(as_expr(d) + held if i == dim else as_expr(d) for i, d in enumerate(new.dims))
     yield from same_dims(tuple(as_expr(d) for d in out.dims), want, "the cache after the append")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..expr import Expr, as_expr, total
+from ..expr import Dim, Expr, as_dim, as_expr, symbol, total
+from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
 
 
@@ -28,20 +29,36 @@ def message_bytes(call: OpCall) -> Expr:
     return total(t.num_bytes for t in tensors)
 
 
+def _check_same(call: OpCall) -> Iterator[str]:
+    given, made = tuple(t.dims for t in call.inputs), tuple(t.dims for t in call.outputs)
+    if given != made:
+        yield f"results must have the dims of the inputs {_listed(call.inputs)}, are {_listed(call.outputs)}"
+
+
 def _check_scaled(call: OpCall) -> Iterator[str]:
     attrs = call.attrs_as(CollectiveAttrs)
-    if not call.inputs or attrs.dim >= call.inputs[0].rank:
-        yield f"dim {attrs.dim} is not a dim of the input"
+    if len(call.inputs) != len(call.outputs):
+        yield f"makes one result an input, has {len(call.inputs)} inputs and {len(call.outputs)} results"
         return
     small, large = (call.inputs, call.outputs) if call.op == "all_gather" else (call.outputs, call.inputs)
-    for a, b in zip(small, large, strict=True):
-        ratio = as_expr(b.dims[attrs.dim]) / as_expr(a.dims[attrs.dim])
-        if len(ratio.terms) != 1:
-            yield f"{a} is not a shard of {b} along dim {attrs.dim}"
+    for part, whole in zip(small, large, strict=True):
+        if not _is_shard(part.dims, whole.dims, attrs):
+            yield f"{part} is not {whole} with dim {attrs.dim} divided by {attrs.axis}"
+
+
+def _is_shard(part: tuple[Dim, ...], whole: tuple[Dim, ...], attrs: CollectiveAttrs) -> bool:
+    if not 0 <= attrs.dim < len(whole):
+        return False
+    here = as_dim(as_expr(whole[attrs.dim]) / symbol(attrs.axis))
+    return part == (*whole[: attrs.dim], here, *whole[attrs.dim + 1 :])
+
+
+def _listed(types: tuple[TensorType, ...]) -> str:
+    return ", ".join(str(t) for t in types)
 
 
 OPS = (
-    OpDef("all_reduce", OpClass.COMMUNICATION, free, "sum over the axis, result everywhere", no_check,
+    OpDef("all_reduce", OpClass.COMMUNICATION, free, "sum over the axis, result everywhere", _check_same,
           CollectiveAttrs, num_outputs=None),
     OpDef("all_gather", OpClass.COMMUNICATION, free, "shards joined along a dim, everywhere", _check_scaled,
           CollectiveAttrs, num_outputs=None),
@@ -49,7 +66,7 @@ OPS = (
           _check_scaled, CollectiveAttrs, num_outputs=None),
     OpDef("all_to_all", OpClass.COMMUNICATION, free, "exchange of shards: another dim becomes the sharded one",
           no_check, CollectiveAttrs, num_outputs=None),
-    OpDef("broadcast", OpClass.COMMUNICATION, free, "one rank's tensor to all", no_check, CollectiveAttrs),
+    OpDef("broadcast", OpClass.COMMUNICATION, free, "one rank's tensor to all", _check_same, CollectiveAttrs),
     OpDef("send", OpClass.COMMUNICATION, free, "to the next rank of the axis", no_check, CollectiveAttrs),
     OpDef("recv", OpClass.COMMUNICATION, free, "from the previous rank of the axis", no_check, CollectiveAttrs),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..expr import Dim, Expr, as_expr, total
-from .base import Attrs, GemmShape, OpCall, OpClass, OpDef, Work, same_dims
+from .base import Attrs, GemmShape, OpCall, OpClass, OpDef, Work, ranks, same_dims
 
 ACTIVATION_FLOPS = 11
 ACTIVATION_BACKWARD_FLOPS = 22
@@ -66,6 +66,10 @@ def _gemms(s: ExpertsShape) -> tuple[GemmShape, GemmShape]:
 
 
 def _check(call: OpCall) -> Iterator[str]:
+    wrong = list(ranks(call, (2, 2, 2, 3, 3), "x, ids, routing weights, up and down"))
+    if wrong:
+        yield from wrong
+        return
     s = experts_shape(call)
     rows = s.tokens * s.top_k
     yield from same_dims(call.outputs[0].dims, call.inputs[0].dims, "result and tokens")
@@ -94,6 +98,7 @@ def _work(call: OpCall) -> Work:
 
 
 def _check_bwd(call: OpCall) -> Iterator[str]:
+    yield from ranks(call, (2, 2, 2, 2, 3, 3), "dOut, x, ids, routing weights, up and down")
     for name, given, grad in zip(("x", "w", "up", "down"), (1, 3, 4, 5), call.outputs, strict=False):
         yield from same_dims(grad.dims, call.inputs[given].dims, f"gradient of {name}")
 
@@ -123,12 +128,18 @@ def _wgrad(g: GemmShape) -> GemmShape:
 
 
 def _check_grouped(call: OpCall) -> Iterator[str]:
-    if call.inputs[0].rank not in (2, 3) or call.inputs[1].rank not in (2, 3):
-        yield "operands must be [rows, k] and [groups, k, n], or two row matrices for a weight gradient"
+    a, b, out = call.inputs[0], call.inputs[1], call.outputs[0]
+    if a.rank not in (2, 3) or b.rank not in (2, 3) or out.rank not in (2, 3):
+        yield "operands must be [rows, k] and [groups, k, n], or [k, rows] and [rows, n] for a weight gradient"
+        return
+    yield from same_dims((a.dims[-1], b.dims[-1]), (b.dims[-2], out.dims[-1]), "inner dim of a and columns of b")
 
 
 def _work_grouped(call: OpCall) -> Work:
-    """2 rows k n FLOPs: each row meets the matrix (or, for a weight gradient, the row) of its own group only."""
+    """2 rows k n FLOPs: each row meets the matrix (or, for a weight gradient, the row) of its own group only.
+
+    A weight gradient is [k, rows] x [rows, n] -> [groups, k, n]: its m is k and its k the rows of all groups.
+    """
     a, b, out = call.inputs[0], call.inputs[1], call.outputs[0]
     last = b.dims[-1]
     flops = a.numel * last * 2

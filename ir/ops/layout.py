@@ -53,6 +53,9 @@ def _check_expand(call: OpCall) -> Iterator[str]:
 
 def _check_slice(call: OpCall) -> Iterator[str]:
     attrs = call.attrs_as(SliceAttrs)
+    if not 0 <= attrs.dim < call.inputs[0].rank:
+        yield f"dim {attrs.dim} is not a dim of {call.inputs[0]}"
+        return
     given = tuple(d for i, d in enumerate(call.inputs[0].dims) if i != attrs.dim)
     out = call.outputs[0].dims
     rest = out if attrs.drop else tuple(d for i, d in enumerate(out) if i != attrs.dim)
@@ -65,7 +68,12 @@ def _check_pad(call: OpCall) -> Iterator[str]:
 
 
 def _check_concat(call: OpCall) -> Iterator[str]:
-    dim = call.attrs_as(ConcatAttrs).dim
+    dim, out = call.attrs_as(ConcatAttrs).dim, call.outputs[0]
+    if not all(0 <= dim < t.rank for t in (*call.inputs, out)):
+        yield f"dim {dim} is not a dim of every tensor"
+        return
+    for t in call.inputs:
+        yield from same_dims(t.dims[:dim] + t.dims[dim + 1 :], out.dims[:dim] + out.dims[dim + 1 :], "other dims")
     want = total(t.dims[dim] for t in call.inputs)
     if as_expr(call.outputs[0].dims[dim]) != want:
         yield f"concat along dim {dim} gives {want}, has {call.outputs[0].dims[dim]}"
@@ -102,6 +110,9 @@ def _work_scatter(call: OpCall) -> Work:
 
 def _check_embedding(call: OpCall) -> Iterator[str]:
     ids, table = call.inputs
+    if table.rank != 2:
+        yield f"the table must be [rows, hidden], is {table}"
+        return
     yield from same_dims(call.outputs[0].dims, (*ids.dims, table.dims[1]), "embedding [.., hidden]")
 
 

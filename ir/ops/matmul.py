@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..expr import Dim, product
 from .base import Attrs, GemmShape, OpCall, OpClass, OpDef, Work
+
+_SPEC = re.compile(r"[a-zA-Z]*,[a-zA-Z]*->[a-zA-Z]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,14 @@ def _check(call: OpCall) -> Iterator[str]:
         yield f"spec '{spec}' is not 'left,right->result' in letters"
         return
     left, right, out = call.attrs_as(MatmulAttrs).letters
-    alone = sorted(set(left) ^ set(right) ^ set(out) - set(left) & set(right))
     ranks = (len(left), len(right), len(out))
     given = (call.inputs[0].rank, call.inputs[1].rank, call.outputs[0].rank)
     if ranks != given:
-        yield f"spec {call.attrs_as(MatmulAttrs).spec} wants ranks {ranks}, has {given}"
+        yield f"spec {spec} wants ranks {ranks}, has {given}"
         return
+    alone = sorted(c for c in {*left, *right} if (c in left) + (c in right) + (c in out) == 1)
+    if alone:
+        yield f"spec {spec}: letter {', '.join(alone)} is in one place only"
     size = letter_sizes(call)
     for letter, dim in zip(right, call.inputs[1].dims, strict=True):
         if size[letter] != dim:

@@ -57,6 +57,8 @@ def _work_softmax_bwd(call: OpCall) -> Work:
 
 def _check_reduce(call: OpCall) -> Iterator[str]:
     attrs, t = call.attrs_as(ReduceAttrs), call.inputs[0]
+    if not all(0 <= d < t.rank for d in attrs.dims):
+        yield f"dims {attrs.dims} are not all dims of {t}"
     kept = tuple(1 if i in attrs.dims else d for i, d in enumerate(t.dims) if i not in attrs.dims or attrs.keepdim)
     yield from same_dims(call.outputs[0].dims, kept, f"{attrs.fn} over dims {attrs.dims} of {t}")
 

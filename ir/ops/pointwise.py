@@ -25,7 +25,7 @@ class ElementwiseAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class FillAttrs(Attrs):
-    """`kind` is zeros, ones, constant, arange, random or eye."""
+    """`kind` is zeros, ones, constant, arange, random, eye, or empty, which writes nothing."""
 
     kind: str
 
@@ -85,10 +85,20 @@ def _work_accumulate(call: OpCall) -> Work:
     )
 
 
-def _work_optimizer(call: OpCall) -> Work:
-    """Adam on one shard: per element 14 FLOPs, 28 bytes of fp32 state and master weight, plus gradient and weight.
+def _check_optimizer(call: OpCall) -> Iterator[str]:
+    half, odd = divmod(len(call.inputs), 2)
+    if odd:
+        yield f"takes as many gradients as parameters, has {len(call.inputs)} inputs"
+        return
+    for param, grad in zip(call.inputs[:half], call.inputs[half:], strict=True):
+        yield from same_dims(grad.dims, param.dims, "gradient and parameter")
 
-    Inputs are pairs (parameter, gradient). Read: gradient, master, both moments; write: master, moments, weight.
+
+def _work_optimizer(call: OpCall) -> Work:
+    """Adam on one shard: per element 14 FLOPs, 12 bytes of fp32 state read and written, plus gradient and weight.
+
+    Inputs are the parameters, then their gradients. Read: gradient, master weight, both moments; write: master
+    weight, both moments, parameter.
     """
     half = len(call.inputs) // 2
     params, grads = call.inputs[:half], call.inputs[half:]
@@ -114,7 +124,8 @@ OPS = (
     OpDef("fill", OpClass.ELEMENTWISE, _work_fill, "a tensor made from nothing: zeros, a range, random numbers",
           no_check, FillAttrs, min_inputs=0, max_inputs=1),
     OpDef("optimizer_step", OpClass.OPTIMIZER, _work_optimizer,
-          "update of parameters; inputs: parameters, then their gradients", no_check, min_inputs=2, num_outputs=None),
+          "update of parameters; inputs: parameters, then their gradients", _check_optimizer, min_inputs=2,
+          num_outputs=None),
     OpDef(
         "accumulate", OpClass.ELEMENTWISE, _work_accumulate, "a gradient added to the step's running sum", _check_same,
         max_inputs=1,

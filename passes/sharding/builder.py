@@ -29,6 +29,7 @@ class RegionBuilder:
     world: dict[int, TensorType] = field(default_factory=dict)
     constraints: dict[tuple[str, str], Constraint] = field(default_factory=dict)
     asked: dict[int, tuple[Placements, ...]] = field(default_factory=dict)
+    gathered: dict[int, Placement] = field(default_factory=dict)
     _converted: dict[tuple[object, ...], int] = field(default_factory=dict)
     _links: dict[int, int] = field(default_factory=dict)
 
@@ -93,7 +94,9 @@ class RegionBuilder:
             attrs = CollectiveAttrs(axis, dim, why)
         placements = {**self.where[value], axis: want}
         storage = value if op in ("slice", "identity") else None
-        made = self._value(self.world[value], placements, Role.RESULT, "", storage, f"{op} for {user.op} at {user.scope}")
+        made = self._value(
+            self.world[value], placements, Role.RESULT, "", storage, f"{op} for {user.op} at {user.scope}"
+        )
         self.nodes.append(Node(op, (value,), (made,), attrs, user.scope, user.phase))
         return made
 
@@ -113,7 +116,7 @@ class RegionBuilder:
         for axis in self.axes:
             p = placements[axis]
             if isinstance(p, Shard):
-                self._constrain(Constraint(dims[p.dim], axis, f"dim {p.dim} of {place}"))
+                self._constrain(Constraint(dims[p.dim], axis, f"dim {p.dim} of {world}, {place}"))
                 dims[p.dim] = as_dim(as_expr(dims[p.dim]) / symbol(axis))
         return world.with_dims(tuple(dims))
 

@@ -34,6 +34,7 @@ class TpPlan:
     name: str
     entries: tuple[tuple[str, Style], ...]
     eager_grads: bool = False
+    doc: str = ""
 
     def style(self, parameter: str) -> Style:
         """Return the style of a parameter by its path.
@@ -67,12 +68,22 @@ _LAYERS = (
 _TABLES = _entries(Style.EMBEDDING, "embed_tokens", ".wte", "tok_embeddings", "word_embeddings")
 _HEADS = ("lm_head", "embed_out", "output_layer", "output")
 
-# Megatron: vocabulary-parallel embedding, head and loss; latent attention split by heads; sums reduced once.
-_MEGATRON = TpPlan("megatron", (*_EXPERTS, *_TABLES, *_entries(Style.COLWISE, *_HEADS), *_LAYERS))
-# DTensor with prepared module inputs: as Megatron, and the head's output is gathered for an ordinary loss.
-_DTENSOR = TpPlan("dtensor", (*_EXPERTS, *_TABLES, *_entries(Style.COLWISE_GATHER, *_HEADS), *_LAYERS))
-# DTensor module by module: attention and MLP only, every column-parallel layer reduces its own input gradient.
-_NAIVE = TpPlan("dtensor-naive", (*_EXPERTS, *_LAYERS), eager_grads=True)
+_MEGATRON = TpPlan(
+    "megatron",
+    (*_EXPERTS, *_TABLES, *_entries(Style.COLWISE, *_HEADS), *_LAYERS),
+    doc="vocabulary-parallel embedding, head and loss; latent attention split by heads; sums reduced once",
+)
+_DTENSOR = TpPlan(
+    "dtensor",
+    (*_EXPERTS, *_TABLES, *_entries(Style.COLWISE_GATHER, *_HEADS), *_LAYERS),
+    doc="DTensor with prepared module inputs: as megatron, with the head's output gathered for an ordinary loss",
+)
+_NAIVE = TpPlan(
+    "dtensor-naive",
+    (*_EXPERTS, *_LAYERS),
+    eager_grads=True,
+    doc="DTensor module by module: attention and MLP only, each column-parallel layer reduces its own input gradient",
+)
 
 TP_PLANS: Mapping[str, TpPlan] = MappingProxyType({p.name: p for p in (_MEGATRON, _DTENSOR, _NAIVE)})
 

@@ -17,5 +17,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 def rule_for(op: str, where: str) -> Rule:
     """Return the rule of an op; UnsupportedOpError names the node's module."""
     if op not in RULES:
-        raise UnsupportedOpError(f"op '{op}' at '{where or 'the top'}' has no sharding rule; ops with one: {', '.join(sorted(RULES))}")
+        raise UnsupportedOpError(
+            f"op '{op}' at '{where or 'the top'}' has no sharding rule; ops with one: {', '.join(sorted(RULES))}"
+        )
     return RULES[op]

@@ -53,7 +53,9 @@ def _localised(graph: Graph) -> Graph:
     """Speak of the micro-batch a replica runs: the traced batch is that of all `dp` replicas together."""
     env: dict[str, Dim] = {"batch": symbol("mbs") * symbol(DP)}
     return graph.with_regions(
-        tuple(replace(r, values=tuple(replace(v, type=v.type.substitute(env)) for v in r.values)) for r in graph.regions)
+        tuple(
+            replace(r, values=tuple(replace(v, type=v.type.substitute(env)) for v in r.values)) for r in graph.regions
+        )
     )
 
 
@@ -99,6 +101,7 @@ class _Propagation:
 
     def _node(self, b: RegionBuilder, node: Node) -> None:
         """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
+        self._scatter_gradient(b, node)
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
         gives = tuple({a: answers[a].outputs[i] for a in self.axes} for i in range(len(node.outputs)))
@@ -126,13 +129,28 @@ class _Propagation:
         """Apply what the plan says of a layer's result; embeddings and the loss are never left partial over `tp`."""
         out = node.outputs[0]
         have = b.where[b.now[out]]
-        if gathers_output(b.old, node, self.plan) or reduces_input_grad(b.old, node, self.plan):
+        if gathers_output(b.old, node, self.plan):
+            b.gathered[node.key] = have[TP]
+            b.settle(out, {**have, TP: REPLICATE}, node)
+        elif reduces_input_grad(b.old, node, self.plan):
             b.settle(out, {**have, TP: REPLICATE}, node)
         elif node.op == "embedding" and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
         elif node.op == "cross_entropy":
             statistics = node.outputs[1]
             b.settle(statistics, {**b.where[b.now[statistics]], TP: REPLICATE}, node)
+
+    def _scatter_gradient(self, b: RegionBuilder, node: Node) -> None:
+        """The adjoint of gathering a result: each rank takes its shard of the gradient, which costs nothing."""
+        before = b.gathered.get(node.forward) if node.forward is not None else None
+        if before is None or node.forward is None:
+            return
+        dims = b.old.by_id[node.forward].type.dims
+        for i in node.inputs:
+            source = b.old.producer.get(i)
+            later = source is not None and source.phase is not Phase.FORWARD
+            if later and b.old.by_id[i].type.dims == dims:
+                b.settle(i, {**b.where[b.now[i]], TP: before}, node)
 
     def _export(self, b: RegionBuilder, forward: bool) -> None:
         """What leaves a region is whole or sharded, and lies alike wherever a port of that name is made."""
@@ -159,4 +177,3 @@ class _Propagation:
         """A gradient ends where its parameter lies; what that takes runs once a step."""
         node = b.old.producer[grad]
         b.settle(grad, b.where[b.now[param]], replace(node, phase=Phase.REDUCE))
-

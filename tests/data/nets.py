@@ -1,5 +1,7 @@
 """Modules as users write them: good ones in the two common styles, and some that cannot be recorded."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import torch
@@ -168,8 +170,8 @@ class InPlace(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.up(self.emb(ids))
-        x.relu_()
         x.mul_(2.0)
+        x.relu_()
         bias = torch.zeros_like(x)
         bias[..., : FFN // 2] = 1.0
         return self.head(x + bias)
@@ -252,7 +254,7 @@ class ReadsWeights(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.emb = nn.Embedding(VOCAB, HIDDEN)
-        self.scale = float(self.emb.weight.abs().max())  # there is no weight yet
+        self.scale = self.emb.weight.detach().abs().max().item()  # there is no weight yet
 
 
 def gpt() -> nn.Module:
@@ -301,6 +303,86 @@ def pooled() -> nn.Module:
 
 def reads_weights() -> nn.Module:
     return ReadsWeights()
+
+
+class ByOperator(nn.Module):
+    """Says what its routing means instead of spelling it out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emb, self.head = nn.Embedding(VOCAB, HIDDEN), nn.Linear(HIDDEN, VOCAB)
+        self.router = nn.Linear(HIDDEN, 4, bias=False)
+        self.up, self.down = nn.Parameter(torch.empty(4, 2 * FFN, HIDDEN)), nn.Parameter(torch.empty(4, HIDDEN, FFN))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.emb(ids)
+        tokens = x.flatten(0, 1)
+        weights, chosen = self.router(tokens).softmax(-1).topk(2, dim=-1)
+        out = torch.ops.slipstick.experts(tokens, chosen, weights, self.up, self.down, None, None, True, False)[0]
+        return self.head(out.view_as(x))
+
+
+class Loops(nn.Module):
+    """Walks through the sequence one position at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emb, self.cell, self.head = (
+            nn.Embedding(VOCAB, HIDDEN),
+            nn.Linear(HIDDEN, HIDDEN),
+            nn.Linear(HIDDEN, VOCAB),
+        )
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.emb(ids)
+        states = [x[:, 0]]
+        for i in range(1, x.shape[1]):
+            states.append(torch.tanh(self.cell(states[-1]) + x[:, i]))
+        return self.head(torch.stack(states, dim=1))
+
+
+class Mixed(nn.Module):
+    """One layer of experts in a list that is no chain: each reads the same input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emb, self.head = nn.Embedding(VOCAB, HIDDEN), nn.Linear(HIDDEN, VOCAB)
+        self.experts = nn.ModuleList(nn.Linear(HIDDEN, HIDDEN) for _ in range(4))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.emb(ids)
+        return self.head(sum(expert(x) for expert in self.experts))
+
+
+class Between(nn.Module):
+    """Something happens between the layers that belongs to none of them."""
+
+    def __init__(self, num_layers: int = 6) -> None:
+        super().__init__()
+        self.emb, self.head = nn.Embedding(VOCAB, HIDDEN), nn.Linear(HIDDEN, VOCAB)
+        self.layers = nn.ModuleList(nn.Linear(HIDDEN, HIDDEN) for _ in range(num_layers))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.emb(ids)
+        for layer in self.layers:
+            x = x + torch.relu(layer(x))
+        return self.head(x)
+
+
+def by_operator() -> nn.Module:
+    return ByOperator()
+
+
+def loops() -> nn.Module:
+    return Loops()
+
+
+def mixed() -> nn.Module:
+    return Mixed()
+
+
+def between() -> nn.Module:
+    return Between()
 
 
 def nonsense() -> object:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import cast
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from slipstick.frontend import load
 from slipstick.frontend.models import index, read_config
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import work_of
 
-torch = pytest.importorskip("torch")
-flop_counter = pytest.importorskip("torch.utils.flop_counter")
 transformers = pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 
 pytestmark = pytest.mark.oracle
@@ -59,14 +60,14 @@ def _grouped_mm_flops(a: Shape, b: Shape, *_: object, out_shape: object = None, 
 
 def _sdpa_flops(q: Shape, k: Shape, v: Shape, *_: object, out_shape: object = None, **__: object) -> int:
     """Two products over all pairs, by torch's own formula; keys and values may have fewer heads."""
-    return cast("int", flop_counter.sdpa_flop_count(q, k, v))
+    return int(sdpa_flop_count(q, k, v))  # type: ignore[no-untyped-call]
 
 
 def _sdpa_backward_flops(
     grad: Shape, q: Shape, k: Shape, v: Shape, *_: object, out_shape: object = None, **__: object
 ) -> int:
     """Five products, by torch's own formula: the scores once more, then four for the gradients."""
-    return cast("int", flop_counter.sdpa_backward_flop_count(grad, q, k, v))
+    return int(sdpa_backward_flop_count(grad, q, k, v))  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -76,13 +77,13 @@ def fake_tensors() -> Iterator[None]:
     looks = masking.find_packed_sequence_indices
     masking.find_packed_sequence_indices = lambda position_ids: None
     try:
-        with torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+        with FakeTensorMode(allow_non_fake_inputs=True):
             yield
     finally:
         masking.find_packed_sequence_indices = looks
 
 
-def counter() -> object:
+def counter() -> FlopCounterMode:
     """Torch's counter, with formulas for the kernels that it silently counts as nothing on the CPU."""
     aten = torch.ops.aten
     holes = {
@@ -90,7 +91,7 @@ def counter() -> object:
         aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: _sdpa_backward_flops,
     }
-    return flop_counter.FlopCounterMode(display=False, custom_mapping=holes)
+    return FlopCounterMode(display=False, custom_mapping=holes)
 
 
 def torch_counts(name: str, backward: bool = True, attention: str = "sdpa") -> Count:
@@ -103,11 +104,12 @@ def torch_counts(name: str, backward: bool = True, attention: str = "sdpa") -> C
             config, dtype=torch.bfloat16, attn_implementation=attention
         ).eval()
         ids = torch.zeros(1, SEQ, dtype=torch.int64)
-        with counter() as counted, torch.set_grad_enabled(backward):  # type: ignore[attr-defined]
+        with counter() as counted, torch.set_grad_enabled(backward):
             logits = model(input_ids=ids, use_cache=False).logits
             forward = counted.get_total_flops()
             if backward:
-                torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten()).backward()
+                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten())
+                torch.autograd.backward(loss)
         num_parameters = sum(p.numel() for p in model.parameters())
     return Count(forward, counted.get_total_flops() - forward, num_parameters)
 

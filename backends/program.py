@@ -1,0 +1,138 @@
+"""A lowered graph compiled for pricing: work as tables of expressions, nodes grouped by the symbols they depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..ir.expr import Expr, as_expr
+from ..ir.exprtable import ExprTable
+from ..ir.graph import Graph, Node, Phase, Region
+from ..ir.ops import OpClass, Work, call_of, op_def, work_of
+from ..ir.ops.collectives import CollectiveAttrs, message_bytes
+from ..ir.plan import AXES
+from ..ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One node to price: where it is, how often its region runs, and what it does."""
+
+    region: str
+    key: int
+    op: str
+    kind: OpClass
+    phase: Phase
+    scope: str
+    count: int
+    dtype: DType
+    work: Work
+    axis: str = ""
+    message: Expr | None = None
+
+    @property
+    def name(self) -> str:
+        """The node's name for people: `block0/%17`."""
+        return f"{self.region}/%{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Entries of one kind of pricing that depend on the same symbols, with their amounts as one table.
+
+    Compute: rows are tensor FLOPs, vector FLOPs and bytes of every entry, then query and key length of the attention
+    entries. Communication: rows are the message bytes; `axis` and `collective` say what runs.
+    """
+
+    symbols: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    table: ExprTable
+    axis: str = ""
+    collective: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled graph: compute groups and communication groups."""
+
+    graph: Graph
+    compute: tuple[Group, ...]
+    communication: tuple[Group, ...]
+
+    @property
+    def entries(self) -> Iterable[Entry]:
+        """Every priced node."""
+        return (e for g in (*self.compute, *self.communication) for e in g.entries)
+
+
+def compile_graph(graph: Graph) -> Program:
+    """Compile a lowered graph; free nodes are left out, nothing else is."""
+    compute: dict[tuple[str, ...], list[Entry]] = {}
+    talks: dict[tuple[tuple[str, ...], str, str], list[Entry]] = {}
+    for region in graph.regions:
+        for node in region.nodes:
+            entry = _entry(graph, region, node)
+            if entry.kind is OpClass.FREE:
+                continue
+            if entry.message is None:
+                compute.setdefault(_symbols(entry), []).append(entry)
+            else:
+                talks.setdefault((_symbols(entry), entry.axis, entry.op), []).append(entry)
+    return Program(
+        graph,
+        tuple(group_of(symbols, es) for symbols, es in compute.items()),
+        tuple(
+            Group(symbols, tuple(es), ExprTable.of([e.message or as_expr(0) for e in es]), axis, op)
+            for (symbols, axis, op), es in talks.items()
+        ),
+    )
+
+
+def _entry(graph: Graph, region: Region, node: Node) -> Entry:
+    kind = op_def(node.op).kind
+    axis = node.attrs.axis if isinstance(node.attrs, CollectiveAttrs) else ""
+    source = node.inputs[0] if node.inputs else node.outputs[0]
+    return Entry(
+        region.name, node.key, node.op, kind, node.phase, node.scope, graph.counts[region.name],
+        region.by_id[source].type.dtype, work_of(region, node), axis,
+        message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
+    )  # fmt: skip
+
+
+def _symbols(entry: Entry) -> tuple[str, ...]:
+    """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
+    if entry.message is not None:
+        inner = AXES[: AXES.index(entry.axis) + 1] if entry.axis in AXES else AXES
+        return tuple(sorted(entry.message.symbols | set(inner)))
+    found = {s for e in _amounts(entry) for s in e.symbols}
+    return tuple(sorted(found))
+
+
+def _amounts(entry: Entry) -> tuple[Expr, ...]:
+    w = entry.work
+    lengths = (w.attention.q_len, w.attention.kv_len) if w.attention else ()
+    return (w.tensor_flops, w.vector_flops, w.num_bytes, *lengths)
+
+
+def _work_table(entries: Iterable[Entry]) -> ExprTable:
+    """Rows: tensor FLOPs of all, vector FLOPs of all, bytes of all, query lengths, key lengths."""
+    es = list(entries)
+    works = [e.work for e in es]
+    shapes = [w.attention for w in works if w.attention is not None]
+    rows = [w.tensor_flops for w in works] + [w.vector_flops for w in works] + [w.num_bytes for w in works]
+    return ExprTable.of(rows + [s.q_len for s in shapes] + [s.kv_len for s in shapes])
+
+
+def group_of(symbols: tuple[str, ...], entries: Iterable[Entry]) -> Group:
+    """Return a compute group of these entries."""
+    kept = tuple(entries)
+    return Group(symbols, kept, _work_table(kept))
+
+
+def axis_strides(axis: str) -> tuple[str, ...]:
+    """Return the axes inside an axis, whose degrees multiply to its stride in ranks.
+
+    >>> axis_strides("dp")
+    ('tp',)
+    """
+    return AXES[: AXES.index(axis)]

@@ -1,0 +1,131 @@
+"""A program on a system for a table of plans: every node's time, priced once a distinct value of its symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.errors import UnsupportedOpError
+from ..ir.plan import PlanTable
+from ..ir.points import Points
+from .collectives import Collective, CollectiveTime, collective_time
+from .program import Entry, Group, Program, axis_strides, group_of
+from .roofline import Backend, KernelTimes, Roofline
+from .system import System
+
+Array = NDArray[np.float64]
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """One group priced at its distinct points; `point` says which of them each plan is."""
+
+    group: Group
+    time_s: Array
+    point: NDArray[np.intp]
+    kernels: KernelTimes | None = None
+    messages: Array | None = None
+    collective: CollectiveTime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The time of every node under every plan, kept in the compact form in which it was computed."""
+
+    program: Program
+    priced: tuple[Priced, ...]
+    num_plans: int
+
+    def sums(self, label: Callable[[Entry], K | None]) -> Mapping[K, Array]:
+        """Add up times of one pass over all regions by label; None leaves an entry out. Seconds, plan by plan."""
+        out: dict[K, Array] = {}
+        for p in self.priced:
+            for key, weights in _weights(p.group.entries, label).items():
+                part = (weights @ p.time_s)[p.point]
+                out[key] = out[key] + part if key in out else part
+        return out
+
+    def find(self, name: str) -> tuple[Priced, int]:
+        """Return the group and row of a node by its name `region/%key`; KeyError when it is not priced."""
+        for p in self.priced:
+            for row, entry in enumerate(p.group.entries):
+                if entry.name == name:
+                    return p, row
+        raise KeyError(name)
+
+    def rows(self, plan: int = 0) -> Iterable[tuple[Entry, float]]:
+        """Yield every priced node with its time under one plan."""
+        for p in self.priced:
+            for row, entry in enumerate(p.group.entries):
+                yield entry, float(p.time_s[row, p.point[plan]])
+
+
+def annotate(
+    program: Program, system: System, plans: PlanTable, backends: Sequence[Backend] = (), points: Points | None = None
+) -> Timing:
+    """Price every node; the first backend that claims an entry prices it, the roofline comes last.
+
+    UnsupportedOpError when no backend claims a node.
+    """
+    points = points or Points(plans)
+    chain = (*backends, Roofline())
+    priced = [_price_compute(part, points, system, b) for g in program.compute for b, part in _claimed(g, chain)]
+    priced += [_price_communication(g, points, system) for g in program.communication]
+    return Timing(program, tuple(priced), len(plans))
+
+
+def _claimed(group: Group, chain: Sequence[Backend]) -> Iterable[tuple[Backend, Group]]:
+    """Split a group by the backend that claims each entry; usually one backend claims all."""
+    owner = [next((b for b in chain if b.claims(e)), None) for e in group.entries]
+    for entry, found in zip(group.entries, owner, strict=True):
+        if found is None:
+            raise UnsupportedOpError(f"no backend prices '{entry.op}' at '{entry.scope}' ({entry.name})")
+    for backend in dict.fromkeys(b.name for b in owner if b is not None):
+        chosen = next(b for b in chain if b.name == backend)
+        mine = tuple(e for e, b in zip(group.entries, owner, strict=True) if b is chosen)
+        if len(mine) == len(group.entries):
+            yield chosen, group
+        else:
+            yield chosen, group_of(group.symbols, mine)
+
+
+def _price_compute(group: Group, points: Points, system: System, backend: Backend) -> Priced:
+    env, point = points.of(group.symbols)
+    num = int(point.max()) + 1
+    times = backend.time(group, group.table.evaluate(env, num), system)
+    return Priced(group, np.broadcast_to(times.time_s, (len(group.entries), num)), point, times)
+
+
+def _price_communication(group: Group, points: Points, system: System) -> Priced:
+    env, point = points.of(group.symbols)
+    num = int(point.max()) + 1
+    messages = group.table.evaluate(env, num)
+    stride = np.ones(num)
+    for axis in axis_strides(group.axis):
+        stride = stride * env[axis]
+    found = collective_time(_kind(group), messages, env[group.axis], stride, system)
+    times = np.broadcast_to(np.asarray(found.time_s, dtype=np.float64), messages.shape)
+    return Priced(group, times, point, messages=messages, collective=found)
+
+
+def _kind(group: Group) -> Collective:
+    """A receive takes as long as the send it waits for."""
+    for kind in get_args(Collective):
+        if kind == group.collective.replace("recv", "send"):
+            return cast(Collective, kind)
+    raise UnsupportedOpError(f"no time model for collective '{group.collective}'")
+
+
+def _weights(entries: Sequence[Entry], label: Callable[[Entry], K | None]) -> dict[K, Array]:
+    """One row of repetition counts a label: its product with the times is the label's time."""
+    out: dict[K, Array] = {}
+    for row, entry in enumerate(entries):
+        key = label(entry)
+        if key is not None:
+            out.setdefault(key, np.zeros(len(entries)))[row] = entry.count
+    return out

@@ -1,0 +1,113 @@
+"""What a user asked for, turned into a graph, a plan, a system and a lowered graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import UsageError
+from .options import Request
+
+if TYPE_CHECKING:
+    from ..backends.system import System
+    from ..driver import Lowered
+    from ..ir.graph import Graph
+    from ..ir.plan import Family, Plan
+    from ..passes.base import Pass
+    from ..passes.manager import Pipeline
+
+
+def check_model(request: Request) -> None:
+    """Refuse a misspelt model or type before anything slow happens."""
+    from ..frontend.loading import check
+
+    check(request.model, request.dtype)
+
+
+def graph_of(request: Request) -> Graph:
+    """Load or record the model; progress goes to stderr."""
+    from ..frontend import GraphCache, load
+
+    cache = GraphCache.default() if request.cache else None
+    return load(request.model, request.phase, request.dtype, cache, _progress(request))
+
+
+def _progress(request: Request) -> Callable[[str], None] | None:
+    return None if request.quiet else lambda line: click.echo(line, err=True)
+
+
+def system_of(request: Request) -> System:
+    """Load the system with its overrides; UsageError when none was named."""
+    from ..backends.system import load_system, system_names
+
+    if request.system is None:
+        raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
+    return load_system(request.system, request.overrides)
+
+
+def family_of(request: Request) -> Family:
+    """Return the structural part of the plan."""
+    from ..ir.graph import Workload
+    from ..ir.plan import Family
+    from ..ir.types import DType
+
+    auto = request.phase == "train" and request.tp > 1 and request.seq % request.tp == 0
+    sp = auto if request.sp is None else request.sp
+    return Family(
+        workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
+        tp_plan=request.tp_plan, grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
+    )  # fmt: skip
+
+
+def plan_of(request: Request) -> Plan:
+    """Check and complete the plan."""
+    from ..ir.plan import make_plan
+
+    decode = request.phase == "decode"
+    return make_plan(
+        num_gpus=request.gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
+        dp=request.dp, vpp=request.vpp, micro_batch=request.mbs, global_batch=request.gbs, seq_len=request.seq,
+        kv_len=request.seq if decode else 0, family=family_of(request),
+    )  # fmt: skip
+
+
+def lower_of(request: Request, graph: Graph, family: Family) -> Lowered:
+    """Lower a graph with the pipeline, the stop and the dumps that were asked for."""
+    from ..driver import lower
+
+    pipeline = pipeline_of(request, family)
+    done = lower(graph, family, pipeline, request.stop_after, _dump(request))
+    if request.time_passes:
+        click.echo(f"pipeline {pipeline}", err=True)
+        for t in done.pass_times:
+            click.echo(f"  {t.name:<12} {t.time_s * 1e3:8.2f} ms{'' if t.changed else '  (no change)'}", err=True)
+    return done
+
+
+def pipeline_of(request: Request, family: Family) -> Pipeline:
+    """Return the pipeline given, or the family's own."""
+    from ..driver import pipeline_for
+    from ..passes.manager import parse_pipeline
+
+    return pipeline_for(family) if request.passes is None else parse_pipeline(request.passes)
+
+
+def _dump(request: Request) -> Callable[[int, Pass, Graph], None] | None:
+    if request.dump_after is None:
+        return None
+    from ..ir.files import save_graph
+    from ..passes.manager import pass_class
+
+    if request.dump_after != "all":
+        pass_class(request.dump_after)
+
+    def write(number: int, step: Pass, graph: Graph) -> None:
+        if request.dump_after in ("all", step.name):
+            path = Path(request.dump_dir) / f"{number:02d}_{step.name}.graph"
+            save_graph(graph, path)
+            click.echo(f"wrote {path}", err=True)
+
+    return write

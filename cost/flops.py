@@ -1,0 +1,72 @@
+"""Model FLOPs of a step: the work the model asks for, not what a machine repeats or replicates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.expr import Expr, as_expr
+from ..ir.graph import Graph, Phase
+from ..ir.ops import work_of
+from ..ir.ops.masking import executed_share
+
+Array = NDArray[np.float64]
+
+
+class Convention(StrEnum):
+    """How masked attention counts: `full` takes the whole square, `causal` only what the mask leaves."""
+
+    FULL = "full"
+    CAUSAL = "causal"
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Attention FLOPs of one kind of mask, apart because a mask's share is no polynomial."""
+
+    flops: Expr
+    q_len: Expr
+    kv_len: Expr
+    causal: bool
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFlops:
+    """FLOPs of one pass over the unsharded graph, per phase, as expressions over batch, seq and kv."""
+
+    dense: Mapping[Phase, Expr]
+    attention: Mapping[Phase, tuple[_Attention, ...]]
+
+    @classmethod
+    def of(cls, graph: Graph) -> ModelFlops:
+        """Add up the tensor FLOPs of a traced (not sharded) graph, kernels' own recomputation left out."""
+        dense: dict[Phase, Expr] = {}
+        masked: dict[Phase, list[_Attention]] = {}
+        for region in graph.regions:
+            count = graph.counts[region.name]
+            for node in region.nodes:
+                work = work_of(region, node)
+                flops = work.tensor_flops * (count * work.model_share)
+                if work.attention is None:
+                    dense[node.phase] = dense.get(node.phase, as_expr(0)) + flops
+                    continue
+                a = work.attention
+                masked.setdefault(node.phase, []).append(_Attention(flops, a.q_len, a.kv_len, a.causal, a.window))
+        return cls(dense, {p: tuple(a) for p, a in masked.items()})
+
+    def total(self, env: Mapping[str, Array], convention: Convention) -> Array:
+        """Return FLOPs for arrays of batch, seq and kv."""
+        parts = [np.asarray(e.evaluate(env)) for e in self.dense.values()]
+        for attentions in self.attention.values():
+            for a in attentions:
+                flops = np.asarray(a.flops.evaluate(env))
+                if convention is Convention.CAUSAL:
+                    q, kv = np.asarray(a.q_len.evaluate(env)), np.asarray(a.kv_len.evaluate(env))
+                    flops = flops * executed_share(q, kv, a.causal, a.window)
+                parts.append(flops)
+        return np.asarray(sum(parts[1:], parts[0])) if parts else np.zeros(1)

@@ -1,0 +1,244 @@
+"""Model, plan and system to an estimate: load, lower, annotate, roll up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstick.backends.program import Program, compile_graph
+from slipstick.backends.system import System
+from slipstick.backends.timing import Timing, annotate
+from slipstick.cost.flops import Convention, ModelFlops
+from slipstick.cost.memory import MemoryProgram
+from slipstick.cost.rollup import Step, roll_up
+from slipstick.ir.errors import InfeasibleError, PlanError, UsageError
+from slipstick.ir.expr import as_expr
+from slipstick.ir.graph import Constraint, Graph, Workload
+from slipstick.ir.plan import Family, Plan, PlanTable
+from slipstick.ir.points import Points
+from slipstick.passes.manager import Dump, PassTime, Pipeline, parse_pipeline
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A model compiled for one family of plans: traced graph, lowered graph, and both as tables."""
+
+    source: Graph
+    graph: Graph
+    program: Program
+    memory: MemoryProgram
+    flops: ModelFlops
+    pass_times: tuple[PassTime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The answer for a table of plans: metrics, breakdown and memory as columns."""
+
+    lowered: Lowered
+    plans: PlanTable
+    system: System
+    timing: Timing
+    step: Step
+    memory_bytes: Mapping[str, Array]
+    metrics: Mapping[str, Array]
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether each plan fits the device."""
+        return np.asarray(self.metrics["peak_mem_bytes"] <= self.system.chip.hbm_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`."""
+
+    plan: Plan
+    metrics: Mapping[str, float]
+    breakdown_s: Mapping[str, float]
+    hidden_comm_s: Mapping[str, float]
+    memory_bytes: Mapping[str, float]
+    warnings: tuple[str, ...]
+    table: Estimates
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan fits the device."""
+        return bool(self.table.fits[0])
+
+
+def pipeline_for(family: Family) -> Pipeline:
+    """Return the passes that lower a traced graph for a family."""
+    train = family.workload is Workload.TRAIN
+    names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
+    sp = ", sp=true" if family.sp else ""
+    names.append(f'shard{{tp_plan="{family.tp_plan}"{sp}}}')
+    names += ["bucket", "optimizer"] if train else []
+    names += ["fuse"] if family.fused else []
+    return parse_pipeline(",".join(names))
+
+
+def lower(
+    graph: Graph,
+    family: Family,
+    pipeline: Pipeline | None = None,
+    stop_after: str | None = None,
+    dump: Dump | None = None,
+) -> Lowered:
+    """Lower a traced graph for a family and compile it; everything later is arithmetic on tables."""
+    lowered, times = (pipeline or pipeline_for(family)).run(graph, stop_after, dump)
+    return Lowered(
+        graph, lowered, compile_graph(lowered), MemoryProgram.of(lowered), ModelFlops.of(graph), tuple(times)
+    )
+
+
+def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Convention = Convention.FULL) -> Estimates:
+    """Price a table of plans; plans are not checked here (see `check_divisibility`)."""
+    if not lowered.graph.axes:
+        raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
+    points = Points(plans)
+    timing = annotate(lowered.program, system, plans, points=points)
+    step = roll_up(timing, plans)
+    memory = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes)
+    metrics = _metrics(lowered, system, plans, step, memory, convention)
+    return Estimates(lowered, plans, system, timing, step, memory, metrics)
+
+
+def estimate(
+    graph: Graph, system: System, plan: Plan, convention: Convention = Convention.FULL, lowered: Lowered | None = None
+) -> Estimate:
+    """Answer for one plan: how long, what fits, where the time goes.
+
+    PlanError when a degree does not divide a dim it shards. A plan that does not fit is answered too: see `fits` and
+    `check_fits`.
+    """
+    done = lowered or lower(graph, plan.family)
+    check_divisibility(done.graph, plan)
+    table = evaluate(done, system, PlanTable.of([plan]), convention)
+    return Estimate(
+        plan,
+        {k: float(v[0]) for k, v in table.metrics.items()},
+        {k: float(v[0]) for k, v in table.step.breakdown.items()},
+        {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
+        {k: float(v[0]) for k, v in table.memory_bytes.items()},
+        graph.notes,
+        table,
+    )
+
+
+def check_divisibility(graph: Graph, plan: Plan) -> None:
+    """Raise PlanError when a degree does not divide a dim, naming dim, degree and the legal degrees."""
+    degree = {"tp": plan.tp, "dp": plan.dp}
+    broken = [(size, c) for size, c in _constrained_sizes(graph, plan) if size % degree[c.axis]]
+    if not broken:
+        return
+    size, first = min(broken, key=lambda sc: sc[0])
+    legal = ", ".join(map(str, legal_degrees(graph, plan, first.axis)))
+    raise PlanError(
+        f"{first.axis}={degree[first.axis]} does not divide {size} ({first.where}); legal {first.axis}: {legal}"
+    )
+
+
+def check_fits(answer: Estimate) -> None:
+    """Raise InfeasibleError with the numbers and a next step when the plan needs more memory than the device has."""
+    if answer.fits:
+        return
+    need, have = answer.metrics["peak_mem_bytes"], answer.table.system.chip.hbm_bytes
+    largest = sorted(answer.memory_bytes.items(), key=lambda kv: -kv[1])
+    shares = ", ".join(f"{name} {value / need:.0%}" for name, value in largest[:3])
+    raise InfeasibleError(
+        f"a device needs {need / 2**30:.1f} GiB and has {have / 2**30:.1f} GiB ({shares}). "
+        f"{_next_step(answer)}, or see the answer anyway with --allow-infeasible"
+    )
+
+
+def _next_step(answer: Estimate) -> str:
+    """Say what fits: fewer sequences at once, a larger legal tensor-parallel degree, or that none does."""
+    plan, system, lowered = answer.plan, answer.table.system, answer.table.lowered
+    tried = [replace(plan, micro_batch=m) for m in _smaller(plan.micro_batch)]
+    tried += [replace(plan, tp=t, dp=plan.num_gpus // t, micro_batch=1) for t in legal_degrees(lowered.graph, plan, "tp")
+              if t > plan.tp and plan.num_gpus % t == 0]  # fmt: skip
+    if not tried:
+        return _nothing_else(answer)
+    table = evaluate(lowered, system, PlanTable.of(tried))
+    fitting = [p for p, fits in zip(tried, table.fits, strict=True) if fits]
+    if fitting:
+        return f"Try --tp {fitting[0].tp} --mbs {fitting[0].micro_batch}"
+    least = int(np.argmin(table.metrics["peak_mem_bytes"]))
+    need = float(table.metrics["peak_mem_bytes"][least]) / 2**30
+    best = tried[least]
+    return f"Nothing legal fits: --tp {best.tp} --mbs {best.micro_batch} still needs {need:.1f} GiB"
+
+
+def _nothing_else(answer: Estimate) -> str:
+    states = sum(answer.memory_bytes[part] for part in ("weights", "gradients", "optimizer"))
+    if states > answer.table.system.chip.hbm_bytes:
+        return (
+            f"Weights, gradients and optimizer alone take {states / 2**30:.1f} GiB at tp={answer.plan.tp}, the largest "
+            "legal degree, and this version shards them over tp only: take a smaller model or a larger memory (--set)"
+        )
+    return f"No other --tp or --mbs is legal on {answer.plan.num_gpus} GPUs: take a shorter --seq"
+
+
+def _smaller(micro_batch: int) -> list[int]:
+    return [m for m in range(micro_batch - 1, 0, -1) if micro_batch % m == 0]
+
+
+def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
+    """Return the degrees of an axis that divide every dim it shards."""
+    sizes = [size for size, c in _constrained_sizes(graph, plan) if c.axis == axis]
+    return [d for d in range(1, min(sizes, default=1) + 1) if all(s % d == 0 for s in sizes)]
+
+
+def _constrained_sizes(graph: Graph, plan: Plan) -> list[tuple[int, Constraint]]:
+    env = {"mbs": plan.micro_batch, "seq": plan.seq_len, "kv": plan.kv_len, "tp": 1, "dp": plan.dp}
+    numbers = {k: float(v) for k, v in env.items()}
+    return [(int(np.asarray(as_expr(c.dim).evaluate(numbers))), c) for c in graph.constraints]
+
+
+def _metrics(
+    lowered: Lowered, system: System, plans: PlanTable, step: Step, memory: Mapping[str, Array], convention: Convention
+) -> Mapping[str, Array]:
+    """The metrics of the field, by their usual names; SI units."""
+    train = lowered.source.workload is Workload.TRAIN
+    env = {"batch": plans.global_batch, "seq": plans.seq_len, "kv": plans.kv_len}
+    flops = lowered.flops.total(env, convention)
+    peak = system.chip.matmul_flop_per_s(str(lowered.source.dtype)) * plans.num_gpus
+    time_s = step.time_s
+    tokens = plans.global_batch * (1.0 if lowered.source.workload is Workload.DECODE else plans.seq_len)
+    parts = list(memory.values())
+    found = {
+        "step_time_s": time_s,
+        "tokens_per_s": tokens / time_s,
+        "tokens_per_s_per_gpu": tokens / time_s / plans.num_gpus,
+        "mfu": flops / (peak * time_s),
+        "hfu": flops / (peak * time_s),
+        "model_flops": flops,
+        "model_flop_per_s_per_gpu": flops / time_s / plans.num_gpus,
+        "peak_mem_bytes": np.asarray(sum(parts[1:], parts[0])),
+        "exposed_comm_s": step.exposed_comm_s,
+        "hidden_comm_s": np.asarray(sum(step.hidden_comm_s.values(), np.zeros(len(plans)))),
+    }
+    if train:
+        found["bubble_fraction"] = step.breakdown["bubble"] / time_s
+    found |= _latencies(lowered.source.workload, time_s)
+    return found
+
+
+def _latencies(workload: Workload, time_s: Array) -> Mapping[str, Array]:
+    """Time to the first token is a prefill, time per output token a decode step."""
+    if workload is Workload.PREFILL:
+        return {"ttft_s": time_s}
+    return {"tpot_s": time_s, "tokens_per_s_per_user": 1.0 / time_s} if workload is Workload.DECODE else {}
+
+
+def estimate_many(lowered: Lowered, system: System, plans: Sequence[Plan]) -> Estimates:
+    """Price several plans of one family, each checked for divisibility."""
+    for plan in plans:
+        check_divisibility(lowered.graph, plan)
+    return evaluate(lowered, system, PlanTable.of(plans))

@@ -1,0 +1,95 @@
+"""Whatever goes wrong in a user's module to a message that names the module's path and the line of the user's code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+
+from torch import nn
+
+from ..ir.errors import SlipstickError, TraceError
+from .adapter import DataDependent
+
+_NOT_THE_USERS = ("torch", "slipstick", "contextlib", "importlib", "functools")
+
+
+@contextmanager
+def explained(module: nn.Module) -> Iterator[None]:
+    """Turn what a module raises while it runs into a TraceError with the place; our own errors gain the place."""
+    try:
+        yield
+    except DataDependent as error:
+        raise TraceError(_data_dependent(module, error)) from error
+    except TraceError as error:
+        if (line := user_line(error)) == _UNKNOWN:
+            raise
+        raise TraceError(f"{error}: {module_path(error, module)} ({line})") from error
+    except SlipstickError:
+        raise
+    except Exception as error:
+        place = f"{module_path(error, module)} ({user_line(error)})"
+        raise TraceError(f"{place} fails while it is recorded: {first_line(error)}") from error
+
+
+def _data_dependent(module: nn.Module, error: Exception) -> str:
+    func = getattr(error, "func", None)
+    asked = f" by '{func}'" if func is not None else ""
+    return (
+        f"control flow depends on data: {module_path(error, module)} ({user_line(error)}) asks{asked} for a value "
+        "that only exists at run time. Replace the branch by tensor operations, or the whole by one operator with a "
+        "known meaning: torch.ops.slipstick.experts or .attention"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the kind of an error and the first line of its message.
+
+    >>> first_line(KeyError("a"))
+    "KeyError: 'a'"
+    """
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
+_UNKNOWN = "unknown line"
+
+
+def user_line(error: BaseException) -> str:
+    """Return `file:line` of the innermost frame outside torch and this product.
+
+    >>> user_line(ValueError("no traceback"))
+    'unknown line'
+    """
+    found = _UNKNOWN
+    for tb in _steps(error):
+        name = tb.tb_frame.f_code.co_filename
+        if _is_users(tb.tb_frame) and not name.startswith("<"):
+            found = f"{name}:{tb.tb_lineno}"
+    return found
+
+
+def module_path(error: BaseException, module: nn.Module) -> str:
+    """Return the path of the innermost module that was running, for people."""
+    paths = {id(part): path for path, part in module.named_modules()}
+    found = ""
+    for tb in _steps(error):
+        running = tb.tb_frame.f_locals.get("self")
+        if isinstance(running, nn.Module):
+            found = paths.get(id(running), found)
+    return f"module '{found}'" if found else "the top module"
+
+
+def _is_users(frame: FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] not in _NOT_THE_USERS
+
+
+def _steps(error: BaseException) -> Iterator[TracebackType]:
+    tb = error.__traceback__
+    while tb is not None:
+        yield tb
+        tb = tb.tb_next
+
+
+__all__ = ["explained", "first_line", "module_path", "user_line"]

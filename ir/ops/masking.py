@@ -1,0 +1,32 @@
+"""How many query-key pairs a mask leaves: causal, windowed or none, on numbers and arrays alike."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+def executed_share(q_len: Array, kv_len: Array, causal: bool, window: int) -> Array:
+    """Return the part of q_len x kv_len that a kernel that skips masked blocks computes.
+
+    Queries are the last `q_len` positions of the `kv_len` keys. A query at position p sees min(p + 1, window) keys.
+    Pairs are summed in closed form: without window sum_{i=1..q} (kv - q + i); with one, positions below the window
+    see their prefix, the others `window` keys.
+
+    >>> float(executed_share(np.array(4.0), np.array(4.0), True, 0))  # 10 of 16
+    0.625
+    >>> float(executed_share(np.array(1.0), np.array(1000.0), True, 100))
+    0.1
+    """
+    if not causal and not window:
+        return np.ones_like(q_len * kv_len)
+    first = kv_len - q_len if causal else np.zeros_like(q_len * kv_len)
+    if not causal:
+        return np.minimum(1.0, (2.0 * window + 1.0) / kv_len)
+    limit = np.where(window > 0, float(window), np.inf)
+    grow = np.clip(np.minimum(limit, kv_len) - first, 0.0, q_len)
+    growing = grow * first + grow * (grow + 1.0) / 2.0
+    full = (q_len - grow) * np.where(np.isfinite(limit), limit, 0.0)
+    return np.asarray((growing + full) / (q_len * kv_len))

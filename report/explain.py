@@ -1,0 +1,139 @@
+"""Where one number comes from: formula, inputs, sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from ..backends.program import Entry
+from ..backends.system import System
+from ..backends.timing import Priced
+from ..driver import Estimate
+from ..ir.errors import UnknownNameError
+from ..ir.text import print_node
+from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
+from .metrics import METRICS, format_metric
+
+MOST = 12
+
+
+def explain_text(answer: Estimate, wanted: str) -> str:
+    """Explain a metric by name, or nodes by name (`block0/%17`), op, or wildcard over module paths.
+
+    UnknownNameError names the nearest when nothing matches.
+    """
+    if wanted in answer.metrics:
+        return "\n".join(_metric(answer, wanted))
+    found = [(p, i, e) for p in answer.table.timing.priced for i, e in enumerate(p.group.entries) if _is(e, wanted)]
+    if not found:
+        raise UnknownNameError.of("node, module, op or metric", wanted, _names(answer))
+    shown = ["\n".join(_node(answer, p, i, e)) for p, i, e in found[:MOST]]
+    if len(found) > MOST:
+        shown.append(f"... and {len(found) - MOST} more; name one, or narrow the module path")
+    return "\n\n".join(shown)
+
+
+def _is(entry: Entry, wanted: str) -> bool:
+    if wanted in (entry.name, entry.op):
+        return True
+    return bool(entry.scope) and (fnmatchcase(entry.scope, wanted) or entry.scope.endswith("." + wanted))
+
+
+def _names(answer: Estimate) -> list[str]:
+    entries = [e for p in answer.table.timing.priced for e in p.group.entries]
+    return sorted({e.op for e in entries} | {e.scope for e in entries if e.scope} | set(answer.metrics))
+
+
+def _metric(answer: Estimate, name: str) -> Iterator[str]:
+    value = answer.metrics[name]
+    meaning = METRICS[name].meaning if name in METRICS else ""
+    yield f"{name} = {value:.6g} ({format_metric(name, value)})"
+    yield f"  {meaning}"
+    if name == "step_time_s":
+        yield "  = " + " + ".join(f"{k} {format_time(v)}" for k, v in answer.breakdown_s.items() if v)
+    elif name == "peak_mem_bytes":
+        yield "  = " + " + ".join(f"{k} {format_bytes(v)}" for k, v in answer.memory_bytes.items() if v)
+    elif name in ("mfu", "hfu"):
+        m, plan, system = answer.metrics, answer.plan, answer.table.system
+        dtype = str(answer.table.lowered.source.dtype)
+        yield f"  = {format_flops(m['model_flops'])} / ({format_time(m['step_time_s'])} x {plan.num_gpus} GPUs x "
+        yield f"    {format_flop_per_s(system.chip.matmul_flop_per_s(dtype))} dense {dtype} peak)"
+        yield f"  peak: {_source(system, f'chip.matmul.{dtype}')}"
+
+
+def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[str]:
+    graph = answer.table.lowered.graph
+    region = graph.region(entry.region)
+    node = region.producer[entry.key]
+    per = "step" if entry.phase in ("reduce", "optimizer") else "micro-batch"
+    point = int(priced.point[0])
+    time_s = float(priced.time_s[row, point])
+    yield f"{entry.name}  {entry.kind}, runs {entry.count} times a {per}"
+    yield f"  {print_node(region, node)}"
+    yield f"  time {format_time(time_s)} each, {format_time(time_s * entry.count)} a {per}"
+    if entry.message is None:
+        yield from _kernel(answer, priced, row, entry, point)
+    else:
+        yield from _collective(answer, priced, row, entry, point)
+
+
+def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
+    system, work = answer.table.system, entry.work
+    env = {k: float(v[0]) for k, v in answer.table.plans.columns.items()}
+    kernels = priced.kernels
+    if kernels is None:
+        return
+    yield "  time = max(tensor, vector, memory) + launch"
+    if work.tensor_flops != 0:
+        value = float(work.tensor_flops.evaluate(env))
+        masked = "; masked blocks are skipped" if work.attention and work.attention.causal else ""
+        yield f"    tensor {format_time(float(kernels.tensor_s[row, point]))} = ({work.tensor_flops}) FLOP"
+        yield f"      = {format_flops(value)} / (peak x {system.kernels.matmul_efficiency}){masked}"
+        yield f"      peak: {_source(system, f'chip.matmul.{entry.dtype}')}"
+        yield f"      efficiency: {_source(system, 'calibration.matmul_efficiency')}"
+    if work.vector_flops != 0:
+        yield f"    vector {format_time(float(kernels.vector_s[row, point]))} = ({work.vector_flops}) FLOP"
+        yield f"      peak: {_source(system, 'chip.vector.fp32')}"
+    moved = float(work.num_bytes.evaluate(env))
+    yield f"    memory {format_time(float(kernels.memory_s[row, point]))} = ({work.num_bytes}) B"
+    yield f"      = {format_bytes(moved)} / (bandwidth x {system.kernels.memory_efficiency})"
+    yield f"      bandwidth: {_source(system, 'chip.memory.hbm.bandwidth')}"
+    yield f"    launch {format_time(kernels.launch_s)}: {_source(system, 'stack.launch_overhead')}"
+    yield f"  bound: {kernels.bound(row, point)}"
+
+
+def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
+    plan, found = answer.plan, priced.collective
+    degree = {"tp": plan.tp, "dp": plan.dp}[entry.axis]
+    if found is None or priced.messages is None:
+        return
+    size = float(priced.messages[row, point])
+    yield f"  message ({entry.message}) B = {format_bytes(size)} over {entry.axis}={degree}"
+    if degree == 1:
+        yield "  a group of one: no time"
+        return
+    from ..backends.collectives import collective_time
+
+    single = collective_time(found.kind, size, float(degree), _stride(answer, entry.axis), answer.table.system)
+    best = single.chosen()
+    for candidate in single.candidates:
+        mark = "chosen" if candidate.algorithm == best.algorithm else "slower"
+        yield f"    {candidate.algorithm} {format_time(float(candidate.time_s))} ({mark})"
+    for term in best.terms:
+        latency, bandwidth = format_time(float(term.latency_s)), format_time(float(term.bandwidth_s))
+        yield f"    {term.level}: latency {latency} + bandwidth {bandwidth}"
+        yield f"      {_source(answer.table.system, f'network.{term.level}.bandwidth')}"
+    yield f"    overhead {format_time(float(single.overhead_s))}: {_source(answer.table.system, 'stack.collective_overhead')}"
+
+
+def _stride(answer: Estimate, axis: str) -> float:
+    return 1.0 if axis == "tp" else float(answer.plan.tp)
+
+
+def _source(system: System, path: str) -> str:
+    """Return `3350 GB/s (NVIDIA data sheet, ...)` for a number of the system."""
+    for record in system.sources:
+        if record.path == path:
+            unit = f" {record.unit}" if record.unit not in ("", "1") else ""
+            return f"{record.value:g}{unit} [{record.confidence}] {record.source}"
+    return path

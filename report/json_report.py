@@ -1,0 +1,54 @@
+"""An estimate as JSON: raw SI numbers, the same bytes for the same inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import slipstick
+
+from ..driver import Estimate
+from ..ir.text import print_graph
+
+SCHEMA = "slipstick/report/1"
+
+
+def report_json(answer: Estimate, overrides: Sequence[str] = (), convention: str = "full") -> str:
+    """Return the report: schema, inputs, metrics, breakdown, hidden communication, memory, warnings."""
+    report = {
+        "schema": SCHEMA,
+        "tool_version": slipstick.__version__,
+        "units": "SI",
+        "inputs": _inputs(answer, overrides, convention),
+        "feasible": answer.fits,
+        "metrics": dict(answer.metrics),
+        "breakdown": {**answer.breakdown_s},
+        "hidden_comm": dict(answer.hidden_comm_s),
+        "memory": {**answer.memory_bytes, "capacity": answer.table.system.chip.hbm_bytes},
+        "warnings": list(answer.warnings),
+    }
+    return json.dumps(report, indent=2)
+
+
+def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict[str, object]:
+    graph, plan, system = answer.table.lowered.source, answer.plan, answer.table.system
+    parameters = graph.num_parameters
+    return {
+        "model": {
+            "name": graph.name,
+            "num_parameters": int(str(parameters)) if not parameters.symbols else str(parameters),
+            "graph_sha256": hashlib.sha256(print_graph(graph).encode()).hexdigest(),
+        },
+        "phase": str(graph.workload),
+        "dtype": str(graph.dtype),
+        "system": {"name": system.name, "overrides": list(overrides), "num_gpus": plan.num_gpus},
+        "plan": {
+            "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep, "etp": plan.etp, "dp": plan.dp,
+            "vpp": plan.vpp, "mbs": plan.micro_batch, "gbs": plan.global_batch, "seq": plan.seq_len,
+            "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
+            "recompute": plan.family.recompute, "tp_plan": plan.family.tp_plan,
+            "grad_dtype": str(plan.family.grad_dtype), "fuse": plan.family.fused,
+        },
+        "flops_convention": convention,
+    }  # fmt: skip
