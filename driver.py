@@ -126,7 +126,7 @@ def estimate(
         {k: float(v[0]) for k, v in table.step.breakdown.items()},
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        graph.notes,
+        (*graph.notes, *_warnings(graph, system, plan)),
         table,
     )
 
@@ -187,6 +187,19 @@ def _nothing_else(answer: Estimate) -> str:
 
 def _smaller(micro_batch: int) -> list[int]:
     return [m for m in range(micro_batch - 1, 0, -1) if micro_batch % m == 0]
+
+
+def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
+    """What a reader should know before trusting the numbers."""
+    found: list[str] = []
+    context = plan.kv_len + 1 if graph.workload is Workload.DECODE else plan.seq_len
+    if graph.max_positions and context > graph.max_positions:
+        found.append(f"{context} tokens are more than the {graph.max_positions} positions {graph.name} was made for")
+    if plan.tp > system.node_size:
+        found.append(
+            f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
+        )
+    return found
 
 
 def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:

@@ -24,6 +24,7 @@ class Identity:
     workload: Workload
     dtype: DType
     notes: tuple[str, ...] = ()
+    max_positions: int = 0
 
 
 @dataclass
@@ -61,7 +62,10 @@ def fold(c: Cut, classes: Sequence[int], kept: Sequence[int], identity: Identity
     chosen = [PROLOGUE, *(member[cls] for cls in sorted(member)), EPILOGUE]
     regions = tuple(_region(c, c.parts[p], region_name[p], names) for p in chosen)
     runs = (Run(("prologue",)), *_runs([f"block{cls}" for cls in classes]), Run(("epilogue",)))
-    graph = Graph(identity.name, identity.workload, identity.dtype, regions, runs, notes=identity.notes)
+    graph = Graph(
+        identity.name, identity.workload, identity.dtype, regions, runs, notes=identity.notes,
+        max_positions=identity.max_positions,
+    )  # fmt: skip
     return mark_saved(graph)
 
 

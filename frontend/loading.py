@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from ..ir.errors import NotBuiltError, NotUnderstoodError
+from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError
 from ..ir.files import load_graph
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
@@ -36,7 +37,7 @@ def load(
         cache: where recorded graphs are kept; None records every time.
         report: told, in one line each, about slow steps.
     """
-    kind, element = Workload(workload), DType.parse(str(dtype))
+    kind, element = _workload(workload), DType.parse(str(dtype))
     if model.endswith(_SAVED):
         return _saved(Path(model), kind)
     if _names_factory(model):
@@ -46,7 +47,7 @@ def load(
     key = graph_key(config.text, kind, element)
     found = cache.get(key) if cache is not None else None
     if found is not None:
-        return found
+        return replace(found, name=config.name)
     graph = _record_config(config, kind, element, report)
     if cache is not None:
         cache.put(key, graph)
@@ -61,6 +62,12 @@ def check(model: str, dtype: DType | str) -> None:
         raise NotBuiltError(f"--dtype {element}: models are built in {known} in this version")
     if not model.endswith(_SAVED) and not _names_factory(model):
         read_config(model)
+
+
+def _workload(given: str) -> Workload:
+    if given not in list(Workload):
+        raise UnknownNameError.of("workload", given, list(Workload))
+    return Workload(given)
 
 
 def _names_factory(model: str) -> bool:
@@ -92,7 +99,14 @@ def _record_config(config: Config, workload: Workload, dtype: DType, report: Rep
     from .huggingface import build
     from .trace import trace
 
-    return trace(build(config.text, dtype), Identity(config.name, workload, dtype), is_transformers=True)
+    return trace(build(config.text, dtype), Identity(config.name, workload, dtype, max_positions=_positions(config)), is_transformers=True)
+
+
+def _positions(config: Config) -> int:
+    """The longest sequence the config allows, 0 when it does not say."""
+    fields = json.loads(config.text)
+    given = (fields.get(key) for key in ("max_position_embeddings", "n_positions", "max_seq_len"))
+    return next((int(v) for v in given if isinstance(v, int)), 0)
 
 
 def _record_factory(model: str, workload: Workload, dtype: DType, report: Report | None) -> Graph:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.library import custom_op as torch_custom_op
 
+from ..ir.errors import TraceError
+
 NAMESPACE = "slipstick"
 
 P = ParamSpec("P")
@@ -63,6 +65,8 @@ def _(
     q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float
 ) -> tuple[Tensor, Tensor]:
     b, h, s, _ = q.shape
+    if h % k.shape[1]:
+        raise TraceError(f"{h} query heads cannot share {k.shape[1]} key-value heads evenly")
     return q.new_empty(b, s, h, v.shape[-1]), q.new_empty(b, h, s, dtype=torch.float32)
 
 

@@ -179,7 +179,10 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Graph:
-    """A workload: regions in schedule order, symbolic over batch, sequence and (once sharded) mesh degrees."""
+    """A workload: regions in schedule order, symbolic over batch, sequence and (once sharded) mesh degrees.
+
+    `max_positions` is the longest sequence the model was made for, 0 when it does not say.
+    """
 
     name: str
     workload: Workload
@@ -189,6 +192,7 @@ class Graph:
     constraints: tuple[Constraint, ...] = ()
     axes: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    max_positions: int = 0
 
     @cached_property
     def counts(self) -> Mapping[str, int]:

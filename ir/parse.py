@@ -23,7 +23,7 @@ _NODE = re.compile(
 )
 _VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
 _CONSTRAINT = re.compile(rf"constraint (.+) % (\w+) ({_STRING})")
-_RUN = re.compile(r"(.*?)(?: x(\d+))?")
+_RUN = re.compile(r"(.*?[^,])(?: x(\d+))?")
 
 
 class _Reader:
@@ -33,6 +33,7 @@ class _Reader:
         self.headed = False
         self.name, self.workload, self.dtype = "", Workload.TRAIN, DType.BF16
         self.notes: list[str] = []
+        self.max_positions = 0
         self.axes: tuple[str, ...] = ()
         self.schedule: tuple[Run, ...] = ()
         self.constraints: list[Constraint] = []
@@ -54,6 +55,8 @@ class _Reader:
             self._head(rest)
         elif word == "note":
             self.notes.append(_string(rest))
+        elif word == "positions":
+            self.max_positions = int(rest)
         elif word == "axes":
             self.axes = tuple(rest.split(", "))
         elif word == "schedule":
@@ -115,7 +118,7 @@ class _Reader:
             raise ParseError(f"the text ends before region '{self.region or min(missing)}' does")
         return Graph(
             self.name, self.workload, self.dtype, tuple(self.regions), self.schedule,
-            tuple(self.constraints), self.axes, tuple(self.notes),
+            tuple(self.constraints), self.axes, tuple(self.notes), self.max_positions,
         )  # fmt: skip
 
 

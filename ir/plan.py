@@ -193,8 +193,8 @@ class PlanTable:
             return np.array([getattr(p, name) for p in plans], dtype=np.float64)
 
         return cls(
-            plans[0].family, *(column(n) for n in ("num_gpus", "tp", "dp", "micro_batch", "num_micro_batches")),
-            column("seq_len"), column("kv_len"),
+            plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
+            column("num_micro_batches"), column("seq_len"), column("kv_len"),
         )  # fmt: skip
 
     def __len__(self) -> int:

@@ -31,6 +31,8 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield HEADER
     yield f"graph {json.dumps(graph.name)} {graph.workload} {graph.dtype}"
     yield from (f"note {json.dumps(n)}" for n in graph.notes)
+    if graph.max_positions:
+        yield f"positions {graph.max_positions}"
     if graph.axes:
         yield f"axes {', '.join(graph.axes)}"
     if graph.schedule:

@@ -22,6 +22,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "bucket": ("bucket", "Bucket"),
         "fuse": ("fuse", "Fuse"),
         "optimizer": ("optimizer", "Optimizer"),
+        "recompute": ("recompute", "Recompute"),
         "shard": ("sharding.shard", "ShardPass"),
     }
 )

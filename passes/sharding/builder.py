@@ -45,13 +45,22 @@ class RegionBuilder:
         outs: list[int] = []
         for old, placements in zip(node.outputs, gives, strict=True):
             v = self.old.by_id[old]
-            storage = self.now.get(v.storage) if v.storage != old else None
+            storage = self._shared_storage(node, v, inputs)
             outs.append(self._value(v.type, placements, v.role, v.name, storage, place))
         self.now.update(zip(node.outputs, outs, strict=True))
         forward = None if node.forward is None else self._links.get(node.forward)
         self._links[node.key] = outs[0]
         attrs = _local_attrs(node.attrs, needs)
         self.nodes.append(replace(node, inputs=inputs, outputs=tuple(outs), forward=forward, attrs=attrs))
+
+    def _shared_storage(self, node: Node, v: Value, inputs: tuple[int, ...]) -> int | None:
+        """A view shares storage with what it looks at now: the gathered copy, when its input was gathered."""
+        if v.storage == v.id:
+            return None
+        for old, new in zip(node.inputs, inputs, strict=True):
+            if self.old.by_id[old].storage == v.storage:
+                return new
+        return self.now.get(v.storage)
 
     def lay(self, old: int, need: Placements, user: Node) -> int:
         """Return a new value that holds an old one in the placements needed, converting axis by axis."""

@@ -140,6 +140,8 @@ def embedding_bwd(ask: Ask) -> Answer:
         return Answer((REPLICATE, REPLICATE), (table,))
     if isinstance(table, Shard):
         return Answer((Shard(ask.rank(0) - 1), REPLICATE), (table,))
+    if isinstance(ask.given[0], Partial):
+        return Answer((PARTIAL, REPLICATE), (PARTIAL,))
     dy, ids = ask.whole(0), ask.given[1]
     lead = next((p for p in (ids, dy) if isinstance(p, Shard) and p.dim < ask.rank(1)), REPLICATE)
     return Answer((lead, lead), (PARTIAL if isinstance(lead, Shard) else REPLICATE,))

@@ -74,7 +74,7 @@ def test_defaults_are_not_printed() -> None:
     [
         ('txt="x"', r"cannot read 'txt=\"x\"' as a field of Everything; allowed: text, number, share"),
         ('text="x", ??', r"cannot read '\?\?' as a field of Everything"),
-        ('text="x" number=3', "text of Everything is str, '"x" number=3' is not: "),
+        ('text="x" number=3', r"text of Everything is str, '\"x\" number=3' is not: "),
         ('text="x", text="y"', "Everything is given text twice"),
         ("", "Everything needs text"),
         ("number=3", "Everything needs text"),

@@ -5,14 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.ir.expr import Expr, as_expr, symbol
+from slipstick.ir.expr import Coefficient, Expr, Monomial, as_expr, symbol
 from slipstick.ir.exprtable import ExprTable
 
 NAMES = ("mbs", "seq", "tp")
-exponents = st.dictionaries(st.sampled_from(NAMES), st.integers(-2, 2).filter(bool)).map(
-    lambda e: tuple(sorted(e.items()))
-)
-exprs = st.dictionaries(exponents, st.integers(-50, 50) | st.floats(-50, 50), max_size=4).map(Expr)
+
+
+def monomials() -> st.SearchStrategy[Monomial]:
+    exponents = st.dictionaries(st.sampled_from(NAMES), st.integers(-2, 2).filter(bool))
+    return exponents.map(lambda e: tuple(sorted(e.items())))
+
+
+coefficients: st.SearchStrategy[Coefficient] = st.integers(-50, 50) | st.floats(-50, 50)
+exprs = st.dictionaries(monomials(), coefficients, max_size=4).map(Expr)
 columns = st.lists(st.floats(0.5, 8), min_size=3, max_size=3).map(np.array)
 
 

@@ -61,7 +61,7 @@ def test_what_is_no_archive_and_what_is_no_text(tmp_path: Path) -> None:
 
 def test_a_truncated_text_names_file_and_line(train_graph: Graph, tmp_path: Path) -> None:
     data = print_graph(train_graph).encode()[:-4]
-    assert "line 36: the text ends before region 'head' does" in broken(tmp_path, "g.graph", data)
+    assert "line 38: the text ends before region 'head' does" in broken(tmp_path, "g.graph", data)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

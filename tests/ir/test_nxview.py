@@ -34,7 +34,7 @@ def test_attributes(train_graph: Graph) -> None:
 
 def test_ports_link_to_the_nearest_region_in_running_direction(train_graph: Graph) -> None:
     view = to_networkx(train_graph)
-    links = {(a, b): port for a, b, port in view.edges(data="port") if port}
+    links = {(a, b): view.edges[a, b]["port"] for a, b in view.edges if "port" in view.edges[a, b]}
     assert links == {
         ("stem/%3", "block/%0"): "h",
         ("block/%4", "head/%0"): "h",

@@ -62,7 +62,8 @@ def test_grouped_queries_change_bytes_and_not_flops() -> None:
     assert grouped.tensor_flops == full.tensor_flops
     assert full.read_bytes - grouped.read_bytes == 2 * 20 * 2  # one head less of k and v
     assert grouped.attention is not None
-    assert (grouped.attention.heads, grouped.attention.kv_heads) == (2, 1)
+    assert grouped.attention.heads == 2
+    assert grouped.attention.kv_heads == 1
 
 
 def test_value_heads_of_another_size() -> None:
@@ -83,7 +84,8 @@ def test_a_symbolic_call() -> None:
 def test_the_shape_that_time_models_see() -> None:
     shape = work(forward(Q, K, V, AttentionAttrs(causal=False, window=2))).attention
     assert shape is not None
-    assert (shape.batch, shape.q_len, shape.kv_len, shape.qk_dim, shape.v_dim) == (1, 3, 5, 4, 4)
+    assert [shape.batch, shape.q_len, shape.kv_len] == [as_expr(1), as_expr(3), as_expr(5)]
+    assert (shape.qk_dim, shape.v_dim) == (4, 4)
     assert (shape.causal, shape.window, shape.num_gemms) == (False, 2, 2)
 
 

@@ -66,7 +66,9 @@ def test_work(made: OpCall, vector_flops: int, read_bytes: int, write_bytes: int
     assert list(op_def(made.op).complaints(made)) == []
     found: Work = op_def(made.op).work(made)
     assert found.tensor_flops == 0
-    assert (found.vector_flops, found.read_bytes, found.write_bytes) == (vector_flops, read_bytes, write_bytes)
+    assert found.vector_flops == vector_flops
+    assert found.read_bytes == read_bytes
+    assert found.write_bytes == write_bytes
 
 
 def test_symbolic_rows() -> None:

@@ -47,7 +47,7 @@ def test_the_text_itself_is_a_graph() -> None:
         (change("[batch, 4] @", "[batch, 4 @"), "line 6: 'bf16[batch, 4' is not a type"),
         (change('"x" : bf16', '"x" : bf17'), "line 5: unknown dtype 'bf17'; did you mean 'bf16'?"),
         (change('"x" : bf16[batch', '"x" : bf16[batch -'),
-         "line 5: 'batch -' is not an expression: cannot read ' -': "),
+         "line 5: 'batch -' is not an expression: cannot read '-': "),
         (change('"x" : bf16[batch, 4]', '"x" : bf16[batch, 4] <tp=Q>'), "line 5: 'Q' is not a placement; allowed: R"),
         (change("matmul", "matmull"), "line 6: unknown op 'matmull'; did you mean 'matmul'?"),
         (change('spec="mk,nk->mn"', 'spek="mk"'),

@@ -1,8 +1,8 @@
 """The sharded graph against PyTorch's own DTensor: local shapes and collectives of two Llama-3.1-8B layers, TP = 8.
 
-The real model runs forward and backward at real sizes on fake tensors, over a process group of one process that plays
-rank 0 of eight. Compared are, phase by phase, the collectives (kind and bytes of the full logical tensor), the sizes of
-every matrix product, the heads that attention sees, and the shapes of the local parameters. All three plans agree.
+The real model runs forward and backward at real sizes on fake tensors; the process group is fake too and plays rank 0
+of eight. Compared are, phase by phase, the collectives (kind and bytes of the full logical tensor), the sizes of
+every matrix product, the heads that attention sees, and the shapes of the local parameters, of four plans.
 
 What is not compared, because it differs on purpose:
 
@@ -20,10 +20,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import cast
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from slipstick.frontend import load
 from slipstick.frontend.models import read_config
@@ -33,22 +48,18 @@ from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.passes.manager import parse_pipeline
 
-torch = pytest.importorskip("torch")
-dist = pytest.importorskip("torch.distributed")
-fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
-tensor = pytest.importorskip("torch.distributed.tensor")
-styles = pytest.importorskip("torch.distributed.tensor.parallel")
-python_dispatch = pytest.importorskip("torch.utils._python_dispatch")
 transformers = pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 
 
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("no_packed_sequences")]
+
 TP, BATCH, SEQ = 8, 1, 2048
-BF16, FP32 = 2, 4
+BF16, FP32 = 2, 4  # bytes
 HIDDEN_BYTES = BATCH * SEQ * 4096 * BF16  # the full logical [batch, seq, hidden]
 LOGITS_BYTES = BATCH * SEQ * 128256 * BF16
 
 Shape = tuple[int, ...]
-Plan = Mapping[str, object]
+Plan = dict[str, ParallelStyle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +115,6 @@ def ours(graph: Graph, phase: Phase) -> Ran:
 
 
 def our_parameters(graph: Graph) -> Counter[Shape]:
-    return Counter({shape: total for shape, total in _parameter_counts(graph).items()})
-
-
-def _parameter_counts(graph: Graph) -> Counter[Shape]:
     found: Counter[Shape] = Counter()
     for region in graph.regions:
         for v in region.of_role(Role.PARAM):
@@ -124,11 +131,11 @@ _KINDS = {
 }
 
 
-class Recorder(python_dispatch.TorchDispatchMode):  # type: ignore[misc,name-defined]
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes what reaches the local tensors of the rank; DTensor turns its own calls into those first."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.ran = Ran()
 
     def __torch_dispatch__(
@@ -138,7 +145,7 @@ class Recorder(python_dispatch.TorchDispatchMode):  # type: ignore[misc,name-def
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        if any(issubclass(t, tensor.DTensor) for t in types):
+        if any(issubclass(t, DTensor) for t in types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))
         self._note(str(func), [tuple(a.shape) for a in args if isinstance(a, torch.Tensor)], args, result)
@@ -164,11 +171,11 @@ def _num_bytes(t: object) -> int:
 
 
 @pytest.fixture
-def mesh() -> Iterator[object]:
+def mesh() -> Iterator[DeviceMesh]:
     """Eight ranks on the CPU; made outside of fake tensors, for a mesh reads its own ranks."""
-    dist.init_process_group("fake", store=fake_pg.FakeStore(), rank=0, world_size=TP)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=TP)
     try:
-        yield dist.device_mesh.init_device_mesh("cpu", (TP,), mesh_dim_names=("tp",))
+        yield init_device_mesh("cpu", (TP,), mesh_dim_names=("tp",))
     finally:
         dist.destroy_process_group()
 
@@ -179,38 +186,38 @@ def no_packed_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformers.masking_utils, "find_packed_sequence_indices", lambda position_ids: None)
 
 
-def layer_plan(between: object) -> Plan:
+def layer_plan(between: Placement) -> Plan:
     """The layers of Megatron: column-parallel, then row-parallel; `between` is how activations lie in between."""
     columns = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
     rows = ("self_attn.o_proj", "mlp.down_proj")
     return {
-        **{name: styles.ColwiseParallel() for name in columns},
-        **{name: styles.RowwiseParallel(output_layouts=between) for name in rows},
+        **{name: ColwiseParallel() for name in columns},
+        **{name: RowwiseParallel(output_layouts=between) for name in rows},
     }
 
 
-def prepared_layer_plan(between: object) -> Plan:
+def prepared_layer_plan(between: Placement) -> Plan:
     """Attention and MLP receive one whole input, so that gradients of all layers behind it are summed first."""
-    whole, states = tensor.Replicate(), "hidden_states"
-    plan = dict(layer_plan(between))
-    plan["self_attn"] = styles.PrepareModuleInput(
+    whole, states = Replicate(), "hidden_states"
+    plan = layer_plan(between)
+    plan["self_attn"] = PrepareModuleInput(
         input_kwarg_layouts={states: between}, desired_input_kwarg_layouts={states: whole}
     )
-    plan["mlp"] = styles.PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(whole,))
+    plan["mlp"] = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(whole,))
     if between != whole:
-        plan |= {name: styles.SequenceParallel() for name in ("input_layernorm", "post_attention_layernorm")}
+        plan |= {name: SequenceParallel() for name in ("input_layernorm", "post_attention_layernorm")}
     return plan
 
 
-def outer_plan(between: object, whole_logits: bool) -> Plan:
+def outer_plan(between: Placement, whole_logits: bool) -> Plan:
     """Vocabulary-parallel table and head."""
-    whole = tensor.Replicate()
-    logits = whole if whole_logits else tensor.Shard(-1)
-    plan = {
-        "model.embed_tokens": styles.RowwiseParallel(input_layouts=whole, output_layouts=between),
-        "lm_head": styles.ColwiseParallel(input_layouts=between, output_layouts=logits, use_local_output=whole_logits),
+    whole = Replicate()
+    logits = whole if whole_logits else Shard(-1)
+    plan: Plan = {
+        "model.embed_tokens": RowwiseParallel(input_layouts=whole, output_layouts=between),
+        "lm_head": ColwiseParallel(input_layouts=between, output_layouts=logits, use_local_output=whole_logits),
     }
-    return plan if between == whole else {**plan, "model.norm": styles.SequenceParallel()}
+    return plan if between == whole else {**plan, "model.norm": SequenceParallel()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,31 +229,31 @@ class Theirs:
     parameters: Counter[Shape]
 
 
-def run(config_text: str, mesh: object, layer: Plan, outer: Plan, vocabulary_loss: bool = False) -> Theirs:
+def run(config_text: str, mesh: DeviceMesh, layer: Plan, outer: Plan, vocabulary_loss: bool = False) -> Theirs:
     fields = cast("dict[str, object]", json.loads(config_text))
     config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
-    with torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True):
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
-        styles.parallelize_module(model, mesh, outer)
+        parallelize_module(model, mesh, outer)
         for block in model.model.layers:
-            styles.parallelize_module(block, mesh, layer)
+            parallelize_module(block, mesh, layer)
         # The first run shows the global shapes too, of which DTensor propagates placements; the second does not.
         step(model, vocabulary_loss)
         model.zero_grad()
         forward, backward = step(model, vocabulary_loss)
-        shapes = (p.to_local().shape if isinstance(p, tensor.DTensor) else p.shape for p in model.parameters())
+        shapes = (p.to_local().shape if isinstance(p, DTensor) else p.shape for p in model.parameters())
         return Theirs(forward, backward, Counter(tuple(shape) for shape in shapes))
 
 
 def step(model: Callable[..., object], vocabulary_loss: bool) -> tuple[Ran, Ran]:
     ids, positions = torch.zeros(BATCH, SEQ, dtype=torch.int64), torch.arange(SEQ)[None]
-    with styles.loss_parallel() if vocabulary_loss else nullcontext():
+    with loss_parallel() if vocabulary_loss else nullcontext():
         with Recorder() as forward:
             # Positions are given: from embeddings sharded over the sequence the model would count the local ones only.
             logits = model(input_ids=ids, position_ids=positions, use_cache=False).logits  # type: ignore[attr-defined]
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten())
         with Recorder() as backward:
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
     return forward.ran, backward.ran
 
 
@@ -256,11 +263,8 @@ def assert_same(graph: Graph, theirs: Theirs) -> None:
     assert our_parameters(graph) == theirs.parameters
 
 
-pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("no_packed_sequences")]
-
-
-def test_layers_split_module_by_module(traced: Graph, config_text: str, mesh: object) -> None:
-    theirs = run(config_text, mesh, layer_plan(tensor.Replicate()), {})
+def test_layers_split_module_by_module(traced: Graph, config_text: str, mesh: DeviceMesh) -> None:
+    theirs = run(config_text, mesh, layer_plan(Replicate()), {})
     assert theirs.forward.collectives == {("all_reduce", HIDDEN_BYTES): 4}
     # One a column-parallel layer: q, k, v, gate and up of two layers.
     assert theirs.backward.collectives == {("all_reduce", HIDDEN_BYTES): 10}
@@ -268,9 +272,9 @@ def test_layers_split_module_by_module(traced: Graph, config_text: str, mesh: ob
 
 
 def test_gradients_of_a_prepared_input_are_summed_before_they_are_reduced(
-    traced: Graph, config_text: str, mesh: object
+    traced: Graph, config_text: str, mesh: DeviceMesh
 ) -> None:
-    whole = tensor.Replicate()
+    whole = Replicate()
     theirs = run(config_text, mesh, prepared_layer_plan(whole), outer_plan(whole, whole_logits=True))
     # Two a layer, and one for the table; the logits are gathered for an ordinary loss.
     assert theirs.forward.collectives == {("all_reduce", HIDDEN_BYTES): 5, ("all_gather", LOGITS_BYTES): 1}
@@ -279,8 +283,8 @@ def test_gradients_of_a_prepared_input_are_summed_before_they_are_reduced(
     assert_same(sharded(traced, 'tp_plan="dtensor"'), theirs)
 
 
-def test_sequence_parallelism(traced: Graph, config_text: str, mesh: object) -> None:
-    along = tensor.Shard(1)
+def test_sequence_parallelism(traced: Graph, config_text: str, mesh: DeviceMesh) -> None:
+    along = Shard(1)
     theirs = run(config_text, mesh, prepared_layer_plan(along), outer_plan(along, whole_logits=True))
     assert theirs.forward.collectives == {
         ("all_gather", HIDDEN_BYTES): 5,
@@ -289,3 +293,20 @@ def test_sequence_parallelism(traced: Graph, config_text: str, mesh: object) -> 
     }
     assert theirs.backward.collectives == {("all_gather", HIDDEN_BYTES): 5, ("reduce_scatter", HIDDEN_BYTES): 5}
     assert_same(sharded(traced, 'tp_plan="dtensor", sp=true'), theirs)
+
+
+def test_a_vocabulary_parallel_loss_reduces_twelve_bytes_a_token(
+    traced: Graph, config_text: str, mesh: DeviceMesh
+) -> None:
+    along = Shard(1)
+    outer = outer_plan(along, whole_logits=False)
+    theirs = run(config_text, mesh, prepared_layer_plan(along), outer, vocabulary_loss=True)
+    graph = sharded(traced, 'tp_plan="megatron", sp=true')
+    # DTensor reduces maximum, sum and target logit one by one; ours are three columns of one message.
+    row_bytes = BATCH * SEQ * FP32
+    assert theirs.forward.collectives.pop(("all_reduce", row_bytes)) == 3
+    forward = ours(graph, Phase.FORWARD)
+    assert forward.collectives.pop(("all_reduce", 3 * row_bytes)) == 1
+    assert forward == theirs.forward
+    assert ours(graph, Phase.BACKWARD) == theirs.backward
+    assert our_parameters(graph) == theirs.parameters

@@ -1,0 +1,72 @@
+"""`python -m benchmarks`: one JSON document on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+from .cases import CASES, MODELS
+from .children import slipstick, wall_s
+from .machine import machine_facts
+from .rows import Row
+
+SCHEMA = "slipstick/benchmarks/1"
+_NEED_GRAPHS = {"plans", "single", "doubling", "lowering"}
+
+
+def main() -> None:
+    """Run the benchmarks that were asked for and print the result."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", action="append", choices=list(CASES), help="run this one; repeatable")
+    parser.add_argument("--repeat", type=int, default=3, help="samples of what takes seconds (default 3)")
+    given = parser.parse_args()
+    chosen = [name for name in CASES if not given.only or name in given.only]
+    machine = machine_facts()
+    rows = _run(chosen, max(1, given.repeat))
+    document = {
+        "schema": SCHEMA,
+        "machine": machine,
+        "repeat": max(1, given.repeat),
+        "rows": [row.as_json() for row in rows],
+    }
+    print(json.dumps(document, indent=2))
+
+
+def _run(chosen: list[str], repeat: int) -> list[Row]:
+    """Run the cases over graphs recorded once, in a cache that is thrown away."""
+    rows: list[Row] = []
+    with TemporaryDirectory() as folder:
+        os.environ["SLIPSTICK_CACHE"] = folder
+        if _NEED_GRAPHS & set(chosen):
+            _record(Path(folder))
+        for name in chosen:
+            start = perf_counter()
+            for row in CASES[name](repeat):
+                rows.append(row)
+                _say(_line(row))
+            _say(f"  {name}: {perf_counter() - start:.1f} s in all")
+    return rows
+
+
+def _record(folder: Path) -> None:
+    _say("recording " + ", ".join(MODELS))
+    for model in MODELS:
+        wall_s(slipstick("compile", model, "-o", str(folder / "thrown-away.graph")))
+
+
+def _line(row: Row) -> str:
+    verdict = {None: "", True: f" (asked {row.asked}: met)", False: f" (asked {row.asked}: MISSED)"}[row.met]
+    return f"{row.name}: {row.value:g} {row.unit}{verdict}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The benchmarks: what is measured, how often, and what was asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+
+from .children import measured, said, slipstick, wall_s
+from .rows import Row, Target, row
+
+MODEL = "llama-3.1-405b"
+MODELS = (MODEL, "deepseek-v3")
+_PLAN = ("--system", "dgx-h100", "--gpus", "512", "--tp", "8", "--seq", "8192", "--gbs", "512", "--allow-infeasible")
+_ESTIMATE = ("estimate", MODEL, *_PLAN, "--quiet")
+_TORCH = "import sys; from slipstick.cli import run; run(sys.argv[1:]); print(int('torch' in sys.modules))"
+TABLES = (1, 1_000, 100_000, 1_000_000)
+FAST = 5  # how many times more often what takes milliseconds is repeated
+
+Case = Callable[[int], Iterator[Row]]
+
+
+def trace(repeat: int) -> Iterator[Row]:
+    """First recording of a training step in a fresh process, imports not counted."""
+    for model in MODELS:
+        samples = [measured("trace", model)["trace_s"][0] for _ in range(repeat)]
+        yield row(f"trace {model}, forward and backward, folded", samples, "s", Target(2.0))
+
+
+def cold(repeat: int) -> Iterator[Row]:
+    """A whole process that records the model."""
+    samples = [wall_s(slipstick(*_ESTIMATE, "--no-cache")) for _ in range(repeat)]
+    yield row(f"slipstick estimate {MODEL}, nothing cached", samples, "s", Target(5.0))
+
+
+def cached(repeat: int) -> Iterator[Row]:
+    """A whole process that finds the model recorded, and whether it loads torch."""
+    with TemporaryDirectory() as folder:
+        cache = Path(folder)
+        wall_s(slipstick(*_ESTIMATE), cache)
+        samples = [wall_s(slipstick(*_ESTIMATE), cache) for _ in range(repeat * FAST)]
+        yield row(f"slipstick estimate {MODEL}, graph cached", samples, "s", Target(1.0))
+        loaded = float(said([sys.executable, "-c", _TORCH, *_ESTIMATE], cache).split()[-1])
+        yield row("torch loaded by an estimate of a cached graph", [loaded], "1", Target(0.0))
+
+
+def help_(repeat: int) -> Iterator[Row]:
+    """The shortest process there is."""
+    samples = [wall_s(slipstick("--help")) for _ in range(repeat * FAST)]
+    yield row("slipstick --help", samples, "s", Target(0.1))
+
+
+def plans(repeat: int) -> Iterator[Row]:
+    """Tables of random legal training plans on one core."""
+    for size in TABLES:
+        target = Target(50_000, at_most=False) if size > 1 else None
+        times = repeat * (FAST if size <= 1_000 else 1)
+        found = measured("evaluation", MODEL, str(size), str(times))
+        speeds = [size / t for t in found["evaluate_s"]]
+        yield row(f"{MODEL} training plans a second, table of {size:,}", speeds, "1/s", target)
+        yield row(f"peak memory of the process, table of {size:,}", found["peak_bytes"], "B")
+
+
+def single(repeat: int) -> Iterator[Row]:
+    """One estimate inside a running process."""
+    found = measured("single", MODEL, str(repeat * FAST * 4))
+    yield row(f"one estimate of {MODEL}, loaded and lowered", [t * 1e3 for t in found["estimate_s"]], "ms")
+
+
+def doubling(repeat: int) -> Iterator[Row]:
+    """What a table of 10,000 plans takes with twice as much of something, over what it takes without."""
+    times = measured("doubling", MODEL, "10000", str(repeat * FAST * 4))
+    base = median(times["base"])
+    for name in ("layers", "micro-batches", "gpus"):
+        ratio = median(times[name]) / base
+        yield row(f"evaluation time, twice the {name}, over once", [ratio], "1", Target(1.1))
+
+
+def lowering(repeat: int) -> Iterator[Row]:
+    """One family: every pass, verification, tables."""
+    for model in MODELS:
+        samples = measured("lowering", model, str(repeat * FAST))["lower_s"]
+        yield row(f"lower {model}, one training family", samples, "s")
+
+
+CASES: Mapping[str, Case] = MappingProxyType(
+    {
+        "trace": trace,
+        "cold": cold,
+        "cached": cached,
+        "help": help_,
+        "plans": plans,
+        "single": single,
+        "doubling": doubling,
+        "lowering": lowering,
+    }
+)

@@ -1,0 +1,51 @@
+"""Fresh processes: commands timed from outside, and measurements that a child takes of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+
+ROOT = Path(__file__).resolve().parents[1]
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class ChildError(RuntimeError):
+    """A process that did not end well, with what it said."""
+
+
+def slipstick(*args: str) -> list[str]:
+    """Return the installed command with arguments."""
+    return [str(Path(sys.executable).with_name("slipstick")), *args]
+
+
+def wall_s(command: Sequence[str], cache: Path | None = None) -> float:
+    """Return the seconds from the start of a process to its end."""
+    start = perf_counter()
+    _run(command, {} if cache is None else {"SLIPSTICK_CACHE": str(cache)})
+    return perf_counter() - start
+
+
+def said(command: Sequence[str], cache: Path | None = None) -> str:
+    """Return what a process wrote to stdout."""
+    return _run(command, {} if cache is None else {"SLIPSTICK_CACHE": str(cache)})
+
+
+def measured(probe: str, *args: str) -> Mapping[str, list[float]]:
+    """Return what a probe measured in a process of its own, on one thread."""
+    out = _run([sys.executable, "-m", "benchmarks.probes", probe, *args], dict.fromkeys(_THREADS, "1"))
+    found: Mapping[str, list[float]] = json.loads(out)
+    return found
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ChildError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout

@@ -1,0 +1,35 @@
+"""The machine and the versions that the numbers were measured with."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+
+def machine_facts() -> dict[str, object]:
+    """Return what a reader needs to compare two results; the load says how quiet the machine was."""
+    return {
+        "num_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": _processor(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "load_1_min": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("slipstick", "numpy", "torch", "transformers")},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+            return next(named, platform.processor())
+    except OSError:
+        return platform.processor()

@@ -1,0 +1,31 @@
+"""Random plans that are legal for a lowered graph, as a table."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slipstick.driver import legal_degrees
+from slipstick.ir.graph import Graph
+from slipstick.ir.plan import Family, PlanTable, make_plan
+
+_SHORTEST = 1024
+_SEED = 20240722
+
+
+def random_plans(lowered: Graph, num_plans: int) -> PlanTable:
+    """Draw degrees, batches and lengths; every degree divides what it shards.
+
+    Lengths are multiples of 1024 up to 32768, replicas 1 to 128, micro-batches 1 to 16 sequences, 1 to 64 a step:
+    about half a million different plans a tensor-parallel degree, so that a large table repeats few of them.
+    """
+    family = Family(sp=True)
+    shortest = make_plan(num_gpus=1, seq_len=_SHORTEST, family=family)
+    draw = np.random.default_rng(_SEED)
+    tp = draw.choice(np.array(legal_degrees(lowered, shortest, "tp"), dtype=np.float64), num_plans)
+    dp, micro, num_micro, length = (_integers(draw, most, num_plans) for most in (128, 16, 64, 32))
+    return PlanTable(family, tp * dp, tp, dp, micro, num_micro, length * _SHORTEST, np.zeros(num_plans))
+
+
+def _integers(draw: np.random.Generator, most: int, num: int) -> NDArray[np.float64]:
+    return draw.integers(1, most, num, endpoint=True).astype(np.float64)

@@ -1,0 +1,132 @@
+"""Measurements taken inside a fresh process: `python -m benchmarks.probes PROBE ARGS` prints samples as JSON."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import perf_counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slipstick.driver import Lowered
+    from slipstick.ir.graph import Graph
+
+Samples = dict[str, list[float]]
+SYSTEM = "dgx-h100"
+
+
+def trace(model: str) -> Samples:
+    """Time the first recording of a model (forward, loss, backward, folding), everything imported before."""
+    from slipstick.frontend import load
+    from slipstick.frontend.models import read_config
+
+    kind = read_config(model).model_type
+    for name in ("torch", "slipstick.frontend.huggingface", "slipstick.frontend.trace"):
+        importlib.import_module(name)
+    importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
+    return {"trace_s": [_seconds(lambda: load(model))]}
+
+
+def lowering(model: str, repeat: str) -> Samples:
+    """Time the passes and the compilation of one family of training plans."""
+    from slipstick.driver import lower
+    from slipstick.ir.plan import Family
+
+    graph, family = _graph(model), Family(sp=True)
+    return {"lower_s": [_seconds(lambda: lower(graph, family)) for _ in range(int(repeat))]}
+
+
+def single(model: str, repeat: str) -> Samples:
+    """Time one estimate of a graph that is loaded and lowered."""
+    from slipstick.backends.system import load_system
+    from slipstick.driver import estimate, lower
+    from slipstick.ir.plan import Family, make_plan
+
+    graph, system, family = _graph(model), load_system(SYSTEM), Family(sp=True)
+    plan = make_plan(num_gpus=512, tp=8, seq_len=8192, global_batch=512, family=family)
+    lowered = lower(graph, family)
+    estimate(graph, system, plan, lowered=lowered)
+    return {
+        "estimate_s": [_seconds(lambda: estimate(graph, system, plan, lowered=lowered)) for _ in range(int(repeat))]
+    }
+
+
+def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
+    """Time a table of random legal plans; with the peak memory of the process before and after."""
+    from slipstick.backends.system import load_system
+    from slipstick.driver import evaluate
+
+    from .plans import random_plans
+
+    lowered, system = _lowered(_graph(model)), load_system(SYSTEM)
+    plans = random_plans(lowered.graph, int(num_plans))
+    evaluate(lowered, system, random_plans(lowered.graph, 1))
+    before = _peak_bytes()
+    times = [_seconds(lambda: evaluate(lowered, system, plans)) for _ in range(int(repeat))]
+    return {"evaluate_s": times, "before_bytes": [before], "peak_bytes": [_peak_bytes()]}
+
+
+def doubling(model: str, num_plans: str, repeat: str) -> Samples:
+    """Time a table, and the same with twice the layers, micro-batches or GPUs, taking turns."""
+    from slipstick.backends.system import load_system
+    from slipstick.driver import evaluate
+
+    from .plans import random_plans
+
+    graph, system = _graph(model), load_system(SYSTEM)
+    lowered, deeper = _lowered(graph), _lowered(_with_twice_the_layers(graph))
+    plans = random_plans(lowered.graph, int(num_plans))
+    cases = {
+        "base": (lowered, plans),
+        "layers": (deeper, plans),
+        "micro-batches": (lowered, replace(plans, num_micro_batches=plans.num_micro_batches * 2)),
+        "gpus": (lowered, replace(plans, dp=plans.dp * 2, num_gpus=plans.num_gpus * 2)),
+    }
+    times: Samples = {name: [] for name in cases}
+    for _ in range(int(repeat)):
+        for name, (compiled, table) in cases.items():
+            times[name].append(_seconds(lambda c=compiled, t=table: evaluate(c, system, t)))
+    return times
+
+
+def _with_twice_the_layers(graph: Graph) -> Graph:
+    runs = tuple(replace(run, count=run.count * 2) if run.count > 1 else run for run in graph.schedule)
+    return replace(graph, schedule=runs)
+
+
+def _graph(model: str) -> Graph:
+    """The cached graph: the parent has seen to it that there is one."""
+    from slipstick.frontend import GraphCache, load
+
+    return load(model, cache=GraphCache.default())
+
+
+def _lowered(graph: Graph) -> Lowered:
+    from slipstick.driver import lower
+    from slipstick.ir.plan import Family
+
+    return lower(graph, Family(sp=True))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start
+
+
+def _peak_bytes() -> float:
+    # Linux counts in KiB, macOS in bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
+
+
+PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
+    {"trace": trace, "lowering": lowering, "single": single, "evaluation": evaluation, "doubling": doubling}
+)
+
+if __name__ == "__main__":
+    print(json.dumps(PROBES[sys.argv[1]](*sys.argv[2:])))

@@ -1,0 +1,25 @@
+"""What the frontend's tests share: small configs, modules as users write them, sums over a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden graphs anew instead of comparing")
+
+
+@pytest.fixture(scope="session")
+def configs() -> Path:
+    """The folder of small `config.json` files."""
+    return DATA / "configs"
+
+
+@pytest.fixture(scope="session")
+def nets() -> str:
+    """The path of a file of factories, as a user would name it."""
+    return str(DATA / "nets.py")

@@ -1,0 +1,137 @@
+"""Folding: the schedules it finds, and that a folded graph says what the recording of every layer says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from slipstick.frontend import load
+from slipstick.frontend import trace as tracing
+from slipstick.frontend.layers import LayerStack, find_stack
+from slipstick.ir.expr import Expr, symbol, total
+from slipstick.ir.graph import Graph, Phase
+from slipstick.ir.ops import work_of
+from slipstick.ir.text import print_graph
+
+pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
+
+TOKENS = symbol("batch") * symbol("seq")
+
+
+def blocks(graph: Graph) -> str:
+    """The schedule without prologue and epilogue."""
+    runs = graph.schedule[1:-1]
+    return " | ".join(f"{', '.join(run.regions)} x{run.count}" for run in runs)
+
+
+def flops(graph: Graph, phase: Phase) -> Expr:
+    """Tensor FLOPs of one phase over all regions."""
+    return total(
+        work_of(region, node).tensor_flops * graph.counts[region.name]
+        for region in graph.regions
+        for node in region.nodes
+        if node.phase is phase
+    )
+
+
+def moved_bytes(graph: Graph) -> Expr:
+    return total(
+        work_of(region, node).num_bytes * graph.counts[region.name] for region in graph.regions for node in region.nodes
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("llama-3.1-8b", "block0 x32"),
+        ("deepseek-v3", "block0 x3 | block1 x58"),
+        ("gpt-oss-120b", "block0, block1 x18"),
+        ("qwen3-30b-a3b", "block0 x48"),
+    ],
+)
+def test_layers_of_a_catalogue_model_fold_into_their_kinds(name: str, schedule: str) -> None:
+    assert blocks(load(name)) == schedule
+
+
+# More layers than are recorded when folding works: at most two of each kind are.
+DEEPER: Mapping[str, Mapping[str, object]] = {
+    "tiny-llama": {"num_hidden_layers": 5},
+    "tiny-gpt2": {"n_layer": 5},
+    "tiny-mixtral": {"num_hidden_layers": 4},
+    "tiny-deepseek": {"num_hidden_layers": 5},
+    "tiny-gpt-oss": {"num_hidden_layers": 6},
+}
+
+
+def deeper(name: str, configs: Path, folder: Path) -> str:
+    """The path of a small config with more layers."""
+    fields = json.loads((configs / f"{name}.json").read_text(encoding="utf-8")) | DEEPER[name]
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps(fields), encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize(("name", "workload"), [*((name, "train") for name in DEEPER), ("tiny-llama", "decode")])
+def test_a_folded_graph_is_the_one_that_every_layer_gives(
+    name: str, workload: str, configs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = deeper(name, configs, tmp_path)
+    folded = load(config, workload)
+
+    def all_layers(module: object) -> LayerStack:
+        stack = find_stack(module)  # type: ignore[arg-type]
+        assert stack is not None
+        assert len(stack.kept) < stack.num_layers
+        return stack.kept_all()
+
+    monkeypatch.setattr(tracing, "find_stack", all_layers)
+    assert print_graph(load(config, workload)) == print_graph(folded)
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-deepseek"])
+def test_a_folded_graph_adds_up_to_the_unfolded_one(
+    name: str, configs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = deeper(name, configs, tmp_path)
+    folded = load(config)
+    monkeypatch.setattr(tracing, "find_stack", lambda module: None)
+    whole = load(config)
+    assert blocks(whole) == ""
+    assert blocks(folded) != ""
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        assert flops(folded, phase) == flops(whole, phase)
+    assert moved_bytes(folded) == moved_bytes(whole)
+    assert folded.num_parameters == whole.num_parameters
+    assert folded.saved_bytes == whole.saved_bytes
+
+
+def linear(rows: Expr, wide: int, long: int) -> Expr:
+    return rows * (2 * wide * long)
+
+
+def test_layers_that_look_alike_and_run_differently_are_told_apart(nets: str) -> None:
+    graph = load(f"{nets}:odd_layers")
+    # six layers, of which the third and the sixth multiply twice
+    assert blocks(graph) == "block0, block0, block1 x2"
+    assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * (4 + 2 * 2) + linear(TOKENS, 64, 160)
+    assert graph.num_parameters == 160 * 64 + 6 * (64 * 64 + 64) + (64 * 160 + 160)
+
+
+def test_what_happens_between_layers_belongs_to_the_layer_before(nets: str) -> None:
+    graph = load(f"{nets}:between")
+    # after the last layer it is the epilogue's, so the last layer differs from the others
+    assert blocks(graph) == "block0 x5 | block1 x1"
+    assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 6 + linear(TOKENS, 64, 160)
+    assert flops(graph, Phase.BACKWARD) == flops(graph, Phase.FORWARD) * 2
+
+
+@pytest.mark.parametrize("factory", ["mixed", "skips"])
+def test_a_list_that_is_no_chain_is_recorded_whole_and_says_so(nets: str, factory: str) -> None:
+    graph = load(f"{nets}:{factory}")
+    assert blocks(graph) == ""
+    assert graph.notes[0].startswith("layers are not folded: ")
+    assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 4 + linear(TOKENS, 64, 160)
+    assert graph.num_parameters == 160 * 64 + 4 * (64 * 64 + 64) + (64 * 160 + 160)

@@ -1,0 +1,33 @@
+"""Small models, recorded and folded, as text: what changes here must be meant to change.
+
+`pytest tests/frontend --update-golden` writes the files anew; read the difference before it is kept.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slipstick.frontend import load
+from slipstick.ir.parse import parse_graph
+from slipstick.ir.text import print_graph
+
+pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = [("tiny-llama", "train"), ("tiny-gpt2", "train"), ("tiny-mixtral", "train"), ("tiny-llama", "decode")]
+
+
+@pytest.mark.parametrize(("name", "workload"), CASES)
+def test_the_graph_is_the_golden_one(name: str, workload: str, configs: Path, request: pytest.FixtureRequest) -> None:
+    graph = load(str(configs / f"{name}.json"), workload)
+    file = GOLDEN / f"{name}.{workload}.graph"
+    if request.config.getoption("--update-golden", default=False):
+        file.write_text(print_graph(graph), encoding="utf-8")
+    assert print_graph(graph) == file.read_text(encoding="utf-8")
+    assert parse_graph(file.read_text(encoding="utf-8")) == graph
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {file.name for file in GOLDEN.iterdir()} == {f"{name}.{workload}.graph" for name, workload in CASES}

@@ -1,0 +1,51 @@
+"""What the tests of passes share: recorded graphs, and graphs written out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slipstick.frontend import load
+from slipstick.ir.graph import Graph
+from slipstick.passes.manager import parse_pipeline
+
+CONFIGS = Path(__file__).parents[1] / "data" / "configs"
+
+Lower = Callable[[Graph, str], Graph]
+
+
+@pytest.fixture(scope="session")
+def lower() -> Lower:
+    """Run a pipeline, given as text."""
+    return lambda graph, pipeline: parse_pipeline(pipeline).run(graph)[0]
+
+
+@pytest.fixture(scope="session")
+def tiny_llama() -> Graph:
+    """Two layers, hidden 64, 4 heads, 2 key-value heads, MLP 96, vocabulary 160."""
+    return load(str(CONFIGS / "tiny-llama.json"))
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2() -> Graph:
+    return load(str(CONFIGS / "tiny-gpt2.json"))
+
+
+@pytest.fixture(scope="session")
+def tiny_mixtral() -> Graph:
+    return load(str(CONFIGS / "tiny-mixtral.json"))
+
+
+@pytest.fixture(scope="session")
+def llama_8b() -> Graph:
+    return load("llama-3.1-8b")
+
+
+@pytest.fixture(params=["tiny_llama", "tiny_gpt2", "tiny_mixtral"])
+def tiny(request: pytest.FixtureRequest) -> Graph:
+    """Each of the small graphs in turn: dense and gated, with biases and a packed projection, with experts."""
+    graph = request.getfixturevalue(request.param)
+    assert isinstance(graph, Graph)
+    return graph
