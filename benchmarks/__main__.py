@@ -61,7 +61,8 @@ def _record(folder: Path) -> None:
 
 def _line(row: Row) -> str:
     verdict = {None: "", True: f" (asked {row.asked}: met)", False: f" (asked {row.asked}: MISSED)"}[row.met]
-    return f"{row.name}: {row.value:g} {row.unit}{verdict}"
+    unit = "" if row.unit == "1" else f" {row.unit}"
+    return f"{row.name}: {row.value:g}{unit}{verdict}"
 
 
 def _say(text: str) -> None:

@@ -71,8 +71,8 @@ def single(repeat: int) -> Iterator[Row]:
 
 
 def doubling(repeat: int) -> Iterator[Row]:
-    """What a table of 10,000 plans takes with twice as much of something, over what it takes without."""
-    times = measured("doubling", MODEL, "10000", str(repeat * FAST * 4))
+    """What a table of 1,000 plans takes with twice as much of something, over what it takes without."""
+    times = measured("doubling", MODEL, "1000", str(repeat * FAST * 20))
     base = median(times["base"])
     for name in ("layers", "micro-batches", "gpus"):
         ratio = median(times[name]) / base

@@ -99,7 +99,11 @@ def _record_config(config: Config, workload: Workload, dtype: DType, report: Rep
     from .huggingface import build
     from .trace import trace
 
-    return trace(build(config.text, dtype), Identity(config.name, workload, dtype, max_positions=_positions(config)), is_transformers=True)
+    return trace(
+        build(config.text, dtype),
+        Identity(config.name, workload, dtype, max_positions=_positions(config)),
+        is_transformers=True,
+    )
 
 
 def _positions(config: Config) -> int:

@@ -77,23 +77,35 @@ def _through(node: Node, source: Sequence[Dim], result: Sequence[Dim]) -> tuple[
         return tuple((d,) for d in node.attrs.dims)
     groups: list[tuple[int, ...]] = []
     position = 0
-    for want in result:
-        taken: list[int] = []
-        while product(source[i] for i in taken) != want and position < len(source):
-            taken.append(position)
-            position += 1
-        if product(source[i] for i in taken) != want:
+    for index, want in enumerate(result):
+        end = _end_of_group(source, position, want)
+        if end is None:
             return None
-        while want != 1 and position < len(source) and source[position] == 1:
-            taken.append(position)
-            position += 1
-        groups.append(tuple(taken))
-    rest = tuple(range(position, len(source)))
-    if any(source[i] != 1 for i in rest):
-        return None
-    if rest and groups:
-        groups[-1] += rest
-    return tuple(groups)
+        # Dims of size one that nothing in the result asks for stay with the group before them.
+        end += max(0, _ones(source, end) - _ones(result, index + 1))
+        groups.append(tuple(range(position, end)))
+        position = end
+    return tuple(groups) if position == len(source) else None
+
+
+def _end_of_group(source: Sequence[Dim], start: int, want: Dim) -> int | None:
+    """Return where the dims end that multiply to `want`, from `start` on; None when there are none."""
+    if want == 1:
+        return start + min(1, _ones(source, start))
+    end = start
+    while product(source[start:end]) != want:
+        if end == len(source):
+            return None
+        end += 1
+    return end
+
+
+def _ones(dims: Sequence[Dim], start: int) -> int:
+    """Count the dims of size one in a row."""
+    end = start
+    while end < len(dims) and dims[end] == 1:
+        end += 1
+    return end - start
 
 
 def _match(left: Form, right: Form, num_batch: int, values: Mapping[int, Value]) -> Folded | None:

@@ -23,8 +23,15 @@ def matmul(ask: Ask) -> Answer:
         return Answer((REPLICATE,) * len(ask.given), (REPLICATE,))
     packed = any(isinstance(p, Shard) and p.packed and lt == letter for p, lt in ((a, letter_a), (b, letter_b)))
     result: Placement = Shard(out.index(letter), packed) if letter in out else PARTIAL
-    bias = (Shard(0, packed),) if letter in out and out.index(letter) == len(out) - 1 else (REPLICATE,)
-    return Answer((_lay(left, letter, packed), _lay(right, letter, packed), *bias[: len(ask.given) - 2]), (result,))
+    bias = _bias(result, len(out)) if len(ask.given) > 2 else ()
+    return Answer((_lay(left, letter, packed), _lay(right, letter, packed), *bias), (result,))
+
+
+def _bias(result: Placement, rank: int) -> tuple[Placement]:
+    """A bias is split with the columns; of a partial sum it is a part on one rank only."""
+    if isinstance(result, Shard):
+        return (Shard(0, result.packed) if result.dim == rank - 1 else REPLICATE,)
+    return (result,)
 
 
 def _letter(placement: Placement, letters: str) -> str | None:

@@ -47,7 +47,7 @@ def experts(ask: Ask) -> Answer:
     count = len(ask.given)
     if inner is not None:
         up, down, bias = inner
-        inputs = (REPLICATE, REPLICATE, REPLICATE, up, down, bias, REPLICATE)[:count]
+        inputs = (REPLICATE, REPLICATE, REPLICATE, up, down, bias, PARTIAL)[:count]
         return Answer(inputs, (PARTIAL, REPLICATE, Shard(1, packed=True), Shard(1), PARTIAL))
     p = _tokens(ask, (0, 1, 2))
     return Answer((p, p, p, *(REPLICATE,) * (count - 3)), (p,) * 5)
@@ -60,8 +60,8 @@ def experts_bwd(ask: Ask) -> Answer:
     if inner is not None:
         up, down, bias = inner
         saved = (REPLICATE, Shard(1, packed=True), Shard(1), PARTIAL)
-        inputs = (REPLICATE, REPLICATE, REPLICATE, REPLICATE, up, down, *saved)
-        return Answer(inputs, (PARTIAL, PARTIAL, up, down, *(bias, REPLICATE)[:extra]))
+        whole = (REPLICATE,) * 4  # gradient, x, expert ids, routing weights
+        return Answer((*whole, up, down, *saved), (PARTIAL, PARTIAL, up, down, *(bias, REPLICATE)[:extra]))
     p = _tokens(ask, (0, 1, 2, 3))
     grad: Placement = PARTIAL if isinstance(p, Shard) else REPLICATE
     inputs = (p, p, p, p, REPLICATE, REPLICATE, p, p, p, p)

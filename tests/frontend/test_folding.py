@@ -91,7 +91,7 @@ def test_a_folded_graph_is_the_one_that_every_layer_gives(
     assert print_graph(load(config, workload)) == print_graph(folded)
 
 
-@pytest.mark.parametrize("name", ["tiny-llama", "tiny-deepseek"])
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-gpt-oss"])
 def test_a_folded_graph_adds_up_to_the_unfolded_one(
     name: str, configs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

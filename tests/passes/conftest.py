@@ -1,25 +1,15 @@
-"""What the tests of passes share: recorded graphs, and graphs written out by hand."""
+"""The recorded graphs that the tests of passes share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph
-from slipstick.passes.manager import parse_pipeline
 
 CONFIGS = Path(__file__).parents[1] / "data" / "configs"
-
-Lower = Callable[[Graph, str], Graph]
-
-
-@pytest.fixture(scope="session")
-def lower() -> Lower:
-    """Run a pipeline, given as text."""
-    return lambda graph, pipeline: parse_pipeline(pipeline).run(graph)[0]
 
 
 @pytest.fixture(scope="session")

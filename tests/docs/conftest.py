@@ -1,0 +1,93 @@
+"""Pages as programs: every console, Python and file block is run again, and what it printed is compared.
+
+`pytest tests/docs --update-docs` writes the pages anew; read the difference before it is kept.
+
+- `console` blocks: lines that begin with `$ ` run in a shell; what they print follows them.
+- `python` blocks run as scripts; a `text printed` block behind one holds what it printed.
+- `LANGUAGE file=NAME` blocks become files; a page's blocks run in order in one folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_FENCE = re.compile(r"```(\w+)(?: (.+))?")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-docs", action="store_true", help="write what the commands in the pages print now")
+
+
+@dataclass
+class Shell:
+    """A folder to run in, the environment, and what the last Python block printed."""
+
+    folder: Path
+    environment: dict[str, str]
+    printed: list[str] = field(default_factory=list)
+
+    def refreshed(self, text: str) -> str:
+        """Return a page as it is with everything in it run again."""
+        return "\n".join(self._lines(iter(text.split("\n"))))
+
+    def _lines(self, lines: Iterator[str]) -> Iterator[str]:
+        for line in lines:
+            yield line
+            if match := _FENCE.fullmatch(line):
+                body = list(iter(lambda: next(lines), "```"))
+                yield from self._block(match.group(1), match.group(2) or "", body)
+                yield "```"
+
+    def _block(self, language: str, option: str, body: list[str]) -> list[str]:
+        if option.startswith("file="):
+            (self.folder / option.removeprefix("file=")).write_text("\n".join(body) + "\n", encoding="utf-8")
+        elif language == "console":
+            return [line for given in body if given.startswith("$ ") for line in (given, *self._console(given[2:]))]
+        elif (language, option) == ("text", "printed"):
+            return self.printed
+        elif (language, option) == ("python", ""):
+            self.printed = self._run([sys.executable, "-c", "\n".join(body)])
+        return body
+
+    def _console(self, command: str) -> list[str]:
+        """Run one line. A make target stands for its recipe: the environment that it would build is there."""
+        if command.startswith("make "):
+            recipe = _recipe(command.removeprefix("make "))
+            return [recipe, *self._console(recipe.replace(".venv/bin/", ""))]
+        return self._run(["bash", "-c", command])
+
+    def _run(self, command: list[str]) -> list[str]:
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            encoding="utf-8", check=False,
+        )  # fmt: skip
+        # Progress is shown only where a model is recorded for the first time.
+        return [line for line in done.stdout.splitlines() if not line.startswith("recording ")]
+
+
+def _recipe(target: str) -> str:
+    lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+    start = next(k for k, line in enumerate(lines) if line.startswith(f"{target}:"))
+    return lines[start + 1].strip().replace("$(BIN)", ".venv/bin")
+
+
+@pytest.fixture(scope="session")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for all pages: a model is recorded once."""
+    return tmp_path_factory.mktemp("graphs")
+
+
+@pytest.fixture
+def shell(tmp_path: Path, graphs: Path) -> Shell:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLIPSTICK", "COLUMNS", "PYTEST"))}
+    return Shell(tmp_path, {**kept, "PATH": path, "SLIPSTICK_CACHE": str(graphs)})

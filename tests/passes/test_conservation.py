@@ -1,0 +1,130 @@
+"""What all ranks do together is what the model does: nothing is lost by sharding, and only what is said is repeated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstick.ir.expr import Expr
+from slipstick.ir.graph import Graph, Node, Region, Role
+from slipstick.ir.ops import op_def, work_of
+from slipstick.ir.ops.base import OpClass
+from slipstick.ir.placement import Shard
+from slipstick.passes.manager import parse_pipeline
+
+PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)
+DEGREES = st.sampled_from([1, 2, 4, 8])
+Sizes = Mapping[str, float]
+
+
+def shard(graph: Graph, options: str) -> Graph:
+    return parse_pipeline(f"shard{{{options}}}").run(graph)[0]
+
+
+@pytest.fixture(scope="module", params=["llama_8b", "tiny_gpt2", "tiny_mixtral"])
+def model(request: pytest.FixtureRequest) -> Graph:
+    graph = request.getfixturevalue(request.param)
+    assert isinstance(graph, Graph)
+    return graph
+
+
+@pytest.fixture(scope="module", params=["", "sp=true"])
+def options(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def sharded(model: Graph, options: str) -> Graph:
+    return shard(model, options)
+
+
+def sizes(tp: int, dp: int, micro_batch: int, seq: int) -> Sizes:
+    return {"tp": tp, "dp": dp, "mbs": micro_batch, "seq": seq, "batch": micro_batch * dp}
+
+
+def value(e: Expr, at: Sizes) -> float:
+    return float(e.evaluate({k: float(v) for k, v in at.items()}))
+
+
+def is_router(node: Node) -> bool:
+    return node.scope.endswith(".mlp.gate")
+
+
+def product_flops(graph: Graph, at: Sizes, replicated: float = 1.0) -> Counter[str]:
+    """FLOPs on the tensor units by class of op; those of routers are divided by how often they are done."""
+    found: Counter[str] = Counter()
+    for region in graph.regions:
+        for node in region.nodes:
+            kind = op_def(node.op).kind
+            if kind in PRODUCTS:
+                flops = value(work_of(region, node).tensor_flops, at) * graph.counts[region.name]
+                found[kind] += round(flops / (replicated if is_router(node) else 1.0))
+    return found
+
+
+@given(tp=DEGREES, dp=DEGREES, micro_batch=st.integers(1, 4), seq=st.sampled_from([64, 512, 8192]))
+def test_all_ranks_together_multiply_as_much_as_the_model(
+    model: Graph, sharded: Graph, options: str, tp: int, dp: int, micro_batch: int, seq: int
+) -> None:
+    at = sizes(tp, dp, micro_batch, seq)
+    # Routers choose experts for whole tokens on every rank, unless the tokens themselves are sharded.
+    repeats = 1.0 if "sp" in options else float(tp)
+    local = product_flops(sharded, at, repeats)
+    whole = product_flops(model, at)
+    assert {kind: n * tp * dp for kind, n in local.items()} == pytest.approx(whole, rel=1e-9)
+
+
+@given(tp=DEGREES, dp=DEGREES)
+def test_all_ranks_together_hold_each_split_parameter_once(model: Graph, sharded: Graph, tp: int, dp: int) -> None:
+    at = sizes(tp, dp, 1, 64)
+    for before, after in zip(model.regions, sharded.regions, strict=True):
+        whole = {v.name: value(v.type.num_bytes, at) for v in before.of_role(Role.PARAM)}
+        for v in after.of_role(Role.PARAM):
+            copies = 1 if isinstance(v.placement("tp"), Shard) else tp
+            assert value(v.type.num_bytes, at) * tp == whole[v.name] * copies
+
+
+def test_what_is_whole_on_every_rank_are_norms_routers_positions_and_biases_of_rows(
+    model: Graph, sharded: Graph
+) -> None:
+    whole = {v.name for r in sharded.regions for v in r.of_role(Role.PARAM) if not isinstance(v.placement("tp"), Shard)}
+    tails = ("norm.weight", "ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias", "ln_f.weight", "ln_f.bias",
+             "mlp.gate.weight", "wpe.weight", "c_proj.bias")  # fmt: skip
+    assert {name for name in whole if not name.endswith(tails)} == set()
+
+
+def row_work(graph: Graph, at: Sizes) -> float:
+    """Bytes that norms move."""
+    nodes = [(r, n) for r in graph.regions for n in r.nodes if op_def(n.op).kind is OpClass.NORM]
+    return sum(value(work_of(r, n).num_bytes, at) * graph.counts[r.name] for r, n in nodes)
+
+
+def test_norms_are_repeated_on_every_rank_and_under_sequence_parallelism_shared(llama_8b: Graph) -> None:
+    at = sizes(8, 1, 1, 8192)
+    whole, repeated, shared = (row_work(g, at) for g in (llama_8b, shard(llama_8b, ""), shard(llama_8b, "sp=true")))
+    assert repeated == whole
+    # The weights are whole on every rank, and small beside 8192 rows.
+    assert shared == pytest.approx(whole / 8, rel=1e-3)
+
+
+@given(dp=DEGREES, micro_batch=st.integers(1, 4))
+def test_a_replica_keeps_its_part_of_the_batch(model: Graph, sharded: Graph, dp: int, micro_batch: int) -> None:
+    at = sizes(1, dp, micro_batch, 64)
+    # What does not depend on the batch, the rotary table for one, is the same for any.
+    fixed = value(model.saved_bytes, {**at, "batch": 0.0})
+    whole = value(model.saved_bytes, at) - fixed
+    assert (value(sharded.saved_bytes, at) - fixed) * dp == pytest.approx(whole)
+
+
+def test_activations_between_split_layers_shrink_with_the_group_only_under_sequence_parallelism(
+    llama_8b: Graph,
+) -> None:
+    def stream(graph: Graph) -> float:
+        layer: Region = graph.region("block0")
+        return value(next(v for v in layer.values if v.name == "x0").type.num_bytes, sizes(8, 1, 1, 8192))
+
+    assert stream(shard(llama_8b, "sp=true")) * 8 == stream(shard(llama_8b, "")) == 8192 * 4096 * 2

@@ -1,0 +1,153 @@
+"""The sharded dim followed through views, slices, joins and lookups."""
+
+from __future__ import annotations
+
+import pytest
+
+from slipstick.ir.expr import Dim, symbol
+from slipstick.ir.graph import NO_ATTRS, Attrs, Phase
+from slipstick.ir.ops.base import OpCall
+from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
+from slipstick.ir.types import DType, TensorType
+from slipstick.passes.sharding import rules_layout as rules
+from slipstick.passes.sharding.ask import Answer, Ask
+
+Dims = tuple[Dim, ...]
+MBS, SEQ = symbol("mbs"), symbol("seq")
+PACKED = Shard(2, packed=True)
+
+
+def ask(
+    given: tuple[Placement, ...], shapes: tuple[Dims, ...], out: Dims, attrs: Attrs = NO_ATTRS,
+    phase: Phase = Phase.FORWARD, forward: tuple[Placement, ...] = (),
+) -> Ask:  # fmt: skip
+    call = OpCall("op", attrs, tuple(TensorType(d, DType.BF16) for d in shapes), (TensorType(out, DType.BF16),))
+    return Ask("tp", call, given, (False,) * len(given), (REPLICATE,) * len(given), phase, forward)
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "dim", "where"),
+    [
+        ((MBS, SEQ, 4096), (MBS, SEQ, 32, 128), 2, 2),  # a dim taken apart: its heads lead
+        ((MBS, SEQ, 32, 128), (MBS, SEQ, 4096), 2, 2),  # put together again
+        ((MBS, SEQ, 32, 128), (MBS, SEQ, 4096), 3, None),  # behind others: a shard is no block of the result
+        ((MBS, SEQ, 4096), (MBS * SEQ, 4096), 0, 0),  # tokens in one dim, batch leading
+        ((MBS, SEQ, 4096), (MBS * SEQ, 4096), 1, None),  # a shard of the sequence is scattered among the tokens
+        ((MBS, SEQ, 4096), (MBS * SEQ, 4096), 2, 1),
+        ((MBS * SEQ, 4096), (MBS, SEQ, 4096), 0, 0),
+        ((1, SEQ, 4096), (SEQ, 4096), 1, 0),  # a dim of 1 is nothing
+        ((SEQ, 64), (1, SEQ, 1, 64), 0, 1),
+        ((MBS, 1, SEQ), (MBS, SEQ), 2, 1),
+    ],
+)
+def test_follow(source: Dims, result: Dims, dim: int, where: int | None) -> None:
+    assert rules.follow(source, result, dim) == where
+
+
+def test_a_reshape_gathers_what_it_scatters() -> None:
+    shapes: Dims = (MBS, SEQ, 64)
+    assert rules.reshape(ask((Shard(1),), (shapes,), (MBS * SEQ, 64))) == Answer((REPLICATE,), (REPLICATE,))
+    assert rules.reshape(ask((Shard(0),), (shapes,), (MBS * SEQ, 64))) == Answer((Shard(0),), (Shard(0),))
+
+
+@pytest.mark.parametrize("p", [PARTIAL, REPLICATE])
+@pytest.mark.parametrize(
+    ("rule", "attrs"),
+    [
+        (rules.reshape, NO_ATTRS),
+        (rules.permute, PermuteAttrs((0, 1, 2))),
+        (rules.expand, NO_ATTRS),
+        (rules.slice_, SliceAttrs(2, 0)),
+        (rules.pad, SliceAttrs(2, 0)),
+    ],
+)
+def test_views_keep_partial_sums_and_copies(rule: rules.Rule, attrs: Attrs, p: Placement) -> None:
+    dims: Dims = (2, 16, 64)
+    assert rule(ask((p,), (dims,), dims, attrs)) == Answer((p,), (p,))
+
+
+def test_permute_moves_the_dim() -> None:
+    given = ask((Shard(2),), ((2, 16, 4, 8),), (2, 4, 16, 8), PermuteAttrs((0, 2, 1, 3)))
+    assert rules.permute(given).outputs == (Shard(1),)
+
+
+def test_expand_shifts_the_dim_and_gathers_what_grows_except_over_the_batch() -> None:
+    assert rules.expand(ask((Shard(0),), ((16, 64),), (2, 16, 64))).outputs == (Shard(1),)
+    grows: Dims = (2, 1, 16, 64)
+    assert rules.expand(ask((Shard(2),), (grows,), (2, 8, 16, 64))) == Answer((REPLICATE,), (REPLICATE,))
+    assert rules.expand(ask((Shard(0),), (grows,), (2, 8, 16, 64))).outputs == (Shard(0),)
+
+
+def test_a_slice_of_a_packed_dim_is_one_of_its_tensors() -> None:
+    given = ask((PACKED,), ((2, 16, 192),), (2, 16, 64), SliceAttrs(2, 64))
+    assert rules.slice_(given) == Answer((PACKED,), (Shard(2),))
+
+
+def test_a_slice_of_another_sharded_dim_needs_the_whole() -> None:
+    given = ask((Shard(2),), ((2, 16, 192),), (2, 16, 64), SliceAttrs(2, 64))
+    assert rules.slice_(given) == Answer((REPLICATE,), (REPLICATE,))
+
+
+def test_a_slice_leaves_other_dims_in_place_and_an_index_shifts_them() -> None:
+    assert rules.slice_(ask((Shard(1),), ((2, 16, 192),), (2, 16, 64), SliceAttrs(2, 0))).outputs == (Shard(1),)
+    index = SliceAttrs(0, 0, drop=True)
+    assert rules.slice_(ask((Shard(1),), ((2, 16, 192),), (16, 192), index)).outputs == (Shard(0),)
+
+
+def test_pad_undoes_slice() -> None:
+    assert rules.pad(ask((Shard(2),), ((2, 16, 64),), (2, 16, 192), SliceAttrs(2, 64))).outputs == (PACKED,)
+    assert rules.pad(ask((Shard(1),), ((2, 16, 64),), (2, 16, 192), SliceAttrs(2, 64))).outputs == (Shard(1),)
+    index = SliceAttrs(0, 0, drop=True)
+    assert rules.pad(ask((Shard(0),), ((16, 192),), (2, 16, 192), index)).outputs == (Shard(1),)
+
+
+def test_shards_side_by_side_are_packed() -> None:
+    dims: Dims = (2, 16, 64)
+    given = ask((Shard(2), REPLICATE), (dims, dims), (2, 16, 128), ConcatAttrs(2))
+    assert rules.concat(given) == Answer((Shard(2), Shard(2)), (PACKED,))
+    given = ask((Shard(1), Shard(1)), (dims, dims), (2, 16, 128), ConcatAttrs(2))
+    assert rules.concat(given) == Answer((Shard(1), Shard(1)), (Shard(1),))
+
+
+def test_partial_sums_side_by_side_are_partial_when_all_are() -> None:
+    dims: Dims = (2, 16, 64)
+    both = ask((PARTIAL, PARTIAL), (dims, dims), (2, 16, 128), ConcatAttrs(2))
+    assert rules.concat(both) == Answer((PARTIAL, PARTIAL), (PARTIAL,))
+    one = ask((PARTIAL, REPLICATE), (dims, dims), (2, 16, 128), ConcatAttrs(2))
+    assert rules.concat(one) == Answer((REPLICATE, REPLICATE), (REPLICATE,))
+
+
+@pytest.mark.parametrize(
+    ("ids", "table", "want", "result"),
+    [
+        (REPLICATE, Shard(0), (REPLICATE, Shard(0)), PARTIAL),  # vocabulary: rows of other ranks are zero
+        (REPLICATE, Shard(1), (REPLICATE, Shard(1)), Shard(2)),
+        (Shard(0), REPLICATE, (Shard(0), REPLICATE), Shard(0)),  # batch
+    ],
+)
+def test_embedding(ids: Placement, table: Placement, want: tuple[Placement, ...], result: Placement) -> None:
+    assert rules.embedding(ask((ids, table), ((2, 16), (128, 64)), (2, 16, 64))) == Answer(want, (result,))
+
+
+@pytest.mark.parametrize(
+    ("table", "dy", "ids", "want", "result"),
+    [
+        (Shard(0), Shard(1), REPLICATE, (REPLICATE, REPLICATE), Shard(0)),  # each rank its rows, of all tokens
+        (Shard(1), REPLICATE, REPLICATE, (Shard(2), REPLICATE), Shard(1)),
+        (REPLICATE, Shard(0), Shard(0), (Shard(0), Shard(0)), PARTIAL),  # tokens of one rank only
+        (REPLICATE, REPLICATE, REPLICATE, (REPLICATE, REPLICATE), REPLICATE),
+    ],
+)
+def test_the_gradient_of_a_table_lies_as_the_table(
+    table: Placement, dy: Placement, ids: Placement, want: tuple[Placement, ...], result: Placement
+) -> None:
+    given = ask((dy, ids), ((2, 16, 64), (2, 16)), (128, 64), phase=Phase.BACKWARD, forward=(ids, table))
+    assert rules.embedding_bwd(given) == Answer(want, (result,))
+
+
+def test_lookups_along_the_last_dim_keep_leading_dims_that_all_share() -> None:
+    rows = ask((Shard(0), REPLICATE), ((16, 8), (16, 2)), (16, 2))
+    assert rules.rowwise_lookup(rows) == Answer((Shard(0), Shard(0)), (Shard(0),))
+    last = ask((Shard(1), REPLICATE), ((16, 8), (16, 2)), (16, 2))
+    assert rules.rowwise_lookup(last) == Answer((REPLICATE, REPLICATE), (REPLICATE,))
