@@ -42,6 +42,8 @@ def _rewrite(region: Region) -> Region:
 
 def _join(nodes: list[Node]) -> Node:
     first = nodes[0]
+    if len(nodes) == 1:
+        return first
     assert isinstance(first.attrs, CollectiveAttrs)
     attrs = replace(first.attrs, why=f"{len(nodes)} gradients reduced together over {first.attrs.axis}")
     inputs = tuple(i for n in nodes for i in n.inputs)

@@ -89,9 +89,7 @@ def _with_clones(region: Region, clones: list[Node], again: set[int]) -> Region:
         nodes.append(replace(clone, inputs=inputs, outputs=outs, phase=Phase.RECOMPUTE, forward=clone.key))
     rewired = [_rewired(n, renamed, clones, partly) for n in region.nodes]
     first = next(k for k, n in enumerate(rewired) if n.phase is not Phase.FORWARD)
-    return replace(
-        region, values=(*region.values, *values), nodes=(*rewired[:first], *nodes, *rewired[first:])
-    )
+    return replace(region, values=(*region.values, *values), nodes=(*rewired[:first], *nodes, *rewired[first:]))
 
 
 def _copy(v: Value, ident: int, renamed: dict[int, int]) -> Value:
