@@ -128,8 +128,14 @@ def test_on_one_rank_nothing_changes(tiny: Graph, options: str) -> None:
 
 def _work(region: Region, phase: Phase, sizes: dict[str, float]) -> tuple[float, float, float]:
     works = [work_of(region, n) for n in region.nodes if n.phase is phase]
-    flops, vector, moved = ([w.tensor_flops for w in works], [w.vector_flops for w in works], [w.num_bytes for w in works])
-    tensor_flops, vector_flops, num_bytes = (sum(float(e.evaluate(sizes)) for e in part) for part in (flops, vector, moved))
+    flops, vector, moved = (
+        [w.tensor_flops for w in works],
+        [w.vector_flops for w in works],
+        [w.num_bytes for w in works],
+    )
+    tensor_flops, vector_flops, num_bytes = (
+        sum(float(e.evaluate(sizes)) for e in part) for part in (flops, vector, moved)
+    )
     return tensor_flops, vector_flops, num_bytes
 
 
