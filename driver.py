@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstick.backends.program import Program, compile_graph
-from slipstick.backends.system import System
-from slipstick.backends.timing import Timing, annotate
-from slipstick.cost.flops import REPEATED, Convention, ModelFlops
-from slipstick.cost.memory import MemoryProgram
-from slipstick.cost.rollup import Step, roll_up
-from slipstick.ir.errors import InfeasibleError, PlanError, UsageError
-from slipstick.ir.expr import as_expr
-from slipstick.ir.graph import Constraint, Graph, Workload
-from slipstick.ir.plan import Family, Plan, PlanTable
-from slipstick.ir.points import Points
-from slipstick.passes.manager import Dump, PassTime, Pipeline, parse_pipeline
+from .backends.program import Program, compile_graph
+from .backends.system import System
+from .backends.timing import Timing, annotate
+from .cost.flops import REPEATED, Convention, ModelFlops
+from .cost.memory import MemoryProgram
+from .cost.rollup import Step, roll_up
+from .ir.errors import InfeasibleError, PlanError, UsageError
+from .ir.expr import as_expr
+from .ir.graph import Constraint, Graph, Workload
+from .ir.plan import Family, Plan, PlanTable
+from .ir.points import Points
+from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
 
 Array = NDArray[np.float64]
 

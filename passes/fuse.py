@@ -86,6 +86,8 @@ def _absorb_producers(
         maker.update(dict.fromkeys((*producer.outputs, *consumer.outputs), k))
         for i in producer.inputs:
             readers[i] = sorted({k if r == found else r for r in readers[i]})
+        for o in producer.outputs:  # what stays inside of the kernel is not read from memory any more
+            readers[o] = [r for r in readers.get(o, ()) if r != k]
 
 
 def _candidate(

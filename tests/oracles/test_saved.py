@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from pathlib import Path
 from typing import cast
 
 import pytest
 import torch
 
+from slipstick.frontend import load
+from slipstick.frontend.blocks import Identity
 from slipstick.frontend.models import read_config
+from slipstick.frontend.trace import trace
+from slipstick.frontend.user_module import build_from_factory
 from slipstick.ir.expr import Expr, as_expr, symbol, total
-from slipstick.ir.graph import Graph, Workload
+from slipstick.ir.graph import Workload
 from slipstick.ir.types import DType
 
-pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
-
 pytestmark = pytest.mark.oracle
+
+NETS = Path(__file__).parents[1] / "data" / "nets.py"
 
 # Layers that are enough for every kind of layer to appear at least twice.
 CASES = {
@@ -48,15 +53,14 @@ def shortened_config(name: str) -> str:
     return json.dumps(fields)
 
 
-def saved_by_autograd(config: str) -> Expr:
+def saved_by_autograd(module: torch.nn.Module, is_transformers: bool) -> Expr:
     """Bytes of all storages that autograd saves in one training step of every layer, parameters left out."""
     from slipstick.frontend.adapter import FakeWorld, make_fake, storage_id
-    from slipstick.frontend.huggingface import build, patched
     from slipstick.frontend.lift import lifted
     from slipstick.frontend.record import kept_mode, record
     from slipstick.frontend.workloads import plan_run
 
-    module, world = build(config, DType.BF16), FakeWorld()
+    world = FakeWorld()
     make_fake(module, world)
     saved: dict[int, torch.Tensor] = {}
 
@@ -65,9 +69,12 @@ def saved_by_autograd(config: str) -> Expr:
         return tensor
 
     with ExitStack() as scope:
-        scope.enter_context(patched(module))
+        if is_transformers:
+            from slipstick.frontend.huggingface import patched
+
+            scope.enter_context(patched(module))
         scope.enter_context(kept_mode(module, True))
-        run = plan_run(module, world, Workload.TRAIN, True)
+        run = plan_run(module, world, Workload.TRAIN, is_transformers)
         scope.enter_context(world.mode)
         scope.enter_context(lifted(module))
         scope.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
@@ -77,15 +84,19 @@ def saved_by_autograd(config: str) -> Expr:
     return total(world.dim(tensor.untyped_storage().nbytes()) for tensor in saved.values())
 
 
-def folded(name: str) -> Graph:
-    from slipstick.frontend.blocks import Identity
-    from slipstick.frontend.huggingface import build
-    from slipstick.frontend.trace import trace
-
-    return trace(build(shortened_config(name), DType.BF16), Identity(name, Workload.TRAIN, DType.BF16), True)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_saved_bytes_are_those_of_autograd(name: str) -> None:
-    theirs = saved_by_autograd(shortened_config(name))
-    assert folded(name).saved_bytes + never_read(name, symbol("batch") * symbol("seq")) == theirs
+    pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
+    from slipstick.frontend.huggingface import build
+
+    config, identity = shortened_config(name), Identity(name, Workload.TRAIN, DType.BF16)
+    graph = trace(build(config, DType.BF16), identity, is_transformers=True)
+    theirs = saved_by_autograd(build(config, DType.BF16), is_transformers=True)
+    assert graph.saved_bytes + never_read(name, symbol("batch") * symbol("seq")) == theirs
+
+
+@pytest.mark.parametrize("factory", ["gpt", "llama", "with_loss", "in_place", "by_operator", "mixed"])
+def test_saved_bytes_of_a_users_module_are_those_of_autograd(factory: str) -> None:
+    spec = f"{NETS}:{factory}"
+    theirs = saved_by_autograd(build_from_factory(spec, DType.BF16), is_transformers=False)
+    assert load(spec).saved_bytes == theirs

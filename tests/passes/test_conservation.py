@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.ir.expr import Expr
-from slipstick.ir.graph import Graph, Node, Region, Role
+from slipstick.ir.graph import Graph, Node, Phase, Region, Role
 from slipstick.ir.ops import op_def, work_of
 from slipstick.ir.ops.base import OpClass
 from slipstick.ir.placement import Shard
@@ -25,6 +26,15 @@ def shard(graph: Graph, options: str) -> Graph:
     return parse_pipeline(f"shard{{{options}}}").run(graph)[0]
 
 
+@dataclass(frozen=True, repr=False)
+class Case:
+    """A model before and after sharding. Without a long repr: hypothesis prints the arguments of a test."""
+
+    model: Graph
+    sharded: Graph
+    sp: bool
+
+
 @pytest.fixture(scope="module", params=["llama_8b", "tiny_gpt2", "tiny_mixtral"])
 def model(request: pytest.FixtureRequest) -> Graph:
     graph = request.getfixturevalue(request.param)
@@ -33,13 +43,8 @@ def model(request: pytest.FixtureRequest) -> Graph:
 
 
 @pytest.fixture(scope="module", params=["", "sp=true"])
-def options(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def sharded(model: Graph, options: str) -> Graph:
-    return shard(model, options)
+def case(model: Graph, request: pytest.FixtureRequest) -> Case:
+    return Case(model, shard(model, request.param), bool(request.param))
 
 
 def sizes(tp: int, dp: int, micro_batch: int, seq: int) -> Sizes:
@@ -50,48 +55,50 @@ def value(e: Expr, at: Sizes) -> float:
     return float(e.evaluate({k: float(v) for k, v in at.items()}))
 
 
-def is_router(node: Node) -> bool:
-    return node.scope.endswith(".mlp.gate")
+def router_copies(node: Node, case: Case, tp: int) -> int:
+    """How many ranks of a group do the same for a router: it chooses experts for whole tokens.
+
+    Under sequence parallelism the tokens are still sharded when it scores them; the scores' gradients are whole.
+    """
+    if not node.scope.endswith(".mlp.gate"):
+        return 1
+    return 1 if case.sp and node.phase is Phase.FORWARD else tp
 
 
-def product_flops(graph: Graph, at: Sizes, replicated: float = 1.0) -> Counter[str]:
-    """FLOPs on the tensor units by class of op; those of routers are divided by how often they are done."""
+def product_flops(graph: Graph, at: Sizes, copies: Callable[[Node], int]) -> Counter[str]:
+    """FLOPs on the tensor units by class of op, without copies."""
     found: Counter[str] = Counter()
     for region in graph.regions:
         for node in region.nodes:
-            kind = op_def(node.op).kind
-            if kind in PRODUCTS:
+            if (kind := op_def(node.op).kind) in PRODUCTS:
                 flops = value(work_of(region, node).tensor_flops, at) * graph.counts[region.name]
-                found[kind] += round(flops / (replicated if is_router(node) else 1.0))
+                found[kind] += round(flops / copies(node))
     return found
 
 
 @given(tp=DEGREES, dp=DEGREES, micro_batch=st.integers(1, 4), seq=st.sampled_from([64, 512, 8192]))
 def test_all_ranks_together_multiply_as_much_as_the_model(
-    model: Graph, sharded: Graph, options: str, tp: int, dp: int, micro_batch: int, seq: int
+    case: Case, tp: int, dp: int, micro_batch: int, seq: int
 ) -> None:
     at = sizes(tp, dp, micro_batch, seq)
-    # Routers choose experts for whole tokens on every rank, unless the tokens themselves are sharded.
-    repeats = 1.0 if "sp" in options else float(tp)
-    local = product_flops(sharded, at, repeats)
-    whole = product_flops(model, at)
+    local = product_flops(case.sharded, at, lambda node: router_copies(node, case, tp))
+    whole = product_flops(case.model, at, lambda _: 1)
     assert {kind: n * tp * dp for kind, n in local.items()} == pytest.approx(whole, rel=1e-9)
 
 
 @given(tp=DEGREES, dp=DEGREES)
-def test_all_ranks_together_hold_each_split_parameter_once(model: Graph, sharded: Graph, tp: int, dp: int) -> None:
+def test_all_ranks_together_hold_each_split_parameter_once(case: Case, tp: int, dp: int) -> None:
     at = sizes(tp, dp, 1, 64)
-    for before, after in zip(model.regions, sharded.regions, strict=True):
+    for before, after in zip(case.model.regions, case.sharded.regions, strict=True):
         whole = {v.name: value(v.type.num_bytes, at) for v in before.of_role(Role.PARAM)}
         for v in after.of_role(Role.PARAM):
             copies = 1 if isinstance(v.placement("tp"), Shard) else tp
             assert value(v.type.num_bytes, at) * tp == whole[v.name] * copies
 
 
-def test_what_is_whole_on_every_rank_are_norms_routers_positions_and_biases_of_rows(
-    model: Graph, sharded: Graph
-) -> None:
-    whole = {v.name for r in sharded.regions for v in r.of_role(Role.PARAM) if not isinstance(v.placement("tp"), Shard)}
+def test_what_is_whole_on_every_rank_are_norms_routers_positions_and_biases_of_rows(case: Case) -> None:
+    params = [v for r in case.sharded.regions for v in r.of_role(Role.PARAM)]
+    whole = {v.name for v in params if not isinstance(v.placement("tp"), Shard)}
     tails = ("norm.weight", "ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias", "ln_f.weight", "ln_f.bias",
              "mlp.gate.weight", "wpe.weight", "c_proj.bias")  # fmt: skip
     assert {name for name in whole if not name.endswith(tails)} == set()
@@ -112,12 +119,12 @@ def test_norms_are_repeated_on_every_rank_and_under_sequence_parallelism_shared(
 
 
 @given(dp=DEGREES, micro_batch=st.integers(1, 4))
-def test_a_replica_keeps_its_part_of_the_batch(model: Graph, sharded: Graph, dp: int, micro_batch: int) -> None:
+def test_a_replica_keeps_its_part_of_the_batch(case: Case, dp: int, micro_batch: int) -> None:
     at = sizes(1, dp, micro_batch, 64)
     # What does not depend on the batch, the rotary table for one, is the same for any.
-    fixed = value(model.saved_bytes, {**at, "batch": 0.0})
-    whole = value(model.saved_bytes, at) - fixed
-    assert (value(sharded.saved_bytes, at) - fixed) * dp == pytest.approx(whole)
+    fixed = value(case.model.saved_bytes, {**at, "batch": 0.0})
+    whole = value(case.model.saved_bytes, at) - fixed
+    assert (value(case.sharded.saved_bytes, at) - fixed) * dp == pytest.approx(whole)
 
 
 def test_activations_between_split_layers_shrink_with_the_group_only_under_sequence_parallelism(
