@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .backends.program import Program, compile_graph
 from .backends.system import System
 from .backends.timing import Timing, annotate
-from .cost.flops import Convention, ModelFlops
+from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import MemoryProgram
 from .cost.rollup import Step, roll_up
 from .ir.errors import InfeasibleError, PlanError, UsageError
@@ -35,6 +35,7 @@ class Lowered:
     program: Program
     memory: MemoryProgram
     flops: ModelFlops
+    recomputed: ModelFlops
     pass_times: tuple[PassTime, ...] = ()
 
 
@@ -78,8 +79,10 @@ def pipeline_for(family: Family) -> Pipeline:
     """Return the passes that lower a traced graph for a family."""
     train = family.workload is Workload.TRAIN
     names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
-    sp = ", sp=true" if family.sp else ""
-    names.append(f'shard{{tp_plan="{family.tp_plan}"{sp}}}')
+    options = [f'tp_plan="{family.tp_plan}"', *(["sp=true"] if family.sp else [])]
+    options += [f"zero={family.zero}"] if family.zero and train else []
+    names.append(f"shard{{{', '.join(options)}}}")
+    names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
     names += ["bucket", "optimizer"] if train else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
@@ -95,7 +98,13 @@ def lower(
     """Lower a traced graph for a family and compile it; everything later is arithmetic on tables."""
     lowered, times = (pipeline or pipeline_for(family)).run(graph, stop_after, dump)
     return Lowered(
-        graph, lowered, compile_graph(lowered), MemoryProgram.of(lowered), ModelFlops.of(graph), tuple(times)
+        graph,
+        lowered,
+        compile_graph(lowered),
+        MemoryProgram.of(lowered),
+        ModelFlops.of(graph),
+        ModelFlops.of(lowered, REPEATED),
+        tuple(times),
     )
 
 
@@ -262,7 +271,7 @@ def _metrics(
         "tokens_per_s": tokens / time_s,
         "tokens_per_s_per_gpu": tokens / time_s / plans.num_gpus,
         "mfu": flops / (peak * time_s),
-        "hfu": flops / (peak * time_s),
+        "hfu": (flops + _recomputed(lowered, plans, convention)) / (peak * time_s),
         "model_flops": flops,
         "model_flop_per_s_per_gpu": flops / time_s / plans.num_gpus,
         "peak_mem_bytes": np.asarray(sum(parts[1:], parts[0])),
@@ -273,6 +282,11 @@ def _metrics(
         found["bubble_fraction"] = step.breakdown["bubble"] / time_s
     found |= _latencies(lowered.source.workload, time_s)
     return found
+
+
+def _recomputed(lowered: Lowered, plans: PlanTable, convention: Convention) -> Array:
+    """FLOPs of a step that all ranks spend on recomputation."""
+    return lowered.recomputed.total(plans.columns, convention) * plans.num_micro_batches * plans.num_gpus
 
 
 def _latencies(workload: Workload, time_s: Array) -> Mapping[str, Array]:

@@ -29,9 +29,7 @@ def estimate_command(request: Request, form: str, explain: str | None, allow_inf
     file.py:factory / package.module:factory returning an nn.Module (this runs your code). Nothing is downloaded.
     """
     if request.stop_after is not None:
-        raise UsageError(
-            "--stop-after leaves a graph that is not finished; see it with `slipstick compile --emit sharded`"
-        )
+        raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
     check_model(request)
     plan = plan_of(request)
     system = system_of(request)

@@ -17,6 +17,10 @@ from ..ir.ops.masking import executed_share
 Array = NDArray[np.float64]
 
 
+MODEL_PHASES = frozenset({Phase.FORWARD, Phase.BACKWARD})
+REPEATED = frozenset({Phase.RECOMPUTE})
+
+
 class Convention(StrEnum):
     """How masked attention counts: `full` takes the whole square, `causal` only what the mask leaves."""
 
@@ -43,13 +47,16 @@ class ModelFlops:
     attention: Mapping[Phase, tuple[_Attention, ...]]
 
     @classmethod
-    def of(cls, graph: Graph) -> ModelFlops:
-        """Add up the tensor FLOPs of a traced (not sharded) graph, kernels' own recomputation left out."""
+    def of(cls, graph: Graph, phases: frozenset[Phase] = MODEL_PHASES) -> ModelFlops:
+        """Add up the tensor FLOPs of some phases, kernels' own recomputation left out.
+
+        Of a traced graph this is the model's work; of a lowered one, what a rank does for a micro-batch.
+        """
         dense: dict[Phase, Expr] = {}
         masked: dict[Phase, list[_Attention]] = {}
         for region in graph.regions:
             count = graph.counts[region.name]
-            for node in region.nodes:
+            for node in (n for n in region.nodes if n.phase in phases):
                 work = work_of(region, node)
                 flops = work.tensor_flops * (count * work.model_share)
                 if work.attention is None:

@@ -37,7 +37,7 @@ class MemoryProgram:
         rows = [
             total(v.type.num_bytes * n for _, v, n in params),
             total(_gradient_bytes(graph) if trained else ()),
-            total(v.type.numel * (OPTIMIZER_BYTES * n) for _, v, n in with_grad),
+            total(_state_numel(graph, r, v) * (OPTIMIZER_BYTES * n) for r, v, n in with_grad),
             graph.saved_bytes,
             total(_cache_bytes(graph)),
         ]
@@ -66,14 +66,26 @@ def distinct_parameters(graph: Graph) -> Iterable[tuple[Region, Value, int]]:
                 yield region, v, graph.counts[region.name]
 
 
+def _state_numel(graph: Graph, region: Region, v: Value) -> Expr:
+    """Elements a rank keeps optimizer states of: those whose reduced gradient it holds."""
+    for r in (region, *graph.regions):
+        for p, g in r.grads:
+            if r.by_id[p].name == v.name and (r.name == region.name or "*" not in v.name):
+                return r.by_id[g].type.numel
+    return v.type.numel
+
+
 def _tied_grad(graph: Graph, v: Value) -> bool:
     """Whether a parameter that several regions use gets its gradient in another one."""
     return any(r.by_id[p].name == v.name for r in graph.regions for p, _ in r.grads if "*" not in v.name)
 
 
 def _gradient_bytes(graph: Graph) -> Iterable[Expr]:
+    """Running sums where there are some; what is reduced once a step is reduced in place."""
     for region in graph.regions:
-        for _, grad in region.grads:
+        sums = {n.inputs[0]: n.key for n in region.nodes if n.op == "accumulate"}
+        held = list(sums.values()) or [g for _, g in region.grads]
+        for grad in held:
             yield region.by_id[grad].type.num_bytes * graph.counts[region.name]
 
 

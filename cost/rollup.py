@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,31 +42,60 @@ class Step:
 def roll_up(timing: Timing, plans: PlanTable) -> Step:
     """Add up a step.
 
-    Every micro-batch runs forward and backward in full; tensor-parallel communication is exposed. Gradients are
-    reduced behind the backward phase of the last micro-batch: exposed is what does not fit there, and at least the
-    last message, which only starts when the backward phase ends. The optimizer follows.
+    Every micro-batch runs forward and backward in full; tensor-parallel communication is exposed. Data-parallel
+    messages inside a phase (ZeRO 2 and 3) run behind that phase's computation. Gradients reduced once a step run behind
+    the backward phase of the last micro-batch: exposed is what does not fit there, and at least the last message,
+    which only starts when the backward phase ends. The optimizer follows, and the gather of what it updated.
     """
     sums = timing.sums(_label)
     zero = np.zeros(len(plans))
-    micro = plans.num_micro_batches if timing.program.graph.workload is Workload.TRAIN else np.ones(len(plans))
-    breakdown: dict[str, Array] = {}
-    forward, backward = zero, zero
-    for (phase, part), seconds in sums.items():
-        if phase in ("forward", "backward"):
-            breakdown[part] = breakdown.get(part, zero) + seconds * micro
-            forward, backward = (forward + seconds, backward) if phase == "forward" else (forward, backward + seconds)
+    train = timing.program.graph.workload is Workload.TRAIN
+    micro = plans.num_micro_batches if train else np.ones(len(plans))
+    account = _Account(zero)
+    for phase in ("forward", "backward"):
+        _pass(account, {part: s for (p, part), s in sums.items() if p == phase}, micro)
+    _once_a_step(account, timing, sums)
+    if train:
+        account.breakdown["bubble"] = zero
+    phases = [sum((s for (p, _), s in sums.items() if p == phase), zero) for phase in ("forward", "backward")]
+    return Step(_in_order(account.breakdown), account.hidden, np.asarray(phases[0]), np.asarray(phases[1]))
+
+
+@dataclass
+class _Account:
+    """Seconds a step by part, and what communication hid behind computation."""
+
+    zero: Array
+    breakdown: dict[str, Array] = field(default_factory=dict)
+    hidden: dict[str, Array] = field(default_factory=dict)
+
+    def add(self, part: str, seconds: Array, hidden: Array | None = None) -> None:
+        self.breakdown[part] = self.breakdown.get(part, self.zero) + seconds
+        if hidden is not None:
+            self.hidden[part] = self.hidden.get(part, self.zero) + hidden
+
+
+def _pass(account: _Account, parts: Mapping[str, Array], micro: Array) -> None:
+    """One phase of every micro-batch; data-parallel messages inside it run behind its computation."""
+    compute = sum((s for part, s in parts.items() if part.startswith("compute.")), account.zero)
+    for part, seconds in parts.items():
+        if part != "comm.dp":
+            account.add(part, seconds * micro)
+            continue
+        exposed = np.maximum(seconds - compute, 0.0)
+        account.add(part, exposed * micro, (seconds - exposed) * micro)
+
+
+def _once_a_step(account: _Account, timing: Timing, sums: Mapping[tuple[str, str], Array]) -> None:
+    """Reductions behind the last backward phase, then the optimizer and the gather of what it updated."""
+    backward = np.asarray(sum((s for (p, _), s in sums.items() if p == "backward"), account.zero))
+    last = _last_message(timing, account.zero)
+    for (phase, part), seconds in sorted(sums.items()):
+        if phase == "reduce":
+            exposed = _exposed(seconds, backward, last) if part == "comm.dp" else seconds
+            account.add(part, exposed, seconds - exposed)
         elif phase == "optimizer":
-            breakdown["optimizer"] = breakdown.get("optimizer", zero) + seconds
-    hidden: dict[str, Array] = {}
-    last = _last_message(timing, zero)
-    for axis in sorted({part for phase, part in sums if phase == "reduce"}):
-        spent = sums["reduce", axis]
-        exposed = _exposed(spent, backward, last) if axis == "comm.dp" else spent
-        breakdown[axis] = breakdown.get(axis, zero) + exposed
-        hidden[axis] = spent - exposed
-    if timing.program.graph.workload is Workload.TRAIN:
-        breakdown["bubble"] = zero
-    return Step(_in_order(breakdown), hidden, forward, backward)
+            account.add(part, seconds)
 
 
 def _exposed(spent: Array, window: Array, last: Array) -> Array:
@@ -81,9 +110,9 @@ def _last_message(timing: Timing, zero: Array) -> Array:
 
 
 def _label(entry: Entry) -> tuple[str, str] | None:
-    if entry.phase is Phase.OPTIMIZER:
-        return "optimizer", ""
     part = f"comm.{entry.axis}" if entry.message is not None else f"compute.{entry.kind}"
+    if entry.phase is Phase.OPTIMIZER:
+        return "optimizer", part if entry.message is not None else "optimizer"
     if entry.phase is Phase.REDUCE:
         return "reduce", part
     return ("backward" if entry.phase in _BACKWARD else "forward"), part

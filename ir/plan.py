@@ -146,13 +146,9 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
     if family.recompute not in RECOMPUTE:
         raise UnknownNameError.of("recompute policy", family.recompute, RECOMPUTE)
-    if family.zero:
-        wanted.append(f"--zero {family.zero} (sharded optimizer states)")
-    if family.recompute != "none":
-        wanted.append(f"--recompute {family.recompute} (activation recomputation)")
     if wanted:
         raise NotBuiltError(
-            f"{', '.join(wanted)}: not modelled in this version; what is: --tp, --dp, --sp, --mbs, --gbs, --seq"
+            f"{', '.join(wanted)}: not modelled in this version; what is: --tp, --dp, --sp, --zero, --recompute, --mbs, --gbs, --seq"
         )
 
 

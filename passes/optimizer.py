@@ -1,17 +1,27 @@
-"""One fused optimizer step a region, over the parameters it holds."""
+"""One fused optimizer step a region, over the parameters it holds, each rank on the shard whose gradient it has."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
+from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workload
+from ..ir.ops.collectives import CollectiveAttrs
+from ..ir.ops.layout import SliceAttrs
+from ..ir.placement import Placement, Replicate, Shard
+from ..ir.types import TensorType
 from .base import Pass, PassResult
+
+DP = "dp"
 
 
 @dataclass(frozen=True, slots=True)
 class Optimizer(Pass):
-    """Add the update: mixed-precision Adam with fp32 master weights and two fp32 moments."""
+    """Add the update: mixed-precision Adam with fp32 master weights and two fp32 moments.
+
+    Where a gradient is sharded over `dp` and its parameter is not (ZeRO stages 1 and 2), each rank updates its shard
+    and the updated parameters are gathered.
+    """
 
     name: ClassVar[str] = "optimizer"
 
@@ -22,17 +32,56 @@ class Optimizer(Pass):
         return PassResult(graph.with_regions(tuple(_with_step(r) for r in graph.regions)), changed=True)
 
 
+@dataclass
+class _Tail:
+    """Values and nodes appended to a region."""
+
+    region: Region
+    values: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+    def value(
+        self, like: Value, kind: TensorType, owner: int | None, placements: tuple[tuple[str, Placement], ...]
+    ) -> int:
+        ident = max(v.id for v in self.region.values) + 1 + len(self.values)
+        self.values.append(Value(ident, kind, ident if owner is None else owner, placements=placements))
+        return ident
+
+    def node(self, op: str, inputs: tuple[int, ...], outputs: tuple[int, ...], attrs: Attrs = NO_ATTRS) -> None:
+        self.nodes.append(Node(op, inputs, outputs, attrs, phase=Phase.OPTIMIZER))
+
+
 def _with_step(region: Region) -> Region:
     if not region.grads:
         return region
-    params = tuple(p for p, _ in region.grads)
-    fresh = max(v.id for v in region.values) + 1
-    updated = [_updated(region.by_id[p], fresh + k) for k, p in enumerate(params)]
-    inputs = (*params, *(g for _, g in region.grads))
-    node = Node("optimizer_step", inputs, tuple(v.id for v in updated), phase=Phase.OPTIMIZER)
-    return replace(region, values=(*region.values, *updated), nodes=(*region.nodes, node))
+    tail = _Tail(region)
+    sharded = [_is_shard(region, p, g) for p, g in region.grads]
+    params = tuple(_shard(tail, p, g) if cut else p for (p, g), cut in zip(region.grads, sharded, strict=True))
+    made = {v.id: v for v in (*region.values, *tail.values)}
+    updated = tuple(tail.value(made[p], made[p].type, made[p].storage, made[p].placements) for p in params)
+    tail.node("optimizer_step", (*params, *(g for _, g in region.grads)), updated)
+    pairs = [(u, p) for u, (p, _), cut in zip(updated, region.grads, sharded, strict=True) if cut]
+    if pairs:
+        _gather(tail, pairs)
+    return replace(region, values=(*region.values, *tail.values), nodes=(*region.nodes, *tail.nodes))
 
 
-def _updated(param: Value, ident: int) -> Value:
-    """The parameter after the step, in its own storage."""
-    return Value(ident, param.type, param.storage, placements=param.placements)
+def _is_shard(region: Region, param: int, grad: int) -> bool:
+    p, g = region.by_id[param].placement(DP), region.by_id[grad].placement(DP)
+    return isinstance(p, Replicate) and isinstance(g, Shard)
+
+
+def _shard(tail: _Tail, param: int, grad: int) -> int:
+    """The part of a parameter that this rank updates: the rows whose gradient it holds."""
+    p, g = tail.region.by_id[param], tail.region.by_id[grad]
+    made = tail.value(p, p.type.with_dims(g.type.dims), p.storage, g.placements)
+    tail.node("slice", (param,), (made,), SliceAttrs(0, 0))
+    return made
+
+
+def _gather(tail: _Tail, pairs: list[tuple[int, int]]) -> None:
+    """Every rank gets the parameters that the others have updated."""
+    whole = [tail.region.by_id[p] for _, p in pairs]
+    outs = tuple(tail.value(p, p.type, p.storage, p.placements) for p in whole)
+    why = f"{len(pairs)} updated parameters gathered together over {DP}"
+    tail.node("all_gather", tuple(u for u, _ in pairs), outs, CollectiveAttrs(DP, 0, why))

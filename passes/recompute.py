@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -87,9 +87,28 @@ def _with_clones(region: Region, clones: list[Node], again: set[int]) -> Region:
         values += [_copy(region.by_id[o], new, renamed) for o, new in zip(clone.outputs, outs, strict=True)]
         inputs = tuple(renamed.get(i, i) for i in clone.inputs)
         nodes.append(replace(clone, inputs=inputs, outputs=outs, phase=Phase.RECOMPUTE, forward=clone.key))
-    rewired = [_rewired(n, renamed, clones, partly) for n in region.nodes]
+    kept, regathered = _gathered_once(region, renamed)
+    rewired = [_rewired(n, {**renamed, **regathered}, clones, partly) for n in kept]
     first = next(k for k, n in enumerate(rewired) if n.phase is not Phase.FORWARD)
-    return replace(region, values=(*region.values, *values), nodes=(*rewired[:first], *nodes, *rewired[first:]))
+    made = (*rewired[:first], *nodes, *rewired[first:])
+    alive = {o for n in made for o in n.outputs}
+    old = tuple(v for v in region.values if v.role is not Role.RESULT or v.id in alive)
+    return replace(region, values=(*old, *values), nodes=made)
+
+
+def _gathered_once(region: Region, renamed: Mapping[int, int]) -> tuple[list[Node], dict[int, int]]:
+    """A parameter gathered to recompute stays gathered for the backward phase: its second gather is dropped."""
+    again = {n.inputs: renamed[n.key] for n in region.nodes if n.key in renamed and _gathers_parameter(region, n)}
+    second = {
+        n.key: again[n.inputs]
+        for n in region.nodes
+        if n.phase is Phase.BACKWARD and _gathers_parameter(region, n) and n.inputs in again
+    }
+    return [n for n in region.nodes if n.key not in second], second
+
+
+def _gathers_parameter(region: Region, node: Node) -> bool:
+    return node.op == "all_gather" and all(region.by_id[i].role is Role.PARAM for i in node.inputs)
 
 
 def _copy(v: Value, ident: int, renamed: dict[int, int]) -> Value:
@@ -102,5 +121,5 @@ def _rewired(node: Node, renamed: dict[int, int], clones: list[Node], partly: bo
     if node.phase is not Phase.BACKWARD:
         return node
     if partly and node.forward not in {c.key for c in clones}:
-        return node
+        renamed = {i: r for i, r in renamed.items() if i not in {o for c in clones for o in c.outputs}}
     return replace(node, inputs=tuple(renamed.get(i, i) for i in node.inputs))

@@ -14,12 +14,16 @@ DP, TP = "dp", "tp"
 Placements = Mapping[str, Placement]
 
 
-def source_placements(region: Region, plan: TpPlan) -> dict[int, Placements]:
-    """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere)."""
+def source_placements(region: Region, plan: TpPlan, zero: int = 0) -> dict[int, Placements]:
+    """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere).
+
+    ZeRO stage 3 keeps every parameter sharded over `dp`; where it is needed whole, it is gathered.
+    """
+    at_rest: Placement = Shard(0) if zero == 3 else REPLICATE
     found: dict[int, Placements] = {}
     for v in region.values:
         if v.role is Role.PARAM:
-            found[v.id] = {DP: REPLICATE, TP: _parameter(region, v, plan.style(v.name))}
+            found[v.id] = {DP: at_rest, TP: _parameter(region, v, plan.style(v.name))}
         elif v.role in (Role.INPUT, Role.CACHE):
             heads = v.role is Role.CACHE and v.type.rank == 4 and v.type.dims[1] != 1
             found[v.id] = {DP: Shard(0), TP: Shard(1) if heads else REPLICATE}

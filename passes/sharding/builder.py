@@ -22,6 +22,7 @@ class RegionBuilder:
     old: Region
     axes: tuple[str, ...]
     regather: bool = False
+    sharded_at_rest: bool = False
     values: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     now: dict[int, int] = field(default_factory=dict)
@@ -85,7 +86,8 @@ class RegionBuilder:
     def _again(self, value: int, need: Placements, user: Node) -> bool:
         """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it."""
         gathers = any(isinstance(self.where[value][a], Shard) and isinstance(need[a], Replicate) for a in self.axes)
-        return self.regather and gathers and user.phase is Phase.BACKWARD
+        freed = self.regather or (self.sharded_at_rest and self.values[value].role is Role.PARAM)
+        return freed and gathers and user.phase is Phase.BACKWARD
 
     def _convert(self, value: int, axis: str, want: Placement, user: Node) -> int:
         have = self.where[value][axis]
@@ -130,8 +132,9 @@ class RegionBuilder:
         return world.with_dims(tuple(dims))
 
     def _constrain(self, c: Constraint) -> None:
+        """A shard over `dp` is of the batch, which has that factor, or ZeRO's, which cuts flat buffers."""
         quotient = as_expr(c.dim) / symbol(c.axis)
-        if c.axis not in quotient.symbols:
+        if c.axis == "dp" or c.axis not in quotient.symbols:
             return
         self.constraints.setdefault((str(c.dim), c.axis), c)
 

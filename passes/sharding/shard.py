@@ -27,12 +27,14 @@ class ShardPass(Pass):
     | tp_plan  | which layers are split how: megatron, dtensor, dtensor-naive                        |
     | sp       | sequence parallelism: between the split layers, activations lie sharded over length |
     | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
+    | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
     """
 
     name: ClassVar[str] = "shard"
     tp_plan: str = "megatron"
     sp: bool = False
     regather: bool = False
+    zero: int = 0
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -40,7 +42,7 @@ class ShardPass(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Propagate forward through the regions, then backward."""
-        state = _Propagation(_localised(graph), tp_plan(self.tp_plan), self.sp, self.regather)
+        state = _Propagation(_localised(graph), tp_plan(self.tp_plan), self.sp, self.regather, self.zero)
         return PassResult(mark_saved(state.run()), changed=True)
 
     def ensures(self, graph: Graph) -> None:
@@ -62,10 +64,10 @@ def _localised(graph: Graph) -> Graph:
 class _Propagation:
     """The state of one run: a builder a region, and the placements of the ports seen so far."""
 
-    def __init__(self, graph: Graph, plan: TpPlan, sp: bool, regather: bool) -> None:
-        self.graph, self.plan, self.sp = graph, plan, sp
+    def __init__(self, graph: Graph, plan: TpPlan, sp: bool, regather: bool, zero: int) -> None:
+        self.graph, self.plan, self.sp, self.zero = graph, plan, sp, zero
         self.axes = (DP, TP)
-        self.builders = {r.name: RegionBuilder(r, self.axes, regather and sp) for r in graph.regions}
+        self.builders = {r.name: RegionBuilder(r, self.axes, regather and sp, zero == 3) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
 
     def run(self) -> Graph:
@@ -81,7 +83,7 @@ class _Propagation:
         return replace(self.graph, regions=regions, axes=self.axes, constraints=tuple(constraints.values()))
 
     def _sources(self, b: RegionBuilder) -> None:
-        known = source_placements(b.old, self.plan)
+        known = source_placements(b.old, self.plan, self.zero)
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, known[v.id])
@@ -102,6 +104,8 @@ class _Propagation:
     def _node(self, b: RegionBuilder, node: Node) -> None:
         """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
         self._scatter_gradient(b, node)
+        if node.op == "accumulate" and self.zero >= 2:
+            b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], DP: Shard(0)}, node)
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
         gives = tuple({a: answers[a].outputs[i] for a in self.axes} for i in range(len(node.outputs)))
@@ -109,7 +113,7 @@ class _Propagation:
         self._force(b, node)
 
     def _ask(self, b: RegionBuilder, node: Node, axis: str) -> Answer:
-        given = tuple(b.where[b.now[i]][axis] for i in node.inputs)
+        given = tuple(self._seen(b, i, axis) for i in node.inputs)
         forward = b.asked.get(node.forward, ()) if node.forward is not None else ()
         ask = Ask(
             axis, call_of(b.old, node), given,
@@ -118,6 +122,11 @@ class _Propagation:
             phase=node.phase, forward=tuple(p[axis] for p in forward),
         )  # fmt: skip
         return rule_for(node.op, node.scope)(ask)
+
+    def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
+        """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""
+        at_rest = axis == DP and b.old.by_id[value].role is Role.PARAM
+        return REPLICATE if at_rest else b.where[b.now[value]][axis]
 
     def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """Where a partial sum goes: over `tp` with sequence parallelism, into shards of the sequence."""
@@ -174,10 +183,11 @@ class _Propagation:
 
     def _finish(self, b: RegionBuilder) -> Region:
         for param, grad in b.old.grads:
-            self._reduce_gradient(b, param, grad)
+            self._reduce_gradient(b, param, grad, Phase.REDUCE)
         return b.finish(b.old.outputs, b.old.grads)
 
-    def _reduce_gradient(self, b: RegionBuilder, param: int, grad: int) -> None:
-        """A gradient ends where its parameter lies; what that takes runs once a step."""
+    def _reduce_gradient(self, b: RegionBuilder, param: int, grad: int, phase: Phase) -> None:
+        """A gradient ends where its parameter lies, under ZeRO in a shard of that; what that takes runs once a step."""
         node = b.old.producer[grad]
-        b.settle(grad, b.where[b.now[param]], replace(node, phase=Phase.REDUCE))
+        wanted = {**b.where[b.now[param]], **({DP: Shard(0)} if self.zero else {})}
+        b.settle(grad, wanted, replace(node, phase=phase))
