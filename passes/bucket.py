@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..ir.graph import Graph, Node, Phase, Region, Role
+from ..ir.graph import Graph, Node, Phase, Region
 from ..ir.ops.collectives import CollectiveAttrs
+from ..ir.saved import mark_saved
 from .base import Pass, PassResult
+from .gathers import gathered_once, gathers_parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +19,30 @@ class Bucket(Pass):
 
     Gathers of parameters become one message at the first use; gradients that are reduced every micro-batch become one
     behind the last of them; reductions once a step become one a kind and axis.
+
+    | option    | meaning                                                                                           |
+    |-----------|---------------------------------------------------------------------------------------------------|
+    | keep_last | parameters of the last region stay gathered until its backward phase, which follows at once       |
     """
 
     name: ClassVar[str] = "bucket"
+    keep_last: bool = False
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that have more than one such collective."""
-        regions = tuple(_rewrite(r) for r in graph.regions)
-        changed = regions != graph.regions
-        return PassResult(graph.with_regions(regions) if changed else graph, changed)
+        last = graph.sequence_once()[-1]
+        kept = tuple(_kept_gathered(r) if self.keep_last and r.name == last else r for r in graph.regions)
+        regions = tuple(_rewrite(r) for r in kept)
+        if regions == graph.regions:
+            return PassResult(graph, changed=False)
+        joined = graph.with_regions(regions)
+        return PassResult(joined if kept == graph.regions else mark_saved(joined), changed=True)
+
+
+def _kept_gathered(region: Region) -> Region:
+    """Let the backward phase read what the forward phase gathered."""
+    early = (n for n in region.nodes if n.phase is Phase.FORWARD and gathers_parameter(region, n))
+    return gathered_once(region, {n.inputs: n.key for n in early})
 
 
 def _rewrite(region: Region) -> Region:
@@ -63,15 +80,11 @@ def _sorted_out(region: Region) -> tuple[list[list[Node]], list[list[Node]], lis
             reductions.setdefault(kind, []).append(node)
         else:
             rest.append(node)
-            if node.op == "all_gather" and _is_parameter(region, node):
+            if gathers_parameter(region, node):
                 early = node.phase is Phase.FORWARD
                 gathers.setdefault((early, *kind), []).append(node)
     ordered = [once[key] for key in sorted(once, key=str)]
     return list(gathers.values()), list(reductions.values()), ordered, rest
-
-
-def _is_parameter(region: Region, node: Node) -> bool:
-    return all(region.by_id[i].role is Role.PARAM for i in node.inputs)
 
 
 def _joined(groups: Iterable[list[Node]], what: str) -> Iterator[Node]:

@@ -13,7 +13,7 @@ TRAIN = Family()
 DECODE = Family(workload=Workload.DECODE)
 
 
-def refused(kind: type[Exception] = PlanError, **given: object) -> str:
+def refused(kind: type[Exception] = PlanError, /, **given: object) -> str:
     arguments = {"num_gpus": 8, "seq_len": 128, "family": TRAIN, **given}
     with pytest.raises(kind) as caught:
         make_plan(**arguments)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,30 @@
+"""Gathers of parameters that lie sharded over replicas: which they are, and how a second one is spared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..ir.graph import Node, Phase, Region, Role
+
+
+def gathers_parameter(region: Region, node: Node) -> bool:
+    """Whether a node makes parameters whole that rest in shards (ZeRO stage 3)."""
+    return node.op == "all_gather" and all(region.by_id[i].role is Role.PARAM for i in node.inputs)
+
+
+def gathered_once(region: Region, held: Mapping[tuple[int, ...], int]) -> Region:
+    """Drop gathers of the backward phase whose parameters a value holds whole already; their readers read that."""
+    gone = {
+        n.key: held[n.inputs]
+        for n in region.nodes
+        if n.phase is Phase.BACKWARD and n.inputs in held and gathers_parameter(region, n)
+    }
+    values = (replace(v, storage=gone.get(v.storage, v.storage)) for v in region.values if v.id not in gone)
+    nodes = (renamed(n, gone) for n in region.nodes if n.key not in gone)
+    return replace(region, values=tuple(values), nodes=tuple(nodes))
+
+
+def renamed(node: Node, names: Mapping[int, int]) -> Node:
+    """Return the node with some of its inputs replaced."""
+    return replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))

@@ -1,0 +1,58 @@
+"""The command line as a function: arguments in, exit code and both streams out; graphs cached for the session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from slipstick.cli import run
+
+Cli = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A graph cache of our own, filled by the first test that needs a model."""
+    folder = tmp_path_factory.mktemp("cache")
+    before = os.environ.get("SLIPSTICK_CACHE")
+    os.environ["SLIPSTICK_CACHE"] = str(folder)
+    yield folder
+    del os.environ["SLIPSTICK_CACHE"]
+    if before is not None:
+        os.environ["SLIPSTICK_CACHE"] = before
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run a command given as words."""
+
+    def call(*words: str) -> CompletedProcess[str]:
+        capsys.readouterr()
+        code = run(words)
+        streams = capsys.readouterr()
+        assert "Traceback" not in streams.err
+        return CompletedProcess(words, code, streams.out, streams.err)
+
+    return call
+
+
+@pytest.fixture
+def estimate(cli: Cli) -> Cli:
+    """Estimate GPT-2 on the H100 machine, with more flags."""
+    return lambda *words: cli("estimate", "gpt2", "--system", "dgx-h100", "--seq", "128", *words)
+
+
+@pytest.fixture
+def tiny(cli: Cli, data: Path) -> Cli:
+    """Estimate a Llama of two layers, which tensor parallelism divides."""
+    config = str(data / "configs" / "tiny-llama.json")
+    return lambda *words: cli("estimate", config, "--system", "dgx-h100", "--seq", "128", *words)
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    return Path(__file__).parents[1] / "data"

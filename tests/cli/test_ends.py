@@ -1,0 +1,130 @@
+"""Help, lists, and every way in which a command may end."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+
+from slipstick.cli import VERBS, run
+from slipstick.ir.errors import VerifyError
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize("words", [(), *((verb,) for verb in VERBS)])
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_fits_a_terminal(cli: Cli, words: tuple[str, ...], flag: str) -> None:
+    done = cli(*words, flag)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(" ".join(("Usage: slipstick", *words)))
+    wide = [line for line in done.stdout.splitlines() if len(line) > 80]
+    # The examples are not broken, so that they can be copied.
+    assert all(line.strip().startswith(("slipstick", "costed")) for line in wide)
+
+
+def test_help_lists_the_verbs_and_exit_codes(cli: Cli) -> None:
+    text = cli("--help").stdout
+    assert all(f"\n  {verb} " in text for verb in VERBS)
+    assert "3 does not fit" in text
+
+
+@pytest.mark.parametrize("title", ["Options", "Workload", "Plan", "Machine", "Compiler", "Other"])
+def test_flags_are_grouped(cli: Cli, title: str) -> None:
+    for verb in ("estimate", "compile"):
+        assert f"\n{title}:\n" in cli(verb, "--help").stdout
+
+
+def test_the_version_is_printed(cli: Cli) -> None:
+    from slipstick import __version__
+
+    assert cli("--version").stdout == f"slipstick {__version__}\n"
+
+
+def test_no_verb_prints_help_and_is_wrong_usage(cli: Cli) -> None:
+    done = cli()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Verbs:" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["metrics", "models", "ops", "passes", "systems", "tp-plans"])
+def test_every_kind_is_listed_and_shown(cli: Cli, kind: str) -> None:
+    records = json.loads(cli("list", kind, "--format", "json").stdout)
+    table = cli("list", kind)
+    assert table.returncode == 0
+    assert len(table.stdout.splitlines()) == len(records) + 1
+    name, singular = records[0]["name"], {"passes": "pass"}.get(kind, kind.removesuffix("s"))
+    assert name in cli("show", singular, name).stdout
+    assert json.loads(cli("show", singular, name, "--format", "json").stdout)["name"] == name
+
+
+def test_show_takes_overrides(cli: Cli) -> None:
+    assert "4.8 TB/s" in cli("show", "system", "dgx-h100", "--set", "chip.memory.hbm.bandwidth=4.8TB/s").stdout
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Make `slipstick list` raise."""
+
+    def install(error: BaseException) -> None:
+        def fail(kind: str, as_json: bool, columns: int | None) -> str:
+            raise error
+
+        monkeypatch.setattr("slipstick.report.catalogue.list_text", fail)
+
+    return install
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), VerifyError("node %3"), MemoryError()])
+def test_our_own_mistake_is_exit_1_and_says_where_the_traceback_is(
+    cli: Cli, failing: Callable[[BaseException], None], error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLIPSTICK_DEBUG", raising=False)
+    failing(error)
+    done = cli("list", "ops")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: internal: {type(error).__name__}: ")
+    assert "SLIPSTICK_DEBUG=1" in done.stderr
+
+
+def test_the_traceback_can_be_had(failing: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTICK_DEBUG", "1")
+    failing(KeyError("x"))
+    with pytest.raises(KeyError):
+        run(["list", "ops"])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.exceptions.Abort()])
+def test_an_interruption_is_exit_130(cli: Cli, failing: Callable[[BaseException], None], error: BaseException) -> None:
+    failing(error)
+    assert cli("list", "ops").returncode == 130
+
+
+@pytest.mark.parametrize("words", [("list", "ops"), ("estimate", "gpt2", "--system", "dgx-h100", "-q")])
+def test_a_reader_that_leaves_is_no_failure(cli: Cli, words: tuple[str, ...]) -> None:
+    assert cli(*words).returncode == 0
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "slipstick", *words], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_python_m_runs_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "slipstick", "list", "nothing"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_shells_can_complete() -> None:
+    environment = {**os.environ, "_SLIPSTICK_COMPLETE": "bash_source"}
+    done = subprocess.run(
+        [sys.executable, "-m", "slipstick"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert "_SLIPSTICK_COMPLETE" in done.stdout

@@ -1,0 +1,136 @@
+"""What the command line refuses: the exit code, what was given, what is allowed, the nearest."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Cli = Callable[..., CompletedProcess[str]]
+
+
+@pytest.mark.parametrize("flag", ["--pp", "--cp", "--ep", "--etp", "--vpp"])
+def test_an_axis_that_is_not_built_is_exit_4(estimate: Cli, flag: str) -> None:
+    done = estimate(flag, "2", "--gpus", "2")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert f"{flag} 2 (" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["estimate", "compile"])
+def test_compile_refuses_the_same_flags(cli: Cli, verb: str) -> None:
+    assert cli(verb, "gpt2", "--system", "dgx-h100", "--pp", "2").returncode == 4
+
+
+def test_a_degree_that_does_not_divide_names_dim_and_degree(tiny: Cli) -> None:
+    done = tiny("--tp", "3")
+    assert done.returncode == 2
+    # Two heads for keys and values are the smallest dim.
+    assert "tp=3 does not divide 2 (dim 2 of" in done.stderr
+    assert "legal tp: 1, 2" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("estimat", "gpt2"), "did you mean 'estimate'"),
+        (("estimate", "gpt-22", "--system", "dgx-h100"), "did you mean 'gpt2'"),
+        (("estimate", "gpt2", "--system", "dgx-h10"), "did you mean 'dgx-h100'"),
+        (("estimate", "gpt2"), "--system is needed; known: dgx-a100-80gb, dgx-h100"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--set", "chip.clok=1GHz"), "did you mean"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--set", "chip.clock=1GB"), "GHz"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--set", "chip.clock"), "write path=value"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--set", "chip.clock=nan"), "not a quantity"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--set", "chip.clock=-1GHz"), "more than zero"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--set", "chip.clock=1e999GHz"), "not a finite number"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--dtype", "bf61"), "did you mean 'bf16'"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--grad-dtype", "fp23"), "did you mean 'fp32'"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--phase", "trian"), "did you mean 'train'"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--tp-plan", "megatorn"), "did you mean 'megatron'"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--format", "jsn"), "did you mean 'json'"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--recompute", "ful"), "did you mean 'full'"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--zero", "4"), "allowed: 0, 1, 2, 3"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--tp", "-1"), "tp=-1"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--tp", "two"), "not a valid integer"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--seq", "9" * 40), "1 to 1000000000"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--gpus", "9" * 40), "1 to 1000000000"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--gpus", "8", "--tp", "3"), "legal products: 1, 2, 4, 8"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--passes", "shrad"), "did you mean 'shard'"),
+        (("compile", "gpt2", "--emit", "grpah"), "did you mean 'graph'"),
+        (("compile", "gpt2", "--emit", ","), "--emit names nothing"),
+        (("compile", "gpt2", "--emit", "graph,sharded"), "name a folder with -o"),
+        (("compile", "gpt2", "--emit", "sharded", "--dump-after", "shrad"), "did you mean 'shard'"),
+        (("compile", "gpt2", "--emit", "sharded", "--stop-after", "shrad"), "did you mean 'shard'"),
+        (("compile", "gpt2", "--emit", "report"), "--system is needed"),
+        (("list", "modles"), "did you mean 'models'"),
+        (("show", "systm", "x"), "did you mean 'system'"),
+        (("show", "system", "dgx-h10"), "did you mean 'dgx-h100'"),
+        (("show", "model", "gtp2"), "did you mean 'gpt2'"),
+        (("show", "op", "matmull"), "did you mean 'matmul'"),
+        (("show", "pass", "fus"), "did you mean 'fuse'"),
+        (("show", "metric", "mfuu"), "did you mean 'mfu'"),
+        (("show", "tp-plan", "megatorn"), "did you mean 'megatron'"),
+        (("estimate",), "Missing argument 'MODEL'"),
+        (("estimate", "gpt2", "--sytem", "x"), "--system"),
+        (("estimate", "", "--system", "dgx-h100"), "''"),
+        (("estimate", "gpt2", "--system", ""), "''"),
+    ],
+)  # fmt: skip
+def test_what_is_typed_wrong_is_exit_2_with_help(cli: Cli, words: tuple[str, ...], said: str) -> None:
+    done = cli(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("gpt2", "--dtype", "fp8"),
+        ("nothing.graph",),
+        ("{data}/configs/tiny-llama.json.graph",),
+    ],
+)
+def test_what_cannot_be_understood_is_exit_4(cli: Cli, data: Path, words: tuple[str, ...]) -> None:
+    done = cli("estimate", *(w.replace("{data}", str(data)) for w in words), "--system", "dgx-h100")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("broken", "no such luck"),
+        ("no_module", "returned int"),
+        ("factroy", "did you mean 'factory'"),
+    ],
+)
+def test_a_factory_that_fails_is_exit_2(cli: Cli, data: Path, name: str, said: str) -> None:
+    done = cli("estimate", f"{data / 'cli_nets.py'}:{name}", "--system", "dgx-h100")
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"3", b'{"model_type": 7}'])
+def test_a_config_that_is_none_is_refused(cli: Cli, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    done = cli("estimate", str(path), "--system", "dgx-h100")
+    assert done.returncode in (2, 4)
+    assert done.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize("content", [b"", b"name: [", b"- 1", b"\xff\xfe\x00", b"name: x\nname: y"])
+def test_a_system_file_that_is_none_is_refused(estimate: Cli, cli: Cli, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content)
+    done = cli("estimate", "gpt2", "--system", str(path))
+    assert done.returncode == 2
+    assert "mine.yaml" in done.stderr
+
+
+def test_folders_are_not_files(cli: Cli, tmp_path: Path) -> None:
+    for name in ("a.graph", "b.yaml", "c.py"):
+        (tmp_path / name).mkdir()
+    assert cli("estimate", str(tmp_path / "a.graph"), "--system", "dgx-h100").returncode == 4
+    assert cli("estimate", "gpt2", "--system", str(tmp_path / "b.yaml")).returncode == 2
+    assert cli("estimate", f"{tmp_path / 'c.py'}:factory", "--system", "dgx-h100").returncode == 2
+    assert cli("estimate", str(tmp_path), "--system", "dgx-h100").returncode == 2

@@ -1,0 +1,30 @@
+"""Factories that the tests of the command line name: one that works, and some that do not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Perceptron(nn.Module):
+    """Embedding, one hidden layer, logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.up, self.down = nn.Embedding(32, 16), nn.Linear(16, 64), nn.Linear(64, 32)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.down(torch.relu(self.up(self.embed(ids))))
+        return logits
+
+
+def factory() -> nn.Module:
+    return Perceptron()
+
+
+def broken() -> nn.Module:
+    raise RuntimeError("no such luck")
+
+
+def no_module() -> int:
+    return 3
