@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,9 @@ from .cost.rollup import Step, roll_up
 from .ir.errors import InfeasibleError, PlanError, UsageError
 from .ir.expr import as_expr
 from .ir.graph import Constraint, Graph, Workload
-from .ir.plan import Family, Plan, PlanTable
+from .ir.plan import Family, Plan, PlanTable, divisors
 from .ir.points import Points
+from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
 
 Array = NDArray[np.float64]
@@ -155,47 +157,77 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
 
 def check_fits(answer: Estimate) -> None:
     """Raise InfeasibleError with the numbers and a next step when the plan needs more memory than the device has."""
+    lacking = shortage(answer)
+    if lacking is not None:
+        raise InfeasibleError(lacking)
+
+
+def shortage(answer: Estimate) -> str | None:
+    """Say what a plan lacks in memory, and what would fit; None when it fits."""
     if answer.fits:
-        return
+        return None
     need, have = answer.metrics["peak_mem_bytes"], answer.table.system.chip.hbm_bytes
     largest = sorted(answer.memory_bytes.items(), key=lambda kv: -kv[1])
     shares = ", ".join(f"{name} {value / need:.0%}" for name, value in largest[:3])
-    raise InfeasibleError(
-        f"a device needs {need / 2**30:.1f} GiB and has {have / 2**30:.1f} GiB ({shares}). "
-        f"{_next_step(answer)}, or see the answer anyway with --allow-infeasible"
-    )
+    return f"a GPU needs {format_bytes(need)} and has {format_bytes(have)} ({shares}). {_next_step(answer)}"
 
 
 def _next_step(answer: Estimate) -> str:
     """Say what fits: fewer sequences at once, a larger legal tensor-parallel degree, or that none does."""
-    plan, system, lowered = answer.plan, answer.table.system, answer.table.lowered
-    tried = [replace(plan, micro_batch=m) for m in _smaller(plan.micro_batch)]
-    tried += [replace(plan, tp=t, dp=plan.num_gpus // t, micro_batch=1) for t in legal_degrees(lowered.graph, plan, "tp")
-              if t > plan.tp and plan.num_gpus % t == 0]  # fmt: skip
+    others = _others(answer)
+    tried = [p for _, plans in others for p in plans]
+    tables = [evaluate(lowered, answer.table.system, PlanTable.of(plans)) for lowered, plans in others]
     if not tried:
         return _nothing_else(answer)
-    table = evaluate(lowered, system, PlanTable.of(tried))
-    fitting = [p for p, fits in zip(tried, table.fits, strict=True) if fits]
-    if fitting:
-        return f"Try --tp {fitting[0].tp} --mbs {fitting[0].micro_batch}"
-    least = int(np.argmin(table.metrics["peak_mem_bytes"]))
-    need = float(table.metrics["peak_mem_bytes"][least]) / 2**30
-    best = tried[least]
-    return f"Nothing legal fits: --tp {best.tp} --mbs {best.micro_batch} still needs {need:.1f} GiB"
+    fits = np.concatenate([t.fits for t in tables])
+    need = np.concatenate([t.metrics["peak_mem_bytes"] for t in tables])
+    if fits.any():
+        return f"Try {_flags(tried[int(fits.argmax())])}"
+    least = int(need.argmin())
+    return (
+        f"No smaller --mbs or larger --tp fits: {_flags(tried[least])} still needs {format_bytes(float(need[least]))}"
+    )
+
+
+def _flags(plan: Plan) -> str:
+    return f"--tp {plan.tp}{' --sp' if plan.family.sp else ''} --mbs {plan.micro_batch}"
+
+
+def _others(answer: Estimate) -> list[tuple[Lowered, list[Plan]]]:
+    """Plans of the same GPUs and batch that need less memory, the mildest change first; with their lowered graphs."""
+    lowered, plan = answer.table.lowered, answer.plan
+    smaller = [m for m in range(plan.micro_batch - 1, 0, -1) if plan.micro_batch % m == 0]
+    found = [(lowered, [*_legal(plan, [(plan.tp, m) for m in smaller]), *_wider(lowered.graph, plan)])]
+    if plan.family.workload is Workload.TRAIN and not plan.family.sp:
+        family = replace(plan.family, sp=True)
+        other = lower(lowered.source, family)
+        found.append((other, _wider(other.graph, replace(plan, family=family))))
+    return [(done, plans) for done, plans in found if plans]
+
+
+def _wider(graph: Graph, plan: Plan) -> list[Plan]:
+    return _legal(plan, [(t, 1) for t in legal_degrees(graph, plan, "tp") if t > plan.tp])
+
+
+def _legal(plan: Plan, changes: Sequence[tuple[int, int]]) -> list[Plan]:
+    """Return the plan with other (tp, micro-batch), where that is a plan."""
+    found: list[Plan] = []
+    for tp, micro_batch in changes:
+        dp = plan.num_gpus // tp
+        batch = plan.global_batch if plan.family.workload is Workload.TRAIN else micro_batch * dp
+        if plan.num_gpus % tp == 0 and batch % (micro_batch * dp) == 0:
+            found.append(replace(plan, tp=tp, dp=dp, micro_batch=micro_batch, global_batch=batch))
+    return found
 
 
 def _nothing_else(answer: Estimate) -> str:
     states = sum(answer.memory_bytes[part] for part in ("weights", "gradients", "optimizer"))
     if states > answer.table.system.chip.hbm_bytes:
         return (
-            f"Weights, gradients and optimizer alone take {states / 2**30:.1f} GiB at tp={answer.plan.tp}, the largest "
-            "legal degree, and this version shards them over tp only: take a smaller model or a larger memory (--set)"
+            f"Weights, gradients and optimizer alone take {format_bytes(states)} at tp={answer.plan.tp}, the largest "
+            f"that {answer.plan.num_gpus} GPUs allow, and only tp shards them: take more GPUs or a smaller model"
         )
-    return f"No other --tp or --mbs is legal on {answer.plan.num_gpus} GPUs: take a shorter --seq"
-
-
-def _smaller(micro_batch: int) -> list[int]:
-    return [m for m in range(micro_batch - 1, 0, -1) if micro_batch % m == 0]
+    return f"No other --tp or --mbs is legal on {answer.plan.num_gpus} GPUs: take a shorter --seq or more GPUs"
 
 
 def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
@@ -213,8 +245,8 @@ def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
 
 def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
     """Return the degrees of an axis that divide every dim it shards."""
-    sizes = [size for size, c in _constrained_sizes(graph, plan) if c.axis == axis]
-    return [d for d in range(1, min(sizes, default=1) + 1) if all(s % d == 0 for s in sizes)]
+    common = math.gcd(*(size for size, c in _constrained_sizes(graph, plan) if c.axis == axis))
+    return divisors(max(common, 1))
 
 
 def _constrained_sizes(graph: Graph, plan: Plan) -> list[tuple[int, Constraint]]:

@@ -40,7 +40,10 @@ class KernelTimes:
 class Backend(Protocol):
     """What prices kernels. The built-in roofline is one; a plug-in takes the same path."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What people call it; unique among the backends in use."""
+        ...
 
     def claims(self, entry: Entry) -> bool:
         """Whether this backend prices the entry."""
@@ -55,14 +58,17 @@ class Backend(Protocol):
 class Roofline:
     """The first model: peaks and bandwidth of the data sheet times one efficiency each."""
 
-    name: str = "roofline"
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return "roofline"
 
     def claims(self, entry: Entry) -> bool:
         """Everything that computes."""
         return entry.message is None
 
     def time(self, group: Group, amounts: Array, system: System) -> KernelTimes:
-        """t = max(F / (u_t P), V / (u_v P_v), Q / (u_m BW)) + launch, with masked attention blocks skipped."""
+        """T = max(F / (u_t P), V / (u_v P_v), Q / (u_m BW)) + launch, with masked attention blocks skipped."""
         n = len(group.entries)
         tensor, vector, moved = amounts[:n], amounts[n : 2 * n], amounts[2 * n : 3 * n]
         share = _shares(group, amounts[3 * n :])

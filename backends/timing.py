@@ -19,15 +19,17 @@ from .system import System
 
 Array = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)
+BUILT_IN: Sequence[Backend] = (Roofline(),)
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """One group priced at its distinct points; `point` says which of them each plan is."""
+    """One group priced at its distinct points: `point` says which of them each plan is, `by` which model priced it."""
 
     group: Group
     time_s: Array
     point: NDArray[np.intp]
+    by: str
     kernels: KernelTimes | None = None
     messages: Array | None = None
     collective: CollectiveTime | None = None
@@ -66,39 +68,42 @@ class Timing:
 
 
 def annotate(
-    program: Program, system: System, plans: PlanTable, backends: Sequence[Backend] = (), points: Points | None = None
+    program: Program,
+    system: System,
+    plans: PlanTable,
+    backends: Sequence[Backend] = BUILT_IN,
+    points: Points | None = None,
 ) -> Timing:
-    """Price every node; the first backend that claims an entry prices it, the roofline comes last.
+    """Price every node; the first backend that claims an entry prices it.
 
     UnsupportedOpError when no backend claims a node.
     """
     points = points or Points(plans)
-    chain = (*backends, Roofline())
-    priced = [_price_compute(part, points, system, b) for g in program.compute for b, part in _claimed(g, chain)]
+    priced = [_price_compute(part, points, system, b) for g in program.compute for b, part in _claimed(g, backends)]
     priced += [_price_communication(g, points, system) for g in program.communication]
     return Timing(program, tuple(priced), len(plans))
 
 
-def _claimed(group: Group, chain: Sequence[Backend]) -> Iterable[tuple[Backend, Group]]:
+def _claimed(group: Group, backends: Sequence[Backend]) -> Iterable[tuple[Backend, Group]]:
     """Split a group by the backend that claims each entry; usually one backend claims all."""
-    owner = [next((b for b in chain if b.claims(e)), None) for e in group.entries]
-    for entry, found in zip(group.entries, owner, strict=True):
-        if found is None:
-            raise UnsupportedOpError(f"no backend prices '{entry.op}' at '{entry.scope}' ({entry.name})")
-    for backend in dict.fromkeys(b.name for b in owner if b is not None):
-        chosen = next(b for b in chain if b.name == backend)
-        mine = tuple(e for e, b in zip(group.entries, owner, strict=True) if b is chosen)
-        if len(mine) == len(group.entries):
-            yield chosen, group
-        else:
-            yield chosen, group_of(group.symbols, mine)
+    owner = [_owner(entry, backends) for entry in group.entries]
+    for index in sorted(set(owner)):
+        mine = tuple(e for e, i in zip(group.entries, owner, strict=True) if i == index)
+        yield backends[index], group if len(mine) == len(owner) else group_of(group.symbols, mine)
+
+
+def _owner(entry: Entry, backends: Sequence[Backend]) -> int:
+    for index, backend in enumerate(backends):
+        if backend.claims(entry):
+            return index
+    raise UnsupportedOpError(f"no backend prices '{entry.op}' at '{entry.scope}' ({entry.name})")
 
 
 def _price_compute(group: Group, points: Points, system: System, backend: Backend) -> Priced:
     env, point = points.of(group.symbols)
     num = int(point.max()) + 1
     times = backend.time(group, group.table.evaluate(env, num), system)
-    return Priced(group, np.broadcast_to(times.time_s, (len(group.entries), num)), point, times)
+    return Priced(group, np.broadcast_to(times.time_s, (len(group.entries), num)), point, backend.name, times)
 
 
 def _price_communication(group: Group, points: Points, system: System) -> Priced:
@@ -110,7 +115,7 @@ def _price_communication(group: Group, points: Points, system: System) -> Priced
         stride = stride * env[axis]
     found = collective_time(_kind(group), messages, env[group.axis], stride, system)
     times = np.broadcast_to(np.asarray(found.time_s, dtype=np.float64), messages.shape)
-    return Priced(group, times, point, messages=messages, collective=found)
+    return Priced(group, times, point, "collective", messages=messages, collective=found)
 
 
 def _kind(group: Group) -> Collective:

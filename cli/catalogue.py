@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .options import Named
+from .flags import Named
+from .output import columns
 
 KINDS = ("metrics", "models", "ops", "passes", "systems", "tp-plans")
 SINGULAR = ("metric", "model", "op", "pass", "system", "tp-plan")
@@ -17,7 +18,7 @@ def list_command(kind: str, form: str) -> int:
     """List what there is of a KIND."""
     from ..report.catalogue import list_text
 
-    click.echo(list_text(kind, form == "json"))
+    click.echo(list_text(kind, form == "json", columns()))
     return 0
 
 
@@ -30,7 +31,7 @@ def show_command(kind: str, name: str, overrides: tuple[str, ...], form: str) ->
     """Show one NAME of a KIND; systems print every number with its unit and source."""
     from ..report.catalogue import show_text
 
-    click.echo(show_text(_plural(kind), name, form == "json", overrides))
+    click.echo(show_text(_plural(kind), name, form == "json", overrides, columns()))
     return 0
 
 

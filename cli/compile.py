@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..ir.errors import UsageError
-from .options import Request, plan_options
-from .prepare import check_model, family_of, graph_of, lower_of, plan_of, system_of
+from .options import PlanCommand, Request
+from .output import write_text
+from .prepare import check_model, graph_of, lower_of, plan_of, system_of
 
-KINDS = ("graph", "sharded", "costed", "report")
+if TYPE_CHECKING:
+    from ..backends.system import System
+    from ..driver import Estimate, Lowered
+    from ..ir.plan import Plan
+
+# What can be written, and the names of the files when there are several.
+FILES = {"graph": "traced.graph", "sharded": "sharded.graph", "costed": "costed.csv", "report": "report.json"}
 
 
-@click.command("compile")
-@plan_options
-@click.option("--emit", default="graph", show_default=True, help=f"What to write, comma separated: {', '.join(KINDS)}.")
+@click.command("compile", cls=PlanCommand)
+@click.option("--emit", default="graph", show_default=True, help=f"What to write, comma separated: {', '.join(FILES)}.")
 @click.option("-o", "--output", default="-", show_default=True, help="File, folder for several kinds, - for stdout.")
 def compile_command(request: Request, emit: str, output: str) -> int:
     """Compile MODEL and write what it becomes.
@@ -28,65 +35,57 @@ def compile_command(request: Request, emit: str, output: str) -> int:
     report   the estimate as JSON
     """  # noqa: D301
     kinds = _kinds(emit)
-    check_model(request)
-    texts = _texts(request, kinds)
-    if len(kinds) == 1:
-        _write(texts[kinds[0]](Path(output).suffix), output)
-        return 0
-    if output == "-":
+    if len(kinds) > 1 and output == "-":
         raise UsageError(f"--emit {emit} writes {len(kinds)} files: name a folder with -o")
+    check_model(request)
+    plan = plan_of(request)
+    texts = _texts(request, plan, kinds)
     for kind in kinds:
-        suffix = {"costed": ".csv", "report": ".json"}.get(kind, "")
-        name = {"graph": "traced.graph", "sharded": "sharded.graph"}.get(kind, f"{kind}{suffix}")
-        _write(texts[kind](suffix), str(Path(output) / name))
+        path = output if len(kinds) == 1 else str(Path(output) / FILES[kind])
+        write_text(texts[kind](path), path)
     return 0
 
 
 def _kinds(emit: str) -> tuple[str, ...]:
     from ..ir.errors import UnknownNameError
 
-    kinds = tuple(k.strip() for k in emit.split(",") if k.strip())
+    kinds = tuple(dict.fromkeys(k.strip() for k in emit.split(",") if k.strip()))
     for kind in kinds:
-        if kind not in KINDS:
-            raise UnknownNameError.of("kind to emit", kind, KINDS)
+        if kind not in FILES:
+            raise UnknownNameError.of("kind to emit", kind, FILES)
     if not kinds:
-        raise UsageError(f"--emit names nothing; allowed: {', '.join(KINDS)}")
+        raise UsageError(f"--emit names nothing; allowed: {', '.join(FILES)}")
     return kinds
 
 
-def _texts(request: Request, kinds: tuple[str, ...]) -> Mapping[str, Callable[[str], str]]:
-    """Return what makes each kind, so that only what is asked for is computed."""
+def _texts(request: Request, plan: Plan, kinds: tuple[str, ...]) -> Mapping[str, Callable[[str], str]]:
+    """Return what makes the text of each kind for a path, so that only what is asked for is computed."""
     from ..ir.text import print_graph
 
-    needs_plan = bool({"costed", "report"} & set(kinds))
-    plan = plan_of(request) if needs_plan else None
-    system = system_of(request) if needs_plan else None
+    system = system_of(request) if {"costed", "report"} & set(kinds) else None
     graph = graph_of(request)
-    made: dict[str, Callable[[str], str]] = {"graph": lambda suffix: print_graph(graph)}
+    made: dict[str, Callable[[str], str]] = {"graph": lambda path: print_graph(graph)}
     if set(kinds) == {"graph"}:
         return made
-    lowered = lower_of(request, graph, family_of(request))
-    made["sharded"] = lambda suffix: print_graph(lowered.graph)
-    if plan is not None and system is not None:
-        from ..cost.flops import Convention
-        from ..driver import estimate
-        from ..report.costed import costed_text
-        from ..report.json_report import report_json
+    lowered = lower_of(request, graph, plan.family)
+    made["sharded"] = lambda path: print_graph(lowered.graph)
+    if system is None:
+        return made
+    from ..report.costed import costed_text
+    from ..report.json_report import report_json
 
-        answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)
-        made["costed"] = lambda suffix: costed_text(answer, suffix)
-        made["report"] = lambda suffix: report_json(answer, request.overrides, request.flops_convention)
+    answer = _answer(request, plan, system, lowered)
+    made["costed"] = lambda path: costed_text(answer, Path(path.removesuffix(".gz")).suffix)
+    made["report"] = lambda path: report_json(answer, request.overrides, request.flops_convention)
     return made
 
 
-def _write(text: str, output: str) -> None:
-    if output == "-":
-        click.echo(text, nl=not text.endswith("\n"))
-        return
-    import gzip
+def _answer(request: Request, plan: Plan, system: System, lowered: Lowered) -> Estimate:
+    from ..cost.flops import Convention
+    from ..driver import estimate, shortage
 
-    from ..ir.files import write_atomically
-
-    data = (text if text.endswith("\n") else text + "\n").encode()
-    write_atomically(Path(output), gzip.compress(data, mtime=0) if output.endswith(".gz") else data)
-    click.echo(f"wrote {output}", err=True)
+    answer = estimate(lowered.source, system, plan, Convention(request.flops_convention), lowered)
+    lacking = shortage(answer)
+    if lacking is not None:
+        click.echo(f"warning: {lacking}", err=True)
+    return answer

@@ -1,31 +1,12 @@
-"""The flags that verbs share, and what they say together."""
+"""What the flags that verbs share say together: one `Request` a command."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import wraps
-from typing import TypeVar, get_type_hints
+from dataclasses import dataclass, fields
 
 import click
 
-from ..ir.errors import did_you_mean
-
-
-class Named(click.Choice[str]):
-    """A choice that answers a wrong word with the nearest right one."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word, or fail with what was given, what is allowed and the nearest."""
-        if value in self.choices:
-            return value
-        allowed = [str(c) for c in self.choices]
-        self.fail(f"'{value}' is not allowed{did_you_mean(value, allowed)} allowed: {', '.join(allowed)}", param, ctx)
-
-
-Command = TypeVar("Command", bound=Callable[..., int | None])
-
-WORKLOADS = ("train", "prefill", "decode")
+from .flags import MODEL, SECTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +15,7 @@ class Request:
 
     model: str
     system: str | None
-    gpus: int
+    gpus: int | None
     tp: int
     pp: int
     cp: int
@@ -63,62 +44,34 @@ class Request:
     dump_dir: str
     time_passes: bool
 
-
-_MODEL = click.argument("model")
-_OPTIONS = (
-    click.option("--system", metavar="NAME|FILE", help="Machine: a name of `slipstick list systems`, or a YAML file."),
-    click.option("--gpus", type=int, default=None, help="Number of GPUs. [default: tp x pp x cp x dp]"),
-    click.option("--tp", "--tensor-model-parallel-size", type=int, default=1, show_default=True, help="Tensor-parallel degree."),
-    click.option("--pp", "--pipeline-model-parallel-size", type=int, default=1, show_default=True, help="Pipeline stages."),
-    click.option("--cp", "--context-parallel-size", type=int, default=1, show_default=True, help="Context-parallel degree."),
-    click.option("--ep", "--expert-model-parallel-size", type=int, default=1, show_default=True, help="Expert-parallel degree."),
-    click.option("--etp", "--expert-tensor-parallel-size", type=int, default=1, show_default=True, help="Tensor-parallel degree inside experts."),
-    click.option("--dp", "--data-parallel-size", type=int, default=None, help="Data-parallel replicas. [default: gpus / (tp x pp x cp)]"),
-    click.option("--vpp", type=int, default=1, show_default=True, help="Model chunks a pipeline stage (interleaving)."),
-    click.option("--mbs", "--micro-batch-size", type=int, default=1, show_default=True, help="Sequences a replica runs at once."),
-    click.option("--gbs", "--global-batch-size", type=int, default=None, help="Sequences a step. [default: mbs x dp]"),
-    click.option("--seq", "--seq-length", type=int, default=2048, show_default=True, help="Tokens a sequence; in decode, tokens already in the KV cache."),
-    click.option("--sp/--no-sp", default=None, help="Sequence parallelism. [default: on for training with tp > 1 where tp divides seq]"),
-    click.option("--zero", type=click.IntRange(0, 3), default=0, show_default=True, help="ZeRO stage."),
-    click.option("--recompute", type=Named(("none", "selective", "full")), default="none", show_default=True, help="Activation recomputation."),
-    click.option("--dtype", default="bf16", show_default=True, help="Type of weights and activations: bf16, fp16, fp32."),
-    click.option("--grad-dtype", default="fp32", show_default=True, help="Type in which gradients are summed and reduced."),
-    click.option("--phase", type=Named(WORKLOADS), default="train", show_default=True, help="What is run."),
-    click.option("--tp-plan", default="megatron", show_default=True, help="How layers are split: see `slipstick list tp-plans`."),
-    click.option("--fuse/--no-fuse", default=True, help="Fuse pointwise chains into one kernel. [default: fuse]"),
-    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the system, e.g. chip.memory.hbm.bandwidth=4.8TB/s. Repeatable."),
-    click.option("--flops-convention", type=Named(("full", "causal")), default="full", show_default=True, help="How masked attention counts in MFU."),
-    click.option("--cache/--no-cache", default=True, help="Keep traced graphs in the user's cache folder. [default: cache]"),
-    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
-    click.option("-p", "--passes", default=None, help="The pass pipeline to run instead of the default, as printed by --time-passes."),
-    click.option("--stop-after", default=None, metavar="PASS", help="Stop lowering behind this pass."),
-    click.option("--dump-after", default=None, metavar="PASS|all", help="Write the graph after this pass, or after each."),
-    click.option("--dump-dir", default="dump", show_default=True, help="Where --dump-after writes."),
-    click.option("--time-passes", is_flag=True, help="Print the pipeline and the time of each pass to stderr."),
-)  # fmt: skip
+    @property
+    def num_gpus(self) -> int:
+        """The GPUs asked for, or as many as the degrees need."""
+        return self.tp * self.pp * self.cp * (self.dp or 1) if self.gpus is None else self.gpus
 
 
-def plan_options(command: Command) -> Callable[..., int | None]:
-    """Give a command the MODEL argument and all flags; it receives them as one `request`."""
+class PlanCommand(click.Command):
+    """A verb that takes MODEL and all shared flags; its function receives them as one `request`."""
 
-    @wraps(command)
-    def wrapper(**given: object) -> int | None:
-        names = set(get_type_hints(Request))
-        mine = {k: v for k, v in given.items() if k in names}
-        if mine["gpus"] is None:
-            degrees = [mine[k] for k in ("tp", "pp", "cp")] + [mine["dp"] or 1]
-            mine["gpus"] = _product(degrees)
-        rest = {k: v for k, v in given.items() if k not in names}
-        return command(request=Request(**mine), **rest)  # type: ignore[arg-type]
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Name the shared parameters, then the verb's own."""
+        shared = [flag for section in SECTIONS.values() for flag in section]
+        return [MODEL, *shared, *super().get_params(ctx)]
 
-    made: Callable[..., int | None] = wrapper
-    for option in reversed(_OPTIONS):
-        made = option(made)
-    return _MODEL(made)
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function."""
+        request = Request(**{f.name: ctx.params.pop(f.name) for f in fields(Request)})
+        ctx.params["request"] = request
+        return super().invoke(ctx)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verb's own options first, then the shared ones by subject."""
+        self._write(ctx, formatter, "Options", super().get_params(ctx))
+        for title, flags in SECTIONS.items():
+            self._write(ctx, formatter, title, list(flags))
 
-def _product(degrees: list[object]) -> int:
-    total = 1
-    for d in degrees:
-        total *= int(str(d))
-    return total
+    def _write(
+        self, ctx: click.Context, formatter: click.HelpFormatter, title: str, params: list[click.Parameter]
+    ) -> None:
+        with formatter.section(title):
+            formatter.write_dl([line for p in params if (line := p.get_help_record(ctx)) is not None])

@@ -10,6 +10,7 @@ import click
 
 from ..ir.errors import UsageError
 from .options import Request
+from .output import writing
 
 if TYPE_CHECKING:
     from ..backends.system import System
@@ -68,7 +69,7 @@ def plan_of(request: Request) -> Plan:
 
     decode = request.phase == "decode"
     return make_plan(
-        num_gpus=request.gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
+        num_gpus=request.num_gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
         dp=request.dp, vpp=request.vpp, micro_batch=request.mbs, global_batch=request.gbs, seq_len=request.seq,
         kv_len=request.seq if decode else 0, family=family_of(request),
     )  # fmt: skip
@@ -107,7 +108,7 @@ def _dump(request: Request) -> Callable[[int, Pass, Graph], None] | None:
     def write(number: int, step: Pass, graph: Graph) -> None:
         if request.dump_after in ("all", step.name):
             path = Path(request.dump_dir) / f"{number:02d}_{step.name}.graph"
-            save_graph(graph, path)
-            click.echo(f"wrote {path}", err=True)
+            with writing(path):
+                save_graph(graph, path)
 
     return write

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import isqrt
 from typing import TYPE_CHECKING
 
 from .errors import NotBuiltError, PlanError, UnknownNameError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 AXES = ("tp", "dp")
 RECOMPUTE = ("none", "selective", "full")
+# Far above any machine; it keeps every search over divisors short and every product exact.
+LARGEST = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +96,14 @@ def make_plan(
         "seq": seq_len,
     }  # fmt: skip
     _refuse_unbuilt(given, family)
-    _positive({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch})
-    if kv_len < 0:
-        raise PlanError(f"kv={kv_len} is negative; the cached context is 0 tokens or more")
+    _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch})
+    if not 0 <= kv_len <= LARGEST:
+        raise PlanError(f"kv={kv_len}: the cached context is 0 to {LARGEST} tokens")
     model_ranks = tp * pp * cp
     if num_gpus % model_ranks:
         raise PlanError(
             f"tp={tp} x pp={pp} x cp={cp} = {model_ranks} does not divide gpus={num_gpus}; "
-            f"legal products: {_near(model_ranks, _divisors(num_gpus))}"
+            f"legal products: {_near(model_ranks, divisors(num_gpus))}"
         )
     replicas = num_gpus // model_ranks
     if dp is not None and dp != replicas:
@@ -126,10 +129,10 @@ def _check_batch(batch: int, micro_batch: int, dp: int, family: Family) -> None:
         raise PlanError(f"{family.workload} runs one batch of mbs={micro_batch} x dp={dp} = {step}, not gbs={batch}")
 
 
-def _positive(given: Mapping[str, int]) -> None:
-    wrong = [f"{name}={value}" for name, value in given.items() if value < 1]
+def _sensible(given: Mapping[str, int]) -> None:
+    wrong = [f"{name}={value}" for name, value in given.items() if not 1 <= value <= LARGEST]
     if wrong:
-        raise PlanError(f"{', '.join(wrong)}: degrees, batches and lengths are 1 or more")
+        raise PlanError(f"{', '.join(wrong)}: degrees, batches and lengths are 1 to {LARGEST}")
 
 
 def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
@@ -149,8 +152,14 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         )
 
 
-def _divisors(n: int) -> list[int]:
-    return [d for d in range(1, n + 1) if n % d == 0]
+def divisors(n: int) -> list[int]:
+    """Return the divisors of a positive number, in order.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    low = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({*low, *(n // d for d in low)})
 
 
 def _near(value: int, allowed: Sequence[int], most: int = 4) -> str:
@@ -208,9 +217,4 @@ class PlanTable:
         return self.num_micro_batches * self.micro_batch * self.dp
 
 
-def with_family(plan: Plan, family: Family) -> Plan:
-    """Return the same plan in another family."""
-    return replace(plan, family=family)
-
-
-__all__ = ["AXES", "RECOMPUTE", "Family", "Plan", "PlanTable", "make_plan", "with_family"]
+__all__ = ["AXES", "RECOMPUTE", "Family", "Plan", "PlanTable", "divisors", "make_plan"]

@@ -9,38 +9,36 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ..ir.errors import UnknownNameError
+from ..ir.units import format_bytes, format_bytes_per_s, format_flop_per_s
+from .columns import in_columns
 
+# What JSON shows: numbers are raw, in SI units; the end of a key says which.
 Record: TypeAlias = Mapping[str, object]
 
 
-def list_text(kind: str, as_json: bool) -> str:
-    """Return all of a kind, one a line, or as JSON."""
-    rows = _LISTS[kind]()
+def list_text(kind: str, as_json: bool, columns: int | None = None) -> str:
+    """Return all of a kind as JSON, or as a table for a screen of so many columns (None: no limit)."""
+    records = _LISTS[kind]()
     if as_json:
-        return json.dumps(rows, indent=2)
-    names = list(rows[0])
-    cells = [names, *([_cell(r[n]) for n in names] for r in rows)]
-    widths = [max(len(c) for c in column) for column in zip(*cells, strict=True)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in cells)
+        return json.dumps(records, indent=2)
+    keys = list(records[0])
+    rows = [[k.replace("_", " ") for k in keys], *([_cell(k, r[k]) for k in keys] for r in records)]
+    return in_columns(rows, columns)
 
 
-def show_text(kind: str, name: str, as_json: bool, overrides: Sequence[str] = ()) -> str:
+def show_text(kind: str, name: str, as_json: bool, overrides: Sequence[str] = (), columns: int | None = None) -> str:
     """Return everything about one; UnknownNameError names the nearest."""
-    record = _show(kind, name, overrides)
-    if as_json:
-        return json.dumps(record, indent=2)
-    return "\n".join(_lines(record))
-
-
-def _show(kind: str, name: str, overrides: Sequence[str]) -> Record:
     if kind == "systems":
-        return _system(name, overrides)
-    if kind == "models":
-        return _model(name)
-    rows = {str(r["name"]): r for r in _LISTS[kind]()}
-    if name not in rows:
-        raise UnknownNameError.of({"passes": "pass"}.get(kind, kind.removesuffix("s")), name, rows)
-    return rows[name]
+        return _system(name, overrides, as_json, columns)
+    record = _model(name) if kind == "models" else _named(kind, name)
+    return json.dumps(record, indent=2) if as_json else "\n".join(_lines(record))
+
+
+def _named(kind: str, name: str) -> Record:
+    records = {str(r["name"]): r for r in _LISTS[kind]()}
+    if name not in records:
+        raise UnknownNameError.of({"passes": "pass"}.get(kind, kind.removesuffix("s")), name, records)
+    return records[name]
 
 
 def _models() -> list[Record]:
@@ -48,7 +46,7 @@ def _models() -> list[Record]:
 
     found = index()
     return [
-        {"name": e.name, "family": e.family, "parameters": f"{e.num_parameters / 1e9:.2f}B", "note": e.note}
+        {"name": e.name, "family": e.family, "num_parameters": e.num_parameters, "note": e.note}
         for e in (found[n] for n in sorted(found))
     ]
 
@@ -64,22 +62,31 @@ def _model(name: str) -> Record:
 def _systems() -> list[Record]:
     from ..backends.system import load_system, system_names
 
-    found = [load_system(n) for n in system_names()]
     return [
-        {"name": s.name, "chip": s.chip.name, "gpus a node": s.node_size, "bf16 TFLOP/s": f"{s.chip.peak_flop_per_s.bf16 / 1e12:g}",
-         "HBM GB/s": f"{s.chip.hbm_bytes_per_s / 1e9:g}", "network": ", ".join(level.name for level in s.levels)}
-        for s in found
-    ]  # fmt: skip
+        {
+            "name": s.name,
+            "chip": s.chip.name,
+            "gpus_a_node": s.node_size,
+            "bf16_flop_per_s": s.chip.peak_flop_per_s.bf16,
+            "hbm_bytes": s.chip.hbm_bytes,
+            "hbm_bytes_per_s": s.chip.hbm_bytes_per_s,
+            "network": [level.name for level in s.levels],
+        }
+        for s in map(load_system, system_names())
+    ]
 
 
-def _system(name: str, overrides: Sequence[str]) -> Record:
+def _system(name: str, overrides: Sequence[str], as_json: bool, columns: int | None) -> str:
+    """Every number with its unit, how sure it is, and its source."""
     from ..backends.system import load_system, system_numbers
 
     system = load_system(name, overrides)
-    numbers = {
-        r.path: f"{r.value:g} {r.unit}".strip() + f"  [{r.confidence}] {r.source}" for r in system_numbers(system)
-    }
-    return {"name": system.name, "chip": system.chip.name, **numbers}
+    numbers = system_numbers(system)
+    if as_json:
+        record = {"name": system.name, "chip": system.chip.name, "numbers": [asdict(n) for n in numbers]}
+        return json.dumps(record, indent=2)
+    rows = [[n.path, f"{n.value:g} {n.unit}".strip(), n.confidence, n.source] for n in numbers]
+    return f"{system.name}: {system.chip.name}, {system.node_size} a node\n\n{in_columns(rows, columns)}"
 
 
 def _passes() -> list[Record]:
@@ -109,7 +116,7 @@ def _tp_plans() -> list[Record]:
     from ..passes.sharding.plans import TP_PLANS
 
     return [
-        {"name": p.name, "what": p.doc, "entries": [f"{pattern}: {style}" for pattern, style in p.entries]}
+        {"name": p.name, "entries": [f"{pattern}: {style}" for pattern, style in p.entries], "what": p.doc}
         for p in (TP_PLANS[n] for n in sorted(TP_PLANS))
     ]
 
@@ -126,16 +133,31 @@ _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
 )
 
 
-def _cell(value: object) -> str:
-    return f"{len(value)} patterns" if isinstance(value, list) else str(value)
+def _cell(key: str, value: object) -> str:
+    """Write a value for people: the end of its key says its unit."""
+    if isinstance(value, list):
+        return str(len(value)) if key == "entries" else ", ".join(map(str, value))
+    if not isinstance(value, int | float):
+        return str(value)
+    if key == "num_parameters":
+        return f"{value / 1e9:.2f}B"
+    for end, write in _WRITERS.items():
+        if key.endswith(end):
+            return write(value)
+    return f"{value:g}"
+
+
+_WRITERS: Mapping[str, Callable[[float], str]] = MappingProxyType(
+    {"_flop_per_s": format_flop_per_s, "_bytes_per_s": format_bytes_per_s, "_bytes": format_bytes}
+)
 
 
 def _lines(record: Record) -> list[str]:
     width = max(len(k) for k in record)
     out: list[str] = []
     for key, value in record.items():
-        if isinstance(value, list | tuple) and value:
-            out += [f"{key}:", *(f"  {v}" for v in value)]
+        if isinstance(value, list | tuple):
+            out += [f"{key}:", *(f"  {v}" for v in value)] if value else []
         elif isinstance(value, dict):
             out += [f"{key}:", *(f"  {k}: {json.dumps(v)}" for k, v in value.items())]
         else:

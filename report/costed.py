@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 from ..backends.timing import Priced
 from ..driver import Estimate
+from .columns import in_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +70,4 @@ def costed_text(answer: Estimate, suffix: str) -> str:
 
 def _table(rows: list[dict[str, object]]) -> str:
     cells = [list(rows[0])] + [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in r.values()] for r in rows]
-    widths = [max(len(c) for c in column) for column in zip(*cells, strict=True)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in cells) + "\n"
+    return in_columns(cells) + "\n"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+
+import numpy as np
 
 from ..backends.program import Entry
 from ..backends.system import System
 from ..backends.timing import Priced
 from ..driver import Estimate
 from ..ir.errors import UnknownNameError
+from ..ir.ops import Work
+from ..ir.ops.masking import executed_share
 from ..ir.text import print_node
 from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
 from .metrics import METRICS, format_metric
@@ -56,8 +60,9 @@ def _metric(answer: Estimate, name: str) -> Iterator[str]:
     elif name in ("mfu", "hfu"):
         m, plan, system = answer.metrics, answer.plan, answer.table.system
         dtype = str(answer.table.lowered.source.dtype)
-        yield f"  = {format_flops(m['model_flops'])} / ({format_time(m['step_time_s'])} x {plan.num_gpus} GPUs x "
-        yield f"    {format_flop_per_s(system.chip.matmul_flop_per_s(dtype))} dense {dtype} peak)"
+        peak = f"{format_flop_per_s(system.chip.matmul_flop_per_s(dtype))} dense {dtype} peak"
+        time = format_time(m["step_time_s"])
+        yield f"  = {format_flops(m['model_flops'])} / ({time} x {plan.num_gpus} GPUs x {peak})"
         yield f"  peak: {_source(system, f'chip.matmul.{dtype}')}"
 
 
@@ -68,7 +73,7 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     per = "step" if entry.phase in ("reduce", "optimizer") else "micro-batch"
     point = int(priced.point[0])
     time_s = float(priced.time_s[row, point])
-    yield f"{entry.name}  {entry.kind}, runs {entry.count} times a {per}"
+    yield f"{entry.name}  {entry.kind}, runs {entry.count} time{'' if entry.count == 1 else 's'} a {per}"
     yield f"  {print_node(region, node)}"
     yield f"  time {format_time(time_s)} each, {format_time(time_s * entry.count)} a {per}"
     if entry.message is None:
@@ -83,23 +88,36 @@ def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int
     kernels = priced.kernels
     if kernels is None:
         return
-    yield "  time = max(tensor, vector, memory) + launch"
+    yield f"  priced by {priced.by}: time = max(tensor, vector, memory) + launch"
     if work.tensor_flops != 0:
         value = float(work.tensor_flops.evaluate(env))
-        masked = "; masked blocks are skipped" if work.attention and work.attention.causal else ""
         yield f"    tensor {format_time(float(kernels.tensor_s[row, point]))} = ({work.tensor_flops}) FLOP"
-        yield f"      = {format_flops(value)} / (peak x {system.kernels.matmul_efficiency}){masked}"
+        yield f"      = {format_flops(value)}{_unmasked(work, env)} / (peak x {system.kernels.matmul_efficiency})"
         yield f"      peak: {_source(system, f'chip.matmul.{entry.dtype}')}"
         yield f"      efficiency: {_source(system, 'calibration.matmul_efficiency')}"
     if work.vector_flops != 0:
+        value = float(work.vector_flops.evaluate(env))
         yield f"    vector {format_time(float(kernels.vector_s[row, point]))} = ({work.vector_flops}) FLOP"
+        yield f"      = {format_flops(value)}{_unmasked(work, env)} / (peak x {system.kernels.vector_efficiency})"
         yield f"      peak: {_source(system, 'chip.vector.fp32')}"
+        yield f"      efficiency: {_source(system, 'calibration.vector_efficiency')}"
     moved = float(work.num_bytes.evaluate(env))
     yield f"    memory {format_time(float(kernels.memory_s[row, point]))} = ({work.num_bytes}) B"
     yield f"      = {format_bytes(moved)} / (bandwidth x {system.kernels.memory_efficiency})"
     yield f"      bandwidth: {_source(system, 'chip.memory.hbm.bandwidth')}"
-    yield f"    launch {format_time(kernels.launch_s)}: {_source(system, 'stack.launch_overhead')}"
+    yield f"      efficiency: {_source(system, 'calibration.memory_efficiency')}"
+    yield f"    launch {_source(system, 'stack.launch_overhead')}"
     yield f"  bound: {kernels.bound(row, point)}"
+
+
+def _unmasked(work: Work, env: Mapping[str, float]) -> str:
+    """Say which share of the query-key pairs a mask leaves."""
+    shape = work.attention
+    if shape is None or not (shape.causal or shape.window):
+        return ""
+    q, kv = np.asarray(shape.q_len.evaluate(env)), np.asarray(shape.kv_len.evaluate(env))
+    share = float(executed_share(q, kv, shape.causal, shape.window))
+    return f" x {share:.4g} (masked blocks are skipped)"
 
 
 def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
@@ -119,11 +137,14 @@ def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point:
     for candidate in single.candidates:
         mark = "chosen" if candidate.algorithm == best.algorithm else "slower"
         yield f"    {candidate.algorithm} {format_time(float(candidate.time_s))} ({mark})"
+    system = answer.table.system
     for term in best.terms:
-        latency, bandwidth = format_time(float(term.latency_s)), format_time(float(term.bandwidth_s))
-        yield f"    {term.level}: latency {latency} + bandwidth {bandwidth}"
-        yield f"      {_source(answer.table.system, f'network.{term.level}.bandwidth')}"
-    yield f"    overhead {format_time(float(single.overhead_s))}: {_source(answer.table.system, 'stack.collective_overhead')}"
+        if float(term.latency_s) or float(term.bandwidth_s):
+            latency, bandwidth = format_time(float(term.latency_s)), format_time(float(term.bandwidth_s))
+            yield f"    {term.level}: latency {latency} + bandwidth {bandwidth}"
+            for number in ("bandwidth", "efficiency", "latency"):
+                yield f"      {number}: {_source(system, f'network.{term.level}.{number}')}"
+    yield f"    overhead {_source(system, 'stack.collective_overhead')}"
 
 
 def _stride(answer: Estimate, axis: str) -> float:

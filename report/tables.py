@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, TextIO
+from io import StringIO
+from typing import TYPE_CHECKING
 
 from ..driver import Estimate
 from ..ir.units import format_bytes, format_time
 from .metrics import METRICS, format_metric
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-
-WIDE = 100
-
-
-def print_report(answer: Estimate, file: TextIO | None = None) -> None:
-    """Print the headline, the metrics, where the time goes and what fills the memory."""
     from rich.console import Console
     from rich.table import Table
 
-    out = file or sys.stdout
-    console = Console(file=out, highlight=False, width=None if out.isatty() else 120)
-    console.print(headline(answer), style="bold", soft_wrap=True)
-    tables = (_metrics(answer), _breakdown(answer), _memory(answer))
-    grid = Table.grid(padding=(0, 4))
-    if console.width >= WIDE:
-        grid.add_row(*tables)
-    else:
-        for table in tables:
-            grid.add_row(table)
-    console.print(grid)
-    for warning in answer.warnings:
-        console.print(f"note: {warning}", soft_wrap=True)
+GAP = 4
+# Shown elsewhere, or of no use to people beside the others.
+NOT_SHOWN = ("tokens_per_s", "model_flops")
+# Said only when there is any.
+IF_ANY = ("hidden_comm_s", "exposed_comm_s", "bubble_fraction")
+
+
+def report_text(answer: Estimate, columns: int, color: bool = False) -> str:
+    """Return the headline, the metrics, where the time goes and what fills the memory, for so many columns."""
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False)
+    with console.capture() as captured:
+        console.print(headline(answer), style="bold", markup=False)
+        _print_side_by_side(console, [_metrics(answer), _breakdown(answer), _memory(answer)])
+        for warning in answer.warnings:
+            console.print(f"note: {warning}", markup=False)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def headline(answer: Estimate) -> str:
@@ -45,25 +42,39 @@ def headline(answer: Estimate) -> str:
     return f"{graph.name}  {graph.workload}  {plan.num_gpus} x {system.chip.name}  {degrees}  {batch}  {graph.dtype}"
 
 
-def _metrics(answer: Estimate) -> Table:
+def _print_side_by_side(console: Console, tables: list[Table]) -> None:
+    """Print as many tables beside each other as the screen takes, the rest below."""
     from rich.table import Table
 
-    table = Table(title="Result", box=None, show_header=False, title_justify="left", pad_edge=False)
+    while tables:
+        widths = [console.measure(t).maximum for t in tables]
+        num = max([n for n in range(1, len(tables) + 1) if sum(widths[:n]) + GAP * (n - 1) <= console.width], default=1)
+        grid = Table.grid(padding=(0, GAP))
+        grid.add_row(*tables[:num])
+        console.print(grid)
+        tables = tables[num:]
+
+
+def _table(title: str, num_columns: int) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, box=None, show_header=False, title_justify="left", pad_edge=False)
     table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
+    for _ in range(num_columns - 1):
+        table.add_column(justify="right", no_wrap=True)
+    return table
+
+
+def _metrics(answer: Estimate) -> Table:
+    table = _table("Result", 2)
     for name, value in answer.metrics.items():
-        if name in METRICS and name not in ("tokens_per_s", "model_flops"):
+        if name in METRICS and name not in NOT_SHOWN and (value or name not in IF_ANY):
             table.add_row(METRICS[name].label, format_metric(name, value))
     return table
 
 
 def _breakdown(answer: Estimate) -> Table:
-    from rich.table import Table
-
-    table = Table(title="Where the time goes", box=None, show_header=False, title_justify="left", pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
+    table = _table("Where the time goes", 3)
     total = answer.metrics["step_time_s"]
     for name, value in answer.breakdown_s.items():
         if value > 0:
@@ -76,17 +87,16 @@ def _breakdown(answer: Estimate) -> Table:
 
 def _label(name: str) -> str:
     kind, _, rest = name.partition(".")
-    return {"comm": f"{rest} communication", "compute": rest}.get(kind, name)
+    if kind == "comm":
+        return f"{rest} communication"
+    return {"memory": "data movement"}.get(rest, rest) if kind == "compute" else name
 
 
 def _memory(answer: Estimate) -> Table:
-    from rich.table import Table
-
-    table = Table(title="Memory of a GPU", box=None, show_header=False, title_justify="left", pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
+    table = _table("Memory of a GPU", 2)
     for name, value in answer.memory_bytes.items():
         if value > 0:
             table.add_row(name.replace("_", " "), format_bytes(value))
-    table.add_row("of", format_bytes(answer.table.system.chip.hbm_bytes), style="dim")
+    table.add_row("total", format_bytes(answer.metrics["peak_mem_bytes"]))
+    table.add_row("capacity", format_bytes(answer.table.system.chip.hbm_bytes), style="dim")
     return table

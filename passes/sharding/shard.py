@@ -174,7 +174,7 @@ class _Propagation:
                 b.settle(port.value, self.ports[port.name], user)
 
     def _settled(self, b: RegionBuilder, value: int) -> Placements:
-        """Activations leave whole or sharded; the gradient of a tied weight stays partial and is reduced once a step."""
+        """Activations leave whole or sharded; a tied weight's gradient stays partial and is reduced once a step."""
         have = b.where[b.now[value]]
         source, dims = b.old.producer.get(value), b.old.by_id[value].type.dims
         if source is not None and source.phase is not Phase.FORWARD and all(isinstance(d, int) for d in dims):

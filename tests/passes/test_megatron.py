@@ -16,8 +16,8 @@ from slipstick.ir.expr import Expr, symbol
 from slipstick.ir.graph import Graph, Phase, Region, Role
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
-from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.placement import REPLICATE, Shard
+from slipstick.ir.plan import Family, make_plan
 from slipstick.passes.manager import parse_pipeline
 
 MBS, SEQ = symbol("mbs"), symbol("seq")

@@ -11,7 +11,7 @@ from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.sharding import rules_layout as rules
-from slipstick.passes.sharding.ask import Answer, Ask
+from slipstick.passes.sharding.ask import Answer, Ask, Rule
 
 Dims = tuple[Dim, ...]
 MBS, SEQ = symbol("mbs"), symbol("seq")
@@ -62,7 +62,7 @@ def test_a_reshape_gathers_what_it_scatters() -> None:
         (rules.pad, SliceAttrs(2, 0)),
     ],
 )
-def test_views_keep_partial_sums_and_copies(rule: rules.Rule, attrs: Attrs, p: Placement) -> None:
+def test_views_keep_partial_sums_and_copies(rule: Rule, attrs: Attrs, p: Placement) -> None:
     dims: Dims = (2, 16, 64)
     assert rule(ask((p,), (dims,), dims, attrs)) == Answer((p,), (p,))
 

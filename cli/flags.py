@@ -1,0 +1,90 @@
+"""The flags that verbs share, by subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import click
+
+from ..ir.errors import did_you_mean
+
+
+class Named(click.Choice[str]):
+    """A choice that answers a wrong word with the nearest right one."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word, or fail with what was given, what is allowed and the nearest."""
+        if value in self.choices:
+            return value
+        allowed = [str(c) for c in self.choices]
+        self.fail(f"'{value}' is not allowed{did_you_mean(value, allowed)} allowed: {', '.join(allowed)}", param, ctx)
+
+
+def _number(*names: str, help: str, default: int | None = None) -> click.Option:
+    return click.Option(names, type=int, metavar="N", default=default, show_default=True, help=help)
+
+
+def _text(*names: str, help: str, default: str | None = None, metavar: str = "TEXT") -> click.Option:
+    return click.Option(names, metavar=metavar, default=default, show_default=True, help=help)
+
+
+def _word(name: str, words: tuple[str, ...], help: str) -> click.Option:
+    return click.Option([name], type=Named(words), default=words[0], show_default=True, help=help)
+
+
+MODEL = click.Argument(["model"])
+_WORKLOAD = (
+    _word("--phase", ("train", "prefill", "decode"), "What is run."),
+    _number("--seq", "--seq-length", default=2048, help="Tokens a sequence; in decode, tokens in the KV cache."),
+    _number("--mbs", "--micro-batch-size", default=1, help="Sequences a replica runs at once."),
+    _number("--gbs", "--global-batch-size", help="Sequences a step.  [default: mbs x dp]"),
+    _text("--dtype", default="bf16", help="Type of weights and activations: bf16, fp16, fp32."),
+    _text("--grad-dtype", default="fp32", help="Type in which gradients are summed and reduced."),
+)
+_PLAN = (
+    _number("--gpus", help="Number of GPUs.  [default: tp x pp x cp x dp]"),
+    _number("--tp", "--tensor-model-parallel-size", default=1, help="Tensor-parallel degree."),
+    _number("--dp", "--data-parallel-size", help="Data-parallel replicas.  [default: gpus / (tp x pp x cp)]"),
+    _number("--pp", "--pipeline-model-parallel-size", default=1, help="Pipeline stages."),
+    _number("--vpp", default=1, help="Model chunks a pipeline stage (interleaving)."),
+    _number("--cp", "--context-parallel-size", default=1, help="Context-parallel degree."),
+    _number("--ep", "--expert-model-parallel-size", default=1, help="Expert-parallel degree."),
+    _number("--etp", "--expert-tensor-parallel-size", default=1, help="Tensor-parallel degree inside experts."),
+    click.Option(
+        ["--sp/--no-sp"],
+        default=None,
+        help="Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]",
+    ),
+    _text("--tp-plan", default="megatron", metavar="NAME", help="How layers are split: see `slipstick list tp-plans`."),
+    _number("--zero", default=0, help="ZeRO stage, 0 to 3."),
+    _word("--recompute", ("none", "selective", "full"), "Activation recomputation."),
+)
+_MACHINE = (
+    _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file."),
+    click.Option(
+        ["--set", "overrides"],
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Override a number of the system, e.g. chip.memory.hbm.bandwidth=4.8TB/s. Repeatable.",
+    ),
+)
+_COMPILER = (
+    click.Option(["--fuse/--no-fuse"], default=True, show_default=True, help="Fuse pointwise chains into one kernel."),
+    _text("-p", "--passes", help="The pass pipeline to run instead of the default, as printed by --time-passes."),
+    _text("--stop-after", metavar="PASS", help="Stop lowering behind this pass."),
+    _text("--dump-after", metavar="PASS|all", help="Write the graph after this pass, or after each."),
+    _text("--dump-dir", default="dump", metavar="DIR", help="Where --dump-after writes."),
+    click.Option(["--time-passes"], is_flag=True, help="Print the pipeline and the time of each pass to stderr."),
+)
+_OTHER = (
+    _word("--flops-convention", ("full", "causal"), "How masked attention counts in MFU."),
+    click.Option(
+        ["--cache/--no-cache"], default=True, show_default=True, help="Keep traced graphs in the user's cache folder."
+    ),
+    click.Option(["-q", "--quiet"], is_flag=True, help="No progress on stderr."),
+)
+
+SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
+    {"Workload": _WORKLOAD, "Plan": _PLAN, "Machine": _MACHINE, "Compiler": _COMPILER, "Other": _OTHER}
+)
