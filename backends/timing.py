@@ -13,7 +13,7 @@ from ..ir.errors import UnsupportedOpError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .collectives import Collective, CollectiveTime, collective_time
-from .program import Entry, Group, Program, axis_strides, group_of
+from .program import Entry, Group, Program, group_factors, group_of
 from .roofline import Backend, KernelTimes, Roofline
 from .system import System
 
@@ -110,10 +110,8 @@ def _price_communication(group: Group, points: Points, system: System) -> Priced
     env, point = points.of(group.symbols)
     num = int(point.max()) + 1
     messages = group.table.evaluate(env, num)
-    stride = np.ones(num)
-    for axis in axis_strides(group.axis):
-        stride = stride * env[axis]
-    found = collective_time(_kind(group), messages, env[group.axis], stride, system)
+    (size, stride), *more = group_factors(group.axis, env)
+    found = collective_time(_kind(group), messages, size, stride, system, more)
     times = np.broadcast_to(np.asarray(found.time_s, dtype=np.float64), messages.shape)
     return Priced(group, times, point, "collective", messages=messages, collective=found)
 

@@ -54,7 +54,9 @@ def _groups(num_experts: int | Expr) -> int:
 
 def _check_bank(call: OpCall) -> Iterator[str]:
     rows, hidden, width, ffn, _ = _widths(call)
-    for name, out, want in zip(("result", "up projection", "activation"), call.outputs, (hidden, width, ffn), strict=True):
+    for name, out, want in zip(
+        ("result", "up projection", "activation"), call.outputs, (hidden, width, ffn), strict=True
+    ):
         yield from same_dims(tuple(as_expr(d) for d in out.dims), (rows, want), name)
 
 

@@ -16,7 +16,9 @@ def reshape(ask: Ask) -> Answer:
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
     made = follow(ask.call.inputs[0].dims, ask.call.outputs[0].dims, p)
-    return replicate_all(ask) if made is None else Answer((p,), (made,))
+    if made is None or (ask.axis == "tp" and made.packed and not p.packed):
+        return replicate_all(ask)  # what flattens over tp is a matrix that its layer wants whole anyway
+    return Answer((p,), (made,))
 
 
 def follow(source: Sequence[Dim], result: Sequence[Dim], p: Shard) -> Shard | None:
