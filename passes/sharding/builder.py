@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...ir.expr import Dim, as_dim, as_expr, symbol
@@ -33,6 +33,7 @@ class RegionBuilder:
     asked: dict[int, tuple[Placements, ...]] = field(default_factory=dict)
     gathered: dict[int, Placement] = field(default_factory=dict)
     _converted: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _origin: dict[int, int] = field(default_factory=dict)
     _links: dict[int, int] = field(default_factory=dict)
 
     def add_source(self, v: Value, placements: Placements) -> None:
@@ -67,8 +68,9 @@ class RegionBuilder:
     def lay(self, old: int, need: Placements, user: Node) -> int:
         """Return a new value that holds an old one in the placements needed, converting axis by axis."""
         value = self.now[old]
-        if self._is(value, need):
-            return value
+        for candidate in self._versions(value):
+            if self._is(candidate, need):
+                return candidate
         key = (value, *(str(need[a]) for a in self.axes), self._again(value, need, user))
         if key not in self._converted:
             made = value
@@ -76,6 +78,13 @@ class RegionBuilder:
                 made = self._convert(made, group, need[group[0]], user)
             self._converted[key] = made
         return self._converted[key]
+
+    def _versions(self, value: int) -> Iterator[int]:
+        """The value, then what it was converted from: what exists in the placement wanted is not made again."""
+        yield value
+        while value in self._origin:
+            value = self._origin[value]
+            yield value
 
     def settle(self, old: int, need: Placements, user: Node) -> None:
         """Let an old value from now on be the converted one."""
@@ -118,6 +127,7 @@ class RegionBuilder:
             self.world[value], placements, Role.RESULT, "", storage, f"{op} for {user.op} at {user.scope}"
         )
         self.nodes.append(Node(op, (value,), (made,), attrs, user.scope, user.phase))
+        self._origin[made] = value
         return made
 
     def _value(

@@ -108,7 +108,9 @@ def _inner(ask: Ask, first_weight: int) -> tuple[Shard, Shard, Shard] | None:
 
 
 def _tokens(ask: Ask, positions: tuple[int, ...]) -> Placement:
-    return next((Shard(0) for i in positions if ask.whole(i) == Shard(0)), REPLICATE)
+    """How tokens lie: sharded as the first of these inputs that is."""
+    found = (ask.whole(i) for i in positions)
+    return next((p for p in found if isinstance(p, Shard) and p.dim == 0), REPLICATE)
 
 
 def norm(ask: Ask) -> Answer:
