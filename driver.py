@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,11 @@ from .backends.timing import Timing, annotate
 from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import MemoryProgram
 from .cost.rollup import Step, roll_up
-from .ir.errors import InfeasibleError, PlanError, UsageError
+from .ir.errors import PlanError, UsageError
 from .ir.expr import as_expr
 from .ir.graph import Constraint, Graph, Workload
 from .ir.plan import Family, Plan, PlanTable, divisors
 from .ir.points import Points
-from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
 
 Array = NDArray[np.float64]
@@ -128,8 +127,7 @@ def estimate(
 ) -> Estimate:
     """Answer for one plan: how long, what fits, where the time goes.
 
-    PlanError when a degree does not divide a dim it shards. A plan that does not fit is answered too: see `fits` and
-    `check_fits`.
+    PlanError when a degree does not divide a dim it shards. A plan that does not fit is answered too: see `fits`.
     """
     done = lowered or lower(graph, plan.family)
     check_divisibility(done.graph, plan)
@@ -156,82 +154,6 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
     raise PlanError(
         f"{first.axis}={degree[first.axis]} does not divide {size} ({first.where}); legal {first.axis}: {legal}"
     )
-
-
-def check_fits(answer: Estimate) -> None:
-    """Raise InfeasibleError with the numbers and a next step when the plan needs more memory than the device has."""
-    lacking = shortage(answer)
-    if lacking is not None:
-        raise InfeasibleError(lacking)
-
-
-def shortage(answer: Estimate) -> str | None:
-    """Say what a plan lacks in memory, and what would fit; None when it fits."""
-    if answer.fits:
-        return None
-    need, have = answer.metrics["peak_mem_bytes"], answer.table.system.chip.hbm_bytes
-    largest = sorted(answer.memory_bytes.items(), key=lambda kv: -kv[1])
-    shares = ", ".join(f"{name} {value / need:.0%}" for name, value in largest[:3])
-    return f"a GPU needs {format_bytes(need)} and has {format_bytes(have)} ({shares}). {_next_step(answer)}"
-
-
-def _next_step(answer: Estimate) -> str:
-    """Say what fits: fewer sequences at once, a larger legal tensor-parallel degree, or that none does."""
-    others = _others(answer)
-    tried = [p for _, plans in others for p in plans]
-    tables = [evaluate(lowered, answer.table.system, PlanTable.of(plans)) for lowered, plans in others]
-    if not tried:
-        return _nothing_else(answer)
-    fits = np.concatenate([t.fits for t in tables])
-    need = np.concatenate([t.metrics["peak_mem_bytes"] for t in tables])
-    if fits.any():
-        return f"Try {_flags(tried[int(fits.argmax())])}"
-    least = int(need.argmin())
-    return (
-        f"No smaller --mbs or larger --tp fits: {_flags(tried[least])} still needs {format_bytes(float(need[least]))}"
-    )
-
-
-def _flags(plan: Plan) -> str:
-    return f"--tp {plan.tp}{' --sp' if plan.family.sp else ''} --mbs {plan.micro_batch}"
-
-
-def _others(answer: Estimate) -> list[tuple[Lowered, list[Plan]]]:
-    """Plans of the same GPUs and batch that need less memory, the mildest change first; with their lowered graphs."""
-    lowered, plan = answer.table.lowered, answer.plan
-    smaller = [m for m in range(plan.micro_batch - 1, 0, -1) if plan.micro_batch % m == 0]
-    found = [(lowered, [*_legal(plan, [(plan.tp, m) for m in smaller]), *_wider(lowered.graph, plan)])]
-    if plan.family.workload is Workload.TRAIN and not plan.family.sp:
-        family = replace(plan.family, sp=True)
-        other = lower(lowered.source, family)
-        found.append((other, _wider(other.graph, replace(plan, family=family))))
-    return [(done, plans) for done, plans in found if plans]
-
-
-def _wider(graph: Graph, plan: Plan) -> list[Plan]:
-    return _legal(plan, [(t, 1) for t in legal_degrees(graph, plan, "tp") if t > plan.tp])
-
-
-def _legal(plan: Plan, changes: Sequence[tuple[int, int]]) -> list[Plan]:
-    """Return the plan with other (tp, micro-batch), where that is a plan."""
-    found: list[Plan] = []
-    for tp, micro_batch in changes:
-        dp = plan.num_gpus // (tp * plan.cp)
-        batch = plan.global_batch if plan.family.workload is Workload.TRAIN else micro_batch * dp
-        whole = plan.num_gpus % (tp * plan.cp) == 0 and dp % plan.ep == 0 and dp > 0
-        if whole and batch % (micro_batch * dp) == 0:
-            found.append(replace(plan, tp=tp, dp=dp, micro_batch=micro_batch, global_batch=batch))
-    return found
-
-
-def _nothing_else(answer: Estimate) -> str:
-    states = sum(answer.memory_bytes[part] for part in ("weights", "gradients", "optimizer"))
-    if states > answer.table.system.chip.hbm_bytes:
-        return (
-            f"Weights, gradients and optimizer alone take {format_bytes(states)} at tp={answer.plan.tp}, the largest "
-            f"that {answer.plan.num_gpus} GPUs allow, and only tp shards them: take more GPUs or a smaller model"
-        )
-    return f"No other --tp or --mbs is legal on {answer.plan.num_gpus} GPUs: take a shorter --seq or more GPUs"
 
 
 def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:

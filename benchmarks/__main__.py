@@ -6,12 +6,13 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from .cases import CASES, MODELS
-from .children import slipstick, wall_s
+from .children import ChildError, slipstick, wall_s
 from .machine import machine_facts
 from .rows import Row
 
@@ -46,11 +47,20 @@ def _run(chosen: list[str], repeat: int) -> list[Row]:
             _record(Path(folder))
         for name in chosen:
             start = perf_counter()
-            for row in CASES[name](repeat):
-                rows.append(row)
-                _say(_line(row))
+            rows += _rows(name, repeat)
             _say(f"  {name}: {perf_counter() - start:.1f} s in all")
     return rows
+
+
+def _rows(name: str, repeat: int) -> Iterator[Row]:
+    """Run one case; when it fails, say so in a row that is not met, and let the others go on."""
+    try:
+        for row in CASES[name](repeat):
+            _say(_line(row))
+            yield row
+    except ChildError as error:
+        _say(f"{name} failed: {error}")
+        yield Row(f"{name} failed: {error}", 0.0, "1", "to run", False)
 
 
 def _record(folder: Path) -> None:

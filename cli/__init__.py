@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import click
 
-from ..ir.errors import SlipstickError, did_you_mean
+from ..ir.errors import InternalError, SlipstickError, did_you_mean
 
 # Verb -> module and one line for --help; a verb is imported when it is used.
 VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -35,11 +35,11 @@ class LazyGroup(click.Group):
         """Name the verbs."""
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a verb."""
-        if name not in VERBS:
+        if cmd_name not in VERBS:
             return None
-        found = getattr(import_module(f".{VERBS[name][0]}", __name__), f"{name}_command")
+        found = getattr(import_module(f".{VERBS[cmd_name][0]}", __name__), f"{cmd_name}_command")
         assert isinstance(found, click.Command)
         return found
 
@@ -82,6 +82,8 @@ def root() -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    if "_SLIPSTICK_COMPLETE" in os.environ:
+        root.main(prog_name="slipstick")
     sys.exit(run(args))
 
 
@@ -91,23 +93,21 @@ def run(args: Sequence[str] | None = None) -> int:
     SLIPSTICK_DEBUG=1 shows the traceback of an internal error.
     """
     try:
-        code = root.main(args=None if args is None else list(args), prog_name="slipstick", standalone_mode=False)
+        with root.make_context("slipstick", list(sys.argv[1:] if args is None else args)) as context:
+            code = root.invoke(context)
     except click.exceptions.Exit as leave:
         return leave.exit_code
-    except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
-        return 130
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except SlipstickError as error:
-        _fail(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        return 130
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        return _fail("interrupted", 130)
     except BrokenPipeError:
-        return 0
+        return _close_stdout()
+    except InternalError as error:
+        return _internal(error)
+    except SlipstickError as error:
+        return _fail(str(error), error.exit_code)
     except Exception as error:
         return _internal(error)
     return code if isinstance(code, int) else 0
@@ -116,9 +116,16 @@ def run(args: Sequence[str] | None = None) -> int:
 def _internal(error: Exception) -> int:
     if os.environ.get("SLIPSTICK_DEBUG"):
         raise error
-    _fail(f"internal: {type(error).__name__}: {error} (set SLIPSTICK_DEBUG=1 for the traceback, and please report it)")
-    return 1
+    message = f"internal: {type(error).__name__}: {error} (SLIPSTICK_DEBUG=1 shows the traceback; please report it)"
+    return _fail(message, 1)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, exit_code: int) -> int:
     click.echo(f"error: {message}", err=True)
+    return exit_code
+
+
+def _close_stdout() -> int:
+    """Nobody reads on, as in `slipstick list ops | head`; what is still buffered must not fail at the exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

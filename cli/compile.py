@@ -82,7 +82,8 @@ def _texts(request: Request, plan: Plan, kinds: tuple[str, ...]) -> Mapping[str,
 
 def _answer(request: Request, plan: Plan, system: System, lowered: Lowered) -> Estimate:
     from ..cost.flops import Convention
-    from ..driver import estimate, shortage
+    from ..driver import estimate
+    from ..report.advice import shortage
 
     answer = estimate(lowered.source, system, plan, Convention(request.flops_convention), lowered)
     lacking = shortage(answer)

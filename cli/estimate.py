@@ -35,7 +35,8 @@ def estimate_command(request: Request, form: str, explain: str | None, allow_inf
     system = system_of(request)
     graph = graph_of(request)
     from ..cost.flops import Convention
-    from ..driver import estimate, shortage
+    from ..driver import estimate
+    from ..report.advice import shortage
 
     lowered = lower_of(request, graph, plan.family)
     answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)

@@ -23,10 +23,9 @@ def write_text(text: str, output: str) -> None:
 
     from ..ir.files import write_atomically
 
+    data = text.encode()
     with writing(output):
-        write_atomically(
-            Path(output), gzip.compress(text.encode(), mtime=0) if output.endswith(".gz") else text.encode()
-        )
+        write_atomically(Path(output), gzip.compress(data, mtime=0) if output.endswith(".gz") else data)
 
 
 def columns() -> int | None:

@@ -22,7 +22,7 @@ def list_text(kind: str, as_json: bool, columns: int | None = None) -> str:
     if as_json:
         return json.dumps(records, indent=2)
     keys = list(records[0])
-    rows = [[k.replace("_", " ") for k in keys], *([_cell(k, r[k]) for k in keys] for r in records)]
+    rows = [[_heading(k) for k in keys], *([_cell(k, r[k]) for k in keys] for r in records)]
     return in_columns(rows, columns)
 
 
@@ -67,9 +67,9 @@ def _systems() -> list[Record]:
             "name": s.name,
             "chip": s.chip.name,
             "gpus_a_node": s.node_size,
-            "bf16_flop_per_s": s.chip.peak_flop_per_s.bf16,
-            "hbm_bytes": s.chip.hbm_bytes,
-            "hbm_bytes_per_s": s.chip.hbm_bytes_per_s,
+            "bf16_peak_flop_per_s": s.chip.peak_flop_per_s.bf16,
+            "hbm_capacity_bytes": s.chip.hbm_bytes,
+            "hbm_bandwidth_bytes_per_s": s.chip.hbm_bytes_per_s,
             "network": [level.name for level in s.levels],
         }
         for s in map(load_system, system_names())
@@ -150,6 +150,13 @@ def _cell(key: str, value: object) -> str:
 _WRITERS: Mapping[str, Callable[[float], str]] = MappingProxyType(
     {"_flop_per_s": format_flop_per_s, "_bytes_per_s": format_bytes_per_s, "_bytes": format_bytes}
 )
+
+
+def _heading(key: str) -> str:
+    """Write a key for people: the cells below it have their units."""
+    for end in _WRITERS:
+        key = key.removesuffix(end)
+    return key.removeprefix("num_").replace("_", " ")
 
 
 def _lines(record: Record) -> list[str]:

@@ -1,8 +1,18 @@
 """What every test runs under; imports nothing heavy, so that a light test stays light."""
 
 import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slipstick.backends.system import System
+    from slipstick.ir.graph import Graph
 
 # A test that would fetch from a hub must fail at once, on every machine alike.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -10,3 +20,27 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # The same examples on every machine, and no deadline: a busy machine is not a bug.
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def traced() -> "Callable[[str], Graph]":
+    """Read a traced graph of the golden ones by name, such as `tiny-llama.train`; needs no torch."""
+    from slipstick.ir.files import load_graph
+
+    folder = Path(__file__).parent / "golden"
+    return cache(lambda name: load_graph(folder / f"{name}.graph"))
+
+
+@pytest.fixture(scope="session")
+def made_up() -> "System":
+    """A machine of round numbers, so that times can be had by hand; every efficiency is another one."""
+    from slipstick.backends.system import Chip, KernelConstants, NetworkLevel, Peaks, StackConstants, System
+
+    peaks = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=None, int8=None)
+    chip = Chip("toy", peaks, 8e12, 100, 1e9, 64 * 2**30, 1e12, 2**25, 500.0)
+    levels = (
+        NetworkLevel("inner", 4, 100e9, 1e-6, "switch", 0.5),
+        NetworkLevel("outer", None, 10e9, 4e-6, "switch", 0.8),
+    )
+    kernels = KernelConstants("toy", matmul_efficiency=0.5, memory_efficiency=0.8, vector_efficiency=0.25)
+    return System("toy", chip, 4, levels, kernels, StackConstants("toy", 2e-6, 3e-6, 2**30), ())

@@ -1,0 +1,100 @@
+"""A plan that does not fit into what it lacks, and the mildest change of flags that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..driver import Estimate, estimate_many, legal_degrees, lower
+from ..ir.errors import InfeasibleError, SlipstickError
+from ..ir.graph import Workload
+from ..ir.plan import Family, Plan, divisors
+from ..ir.units import format_bytes
+
+
+def check_fits(answer: Estimate) -> None:
+    """Raise InfeasibleError with the numbers and a next step when the plan needs more memory than the device has."""
+    lacking = shortage(answer)
+    if lacking is not None:
+        raise InfeasibleError(lacking)
+
+
+def shortage(answer: Estimate) -> str | None:
+    """Say what a plan lacks in memory, and what would fit; None when it fits."""
+    if answer.fits:
+        return None
+    need, have = answer.metrics["peak_mem_bytes"], answer.table.system.chip.hbm_bytes
+    largest = sorted(answer.memory_bytes.items(), key=lambda kv: -kv[1])
+    shares = ", ".join(f"{name} {value / need:.0%}" for name, value in largest[:3])
+    return f"a GPU needs {format_bytes(need)} and has {format_bytes(have)} ({shares}). {_next_step(answer)}"
+
+
+def _next_step(answer: Estimate) -> str:
+    """Name the first change that fits, or the one that comes nearest."""
+    nearest: tuple[float, str] | None = None
+    for plan, need in _tried(answer):
+        flags = _flags(answer.plan, plan)
+        if need <= answer.table.system.chip.hbm_bytes:
+            return f"Try {flags}"
+        if nearest is None or need < nearest[0]:
+            nearest = (need, flags)
+    if nearest is None:
+        return f"No other plan is legal with --gpus {answer.plan.num_gpus}: take more, or a shorter --seq"
+    return f"Nothing fits with --gpus {answer.plan.num_gpus}: {nearest[1]} still needs {format_bytes(nearest[0])}"
+
+
+def _tried(answer: Estimate) -> Iterator[tuple[Plan, float]]:
+    """Yield other plans for the same GPUs and batch with the memory that they need, the mildest change first."""
+    plan, source = answer.plan, answer.table.lowered.source
+    for family, sizes in _changes(plan):
+        try:
+            lowered = lower(source, family)
+            degrees = legal_degrees(lowered.graph, plan, "tp")
+            plans = [p for p in _legal(replace(plan, family=family), degrees, sizes) if p != plan]
+            table = estimate_many(lowered, answer.table.system, plans) if plans else None
+        except SlipstickError:
+            continue
+        if table is not None:
+            yield from zip(plans, map(float, table.metrics["peak_mem_bytes"]), strict=True)
+
+
+def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[tuple[int, int]]]]:
+    """Yield families, each with the (tp, micro-batch) to try in it."""
+    family, now = plan.family, [(plan.tp, plan.micro_batch)]
+    smaller = [(plan.tp, m) for m in reversed(divisors(plan.micro_batch)) if m < plan.micro_batch]
+    wider = [(t, 1) for t in divisors(plan.num_gpus) if t > plan.tp]
+    yield family, smaller
+    if family.workload is not Workload.TRAIN:
+        yield family, wider
+        return
+    if plan.dp > 1:
+        yield from ((replace(family, zero=z), now) for z in (1, 3) if z > family.zero)
+    if family.recompute == "none":
+        yield replace(family, recompute="full"), now
+    yield replace(family, sp=True), wider
+    zero = 3 if plan.dp > 1 else family.zero
+    yield replace(family, zero=zero, recompute="full"), [(plan.tp, 1)]
+    yield replace(family, sp=True, zero=zero, recompute="full"), wider
+
+
+def _legal(plan: Plan, degrees: Sequence[int], sizes: Sequence[tuple[int, int]]) -> list[Plan]:
+    """Return the plan with other sizes, where that is a plan."""
+    found: list[Plan] = []
+    for tp, micro_batch in sizes:
+        dp = plan.num_gpus // tp
+        batch = plan.global_batch if plan.family.workload is Workload.TRAIN else micro_batch * dp
+        if tp in degrees and batch % (micro_batch * dp) == 0:
+            found.append(replace(plan, tp=tp, dp=dp, micro_batch=micro_batch, global_batch=batch))
+    return found
+
+
+def _flags(old: Plan, new: Plan) -> str:
+    """Write what differs, as flags."""
+    pairs = (
+        (f"--tp {new.tp} --dp {new.dp}", old.tp != new.tp),
+        ("--sp", new.family.sp and not old.family.sp),
+        (f"--zero {new.family.zero}", old.family.zero != new.family.zero),
+        (f"--recompute {new.family.recompute}", old.family.recompute != new.family.recompute),
+        (f"--mbs {new.micro_batch}", old.micro_batch != new.micro_batch),
+    )
+    return " ".join(flag for flag, differs in pairs if differs)

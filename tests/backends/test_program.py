@@ -1,0 +1,89 @@
+"""A lowered graph compiled for pricing: nothing lost, grouped by symbols, amounts as the work rules say."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from slipstick.backends.program import Program, axis_strides, compile_graph, group_of
+from slipstick.driver import lower
+from slipstick.ir.graph import Graph
+from slipstick.ir.ops import OpClass, op_def, work_of
+from slipstick.ir.plan import Family
+
+ENV = {"mbs": 2.0, "seq": 32.0, "kv": 0.0, "tp": 2.0, "dp": 2.0}
+
+
+@pytest.fixture(scope="module", params=["tiny-llama.train", "tiny-mixtral.train", "tiny-gpt2.train"])
+def sharded(request: pytest.FixtureRequest, traced: Callable[[str], Graph]) -> Graph:
+    return lower(traced(str(request.param)), Family(sp=True)).graph
+
+
+@pytest.fixture(scope="module")
+def program(sharded: Graph) -> Program:
+    return compile_graph(sharded)
+
+
+def test_every_node_that_is_not_free_is_an_entry_once(sharded: Graph, program: Program) -> None:
+    nodes = [f"{r.name}/%{n.key}" for r in sharded.regions for n in r.nodes if op_def(n.op).kind is not OpClass.FREE]
+    assert Counter(e.name for e in program.entries) == Counter(nodes)
+    assert max(Counter(nodes).values()) == 1
+
+
+def test_entries_know_how_often_they_run(sharded: Graph, program: Program) -> None:
+    assert {e.region: e.count for e in program.entries} == dict(sharded.counts)
+
+
+def test_communication_and_computation_are_apart(program: Program) -> None:
+    assert all(e.message is None for g in program.compute for e in g.entries)
+    assert all(e.message is not None for g in program.communication for e in g.entries)
+    assert {(g.axis, g.collective) for g in program.communication} == {
+        (e.axis, e.op) for g in program.communication for e in g.entries
+    }
+
+
+def test_a_group_depends_on_its_symbols_and_no_others(program: Program) -> None:
+    for group in (*program.compute, *program.communication):
+        assert group.table.symbols <= set(group.symbols)
+    # What a GPU computes does not depend on how many replicas there are; that is what makes tables fast.
+    assert all("dp" not in g.symbols for g in program.compute)
+
+
+def test_a_collective_depends_on_its_own_degree_and_those_inside(program: Program) -> None:
+    for group in program.communication:
+        wanted = {"tp": {"tp"}, "dp": {"tp", "dp"}}[group.axis]
+        assert wanted <= set(group.symbols)
+
+
+def test_amounts_are_those_of_the_work_rules(sharded: Graph, program: Program) -> None:
+    for group in program.compute:
+        amounts = group.table.evaluate(ENV, 1)[:, 0]
+        n = len(group.entries)
+        for row, entry in enumerate(group.entries):
+            region = sharded.region(entry.region)
+            work = work_of(region, region.producer[entry.key])
+            wanted = [
+                float(np.asarray(e.evaluate(ENV))) for e in (work.tensor_flops, work.vector_flops, work.num_bytes)
+            ]
+            assert list(amounts[row : 3 * n : n][:3]) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_lengths_of_attention_stand_behind_the_amounts(program: Program) -> None:
+    for group in program.compute:
+        shapes = [e.work.attention for e in group.entries if e.work.attention is not None]
+        lengths = group.table.evaluate(ENV, 1)[3 * len(group.entries) :, 0]
+        assert list(lengths) == [32.0] * 2 * len(shapes)
+
+
+def test_a_group_of_some_entries_keeps_their_amounts(program: Program) -> None:
+    group = max(program.compute, key=lambda g: len(g.entries))
+    part = group_of(group.symbols, group.entries[1:3])
+    whole, some, n = group.table.evaluate(ENV, 1), part.table.evaluate(ENV, 1), len(group.entries)
+    wanted = [whole[block * n + row, 0] for block in range(3) for row in (1, 2)]
+    assert list(some[:6, 0]) == wanted
+
+
+@pytest.mark.parametrize(("axis", "inside"), [("tp", ()), ("dp", ("tp",))])
+def test_tensor_parallel_ranks_are_neighbours(axis: str, inside: tuple[str, ...]) -> None:
+    assert axis_strides(axis) == inside

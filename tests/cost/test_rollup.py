@@ -1,0 +1,136 @@
+"""Node times to a step, with times given by hand: what adds up, what hides, what runs once."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from slipstick.backends.program import Entry, Group, Program
+from slipstick.backends.system import System
+from slipstick.backends.timing import Priced, Timing, annotate
+from slipstick.cost.rollup import Step, roll_up
+from slipstick.driver import lower
+from slipstick.ir.expr import as_expr
+from slipstick.ir.exprtable import ExprTable
+from slipstick.ir.graph import Graph, Phase, Region, Run, Workload
+from slipstick.ir.ops import OpClass, Work
+from slipstick.ir.plan import Family, PlanTable, make_plan
+from slipstick.ir.types import DType
+
+FORWARD, BACKWARD, REDUCE, OPTIMIZER = Phase.FORWARD, Phase.BACKWARD, Phase.REDUCE, Phase.OPTIMIZER
+Given = tuple[Entry, float]
+
+
+def compute(phase: Phase, seconds: float, kind: OpClass = OpClass.MATMUL, count: int = 1) -> Given:
+    return Entry("last", 1, "matmul", kind, phase, "", count, DType.BF16, Work()), seconds
+
+
+def talk(phase: Phase, seconds: float, axis: str = "dp", region: str = "last") -> Given:
+    kind = OpClass.COMMUNICATION
+    return Entry(region, 1, "all_reduce", kind, phase, "", 1, DType.FP32, Work(), axis, as_expr(1)), seconds
+
+
+def step(*given: Given, micro_batches: int = 1, workload: Workload = Workload.TRAIN) -> Step:
+    regions = (Region("first", (), ()), Region("last", (), ()))
+    graph = Graph("by hand", workload, DType.BF16, regions, (Run(("first",)), Run(("last",))))
+    point = np.zeros(1, dtype=np.intp)
+    priced = tuple(
+        Priced(Group((), (entry,), ExprTable.of([as_expr(0)])), np.array([[seconds]]), point, "hand")
+        for entry, seconds in given
+    )
+    family = Family(workload=workload)
+    plan = make_plan(num_gpus=1, seq_len=1, family=family, global_batch=micro_batches)
+    return roll_up(Timing(Program(graph, (), ()), priced, 1), PlanTable.of([plan]))
+
+
+def numbers(parts: Mapping[str, object]) -> dict[str, float]:
+    return {name: float(np.asarray(value)[0]) for name, value in parts.items()}
+
+
+def test_every_micro_batch_runs_forward_and_backward() -> None:
+    found = step(compute(FORWARD, 3.0), compute(BACKWARD, 6.0), micro_batches=4)
+    assert numbers(found.breakdown) == {"compute.matmul": 36.0, "bubble": 0.0}
+    assert (float(found.forward_s[0]), float(found.backward_s[0]), float(found.time_s[0])) == (3.0, 6.0, 36.0)
+
+
+def test_a_repeated_region_counts_as_often_as_it_runs() -> None:
+    assert float(step(compute(FORWARD, 0.5, count=32)).time_s[0]) == 16.0
+
+
+def test_recomputation_belongs_to_the_backward_phase() -> None:
+    found = step(compute(FORWARD, 3.0), compute(Phase.RECOMPUTE, 2.0), compute(BACKWARD, 6.0))
+    assert float(found.backward_s[0]) == 8.0
+
+
+def test_the_optimizer_runs_once() -> None:
+    found = step(compute(FORWARD, 1.0), compute(OPTIMIZER, 5.0, OpClass.OPTIMIZER), micro_batches=8)
+    assert numbers(found.breakdown) == {"compute.matmul": 8.0, "bubble": 0.0, "optimizer": 5.0}
+
+
+def test_tensor_parallel_messages_are_exposed_in_every_micro_batch() -> None:
+    found = step(talk(FORWARD, 0.5, "tp"), compute(FORWARD, 3.0), talk(BACKWARD, 1.0, "tp"), micro_batches=4)
+    assert numbers(found.breakdown)["comm.tp"] == 6.0
+    assert float(found.exposed_comm_s[0]) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("rest", "last", "exposed"),
+    [
+        (1.5, 0.5, 0.5),  # 2 s fit behind 6 s of backward, but the last message starts when that ends
+        (7.5, 0.5, 2.0),  # 8 s: 6 fit
+        (5.8, 0.5, 0.5),  # 6.3 s: 0.3 too long, the last message is longer than that
+        (0.0, 1.0, 1.0),  # one message alone has nothing to hide behind
+    ],
+)
+def test_gradients_are_reduced_behind_the_last_backward_phase(rest: float, last: float, exposed: float) -> None:
+    reductions = [talk(REDUCE, last, region="first"), *([talk(REDUCE, rest)] if rest else [])]
+    found = step(compute(FORWARD, 3.0), compute(BACKWARD, 6.0), *reductions, micro_batches=4)
+    assert numbers(found.breakdown)["comm.dp"] == pytest.approx(exposed, rel=1e-12)
+    assert numbers(found.hidden_comm_s)["comm.dp"] == pytest.approx(rest + last - exposed, rel=1e-12)
+    assert float(found.time_s[0]) == pytest.approx(36.0 + exposed, rel=1e-12)
+
+
+def test_gathering_updated_weights_is_exposed_and_runs_once() -> None:
+    found = step(compute(BACKWARD, 6.0), talk(OPTIMIZER, 2.0), micro_batches=3)
+    assert numbers(found.breakdown) == {"compute.matmul": 18.0, "comm.dp": 2.0, "bubble": 0.0}
+
+
+@pytest.mark.parametrize(("message", "exposed"), [(1.0, 0.0), (5.0, 2.0)])
+def test_data_parallel_messages_inside_a_phase_hide_behind_its_computation(message: float, exposed: float) -> None:
+    found = step(compute(FORWARD, 3.0), talk(FORWARD, message), micro_batches=4)
+    assert numbers(found.breakdown)["comm.dp"] == 4 * exposed
+    assert numbers(found.hidden_comm_s)["comm.dp"] == 4 * (message - exposed)
+
+
+@pytest.mark.parametrize("workload", [Workload.PREFILL, Workload.DECODE])
+def test_inference_is_one_pass_without_a_bubble(workload: Workload) -> None:
+    found = step(compute(FORWARD, 3.0), talk(FORWARD, 1.0, "tp"), workload=workload)
+    assert numbers(found.breakdown) == {"compute.matmul": 3.0, "comm.tp": 1.0}
+    assert float(found.time_s[0]) == 4.0
+
+
+def test_people_read_computation_first() -> None:
+    parts = (compute(OPTIMIZER, 1.0, OpClass.OPTIMIZER), talk(FORWARD, 1.0, "tp"), compute(FORWARD, 1.0, OpClass.NORM))
+    assert list(step(*parts).breakdown) == ["compute.norm", "comm.tp", "bubble", "optimizer"]
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_step_is_all_its_node_times_less_what_hides(
+    traced: Callable[[str], Graph], made_up: System, zero: int, recompute: str
+) -> None:
+    family = Family(sp=True, zero=zero, recompute=recompute)
+    plans = [
+        make_plan(num_gpus=tp * dp, tp=tp, seq_len=64, family=family, global_batch=16)
+        for tp in (1, 2)
+        for dp in (1, 2, 16)
+    ]
+    table = PlanTable.of(plans)
+    timing = annotate(lower(traced("tiny-llama.train"), family).program, made_up, table)
+    found = roll_up(timing, table)
+    for i, plan in enumerate(plans):
+        once = {OPTIMIZER, REDUCE}
+        spent = sum(t * e.count * (1 if e.phase in once else plan.num_micro_batches) for e, t in timing.rows(i))
+        hidden = sum(float(h[i]) for h in found.hidden_comm_s.values())
+        assert float(found.time_s[i]) == pytest.approx(spent - hidden, rel=1e-12)
+        assert all(float(part[i]) >= 0 for part in (*found.breakdown.values(), *found.hidden_comm_s.values()))

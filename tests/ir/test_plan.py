@@ -1,0 +1,135 @@
+"""Plans: what is completed, what is refused and how, and many of them as columns."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError
+from slipstick.ir.graph import Workload
+from slipstick.ir.plan import LARGEST, Family, Plan, PlanTable, divisors, make_plan
+
+TRAIN = Family()
+DECODE = Family(workload=Workload.DECODE)
+
+
+def refused(kind: type[Exception] = PlanError, **given: object) -> str:
+    arguments = {"num_gpus": 8, "seq_len": 128, "family": TRAIN, **given}
+    with pytest.raises(kind) as caught:
+        make_plan(**arguments)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return str(caught.value)
+
+
+def test_replicas_and_batch_follow_from_the_rest() -> None:
+    plan = make_plan(num_gpus=64, seq_len=8192, family=TRAIN, tp=8, micro_batch=2)
+    # 64 GPUs / tp 8 = 8 replicas; one micro-batch of 2 on each.
+    assert (plan.dp, plan.global_batch, plan.num_micro_batches, plan.degrees) == (8, 16, 1, "tp8 dp8")
+
+
+def test_micro_batches_divide_the_global_batch() -> None:
+    # 512 sequences / (2 a micro-batch x 8 replicas).
+    plan = make_plan(num_gpus=64, seq_len=8192, family=TRAIN, tp=8, micro_batch=2, global_batch=512)
+    assert plan.num_micro_batches == 32
+
+
+def test_degrees_that_do_not_divide_show_every_factor_and_what_is_near() -> None:
+    assert refused(tp=3) == "tp=3 x pp=1 x cp=1 = 3 does not divide gpus=8; legal products: 1, 2, 4, 8"
+
+
+def test_more_ranks_than_gpus_do_not_divide() -> None:
+    assert "tp=16 x pp=1 x cp=1 = 16 does not divide gpus=8" in refused(tp=16)
+
+
+def test_a_wrong_replica_degree_names_the_right_one_and_the_gpus_it_needs() -> None:
+    message = refused(tp=2, dp=2)
+    assert message.startswith("tp=2 x pp=1 x cp=1 x dp=2 = 4, not gpus=8")
+    assert "dp=4" in message
+    assert "--gpus 4" in message
+
+
+@pytest.mark.parametrize(
+    ("batch", "nearest"), [(12, "--gbs 8 or --gbs 16"), (5, "--gbs 8"), (17, "--gbs 16 or --gbs 24")]
+)
+def test_a_batch_that_is_no_multiple_names_both_neighbours(batch: int, nearest: str) -> None:
+    message = refused(micro_batch=2, tp=2, global_batch=batch)
+    assert message == f"gbs={batch} is not a multiple of mbs=2 x dp=4 = 8; nearest: {nearest}"
+
+
+def test_inference_runs_one_batch() -> None:
+    message = refused(family=DECODE, micro_batch=2, tp=8, global_batch=4)
+    assert message == "decode runs one batch of mbs=2 x dp=1 = 2, not gbs=4"
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [("num_gpus", "gpus"), ("tp", "tp"), ("pp", "pp"), ("cp", "cp"), ("ep", "ep"), ("etp", "etp"), ("dp", "dp"),
+     ("vpp", "vpp"), ("micro_batch", "mbs"), ("global_batch", "gbs"), ("seq_len", "seq")],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [0, -1])
+def test_nothing_may_be_less_than_one(name: str, flag: str, value: int) -> None:
+    assert f"{flag}={value}" in refused(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["num_gpus", "tp", "dp", "micro_batch", "global_batch", "seq_len", "kv_len"])
+def test_nothing_may_be_absurd(name: str) -> None:
+    assert str(LARGEST) in refused(**{name: 10**30})
+
+
+def test_a_negative_cache_is_refused() -> None:
+    assert "kv=-1" in refused(kv_len=-1)
+
+
+@pytest.mark.parametrize("axis", ["pp", "cp", "ep", "etp", "vpp"])
+def test_what_is_not_built_is_refused_with_what_is(axis: str) -> None:
+    message = refused(NotBuiltError, **{axis: 2})
+    assert f"--{axis} 2 (" in message
+    assert "--tp, --dp" in message
+    assert NotBuiltError.exit_code == 4
+
+
+def test_all_that_is_not_built_is_named_at_once() -> None:
+    message = refused(NotBuiltError, pp=2, cp=4)
+    assert "--pp 2" in message
+    assert "--cp 4" in message
+
+
+def test_unknown_policies_are_refused() -> None:
+    assert "allowed: 0, 1, 2, 3" in refused(family=Family(zero=4))
+    assert "did you mean 'full'?" in refused(UnknownNameError, family=Family(recompute="ful"))
+
+
+def test_degrees_name_tp_and_dp_always_and_the_rest_when_used() -> None:
+    assert Plan(num_gpus=16, tp=2, pp=4, dp=2).degrees == "tp2 pp4 dp2"
+    assert Plan(num_gpus=1).degrees == "tp1 dp1"
+
+
+@given(st.integers(1, 5000))
+def test_divisors_are_those_that_divide(n: int) -> None:
+    assert divisors(n) == [d for d in range(1, n + 1) if n % d == 0]
+
+
+def test_a_table_has_a_column_for_every_number() -> None:
+    plans = [
+        make_plan(num_gpus=8, seq_len=128, family=TRAIN, tp=2, micro_batch=3, global_batch=24, kv_len=7),
+        make_plan(num_gpus=16, seq_len=256, family=TRAIN, tp=4, global_batch=32),
+    ]
+    table = PlanTable.of(plans)
+    assert len(table) == 2
+    assert {name: list(column) for name, column in table.columns.items()} == {
+        "tp": [2, 4], "dp": [4, 4], "mbs": [3, 1], "seq": [128, 256], "kv": [7, 0],
+    }  # fmt: skip
+    assert list(table.num_gpus) == [8, 16]
+    assert list(table.num_micro_batches) == [2, 8]
+    assert list(table.global_batch) == [24, 32]
+    assert all(column.dtype == np.float64 for column in table.columns.values())
+
+
+def test_a_table_holds_one_family() -> None:
+    mixed = [Plan(num_gpus=1), Plan(num_gpus=1, family=Family(sp=True))]
+    with pytest.raises(PlanError, match="of one family, these are of 2"):
+        PlanTable.of(mixed)
+
+
+def test_a_table_of_no_plans_is_refused() -> None:
+    with pytest.raises(PlanError, match="these are of 0"):
+        PlanTable.of([])

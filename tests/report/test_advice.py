@@ -1,0 +1,92 @@
+"""What a plan lacks in memory, and the first change that fits."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from slipstick.backends.system import System
+from slipstick.driver import Estimate, estimate
+from slipstick.ir.errors import InfeasibleError
+from slipstick.ir.graph import Graph, Workload
+from slipstick.ir.plan import Family, Plan, make_plan
+from slipstick.report.advice import check_fits, shortage
+
+Traced = Callable[[str], Graph]
+KIB = 1024.0
+
+
+def with_memory(system: System, num_bytes: float) -> System:
+    chip = replace(system.chip, hbm_bytes=num_bytes)
+    return replace(system, chip=chip, stack=replace(system.stack, memory_reserve_bytes=0.0))
+
+
+@pytest.fixture
+def ask(traced: Traced, made_up: System) -> Callable[[Plan, float], Estimate]:
+    return lambda plan, memory: estimate(traced("tiny-llama.train"), with_memory(made_up, memory), plan)
+
+
+def train(gpus: int = 1, micro_batch: int = 1, tp: int = 1, batch: int | None = None) -> Plan:
+    return make_plan(num_gpus=gpus, tp=tp, seq_len=64, micro_batch=micro_batch, global_batch=batch, family=Family())
+
+
+def test_a_plan_that_fits_lacks_nothing(ask: Callable[[Plan, float], Estimate]) -> None:
+    assert shortage(ask(train(), 2.0**30)) is None
+    check_fits(ask(train(), 2.0**30))
+
+
+def test_the_message_has_need_limit_shares_and_a_next_step(ask: Callable[[Plan, float], Estimate]) -> None:
+    need = ask(train(), 1.0).metrics["peak_mem_bytes"]
+    with pytest.raises(InfeasibleError, match=rf"a GPU needs {need / 2**20:.3g} MiB and has 1 KiB \(optimizer \d+%, "):
+        check_fits(ask(train(), KIB))
+
+
+@pytest.mark.parametrize(
+    ("change", "flags"),
+    [
+        ({"micro_batch": 4}, "--mbs 4"),
+        ({"zero": 1}, "--zero 1"),
+        ({"zero": 3}, "--zero 3"),
+        ({"tp": 2, "sp": True, "micro_batch": 1}, "--tp 2 --dp 1 --sp --mbs 1"),
+    ],
+)
+def test_the_mildest_change_that_fits_is_named(
+    ask: Callable[[Plan, float], Estimate], change: dict[str, int], flags: str
+) -> None:
+    """The memory is just what the changed plan needs, so milder changes do not fit."""
+    asked = train(2, micro_batch=8)
+    family = replace(asked.family, zero=change.get("zero", 0), sp=bool(change.get("sp")))
+    tp = change.get("tp", 1)
+    wanted = make_plan(
+        num_gpus=2, tp=tp, seq_len=64, family=family, micro_batch=change.get("micro_batch", 8), global_batch=16
+    )
+    enough = ask(wanted, 1.0).metrics["peak_mem_bytes"]
+    message = shortage(ask(asked, enough))
+    assert message is not None
+    said = message.rpartition("Try ")[2]
+    fits = {"--mbs 4": "--mbs", "--zero 1": "--mbs", "--zero 3": "--mbs"}
+    assert said == flags or fits.get(flags, "-") in said
+
+
+def test_when_nothing_fits_the_nearest_is_named(ask: Callable[[Plan, float], Estimate]) -> None:
+    message = shortage(ask(train(2), KIB))
+    assert message is not None
+    assert "Nothing fits with --gpus 2: " in message
+    assert " still needs " in message
+
+
+def test_decode_may_only_grow_wider(traced: Traced, made_up: System) -> None:
+    family = Family(workload=Workload.DECODE)
+    asked, wider = (make_plan(num_gpus=2, tp=tp, seq_len=1, kv_len=512, family=family) for tp in (1, 2))
+    graph = traced("tiny-llama.decode")
+    enough = estimate(graph, made_up, wider).metrics["peak_mem_bytes"] - made_up.stack.memory_reserve_bytes
+    message = shortage(estimate(graph, with_memory(made_up, enough), asked))
+    assert message is not None
+    assert message.endswith("Try --tp 2 --dp 1")
+
+
+def test_a_plan_without_neighbours_says_so(traced: Traced, made_up: System) -> None:
+    plan = make_plan(num_gpus=1, seq_len=1, kv_len=512, family=Family(workload=Workload.DECODE))
+    message = shortage(estimate(traced("tiny-llama.decode"), with_memory(made_up, KIB), plan))
+    assert message is not None
+    assert "No other plan is legal with --gpus 1" in message
