@@ -48,7 +48,7 @@ class Timing:
         out: dict[K, Array] = {}
         for p in self.priced:
             for key, weights in _weights(p.group.entries, label).items():
-                part = (weights @ p.time_s)[p.point]
+                part = _weighted(weights, p.time_s)[p.point]
                 out[key] = out[key] + part if key in out else part
         return out
 
@@ -122,6 +122,14 @@ def _kind(group: Group) -> Collective:
         if kind == group.collective.replace("recv", "send"):
             return cast(Collective, kind)
     raise UnsupportedOpError(f"no time model for collective '{group.collective}'")
+
+
+def _weighted(weights: Array, rows: Array) -> Array:
+    """Sum of weighted rows, one after the other: the same for one plan as for that plan among many."""
+    total = np.zeros(rows.shape[1])
+    for i in np.flatnonzero(weights):
+        total = total + weights[i] * rows[i]
+    return total
 
 
 def _weights(entries: Sequence[Entry], label: Callable[[Entry], K | None]) -> dict[K, Array]:

@@ -164,7 +164,8 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         raise UnknownNameError.of("recompute policy", family.recompute, RECOMPUTE)
     if wanted:
         raise NotBuiltError(
-            f"{', '.join(wanted)}: not modelled in this version; what is: --tp, --sp, --cp, --ep, --dp, --zero, --recompute"
+            f"{', '.join(wanted)}: not modelled in this version; what is: "
+            "--tp, --sp, --cp, --ep, --dp, --zero, --recompute"
         )
 
 
