@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.system import System, load_system
 from slipstick.driver import (
     Estimate,
+    Lowered,
     check_divisibility,
     estimate,
     estimate_many,
@@ -89,9 +91,8 @@ def test_recomputation_counts_in_hfu_only(llama: Graph) -> None:
 
 def test_decode_counts_new_tokens_and_knows_its_latency(traced: Traced) -> None:
     family = Family(workload=Workload.DECODE)
-    answer = estimate(
-        traced("tiny-llama.decode"), load_system("dgx-h100"), plan(2, 4, family, micro_batch=8, kv_len=64)
-    )
+    asked = plan(2, 4, family, micro_batch=8, kv_len=64)
+    answer = estimate(traced("tiny-llama.decode"), load_system("dgx-h100"), asked)
     adds_up(answer)
     time_s = answer.metrics["step_time_s"]
     # Two replicas of eight sequences, a token each.
@@ -138,7 +139,7 @@ def test_an_unsharded_graph_is_no_estimate(llama: Graph) -> None:
     ],
 )
 def test_a_family_has_its_pipeline(family: Family, names: list[str]) -> None:
-    assert [step.name for step in pipeline_for(family).steps] == names
+    assert [step.name for step in pipeline_for(family).passes] == names
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
@@ -157,14 +158,17 @@ def test_a_group_of_one_does_not_talk(llama: Graph, zero: int) -> None:
     assert answer.metrics["hidden_comm_s"] == 0.0
 
 
-@given(st.sampled_from(FASTER), st.floats(1.0, 1e4), st.sampled_from([1, 2]), st.sampled_from([0, 1, 3]))
-def test_a_faster_machine_is_never_slower(llama: Graph, key: str, factor: float, tp: int, zero: int) -> None:
+@settings(max_examples=40)
+@given(st.sampled_from(FASTER), st.floats(1.0, 1e4))
+def test_a_faster_machine_is_never_slower(traced: Traced, key: str, factor: float) -> None:
     system = load_system("dgx-h100")
     number = next(n for n in system.sources if n.path == key)
     faster = load_system("dgx-h100", [f"{key}={number.value_si * factor!r}"])
-    asked = plan(tp, family=Family(zero=zero))
-    before, after = (estimate(llama, s, asked).metrics["step_time_s"] for s in (system, faster))
-    assert after <= before * (1 + 1e-12)
+    for zero in (0, 1, 3):
+        lowered = _lowered(traced, zero)
+        table = PlanTable.of([plan(tp, family=Family(zero=zero)) for tp in (1, 2)])
+        before, after = (evaluate(lowered, s, table).metrics["step_time_s"] for s in (system, faster))
+        assert np.all(after <= before * (1 + 1e-12))
 
 
 def test_the_machine_s_speed_scales_time(llama: Graph) -> None:
@@ -193,7 +197,7 @@ def test_many_plans_are_answered_as_one_by_one(llama: Graph) -> None:
     table = estimate_many(lowered, system, plans)
     for i, one in enumerate(plans):
         answer = estimate(llama, system, one, lowered=lowered)
-        assert {k: float(v[i]) for k, v in table.metrics.items()} == dict(answer.metrics)
+        assert {k: float(v[i]) for k, v in table.metrics.items()} == pytest.approx(dict(answer.metrics), rel=1e-12)
 
 
 def test_many_plans_are_checked(llama: Graph) -> None:
@@ -213,6 +217,11 @@ def test_whether_it_fits_is_a_comparison_with_the_memory(llama: Graph, made_up: 
     for capacity, fits in ((need, True), (np.nextafter(need, 0), False)):
         system = replace(made_up, chip=replace(made_up.chip, hbm_bytes=capacity))
         assert estimate(llama, system, plan()).fits is fits
+
+
+@cache
+def _lowered(traced: Traced, zero: int) -> Lowered:
+    return lower(traced("tiny-llama.train"), Family(zero=zero))
 
 
 def _region_times(answer: Estimate) -> list[tuple[str, float]]:
