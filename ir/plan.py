@@ -154,7 +154,7 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         "pp": "pipeline parallelism", "vpp": "interleaved pipeline stages",
     }  # fmt: skip
     wanted = [f"--{flag} {given[flag]} ({what})" for flag, what in named.items() if given[flag] > 1]
-    if given["etp"] not in (1, given["tp"]):
+    if given["etp"] > 1 and given["etp"] != given["tp"]:
         wanted.append(f"--etp {given['etp']} (a tensor-parallel degree of experts other than tp)")
     if given["cp"] > 1 and family.workload is Workload.DECODE:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
