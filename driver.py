@@ -80,6 +80,9 @@ def pipeline_for(family: Family) -> Pipeline:
     names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
     options = [f'tp_plan="{family.tp_plan}"', *(["sp=true"] if family.sp else [])]
     options += [f"zero={family.zero}"] if family.zero and train else []
+    options += [f'cp="{family.cp}"'] if family.cp != "none" else []
+    options += ["ep=true"] if family.ep else []
+    names += ["route"] if family.ep else []
     names.append(f"shard{{{', '.join(options)}}}")
     names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
     names += ["bucket", "optimizer"] if train else []
@@ -142,7 +145,7 @@ def estimate(
 
 def check_divisibility(graph: Graph, plan: Plan) -> None:
     """Raise PlanError when a degree does not divide a dim, naming dim, degree and the legal degrees."""
-    degree = {"tp": plan.tp, "dp": plan.dp}
+    degree = plan.mesh
     broken = [(size, c) for size, c in _constrained_sizes(graph, plan) if size % degree[c.axis]]
     if not broken:
         return
@@ -173,7 +176,7 @@ def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
 
 
 def _constrained_sizes(graph: Graph, plan: Plan) -> list[tuple[int, Constraint]]:
-    env = {"mbs": plan.micro_batch, "seq": plan.seq_len, "kv": plan.kv_len, "tp": 1, "dp": plan.dp}
+    env = {"mbs": plan.micro_batch, "seq": plan.seq_len, "kv": plan.kv_len, **plan.mesh}
     numbers = {k: float(v) for k, v in env.items()}
     return [(int(np.asarray(as_expr(c.dim).evaluate(numbers))), c) for c in graph.constraints]
 

@@ -72,7 +72,12 @@ class CollectiveTime:
 
 
 def collective_time(
-    kind: Collective, message_bytes: Num, group_size: Num, stride: Num, system: System
+    kind: Collective,
+    message_bytes: Num,
+    group_size: Num,
+    stride: Num,
+    system: System,
+    more: Sequence[tuple[Num, Num]] = (),
 ) -> CollectiveTime:
     """Price a collective; the inputs are numbers or arrays over plans that broadcast against each other.
 
@@ -82,6 +87,7 @@ def collective_time(
         group_size: ranks in the group.
         stride: ranks between neighbours of the group: the product of the degrees laid further inside.
         system: for its network levels and the overhead of its software.
+        more: further (size, stride) factors of a group over several mesh axes.
 
     Raises:
         UnknownNameError: a kind that is not a collective.
@@ -98,10 +104,11 @@ def collective_time(
     size, step, volume = np.broadcast_arrays(
         np.asarray(group_size, float), np.asarray(stride, float), np.asarray(message_bytes, float)
     )
-    shares = lay_out(size, step, system.levels)
+    rest = [(np.broadcast_to(np.asarray(n, float), size.shape), np.asarray(s, float)) for n, s in more]
+    shares = lay_out(size, step, system.levels, rest)
     candidates = tuple(_candidate(name, price(volume, shares)) for name, price in algorithms)
     least = np.minimum.reduce([np.asarray(candidate.time_s) for candidate in candidates])
-    overhead = np.where(size <= 1, 0.0, system.stack.collective_launch_s)
+    overhead = np.where(shares[-1].spanned <= 1, 0.0, system.stack.collective_launch_s)
     return CollectiveTime(kind, _plain(least + overhead), _plain(overhead), candidates)
 
 

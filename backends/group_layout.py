@@ -47,11 +47,14 @@ class LevelShare:
         return self.level.bytes_per_s * self.level.efficiency
 
 
-def lay_out(group_size: Num, stride: Num, levels: Sequence[NetworkLevel]) -> tuple[LevelShare, ...]:
+def lay_out(
+    group_size: Num, stride: Num, levels: Sequence[NetworkLevel], more: Sequence[tuple[Num, Num]] = ()
+) -> tuple[LevelShare, ...]:
     """Lay a group of ranks `0, stride, 2 stride, ...` on the levels, innermost first.
 
     A level of `size` ranks holds `size // stride` members, at least one. Where the members do not fill the
     last group of a level, that group counts as full: the fan-outs then multiply to more than the group has.
+    `more` are further (size, stride) factors of a group over several mesh axes that do not lie side by side.
 
     Raises:
         PlanError: a group below one rank, or one that reaches past the outermost level.
@@ -60,9 +63,12 @@ def lay_out(group_size: Num, stride: Num, levels: Sequence[NetworkLevel]) -> tup
     >>> [int(share.fanout) for share in lay_out(16, 2, load_system("dgx-h100").levels)]
     [4, 4]
     """
-    size, step = np.broadcast_arrays(np.asarray(group_size, float), np.asarray(stride, float))
-    _check(size, step, levels)
-    spanned = [*(_spanned(size, step, level) for level in levels[:-1]), size]
+    given = ((group_size, stride), *more)
+    factors = [np.broadcast_arrays(np.asarray(n, float), np.asarray(s, float)) for n, s in given]
+    for part, step in factors:
+        _check(part, step, levels)
+    size = _product([part for part, _ in factors])
+    spanned = [*(_product([_spanned(part, step, level) for part, step in factors]) for level in levels[:-1]), size]
     inside = [np.ones_like(size), *spanned[:-1]]
     fanouts = [np.ceil(outer / inner) for outer, inner in zip(spanned, inside, strict=True)]
     shares = []
@@ -71,6 +77,13 @@ def lay_out(group_size: Num, stride: Num, levels: Sequence[NetworkLevel]) -> tup
         shares.append(LevelShare(level, fanout, inner, outside, reach))
         outside = outside * fanout
     return tuple(reversed(shares))
+
+
+def _product(parts: Sequence[Array]) -> Array:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total * part
+    return total
 
 
 def _spanned(size: Array, step: Array, level: NetworkLevel) -> Array:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..ir.expr import Expr, as_expr
+from ..ir.expr import Expr, Num, as_expr
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Node, Phase, Region
 from ..ir.ops import OpClass, Work, call_of, op_def, work_of
@@ -75,9 +75,9 @@ def compile_graph(graph: Graph) -> Program:
             if entry.kind is OpClass.FREE:
                 continue
             if entry.message is None:
-                compute.setdefault(_symbols(entry), []).append(entry)
+                compute.setdefault(_symbols(entry, graph.axes), []).append(entry)
             else:
-                talks.setdefault((_symbols(entry), entry.axis, entry.op), []).append(entry)
+                talks.setdefault((_symbols(entry, graph.axes), entry.axis, entry.op), []).append(entry)
     return Program(
         graph,
         tuple(group_of(symbols, es) for symbols, es in compute.items()),
@@ -99,11 +99,12 @@ def _entry(graph: Graph, region: Region, node: Node) -> Entry:
     )  # fmt: skip
 
 
-def _symbols(entry: Entry) -> tuple[str, ...]:
+def _symbols(entry: Entry, axes: tuple[str, ...]) -> tuple[str, ...]:
     """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
     if entry.message is not None:
-        inner = AXES[: AXES.index(entry.axis) + 1] if entry.axis in AXES else AXES
-        return tuple(sorted(entry.message.symbols | set(inner)))
+        inner = AXES[: max(AXES.index(a) for a in entry.axis.split("+")) + 1]
+        present = entry.message.symbols | {a for a in inner if a in axes}
+        return tuple(sorted(present))
     found = {s for e in _amounts(entry) for s in e.symbols}
     return tuple(sorted(found))
 
@@ -129,10 +130,23 @@ def group_of(symbols: tuple[str, ...], entries: Iterable[Entry]) -> Group:
     return Group(symbols, kept, _work_table(kept))
 
 
-def axis_strides(axis: str) -> tuple[str, ...]:
-    """Return the axes inside an axis, whose degrees multiply to its stride in ranks.
+def group_factors(axis: str, env: Mapping[str, Num]) -> list[tuple[Num, Num]]:
+    """Return (size, stride in ranks) of each stretch of side-by-side axes in a group; axes not in `env` have degree 1.
 
-    >>> axis_strides("dp")
-    ('tp',)
+    >>> group_factors("ep+dp", {"tp": 8, "ep": 4, "dp": 2}), group_factors("cp+dp", {"tp": 8, "cp": 2, "ep": 4, "dp": 2})
+    ([(8, 8)], [(2, 8), (2, 64)])
     """
-    return AXES[: AXES.index(axis)]
+    factors: list[tuple[Num, Num]] = []
+    stride: Num = 1
+    joined = False
+    for name in AXES:
+        degree = env.get(name, 1)
+        if name in axis.split("+"):
+            factors = (
+                [*factors[:-1], (factors[-1][0] * degree, factors[-1][1])] if joined else [*factors, (degree, stride)]
+            )
+            joined = True
+        elif name in env:
+            joined = False
+        stride = stride * degree
+    return factors

@@ -95,7 +95,7 @@ def _shares(group: Group, lengths: Array) -> Array:
         shape = group.entries[i].work.attention
         if shape is not None:
             q, kv = lengths[row], lengths[len(masked) + row]
-            share[i] = executed_share(q, kv, shape.causal, shape.window)
+            share[i] = executed_share(q, kv, shape.causal, shape.window, shape.balanced)
     return share
 
 

@@ -13,7 +13,7 @@ from ..ir.errors import UnsupportedOpError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .collectives import Collective, CollectiveTime, collective_time
-from .program import Entry, Group, Program, axis_strides, group_of
+from .program import Entry, Group, Program, group_factors, group_of
 from .roofline import Backend, KernelTimes, Roofline
 from .system import System
 
@@ -48,7 +48,7 @@ class Timing:
         out: dict[K, Array] = {}
         for p in self.priced:
             for key, weights in _weights(p.group.entries, label).items():
-                part = (weights @ p.time_s)[p.point]
+                part = _weighted(weights, p.time_s)[p.point]
                 out[key] = out[key] + part if key in out else part
         return out
 
@@ -110,10 +110,8 @@ def _price_communication(group: Group, points: Points, system: System) -> Priced
     env, point = points.of(group.symbols)
     num = int(point.max()) + 1
     messages = group.table.evaluate(env, num)
-    stride = np.ones(num)
-    for axis in axis_strides(group.axis):
-        stride = stride * env[axis]
-    found = collective_time(_kind(group), messages, env[group.axis], stride, system)
+    (size, stride), *more = group_factors(group.axis, env)
+    found = collective_time(_kind(group), messages, size, stride, system, more)
     times = np.broadcast_to(np.asarray(found.time_s, dtype=np.float64), messages.shape)
     return Priced(group, times, point, "collective", messages=messages, collective=found)
 
@@ -124,6 +122,14 @@ def _kind(group: Group) -> Collective:
         if kind == group.collective.replace("recv", "send"):
             return cast(Collective, kind)
     raise UnsupportedOpError(f"no time model for collective '{group.collective}'")
+
+
+def _weighted(weights: Array, rows: Array) -> Array:
+    """Sum of weighted rows, one after the other: the same for one plan as for that plan among many."""
+    total = np.zeros(rows.shape[1])
+    for i in np.flatnonzero(weights):
+        total = total + weights[i] * rows[i]
+    return total
 
 
 def _weights(entries: Sequence[Entry], label: Callable[[Entry], K | None]) -> dict[K, Array]:

@@ -49,6 +49,7 @@ _PLAN = (
     _number("--pp", "--pipeline-model-parallel-size", default=1, help="Pipeline stages."),
     _number("--vpp", default=1, help="Model chunks a pipeline stage (interleaving)."),
     _number("--cp", "--context-parallel-size", default=1, help="Context-parallel degree."),
+    _word("--cp-method", ("allgather", "ring", "ulysses"), "How attention crosses the context-parallel ranks."),
     _number("--ep", "--expert-model-parallel-size", default=1, help="Expert-parallel degree."),
     _number("--etp", "--expert-tensor-parallel-size", default=1, help="Tensor-parallel degree inside experts."),
     click.Option(

@@ -29,6 +29,7 @@ class Request:
     sp: bool | None
     zero: int
     recompute: str
+    cp_method: str
     dtype: str
     grad_dtype: str
     phase: str

@@ -37,6 +37,7 @@ class _Attention:
     kv_len: Expr
     causal: bool
     window: int
+    balanced: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ class ModelFlops:
                     dense[node.phase] = dense.get(node.phase, as_expr(0)) + flops
                     continue
                 a = work.attention
-                masked.setdefault(node.phase, []).append(_Attention(flops, a.q_len, a.kv_len, a.causal, a.window))
+                masked.setdefault(node.phase, []).append(
+                    _Attention(flops, a.q_len, a.kv_len, a.causal, a.window, a.balanced)
+                )
         return cls(dense, {p: tuple(a) for p, a in masked.items()})
 
     def total(self, env: Mapping[str, Array], convention: Convention) -> Array:
@@ -74,6 +77,6 @@ class ModelFlops:
                 flops = np.asarray(a.flops.evaluate(env))
                 if convention is Convention.CAUSAL:
                     q, kv = np.asarray(a.q_len.evaluate(env)), np.asarray(a.kv_len.evaluate(env))
-                    flops = flops * executed_share(q, kv, a.causal, a.window)
+                    flops = flops * executed_share(q, kv, a.causal, a.window, a.balanced)
                 parts.append(flops)
         return np.asarray(sum(parts[1:], parts[0])) if parts else np.zeros(1)

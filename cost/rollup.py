@@ -53,7 +53,7 @@ def roll_up(timing: Timing, plans: PlanTable) -> Step:
     micro = plans.num_micro_batches if train else np.ones(len(plans))
     account = _Account(zero)
     for phase in ("forward", "backward"):
-        _pass(account, {part: s for (p, part), s in sums.items() if p == phase}, micro)
+        _pass(account, {part: s for (p, part), s in sums.items() if p == phase}, micro, plans.family.cp == "ring")
     _once_a_step(account, timing, sums)
     if train:
         account.breakdown["bubble"] = zero
@@ -75,14 +75,19 @@ class _Account:
             self.hidden[part] = self.hidden.get(part, self.zero) + hidden
 
 
-def _pass(account: _Account, parts: Mapping[str, Array], micro: Array) -> None:
-    """One phase of every micro-batch; data-parallel messages inside it run behind its computation."""
+def _pass(account: _Account, parts: Mapping[str, Array], micro: Array, ring: bool) -> None:
+    """One phase of every micro-batch.
+
+    Data-parallel messages inside it run behind its computation; ring attention passes keys and values on behind the
+    attention of the block it has.
+    """
     compute = sum((s for part, s in parts.items() if part.startswith("compute.")), account.zero)
+    windows = {"comm.dp": compute, **({"comm.cp": parts.get("compute.attention", account.zero)} if ring else {})}
     for part, seconds in parts.items():
-        if part != "comm.dp":
+        if part not in windows:
             account.add(part, seconds * micro)
             continue
-        exposed = np.maximum(seconds - compute, 0.0)
+        exposed = np.maximum(seconds - windows[part], 0.0)
         account.add(part, exposed * micro, (seconds - exposed) * micro)
 
 
@@ -105,12 +110,17 @@ def _exposed(spent: Array, window: Array, last: Array) -> Array:
 def _last_message(timing: Timing, zero: Array) -> Array:
     """The reduction that starts last: that of the region whose backward phase ends the step."""
     first = timing.program.graph.sequence_once()[0]
-    found = timing.sums(lambda e: e.axis if e.phase is Phase.REDUCE and e.region == first else None)
+    found = timing.sums(lambda e: _axis(e) if e.phase is Phase.REDUCE and e.region == first else None)
     return found.get("dp", zero)
 
 
+def _axis(entry: Entry) -> str:
+    """The axis a message is booked on: a group over several data axes counts as `dp`."""
+    return entry.axis.split("+")[-1] if "+" in entry.axis else entry.axis
+
+
 def _label(entry: Entry) -> tuple[str, str] | None:
-    part = f"comm.{entry.axis}" if entry.message is not None else f"compute.{entry.kind}"
+    part = f"comm.{_axis(entry)}" if entry.message is not None else f"compute.{entry.kind}"
     if entry.phase is Phase.OPTIMIZER:
         return "optimizer", part if entry.message is not None else "optimizer"
     if entry.phase is Phase.REDUCE:

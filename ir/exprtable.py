@@ -42,4 +42,9 @@ class ExprTable:
         for row, m in enumerate(self.monomials):
             for s, e in m:
                 values[row] *= np.asarray(env[s], dtype=np.float64) ** e
-        return np.asarray(self.coefficients @ values, dtype=np.float64)
+        # Term by term: a matrix product may round differently for another number of points.
+        out = np.zeros((len(self.coefficients), num_points))
+        for column, value in zip(self.coefficients.T, values, strict=True):
+            rows = np.flatnonzero(column)
+            out[rows] += column[rows, None] * value
+        return out

@@ -23,15 +23,17 @@ class Shard:
     """Each rank of the axis holds an equal part of one dim.
 
     `packed` says that the dim is several tensors side by side (fused q, k and v; gate and up), each sharded on its
-    own, so that the slices the model takes out of it stay sharded.
+    own, so that the slices the model takes out of it stay sharded. A flattened dim whose inner factor is sharded is
+    packed in the same way. `routed` says that rows lie with the expert they go to, not with their token.
     """
 
     dim: int
     packed: bool = False
+    routed: bool = False
 
     def __str__(self) -> str:
-        """Print as `S(1)`, or `S(1p)` when packed."""
-        return f"S({self.dim}{'p' if self.packed else ''})"
+        """Print as `S(1)`, `S(1p)` when packed, `S(0r)` when routed."""
+        return f"S({self.dim}{'p' if self.packed else ''}{'r' if self.routed else ''})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ Placement: TypeAlias = Replicate | Shard | Partial
 REPLICATE = Replicate()
 PARTIAL = Partial()
 
-_SHARD = re.compile(r"S\((\d+)(p?)\)")
+_SHARD = re.compile(r"S\((\d+)(p?)(r?)\)")
 
 
 def parse_placement(text: str) -> Placement:
@@ -63,4 +65,4 @@ def parse_placement(text: str) -> Placement:
     match = _SHARD.fullmatch(text)
     if match is None:
         raise ParseError(f"'{text}' is not a placement; allowed: R, P, S(dim), S(dim p)")
-    return Shard(int(match.group(1)), match.group(2) == "p")
+    return Shard(int(match.group(1)), match.group(2) == "p", match.group(3) == "r")

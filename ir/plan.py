@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-AXES = ("tp", "dp")
+# Mesh axes as symbols of a lowered graph, innermost first; `dp` is what is left of data parallelism outside `ep`.
+AXES = ("tp", "cp", "ep", "dp")
+CP_METHODS = ("allgather", "ring", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
@@ -30,6 +32,8 @@ class Family:
     zero: int = 0
     recompute: str = "none"
     tp_plan: str = "megatron"
+    cp: str = "none"
+    ep: bool = False
     grad_dtype: DType = DType.FP32
     fused: bool = True
 
@@ -60,6 +64,11 @@ class Plan:
     def num_micro_batches(self) -> int:
         """Micro-batches a replica runs in one step."""
         return self.global_batch // (self.micro_batch * self.dp)
+
+    @property
+    def mesh(self) -> Mapping[str, int]:
+        """The degree of each mesh axis; `dp` is what is left of data parallelism outside `ep`."""
+        return {"tp": self.tp, "cp": self.cp, "ep": self.ep, "dp": self.dp // self.ep}
 
     @property
     def degrees(self) -> str:
@@ -111,6 +120,10 @@ def make_plan(
             f"tp={tp} x pp={pp} x cp={cp} x dp={dp} = {model_ranks * dp}, not gpus={num_gpus}; "
             f"with these degrees dp={replicas}, or use --gpus {model_ranks * dp}"
         )
+    if replicas % ep:
+        raise PlanError(
+            f"ep={ep} lies inside data parallelism and does not divide dp={replicas}; legal ep: {_near(ep, divisors(replicas))}"
+        )
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
     return Plan(
@@ -138,10 +151,13 @@ def _sensible(given: Mapping[str, int]) -> None:
 def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     """Refuse what is not modelled yet; a flag is never ignored."""
     named = {
-        "pp": "pipeline parallelism", "cp": "context parallelism", "ep": "expert parallelism",
-        "etp": "expert tensor parallelism", "vpp": "interleaved pipeline stages",
+        "pp": "pipeline parallelism", "vpp": "interleaved pipeline stages",
     }  # fmt: skip
     wanted = [f"--{flag} {given[flag]} ({what})" for flag, what in named.items() if given[flag] > 1]
+    if given["etp"] > 1 and given["etp"] != given["tp"]:
+        wanted.append(f"--etp {given['etp']} (a tensor-parallel degree of experts other than tp)")
+    if given["cp"] > 1 and family.workload is Workload.DECODE:
+        wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
     if family.zero not in range(4):
         raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
     if family.recompute not in RECOMPUTE:
@@ -149,7 +165,7 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     if wanted:
         raise NotBuiltError(
             f"{', '.join(wanted)}: not modelled in this version; what is: "
-            "--tp, --dp, --sp, --zero, --recompute, --mbs, --gbs, --seq"
+            "--tp, --sp, --cp, --ep, --dp, --zero, --recompute"
         )
 
 
@@ -185,6 +201,8 @@ class PlanTable:
     num_micro_batches: NDArray[np.float64]
     seq_len: NDArray[np.float64]
     kv_len: NDArray[np.float64]
+    cp: NDArray[np.float64] | None = None
+    ep: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -201,6 +219,7 @@ class PlanTable:
         return cls(
             plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
             column("num_micro_batches"), column("seq_len"), column("kv_len"),
+            column("cp"), column("ep"),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -210,7 +229,10 @@ class PlanTable:
     @property
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
         """What each symbol of a lowered graph is, plan by plan."""
-        return {"tp": self.tp, "dp": self.dp, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len}
+        ones = self.tp * 0.0 + 1.0
+        cp, ep = (ones if c is None else c for c in (self.cp, self.ep))
+        degrees = {"tp": self.tp, "cp": cp, "ep": ep, "dp": self.dp / ep}
+        return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len}
 
     @property
     def global_batch(self) -> NDArray[np.float64]:
@@ -218,4 +240,4 @@ class PlanTable:
         return self.num_micro_batches * self.micro_batch * self.dp
 
 
-__all__ = ["AXES", "RECOMPUTE", "Family", "Plan", "PlanTable", "divisors", "make_plan"]
+__all__ = ["AXES", "CP_METHODS", "RECOMPUTE", "Family", "Plan", "PlanTable", "divisors", "make_plan"]

@@ -23,6 +23,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "fuse": ("fuse", "Fuse"),
         "optimizer": ("optimizer", "Optimizer"),
         "recompute": ("recompute", "Recompute"),
+        "route": ("route", "Route"),
         "shard": ("sharding.shard", "ShardPass"),
     }
 )

@@ -9,18 +9,17 @@ from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workl
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.layout import SliceAttrs
 from ..ir.placement import Placement, Replicate, Shard
+from ..ir.plan import AXES
 from ..ir.types import TensorType
 from .base import Pass, PassResult
-
-DP = "dp"
 
 
 @dataclass(frozen=True, slots=True)
 class Optimizer(Pass):
     """Add the update: mixed-precision Adam with fp32 master weights and two fp32 moments.
 
-    Where a gradient is sharded over `dp` and its parameter is not (ZeRO stages 1 and 2), each rank updates its shard
-    and the updated parameters are gathered.
+    Where a gradient is sharded over the data axes and its parameter is not (ZeRO stages 1 and 2), each rank updates
+    its shard and the updated parameters are gathered.
     """
 
     name: ClassVar[str] = "optimizer"
@@ -55,20 +54,22 @@ def _with_step(region: Region) -> Region:
     if not region.grads:
         return region
     tail = _Tail(region)
-    sharded = [_is_shard(region, p, g) for p, g in region.grads]
+    sharded = [_cut_axes(region, p, g) for p, g in region.grads]
     params = tuple(_shard(tail, p, g) if cut else p for (p, g), cut in zip(region.grads, sharded, strict=True))
     made = {v.id: v for v in (*region.values, *tail.values)}
     updated = tuple(tail.value(made[p], made[p].type, made[p].storage, made[p].placements) for p in params)
     tail.node("optimizer_step", (*params, *(g for _, g in region.grads)), updated)
-    pairs = [(u, p) for u, (p, _), cut in zip(updated, region.grads, sharded, strict=True) if cut]
-    if pairs:
-        _gather(tail, pairs)
+    for axes in dict.fromkeys(cut for cut in sharded if cut):
+        pairs = [(u, p) for u, (p, _), cut in zip(updated, region.grads, sharded, strict=True) if cut == axes]
+        _gather(tail, axes, pairs)
     return replace(region, values=(*region.values, *tail.values), nodes=(*region.nodes, *tail.nodes))
 
 
-def _is_shard(region: Region, param: int, grad: int) -> bool:
-    p, g = region.by_id[param].placement(DP), region.by_id[grad].placement(DP)
-    return isinstance(p, Replicate) and isinstance(g, Shard)
+def _cut_axes(region: Region, param: int, grad: int) -> str:
+    """The axes over which a parameter is the same on all ranks and its gradient is in shards, joined by `+`."""
+    whole, cut = dict(region.by_id[param].placements), dict(region.by_id[grad].placements)
+    axes = [a for a in AXES if isinstance(whole.get(a), Replicate) and isinstance(cut.get(a), Shard)]
+    return "+".join(axes)
 
 
 def _shard(tail: _Tail, param: int, grad: int) -> int:
@@ -79,9 +80,9 @@ def _shard(tail: _Tail, param: int, grad: int) -> int:
     return made
 
 
-def _gather(tail: _Tail, pairs: list[tuple[int, int]]) -> None:
+def _gather(tail: _Tail, axes: str, pairs: list[tuple[int, int]]) -> None:
     """Every rank gets the parameters that the others have updated."""
     whole = [tail.region.by_id[p] for _, p in pairs]
     outs = tuple(tail.value(p, p.type, p.storage, p.placements) for p in whole)
-    why = f"{len(pairs)} updated parameters gathered together over {DP}"
-    tail.node("all_gather", tuple(u for u, _ in pairs), outs, CollectiveAttrs(DP, 0, why))
+    why = f"{len(pairs)} updated parameters gathered together over {axes}"
+    tail.node("all_gather", tuple(u for u, _ in pairs), outs, CollectiveAttrs(axes, 0, why))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 import numpy as np
 
-from ..backends.program import Entry
+from ..backends.program import Entry, group_factors
 from ..backends.system import System
 from ..backends.timing import Priced
 from ..driver import Estimate
@@ -116,23 +117,24 @@ def _unmasked(work: Work, env: Mapping[str, float]) -> str:
     if shape is None or not (shape.causal or shape.window):
         return ""
     q, kv = np.asarray(shape.q_len.evaluate(env)), np.asarray(shape.kv_len.evaluate(env))
-    share = float(executed_share(q, kv, shape.causal, shape.window))
+    share = float(executed_share(q, kv, shape.causal, shape.window, shape.balanced))
     return f" x {share:.4g} (masked blocks are skipped)"
 
 
 def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
-    plan, found = answer.plan, priced.collective
-    degree = {"tp": plan.tp, "dp": plan.dp}[entry.axis]
+    found = priced.collective
+    (first, stride), *more = group_factors(entry.axis, {k: float(v) for k, v in answer.plan.mesh.items()})
+    degree = float(first) * math.prod(float(n) for n, _ in more)
     if found is None or priced.messages is None:
         return
     size = float(priced.messages[row, point])
-    yield f"  message ({entry.message}) B = {format_bytes(size)} over {entry.axis}={degree}"
+    yield f"  message ({entry.message}) B = {format_bytes(size)} over {entry.axis}={degree:g}"
     if degree == 1:
         yield "  a group of one: no time"
         return
     from ..backends.collectives import collective_time
 
-    single = collective_time(found.kind, size, float(degree), _stride(answer, entry.axis), answer.table.system)
+    single = collective_time(found.kind, size, first, stride, answer.table.system, more)
     best = single.chosen()
     for candidate in single.candidates:
         mark = "chosen" if candidate.algorithm == best.algorithm else "slower"
@@ -145,10 +147,6 @@ def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point:
             for number in ("bandwidth", "efficiency", "latency"):
                 yield f"      {number}: {_source(system, f'network.{term.level}.{number}')}"
     yield f"    overhead {_source(system, 'stack.collective_overhead')}"
-
-
-def _stride(answer: Estimate, axis: str) -> float:
-    return 1.0 if axis == "tp" else float(answer.plan.tp)
 
 
 def _source(system: System, path: str) -> str:

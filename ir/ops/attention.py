@@ -14,12 +14,16 @@ SOFTMAX_BACKWARD_FLOPS = 8
 
 @dataclass(frozen=True, slots=True)
 class AttentionAttrs(Attrs):
-    """`causal` masks the future, `window` > 0 keeps only that many keys, `sinks` adds a learned score a head."""
+    """`causal` masks the future, `window` > 0 keeps only that many keys, `sinks` adds a learned score a head.
+
+    `balanced` says that the queries are one rank's even share of all positions (zig-zag), not the last ones.
+    """
 
     causal: bool = True
     window: int = 0
     sinks: bool = False
     dropout: float = 0.0
+    balanced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ def attention_shape(call: OpCall) -> AttentionShape:
     return AttentionShape(
         batch=as_expr(q.dims[0]), heads=as_expr(q.dims[1]), kv_heads=as_expr(k.dims[1]),
         q_len=as_expr(q.dims[2]), kv_len=as_expr(k.dims[2]), qk_dim=_fixed(q.dims[3]), v_dim=_fixed(v.dims[3]),
-        causal=attrs.causal, window=attrs.window, num_gemms=2 if forward else 5,
+        causal=attrs.causal, window=attrs.window, balanced=attrs.balanced, num_gemms=2 if forward else 5,
     )  # fmt: skip
 
 

@@ -79,6 +79,7 @@ class AttentionShape:
     causal: bool
     window: int
     num_gemms: int
+    balanced: bool = False
 
 
 ZERO = as_expr(0)

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..expr import Dim, Expr, as_dim, as_expr, symbol, total
+from ..expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveAttrs(Attrs):
-    """The mesh axis, the tensor dim that is gathered or scattered (-1: none), and why it was inserted."""
+    """The mesh axes (`dp`, or several as one group: `ep+dp`), the tensor dim (-1: none), and why it was inserted."""
 
     axis: str
     dim: int = -1
     why: str = ""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes whose ranks form the group, innermost first."""
+        return tuple(self.axis.split("+"))
 
 
 def message_bytes(call: OpCall) -> Expr:
@@ -49,7 +54,7 @@ def _check_scaled(call: OpCall) -> Iterator[str]:
 def _is_shard(part: tuple[Dim, ...], whole: tuple[Dim, ...], attrs: CollectiveAttrs) -> bool:
     if not 0 <= attrs.dim < len(whole):
         return False
-    here = as_dim(as_expr(whole[attrs.dim]) / symbol(attrs.axis))
+    here = as_dim(as_expr(whole[attrs.dim]) / product(symbol(a) for a in attrs.axes))
     return part == (*whole[: attrs.dim], here, *whole[attrs.dim + 1 :])
 
 

@@ -130,7 +130,7 @@ OPS = (
     OpDef("embedding_bwd", OpClass.MEMORY, _work_scatter_rows, "gradient of the table; inputs: dy, ids", no_check,
           min_inputs=2, max_inputs=2),
     OpDef("gather", OpClass.MEMORY, _work_gather, "entries at indices; inputs: x, indices", no_check,
-          min_inputs=2),
+          min_inputs=1),
     OpDef("scatter", OpClass.MEMORY, _work_scatter, "entries put at indices; inputs: base, indices, source", no_check,
           min_inputs=1),
 )  # fmt: skip

@@ -8,18 +8,20 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
-def executed_share(q_len: Array, kv_len: Array, causal: bool, window: int) -> Array:
+def executed_share(q_len: Array, kv_len: Array, causal: bool, window: int, balanced: bool = False) -> Array:
     """Return the part of q_len x kv_len that a kernel that skips masked blocks computes.
 
     Queries are the last `q_len` positions of the `kv_len` keys. A query at position p sees min(p + 1, window) keys.
     Pairs are summed in closed form: without window sum_{i=1..q} (kv - q + i); with one, positions below the window
-    see their prefix, the others `window` keys.
+    see their prefix, the others `window` keys. With `balanced` the queries are an even share of all positions.
 
     >>> float(executed_share(np.array(4.0), np.array(4.0), True, 0))  # 10 of 16
     0.625
     >>> float(executed_share(np.array(1.0), np.array(1000.0), True, 100))
     0.1
     """
+    if balanced:
+        q_len = kv_len
     if not causal and not window:
         return np.ones_like(q_len * kv_len)
     first = kv_len - q_len if causal else np.zeros_like(q_len * kv_len)

@@ -10,7 +10,7 @@ from ...ir.ops.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
 from .plans import Style, TpPlan
 
-DP, TP = "dp", "tp"
+DP, EP, CP, TP = "dp", "ep", "cp", "tp"
 Placements = Mapping[str, Placement]
 
 
@@ -23,13 +23,27 @@ def source_placements(region: Region, plan: TpPlan, zero: int = 0) -> dict[int, 
     found: dict[int, Placements] = {}
     for v in region.values:
         if v.role is Role.PARAM:
-            found[v.id] = {DP: at_rest, TP: _parameter(region, v, plan.style(v.name))}
+            by_expert: Placement = Shard(0) if is_expert(region, v) else at_rest
+            found[v.id] = {DP: at_rest, EP: by_expert, CP: at_rest, TP: _parameter(region, v, plan.style(v.name))}
         elif v.role in (Role.INPUT, Role.CACHE):
-            heads = v.role is Role.CACHE and v.type.rank == 4 and v.type.dims[1] != 1
-            found[v.id] = {DP: Shard(0), TP: Shard(1) if heads else REPLICATE}
+            found[v.id] = _input(v)
         elif v.role is Role.BUFFER:
-            found[v.id] = {DP: REPLICATE, TP: REPLICATE}
+            found[v.id] = dict.fromkeys((DP, EP, CP, TP), REPLICATE)
     return found
+
+
+def _input(v: Value) -> Placements:
+    """Batches over the data axes, sequences over `cp`, cached heads over `tp`."""
+    heads = v.role is Role.CACHE and v.type.rank == 4 and v.type.dims[1] != 1
+    sequence = v.role is Role.INPUT and v.type.rank > 1 and v.type.dims[1] != 1
+    return {
+        DP: Shard(0), EP: Shard(0), CP: Shard(1) if sequence else REPLICATE, TP: Shard(1) if heads else REPLICATE,
+    }  # fmt: skip
+
+
+def is_expert(region: Region, v: Value) -> bool:
+    """Whether a parameter holds one entry an expert."""
+    return any(n.op.startswith("expert") and v.id in n.inputs for n in region.users.get(v.id, ()))
 
 
 def _parameter(region: Region, v: Value, style: Style) -> Placement:

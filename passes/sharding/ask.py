@@ -17,7 +17,8 @@ class Ask:
 
     `forward` holds the input placements of the forward node that a backward node belongs to. `reduced` says, input by
     input, what a partial sum is turned into when it must be whole: sharded over the sequence under sequence
-    parallelism, else replicated. `axis` is the mesh axis.
+    parallelism, else replicated. `axis` is the mesh axis, `cp` the
+    method of context parallelism.
     """
 
     axis: str
@@ -27,6 +28,7 @@ class Ask:
     reduced: tuple[Placement, ...]
     phase: Phase
     forward: tuple[Placement, ...] = ()
+    cp: str = "none"
 
     @property
     def num_outputs(self) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ...ir.expr import as_dim, as_expr, symbol
+from ...ir.expr import Dim, as_dim, as_expr, symbol
 from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.layout import SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
+from ...ir.plan import AXES
 from ...ir.types import TensorType
 
 Placements = Mapping[str, Placement]
@@ -32,6 +33,7 @@ class RegionBuilder:
     asked: dict[int, tuple[Placements, ...]] = field(default_factory=dict)
     gathered: dict[int, Placement] = field(default_factory=dict)
     _converted: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _origin: dict[int, int] = field(default_factory=dict)
     _links: dict[int, int] = field(default_factory=dict)
 
     def add_source(self, v: Value, placements: Placements) -> None:
@@ -66,15 +68,23 @@ class RegionBuilder:
     def lay(self, old: int, need: Placements, user: Node) -> int:
         """Return a new value that holds an old one in the placements needed, converting axis by axis."""
         value = self.now[old]
-        if self._is(value, need):
-            return value
+        for candidate in self._versions(value):
+            if self._is(candidate, need):
+                return candidate
         key = (value, *(str(need[a]) for a in self.axes), self._again(value, need, user))
         if key not in self._converted:
             made = value
-            for axis in self.axes:
-                made = self._convert(made, axis, need[axis], user)
+            for group in self._differing(value, need):
+                made = self._convert(made, group, need[group[0]], user)
             self._converted[key] = made
         return self._converted[key]
+
+    def _versions(self, value: int) -> Iterator[int]:
+        """The value, then what it was converted from: what exists in the placement wanted is not made again."""
+        yield value
+        while value in self._origin:
+            value = self._origin[value]
+            yield value
 
     def settle(self, old: int, need: Placements, user: Node) -> None:
         """Let an old value from now on be the converted one."""
@@ -87,14 +97,22 @@ class RegionBuilder:
         """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it."""
         gathers = any(isinstance(self.where[value][a], Shard) and isinstance(need[a], Replicate) for a in self.axes)
         freed = self.regather or (self.sharded_at_rest and self.values[value].role is Role.PARAM)
+        freed = freed or any(isinstance(self.where[value][a], Shard) and a == "cp" for a in self.axes)
         return freed and gathers and user.phase is Phase.BACKWARD
 
-    def _convert(self, value: int, axis: str, want: Placement, user: Node) -> int:
-        have = self.where[value][axis]
-        if _alike(have, want):
-            return value
+    def _differing(self, value: int, need: Placements) -> list[tuple[str, ...]]:
+        """Axes to convert; data-like axes between the same two placements form one group and one message."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for axis in self.axes:
+            have, want = self.where[value][axis], need[axis]
+            if not _alike(have, want):
+                groups.setdefault((str(have), str(want), axis if axis == "tp" else ""), []).append(axis)
+        return [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
+
+    def _convert(self, value: int, axes: tuple[str, ...], want: Placement, user: Node) -> int:
+        have = self.where[value][axes[0]]
         if isinstance(want, Partial) and isinstance(have, Shard):
-            value = self._convert(value, axis, REPLICATE, user)
+            value = self._convert(value, axes, REPLICATE, user)
             have = REPLICATE
         op, dim = _conversion(have, want)
         attrs: Attrs = NO_ATTRS
@@ -102,13 +120,14 @@ class RegionBuilder:
             attrs = SliceAttrs(dim, 0)
         elif op != "identity":
             why = f"{have} to {want} for {user.op} at {user.scope or 'the top'}"
-            attrs = CollectiveAttrs(axis, dim, why)
-        placements = {**self.where[value], axis: want}
+            attrs = CollectiveAttrs("+".join(axes), dim, why)
+        placements = {**self.where[value], **dict.fromkeys(axes, want)}
         storage = value if op in ("slice", "identity") else None
         made = self._value(
             self.world[value], placements, Role.RESULT, "", storage, f"{op} for {user.op} at {user.scope}"
         )
         self.nodes.append(Node(op, (value,), (made,), attrs, user.scope, user.phase))
+        self._origin[made] = value
         return made
 
     def _value(
@@ -123,20 +142,25 @@ class RegionBuilder:
         return ident
 
     def _local(self, world: TensorType, placements: Placements, place: str) -> TensorType:
-        dims = list(world.dims)
+        dims, checked = list(world.dims), list(world.dims)
         for axis in self.axes:
             p = placements[axis]
-            if isinstance(p, Shard):
-                self._constrain(Constraint(dims[p.dim], axis, f"dim {p.dim} of {world}, {place}"))
-                dims[p.dim] = as_dim(as_expr(dims[p.dim]) / symbol(axis))
+            if not isinstance(p, Shard):
+                continue
+            if not _cuts_evenly(axis, world.dims[p.dim]):
+                self._constrain(Constraint(checked[p.dim], axis, f"dim {p.dim} of {world}, {place}"))
+                checked[p.dim] = as_dim(as_expr(checked[p.dim]) / symbol(axis))
+            dims[p.dim] = as_dim(as_expr(dims[p.dim]) / symbol(axis))
         return world.with_dims(tuple(dims))
 
+    def constrain_experts(self, v: Value) -> None:
+        """Experts are dealt out whole."""
+        self._constrain(Constraint(v.type.dims[0], "ep", f"the experts of '{v.name}'"))
+
     def _constrain(self, c: Constraint) -> None:
-        """A shard over `dp` is of the batch, which has that factor, or ZeRO's, which cuts flat buffers."""
         quotient = as_expr(c.dim) / symbol(c.axis)
-        if c.axis == "dp" or c.axis not in quotient.symbols:
-            return
-        self.constraints.setdefault((str(c.dim), c.axis), c)
+        if c.axis in quotient.symbols:
+            self.constraints.setdefault((str(c.dim), c.axis), c)
 
     def finish(self, outputs: tuple[Port, ...], grads: tuple[tuple[int, int], ...]) -> Region:
         """Return the region; values that nothing reads any more are dropped."""
@@ -151,7 +175,7 @@ class RegionBuilder:
 def _alike(have: Placement, want: Placement) -> bool:
     """Packed or not, a shard of the same dim is the same set of rows (the weights are laid out for it)."""
     if isinstance(have, Shard) and isinstance(want, Shard):
-        return have.dim == want.dim
+        return have.dim == want.dim and have.routed == want.routed
     return have == want
 
 
@@ -177,7 +201,6 @@ def _local_attrs(attrs: Attrs, needs: tuple[Placements, ...]) -> Attrs:
     return replace(attrs, start=as_dim(start))
 
 
-def both_phases(nodes: tuple[Node, ...]) -> Iterator[tuple[bool, tuple[Node, ...]]]:
-    """Yield the forward nodes, then the others."""
-    yield True, tuple(n for n in nodes if n.phase is Phase.FORWARD)
-    yield False, tuple(n for n in nodes if n.phase is not Phase.FORWARD)
+def _cuts_evenly(axis: str, dim: Dim) -> bool:
+    """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows."""
+    return axis in ("dp", "ep") or (axis == "cp" and isinstance(dim, int))

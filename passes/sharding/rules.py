@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ...ir.errors import UnsupportedOpError
-from . import rules_layout, rules_matmul, rules_pointwise, rules_semantic
+from . import rules_layout, rules_matmul, rules_pointwise, rules_routing, rules_semantic
 from .ask import Rule
 
 RULES: Mapping[str, Rule] = MappingProxyType(
-    {**rules_matmul.RULES, **rules_pointwise.RULES, **rules_layout.RULES, **rules_semantic.RULES}
+    {**rules_matmul.RULES, **rules_pointwise.RULES, **rules_layout.RULES, **rules_semantic.RULES, **rules_routing.RULES}
 )
 
 

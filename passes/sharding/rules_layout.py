@@ -11,27 +11,38 @@ from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Placement, Rule, Shar
 
 
 def reshape(ask: Ask) -> Answer:
-    """A dim that leads its group stays sharded; one flattened behind others is gathered."""
+    """The sharded dim is followed; where a shard of it would be no set of whole entries, the tensor is gathered."""
     p = ask.given[0]
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
-    dim = follow(ask.call.inputs[0].dims, ask.call.outputs[0].dims, p.dim)
-    if dim is None:
-        return replicate_all(ask)
-    return Answer((p,), (Shard(dim, p.packed),))
+    made = follow(ask.call.inputs[0].dims, ask.call.outputs[0].dims, p)
+    if made is None or (ask.axis == "tp" and made.packed and not p.packed):
+        return replicate_all(ask)  # what flattens over tp is a matrix that its layer wants whole anyway
+    return Answer((p,), (made,))
 
 
-def follow(source: Sequence[Dim], result: Sequence[Dim], dim: int) -> int | None:
-    """Return where a sharded dim of the source lies in the result, None when a shard of it is no block there.
+def follow(source: Sequence[Dim], result: Sequence[Dim], p: Shard) -> Shard | None:
+    """Return how a sharded dim lies after a reshape.
 
-    >>> follow((2, 8, 4096), (2, 8, 32, 128), 2), follow((2, 8, 4096), (16, 4096), 1)
-    (2, None)
+    The leading dim of a group stays sharded in the leading dim. An inner one that is flattened makes a packed dim: no
+    one block, but whole entries all the same; unflattened, that is the inner dim again.
+
+    >>> follow((2, 8, 4096), (2, 8, 32, 128), Shard(2)), follow((2, 8, 4096), (16, 4096), Shard(1))
+    (Shard(dim=2, packed=False, routed=False), Shard(dim=0, packed=True, routed=False))
     """
     for ins, outs in groups(source, result):
-        if dim in ins:
-            real = [i for i in ins if source[i] != 1]
-            made = [o for o in outs if result[o] != 1]
-            return made[0] if real and made and real[0] == dim else None
+        if p.dim not in ins:
+            continue
+        real, made = [i for i in ins if source[i] != 1], [o for o in outs if result[o] != 1]
+        if not real or not made:
+            return None
+        if len(real) == len(made) == 1:
+            return Shard(made[0], p.packed)
+        if len(made) == 1 and real[0] != p.dim:
+            return Shard(made[0], packed=True)
+        if len(real) == 1 and p.packed:
+            return Shard(made[1])
+        return Shard(made[0]) if real[0] == p.dim and not p.packed else None
     return None
 
 
@@ -78,7 +89,7 @@ def expand(ask: Ask) -> Answer:
     p = ask.given[0]
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
-    if p.dim > 0 and ask.phase is Phase.FORWARD and _grows(ask):
+    if ask.axis == "tp" and p.dim > 0 and ask.phase is Phase.FORWARD and _grows(ask):
         return replicate_all(ask)
     return Answer((p,), (Shard(p.dim + ask.call.outputs[0].rank - ask.rank(0), p.packed),))
 

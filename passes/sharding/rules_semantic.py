@@ -15,8 +15,14 @@ def _heads_or_batch(placements: tuple[Placement, ...]) -> Shard | None:
     return Shard(found[0].dim) if found else None
 
 
+def _over_sequence(ask: Ask, query: Placement) -> bool:
+    return ask.axis == "cp" and query == Shard(2)
+
+
 def attention(ask: Ask) -> Answer:
-    """Heads or batch may be sharded, nothing else; sinks are one a head."""
+    """Heads or batch may be sharded; under context parallelism the sequence of the queries; sinks are one a head."""
+    if _over_sequence(ask, ask.given[0]):
+        return _attention_over_sequence(ask)
     p = _heads_or_batch(ask.given[:3])
     if p is None:
         return replicate_all(ask)
@@ -24,8 +30,32 @@ def attention(ask: Ask) -> Answer:
     return Answer((p, p, p, *sinks), (Shard(2 if p.dim == 1 else 0), p))
 
 
+def _attention_over_sequence(ask: Ask) -> Answer:
+    """Whole keys and values for each rank's queries, or (Ulysses) the whole sequence for each rank's heads."""
+    sinks = len(ask.given) - 3
+    if ask.cp == "ulysses":
+        heads = Shard(1)
+        return Answer((heads, heads, heads, *(Shard(0),) * sinks), (Shard(2), heads))
+    return Answer((Shard(2), REPLICATE, REPLICATE, *(REPLICATE,) * sinks), (Shard(1), Shard(2)))
+
+
+def _attention_bwd_over_sequence(ask: Ask) -> Answer:
+    """As forward; gradients of keys and values are partial sums over the ranks' queries."""
+    sinks, dsinks = len(ask.given) - 6, ask.num_outputs - 3
+    if ask.cp == "ulysses":
+        heads = Shard(1)
+        inputs = (Shard(2), heads, heads, heads, Shard(2), heads, *(Shard(0),) * sinks)
+        return Answer(inputs, (heads, heads, heads, *(Shard(0),) * dsinks))
+    rows = (Shard(1), Shard(2), REPLICATE, REPLICATE, Shard(1), Shard(2), *(REPLICATE,) * sinks)
+    return Answer(rows, (Shard(2), PARTIAL, PARTIAL, *(PARTIAL,) * dsinks))
+
+
 def attention_bwd(ask: Ask) -> Answer:
     """As forward; the gradient of the sinks is a partial sum over sharded batches."""
+    if _over_sequence(ask, ask.given[1]) or (
+        ask.axis == "cp" and ask.forward and ask.forward[0] in (Shard(1), Shard(2))
+    ):
+        return _attention_bwd_over_sequence(ask)
     p = _heads_or_batch(ask.given[1:4])
     if p is None:
         return replicate_all(ask)
@@ -78,7 +108,9 @@ def _inner(ask: Ask, first_weight: int) -> tuple[Shard, Shard, Shard] | None:
 
 
 def _tokens(ask: Ask, positions: tuple[int, ...]) -> Placement:
-    return next((Shard(0) for i in positions if ask.whole(i) == Shard(0)), REPLICATE)
+    """How tokens lie: sharded as the first of these inputs that is."""
+    found = (ask.whole(i) for i in positions)
+    return next((p for p in found if isinstance(p, Shard) and p.dim == 0), REPLICATE)
 
 
 def norm(ask: Ask) -> Answer:

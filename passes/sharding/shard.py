@@ -5,28 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ...ir.errors import UnknownNameError
 from ...ir.expr import Dim, Expr, symbol
 from ...ir.graph import Graph, Node, Phase, Region, Role
 from ...ir.ops import call_of
+from ...ir.ops.attention import AttentionAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
+from ...ir.plan import CP_METHODS
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult, require
-from .annotate import DP, TP, gathers_output, reduces_input_grad, source_placements
+from .annotate import CP, DP, EP, TP, gathers_output, is_expert, reduces_input_grad, source_placements
 from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
-from .plans import TpPlan, tp_plan
+from .plans import tp_plan
 from .rules import rule_for
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPass(Pass):
-    """Shard over `dp` and `tp`.
+    """Shard over `dp` and `tp`, on request over `cp` (the sequence) and `ep` (experts, inside data parallelism).
 
     | option   | meaning                                                                             |
     |----------|-------------------------------------------------------------------------------------|
     | tp_plan  | which layers are split how: megatron, dtensor, dtensor-naive                        |
     | sp       | sequence parallelism: between the split layers, activations lie sharded over length |
     | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
+    | cp       | context parallelism: none, allgather, ring (hidden behind attention), ulysses        |
+    | ep       | expert parallelism: experts over ep, tokens travel to them and back                  |
     | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
     """
 
@@ -35,6 +40,8 @@ class ShardPass(Pass):
     sp: bool = False
     regather: bool = False
     zero: int = 0
+    cp: str = "none"
+    ep: bool = False
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -42,7 +49,9 @@ class ShardPass(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Propagate forward through the regions, then backward."""
-        state = _Propagation(_localised(graph), tp_plan(self.tp_plan), self.sp, self.regather, self.zero)
+        if self.cp not in ("none", *CP_METHODS):
+            raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
+        state = _Propagation(_localised(graph, self.ep), self)
         return PassResult(mark_saved(state.run()), changed=True)
 
     def ensures(self, graph: Graph) -> None:
@@ -51,9 +60,10 @@ class ShardPass(Pass):
         require(not bare, f"values without placement: {bare[:5]}")
 
 
-def _localised(graph: Graph) -> Graph:
-    """Speak of the micro-batch a replica runs: the traced batch is that of all `dp` replicas together."""
-    env: dict[str, Dim] = {"batch": symbol("mbs") * symbol(DP)}
+def _localised(graph: Graph, ep: bool) -> Graph:
+    """Speak of the micro-batch a replica runs: the traced batch is that of all replicas together."""
+    replicas = symbol(DP) * symbol(EP) if ep else symbol(DP)
+    env: dict[str, Dim] = {"batch": symbol("mbs") * replicas}
     return graph.with_regions(
         tuple(
             replace(r, values=tuple(replace(v, type=v.type.substitute(env)) for v in r.values)) for r in graph.regions
@@ -64,10 +74,12 @@ def _localised(graph: Graph) -> Graph:
 class _Propagation:
     """The state of one run: a builder a region, and the placements of the ports seen so far."""
 
-    def __init__(self, graph: Graph, plan: TpPlan, sp: bool, regather: bool, zero: int) -> None:
-        self.graph, self.plan, self.sp, self.zero = graph, plan, sp, zero
-        self.axes = (DP, TP)
-        self.builders = {r.name: RegionBuilder(r, self.axes, regather and sp, zero == 3) for r in graph.regions}
+    def __init__(self, graph: Graph, options: ShardPass) -> None:
+        self.graph, self.plan = graph, tp_plan(options.tp_plan)
+        self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
+        self.axes = (DP, *([EP] if options.ep else []), *([CP] if options.cp != "none" else []), TP)
+        regather = options.regather and options.sp
+        self.builders = {r.name: RegionBuilder(r, self.axes, regather, self.zero == 3) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
 
     def run(self) -> Graph:
@@ -87,6 +99,8 @@ class _Propagation:
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, known[v.id])
+            if EP in self.axes and v.role is Role.PARAM and is_expert(b.old, v):
+                b.constrain_experts(v)
 
     def _phase(self, b: RegionBuilder, forward: bool) -> None:
         for node in b.old.nodes:
@@ -105,7 +119,10 @@ class _Propagation:
         """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
         self._scatter_gradient(b, node)
         if node.op == "accumulate" and self.zero >= 2:
-            b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], DP: Shard(0)}, node)
+            param = next(p for p, g in b.old.grads if g == node.key)
+            b.settle(node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
+        if self.cp in ("allgather", "ring") and isinstance(node.attrs, AttentionAttrs):
+            node = replace(node, attrs=replace(node.attrs, balanced=True))
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
         gives = tuple({a: answers[a].outputs[i] for a in self.axes} for i in range(len(node.outputs)))
@@ -119,14 +136,15 @@ class _Propagation:
             axis, call_of(b.old, node), given,
             is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
-            phase=node.phase, forward=tuple(p[axis] for p in forward),
+            phase=node.phase, forward=tuple(p[axis] for p in forward), cp=self.cp,
         )  # fmt: skip
         return rule_for(node.op, node.scope)(ask)
 
     def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""
-        at_rest = axis == DP and b.old.by_id[value].role is Role.PARAM
-        return REPLICATE if at_rest else b.where[b.now[value]][axis]
+        v = b.old.by_id[value]
+        at_rest = axis in (DP, CP) or (axis == EP and not is_expert(b.old, v))
+        return REPLICATE if v.role is Role.PARAM and at_rest else b.where[b.now[value]][axis]
 
     def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """Where a partial sum goes: over `tp` with sequence parallelism, into shards of the sequence."""
@@ -145,9 +163,19 @@ class _Propagation:
             b.settle(out, {**have, TP: REPLICATE}, node)
         elif node.op == "embedding" and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
+        elif node.op in ("attention", "attention_bwd") and self.cp != "none":
+            self._back_to_sequence(b, node)
         elif node.op == "cross_entropy":
             statistics = node.outputs[1]
             b.settle(statistics, {**b.where[b.now[statistics]], TP: REPLICATE}, node)
+
+    def _back_to_sequence(self, b: RegionBuilder, node: Node) -> None:
+        """What attention makes lies over the sequence again: the result (dim 1), gradients of q, k and v (dim 2)."""
+        dim, outs = (1, node.outputs[:1]) if node.op == "attention" else (2, node.outputs[:3])
+        for out in outs:
+            have = b.where[b.now[out]]
+            if have[CP] != REPLICATE:
+                b.settle(out, {**have, CP: Shard(dim)}, node)
 
     def _scatter_gradient(self, b: RegionBuilder, node: Node) -> None:
         """The adjoint of gathering a result: each rank takes its shard of the gradient, which costs nothing."""
@@ -189,5 +217,14 @@ class _Propagation:
     def _reduce_gradient(self, b: RegionBuilder, param: int, grad: int, phase: Phase) -> None:
         """A gradient ends where its parameter lies, under ZeRO in a shard of that; what that takes runs once a step."""
         node = b.old.producer[grad]
-        wanted = {**b.where[b.now[param]], **({DP: Shard(0)} if self.zero else {})}
+        wanted = {**b.where[b.now[param]], **self._gradient_at_rest(b, param, grad, only_data=True)}
         b.settle(grad, wanted, replace(node, phase=phase))
+
+    def _gradient_at_rest(
+        self, b: RegionBuilder, param: int, grad: int, only_data: bool = False
+    ) -> dict[str, Placement]:
+        """Where ZeRO keeps a gradient: sharded over every data axis over which its parameter is the same."""
+        expert = is_expert(b.old, b.old.by_id[param])
+        axes = [a for a in self.axes if a in (DP, CP) or (a == EP and not expert)] if self.zero else []
+        shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
+        return shards if only_data else {**b.where[b.now[grad]], **shards}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from slipstick.backends.program import Program, axis_strides, compile_graph, group_of
+from slipstick.backends.program import Program, compile_graph, group_factors, group_of
 from slipstick.driver import lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.ops import OpClass, op_def, work_of
@@ -84,6 +84,9 @@ def test_a_group_of_some_entries_keeps_their_amounts(program: Program) -> None:
     assert list(some[:6, 0]) == wanted
 
 
-@pytest.mark.parametrize(("axis", "inside"), [("tp", ()), ("dp", ("tp",))])
-def test_tensor_parallel_ranks_are_neighbours(axis: str, inside: tuple[str, ...]) -> None:
-    assert axis_strides(axis) == inside
+@pytest.mark.parametrize(
+    ("axis", "factors"),
+    [("tp", [(8, 1)]), ("dp", [(2, 64)]), ("ep+dp", [(8, 16)]), ("cp+ep+dp", [(16, 8)]), ("cp+dp", [(2, 8), (2, 64)])],
+)
+def test_groups_are_stretches_of_neighbouring_axes(axis: str, factors: list[tuple[int, int]]) -> None:
+    assert group_factors(axis, {"tp": 8, "cp": 2, "ep": 4, "dp": 2}) == factors

@@ -79,18 +79,27 @@ def test_a_negative_cache_is_refused() -> None:
     assert "kv=-1" in refused(kv_len=-1)
 
 
-@pytest.mark.parametrize("axis", ["pp", "cp", "ep", "etp", "vpp"])
+@pytest.mark.parametrize("axis", ["pp", "etp", "vpp"])
 def test_what_is_not_built_is_refused_with_what_is(axis: str) -> None:
     message = refused(NotBuiltError, **{axis: 2})
     assert f"--{axis} 2 (" in message
-    assert "--tp, --dp" in message
+    assert "--tp, --sp, --cp, --ep, --dp" in message
     assert NotBuiltError.exit_code == 4
 
 
 def test_all_that_is_not_built_is_named_at_once() -> None:
-    message = refused(NotBuiltError, pp=2, cp=4)
+    message = refused(NotBuiltError, pp=2, vpp=4)
     assert "--pp 2" in message
-    assert "--cp 4" in message
+    assert "--vpp 4" in message
+
+
+def test_context_parallel_decode_is_not_built() -> None:
+    assert "--cp 2 (context parallelism in decode)" in refused(NotBuiltError, cp=2, family=DECODE)
+
+
+def test_expert_parallelism_lies_inside_data_parallelism() -> None:
+    assert make_plan(num_gpus=16, tp=2, ep=4, seq_len=128, family=TRAIN).mesh == {"tp": 2, "cp": 1, "ep": 4, "dp": 2}
+    assert "ep=3" in refused(ep=3)
 
 
 def test_unknown_policies_are_refused() -> None:
@@ -116,7 +125,7 @@ def test_a_table_has_a_column_for_every_number() -> None:
     table = PlanTable.of(plans)
     assert len(table) == 2
     assert {name: list(column) for name, column in table.columns.items()} == {
-        "tp": [2, 4], "dp": [4, 4], "mbs": [3, 1], "seq": [128, 256], "kv": [7, 0],
+        "tp": [2, 4], "cp": [1, 1], "ep": [1, 1], "dp": [4, 4], "mbs": [3, 1], "seq": [128, 256], "kv": [7, 0],
     }  # fmt: skip
     assert list(table.num_gpus) == [8, 16]
     assert list(table.num_micro_batches) == [2, 8]

@@ -27,22 +27,24 @@ def ask(
 
 
 @pytest.mark.parametrize(
-    ("source", "result", "dim", "where"),
+    ("source", "result", "given", "where"),
     [
-        ((MBS, SEQ, 4096), (MBS, SEQ, 32, 128), 2, 2),  # a dim taken apart: its heads lead
-        ((MBS, SEQ, 32, 128), (MBS, SEQ, 4096), 2, 2),  # put together again
-        ((MBS, SEQ, 32, 128), (MBS, SEQ, 4096), 3, None),  # behind others: a shard is no block of the result
-        ((MBS, SEQ, 4096), (MBS * SEQ, 4096), 0, 0),  # tokens in one dim, batch leading
-        ((MBS, SEQ, 4096), (MBS * SEQ, 4096), 1, None),  # a shard of the sequence is scattered among the tokens
-        ((MBS, SEQ, 4096), (MBS * SEQ, 4096), 2, 1),
-        ((MBS * SEQ, 4096), (MBS, SEQ, 4096), 0, 0),
-        ((1, SEQ, 4096), (SEQ, 4096), 1, 0),  # a dim of 1 is nothing
-        ((SEQ, 64), (1, SEQ, 1, 64), 0, 1),
-        ((MBS, 1, SEQ), (MBS, SEQ), 2, 1),
+        ((MBS, SEQ, 4096), (MBS, SEQ, 32, 128), Shard(2), Shard(2)),  # a dim taken apart: its heads lead
+        ((MBS, SEQ, 32, 128), (MBS, SEQ, 4096), Shard(2), Shard(2)),  # put together again
+        ((MBS, SEQ, 32, 128), (MBS, SEQ, 4096), Shard(3), Shard(2, packed=True)),  # behind others: no one block
+        ((MBS, SEQ, 4096), (MBS * SEQ, 4096), Shard(0), Shard(0)),  # tokens in one dim, batch leading
+        ((MBS, SEQ, 4096), (MBS * SEQ, 4096), Shard(1), Shard(0, packed=True)),  # the sequence among the tokens
+        ((MBS * SEQ, 4096), (MBS, SEQ, 4096), Shard(0, packed=True), Shard(1)),  # and back
+        ((MBS, SEQ, 4096), (MBS * SEQ, 4096), Shard(2), Shard(1)),
+        ((MBS * SEQ, 4096), (MBS, SEQ, 4096), Shard(0), Shard(0)),
+        ((1, SEQ, 4096), (SEQ, 4096), Shard(1), Shard(0)),  # a dim of 1 is nothing
+        ((SEQ, 64), (1, SEQ, 1, 64), Shard(0), Shard(1)),
+        ((MBS, 1, SEQ), (MBS, SEQ), Shard(2), Shard(1)),
+        ((2, 3, 4), (6, 4), Shard(2), Shard(1)),
     ],
 )
-def test_follow(source: Dims, result: Dims, dim: int, where: int | None) -> None:
-    assert rules.follow(source, result, dim) == where
+def test_follow(source: Dims, result: Dims, given: Shard, where: Shard) -> None:
+    assert rules.follow(source, result, given) == where
 
 
 def test_a_reshape_gathers_what_it_scatters() -> None:

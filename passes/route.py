@@ -1,0 +1,69 @@
+"""Expert banks taken apart into dispatch, products and combine, so that rows can travel to other ranks in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..ir.graph import NO_ATTRS, Graph, Node, Region, Value
+from .base import Pass, PassResult
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Pass):
+    """Replace every `experts` by `dispatch`, `expert_bank`, `combine`, and their backward likewise."""
+
+    name: ClassVar[str] = "route"
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Rewrite the regions that hold expert banks."""
+        regions = tuple(_rewrite(r) for r in graph.regions)
+        changed = any(a is not b for a, b in zip(regions, graph.regions, strict=True))
+        return PassResult(graph.with_regions(regions) if changed else graph, changed)
+
+
+def _rewrite(region: Region) -> Region:
+    if not any(n.op in ("experts", "experts_bwd") for n in region.nodes):
+        return region
+    values, nodes = list(region.values), []
+    banks: dict[int, Node] = {}
+    for node in region.nodes:
+        if node.op == "experts":
+            banks[node.key] = node
+            nodes += _forward(node)
+        elif node.op == "experts_bwd":
+            nodes += _backward(region, node, values, banks)
+        else:
+            nodes.append(node)
+    return replace(region, values=tuple(values), nodes=tuple(nodes))
+
+
+def _forward(node: Node) -> list[Node]:
+    x, idx, weights, *bank = node.inputs
+    out, routed, up, act, down = node.outputs
+    return [
+        replace(node, op="dispatch", inputs=(x, idx), outputs=(routed,), attrs=NO_ATTRS),
+        replace(node, op="expert_bank", inputs=(routed, *bank), outputs=(down, up, act)),
+        replace(node, op="combine", inputs=(down, weights, idx), outputs=(out,), attrs=NO_ATTRS),
+    ]
+
+
+def _backward(region: Region, node: Node, values: list[Value], banks: dict[int, Node]) -> list[Node]:
+    grad, _, idx, weights, up, down, routed, up_out, act, down_out = node.inputs
+    dx, dweights, *dbank = node.outputs
+    d_down, d_routed = (_like(region.by_id[v], values) for v in (down_out, routed))
+    bank = banks.get(node.forward) if node.forward is not None else None
+    keys = (None, None, None) if bank is None else (bank.outputs[0], bank.outputs[4], bank.outputs[1])
+    return [
+        replace(node, op="combine_bwd", inputs=(grad, down_out, weights, idx), outputs=(d_down, dweights),
+                attrs=NO_ATTRS, forward=keys[0]),
+        replace(node, op="expert_bank_bwd", inputs=(d_down, routed, up, down, up_out, act),
+                outputs=(d_routed, *dbank), forward=keys[1]),
+        replace(node, op="dispatch_bwd", inputs=(d_routed, idx), outputs=(dx,), attrs=NO_ATTRS, forward=keys[2]),
+    ]  # fmt: skip
+
+
+def _like(v: Value, values: list[Value]) -> int:
+    ident = max(w.id for w in values) + 1
+    values.append(Value(ident, v.type, ident))
+    return ident

@@ -1,0 +1,96 @@
+"""Sharding of expert banks: tokens by data, rows by expert, inner size by tensor parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.ops.experts import ExpertsAttrs
+from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Placement, Rule, Shard
+
+ROUTED = Shard(0, routed=True)
+
+
+def dispatch(ask: Ask) -> Answer:
+    """Rows lie with their tokens; over `tp` the tokens are whole, for the bank is split inside its experts."""
+    p = REPLICATE if ask.axis == "tp" else _tokens(ask, (0, 1))
+    return Answer((p, p), (p,))
+
+
+def dispatch_bwd(ask: Ask) -> Answer:
+    """Linear: partial sums stay partial; routed rows come back to their tokens."""
+    if isinstance(ask.given[0], Partial):
+        return Answer((PARTIAL, REPLICATE), (PARTIAL,))
+    p = _tokens(ask, (1, 0))
+    return Answer((p, p), (p,))
+
+
+def expert_bank(ask: Ask) -> Answer:
+    """Experts on other ranks draw the rows there; a split inner size gives partial sums; else rows stay as they are."""
+    inner = _inner(ask, 1)
+    num = len(ask.given)
+    if inner is not None:
+        up, down, bias = inner
+        return Answer((REPLICATE, up, down, bias, PARTIAL)[:num], (PARTIAL, Shard(1, packed=True), Shard(1)))
+    if _by_expert(ask, 1):
+        return Answer((ROUTED, *(Shard(0),) * (num - 1)), (ROUTED,) * 3)
+    p = _tokens(ask, (0,))
+    return Answer((p, *(REPLICATE,) * (num - 1)), (p,) * 3)
+
+
+def expert_bank_bwd(ask: Ask) -> Answer:
+    """As forward; weight gradients lie as the weights, or are partial over sharded rows."""
+    inner = _inner(ask, 2)
+    extra = ask.num_outputs - 3
+    if inner is not None:
+        up, down, bias = inner
+        inputs = (REPLICATE, REPLICATE, up, down, Shard(1, packed=True), Shard(1))
+        return Answer(inputs, (PARTIAL, up, down, *(bias, REPLICATE)[:extra]))
+    if _by_expert(ask, 2):
+        return Answer((ROUTED, ROUTED, Shard(0), Shard(0), ROUTED, ROUTED), (ROUTED, *(Shard(0),) * (2 + extra)))
+    p = _tokens(ask, (1, 0))
+    grad: Placement = PARTIAL if isinstance(p, Shard) else REPLICATE
+    return Answer((p, p, REPLICATE, REPLICATE, p, p), (p, *(grad,) * (2 + extra)))
+
+
+def combine(ask: Ask) -> Answer:
+    """Linear in the rows: partial sums stay partial; routed rows come back to their tokens."""
+    if isinstance(ask.given[0], Partial):
+        return Answer((PARTIAL, REPLICATE, REPLICATE), (PARTIAL,))
+    p = _tokens(ask, (1, 2, 0))
+    return Answer((p, p, p), (p,))
+
+
+def combine_bwd(ask: Ask) -> Answer:
+    """The gradient of the weights is partial where the rows are."""
+    if isinstance(ask.given[1], Partial):
+        return Answer((REPLICATE, PARTIAL, REPLICATE, REPLICATE), (REPLICATE, PARTIAL))
+    p = _tokens(ask, (2, 3, 0))
+    return Answer((p, p, p, p), (p, p))
+
+
+def _tokens(ask: Ask, positions: tuple[int, ...]) -> Placement:
+    """How tokens lie: sharded as the first of these inputs that is, not routed."""
+    for i in positions:
+        p = ask.whole(i)
+        if isinstance(p, Shard) and p.dim == 0:
+            return Shard(0, p.packed)
+    return REPLICATE
+
+
+def _by_expert(ask: Ask, first_weight: int) -> bool:
+    return ask.axis == "ep" and ask.given[first_weight] == Shard(0)
+
+
+def _inner(ask: Ask, first_weight: int) -> tuple[Shard, Shard, Shard] | None:
+    """Placements of up, down and the up bias when the inner size is sharded."""
+    transposed = ask.call.attrs_as(ExpertsAttrs).transposed
+    up, down = Shard(2 if transposed else 1, packed=True), Shard(1 if transposed else 2)
+    given = ask.given[first_weight : first_weight + 2]
+    sharded = any(isinstance(p, Shard) and p.dim == want.dim for p, want in zip(given, (up, down), strict=True))
+    return (up, down, Shard(1, packed=True)) if sharded else None
+
+
+RULES: Mapping[str, Rule] = {
+    "dispatch": dispatch, "dispatch_bwd": dispatch_bwd, "expert_bank": expert_bank,
+    "expert_bank_bwd": expert_bank_bwd, "combine": combine, "combine_bwd": combine_bwd,
+}  # fmt: skip
