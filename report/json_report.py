@@ -47,7 +47,7 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep, "etp": plan.etp, "dp": plan.dp,
             "vpp": plan.vpp, "mbs": plan.micro_batch, "gbs": plan.global_batch, "seq": plan.seq_len,
             "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
-            "recompute": plan.family.recompute, "tp_plan": plan.family.tp_plan,
+            "recompute": plan.family.recompute, "cp_method": plan.family.cp, "tp_plan": plan.family.tp_plan,
             "grad_dtype": str(plan.family.grad_dtype), "fuse": plan.family.fused,
         },
         "flops_convention": convention,

@@ -39,7 +39,7 @@ def test_json_has_its_schema_and_adds_up(tiny: Cli) -> None:
     ]  # fmt: skip
     assert (report["schema"], report["units"], report["feasible"]) == ("slipstick/report/1", "SI", True)
     assert report["inputs"]["model"]["name"] == "tiny-llama"
-    assert report["inputs"]["model"]["num_parameters"] == 94528
+    assert report["inputs"]["model"]["num_parameters"] == 82240
     assert report["inputs"]["plan"]["dp"] == 4
     assert sum(report["breakdown"].values()) == pytest.approx(report["metrics"]["step_time_s"], rel=1e-12)
     parts = [v for k, v in report["memory"].items() if k != "capacity"]

@@ -9,7 +9,7 @@ import pytest
 Cli = Callable[..., CompletedProcess[str]]
 
 
-@pytest.mark.parametrize("flag", ["--pp", "--cp", "--ep", "--etp", "--vpp"])
+@pytest.mark.parametrize("flag", ["--pp", "--etp", "--vpp"])
 def test_an_axis_that_is_not_built_is_exit_4(estimate: Cli, flag: str) -> None:
     done = estimate(flag, "2", "--gpus", "2")
     assert (done.returncode, done.stdout) == (4, "")

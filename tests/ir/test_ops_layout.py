@@ -71,7 +71,7 @@ def test_work(made: OpCall, vector_flops: int, read_bytes: int, write_bytes: int
         (call("embedding", NO_ATTRS, (IDS, TABLE), t(3, 9)), "embedding [.., hidden]: [3, 9] is not [3, 8]"),
         (call("embedding", NO_ATTRS, (IDS, t(8)), X), "the table must be [rows, hidden], is bf16[8]"),
         (call("embedding_bwd", NO_ATTRS, (X,), TABLE), "takes 2 inputs, has 1"),
-        (call("gather", NO_ATTRS, (X,), X), "takes at least 2 inputs, has 1"),
+        (call("gather", NO_ATTRS, (), X), "takes at least 1 inputs, has 0"),
         (call("scatter", NO_ATTRS, (), X), "takes at least 1 inputs, has 0"),
         (call("all_reduce", CollectiveAttrs("tp"), (X,), t(8)),
          "results must have the dims of the inputs bf16[3, 8], are bf16[8]"),
