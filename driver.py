@@ -115,11 +115,19 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
     if not lowered.graph.axes:
         raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
     points = Points(plans)
-    timing = annotate(lowered.program, system, plans, points=points)
-    step = roll_up(timing, plans)
-    memory = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes)
-    metrics = _metrics(lowered, system, plans, step, memory, convention)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        timing = annotate(lowered.program, system, plans, points=points)
+        step = roll_up(timing, plans)
+        memory = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes)
+        metrics = _metrics(lowered, system, plans, step, memory, convention)
+    _check_finite(metrics, system)
     return Estimates(lowered, plans, system, timing, step, memory, metrics)
+
+
+def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
+    for name, values in metrics.items():
+        if not np.isfinite(values).all():
+            raise UsageError(f"{name} is beyond any number: a value of system '{system.name}' or of the plan is absurd")
 
 
 def estimate(

@@ -133,8 +133,10 @@ def group_of(symbols: tuple[str, ...], entries: Iterable[Entry]) -> Group:
 def group_factors(axis: str, env: Mapping[str, Num]) -> list[tuple[Num, Num]]:
     """Return (size, stride in ranks) of each stretch of side-by-side axes in a group; axes not in `env` have degree 1.
 
-    >>> group_factors("ep+dp", {"tp": 8, "ep": 4, "dp": 2}), group_factors("cp+dp", {"tp": 8, "cp": 2, "ep": 4, "dp": 2})
-    ([(8, 8)], [(2, 8), (2, 64)])
+    >>> group_factors("ep+dp", {"tp": 8, "ep": 4, "dp": 2})
+    [(8, 8)]
+    >>> group_factors("cp+dp", {"tp": 8, "cp": 2, "ep": 4, "dp": 2})
+    [(2, 8), (2, 64)]
     """
     factors: list[tuple[Num, Num]] = []
     stride: Num = 1

@@ -40,7 +40,7 @@ _WORKLOAD = (
     _number("--mbs", "--micro-batch-size", default=1, help="Sequences a replica runs at once."),
     _number("--gbs", "--global-batch-size", help="Sequences a step.  [default: mbs x dp]"),
     _text("--dtype", default="bf16", help="Type of weights and activations: bf16, fp16, fp32."),
-    _text("--grad-dtype", default="fp32", help="Type in which gradients are summed and reduced."),
+    _word("--grad-dtype", ("fp32", "bf16", "fp16"), "Type in which gradients are summed and reduced."),
 )
 _PLAN = (
     _number("--gpus", help="Number of GPUs.  [default: tp x pp x cp x dp]"),

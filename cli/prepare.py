@@ -78,9 +78,11 @@ def plan_of(request: Request) -> Plan:
 
 def lower_of(request: Request, graph: Graph, family: Family) -> Lowered:
     """Lower a graph with the pipeline, the stop and the dumps that were asked for."""
-    from ..driver import lower
+    from ..driver import lower, pipeline_for
 
     pipeline = pipeline_of(request, family)
+    if request.passes is not None and str(pipeline) != (own := str(pipeline_for(family))):
+        click.echo(f"warning: --passes runs '{pipeline}' instead of the plan's own '{own}'", err=True)
     done = lower(graph, family, pipeline, request.stop_after, _dump(request))
     if request.time_passes:
         click.echo(f"pipeline {pipeline}", err=True)

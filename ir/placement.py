@@ -56,7 +56,7 @@ def parse_placement(text: str) -> Placement:
     """Read what `str(placement)` prints.
 
     >>> parse_placement("S(1p)")
-    Shard(dim=1, packed=True)
+    Shard(dim=1, packed=True, routed=False)
     """
     if text == "R":
         return REPLICATE
@@ -64,5 +64,5 @@ def parse_placement(text: str) -> Placement:
         return PARTIAL
     match = _SHARD.fullmatch(text)
     if match is None:
-        raise ParseError(f"'{text}' is not a placement; allowed: R, P, S(dim), S(dim p)")
+        raise ParseError(f"'{text}' is not a placement; allowed: R, P, S(dim), S(dim p), S(dim r)")
     return Shard(int(match.group(1)), match.group(2) == "p", match.group(3) == "r")

@@ -122,7 +122,8 @@ def make_plan(
         )
     if replicas % ep:
         raise PlanError(
-            f"ep={ep} lies inside data parallelism and does not divide dp={replicas}; legal ep: {_near(ep, divisors(replicas))}"
+            f"ep={ep} lies inside data parallelism and does not divide dp={replicas}; "
+            f"legal ep: {_near(ep, divisors(replicas))}"
         )
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
@@ -162,6 +163,10 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
     if family.recompute not in RECOMPUTE:
         raise UnknownNameError.of("recompute policy", family.recompute, RECOMPUTE)
+    if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none"):
+        raise PlanError(f"zero and recompute are of training: {family.workload} keeps no gradients and no activations")
+    if family.workload is Workload.DECODE and family.sp:
+        raise PlanError("sp splits the sequence, of which a decode step has one token: leave it out")
     if wanted:
         raise NotBuiltError(
             f"{', '.join(wanted)}: not modelled in this version; what is: "

@@ -214,4 +214,4 @@ def format_bytes_per_s(bytes_per_s: float) -> str:
 
 
 def _plain(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"

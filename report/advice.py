@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ..driver import Estimate, estimate_many, legal_degrees, lower
 from ..ir.errors import InfeasibleError, SlipstickError
 from ..ir.graph import Workload
-from ..ir.plan import Family, Plan, divisors
+from ..ir.plan import Family, Plan, divisors, make_plan
 from ..ir.units import format_bytes
 
 
@@ -78,14 +79,21 @@ def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[tuple[int, int]]]]:
 
 
 def _legal(plan: Plan, degrees: Sequence[int], sizes: Sequence[tuple[int, int]]) -> list[Plan]:
-    """Return the plan with other sizes, where that is a plan."""
+    """Return the plan with other (tp, micro-batch), where that is a plan."""
     found: list[Plan] = []
     for tp, micro_batch in sizes:
-        dp = plan.num_gpus // tp
-        batch = plan.global_batch if plan.family.workload is Workload.TRAIN else micro_batch * dp
-        if tp in degrees and batch % (micro_batch * dp) == 0:
-            found.append(replace(plan, tp=tp, dp=dp, micro_batch=micro_batch, global_batch=batch))
+        if tp in degrees:
+            with suppress(SlipstickError):
+                found.append(_resized(plan, tp, micro_batch))
     return found
+
+
+def _resized(plan: Plan, tp: int, micro_batch: int) -> Plan:
+    batch = plan.global_batch if plan.family.workload is Workload.TRAIN else None
+    return make_plan(
+        num_gpus=plan.num_gpus, tp=tp, pp=plan.pp, cp=plan.cp, ep=plan.ep, etp=plan.etp, vpp=plan.vpp,
+        micro_batch=micro_batch, global_batch=batch, seq_len=plan.seq_len, kv_len=plan.kv_len, family=plan.family,
+    )  # fmt: skip
 
 
 def _flags(old: Plan, new: Plan) -> str:

@@ -6,8 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-import slipstick
-
+from .. import __version__
 from ..driver import Estimate
 from ..ir.text import print_graph
 
@@ -18,7 +17,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), convention: str
     """Return the report: schema, inputs, metrics, breakdown, hidden communication, memory, warnings."""
     report = {
         "schema": SCHEMA,
-        "tool_version": slipstick.__version__,
+        "tool_version": __version__,
         "units": "SI",
         "inputs": _inputs(answer, overrides, convention),
         "feasible": answer.fits,

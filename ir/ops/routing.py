@@ -93,7 +93,7 @@ def _work_bank_bwd(call: OpCall) -> Work:
 OPS = (
     OpDef("dispatch", OpClass.MEMORY, traffic, "tokens copied once an expert they go to; inputs: x, expert ids",
           _check_dispatch, min_inputs=2, max_inputs=2),
-    OpDef("dispatch_bwd", OpClass.MEMORY, traffic, "sum over a token's copies; inputs: gradient of the rows, expert ids",
+    OpDef("dispatch_bwd", OpClass.MEMORY, traffic, "sum over a token's copies; inputs: row gradients, expert ids",
           _check_back, min_inputs=2, max_inputs=2),
     OpDef("expert_bank", OpClass.EXPERTS, _work_bank,
           "experts on their rows; inputs: rows, up, down, biases; outputs: result, up projection, activation",

@@ -46,7 +46,7 @@ def _attention_bwd_over_sequence(ask: Ask) -> Answer:
         heads = Shard(1)
         inputs = (Shard(2), heads, heads, heads, Shard(2), heads, *(Shard(0),) * sinks)
         return Answer(inputs, (heads, heads, heads, *(Shard(0),) * dsinks))
-    rows = (Shard(1), Shard(2), REPLICATE, REPLICATE, Shard(1), Shard(2), *(REPLICATE,) * sinks)
+    rows: tuple[Placement, ...] = (Shard(1), Shard(2), REPLICATE, REPLICATE, Shard(1), Shard(2), *(REPLICATE,) * sinks)
     return Answer(rows, (Shard(2), PARTIAL, PARTIAL, *(PARTIAL,) * dsinks))
 
 

@@ -134,3 +134,38 @@ def test_folders_are_not_files(cli: Cli, tmp_path: Path) -> None:
     assert cli("estimate", "gpt2", "--system", str(tmp_path / "b.yaml")).returncode == 2
     assert cli("estimate", f"{tmp_path / 'c.py'}:factory", "--system", "dgx-h100").returncode == 2
     assert cli("estimate", str(tmp_path), "--system", "dgx-h100").returncode == 2
+
+
+@pytest.mark.parametrize("flag", [("--zero", "1"), ("--recompute", "full")])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_inference_refuses_what_is_of_training(estimate: Cli, phase: str, flag: tuple[str, str]) -> None:
+    done = estimate("--phase", phase, *flag)
+    assert done.returncode == 2
+    assert "are of training" in done.stderr
+
+
+def test_a_single_token_is_not_split(tiny: Cli) -> None:
+    done = tiny("--phase", "decode", "--sp", "--tp", "2")
+    assert done.returncode == 2
+    assert "of which a decode step has one token" in done.stderr
+
+
+@pytest.mark.parametrize("number", ["calibration.matmul_efficiency=1e-320", "chip.memory.hbm.bandwidth=1e-307"])
+def test_numbers_beyond_numbers_are_refused(tiny: Cli, number: str) -> None:
+    done = tiny("--tp", "2", "--set", number)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is beyond any number" in done.stderr
+
+
+def test_code_that_leaves_python_is_no_success(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "leaves.py"
+    path.write_text("def factory():\n    raise SystemExit(0)\n")
+    done = cli("estimate", f"{path}:factory", "--system", "dgx-h100")
+    assert done.returncode == 2
+    assert "left Python by itself" in done.stderr
+
+
+def test_another_pipeline_than_the_plan_s_is_said(estimate: Cli) -> None:
+    done = estimate("--passes", "shard")
+    assert done.returncode == 0
+    assert "warning: --passes runs 'shard' instead of the plan's own 'accumulate,shard," in done.stderr
