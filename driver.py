@@ -98,6 +98,8 @@ def lower(
     dump: Dump | None = None,
 ) -> Lowered:
     """Lower a traced graph for a family and compile it; everything later is arithmetic on tables."""
+    if graph.axes:
+        raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
     lowered, times = (pipeline or pipeline_for(family)).run(graph, stop_after, dump)
     return Lowered(
         graph,

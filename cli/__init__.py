@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 
 import click
@@ -91,11 +92,19 @@ def main(args: Sequence[str] | None = None) -> None:
     if "_SLIPSTICK_COMPLETE" in os.environ:
         root.main(prog_name="slipstick")
     gc.disable()
+    _open_streams()
     code = run(args)
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def _open_streams() -> None:
+    """Python has no stream where the shell closed one, as in `slipstick list ops >&-`; writing to it must not fail."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
 
 
 def run(args: Sequence[str] | None = None) -> int:
@@ -121,6 +130,8 @@ def run(args: Sequence[str] | None = None) -> int:
         return _internal(error)
     except SlipstickError as error:
         return _fail(str(error), error.exit_code)
+    except OSError as error:
+        return _unusable(error)
     except Exception as error:
         return _internal(error)
     return code if isinstance(code, int) else 0
@@ -131,6 +142,13 @@ def _internal(error: Exception) -> int:
         raise error
     message = f"internal: {type(error).__name__}: {error} (SLIPSTICK_DEBUG=1 shows the traceback; please report it)"
     return _fail(message, 1)
+
+
+def _unusable(error: OSError) -> int:
+    """A file that nobody expected to fail, or a full disk behind stdout."""
+    if os.environ.get("SLIPSTICK_DEBUG"):
+        raise error
+    return _fail(f"cannot use '{error.filename or 'stdout'}': {error.strerror or error}", 2)
 
 
 def _fail(message: str, exit_code: int) -> int:

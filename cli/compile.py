@@ -35,6 +35,8 @@ def compile_command(request: Request, emit: str, output: str) -> int:
     report   the estimate as JSON
     """  # noqa: D301
     kinds = _kinds(emit)
+    if request.stop_after is not None and {"costed", "report"} & set(kinds):
+        raise UsageError("--stop-after leaves an unfinished graph, which has no costs; see it with --emit sharded")
     if len(kinds) > 1 and output == "-":
         raise UsageError(f"--emit {emit} writes {len(kinds)} files: name a folder with -o")
     check_model(request)

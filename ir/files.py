@@ -33,7 +33,14 @@ def load_graph(path: Path) -> Graph:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside the target, then rename: readers see the old file or the new one, never a part."""
+    """Write beside the target, then rename: readers see the old file or the new one, never a part.
+
+    A link stays a link, and what is no file, such as a pipe or a device, is written to and not replaced.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     # A folder and not a bare temporary file, whose mode would hide the result from other users.
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:

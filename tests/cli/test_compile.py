@@ -122,3 +122,17 @@ def test_a_folder_is_no_file(cli: Cli, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"cannot write '{tmp_path}'" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_is_sharded_once(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "sharded.graph"
+    cli("compile", "gpt2", "--emit", "sharded", "-o", str(path))
+    done = cli("estimate", str(path), "--system", "dgx-h100")
+    assert done.returncode == 2
+    assert "is sharded already, over dp, tp" in done.stderr
+
+
+def test_an_unfinished_graph_has_no_costs(cli: Cli) -> None:
+    done = cli("compile", "gpt2", "--system", "dgx-h100", "--emit", "costed", "--stop-after", "shard")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--stop-after" in done.stderr

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -112,6 +113,26 @@ def test_a_reader_that_leaves_is_no_failure(cli: Cli, words: tuple[str, ...]) ->
         [sys.executable, "-m", "slipstick", *words], stdout=write, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs a device that is always full")
+def test_a_full_disk_is_said() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "slipstick", "list", "ops"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (2, "error: cannot use 'stdout': No space left on device\n")
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_closed_stream_is_no_failure(stream: int) -> None:
+    command = f"exec {sys.executable} -m slipstick list ops {stream}>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -89,6 +89,19 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "a.bin").read_bytes() == b"old"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links, pipes and devices are those of POSIX")
+def test_links_and_devices_stay_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_atomically(tmp_path / "link", b"data")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"data"
+    read, write = os.pipe()
+    write_atomically(Path(f"/dev/fd/{write}"), b"through")
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() == b"through"
+
+
 @pytest.mark.skipif(os.name != "posix", reason="file modes are those of POSIX")
 def test_a_file_has_the_mode_that_any_new_file_has(tmp_path: Path) -> None:
     (tmp_path / "plain").write_bytes(b"")

@@ -55,6 +55,25 @@ def test_a_batch_that_is_no_multiple_names_both_neighbours(batch: int, nearest: 
     assert message == f"gbs={batch} is not a multiple of mbs=2 x dp=4 = 8; nearest: {nearest}"
 
 
+def test_expert_parallel_ranks_are_replicas() -> None:
+    assert refused(tp=2, ep=3) == "ep=3 lies inside data parallelism and does not divide dp=4; legal ep: 1, 2, 4"
+    plan = make_plan(num_gpus=16, seq_len=128, family=TRAIN, tp=2, cp=2, ep=2)
+    # 16 GPUs / (tp 2 x cp 2) = 4 replicas, two of them an expert group.
+    assert (plan.dp, dict(plan.mesh)) == (4, {"tp": 2, "cp": 2, "ep": 2, "dp": 2})
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        (Family(workload=Workload.PREFILL, zero=1), "are of training"),
+        (Family(workload=Workload.DECODE, recompute="full"), "are of training"),
+        (Family(workload=Workload.DECODE, sp=True), "one token"),
+    ],
+)
+def test_what_a_workload_cannot_use_is_refused(family: Family, said: str) -> None:
+    assert said in refused(family=family)
+
+
 def test_inference_runs_one_batch() -> None:
     message = refused(family=DECODE, micro_batch=2, tp=8, global_batch=4)
     assert message == "decode runs one batch of mbs=2 x dp=1 = 2, not gbs=4"
