@@ -43,7 +43,8 @@ from slipstick.ir.plan import Family, make_plan
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.recompute import POLICIES
 
-PLAIN = Path(__file__).parents[1] / "data" / "plain_attention.py"
+DATA = Path(__file__).parents[1] / "data"
+PLAIN, MIXTRAL = DATA / "plain_attention.py", str(DATA / "configs" / "tiny-mixtral.json")
 MBS, SEQ, TP = symbol("mbs"), symbol("seq"), symbol("tp")
 TOKENS = MBS * SEQ
 NORM_BYTES = 2 * 2 * 2  # two statistics of two norms; a CPU kernel keeps them in bf16
@@ -83,17 +84,24 @@ GPTS = (
 
 
 @pytest.fixture(scope="module")
-def lowered() -> Lowering:
+def model(llama_8b: Graph) -> Callable[[str], Graph]:
+    """Trace a model once."""
+
+    @cache
+    def traced(name: str) -> Graph:
+        return llama_8b if name == "llama-3.1-8b" else load(name)
+
+    return traced
+
+
+@pytest.fixture(scope="module")
+def lowered(model: Callable[[str], Graph]) -> Lowering:
     """A model through `shard` and `recompute`, each combination made once."""
 
     @cache
     def make(name: str, options: str = "", policy: str = "none", early_stop: bool = True) -> Graph:
         again = f'policy="{policy}", early_stop={str(early_stop).lower()}'
-        return parse_pipeline(f"shard{{{options}}},recompute{{{again}}}").run(traced(name))[0]
-
-    @cache
-    def traced(name: str) -> Graph:
-        return load(name)
+        return parse_pipeline(f"shard{{{options}}},recompute{{{again}}}").run(model(name))[0]
 
     return make
 
@@ -207,7 +215,7 @@ def test_an_attention_core_is_two_products(lowered: Lowering, early_stop: bool, 
 
 def test_what_is_recomputed_is_attention_only(lowered: Lowering) -> None:
     # A router has a softmax too; it stands between no two products of activations.
-    for name in ("megatron-22b", "qwen3-30b-a3b"):
+    for name in ("megatron-22b", MIXTRAL):
         again = [n for n in lowered(name, policy="selective").region("block0").nodes if n.phase is RECOMPUTE]
         assert [n.op for n in again] == ["attention"]
     plain = lowered(f"{PLAIN}:gpt", policy="selective").region("block0")
@@ -218,7 +226,7 @@ def test_what_is_recomputed_is_attention_only(lowered: Lowering) -> None:
 def test_the_attention_core_runs_again_where_its_gradients_begin(lowered: Lowering) -> None:
     # Not before the MLP's backward, through which its results would have to be kept.
     layer = lowered(f"{PLAIN}:gpt", policy="selective").region("block0")
-    later = [n for n in layer.nodes if n.phase is not FORWARD]
+    later = [n for n in layer.nodes if n.phase in (RECOMPUTE, BACKWARD)]
     first = next(k for k, n in enumerate(later) if n.phase is RECOMPUTE)
     assert any(n.scope.startswith("h.*.mlp") for n in later[:first])
     assert not any(n.scope.startswith("h.*.mlp") for n in later[first:])
@@ -250,10 +258,12 @@ def test_the_communication_of_the_forward_phase_runs_again(
 
 
 @pytest.mark.parametrize("policy", ["none", "selective", "full"])
-def test_hardware_utilisation_counts_what_runs_again(made_up: System, policy: str) -> None:
+def test_hardware_utilisation_counts_what_runs_again(
+    made_up: System, model: Callable[[str], Graph], policy: str
+) -> None:
     family = Family(recompute=policy, sp=True)
     plan = make_plan(num_gpus=32, tp=8, seq_len=2048, family=family, micro_batch=2, global_batch=16)
-    answer = estimate(load("megatron-22b"), made_up, plan).metrics
+    answer = estimate(model("megatron-22b"), made_up, plan).metrics
     tokens, h = 16 * 2048, 6144
     layers = {"none": 0, "selective": 4 * h * 2048, "full": 24 * h * h + 4 * h * 2048}
     again = 48 * tokens * layers[policy]
@@ -261,13 +271,12 @@ def test_hardware_utilisation_counts_what_runs_again(made_up: System, policy: st
     assert answer["model_flops"] == pytest.approx(3 * tokens * (48 * layers["full"] + 2 * h * 51200), rel=1e-12)
 
 
-def test_running_all_of_every_layer_again_is_a_third_more(made_up: System) -> None:
+def test_running_all_of_every_layer_again_is_a_third_more(made_up: System, llama_8b: Graph) -> None:
     # Forward once more on top of forward and twice that backward; the head runs once.
     family = Family(recompute="full")
-    graph = load("llama-3.1-8b")
     plan = make_plan(num_gpus=8, tp=8, seq_len=2048, family=family)
     whole = parse_pipeline("accumulate,shard,recompute{early_stop=false},bucket,optimizer")
-    answer = estimate(graph, made_up, plan, lowered=lower(graph, family, whole)).metrics
+    answer = estimate(llama_8b, made_up, plan, lowered=lower(llama_8b, family, whole)).metrics
     head = 3 * 2048 * 2 * 4096 * 128256
     assert answer["hfu"] / answer["mfu"] == pytest.approx(1 + (1 - head / answer["model_flops"]) / 3, rel=1e-12)
 
@@ -320,8 +329,7 @@ def test_keeping_everything_changes_nothing(tiny: Graph) -> None:
 
 
 def test_without_layers_there_is_nothing_to_recompute() -> None:
-    nets = Path(__file__).parents[1] / "data" / "nets.py"
-    sharded = parse_pipeline("shard").run(load(f"{nets}:in_place"))[0]
+    sharded = parse_pipeline("shard").run(load(f"{DATA / 'nets.py'}:in_place"))[0]
     after, (time,) = parse_pipeline("recompute").run(sharded)
     assert after is sharded
     assert not time.changed
@@ -333,16 +341,16 @@ def test_inference_stays_as_it_is() -> None:
 
 
 def test_an_unknown_policy_is_refused(tiny_llama: Graph) -> None:
-    with pytest.raises(UnknownNameError, match="selektive.*selective"):
+    with pytest.raises(UnknownNameError, match=r"selektive.*selective"):
         parse_pipeline('recompute{policy="selektive"}').run(tiny_llama)
 
 
 @given(
-    name=st.sampled_from(["llama-3.1-8b", "megatron-22b", "qwen3-30b-a3b", f"{PLAIN}:gpt"]),
-    options=st.sampled_from(["", "sp=true", "sp=true, regather=true", "zero=3"]),
+    name=st.sampled_from(["llama-3.1-8b", "megatron-22b", MIXTRAL, f"{PLAIN}:gpt"]),
+    options=st.sampled_from(["", "sp=true, regather=true", "zero=3"]),
     early_stop=st.booleans(),
-    tp=st.sampled_from([1, 2, 4]),
-    seq=st.sampled_from([128, 1024, 8192]),
+    tp=st.sampled_from([1, 4]),
+    seq=st.sampled_from([128, 8192]),
 )
 def test_keeping_less_never_keeps_more_and_never_computes_less(
     lowered: Lowering, name: str, options: str, early_stop: bool, tp: int, seq: int

@@ -225,9 +225,8 @@ def test_what_a_stage_divides_by_the_replicas(staged: Lowering, zero: int, divid
     assert parts == tuple(weights / WEIGHT * b / d for b, d in zip(per_parameter, divided, strict=True))
 
 
-@pytest.mark.parametrize("name", ["megatron-22b", "qwen3-30b-a3b"])
-def test_states_of_whole_models(name: str) -> None:
-    graph = load(name)
+def test_states_of_a_whole_model() -> None:
+    graph = load("qwen3-30b-a3b")
     num_parameters = float(graph.num_parameters.evaluate({}))
     for zero in STAGES:
         sharded = parse_pipeline(f"accumulate,shard{{zero={zero}}},bucket,optimizer").run(graph)[0]
