@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
 from ..ir.types import DType, TensorType
-from .base import Pass, PassResult
+from .base import Pass, PassResult, require_sharded
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,10 @@ class Accumulate(Pass):
 
     name: ClassVar[str] = "accumulate"
     dtype: str = "fp32"
+
+    def requires(self, graph: Graph) -> None:
+        """Sums are sharded with the gradients."""
+        require_sharded(self.name, graph, sharded=False)
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite every region that has gradients; inference graphs stay as they are."""

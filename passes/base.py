@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.errors import InternalError
+from ..ir.errors import UsageError
 from ..ir.graph import Attrs, Graph
 
 
@@ -39,6 +39,12 @@ class Pass(Attrs):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise InternalError when a pass runs where it must not."""
+    """Raise UsageError when a pass stands where it must not in a pipeline."""
     if not condition:
-        raise InternalError(message)
+        raise UsageError(message)
+
+
+def require_sharded(name: str, graph: Graph, sharded: bool) -> None:
+    """Raise UsageError when a pass that belongs before (or behind) `shard` stands on the wrong side of it."""
+    side = "behind" if sharded else "before"
+    require(bool(graph.axes) == sharded, f"pass '{name}' belongs {side} 'shard' in a pipeline")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..ir.graph import Graph, Node, Phase, Region
+from ..ir.graph import Graph, Node, Phase, Region, Workload
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.saved import mark_saved
-from .base import Pass, PassResult
+from .base import Pass, PassResult, require_sharded
 from .gathers import gathered_once, gathers_parameter
 
 
@@ -27,6 +27,11 @@ class Bucket(Pass):
 
     name: ClassVar[str] = "bucket"
     keep_last: bool = False
+
+    def requires(self, graph: Graph) -> None:
+        """Messages come from `shard`."""
+        if graph.workload is Workload.TRAIN:
+            require_sharded(self.name, graph, sharded=True)
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that have more than one such collective."""

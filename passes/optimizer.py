@@ -11,7 +11,7 @@ from ..ir.ops.layout import SliceAttrs
 from ..ir.placement import Placement, Replicate, Shard
 from ..ir.plan import AXES
 from ..ir.types import TensorType
-from .base import Pass, PassResult
+from .base import Pass, PassResult, require_sharded
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,11 @@ class Optimizer(Pass):
     """
 
     name: ClassVar[str] = "optimizer"
+
+    def requires(self, graph: Graph) -> None:
+        """Which shard a rank updates comes from `shard`."""
+        if graph.workload is Workload.TRAIN:
+            require_sharded(self.name, graph, sharded=True)
 
     def apply(self, graph: Graph) -> PassResult:
         """Append an `optimizer_step` to every region with gradients."""

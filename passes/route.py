@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.graph import NO_ATTRS, Graph, Node, Region, Value
-from .base import Pass, PassResult
+from .base import Pass, PassResult, require_sharded
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,10 @@ class Route(Pass):
     """Replace every `experts` by `dispatch`, `expert_bank`, `combine`, and their backward likewise."""
 
     name: ClassVar[str] = "route"
+
+    def requires(self, graph: Graph) -> None:
+        """Rows get their placements from `shard`."""
+        require_sharded(self.name, graph, sharded=False)
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that hold expert banks."""

@@ -11,6 +11,8 @@ VOCAB, HIDDEN, HEADS, MAX_LENGTH, DROPOUT = 160, 64, 4, 512, 0.1
 
 
 class Attention(nn.Module):
+    future: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.c_attn, self.c_proj = nn.Linear(HIDDEN, 3 * HIDDEN), nn.Linear(HIDDEN, HIDDEN)

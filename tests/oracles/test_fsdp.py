@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
@@ -43,6 +43,9 @@ from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.passes.manager import parse_pipeline
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 transformers = pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 
@@ -177,7 +180,7 @@ def _num_bytes(t: object) -> int:
 
 @contextmanager
 def ranks(tp: int) -> Iterator[tuple[DeviceMesh, DeviceMesh]]:
-    """The replicas and the tensor-parallel group of rank 0; made outside of fake tensors, for a mesh reads its ranks."""
+    """Replicas and tensor-parallel group of rank 0; made outside of fake tensors, for a mesh reads its ranks."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
     try:
         mesh = init_device_mesh("cpu", (RANKS // tp, tp), mesh_dim_names=("dp", "tp"))
@@ -186,13 +189,13 @@ def ranks(tp: int) -> Iterator[tuple[DeviceMesh, DeviceMesh]]:
         dist.destroy_process_group()
 
 
-Wrap = Callable[["transformers.LlamaForCausalLM", DeviceMesh], None]
+Wrap = Callable[["LlamaForCausalLM", DeviceMesh], None]
 
 
 def like_regions(reduce_dtype: torch.dtype | None = None, free: bool = True, free_last: bool = True) -> Wrap:
     """Units that are our regions, freed after the forward phase or not."""
 
-    def wrap(model: transformers.LlamaForCausalLM, mesh: DeviceMesh) -> None:
+    def wrap(model: LlamaForCausalLM, mesh: DeviceMesh) -> None:
         precision = Precision(reduce_dtype=reduce_dtype)
         table, last = model.model.embed_tokens, [model.model.norm, model.lm_head]
         fully_shard(table, mesh=mesh, mp_policy=precision, reshard_after_forward=free)
@@ -206,14 +209,14 @@ def like_regions(reduce_dtype: torch.dtype | None = None, free: bool = True, fre
     return wrap
 
 
-def layer_by_layer(model: transformers.LlamaForCausalLM, mesh: DeviceMesh) -> None:
+def layer_by_layer(model: LlamaForCausalLM, mesh: DeviceMesh) -> None:
     """Layers are units; what is left belongs to the root."""
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 
-def replicas(model: transformers.LlamaForCausalLM, mesh: DeviceMesh) -> None:
+def replicas(model: LlamaForCausalLM, mesh: DeviceMesh) -> None:
     """Nothing is sharded."""
     for unit in (model.model.embed_tokens, *model.model.layers, [model.model.norm, model.lm_head], model):
         replicate(unit, mesh=mesh)
@@ -240,7 +243,7 @@ def run(config_text: str, wrap: Wrap, tp: int = 1, checkpoints: Mapping[str, boo
             return Theirs(forward, backward, Counter(tuple(p.shape) for p in parameters))
 
 
-def split_layers(model: transformers.LlamaForCausalLM, group: DeviceMesh) -> None:
+def split_layers(model: LlamaForCausalLM, group: DeviceMesh) -> None:
     columns = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
     plan: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in columns}
     plan |= {name: RowwiseParallel() for name in ("self_attn.o_proj", "mlp.down_proj")}
@@ -248,7 +251,7 @@ def split_layers(model: transformers.LlamaForCausalLM, group: DeviceMesh) -> Non
         parallelize_module(layer, group, plan)
 
 
-def step(model: transformers.LlamaForCausalLM) -> tuple[Messages, Messages]:
+def step(model: LlamaForCausalLM) -> tuple[Messages, Messages]:
     ids, positions = torch.zeros(BATCH, SEQ, dtype=torch.int64), torch.arange(SEQ)[None]
     with Recorder() as forward:
         logits = model(input_ids=ids, position_ids=positions, use_cache=False).logits

@@ -93,7 +93,7 @@ def test_no_passes_change_nothing(tiny_llama: Graph) -> None:
 
 
 def test_a_graph_is_sharded_once(tiny_llama: Graph) -> None:
-    with pytest.raises(InternalError, match="sharded already"):
+    with pytest.raises(UsageError, match="sharded already"):
         parse_pipeline("shard,shard").run(tiny_llama)
 
 

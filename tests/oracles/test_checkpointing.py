@@ -1,0 +1,104 @@
+"""Recomputation against checkpoints of PyTorch: every product that a training step of two Llama-3.1-8B layers runs.
+
+Checkpoints that are not reentrant stop a layer as soon as everything saved is there again (`early_stop`); reentrant
+ones run all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from slipstick.ir.expr import Expr
+from slipstick.ir.graph import Graph
+from slipstick.ir.ops import work_of
+from slipstick.passes.manager import parse_pipeline
+
+transformers = pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
+
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("no_packed_sequences")]
+
+SEQ = 2048
+PRODUCTS_FORWARD = 15  # seven in each of two layers, and the head
+ATTENTION = "attention"
+
+# (m, n, k) of products, and forward calls of fused attention under one name.
+Counts = Counter[tuple[int, int, int] | str]
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes products of two matrices and calls of fused attention."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: Counts = Counter()
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if str(func) == "aten.mm.default":
+            left, right = cast("Sequence[torch.Tensor]", args)
+            self.found[left.shape[0], right.shape[1], left.shape[1]] += 1
+        elif "attention" in str(func) and "backward" not in str(func):
+            self.found[ATTENTION] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def theirs(config_text: str, checkpoints: Mapping[str, bool] | None) -> Counts:
+    fields = cast("dict[str, object]", json.loads(config_text))
+    config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        if checkpoints is not None:
+            model.activation_checkpointing_enable(dict(checkpoints))
+        ids, positions = torch.zeros(1, SEQ, dtype=torch.int64), torch.arange(SEQ)[None]
+        with Recorder() as recorder:
+            logits = model(input_ids=ids, position_ids=positions, use_cache=False).logits
+            torch.autograd.backward(torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten()))
+    found: Counts = recorder.found
+    return found
+
+
+def ours(graph: Graph, recompute: str) -> Counts:
+    found: Counts = Counter()
+    lowered = parse_pipeline(f"shard,recompute{{{recompute}}}").run(graph)[0]
+    for region in lowered.regions:
+        for node in region.nodes:
+            for gemm in work_of(region, node).gemms:
+                shape = (number(gemm.batch * gemm.m), number(gemm.n), number(gemm.k))
+                found[shape] += lowered.counts[region.name]
+            if node.op == ATTENTION:
+                found[ATTENTION] += lowered.counts[region.name]
+    return found
+
+
+def number(dim: Expr) -> int:
+    return int(float(dim.evaluate({"mbs": 1.0, "seq": float(SEQ), "tp": 1.0, "dp": 1.0})))
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "recompute", "again"),
+    [
+        (None, 'policy="none"', 0),
+        ({"use_reentrant": False}, 'policy="full"', 2 * 6),
+        ({"use_reentrant": True}, 'policy="full", early_stop=false', 2 * 7),
+    ],
+)
+def test_products_of_a_step(
+    two_layers: str, two_layer_graph: Graph, checkpoints: Mapping[str, bool] | None, recompute: str, again: int
+) -> None:
+    found = theirs(two_layers, checkpoints)
+    assert found[ATTENTION] == (2 if checkpoints is None else 4)
+    assert found.total() - found[ATTENTION] == 3 * PRODUCTS_FORWARD + again
+    assert ours(two_layer_graph, recompute) == found
