@@ -78,7 +78,7 @@ def pipeline_for(family: Family) -> Pipeline:
     """Return the passes that lower a traced graph for a family."""
     train = family.workload is Workload.TRAIN
     names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
-    options = [f'tp_plan="{family.tp_plan}"', *(["sp=true"] if family.sp else [])]
+    options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
     options += [f"zero={family.zero}"] if family.zero and train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
     options += ["ep=true"] if family.ep else []
@@ -155,6 +155,8 @@ def estimate(
 
 def check_divisibility(graph: Graph, plan: Plan) -> None:
     """Raise PlanError when a degree does not divide a dim, naming dim, degree and the legal degrees."""
+    if plan.ep > 1 and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
+        raise PlanError(f"ep={plan.ep}: {graph.name} has no experts to deal out; legal ep: 1")
     degree = plan.mesh
     broken = [(size, c) for size, c in _constrained_sizes(graph, plan) if size % degree[c.axis]]
     if not broken:
@@ -176,6 +178,8 @@ def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
         found.append(
             f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
         )
+    if plan.tp > 1 and plan.ep > 1:
+        found.append("with tp and ep together every tp rank is taken to exchange all routed rows, which is pessimistic")
     return found
 
 

@@ -112,16 +112,20 @@ def _symbols(entry: Entry, axes: tuple[str, ...]) -> tuple[str, ...]:
 def _amounts(entry: Entry) -> tuple[Expr, ...]:
     w = entry.work
     lengths = (w.attention.q_len, w.attention.kv_len) if w.attention else ()
-    return (w.tensor_flops, w.vector_flops, w.num_bytes, *lengths)
+    dealt = (w.experts.rows, w.experts.num_experts) if w.experts else ()
+    return (w.tensor_flops, w.vector_flops, w.num_bytes, *lengths, *dealt)
 
 
 def _work_table(entries: Iterable[Entry]) -> ExprTable:
-    """Rows: tensor FLOPs of all, vector FLOPs of all, bytes of all, query lengths, key lengths."""
+    """Rows: tensor FLOPs, vector FLOPs, bytes of all; query, key lengths; expert bytes, rows, experts."""
     es = list(entries)
     works = [e.work for e in es]
     shapes = [w.attention for w in works if w.attention is not None]
     rows = [w.tensor_flops for w in works] + [w.vector_flops for w in works] + [w.num_bytes for w in works]
-    return ExprTable.of(rows + [s.q_len for s in shapes] + [s.kv_len for s in shapes])
+    lengths = [s.q_len for s in shapes] + [s.kv_len for s in shapes]
+    banks = [w.experts for w in works if w.experts is not None]
+    dealt = [b.weight_bytes for b in banks] + [b.rows for b in banks] + [b.num_experts for b in banks]
+    return ExprTable.of(rows + lengths + dealt)
 
 
 def group_of(symbols: tuple[str, ...], entries: Iterable[Entry]) -> Group:

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.ops.masking import executed_share
+from ..ir.ops.masking import executed_share, touched_share
 from .program import Entry, Group
 from .system import System
 
@@ -72,6 +72,7 @@ class Roofline:
         n = len(group.entries)
         tensor, vector, moved = amounts[:n], amounts[n : 2 * n], amounts[2 * n : 3 * n]
         share = _shares(group, amounts[3 * n :])
+        moved = moved - _untouched(group, amounts)
         peaks = _column([system.chip.matmul_flop_per_s(_unit(e)) if e.work.gemms or e.work.attention else 1.0
                          for e in group.entries])  # fmt: skip
         k, chip = system.kernels, system.chip
@@ -81,6 +82,16 @@ class Roofline:
             moved / (chip.hbm_bytes_per_s * k.memory_efficiency),
             system.stack.launch_s,
         )
+
+
+def _untouched(group: Group, amounts: Array) -> Array:
+    """Bytes of expert weights that no row needs."""
+    banks = [i for i, e in enumerate(group.entries) if e.work.experts is not None]
+    saved = np.zeros((len(group.entries), amounts.shape[1]))
+    if banks:
+        weights, rows, experts = np.split(amounts[-3 * len(banks) :], 3)
+        saved[banks] = weights * (1.0 - touched_share(rows, experts))
+    return saved
 
 
 def _unit(entry: Entry) -> str:

@@ -40,18 +40,22 @@ _WORKLOAD = (
     _number("--mbs", "--micro-batch-size", default=1, help="Sequences a replica runs at once."),
     _number("--gbs", "--global-batch-size", help="Sequences a step.  [default: mbs x dp]"),
     _text("--dtype", default="bf16", help="Type of weights and activations: bf16, fp16, fp32."),
-    _word("--grad-dtype", ("fp32", "bf16", "fp16"), "Type in which gradients are summed and reduced."),
+    _word(
+        "--grad-dtype", ("fp32", "bf16", "fp16"), "Type in which gradients are summed; with ZeRO 0 and 1 also reduced."
+    ),
 )
 _PLAN = (
     _number("--gpus", help="Number of GPUs.  [default: tp x pp x cp x dp]"),
     _number("--tp", "--tensor-model-parallel-size", default=1, help="Tensor-parallel degree."),
     _number("--dp", "--data-parallel-size", help="Data-parallel replicas.  [default: gpus / (tp x pp x cp)]"),
-    _number("--pp", "--pipeline-model-parallel-size", default=1, help="Pipeline stages."),
-    _number("--vpp", default=1, help="Model chunks a pipeline stage (interleaving)."),
+    _number("--pp", "--pipeline-model-parallel-size", default=1, help="Pipeline stages (above 1 not modelled yet)."),
+    _number("--vpp", default=1, help="Model chunks a stage (above 1 not modelled yet)."),
     _number("--cp", "--context-parallel-size", default=1, help="Context-parallel degree."),
     _word("--cp-method", ("allgather", "ring", "ulysses"), "How attention crosses the context-parallel ranks."),
-    _number("--ep", "--expert-model-parallel-size", default=1, help="Expert-parallel degree."),
-    _number("--etp", "--expert-tensor-parallel-size", default=1, help="Tensor-parallel degree inside experts."),
+    _number(
+        "--ep", "--expert-model-parallel-size", default=1, help="Expert-parallel degree; lies inside dp and divides it."
+    ),
+    _number("--etp", "--expert-tensor-parallel-size", help="Tensor-parallel degree inside experts.  [default: tp]"),
     click.Option(
         ["--sp/--no-sp"],
         default=None,
@@ -62,7 +66,7 @@ _PLAN = (
     _word("--recompute", ("none", "selective", "full"), "Activation recomputation."),
 )
 _MACHINE = (
-    _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file."),
+    _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (needed)."),
     click.Option(
         ["--set", "overrides"],
         multiple=True,

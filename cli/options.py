@@ -20,7 +20,7 @@ class Request:
     pp: int
     cp: int
     ep: int
-    etp: int
+    etp: int | None
     dp: int | None
     vpp: int
     mbs: int

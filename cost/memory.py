@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from ..ir.expr import Expr, as_expr, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region, Role, Value
+from ..ir.ops.pointwise import optimizer_state_bytes
 from ..ir.points import Points
 from .liveness import live_bytes
 
 Array = NDArray[np.float64]
 
-# fp32 master weight and two fp32 Adam moments a parameter.
-OPTIMIZER_BYTES = 12
 PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
 
 
@@ -37,7 +36,7 @@ class MemoryProgram:
         rows = [
             total(v.type.num_bytes * n for _, v, n in params),
             total(_gradient_bytes(graph) if trained else ()),
-            total(_state_numel(graph, r, v) * (OPTIMIZER_BYTES * n) for r, v, n in with_grad),
+            total(_state_numel(graph, r, v) * (optimizer_state_bytes(v.type.dtype) * n) for r, v, n in with_grad),
             graph.saved_bytes,
             total(_cache_bytes(graph)),
         ]

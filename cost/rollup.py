@@ -93,7 +93,9 @@ def _pass(account: _Account, parts: Mapping[str, Array], micro: Array, ring: boo
 
 def _once_a_step(account: _Account, timing: Timing, sums: Mapping[tuple[str, str], Array]) -> None:
     """Reductions behind the last backward phase, then the optimizer and the gather of what it updated."""
-    backward = np.asarray(sum((s for (p, _), s in sums.items() if p == "backward"), account.zero))
+    computing = [s for (p, part), s in sums.items() if p == "backward" and part.startswith("compute.")]
+    behind = np.minimum(sums.get(("backward", "comm.dp"), account.zero), np.asarray(sum(computing, account.zero)))
+    backward = np.asarray(sum(computing, account.zero)) - behind
     last = _last_message(timing, account.zero)
     for (phase, part), seconds in sorted(sums.items()):
         if phase == "reduce":

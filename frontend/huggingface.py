@@ -146,6 +146,16 @@ def _latent_keys(module: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, 
     return expand_kv
 
 
+def notes_on(model: nn.Module, decode: bool) -> tuple[str, ...]:
+    """What a reader should know of how a model's own code runs."""
+    if decode and any(hasattr(part, "expand_kv") for part in model.modules()):
+        return (
+            "latent attention is recorded as the module writes it: keys and values of all cached tokens are expanded "
+            "at every step; serving engines absorb that product and are much faster",
+        )
+    return ()
+
+
 def cache_class() -> type:
     """Return the KV cache to hand to a model: explicit inputs, one append a layer, nothing copied."""
     from transformers.cache_utils import Cache, DynamicLayer

@@ -96,13 +96,13 @@ def _record_config(config: Config, workload: Workload, dtype: DType, report: Rep
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
     from .blocks import Identity
-    from .huggingface import build
+    from .huggingface import build, notes_on
     from .trace import trace
 
+    model = build(config.text, dtype)
+    notes = notes_on(model, workload is Workload.DECODE)
     return trace(
-        build(config.text, dtype),
-        Identity(config.name, workload, dtype, max_positions=_positions(config)),
-        is_transformers=True,
+        model, Identity(config.name, workload, dtype, notes, max_positions=_positions(config)), is_transformers=True
     )
 
 

@@ -86,7 +86,7 @@ def make_plan(
     pp: int = 1,
     cp: int = 1,
     ep: int = 1,
-    etp: int = 1,
+    etp: int | None = None,
     dp: int | None = None,
     vpp: int = 1,
     micro_batch: int = 1,
@@ -101,7 +101,8 @@ def make_plan(
     8
     """
     given = {
-        "gpus": num_gpus, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "etp": etp, "vpp": vpp, "mbs": micro_batch,
+        "gpus": num_gpus, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "vpp": vpp,
+        "etp": tp if etp is None else etp, "mbs": micro_batch,
         "seq": seq_len,
     }  # fmt: skip
     _refuse_unbuilt(given, family)
@@ -128,7 +129,7 @@ def make_plan(
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
     return Plan(
-        num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, dp=replicas, vpp=vpp, micro_batch=micro_batch,
+        num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=tp, dp=replicas, vpp=vpp, micro_batch=micro_batch,
         global_batch=batch, seq_len=seq_len, kv_len=kv_len, family=family,
     )  # fmt: skip
 
@@ -155,7 +156,7 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         "pp": "pipeline parallelism", "vpp": "interleaved pipeline stages",
     }  # fmt: skip
     wanted = [f"--{flag} {given[flag]} ({what})" for flag, what in named.items() if given[flag] > 1]
-    if given["etp"] > 1 and given["etp"] != given["tp"]:
+    if given["etp"] != given["tp"] and given["etp"] > 0:
         wanted.append(f"--etp {given['etp']} (a tensor-parallel degree of experts other than tp)")
     if given["cp"] > 1 and family.workload is Workload.DECODE:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")

@@ -91,7 +91,7 @@ def _legal(plan: Plan, degrees: Sequence[int], sizes: Sequence[tuple[int, int]])
 def _resized(plan: Plan, tp: int, micro_batch: int) -> Plan:
     batch = plan.global_batch if plan.family.workload is Workload.TRAIN else None
     return make_plan(
-        num_gpus=plan.num_gpus, tp=tp, pp=plan.pp, cp=plan.cp, ep=plan.ep, etp=plan.etp, vpp=plan.vpp,
+        num_gpus=plan.num_gpus, tp=tp, pp=plan.pp, cp=plan.cp, ep=plan.ep, vpp=plan.vpp,
         micro_batch=micro_batch, global_batch=batch, seq_len=plan.seq_len, kv_len=plan.kv_len, family=plan.family,
     )  # fmt: skip
 

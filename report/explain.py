@@ -14,7 +14,7 @@ from ..backends.timing import Priced
 from ..driver import Estimate
 from ..ir.errors import UnknownNameError
 from ..ir.ops import Work
-from ..ir.ops.masking import executed_share
+from ..ir.ops.masking import executed_share, touched_share
 from ..ir.text import print_node
 from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
 from .metrics import METRICS, format_metric
@@ -27,6 +27,7 @@ def explain_text(answer: Estimate, wanted: str) -> str:
 
     UnknownNameError names the nearest when nothing matches.
     """
+    wanted = _metric_name(wanted)
     if wanted in answer.metrics:
         return "\n".join(_metric(answer, wanted))
     found = [(p, i, e) for p in answer.table.timing.priced for i, e in enumerate(p.group.entries) if _is(e, wanted)]
@@ -36,6 +37,12 @@ def explain_text(answer: Estimate, wanted: str) -> str:
     if len(found) > MOST:
         shown.append(f"... and {len(found) - MOST} more; name one, or narrow the module path")
     return "\n\n".join(shown)
+
+
+def _metric_name(wanted: str) -> str:
+    """Return the metric that a table shows under this label, else the text itself."""
+    labels = {m.label.lower(): m.name for m in METRICS.values()}
+    return labels.get(wanted.lower(), wanted)
 
 
 def _is(entry: Entry, wanted: str) -> bool:
@@ -104,11 +111,20 @@ def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int
         yield f"      efficiency: {_source(system, 'calibration.vector_efficiency')}"
     moved = float(work.num_bytes.evaluate(env))
     yield f"    memory {format_time(float(kernels.memory_s[row, point]))} = ({work.num_bytes}) B"
-    yield f"      = {format_bytes(moved)} / (bandwidth x {system.kernels.memory_efficiency})"
+    yield f"      = {format_bytes(moved)}{_idle_experts(work, env)} / (bandwidth x {system.kernels.memory_efficiency})"
     yield f"      bandwidth: {_source(system, 'chip.memory.hbm.bandwidth')}"
     yield f"      efficiency: {_source(system, 'calibration.memory_efficiency')}"
     yield f"    launch {_source(system, 'stack.launch_overhead')}"
     yield f"  bound: {kernels.bound(row, point)}"
+
+
+def _idle_experts(work: Work, env: Mapping[str, float]) -> str:
+    """Say which expert weights no row needs."""
+    if work.experts is None:
+        return ""
+    rows, num = (np.asarray(e.evaluate(env)) for e in (work.experts.rows, work.experts.num_experts))
+    idle = float(work.experts.weight_bytes.evaluate(env)) * (1.0 - float(touched_share(rows, num)))
+    return f" less {format_bytes(idle)} of experts that get no row"
 
 
 def _unmasked(work: Work, env: Mapping[str, float]) -> str:
@@ -137,7 +153,8 @@ def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point:
     single = collective_time(found.kind, size, first, stride, answer.table.system, more)
     best = single.chosen()
     for candidate in single.candidates:
-        mark = "chosen" if candidate.algorithm == best.algorithm else "slower"
+        slower = float(candidate.time_s) > float(best.time_s)
+        mark = "chosen" if candidate.algorithm == best.algorithm else "slower" if slower else "as fast"
         yield f"    {candidate.algorithm} {format_time(float(candidate.time_s))} ({mark})"
     system = answer.table.system
     for term in best.terms:

@@ -31,13 +31,6 @@ class OpClass(StrEnum):
     FREE = "free"
 
 
-class Unit(StrEnum):
-    """Which unit of the chip does the FLOPs."""
-
-    TENSOR = "tensor"
-    VECTOR = "vector"
-
-
 @dataclass(frozen=True, slots=True)
 class OpCall:
     """An op applied to types: what type and work rules look at."""
@@ -82,6 +75,15 @@ class AttentionShape:
     balanced: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ExpertsRead:
+    """The expert weights of a call: their bytes, the rows that are dealt out, and among how many experts."""
+
+    weight_bytes: Expr
+    rows: Expr
+    num_experts: Expr
+
+
 ZERO = as_expr(0)
 
 
@@ -90,7 +92,8 @@ class Work:
     """What one call costs whatever the machine: FLOPs by unit and bytes through memory.
 
     `tensor_flops` follow the full convention (masked positions counted). `model_share` is the part of them that is
-    model work: 0.8 where a kernel recomputes the scores on its own.
+    model work: 0.8 where a kernel recomputes the scores on its own. `read_bytes` take the weights of all experts;
+    `experts` says of what a backend prices only the part that few rows touch.
     """
 
     tensor_flops: Expr = ZERO
@@ -100,6 +103,7 @@ class Work:
     model_share: float = 1.0
     gemms: tuple[GemmShape, ...] = ()
     attention: AttentionShape | None = None
+    experts: ExpertsRead | None = None
 
     @property
     def num_bytes(self) -> Expr:
@@ -190,6 +194,6 @@ def _join(dims: tuple[Dim, ...]) -> str:
 
 
 __all__ = [
-    "NO_ATTRS", "ZERO", "AttentionShape", "Attrs", "Check", "GemmShape", "OpCall", "OpClass", "OpDef", "Unit", "Work",
-    "WorkRule", "free", "no_check", "ranks", "same_dims", "same_numel", "traffic",
+    "NO_ATTRS", "ZERO", "AttentionShape", "Attrs", "Check", "ExpertsRead", "GemmShape", "OpCall", "OpClass", "OpDef",
+    "Work",    "WorkRule", "free", "no_check", "ranks", "same_dims", "same_numel", "traffic",
 ]  # fmt: skip

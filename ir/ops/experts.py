@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..expr import Dim, Expr, as_expr, total
-from .base import Attrs, GemmShape, OpCall, OpClass, OpDef, Work, ranks, same_dims
+from .base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, ranks, same_dims
 
 ACTIVATION_FLOPS = 11
 ACTIVATION_BACKWARD_FLOPS = 22
@@ -94,6 +94,7 @@ def _work(call: OpCall) -> Work:
         read_bytes=total(t.num_bytes for t in call.inputs[:3]) + weights + inner,
         write_bytes=total(t.num_bytes for t in call.outputs),
         gemms=(up, down),
+        experts=ExpertsRead(total(t.num_bytes for t in call.inputs[3:5]), rows, as_expr(call.inputs[3].dims[0])),
     )
 
 

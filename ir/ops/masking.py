@@ -1,4 +1,4 @@
-"""How many query-key pairs a mask leaves: causal, windowed or none, on numbers and arrays alike."""
+"""What of the nominal work is really done: pairs that a mask leaves, experts that get a row; on arrays."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+
+
+def touched_share(rows: Array, num_experts: Array) -> Array:
+    """Return the expected part of the experts that at least one of `rows` evenly routed rows goes to.
+
+    1 - (1 - 1/E)^rows: all of them in training, few in decode.
+
+    >>> float(touched_share(np.array(1.0), np.array(8.0)))
+    0.125
+    """
+    return np.asarray(1.0 - (1.0 - 1.0 / np.maximum(num_experts, 1.0)) ** rows)
 
 
 def executed_share(q_len: Array, kv_len: Array, causal: bool, window: int, balanced: bool = False) -> Array:

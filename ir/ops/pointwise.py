@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..expr import Dim, Expr, as_expr, total
+from ..expr import Dim, total
+from ..types import DType
 from .base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, traffic
 
 # FLOPs an element on the vector units; transcendental functions are counted as their usual polynomial length.
@@ -94,8 +95,17 @@ def _check_optimizer(call: OpCall) -> Iterator[str]:
         yield from same_dims(grad.dims, param.dims, "gradient and parameter")
 
 
+def optimizer_state_bytes(dtype: DType) -> int:
+    """Bytes a parameter that Adam keeps: two fp32 moments, and an fp32 master weight unless the weight is one.
+
+    >>> optimizer_state_bytes(DType.BF16), optimizer_state_bytes(DType.FP32)
+    (12, 8)
+    """
+    return 8 if dtype is DType.FP32 else 12
+
+
 def _work_optimizer(call: OpCall) -> Work:
-    """Adam on one shard: per element 14 FLOPs, 12 bytes of fp32 state read and written, plus gradient and weight.
+    """Adam on one shard: per element 14 FLOPs, its fp32 states read and written, plus gradient and weight.
 
     Inputs are the parameters, then their gradients. Read: gradient, master weight, both moments; write: master
     weight, both moments, parameter.
@@ -103,11 +113,13 @@ def _work_optimizer(call: OpCall) -> Work:
     half = len(call.inputs) // 2
     params, grads = call.inputs[:half], call.inputs[half:]
     numel = total(p.numel for p in params)
-    state: Expr = as_expr(4 * 3)
+    states = total(p.numel * optimizer_state_bytes(p.dtype) for p in params)
+    weights = total(p.num_bytes for p in params)
+    masters = total(p.num_bytes for p in params if p.dtype is DType.FP32)
     return Work(
         vector_flops=numel * 14,
-        read_bytes=total(g.num_bytes for g in grads) + numel * state,
-        write_bytes=total(p.num_bytes for p in params) + numel * state,
+        read_bytes=total(g.num_bytes for g in grads) + states + masters,
+        write_bytes=weights + states,
     )
 
 

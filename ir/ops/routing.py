@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..expr import Dim, Expr, as_expr, total
-from .base import GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
+from .base import ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
 from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs
 
 
@@ -70,6 +70,7 @@ def _work_bank(call: OpCall) -> Work:
         read_bytes=total(t.num_bytes for t in call.inputs) + call.outputs[1].num_bytes + call.outputs[2].num_bytes,
         write_bytes=total(t.num_bytes for t in call.outputs),
         gemms=(GemmShape(one, rows, width, hidden, groups), GemmShape(one, rows, hidden, ffn, groups)),
+        experts=ExpertsRead(total(t.num_bytes for t in call.inputs[1:3]), rows, as_expr(num)),
     )
 
 

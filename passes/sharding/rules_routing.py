@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.ops.experts import ExpertsAttrs
 from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Placement, Rule, Shard
+from .rules_semantic import split_inside
 
 ROUTED = Shard(0, routed=True)
 
@@ -26,7 +26,7 @@ def dispatch_bwd(ask: Ask) -> Answer:
 
 def expert_bank(ask: Ask) -> Answer:
     """Experts on other ranks draw the rows there; a split inner size gives partial sums; else rows stay as they are."""
-    inner = _inner(ask, 1)
+    inner = split_inside(ask, 1)
     num = len(ask.given)
     if inner is not None:
         up, down, bias = inner
@@ -39,7 +39,7 @@ def expert_bank(ask: Ask) -> Answer:
 
 def expert_bank_bwd(ask: Ask) -> Answer:
     """As forward; weight gradients lie as the weights, or are partial over sharded rows."""
-    inner = _inner(ask, 2)
+    inner = split_inside(ask, 2)
     extra = ask.num_outputs - 3
     if inner is not None:
         up, down, bias = inner
@@ -79,15 +79,6 @@ def _tokens(ask: Ask, positions: tuple[int, ...]) -> Placement:
 
 def _by_expert(ask: Ask, first_weight: int) -> bool:
     return ask.axis == "ep" and ask.given[first_weight] == Shard(0)
-
-
-def _inner(ask: Ask, first_weight: int) -> tuple[Shard, Shard, Shard] | None:
-    """Placements of up, down and the up bias when the inner size is sharded."""
-    transposed = ask.call.attrs_as(ExpertsAttrs).transposed
-    up, down = Shard(2 if transposed else 1, packed=True), Shard(1 if transposed else 2)
-    given = ask.given[first_weight : first_weight + 2]
-    sharded = any(isinstance(p, Shard) and p.dim == want.dim for p, want in zip(given, (up, down), strict=True))
-    return (up, down, Shard(1, packed=True)) if sharded else None
 
 
 RULES: Mapping[str, Rule] = {

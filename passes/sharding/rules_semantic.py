@@ -73,7 +73,7 @@ def kv_append(ask: Ask) -> Answer:
 
 def experts(ask: Ask) -> Answer:
     """Sharded tokens stay sharded; experts sharded over their inner size give partial sums."""
-    inner = _inner(ask, 3)
+    inner = split_inside(ask, 3)
     count = len(ask.given)
     if inner is not None:
         up, down, bias = inner
@@ -85,7 +85,7 @@ def experts(ask: Ask) -> Answer:
 
 def experts_bwd(ask: Ask) -> Answer:
     """Gradients of x and of the routing weights are partial over a sharded inner size, weights' over sharded tokens."""
-    inner = _inner(ask, 4)
+    inner = split_inside(ask, 4)
     extra = ask.num_outputs - 4
     if inner is not None:
         up, down, bias = inner
@@ -98,7 +98,7 @@ def experts_bwd(ask: Ask) -> Answer:
     return Answer(inputs, (p, p, *(grad,) * (2 + extra)))
 
 
-def _inner(ask: Ask, first_weight: int) -> tuple[Shard, Shard, Shard] | None:
+def split_inside(ask: Ask, first_weight: int) -> tuple[Shard, Shard, Shard] | None:
     """Placements of up, down and the up bias when the inner size is sharded."""
     transposed = ask.call.attrs_as(ExpertsAttrs).transposed
     up, down = Shard(2 if transposed else 1, packed=True), Shard(1 if transposed else 2)
