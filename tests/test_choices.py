@@ -36,11 +36,11 @@ def test_fp32_training_keeps_no_second_master_copy() -> None:
 
 
 def test_few_tokens_read_few_experts() -> None:
-    # One token goes to 2 of 8 experts: in expectation 1 - (7/8)^2 of the bank is read, 0.4 us a token beside it.
+    # One token goes to 2 of 8 experts: in expectation 1 - (7/8)^2 of the bank is read; 64 tokens need all of it.
     graph, system = load("mixtral-8x7b", "decode"), load_system("dgx-h100")
     family = Family(workload=Workload.DECODE)
     lowered = lower(graph, family)
-    plans = [make_plan(num_gpus=1, micro_batch=b, seq_len=1, kv_len=128, family=family) for b in (1, 512)]
+    plans = [make_plan(num_gpus=1, micro_batch=b, seq_len=1, kv_len=128, family=family) for b in (1, 64)]
     one, many = (estimate(graph, system, p, lowered=lowered).breakdown_s["compute.experts"] for p in plans)
     launches = 32 * system.stack.launch_s
     assert (one - launches) / (many - launches) == pytest.approx(1 - (7 / 8) ** 2, rel=0.02)
