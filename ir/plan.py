@@ -109,29 +109,36 @@ def make_plan(
     _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch})
     if not 0 <= kv_len <= LARGEST:
         raise PlanError(f"kv={kv_len}: the cached context is 0 to {LARGEST} tokens")
-    model_ranks = tp * pp * cp
-    if num_gpus % model_ranks:
-        raise PlanError(
-            f"tp={tp} x pp={pp} x cp={cp} = {model_ranks} does not divide gpus={num_gpus}; "
-            f"legal products: {_near(model_ranks, divisors(num_gpus))}"
-        )
-    replicas = num_gpus // model_ranks
-    if dp is not None and dp != replicas:
-        raise PlanError(
-            f"tp={tp} x pp={pp} x cp={cp} x dp={dp} = {model_ranks * dp}, not gpus={num_gpus}; "
-            f"with these degrees dp={replicas}, or use --gpus {model_ranks * dp}"
-        )
-    if replicas % ep:
-        raise PlanError(
-            f"ep={ep} lies inside data parallelism and does not divide dp={replicas}; "
-            f"legal ep: {_near(ep, divisors(replicas))}"
-        )
+    replicas = _replicas(num_gpus, (tp, pp, cp), ep, dp)
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
     return Plan(
         num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=tp, dp=replicas, vpp=vpp, micro_batch=micro_batch,
         global_batch=batch, seq_len=seq_len, kv_len=kv_len, family=family,
     )  # fmt: skip
+
+
+def _replicas(num_gpus: int, model: tuple[int, int, int], ep: int, dp: int | None) -> int:
+    """Return the data-parallel degree that tp, pp and cp leave; PlanError when it is no whole one, or not `dp`."""
+    tp, pp, cp = model
+    ranks = tp * pp * cp
+    if num_gpus % ranks:
+        raise PlanError(
+            f"tp={tp} x pp={pp} x cp={cp} = {ranks} does not divide gpus={num_gpus}; "
+            f"legal products: {_near(ranks, divisors(num_gpus))}"
+        )
+    replicas = num_gpus // ranks
+    if dp is not None and dp != replicas:
+        raise PlanError(
+            f"tp={tp} x pp={pp} x cp={cp} x dp={dp} = {ranks * dp}, not gpus={num_gpus}; "
+            f"with these degrees dp={replicas}, or use --gpus {ranks * dp}"
+        )
+    if replicas % ep:
+        raise PlanError(
+            f"ep={ep} lies inside data parallelism and does not divide dp={replicas}; "
+            f"legal ep: {_near(ep, divisors(replicas))}"
+        )
+    return replicas
 
 
 def _check_batch(batch: int, micro_batch: int, dp: int, family: Family) -> None:

@@ -22,6 +22,10 @@ settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden graphs anew instead of comparing")
+
+
 @pytest.fixture(scope="session")
 def traced() -> "Callable[[str], Graph]":
     """Read a traced graph of the golden ones by name, such as `tiny-llama.train`; needs no torch."""

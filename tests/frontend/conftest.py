@@ -9,10 +9,6 @@ import pytest
 DATA = Path(__file__).parents[1] / "data"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the golden graphs anew instead of comparing")
-
-
 @pytest.fixture(scope="session")
 def configs() -> Path:
     """The folder of small `config.json` files."""
