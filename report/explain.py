@@ -97,18 +97,17 @@ def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int
     if kernels is None:
         return
     yield f"  priced by {priced.by}: time = max(tensor, vector, memory) + launch"
-    if work.tensor_flops != 0:
-        value = float(work.tensor_flops.evaluate(env))
-        yield f"    tensor {format_time(float(kernels.tensor_s[row, point]))} = ({work.tensor_flops}) FLOP"
-        yield f"      = {format_flops(value)}{_unmasked(work, env)} / (peak x {system.kernels.matmul_efficiency})"
-        yield f"      peak: {_source(system, f'chip.matmul.{entry.dtype}')}"
-        yield f"      efficiency: {_source(system, 'calibration.matmul_efficiency')}"
-    if work.vector_flops != 0:
-        value = float(work.vector_flops.evaluate(env))
-        yield f"    vector {format_time(float(kernels.vector_s[row, point]))} = ({work.vector_flops}) FLOP"
-        yield f"      = {format_flops(value)}{_unmasked(work, env)} / (peak x {system.kernels.vector_efficiency})"
-        yield f"      peak: {_source(system, 'chip.vector.fp32')}"
-        yield f"      efficiency: {_source(system, 'calibration.vector_efficiency')}"
+    rates, tensor_peak = system.kernels, f"chip.matmul.{entry.dtype}"
+    for unit, flops, times_s, peak, kind, efficiency in (
+        ("tensor", work.tensor_flops, kernels.tensor_s, tensor_peak, "matmul", rates.matmul_efficiency),
+        ("vector", work.vector_flops, kernels.vector_s, "chip.vector.fp32", "vector", rates.vector_efficiency),
+    ):
+        if flops == 0:
+            continue
+        yield f"    {unit} {format_time(float(times_s[row, point]))} = ({flops}) FLOP"
+        yield f"      = {format_flops(float(flops.evaluate(env)))}{_unmasked(work, env)} / (peak x {efficiency})"
+        yield f"      peak: {_source(system, peak)}"
+        yield f"      efficiency: {_source(system, f'calibration.{kind}_efficiency')}"
     moved = float(work.num_bytes.evaluate(env))
     yield f"    memory {format_time(float(kernels.memory_s[row, point]))} = ({work.num_bytes}) B"
     yield f"      = {format_bytes(moved)}{_idle_experts(work, env)} / (bandwidth x {system.kernels.memory_efficiency})"

@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from slipstick.frontend.adapter import DispatchMode
 from slipstick.ir.expr import Expr
 from slipstick.ir.graph import Graph
 from slipstick.ir.ops import work_of
@@ -33,11 +33,11 @@ ATTENTION = "attention"
 Counts = Counter[tuple[int, int, int] | str]
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(DispatchMode):
     """Notes products of two matrices and calls of fused attention."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.found: Counts = Counter()
 
     def __torch_dispatch__(

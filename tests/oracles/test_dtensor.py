@@ -38,10 +38,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from slipstick.frontend import load
-from slipstick.frontend.models import read_config
+from slipstick.frontend.adapter import DispatchMode
 from slipstick.ir.expr import Dim, as_expr
 from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.ops import call_of, work_of
@@ -69,19 +67,6 @@ class Ran:
     collectives: Counter[tuple[str, int]] = field(default_factory=Counter)
     products: Counter[Shape] = field(default_factory=Counter)
     heads: Counter[tuple[Shape, ...]] = field(default_factory=Counter)
-
-
-@pytest.fixture(scope="module")
-def config_text() -> str:
-    fields = cast("dict[str, object]", json.loads(read_config("llama-3.1-8b").text))
-    return json.dumps(fields | {"num_hidden_layers": 2})
-
-
-@pytest.fixture(scope="module")
-def traced(config_text: str, tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    path = tmp_path_factory.mktemp("config") / "config.json"
-    path.write_text(config_text, encoding="utf-8")
-    return load(str(path))
 
 
 # Our side: the sharded graph, evaluated.
@@ -131,11 +116,11 @@ _KINDS = {
 }
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(DispatchMode):
     """Notes what reaches the local tensors of the rank; DTensor turns its own calls into those first."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.ran = Ran()
 
     def __torch_dispatch__(
@@ -178,12 +163,6 @@ def mesh() -> Iterator[DeviceMesh]:
         yield init_device_mesh("cpu", (TP,), mesh_dim_names=("tp",))
     finally:
         dist.destroy_process_group()
-
-
-@pytest.fixture
-def no_packed_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without data there is nothing to look for packed sequences in."""
-    monkeypatch.setattr(transformers.masking_utils, "find_packed_sequence_indices", lambda position_ids: None)
 
 
 def layer_plan(between: Placement) -> Plan:
@@ -263,45 +242,45 @@ def assert_same(graph: Graph, theirs: Theirs) -> None:
     assert our_parameters(graph) == theirs.parameters
 
 
-def test_layers_split_module_by_module(traced: Graph, config_text: str, mesh: DeviceMesh) -> None:
-    theirs = run(config_text, mesh, layer_plan(Replicate()), {})
+def test_layers_split_module_by_module(two_layer_graph: Graph, two_layers: str, mesh: DeviceMesh) -> None:
+    theirs = run(two_layers, mesh, layer_plan(Replicate()), {})
     assert theirs.forward.collectives == {("all_reduce", HIDDEN_BYTES): 4}
     # One a column-parallel layer: q, k, v, gate and up of two layers.
     assert theirs.backward.collectives == {("all_reduce", HIDDEN_BYTES): 10}
-    assert_same(sharded(traced, 'tp_plan="dtensor-naive"'), theirs)
+    assert_same(sharded(two_layer_graph, 'tp_plan="dtensor-naive"'), theirs)
 
 
 def test_gradients_of_a_prepared_input_are_summed_before_they_are_reduced(
-    traced: Graph, config_text: str, mesh: DeviceMesh
+    two_layer_graph: Graph, two_layers: str, mesh: DeviceMesh
 ) -> None:
     whole = Replicate()
-    theirs = run(config_text, mesh, prepared_layer_plan(whole), outer_plan(whole, whole_logits=True))
+    theirs = run(two_layers, mesh, prepared_layer_plan(whole), outer_plan(whole, whole_logits=True))
     # Two a layer, and one for the table; the logits are gathered for an ordinary loss.
     assert theirs.forward.collectives == {("all_reduce", HIDDEN_BYTES): 5, ("all_gather", LOGITS_BYTES): 1}
     # Two a layer, and one for the input of the head.
     assert theirs.backward.collectives == {("all_reduce", HIDDEN_BYTES): 5}
-    assert_same(sharded(traced, 'tp_plan="dtensor"'), theirs)
+    assert_same(sharded(two_layer_graph, 'tp_plan="dtensor"'), theirs)
 
 
-def test_sequence_parallelism(traced: Graph, config_text: str, mesh: DeviceMesh) -> None:
+def test_sequence_parallelism(two_layer_graph: Graph, two_layers: str, mesh: DeviceMesh) -> None:
     along = Shard(1)
-    theirs = run(config_text, mesh, prepared_layer_plan(along), outer_plan(along, whole_logits=True))
+    theirs = run(two_layers, mesh, prepared_layer_plan(along), outer_plan(along, whole_logits=True))
     assert theirs.forward.collectives == {
         ("all_gather", HIDDEN_BYTES): 5,
         ("reduce_scatter", HIDDEN_BYTES): 5,
         ("all_gather", LOGITS_BYTES): 1,
     }
     assert theirs.backward.collectives == {("all_gather", HIDDEN_BYTES): 5, ("reduce_scatter", HIDDEN_BYTES): 5}
-    assert_same(sharded(traced, 'tp_plan="dtensor", sp=true'), theirs)
+    assert_same(sharded(two_layer_graph, 'tp_plan="dtensor", sp=true'), theirs)
 
 
 def test_a_vocabulary_parallel_loss_reduces_twelve_bytes_a_token(
-    traced: Graph, config_text: str, mesh: DeviceMesh
+    two_layer_graph: Graph, two_layers: str, mesh: DeviceMesh
 ) -> None:
     along = Shard(1)
     outer = outer_plan(along, whole_logits=False)
-    theirs = run(config_text, mesh, prepared_layer_plan(along), outer, vocabulary_loss=True)
-    graph = sharded(traced, 'tp_plan="megatron", sp=true')
+    theirs = run(two_layers, mesh, prepared_layer_plan(along), outer, vocabulary_loss=True)
+    graph = sharded(two_layer_graph, 'tp_plan="megatron", sp=true')
     # DTensor reduces maximum, sum and target logit one by one; ours are three columns of one message.
     row_bytes = BATCH * SEQ * FP32
     assert theirs.forward.collectives.pop(("all_reduce", row_bytes)) == 3

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from slipstick.frontend import load
+from slipstick.frontend.adapter import swapped
 from slipstick.frontend.models import index, read_config
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import work_of
@@ -74,13 +75,9 @@ def _sdpa_backward_flops(
 def fake_tensors() -> Iterator[None]:
     """Fake tensors, and no look for packed sequences in data that is not there."""
     masking = transformers.masking_utils
-    looks = masking.find_packed_sequence_indices
-    masking.find_packed_sequence_indices = lambda position_ids: None
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            yield
-    finally:
-        masking.find_packed_sequence_indices = looks
+    packed = swapped(masking, "find_packed_sequence_indices", lambda position_ids: None)
+    with packed, FakeTensorMode(allow_non_fake_inputs=True):
+        yield
 
 
 def counter() -> FlopCounterMode:

@@ -36,8 +36,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from slipstick.frontend.adapter import DispatchMode
 from slipstick.ir.expr import Dim, as_expr
 from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.ops import call_of
@@ -143,11 +143,11 @@ class Theirs:
     parameters: Counter[Shape] = field(default_factory=Counter)
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(DispatchMode):
     """Notes the collectives of one rank: FSDP's and DDP's run on `dp`, DTensor's on `tp`."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.found: Messages = Counter()
 
     def __torch_dispatch__(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from slipstick.frontend import load
+from slipstick.frontend.adapter import DispatchMode
 from slipstick.ir.graph import Graph
 from slipstick.ir.ops import work_of
 
@@ -25,11 +25,11 @@ BATCH, SEQ = 2, 128
 Gemm = tuple[int, int, int]
 
 
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Products(DispatchMode):
     """Notes (m, n, k) of every product of two matrices."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.found: Counter[Gemm] = Counter()
 
     def __torch_dispatch__(
