@@ -15,11 +15,13 @@ from .backends.timing import Timing, annotate
 from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import MemoryProgram
 from .cost.rollup import Step, roll_up
+from .cost.stages import StageProgram, Staging
 from .ir.errors import PlanError, UsageError
 from .ir.expr import as_expr
 from .ir.graph import Constraint, Graph, Workload
 from .ir.plan import Family, Plan, PlanTable, divisors
 from .ir.points import Points
+from .ir.stages import lay_stages
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
 
 Array = NDArray[np.float64]
@@ -33,6 +35,7 @@ class Lowered:
     graph: Graph
     program: Program
     memory: MemoryProgram
+    stages: StageProgram
     flops: ModelFlops
     recomputed: ModelFlops
     pass_times: tuple[PassTime, ...] = ()
@@ -46,6 +49,7 @@ class Estimates:
     plans: PlanTable
     system: System
     timing: Timing
+    staging: Staging
     step: Step
     memory_bytes: Mapping[str, Array]
     metrics: Mapping[str, Array]
@@ -86,6 +90,7 @@ def pipeline_for(family: Family) -> Pipeline:
     names.append(f"shard{{{', '.join(options)}}}")
     names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
     names += ["bucket", "optimizer"] if train else []
+    names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
 
@@ -104,8 +109,9 @@ def lower(
     return Lowered(
         graph,
         lowered,
-        compile_graph(lowered),
+        compile_graph(lowered, family.order),
         MemoryProgram.of(lowered),
+        StageProgram.of(lowered, family.pp_layout),
         ModelFlops.of(graph),
         ModelFlops.of(lowered, REPEATED),
         tuple(times),
@@ -119,11 +125,12 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
     points = Points(plans)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         timing = annotate(lowered.program, system, plans, points=points)
-        step = roll_up(timing, plans)
-        memory = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes)
+        staging = lowered.stages.evaluate(plans, points)
+        step = roll_up(timing, plans, staging)
+        memory = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes, plans, staging)
         metrics = _metrics(lowered, system, plans, step, memory, convention)
     _check_finite(metrics, system)
-    return Estimates(lowered, plans, system, timing, step, memory, metrics)
+    return Estimates(lowered, plans, system, timing, staging, step, memory, metrics)
 
 
 def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
@@ -154,7 +161,11 @@ def estimate(
 
 
 def check_divisibility(graph: Graph, plan: Plan) -> None:
-    """Raise PlanError when a degree does not divide a dim, naming dim, degree and the legal degrees."""
+    """Raise PlanError when a degree does not divide a dim, naming dim, degree and the legal degrees.
+
+    Stages must find layers, too.
+    """
+    lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
     if plan.ep > 1 and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
         raise PlanError(f"ep={plan.ep}: {graph.name} has no experts to deal out; legal ep: 1")
     degree = plan.mesh
@@ -225,8 +236,9 @@ def _metrics(
 
 
 def _recomputed(lowered: Lowered, plans: PlanTable, convention: Convention) -> Array:
-    """FLOPs of a step that all ranks spend on recomputation."""
-    return lowered.recomputed.total(plans.columns, convention) * plans.num_micro_batches * plans.num_gpus
+    """FLOPs of a step that all ranks spend on recomputation: a rank has the layers of its stage."""
+    share = plans.num_gpus / plans.stages[0]
+    return np.asarray(lowered.recomputed.total(plans.columns, convention) * plans.num_micro_batches * share)
 
 
 def _latencies(workload: Workload, time_s: Array) -> Mapping[str, Array]:

@@ -10,7 +10,7 @@ from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Node, Phase, Region
 from ..ir.ops import OpClass, Work, call_of, op_def, work_of
 from ..ir.ops.collectives import CollectiveAttrs, message_bytes
-from ..ir.plan import AXES
+from ..ir.plan import ORDER
 from ..ir.types import DType
 
 
@@ -53,11 +53,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled graph: compute groups and communication groups."""
+    """A compiled graph: compute groups and communication groups; `order` says how mesh axes are laid on ranks."""
 
     graph: Graph
     compute: tuple[Group, ...]
     communication: tuple[Group, ...]
+    order: str = ORDER
 
     @property
     def entries(self) -> Iterable[Entry]:
@@ -65,8 +66,11 @@ class Program:
         return (e for g in (*self.compute, *self.communication) for e in g.entries)
 
 
-def compile_graph(graph: Graph) -> Program:
-    """Compile a lowered graph; free nodes are left out, nothing else is."""
+def compile_graph(graph: Graph, order: str = ORDER) -> Program:
+    """Compile a lowered graph; free nodes are left out, nothing else is.
+
+    `order` names the mesh axes from neighbouring ranks outwards: `tp-cp-ep-dp-pp`.
+    """
     compute: dict[tuple[str, ...], list[Entry]] = {}
     talks: dict[tuple[tuple[str, ...], str, str], list[Entry]] = {}
     for region in graph.regions:
@@ -75,9 +79,9 @@ def compile_graph(graph: Graph) -> Program:
             if entry.kind is OpClass.FREE:
                 continue
             if entry.message is None:
-                compute.setdefault(_symbols(entry, graph.axes), []).append(entry)
+                compute.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
             else:
-                talks.setdefault((_symbols(entry, graph.axes), entry.axis, entry.op), []).append(entry)
+                talks.setdefault((_symbols(entry, graph.axes, order), entry.axis, entry.op), []).append(entry)
     return Program(
         graph,
         tuple(group_of(symbols, es) for symbols, es in compute.items()),
@@ -85,6 +89,7 @@ def compile_graph(graph: Graph) -> Program:
             Group(symbols, tuple(es), ExprTable.of([e.message or as_expr(0) for e in es]), axis, op)
             for (symbols, axis, op), es in talks.items()
         ),
+        order,
     )
 
 
@@ -99,10 +104,11 @@ def _entry(graph: Graph, region: Region, node: Node) -> Entry:
     )  # fmt: skip
 
 
-def _symbols(entry: Entry, axes: tuple[str, ...]) -> tuple[str, ...]:
+def _symbols(entry: Entry, axes: tuple[str, ...], order: str) -> tuple[str, ...]:
     """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
     if entry.message is not None:
-        inner = AXES[: max(AXES.index(a) for a in entry.axis.split("+")) + 1]
+        names = order.split("-")
+        inner = names[: max(names.index(a) for a in entry.axis.split("+")) + 1]
         present = entry.message.symbols | {a for a in inner if a in axes}
         return tuple(sorted(present))
     found = {s for e in _amounts(entry) for s in e.symbols}
@@ -134,18 +140,22 @@ def group_of(symbols: tuple[str, ...], entries: Iterable[Entry]) -> Group:
     return Group(symbols, kept, _work_table(kept))
 
 
-def group_factors(axis: str, env: Mapping[str, Num]) -> list[tuple[Num, Num]]:
+def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list[tuple[Num, Num]]:
     """Return (size, stride in ranks) of each stretch of side-by-side axes in a group; axes not in `env` have degree 1.
+
+    Axes lie on the ranks in the given order, innermost first.
 
     >>> group_factors("ep+dp", {"tp": 8, "ep": 4, "dp": 2})
     [(8, 8)]
     >>> group_factors("cp+dp", {"tp": 8, "cp": 2, "ep": 4, "dp": 2})
     [(2, 8), (2, 64)]
+    >>> group_factors("dp", {"tp": 8, "dp": 2, "pp": 4}, "tp-pp-cp-ep-dp")
+    [(2, 32)]
     """
     factors: list[tuple[Num, Num]] = []
     stride: Num = 1
     joined = False
-    for name in AXES:
+    for name in order.split("-"):
         degree = env.get(name, 1)
         if name in axis.split("+"):
             factors = (

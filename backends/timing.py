@@ -43,11 +43,14 @@ class Timing:
     priced: tuple[Priced, ...]
     num_plans: int
 
-    def sums(self, label: Callable[[Entry], K | None]) -> Mapping[K, Array]:
-        """Add up times of one pass over all regions by label; None leaves an entry out. Seconds, plan by plan."""
+    def sums(self, label: Callable[[Entry], K | None], once: bool = False) -> Mapping[K, Array]:
+        """Add up times by label; None leaves an entry out. Seconds, plan by plan.
+
+        Of one pass over the model, a repeated region as often as it runs; with `once`, of one run of each region.
+        """
         out: dict[K, Array] = {}
         for p in self.priced:
-            for key, weights in _weights(p.group.entries, label).items():
+            for key, weights in _weights(p.group.entries, label, once).items():
                 part = _weighted(weights, p.time_s)[p.point]
                 out[key] = out[key] + part if key in out else part
         return out
@@ -80,7 +83,7 @@ def annotate(
     """
     points = points or Points(plans)
     priced = [_price_compute(part, points, system, b) for g in program.compute for b, part in _claimed(g, backends)]
-    priced += [_price_communication(g, points, system) for g in program.communication]
+    priced += [_price_communication(g, points, system, program.order) for g in program.communication]
     return Timing(program, tuple(priced), len(plans))
 
 
@@ -106,11 +109,11 @@ def _price_compute(group: Group, points: Points, system: System, backend: Backen
     return Priced(group, np.broadcast_to(times.time_s, (len(group.entries), num)), point, backend.name, times)
 
 
-def _price_communication(group: Group, points: Points, system: System) -> Priced:
+def _price_communication(group: Group, points: Points, system: System, order: str) -> Priced:
     env, point = points.of(group.symbols)
     num = int(point.max()) + 1
     messages = group.table.evaluate(env, num)
-    (size, stride), *more = group_factors(group.axis, env)
+    (size, stride), *more = group_factors(group.axis, env, order)
     found = collective_time(_kind(group), messages, size, stride, system, more)
     times = np.broadcast_to(np.asarray(found.time_s, dtype=np.float64), messages.shape)
     return Priced(group, times, point, "collective", messages=messages, collective=found)
@@ -132,11 +135,11 @@ def _weighted(weights: Array, rows: Array) -> Array:
     return total
 
 
-def _weights(entries: Sequence[Entry], label: Callable[[Entry], K | None]) -> dict[K, Array]:
+def _weights(entries: Sequence[Entry], label: Callable[[Entry], K | None], once: bool) -> dict[K, Array]:
     """One row of repetition counts a label: its product with the times is the label's time."""
     out: dict[K, Array] = {}
     for row, entry in enumerate(entries):
         key = label(entry)
         if key is not None:
-            out.setdefault(key, np.zeros(len(entries)))[row] = entry.count
+            out.setdefault(key, np.zeros(len(entries)))[row] = 1 if once else entry.count
     return out

@@ -48,8 +48,17 @@ _PLAN = (
     _number("--gpus", help="Number of GPUs.  [default: tp x pp x cp x dp]"),
     _number("--tp", "--tensor-model-parallel-size", default=1, help="Tensor-parallel degree."),
     _number("--dp", "--data-parallel-size", help="Data-parallel replicas.  [default: gpus / (tp x pp x cp)]"),
-    _number("--pp", "--pipeline-model-parallel-size", default=1, help="Pipeline stages (above 1 not modelled yet)."),
-    _number("--vpp", default=1, help="Model chunks a stage (above 1 not modelled yet)."),
+    _number("--pp", "--pipeline-model-parallel-size", default=1, help="Pipeline stages."),
+    _number("--vpp", default=1, help="Model chunks a stage: above 1, stages are interleaved."),
+    _word("--schedule", ("1f1b", "gpipe"), "Order in which a stage runs its micro-batches."),
+    _text(
+        "--pp-layout",
+        default="auto",
+        metavar="WORD|LIST",
+        help="Layers of each stage: even, balanced (by cost, ends included), auto (even where it divides, else "
+        "balanced), or a list such as 9,8,8,7 (with --vpp: chunk by chunk, in the order of the model).",
+    ),
+    _text("--order", default="tp-cp-ep-dp-pp", metavar="AXES", help="Mesh axes from neighbouring ranks outwards."),
     _number("--cp", "--context-parallel-size", default=1, help="Context-parallel degree."),
     _word("--cp-method", ("allgather", "ring", "ulysses"), "How attention crosses the context-parallel ranks."),
     _number(

@@ -23,6 +23,9 @@ class Request:
     etp: int | None
     dp: int | None
     vpp: int
+    schedule: str
+    pp_layout: str
+    order: str
     mbs: int
     gbs: int | None
     seq: int

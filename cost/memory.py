@@ -1,8 +1,8 @@
-"""Memory of one device: states, kept activations, temporaries, cache and what the software reserves."""
+"""Memory of the device that needs most: states, kept activations, temporaries, cache and what the software reserves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from ..ir.expr import Expr, as_expr, total
 from ..ir.exprtable import ExprTable
-from ..ir.graph import Graph, Region, Role, Value
-from ..ir.ops.pointwise import optimizer_state_bytes
+from ..ir.graph import Graph, Region
+from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .liveness import live_bytes
+from .stages import Staging
+from .states import Held, held_parameters
 
 Array = NDArray[np.float64]
 
@@ -22,74 +24,122 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
 
 @dataclass(frozen=True, slots=True)
 class MemoryProgram:
-    """The accounts of a lowered graph as tables: the parts add up, of the temporaries the largest counts."""
+    """The accounts of a lowered graph as tables: the parts add up, of the temporaries the largest counts.
 
-    parts: ExprTable
+    Attributes:
+        regions: names of the regions.
+        layers: rows (region, part) of what every run of a region holds.
+        held: parameters that a stage holds once, however often and in however many of their regions it uses them.
+        shared: rows (held, state) of those.
+        transient: bytes alive at once, node by node.
+        owner: the region of each row of `transient`.
+        ends: the last region in forward order; its activations are used at once.
+    """
+
+    regions: tuple[str, ...]
+    layers: ExprTable
+    held: tuple[Held, ...]
+    shared: ExprTable
     transient: ExprTable
+    owner: tuple[int, ...]
+    ends: str
 
     @classmethod
     def of(cls, graph: Graph) -> MemoryProgram:
         """Compile the accounts of a lowered graph."""
-        params = list(distinct_parameters(graph))
-        trained = {(region.name, p) for region in graph.regions for p, _ in region.grads}
-        with_grad = [(r, v, n) for r, v, n in params if (r.name, v.id) in trained or _tied_grad(graph, v)]
+        held = tuple(held_parameters(graph))
+        once = [h for h in held if not h.each_layer]
         rows = [
-            total(v.type.num_bytes * n for _, v, n in params),
-            total(_gradient_bytes(graph) if trained else ()),
-            total(_state_numel(graph, r, v) * (optimizer_state_bytes(v.type.dtype) * n) for r, v, n in with_grad),
-            graph.saved_bytes,
-            total(_cache_bytes(graph)),
+            e for r in graph.regions for e in _layer_rows(r, [h for h in held if h.each_layer and r.name in h.regions])
         ]
-        live = [e for region in graph.regions for e in live_bytes(region)]
-        return cls(ExprTable.of(rows), ExprTable.of(sorted(set(live), key=str) or [as_expr(0)]))
+        live = [(k, e) for k, r in enumerate(graph.regions) for e in sorted(set(live_bytes(r)), key=str)]
+        live = live or [(0, as_expr(0))]
+        return cls(
+            tuple(r.name for r in graph.regions), ExprTable.of(rows), tuple(once),
+            ExprTable.of([e for h in once for e in h.states] or [as_expr(0)]),
+            ExprTable.of([e for _, e in live]), tuple(k for k, _ in live), graph.sequence_once()[-1],
+        )  # fmt: skip
 
-    def evaluate(self, points: Points, reserve_bytes: float) -> Mapping[str, Array]:
-        """Return bytes a device for every plan, by part, in the order in which people read them."""
-        env, point = points.of(self.parts.symbols | self.transient.symbols)
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The symbols that any account depends on."""
+        return self.layers.symbols | self.shared.symbols | self.transient.symbols
+
+    def evaluate(self, points: Points, reserve_bytes: float, plans: PlanTable, staging: Staging) -> Mapping[str, Array]:
+        """Return bytes of the fullest device for every plan, by part, in the order in which people read them."""
+        env, point = points.of(self.symbols)
         num = int(point.max()) + 1
-        parts = self.parts.evaluate(env, num)
-        found = {name: row[point] for name, row in zip(PARTS, parts, strict=True)}
-        found["temporary"] = self.transient.evaluate(env, num).max(axis=0)[point]
-        found["reserved"] = np.full(len(point), reserve_bytes)
+        rows = self.layers.evaluate(env, num).reshape(len(self.regions), len(PARTS), num)
+        shared = self.shared.evaluate(env, num)
+        live = _largest(self.transient.evaluate(env, num), self.owner, len(self.regions))
+        best: dict[str, Array] = {}
+        for cls in range(staging.num_classes):
+            found = self._stage((rows, shared, live), point, staging, cls, plans)
+            better = staging.is_there(cls) & (_sum(found) > _sum(best)) if best else np.ones(len(plans), dtype=bool)
+            best = {k: np.where(better, v, best[k]) for k, v in found.items()} if best else found
+        best["reserved"] = np.full(len(point), reserve_bytes)
+        return best
+
+    def _stage(
+        self, tables: tuple[Array, Array, Array], point: NDArray[np.intp], staging: Staging, cls: int, plans: PlanTable
+    ) -> dict[str, Array]:
+        """Bytes of one class of stages; activations of every micro-batch that is under way."""
+        rows, shared, live = tables
+        runs = staging.runs(cls)
+        under_way = in_flight(staging, cls, plans)
+        found = {part: np.zeros(len(plans)) for part in (*PARTS, "temporary")}
+        for k, name in enumerate(self.regions):
+            if name not in runs:
+                continue
+            for i, part in enumerate(PARTS):
+                if rows[k, i].any():
+                    kept = self._copies(part, name, under_way, plans)
+                    found[part] = found[part] + rows[k, i][point] * (runs[name] * kept)
+            found["temporary"] = np.maximum(found["temporary"], np.where(runs[name] > 0.0, live[k][point], 0.0))
+        for i, h in enumerate(self.held):
+            there = np.maximum.reduce([np.minimum(runs.get(r, np.zeros(1)), 1.0) for r in h.regions])
+            for j, part in enumerate(PARTS[:3]):
+                found[part] = found[part] + shared[3 * i + j][point] * there
         return found
 
-
-def distinct_parameters(graph: Graph) -> Iterable[tuple[Region, Value, int]]:
-    """Yield every parameter with the number of its copies over the layers; a tied one comes once."""
-    seen: set[tuple[str, str]] = set()
-    for region in graph.regions:
-        for v in region.of_role(Role.PARAM):
-            key = (region.name if "*" in v.name else "", v.name)
-            if key not in seen:
-                seen.add(key)
-                yield region, v, graph.counts[region.name]
+    def _copies(self, part: str, region: str, under_way: Array, plans: PlanTable) -> Array | float:
+        """How many micro-batches' worth of a part a stage keeps: where the forward pass ends, one is used at once."""
+        if part != "activations":
+            return 1.0
+        return 1.0 if region == self.ends and plans.family.schedule != "gpipe" else under_way
 
 
-def _state_numel(graph: Graph, region: Region, v: Value) -> Expr:
-    """Elements a rank keeps optimizer states of: those whose reduced gradient it holds."""
-    for r in (region, *graph.regions):
-        for p, g in r.grads:
-            if r.by_id[p].name == v.name and (r.name == region.name or "*" not in v.name):
-                return r.by_id[g].type.numel
-    return v.type.numel
+def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
+    """Return how many micro-batches' activations the earliest stage of a class holds at most, in whole stages.
+
+    1F1B: min(m, p - i). Interleaved: min(m v, 2 (p - i - 1) + (v - 1) p + 1) / v, of the stage's layers 1/v each.
+    GPipe: m. (Narayanan et al., arXiv 2104.04473; Korthikanti et al., arXiv 2205.05198.)
+    """
+    p, v, m = staging.stages, staging.chunks, plans.num_micro_batches
+    if plans.family.schedule == "gpipe":
+        return np.where(p > 1.0, m, 1.0)
+    behind = p - staging.first[staging.which, cls]
+    warm = np.where(v > 1.0, 2.0 * (behind - 1.0) + (v - 1.0) * p + 1.0, behind)
+    return np.asarray(np.minimum(m * v, warm) / v)
 
 
-def _tied_grad(graph: Graph, v: Value) -> bool:
-    """Whether a parameter that several regions use gets its gradient in another one."""
-    return any(r.by_id[p].name == v.name for r in graph.regions for p, _ in r.grads if "*" not in v.name)
+def _layer_rows(region: Region, held: Sequence[Held]) -> list[Expr]:
+    """What every run of a region holds: states of its layer's own parameters, kept activations, cache."""
+    states = [total(h.states[k] for h in held) for k in range(3)]
+    return [*states, region.saved_bytes, total(_cache_bytes(region))]
 
 
-def _gradient_bytes(graph: Graph) -> Iterable[Expr]:
-    """Running sums where there are some; what is reduced once a step is reduced in place."""
-    for region in graph.regions:
-        sums = {n.inputs[0]: n.key for n in region.nodes if n.op == "accumulate"}
-        held = list(sums.values()) or [g for _, g in region.grads]
-        for grad in held:
-            yield region.by_id[grad].type.num_bytes * graph.counts[region.name]
+def _cache_bytes(region: Region) -> Iterable[Expr]:
+    return (region.by_id[n.key].type.num_bytes for n in region.nodes if n.op == "kv_append")
 
 
-def _cache_bytes(graph: Graph) -> Iterable[Expr]:
-    for region in graph.regions:
-        for node in region.nodes:
-            if node.op == "kv_append":
-                yield region.by_id[node.key].type.num_bytes * graph.counts[region.name]
+def _largest(live: Array, owner: Sequence[int], num_regions: int) -> Array:
+    """Return the largest row of each region, at every point."""
+    found = np.zeros((num_regions, live.shape[1]))
+    for row, region in zip(live, owner, strict=True):
+        np.maximum(found[region], row, out=found[region])
+    return found
+
+
+def _sum(parts: Mapping[str, Array]) -> Array:
+    return np.asarray(sum(parts.values(), np.zeros(1)))

@@ -12,14 +12,23 @@ from ..backends.program import Entry
 from ..backends.timing import Timing
 from ..ir.graph import Phase, Workload
 from ..ir.plan import PlanTable
+from ..ir.stages import BOUNDARY
+from .stages import Staging
 
 Array = NDArray[np.float64]
+Parts = dict[str, Array]
+# Seconds of one run of a region, by region, phase and part.
+Spent = Mapping[tuple[str, str, str], Array]
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Seconds a step, plan by plan. `breakdown` adds up to `time_s`; hidden communication is not part of it."""
+    """Seconds a step, plan by plan. `breakdown` adds up to `time_s`; hidden communication is not part of it.
+
+    The breakdown is that of the stage that sets the pace; what it waits for others is the bubble. `forward_s` and
+    `backward_s` are of one micro-batch on that stage.
+    """
 
     breakdown: Mapping[str, Array]
     hidden_comm_s: Mapping[str, Array]
@@ -29,8 +38,7 @@ class Step:
     @property
     def time_s(self) -> Array:
         """The step: the sum of the breakdown."""
-        parts = list(self.breakdown.values())
-        return np.asarray(sum(parts[1:], parts[0]))
+        return _total(self.breakdown)
 
     @property
     def exposed_comm_s(self) -> Array:
@@ -39,81 +47,159 @@ class Step:
         return np.asarray(sum(parts[1:], parts[0])) if parts else np.zeros_like(self.forward_s)
 
 
-def roll_up(timing: Timing, plans: PlanTable) -> Step:
-    """Add up a step.
-
-    Every micro-batch runs forward and backward in full; tensor-parallel communication is exposed. Data-parallel
-    messages inside a phase (ZeRO 2 and 3) run behind that phase's computation. Gradients reduced once a step run behind
-    the backward phase of the last micro-batch: exposed is what does not fit there, and at least the last message,
-    which only starts when the backward phase ends. The optimizer follows, and the gather of what it updated.
-    """
-    sums = timing.sums(_label)
-    zero = np.zeros(len(plans))
-    train = timing.program.graph.workload is Workload.TRAIN
-    micro = plans.num_micro_batches if train else np.ones(len(plans))
-    account = _Account(zero)
-    for phase in ("forward", "backward"):
-        _pass(account, {part: s for (p, part), s in sums.items() if p == phase}, micro, plans.family.cp == "ring")
-    _once_a_step(account, timing, sums)
-    if train:
-        account.breakdown["bubble"] = zero
-    phases = [sum((s for (p, _), s in sums.items() if p == phase), zero) for phase in ("forward", "backward")]
-    return Step(_in_order(account.breakdown), account.hidden, np.asarray(phases[0]), np.asarray(phases[1]))
-
-
 @dataclass
-class _Account:
-    """Seconds a step by part, and what communication hid behind computation."""
+class Account:
+    """Seconds by part, exposed and hidden."""
 
-    zero: Array
-    breakdown: dict[str, Array] = field(default_factory=dict)
-    hidden: dict[str, Array] = field(default_factory=dict)
+    exposed: Parts = field(default_factory=dict)
+    hidden: Parts = field(default_factory=dict)
 
     def add(self, part: str, seconds: Array, hidden: Array | None = None) -> None:
-        self.breakdown[part] = self.breakdown.get(part, self.zero) + seconds
+        """Book exposed seconds, and what communication hid behind computation."""
+        self.exposed[part] = self.exposed[part] + seconds if part in self.exposed else seconds
         if hidden is not None:
-            self.hidden[part] = self.hidden.get(part, self.zero) + hidden
+            self.hidden[part] = self.hidden[part] + hidden if part in self.hidden else hidden
+
+    def where(self, better: NDArray[np.bool_], other: Account) -> Account:
+        """Take the other account for the plans where it is better."""
+        return Account(_where(better, other.exposed, self.exposed), _where(better, other.hidden, self.hidden))
 
 
-def _pass(account: _Account, parts: Mapping[str, Array], micro: Array, ring: bool) -> None:
-    """One phase of every micro-batch.
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What one stage spends on a micro-batch and, behind the last one, once a step."""
+
+    micro: Account
+    once: Account
+    forward_s: Array
+    backward_s: Array
+
+
+def roll_up(timing: Timing, plans: PlanTable, staging: Staging) -> Step:
+    """Add up a step.
+
+    Every micro-batch runs forward and backward in full on every stage; the slowest stage sets the pace, and filling
+    and draining the pipeline takes what the others spend on one micro-batch, divided by the chunks of a stage:
+    (sum over stages - slowest) / vpp, of equal stages (pp - 1)/vpp of one (Narayanan et al., arXiv 2104.04473).
+    Tensor-parallel communication is exposed. Data-parallel messages inside a phase (ZeRO 2 and 3) run behind that
+    phase's computation. Gradients reduced once a step run behind the backward phase of the last micro-batch: exposed
+    is what does not fit there, and at least the last message, which only starts when the backward phase ends. The
+    optimizer follows, and the gather of what it updated.
+    """
+    spent = timing.sums(_label, once=True)
+    train = timing.program.graph.workload is Workload.TRAIN
+    micro = plans.num_micro_batches if train else np.ones(len(plans))
+    stages = [_stage(spent, staging, k, plans) for k in range(staging.num_classes)]
+    pace, sum_s = _pace(stages, staging)
+    once = _dearest([s.once for s in stages], staging)
+    bubble = (sum_s - _total(pace.micro.exposed)) / staging.chunks
+    step = Account({p: s * micro for p, s in pace.micro.exposed.items()})
+    step.hidden = {p: s * micro for p, s in pace.micro.hidden.items()}
+    for part, seconds in once.exposed.items():
+        step.add(part, seconds, once.hidden.get(part))
+    if train or np.any(bubble > 0.0):
+        step.add("bubble", bubble)
+    return Step(_in_order(step.exposed), step.hidden, pace.forward_s, pace.backward_s)
+
+
+def _stage(spent: Spent, staging: Staging, cls: int, plans: PlanTable) -> _Stage:
+    """Add up one class of stages."""
+    runs = staging.runs(cls)
+    zero = np.zeros(len(plans))
+    sums: dict[tuple[str, str], Array] = {}
+    for (region, phase, part), seconds in spent.items():
+        times = _boundary_runs(phase, staging) if region == BOUNDARY else runs.get(region)
+        if times is not None:
+            key = (phase, part)
+            sums[key] = sums[key] + seconds * times if key in sums else seconds * times
+    account = Account()
+    for phase in ("forward", "backward"):
+        parts = {part: s for (p, part), s in sums.items() if p == phase}
+        _pass(account, parts, zero, plans.family.cp == "ring", staging)
+    phases = [sum((s for (p, _), s in sums.items() if p == phase), zero) for phase in ("forward", "backward")]
+    once = _once_a_step(sums, _last_message(spent, runs, zero), zero)
+    return _Stage(account, once, np.asarray(phases[0]), np.asarray(phases[1]))
+
+
+def _boundary_runs(phase: str, staging: Staging) -> Array:
+    """A stage sends once a chunk and micro-batch; what both ends share, they exchange once a step."""
+    return np.ones_like(staging.chunks) if phase == "reduce" else staging.chunks
+
+
+def _pass(account: Account, parts: Mapping[str, Array], zero: Array, ring: bool, staging: Staging) -> None:
+    """One phase of a micro-batch.
 
     Data-parallel messages inside it run behind its computation; ring attention passes keys and values on behind the
-    attention of the block it has.
+    attention of the block it has; interleaved stages send behind the computation of their other chunks.
     """
-    compute = sum((s for part, s in parts.items() if part.startswith("compute.")), account.zero)
-    windows = {"comm.dp": compute, **({"comm.cp": parts.get("compute.attention", account.zero)} if ring else {})}
+    compute = sum((s for part, s in parts.items() if part.startswith("compute.")), zero)
+    attention = parts.get("compute.attention", zero)
+    interleaved = np.where(staging.chunks > 1.0, compute, 0.0)
+    windows = {"comm.dp": compute, "comm.pp": interleaved, **({"comm.cp": attention} if ring else {})}
     for part, seconds in parts.items():
         if part not in windows:
-            account.add(part, seconds * micro)
+            account.add(part, seconds)
             continue
         exposed = np.maximum(seconds - windows[part], 0.0)
-        account.add(part, exposed * micro, (seconds - exposed) * micro)
+        account.add(part, exposed, seconds - exposed)
 
 
-def _once_a_step(account: _Account, timing: Timing, sums: Mapping[tuple[str, str], Array]) -> None:
+def _once_a_step(sums: Mapping[tuple[str, str], Array], last: Array, zero: Array) -> Account:
     """Reductions behind the last backward phase, then the optimizer and the gather of what it updated."""
     computing = [s for (p, part), s in sums.items() if p == "backward" and part.startswith("compute.")]
-    behind = np.minimum(sums.get(("backward", "comm.dp"), account.zero), np.asarray(sum(computing, account.zero)))
-    backward = np.asarray(sum(computing, account.zero)) - behind
-    last = _last_message(timing, account.zero)
+    backward = np.asarray(sum(computing, zero))
+    window = backward - np.minimum(sums.get(("backward", "comm.dp"), zero), backward)
+    account = Account()
     for (phase, part), seconds in sorted(sums.items()):
         if phase == "reduce":
-            exposed = _exposed(seconds, backward, last) if part == "comm.dp" else seconds
+            exposed = np.minimum(seconds, np.maximum(seconds - window, last)) if part == "comm.dp" else seconds
             account.add(part, exposed, seconds - exposed)
         elif phase == "optimizer":
             account.add(part, seconds)
+    return account
 
 
-def _exposed(spent: Array, window: Array, last: Array) -> Array:
-    return np.asarray(np.minimum(spent, np.maximum(spent - window, last)))
+def _last_message(spent: Spent, runs: Mapping[str, Array], zero: Array) -> Array:
+    """The reduction that starts last: that of the first region of the stage, whose backward phase ends the step."""
+    found, taken = zero, np.zeros(len(zero), dtype=bool)
+    for region, times in runs.items():
+        here = (times > 0.0) & ~taken
+        found = np.where(here, spent.get((region, "reduce", "comm.dp"), zero), found)
+        taken |= here
+    return found
 
 
-def _last_message(timing: Timing, zero: Array) -> Array:
-    """The reduction that starts last: that of the region whose backward phase ends the step."""
-    first = timing.program.graph.sequence_once()[0]
-    found = timing.sums(lambda e: _axis(e) if e.phase is Phase.REDUCE and e.region == first else None)
-    return found.get("dp", zero)
+def _pace(stages: list[_Stage], staging: Staging) -> tuple[_Stage, Array]:
+    """Return the stage that sets the pace, plan by plan, and the time of one micro-batch summed over all stages."""
+    best, best_s = stages[0], _total(stages[0].micro.exposed)
+    sum_s = best_s * staging.number[staging.which, 0]
+    for cls, stage in enumerate(stages[1:], 1):
+        seconds = _total(stage.micro.exposed)
+        better = (seconds > best_s) & staging.is_there(cls)
+        best = _Stage(
+            best.micro.where(better, stage.micro), best.once,
+            np.where(better, stage.forward_s, best.forward_s), np.where(better, stage.backward_s, best.backward_s),
+        )  # fmt: skip
+        best_s = np.where(better, seconds, best_s)
+        sum_s = sum_s + seconds * staging.number[staging.which, cls]
+    return best, sum_s
+
+
+def _dearest(accounts: list[Account], staging: Staging) -> Account:
+    """Return the account of the stage whose work behind the last micro-batch takes longest."""
+    best = accounts[0]
+    for cls, account in enumerate(accounts[1:], 1):
+        best = best.where((_total(account.exposed) > _total(best.exposed)) & staging.is_there(cls), account)
+    return best
+
+
+def _where(better: NDArray[np.bool_], new: Parts, old: Parts) -> Parts:
+    return {p: np.where(better, new.get(p, 0.0), old.get(p, 0.0)) for p in dict.fromkeys((*old, *new))}
+
+
+def _total(parts: Mapping[str, Array]) -> Array:
+    values = list(parts.values())
+    return np.asarray(sum(values[1:], values[0])) if values else np.zeros(1)
 
 
 def _axis(entry: Entry) -> str:
@@ -121,13 +207,16 @@ def _axis(entry: Entry) -> str:
     return entry.axis.split("+")[-1] if "+" in entry.axis else entry.axis
 
 
-def _label(entry: Entry) -> tuple[str, str] | None:
+def _label(entry: Entry) -> tuple[str, str, str] | None:
+    """Region, phase and part; a receive runs while the send does that it waits for."""
+    if entry.op == "recv":
+        return None
     part = f"comm.{_axis(entry)}" if entry.message is not None else f"compute.{entry.kind}"
     if entry.phase is Phase.OPTIMIZER:
-        return "optimizer", part if entry.message is not None else "optimizer"
+        return entry.region, "optimizer", part if entry.message is not None else "optimizer"
     if entry.phase is Phase.REDUCE:
-        return "reduce", part
-    return ("backward" if entry.phase in _BACKWARD else "forward"), part
+        return entry.region, "reduce", part
+    return entry.region, "backward" if entry.phase in _BACKWARD else "forward", part
 
 
 def _in_order(breakdown: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -162,7 +162,10 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Regions that repeat together: `count` times the sequence of names."""
+    """Regions that repeat together: `count` times the sequence of names.
+
+    Zero times: no pass over the model runs them; a plan says how often they run (what pipeline stages exchange).
+    """
 
     regions: tuple[str, ...]
     count: int = 1
@@ -222,7 +225,7 @@ class Graph:
 
     def sequence_once(self) -> tuple[str, ...]:
         """Distinct region names in the order in which forward first meets them."""
-        return tuple(dict.fromkeys(name for run in self.schedule for name in run.regions))
+        return tuple(dict.fromkeys(name for run in self.schedule if run.count for name in run.regions))
 
     def with_regions(self, regions: tuple[Region, ...]) -> Graph:
         """Return the graph with other regions of the same names."""

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Mesh axes as symbols of a lowered graph, innermost first; `dp` is what is left of data parallelism outside `ep`.
-AXES = ("tp", "cp", "ep", "dp")
+AXES = ("tp", "cp", "ep", "dp", "pp")
+ORDER = "-".join(AXES)
+SCHEDULES = ("1f1b", "gpipe")
+# How blocks fall on pipeline stages; a list of numbers is a layout too.
+LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
 # Far above any machine; it keeps every search over divisors short and every product exact.
@@ -34,6 +38,10 @@ class Family:
     tp_plan: str = "megatron"
     cp: str = "none"
     ep: bool = False
+    pp: bool = False
+    schedule: str = "1f1b"
+    pp_layout: str = "auto"
+    order: str = ORDER
     grad_dtype: DType = DType.FP32
     fused: bool = True
 
@@ -68,12 +76,14 @@ class Plan:
     @property
     def mesh(self) -> Mapping[str, int]:
         """The degree of each mesh axis; `dp` is what is left of data parallelism outside `ep`."""
-        return {"tp": self.tp, "cp": self.cp, "ep": self.ep, "dp": self.dp // self.ep}
+        return {"tp": self.tp, "cp": self.cp, "ep": self.ep, "dp": self.dp // self.ep, "pp": self.pp}
 
     @property
     def degrees(self) -> str:
         """The degrees as people write them: `tp8 dp8`."""
-        pairs = (("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("ep", self.ep), ("dp", self.dp))
+        pairs = (
+            ("tp", self.tp), ("pp", self.pp), ("vpp", self.vpp), ("cp", self.cp), ("ep", self.ep), ("dp", self.dp),
+        )  # fmt: skip
         return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp"))
 
 
@@ -112,6 +122,7 @@ def make_plan(
     replicas = _replicas(num_gpus, (tp, pp, cp), ep, dp)
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
+    _check_pipeline(batch // (micro_batch * replicas), pp, vpp, family)
     return Plan(
         num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=tp, dp=replicas, vpp=vpp, micro_batch=micro_batch,
         global_batch=batch, seq_len=seq_len, kv_len=kv_len, family=family,
@@ -151,6 +162,21 @@ def _check_batch(batch: int, micro_batch: int, dp: int, family: Family) -> None:
         raise PlanError(f"{family.workload} runs one batch of mbs={micro_batch} x dp={dp} = {step}, not gbs={batch}")
 
 
+def _check_pipeline(num_micro_batches: int, pp: int, vpp: int, family: Family) -> None:
+    """Interleaving deals micro-batches out in rounds of one a stage."""
+    if vpp > 1 and family.schedule != "1f1b":
+        raise PlanError(f"vpp={vpp} interleaves the 1f1b schedule, not {family.schedule}; legal vpp: 1")
+    if vpp > 1 and pp == 1:
+        raise PlanError(f"vpp={vpp} interleaves pipeline stages, pp=1 has none; legal vpp: 1, or pp of 2 and more")
+    if vpp > 1 and num_micro_batches % pp:
+        below, above = num_micro_batches // pp * pp, (num_micro_batches // pp + 1) * pp
+        nearest = " or ".join(str(n) for n in (below, above) if n)
+        raise PlanError(
+            f"vpp={vpp} needs micro-batches in rounds of pp={pp}; gbs / (mbs x dp) = {num_micro_batches} is no "
+            f"multiple of {pp}; nearest: {nearest} micro-batches, or vpp=1"
+        )
+
+
 def _sensible(given: Mapping[str, int]) -> None:
     wrong = [f"{name}={value}" for name, value in given.items() if not 1 <= value <= LARGEST]
     if wrong:
@@ -159,14 +185,17 @@ def _sensible(given: Mapping[str, int]) -> None:
 
 def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     """Refuse what is not modelled yet; a flag is never ignored."""
-    named = {
-        "pp": "pipeline parallelism", "vpp": "interleaved pipeline stages",
-    }  # fmt: skip
-    wanted = [f"--{flag} {given[flag]} ({what})" for flag, what in named.items() if given[flag] > 1]
+    wanted: list[str] = []
     if given["etp"] != given["tp"] and given["etp"] > 0:
         wanted.append(f"--etp {given['etp']} (a tensor-parallel degree of experts other than tp)")
     if given["cp"] > 1 and family.workload is Workload.DECODE:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
+    if family.schedule not in SCHEDULES:
+        raise UnknownNameError.of("pipeline schedule", family.schedule, SCHEDULES)
+    if sorted(family.order.split("-")) != sorted(AXES):
+        raise PlanError(f"order={family.order} must name each of {', '.join(AXES)} once, innermost first: {ORDER}")
+    if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
+        raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
     if family.zero not in range(4):
         raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
     if family.recompute not in RECOMPUTE:
@@ -178,7 +207,7 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     if wanted:
         raise NotBuiltError(
             f"{', '.join(wanted)}: not modelled in this version; what is: "
-            "--tp, --sp, --cp, --ep, --dp, --zero, --recompute"
+            "--tp, --sp, --cp, --ep, --dp, --pp, --vpp, --zero, --recompute"
         )
 
 
@@ -216,6 +245,8 @@ class PlanTable:
     kv_len: NDArray[np.float64]
     cp: NDArray[np.float64] | None = None
     ep: NDArray[np.float64] | None = None
+    pp: NDArray[np.float64] | None = None
+    vpp: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -232,7 +263,7 @@ class PlanTable:
         return cls(
             plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
             column("num_micro_batches"), column("seq_len"), column("kv_len"),
-            column("cp"), column("ep"),
+            column("cp"), column("ep"), column("pp"), column("vpp"),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -243,9 +274,16 @@ class PlanTable:
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
         """What each symbol of a lowered graph is, plan by plan."""
         ones = self.tp * 0.0 + 1.0
-        cp, ep = (ones if c is None else c for c in (self.cp, self.ep))
-        degrees = {"tp": self.tp, "cp": cp, "ep": ep, "dp": self.dp / ep}
+        cp, ep, pp = (ones if c is None else c for c in (self.cp, self.ep, self.pp))
+        degrees = {"tp": self.tp, "cp": cp, "ep": ep, "dp": self.dp / ep, "pp": pp}
         return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len}
+
+    @property
+    def stages(self) -> NDArray[np.float64]:
+        """Pipeline stages of each plan and chunks of each stage, as two rows."""
+        import numpy as np
+
+        return np.stack([np.ones(len(self)) if c is None else c for c in (self.pp, self.vpp)])
 
     @property
     def global_batch(self) -> NDArray[np.float64]:
@@ -253,4 +291,7 @@ class PlanTable:
         return self.num_micro_batches * self.micro_batch * self.dp
 
 
-__all__ = ["AXES", "CP_METHODS", "RECOMPUTE", "Family", "Plan", "PlanTable", "divisors", "make_plan"]
+__all__ = [
+    "AXES", "CP_METHODS", "LAYOUTS", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan", "PlanTable", "divisors",
+    "make_plan",
+]  # fmt: skip

@@ -22,6 +22,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "bucket": ("bucket", "Bucket"),
         "fuse": ("fuse", "Fuse"),
         "optimizer": ("optimizer", "Optimizer"),
+        "pipeline": ("pipeline", "Pipeline"),
         "recompute": ("recompute", "Recompute"),
         "route": ("route", "Route"),
         "shard": ("sharding.shard", "ShardPass"),

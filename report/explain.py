@@ -15,6 +15,7 @@ from ..driver import Estimate
 from ..ir.errors import UnknownNameError
 from ..ir.ops import Work
 from ..ir.ops.masking import executed_share, touched_share
+from ..ir.stages import BOUNDARY
 from ..ir.text import print_node
 from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
 from .metrics import METRICS, format_metric
@@ -81,9 +82,11 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     per = "step" if entry.phase in ("reduce", "optimizer") else "micro-batch"
     point = int(priced.point[0])
     time_s = float(priced.time_s[row, point])
-    yield f"{entry.name}  {entry.kind}, runs {entry.count} time{'' if entry.count == 1 else 's'} a {per}"
+    count = answer.plan.vpp if entry.region == BOUNDARY else entry.count
+    where = " and stage" if entry.region == BOUNDARY else ""
+    yield f"{entry.name}  {entry.kind}, runs {count} time{'' if count == 1 else 's'} a {per}{where}"
     yield f"  {print_node(region, node)}"
-    yield f"  time {format_time(time_s)} each, {format_time(time_s * entry.count)} a {per}"
+    yield f"  time {format_time(time_s)} each, {format_time(time_s * count)} a {per}"
     if entry.message is None:
         yield from _kernel(answer, priced, row, entry, point)
     else:
@@ -138,7 +141,8 @@ def _unmasked(work: Work, env: Mapping[str, float]) -> str:
 
 def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
     found = priced.collective
-    (first, stride), *more = group_factors(entry.axis, {k: float(v) for k, v in answer.plan.mesh.items()})
+    degrees = {k: float(v) for k, v in answer.plan.mesh.items()}
+    (first, stride), *more = group_factors(entry.axis, degrees, answer.plan.family.order)
     degree = float(first) * math.prod(float(n) for n, _ in more)
     if found is None or priced.messages is None:
         return

@@ -47,6 +47,8 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "vpp": plan.vpp, "mbs": plan.micro_batch, "gbs": plan.global_batch, "seq": plan.seq_len,
             "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
             "recompute": plan.family.recompute, "cp_method": plan.family.cp, "tp_plan": plan.family.tp_plan,
+            "schedule": plan.family.schedule, "layers_by_stage": str(answer.table.staging.layouts[0]),
+            "order": plan.family.order,
             "grad_dtype": str(plan.family.grad_dtype), "fuse": plan.family.fused,
         },
         "flops_convention": convention,

@@ -28,6 +28,8 @@ def report_text(answer: Estimate, columns: int, color: bool = False) -> str:
     with console.capture() as captured:
         console.print(headline(answer), style="bold", markup=False)
         _print_side_by_side(console, [_metrics(answer), _breakdown(answer), _memory(answer)])
+        if answer.plan.pp > 1:
+            console.print(f"layers by stage: {answer.table.staging.layouts[0]}", markup=False)
         for warning in answer.warnings:
             console.print(f"note: {warning}", markup=False)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())

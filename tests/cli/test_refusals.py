@@ -9,16 +9,28 @@ import pytest
 Cli = Callable[..., CompletedProcess[str]]
 
 
-@pytest.mark.parametrize("flag", ["--pp", "--etp", "--vpp"])
-def test_an_axis_that_is_not_built_is_exit_4(estimate: Cli, flag: str) -> None:
-    done = estimate(flag, "2", "--gpus", "2")
+def test_an_axis_that_is_not_built_is_exit_4(estimate: Cli) -> None:
+    done = estimate("--cp", "2", "--gpus", "2", "--phase", "decode")
     assert (done.returncode, done.stdout) == (4, "")
-    assert f"{flag} 2 (" in done.stderr
+    assert "--cp 2 (" in done.stderr
+
+
+def test_stages_beyond_layers_are_exit_2_and_name_every_factor(tiny: Cli) -> None:
+    done = tiny("--pp", "4", "--gpus", "4")
+    assert done.returncode == 2
+    assert "pp=4 x vpp=1 = 4 stages are more than the 2 layers of tiny-llama; legal pp x vpp: 1 to 2" in done.stderr
+
+
+def test_interleaving_with_too_few_micro_batches_is_exit_2(tiny: Cli) -> None:
+    done = tiny("--pp", "2", "--vpp", "2", "--gpus", "2", "--gbs", "3")
+    assert done.returncode == 2
+    assert "vpp=2 needs micro-batches in rounds of pp=2" in done.stderr
+    assert "nearest: 2 or 4 micro-batches, or vpp=1" in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["estimate", "compile"])
 def test_compile_refuses_the_same_flags(cli: Cli, verb: str) -> None:
-    assert cli(verb, "gpt2", "--system", "dgx-h100", "--pp", "2").returncode == 4
+    assert cli(verb, "gpt2", "--system", "dgx-h100", "--cp", "2", "--phase", "decode").returncode == 4
 
 
 def test_a_degree_that_does_not_divide_names_dim_and_degree(tiny: Cli) -> None:

@@ -25,7 +25,9 @@ GPT2 = (VOCAB + 512) * HIDDEN + LAYERS * GPT2_LAYER + 2 * HIDDEN
 
 
 def memory(lowered: Lowered, *plans: Plan) -> dict[str, list[float]]:
-    found = MemoryProgram.of(lowered.graph).evaluate(Points(PlanTable.of(plans)), 2.0**30)
+    table = PlanTable.of(plans)
+    points = Points(table)
+    found = MemoryProgram.of(lowered.graph).evaluate(points, 2.0**30, table, lowered.stages.evaluate(table, points))
     return {part: [float(b) for b in column] for part, column in found.items()}
 
 

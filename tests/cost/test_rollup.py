@@ -9,20 +9,22 @@ from slipstick.backends.program import Entry, Group, Program
 from slipstick.backends.system import System
 from slipstick.backends.timing import Priced, Timing, annotate
 from slipstick.cost.rollup import Step, roll_up
+from slipstick.cost.stages import StageProgram
 from slipstick.driver import lower
 from slipstick.ir.expr import as_expr
 from slipstick.ir.exprtable import ExprTable
 from slipstick.ir.graph import Graph, Phase, Region, Run, Workload
 from slipstick.ir.ops import OpClass, Work
 from slipstick.ir.plan import Family, PlanTable, make_plan
+from slipstick.ir.points import Points
 from slipstick.ir.types import DType
 
 FORWARD, BACKWARD, REDUCE, OPTIMIZER = Phase.FORWARD, Phase.BACKWARD, Phase.REDUCE, Phase.OPTIMIZER
 Given = tuple[Entry, float]
 
 
-def compute(phase: Phase, seconds: float, kind: OpClass = OpClass.MATMUL, count: int = 1) -> Given:
-    return Entry("last", 1, "matmul", kind, phase, "", count, DType.BF16, Work()), seconds
+def compute(phase: Phase, seconds: float, kind: OpClass = OpClass.MATMUL) -> Given:
+    return Entry("last", 1, "matmul", kind, phase, "", 1, DType.BF16, Work()), seconds
 
 
 def talk(phase: Phase, seconds: float, axis: str = "dp", region: str = "last") -> Given:
@@ -30,9 +32,9 @@ def talk(phase: Phase, seconds: float, axis: str = "dp", region: str = "last") -
     return Entry(region, 1, "all_reduce", kind, phase, "", 1, DType.FP32, Work(), axis, as_expr(1)), seconds
 
 
-def step(*given: Given, micro_batches: int = 1, workload: Workload = Workload.TRAIN) -> Step:
+def step(*given: Given, micro_batches: int = 1, workload: Workload = Workload.TRAIN, count: int = 1) -> Step:
     regions = (Region("first", (), ()), Region("last", (), ()))
-    graph = Graph("by hand", workload, DType.BF16, regions, (Run(("first",)), Run(("last",))))
+    graph = Graph("by hand", workload, DType.BF16, regions, (Run(("first",)), Run(("last",), count)))
     point = np.zeros(1, dtype=np.intp)
     priced = tuple(
         Priced(Group((), (entry,), ExprTable.of([as_expr(0)])), np.array([[seconds]]), point, "hand")
@@ -40,7 +42,9 @@ def step(*given: Given, micro_batches: int = 1, workload: Workload = Workload.TR
     )
     family = Family(workload=workload)
     plan = make_plan(num_gpus=1, seq_len=1, family=family, global_batch=micro_batches)
-    return roll_up(Timing(Program(graph, (), ()), priced, 1), PlanTable.of([plan]))
+    table = PlanTable.of([plan])
+    staging = StageProgram.of(graph).evaluate(table, Points(table))
+    return roll_up(Timing(Program(graph, (), ()), priced, 1), table, staging)
 
 
 def numbers(parts: Mapping[str, object]) -> dict[str, float]:
@@ -54,7 +58,7 @@ def test_every_micro_batch_runs_forward_and_backward() -> None:
 
 
 def test_a_repeated_region_counts_as_often_as_it_runs() -> None:
-    assert float(step(compute(FORWARD, 0.5, count=32)).time_s[0]) == 16.0
+    assert float(step(compute(FORWARD, 0.5), count=32).time_s[0]) == 16.0
 
 
 def test_recomputation_belongs_to_the_backward_phase() -> None:
@@ -126,8 +130,9 @@ def test_a_step_is_all_its_node_times_less_what_hides(
         for dp in (1, 2, 16)
     ]
     table = PlanTable.of(plans)
-    timing = annotate(lower(traced("tiny-llama.train"), family).program, made_up, table)
-    found = roll_up(timing, table)
+    lowered = lower(traced("tiny-llama.train"), family)
+    timing = annotate(lowered.program, made_up, table)
+    found = roll_up(timing, table, lowered.stages.evaluate(table, Points(table)))
     for i, plan in enumerate(plans):
         once = {OPTIMIZER, REDUCE}
         spent = sum(t * e.count * (1 if e.phase in once else plan.num_micro_batches) for e, t in timing.rows(i))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError
+from slipstick.ir.errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import LARGEST, Family, Plan, PlanTable, divisors, make_plan
 
@@ -59,7 +59,7 @@ def test_expert_parallel_ranks_are_replicas() -> None:
     assert refused(tp=2, ep=3) == "ep=3 lies inside data parallelism and does not divide dp=4; legal ep: 1, 2, 4"
     plan = make_plan(num_gpus=16, seq_len=128, family=TRAIN, tp=2, cp=2, ep=2)
     # 16 GPUs / (tp 2 x cp 2) = 4 replicas, two of them an expert group.
-    assert (plan.dp, dict(plan.mesh)) == (4, {"tp": 2, "cp": 2, "ep": 2, "dp": 2})
+    assert (plan.dp, dict(plan.mesh)) == (4, {"tp": 2, "cp": 2, "ep": 2, "dp": 2, "pp": 1})
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,36 @@ def test_a_negative_cache_is_refused() -> None:
     assert "kv=-1" in refused(kv_len=-1)
 
 
-@pytest.mark.parametrize("axis", ["pp", "etp", "vpp"])
-def test_what_is_not_built_is_refused_with_what_is(axis: str) -> None:
-    message = refused(NotBuiltError, **{axis: 2})
-    assert f"--{axis} 2 (" in message
+def test_what_is_not_built_is_refused_with_what_is() -> None:
+    message = refused(NotBuiltError, etp=2)
+    assert "--etp 2 (" in message
     assert "--tp, --sp, --cp, --ep, --dp" in message
     assert NotBuiltError.exit_code == 4
 
 
-def test_all_that_is_not_built_is_named_at_once() -> None:
-    message = refused(NotBuiltError, pp=2, vpp=4)
-    assert "--pp 2" in message
-    assert "--vpp 4" in message
+def test_interleaving_needs_whole_rounds_of_micro_batches() -> None:
+    plan = make_plan(num_gpus=8, seq_len=128, family=Family(pp=True), pp=4, vpp=2, global_batch=16)
+    assert (plan.dp, plan.num_micro_batches) == (2, 8)
+    message = refused(pp=4, vpp=2, global_batch=12)
+    assert "vpp=2 needs micro-batches in rounds of pp=4" in message
+    assert "gbs / (mbs x dp) = 6" in message
+    assert "nearest: 4 or 8 micro-batches, or vpp=1" in message
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        (Family(), "pp=1 has none"),
+        (Family(schedule="gpipe"), "interleaves the 1f1b schedule"),
+        (Family(schedule="1f1"), "did you mean '1f1b'?"),
+        (Family(pp_layout="evenly"), "did you mean 'even'?"),
+        (Family(order="tp-dp"), "must name each of tp, cp, ep, dp, pp once"),
+    ],
+)
+def test_a_pipeline_that_makes_no_sense_is_refused(family: Family, said: str) -> None:
+    with pytest.raises(SlipstickError) as caught:
+        make_plan(num_gpus=8, seq_len=128, family=family, vpp=2)
+    assert said in str(caught.value)
 
 
 def test_context_parallel_decode_is_not_built() -> None:
@@ -117,7 +135,7 @@ def test_context_parallel_decode_is_not_built() -> None:
 
 
 def test_expert_parallelism_lies_inside_data_parallelism() -> None:
-    assert make_plan(num_gpus=16, tp=2, ep=4, seq_len=128, family=TRAIN).mesh == {"tp": 2, "cp": 1, "ep": 4, "dp": 2}
+    assert make_plan(num_gpus=16, tp=2, ep=4, seq_len=128, family=TRAIN).mesh["dp"] == 2
     assert "ep=3" in refused(ep=3)
 
 
@@ -144,7 +162,8 @@ def test_a_table_has_a_column_for_every_number() -> None:
     table = PlanTable.of(plans)
     assert len(table) == 2
     assert {name: list(column) for name, column in table.columns.items()} == {
-        "tp": [2, 4], "cp": [1, 1], "ep": [1, 1], "dp": [4, 4], "mbs": [3, 1], "seq": [128, 256], "kv": [7, 0],
+        "tp": [2, 4], "cp": [1, 1], "ep": [1, 1], "dp": [4, 4], "pp": [1, 1],
+        "mbs": [3, 1], "seq": [128, 256], "kv": [7, 0],
     }  # fmt: skip
     assert list(table.num_gpus) == [8, 16]
     assert list(table.num_micro_batches) == [2, 8]

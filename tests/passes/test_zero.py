@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.cost.memory import MemoryProgram
+from slipstick.cost.stages import StageProgram
 from slipstick.frontend import load
 from slipstick.ir.expr import Expr
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role
@@ -203,7 +204,9 @@ def test_wider_sums_cost_only_where_sums_are_reduced(staged: Lowering) -> None:
 
 def memory(graph: Graph, family: Family, tp: int, dp: int) -> Mapping[str, float]:
     plan = make_plan(num_gpus=tp * dp, tp=tp, seq_len=64, family=family, micro_batch=2)
-    parts = MemoryProgram.of(graph).evaluate(Points(PlanTable.of([plan])), 0.0)
+    table = PlanTable.of([plan])
+    points = Points(table)
+    parts = MemoryProgram.of(graph).evaluate(points, 0.0, table, StageProgram.of(graph).evaluate(table, points))
     return {name: float(np.asarray(row)[0]) for name, row in parts.items()}
 
 

@@ -1,0 +1,131 @@
+"""Pipeline stages of a table of plans: each distinct layout once, and which of them a plan has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.expr import Expr, total
+from ..ir.exprtable import ExprTable
+from ..ir.graph import Graph, Region
+from ..ir.ops import work_of
+from ..ir.plan import PlanTable
+from ..ir.points import Points
+from ..ir.stages import Layout, block_row, lay_stages
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Stage classes of every plan, from the first stage on; a plan with fewer classes than others has empty ones.
+
+    Attributes:
+        layouts: the distinct layouts.
+        which: the layout of each plan.
+        counts: runs of a region in one pass of a stage, as (layout, class, region).
+        first: earliest stage of a class, as (layout, class).
+        number: stages of a class, as (layout, class); 0 where a layout has no such class.
+        regions: names of the regions, in the order of `counts`.
+        chunks: chunks a stage, plan by plan.
+        stages: stages, plan by plan.
+    """
+
+    layouts: tuple[Layout, ...]
+    which: Index
+    counts: Array
+    first: Array
+    number: Array
+    regions: tuple[str, ...]
+    stages: Array
+    chunks: Array
+
+    @property
+    def num_classes(self) -> int:
+        """The most classes that any plan has."""
+        return int(self.counts.shape[1])
+
+    def runs(self, cls: int) -> dict[str, Array]:
+        """Return region -> how often it runs in one pass of a stage of this class, plan by plan; absent: never."""
+        table = self.counts[:, cls, :]
+        return {name: table[self.which, k] for k, name in enumerate(self.regions) if table[:, k].any()}
+
+    def is_there(self, cls: int) -> NDArray[np.bool_]:
+        """Return which plans have a stage of this class."""
+        return np.asarray(self.number[self.which, cls] > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgram:
+    """A lowered graph ready to be laid on stages: what one run of each region costs, in tensor FLOPs of a rank."""
+
+    graph: Graph
+    policy: str
+    costs: ExprTable
+
+    @classmethod
+    def of(cls, graph: Graph, policy: str = "auto") -> StageProgram:
+        """Compile the costs by which stages are balanced."""
+        return cls(graph, policy, ExprTable.of([_flops(r) for r in graph.regions]))
+
+    def evaluate(self, plans: PlanTable, points: Points) -> Staging:
+        """Lay every plan on its stages; PlanError when one has more chunks than layers."""
+        pp, vpp = plans.stages
+        degree, pair = _distinct(pp, vpp)
+        cost, point = self._costs(points, degree, len(plans))
+        laid: dict[tuple[object, ...], int] = {}
+        layouts: list[Layout] = []
+        code, first, which = np.unique(pair * cost.shape[1] + point, return_index=True, return_inverse=True)
+        index = np.zeros(len(code), dtype=np.intp)
+        for k, row in enumerate(first):
+            p, v = degree[pair[row]]
+            shares = None if not cost.any() else _shares(cost[:, point[row]])
+            key = (p, v, shares)
+            if key not in laid:
+                laid[key] = len(layouts)
+                layouts.append(lay_stages(self.graph, self.policy, p, v, shares))
+            index[k] = laid[key]
+        return _staging(self.graph, layouts, index[which.reshape(-1)], pp, vpp)
+
+    def _costs(self, points: Points, degrees: Sequence[tuple[int, int]], num: int) -> tuple[Array, Index]:
+        """Costs at distinct points and the point of each plan; nothing where no plan is balanced by cost."""
+        blocks = len(block_row(self.graph))
+        even = self.policy not in ("auto", "balanced") or (
+            self.policy == "auto" and all(blocks % (p * v) == 0 for p, v in degrees)
+        )
+        if even or all(p * v == 1 for p, v in degrees):
+            return np.zeros((len(self.graph.regions), 1)), np.zeros(num, dtype=np.intp)
+        env, point = points.of(self.costs.symbols)
+        return self.costs.evaluate(env, int(point.max()) + 1), point
+
+
+def _flops(region: Region) -> Expr:
+    return total(work_of(region, n).tensor_flops for n in region.nodes)
+
+
+def _distinct(pp: Array, vpp: Array) -> tuple[list[tuple[int, int]], Index]:
+    """Return the distinct (pp, vpp) and which of them each plan has."""
+    if len(pp) == 1:
+        return [(int(pp[0]), int(vpp[0]))], np.zeros(1, dtype=np.intp)
+    base = float(vpp.max()) + 1.0
+    codes, which = np.unique(pp * base + vpp, return_inverse=True)
+    return [(int(c // base), int(c % base)) for c in codes], which.reshape(-1)
+
+
+def _shares(costs: Array) -> tuple[float, ...]:
+    """Costs against the dearest, rounded: plans that differ in nothing else have one layout."""
+    return tuple(round(float(c), 9) for c in costs / max(float(costs.max()), 1.0))
+
+
+def _staging(graph: Graph, layouts: Sequence[Layout], which: Index, pp: Array, vpp: Array) -> Staging:
+    most = max(len(layout.classes) for layout in layouts)
+    counts = np.zeros((len(layouts), most, len(graph.regions)))
+    first, number = np.zeros((len(layouts), most)), np.zeros((len(layouts), most))
+    for i, layout in enumerate(layouts):
+        for k, c in enumerate(layout.classes):
+            counts[i, k], first[i, k], number[i, k] = c.counts, c.first, c.number
+    return Staging(tuple(layouts), which, counts, first, number, tuple(r.name for r in graph.regions), pp, vpp)

@@ -1,0 +1,57 @@
+"""Parameters of a lowered graph with what a rank keeps of each: weight, gradient and optimizer state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..ir.expr import Expr, as_expr
+from ..ir.graph import Graph, Phase, Region, Role, Value
+from ..ir.ops.pointwise import optimizer_state_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One parameter.
+
+    Attributes:
+        name: its path.
+        regions: the regions that use it.
+        each_layer: whether every run of its region has one of its own.
+        states: bytes of weight, gradient and optimizer state on a rank.
+    """
+
+    name: str
+    regions: tuple[str, ...]
+    each_layer: bool
+    states: tuple[Expr, Expr, Expr]
+
+
+def held_parameters(graph: Graph) -> Iterable[Held]:
+    """Yield every parameter once; a tied one names all regions that use it."""
+    users: dict[tuple[str, str], list[tuple[Region, Value]]] = {}
+    for region in graph.regions:
+        for v in region.of_role(Role.PARAM):
+            users.setdefault((region.name if "*" in v.name else "", v.name), []).append((region, v))
+    for (layer, name), found in users.items():
+        names = tuple(dict.fromkeys(r.name for r, _ in found))
+        yield Held(name, names, bool(layer), (found[0][1].type.num_bytes, *_trained(found)))
+
+
+def _trained(users: list[tuple[Region, Value]]) -> tuple[Expr, Expr]:
+    """Bytes of the running gradient sum and of the states of the shard whose reduced gradient a rank holds."""
+    for region, v in users:
+        for param, grad in region.grads:
+            if param == v.id:
+                reduced = region.by_id[grad].type
+                kept = region.by_id[_running_sum(region, grad)].type
+                return kept.num_bytes, reduced.numel * optimizer_state_bytes(v.type.dtype)
+    return as_expr(0), as_expr(0)
+
+
+def _running_sum(region: Region, grad: int) -> int:
+    """Return the value in which a gradient is summed over micro-batches; without one, the gradient itself."""
+    value = grad
+    while (node := region.producer.get(value)) is not None and node.phase is not Phase.BACKWARD:
+        value = node.inputs[node.outputs.index(value)]
+    return value if node is not None and node.op == "accumulate" else grad

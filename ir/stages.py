@@ -1,0 +1,126 @@
+"""How a graph's regions fall on pipeline stages: one layout a degree, stages alike as one class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import PlanError
+from .graph import Graph
+from .partition import balanced_parts, even_parts
+from .plan import LAYOUTS
+
+# The region of what runs between two stages; no pass over the model runs it, a stage does.
+BOUNDARY = "boundary"
+
+
+@dataclass(frozen=True, slots=True)
+class StageClass:
+    """Stages that run the same regions equally often.
+
+    Attributes:
+        counts: how often each region of the graph runs in one pass, in the order of `Graph.regions`.
+        first: index of the earliest of them, 0 for the first stage.
+        number: how many there are.
+    """
+
+    counts: tuple[int, ...]
+    first: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One way to lay a graph on `pp` stages of `vpp` chunks: blocks a chunk, and the classes of stages."""
+
+    pp: int
+    vpp: int
+    blocks: tuple[int, ...]
+    classes: tuple[StageClass, ...]
+
+    def __str__(self) -> str:
+        """Print blocks stage by stage, chunks of a stage joined, equal neighbours once: `8, 9 (x6), 8`."""
+        stages = ("+".join(str(b) for b in self.blocks[i :: self.pp]) for i in range(self.pp))
+        runs = ((text, len(list(same))) for text, same in groupby(stages))
+        return ", ".join(text if num == 1 else f"{text} (x{num})" for text, num in runs)
+
+
+def block_row(graph: Graph) -> tuple[str, ...]:
+    """Return the names of the blocks that stages share out, in order: all but the two ends."""
+    row = tuple(graph.sequence())
+    ends = graph.sequence_once()
+    return row if len(ends) < 3 else row[1:-1]
+
+
+def lay_stages(graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None) -> Layout:
+    """Lay a graph on stages.
+
+    Args:
+        graph: its first region goes to the first stage, its last to the last.
+        policy: `even`; `balanced` by cost; `auto` (even where the blocks divide, else balanced); or blocks a chunk, in
+            the order of the model: `9,8,8,7`.
+        pp: stages.
+        vpp: chunks a stage; chunk c of stage i is number c x pp + i.
+        costs: cost of one run of each region, in the order of `Graph.regions`; balancing needs them.
+
+    Raises:
+        PlanError: more chunks than blocks, or a list that does not fit; shows every factor.
+    """
+    row = block_row(graph)
+    sizes = _sizes(graph, row, policy, pp, vpp, costs)
+    return Layout(pp, vpp, sizes, _classes(graph, row, sizes, pp))
+
+
+def _sizes(
+    graph: Graph, row: Sequence[str], policy: str, pp: int, vpp: int, costs: Sequence[float] | None
+) -> tuple[int, ...]:
+    parts = pp * vpp
+    if policy not in LAYOUTS:
+        return _given(policy, len(row), pp, vpp)
+    if parts > max(len(row), 1):
+        raise PlanError(
+            f"pp={pp} x vpp={vpp} = {parts} stages are more than the {len(row)} layers of {graph.name}; "
+            f"legal pp x vpp: 1 to {len(row)}"
+        )
+    if parts == 1:
+        return (len(row),)
+    if policy == "even" or costs is None or (policy == "auto" and len(row) % parts == 0):
+        return even_parts(len(row), parts)
+    each = dict(zip((r.name for r in graph.regions), costs, strict=True))
+    ends = graph.sequence_once()
+    return balanced_parts([each[name] for name in row], parts, each[ends[0]], each[ends[-1]])
+
+
+def _given(text: str, num_blocks: int, pp: int, vpp: int) -> tuple[int, ...]:
+    sizes = tuple(int(part) for part in text.split(","))
+    if len(sizes) != pp * vpp or sum(sizes) != num_blocks:
+        raise PlanError(
+            f"layout {text} has {len(sizes)} parts of {sum(sizes)} layers together; "
+            f"pp={pp} x vpp={vpp} needs {pp * vpp} parts of {num_blocks} layers together"
+        )
+    return sizes
+
+
+def _classes(graph: Graph, row: Sequence[str], sizes: Sequence[int], pp: int) -> tuple[StageClass, ...]:
+    """Count regions stage by stage, then put equal stages together."""
+    place = {r.name: k for k, r in enumerate(graph.regions)}
+    counts = np.zeros((pp, len(graph.regions)), dtype=np.int64)
+    for part, (start, size) in enumerate(zip(accumulate(sizes, initial=0), sizes, strict=False)):
+        for name in row[start : start + size]:
+            counts[part % pp, place[name]] += 1
+    if len(row) < len(tuple(graph.sequence())):
+        ends = graph.sequence_once()
+        counts[0, place[ends[0]]] += 1
+        counts[-1, place[ends[-1]]] += 1
+    return _grouped(counts)
+
+
+def _grouped(counts: NDArray[np.int64]) -> tuple[StageClass, ...]:
+    found: dict[tuple[int, ...], list[int]] = {}
+    for stage, row in enumerate(counts.tolist()):
+        found.setdefault(tuple(row), []).append(stage)
+    return tuple(StageClass(key, stages[0], len(stages)) for key, stages in found.items())

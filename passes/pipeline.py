@@ -1,0 +1,96 @@
+"""What two neighbouring pipeline stages exchange, as a region of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from ..ir.expr import Expr
+from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value
+from ..ir.ops.collectives import CollectiveAttrs
+from ..ir.stages import BOUNDARY
+from .base import Pass, PassResult, require, require_sharded
+
+PP = "pp"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Pass):
+    """Add the region `boundary`: activations to the next stage, their gradients back, micro-batch by micro-batch.
+
+    Sent is what a block takes from the block before it, as it lies on the ranks: under sequence parallelism a shard.
+    What stays the same from block to block (rotary tables) each stage makes itself. The gradient of a weight that the
+    first and the last stage share is exchanged once a step. Which block stands on which stage is the plan's to say.
+    """
+
+    name: ClassVar[str] = "pipeline"
+
+    def requires(self, graph: Graph) -> None:
+        """What is sent comes from `shard`."""
+        require_sharded(self.name, graph, sharded=True)
+        require(PP not in graph.axes, f"graph '{graph.name}' has its stages already")
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Append the region; the schedule names it zero times."""
+        made = _Boundary()
+        for phase in (Phase.FORWARD, Phase.BACKWARD):
+            for v in _crossing(graph, phase):
+                made.exchange(v, phase, f"{_word(phase)} between stages")
+        for v in _shared_gradients(graph):
+            made.exchange(v, Phase.REDUCE, f"gradient of '{v.name}', which first and last stage share")
+        region = Region(BOUNDARY, tuple(made.values), tuple(made.nodes))
+        schedule = (*graph.schedule, Run((BOUNDARY,), 0))
+        axes = (*graph.axes, PP)
+        return PassResult(replace(graph, regions=(*graph.regions, region), schedule=schedule, axes=axes), changed=True)
+
+
+@dataclass
+class _Boundary:
+    """The region under construction."""
+
+    values: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+    def exchange(self, v: Value, phase: Phase, why: str) -> None:
+        """A value leaves one stage and arrives at the next; both happen at the same time."""
+        start = len(self.values)
+        self.values += [
+            Value(start, v.type, start, Role.INPUT, v.name, placements=v.placements),
+            Value(start + 1, v.type, start, placements=v.placements),
+            Value(start + 2, v.type, start + 2, placements=v.placements),
+        ]
+        attrs = CollectiveAttrs(PP, why=why)
+        self.nodes.append(Node("send", (start,), (start + 1,), attrs, phase=phase))
+        self.nodes.append(Node("recv", (start + 1,), (start + 2,), attrs, phase=phase))
+
+
+def _word(phase: Phase) -> str:
+    return "activations" if phase is Phase.FORWARD else "gradients"
+
+
+def _crossing(graph: Graph, phase: Phase) -> Iterator[Value]:
+    """Yield what the first repeated block takes from its neighbour in the running direction and a block hands on."""
+    blocks = [graph.region(name) for name in graph.sequence_once()[1:-1]] or list(graph.regions)
+    made = {p.name: _phase(r, p.value) for r in blocks for p in r.outputs}
+    block = blocks[0] if phase is Phase.FORWARD else blocks[-1]
+    for v in block.of_role(Role.PORT):
+        if made.get(v.name) is phase and any(isinstance(d, Expr) for d in v.type.dims):
+            yield v
+
+
+def _phase(region: Region, value: int) -> Phase | None:
+    node = region.producer.get(value)
+    return None if node is None else Phase.FORWARD if node.phase is Phase.FORWARD else Phase.BACKWARD
+
+
+def _shared_gradients(graph: Graph) -> Iterator[Value]:
+    """Yield the running sums of weights that both ends use: each end holds a copy and both must agree."""
+    names = graph.sequence_once()
+    first, last = graph.region(names[0]), graph.region(names[-1])
+    shared = {v.name for v in last.of_role(Role.PARAM)} & {v.name for v in first.of_role(Role.PARAM)}
+    for region in (first, last):
+        for param, grad in region.grads:
+            name = region.by_id[param].name
+            if name in shared and first is not last:
+                yield replace(region.by_id[grad], name=name)

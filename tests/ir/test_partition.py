@@ -1,0 +1,61 @@
+"""Cutting a row of blocks: against every possible cut."""
+
+from itertools import combinations_with_replacement, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstick.ir.errors import PlanError
+from slipstick.ir.partition import balanced_parts, even_parts
+
+
+def dearest(costs: list[float], sizes: tuple[int, ...], first: float, last: float) -> tuple[float, float]:
+    """The dearest part and the sum of squares."""
+    starts = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
+    parts = [sum(costs[a:b]) for a, b in pairwise(starts)]
+    parts[0] += first
+    parts[-1] += last
+    return max(parts), sum(p * p for p in parts)
+
+
+def every_cut(num: int, parts: int, may_be_empty: bool) -> list[tuple[int, ...]]:
+    cuts = ((0, *inner, num) for inner in combinations_with_replacement(range(num + 1), parts - 1))
+    sizes = [tuple(b - a for a, b in pairwise(cut)) for cut in cuts]
+    return [s for s in sizes if all(s[:-1]) and (s[-1] or may_be_empty)]
+
+
+@given(
+    st.lists(st.integers(1, 9).map(float), min_size=2, max_size=8), st.integers(2, 6),
+    st.sampled_from([0.0, 2.0]), st.sampled_from([0.0, 5.0, 30.0]),
+)  # fmt: skip
+def test_no_cut_is_better(costs: list[float], parts: int, first: float, last: float) -> None:
+    if parts > len(costs):
+        return
+    found = balanced_parts(costs, parts, first, last)
+    assert sum(found) == len(costs)
+    best = min(dearest(costs, cut, first, last) for cut in every_cut(len(costs), parts, last > 0))
+    assert dearest(costs, found, first, last) == pytest.approx(best)
+
+
+def test_a_heavy_head_takes_layers_from_the_last_stage() -> None:
+    # Llama 3.1 8B: the head does the work of about 2.4 layers; 32 layers on 4 stages.
+    assert balanced_parts([1.0] * 32, 4, last=2.4)[-1] == 6
+
+
+def test_a_head_dearer_than_any_stage_stands_alone() -> None:
+    assert balanced_parts([1.0] * 4, 3, last=9.0) == (2, 2, 0)
+
+
+@given(st.integers(1, 200), st.integers(1, 64))
+def test_even_parts_differ_by_one_at_most(num: int, parts: int) -> None:
+    sizes = even_parts(num, parts)
+    assert sum(sizes) == num
+    assert max(sizes) - min(sizes) <= 1
+    # Only when all but one have one more can an end have one, too: then it is the first.
+    assert sizes[-1] == min(sizes)
+
+
+def test_more_parts_than_blocks_are_refused() -> None:
+    with pytest.raises(PlanError, match="3 blocks cannot fill 4 stages; legal: 1 to 3"):
+        balanced_parts([1.0] * 3, 4)

@@ -1,0 +1,61 @@
+"""What pipeline stages exchange: sizes under every kind of sharding."""
+
+import pytest
+
+from slipstick.driver import lower
+from slipstick.ir.errors import UsageError
+from slipstick.ir.expr import Expr, as_expr, symbol
+from slipstick.ir.graph import Graph, Region
+from slipstick.ir.ops import call_of
+from slipstick.ir.ops.collectives import message_bytes
+from slipstick.ir.plan import Family
+from slipstick.ir.stages import BOUNDARY
+from slipstick.passes.manager import parse_pipeline
+
+MBS, SEQ, TP, CP = (symbol(s) for s in ("mbs", "seq", "tp", "cp"))
+HIDDEN = MBS * SEQ * (64 * 2)  # bf16, hidden 64
+
+
+def sent(region: Region) -> dict[str, list[Expr]]:
+    found: dict[str, list[Expr]] = {}
+    for node in region.nodes:
+        if node.op == "send":
+            found.setdefault(str(node.phase), []).append(message_bytes(call_of(region, node)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [
+        (Family(pp=True), HIDDEN),
+        (Family(pp=True, sp=True), HIDDEN / TP),
+        (Family(pp=True, cp="allgather"), HIDDEN / CP),
+        (Family(pp=True, sp=True, cp="ring"), HIDDEN / CP / TP),
+        (Family(pp=True, zero=3, recompute="full"), HIDDEN),
+    ],
+)
+def test_activations_go_on_and_their_gradients_back(tiny_llama: Graph, family: Family, size: Expr) -> None:
+    assert sent(lower(tiny_llama, family).graph.region(BOUNDARY)) == {"forward": [size], "backward": [size]}
+
+
+def test_a_tied_matrix_is_kept_equal_on_both_ends(tiny_gpt2: Graph) -> None:
+    found = sent(lower(tiny_gpt2, Family(pp=True)).graph.region(BOUNDARY))
+    # 160 words of 64, summed in fp32, split over the vocabulary.
+    assert found["reduce"] == [as_expr(160 * 64 * 4) / TP]
+
+
+def test_each_message_is_sent_and_received(tiny_mixtral: Graph) -> None:
+    region = lower(tiny_mixtral, Family(pp=True)).graph.region(BOUNDARY)
+    assert [n.op for n in region.nodes] == ["send", "recv"] * 2
+
+
+def test_one_stage_is_no_pipeline(tiny_llama: Graph) -> None:
+    graph = lower(tiny_llama, Family()).graph
+    assert BOUNDARY not in graph.by_name
+    assert lower(tiny_llama, Family(pp=True)).graph.counts == {**graph.counts, BOUNDARY: 0}
+
+
+@pytest.mark.parametrize("text", ["pipeline,shard", "shard,pipeline,pipeline"])
+def test_stages_are_made_once_and_behind_shard(tiny_llama: Graph, text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_pipeline(text).run(tiny_llama)
