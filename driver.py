@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .backends.program import Program, compile_graph
 from .backends.system import System
 from .backends.timing import Timing, annotate
+from .cost.constraints import ConstraintProgram
 from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import MemoryProgram
 from .cost.rollup import Step, roll_up
@@ -36,6 +37,7 @@ class Lowered:
     program: Program
     memory: MemoryProgram
     stages: StageProgram
+    constraints: ConstraintProgram
     flops: ModelFlops
     recomputed: ModelFlops
     pass_times: tuple[PassTime, ...] = ()
@@ -112,6 +114,7 @@ def lower(
         compile_graph(lowered, family.order),
         MemoryProgram.of(lowered),
         StageProgram.of(lowered, family.pp_layout),
+        ConstraintProgram.of(lowered),
         ModelFlops.of(graph),
         ModelFlops.of(lowered, REPEATED),
         tuple(times),
@@ -131,6 +134,27 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
         metrics = _metrics(lowered, system, plans, step, memory, convention)
     _check_finite(metrics, system)
     return Estimates(lowered, plans, system, timing, staging, step, memory, metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """What a table of plans needs before anything is timed: which are legal, and the bytes of the fullest device."""
+
+    legal: NDArray[np.bool_]
+    fits: NDArray[np.bool_]
+    peak_mem_bytes: Array
+
+
+def screen(lowered: Lowered, system: System, plans: PlanTable) -> Screened:
+    """Check constraints and memory of a table of plans, without times; an illegal plan needs infinite memory."""
+    points = Points(plans)
+    legal = lowered.constraints.hold(plans, points)
+    staged = plans if plans.pp is None else replace(plans, pp=np.where(legal, plans.pp, 1.0))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        staging = lowered.stages.evaluate(staged, points)
+        parts = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes, staged, staging)
+    needed = np.where(legal, sum(parts.values(), np.zeros(len(plans))), np.inf)
+    return Screened(legal, needed <= system.chip.hbm_bytes, needed)
 
 
 def _check_finite(metrics: Mapping[str, Array], system: System) -> None:

@@ -83,7 +83,14 @@ def lowering(repeat: int) -> Iterator[Row]:
     """One family: every pass, verification, tables."""
     for model in MODELS:
         samples = measured("lowering", model, str(repeat * FAST))["lower_s"]
-        yield row(f"lower {model}, one training family", samples, "s")
+        yield row(f"lower {model}, one training family", samples, "s", Target(0.5))
+
+
+def screening(repeat: int) -> Iterator[Row]:
+    """A table of plans over all axes through constraints and memory, on one core."""
+    size = 1_000_000
+    samples = measured("screening", "deepseek-v3", str(size), str(repeat))["screen_s"]
+    yield row(f"constraints and memory of {size:,} deepseek-v3 plans", samples, "s", Target(5.0))
 
 
 CASES: Mapping[str, Case] = MappingProxyType(
@@ -96,5 +103,6 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "single": single,
         "doubling": doubling,
         "lowering": lowering,
+        "screening": screening,
     }
 )

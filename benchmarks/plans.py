@@ -27,5 +27,18 @@ def random_plans(lowered: Graph, num_plans: int) -> PlanTable:
     return PlanTable(family, tp * dp, tp, dp, micro, num_micro, length * _SHORTEST, np.zeros(num_plans))
 
 
+def screened_plans(family: Family, num_plans: int) -> PlanTable:
+    """Draw plans over every axis, legal or not: powers of two, up to 32 stages of three chunks at most."""
+    draw = np.random.default_rng(_SEED)
+    tp, cp, ep, shards, micro = (2.0 ** (_integers(draw, most, num_plans) - 1) for most in (5, 5, 7, 7, 5))
+    pp = _integers(draw, 32, num_plans)
+    vpp = np.where(pp > 1.0, _integers(draw, 3, num_plans), 1.0)
+    num_micro, length = pp * _integers(draw, 64, num_plans), _integers(draw, 8, num_plans) * (4 * _SHORTEST)
+    return PlanTable(
+        family, tp * cp * ep * shards * pp, tp, ep * shards, micro, num_micro, length, np.zeros(num_plans),
+        cp=cp, ep=ep, pp=pp, vpp=vpp,
+    )  # fmt: skip
+
+
 def _integers(draw: np.random.Generator, most: int, num: int) -> NDArray[np.float64]:
     return draw.integers(1, most, num, endpoint=True).astype(np.float64)

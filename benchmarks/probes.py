@@ -71,6 +71,20 @@ def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
     return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
 
 
+def screening(model: str, num_plans: str, repeat: str) -> Samples:
+    """Time constraints and memory of a table of plans over every axis, nothing timed."""
+    from slipstick.backends.system import load_system
+    from slipstick.driver import lower, screen
+    from slipstick.ir.plan import Family
+
+    from .plans import screened_plans
+
+    family = Family(sp=True, ep=True, pp=True, cp="allgather", zero=1, recompute="selective")
+    lowered, system = lower(_graph(model), family), load_system(SYSTEM)
+    plans = screened_plans(family, int(num_plans))
+    return {"screen_s": [_seconds(lambda: screen(lowered, system, plans)) for _ in range(int(repeat))]}
+
+
 def doubling(model: str, num_plans: str, repeat: str) -> Samples:
     """Time a table, and the same with twice the layers, micro-batches or GPUs, taking turns."""
     from slipstick.backends.system import load_system
@@ -127,7 +141,14 @@ def _peak_bytes() -> float:
 
 
 PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
-    {"trace": trace, "lowering": lowering, "single": single, "evaluation": evaluation, "doubling": doubling}
+    {
+        "trace": trace,
+        "lowering": lowering,
+        "single": single,
+        "evaluation": evaluation,
+        "screening": screening,
+        "doubling": doubling,
+    }
 )
 
 if __name__ == "__main__":

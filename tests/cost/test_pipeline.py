@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from slipstick.backends.system import System
 from slipstick.cost.memory import in_flight
 from slipstick.cost.stages import StageProgram, Staging
-from slipstick.driver import Lowered, estimate_many, evaluate, lower
+from slipstick.driver import Lowered, estimate_many, evaluate, lower, screen
+from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Run
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 from slipstick.ir.points import Points
@@ -147,3 +148,18 @@ def test_plans_of_several_depths_are_one_table(deep: Callable[[str], Graph], mad
         assert [float(v[i]) for v in together.memory_bytes.values()] == [
             float(v[0]) for v in alone.memory_bytes.values()
         ]
+
+
+def test_screening_finds_what_an_estimate_finds(deep: Callable[[str], Graph], made_up: System) -> None:
+    lowered = lower(deep("tiny-llama"), Family(pp=True))
+    plans = [plan(pp, 48, tp=tp) for pp in (1, 2, 3, 16, 17) for tp in (1, 2, 4)]
+    found = screen(lowered, made_up, PlanTable.of(plans))
+    for each, legal, needed in zip(plans, found.legal, found.peak_mem_bytes, strict=True):
+        # Two heads for keys and values, sixteen layers.
+        assert legal == (each.tp <= 2 and each.pp <= 16)
+        if legal:
+            assert needed == estimate_many(lowered, made_up, [each]).metrics["peak_mem_bytes"][0]
+        else:
+            assert needed == np.inf
+            with pytest.raises(PlanError):
+                estimate_many(lowered, made_up, [each])

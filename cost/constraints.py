@@ -1,0 +1,42 @@
+"""Which plans of a table are legal for a graph: every degree divides what it shards, every stage has a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.expr import as_expr
+from ..ir.exprtable import ExprTable
+from ..ir.graph import Constraint, Graph
+from ..ir.plan import PlanTable
+from ..ir.points import Points
+from ..ir.stages import block_row
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintProgram:
+    """The constraints of a lowered graph as a table, checked for many plans at once."""
+
+    constraints: tuple[Constraint, ...]
+    dims: ExprTable
+    num_blocks: int
+
+    @classmethod
+    def of(cls, graph: Graph) -> ConstraintProgram:
+        """Compile the constraints of a lowered graph."""
+        dims = ExprTable.of([as_expr(c.dim) for c in graph.constraints] or [as_expr(0)])
+        return cls(graph.constraints, dims, len(block_row(graph)))
+
+    def hold(self, plans: PlanTable, points: Points) -> NDArray[np.bool_]:
+        """Return for each plan whether all constraints hold."""
+        axes = {c.axis for c in self.constraints}
+        env, point = points.of(self.dims.symbols | axes)
+        num = int(point.max()) + 1
+        sizes = self.dims.evaluate(env, num)
+        legal = np.ones(num, dtype=bool)
+        for size, constraint in zip(sizes, self.constraints, strict=False):
+            legal &= np.mod(size, env[constraint.axis]) == 0.0
+        pp, vpp = plans.stages
+        return np.asarray(legal[point] & (pp * vpp <= max(self.num_blocks, 1)))
