@@ -97,7 +97,7 @@ class MemoryProgram:
                     found[part] = found[part] + rows[k, i][point] * (runs[name] * kept)
             found["temporary"] = np.maximum(found["temporary"], np.where(runs[name] > 0.0, live[k][point], 0.0))
         for i, h in enumerate(self.held):
-            there = np.maximum.reduce([np.minimum(runs.get(r, np.zeros(1)), 1.0) for r in h.regions])
+            there = np.minimum(sum((runs[r] for r in h.regions if r in runs), np.zeros(len(plans))), 1.0)
             for j, part in enumerate(PARTS[:3]):
                 found[part] = found[part] + shared[3 * i + j][point] * there
         return found
