@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 from ..driver import Estimate, estimate_many, legal_degrees, lower
 from ..ir.errors import InfeasibleError, SlipstickError
 from ..ir.graph import Workload
 from ..ir.plan import Family, Plan, divisors, make_plan
+from ..ir.stages import block_row
 from ..ir.units import format_bytes
+
+# Tensor-parallel degree, stages, micro-batch.
+_Size: TypeAlias = tuple[int, int, int]
 
 
 def check_fits(answer: Estimate) -> None:
@@ -52,6 +57,7 @@ def _tried(answer: Estimate) -> Iterator[tuple[Plan, float]]:
             lowered = lower(source, family)
             degrees = legal_degrees(lowered.graph, plan, "tp")
             plans = [p for p in _legal(replace(plan, family=family), degrees, sizes) if p != plan]
+            plans = [p for p in plans if p.pp * p.vpp <= len(block_row(source))]
             table = estimate_many(lowered, answer.table.system, plans) if plans else None
         except SlipstickError:
             continue
@@ -59,11 +65,12 @@ def _tried(answer: Estimate) -> Iterator[tuple[Plan, float]]:
             yield from zip(plans, map(float, table.metrics["peak_mem_bytes"]), strict=True)
 
 
-def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[tuple[int, int]]]]:
-    """Yield families, each with the (tp, micro-batch) to try in it."""
-    family, now = plan.family, [(plan.tp, plan.micro_batch)]
-    smaller = [(plan.tp, m) for m in reversed(divisors(plan.micro_batch)) if m < plan.micro_batch]
-    wider = [(t, 1) for t in divisors(plan.num_gpus) if t > plan.tp]
+def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[_Size]]]:
+    """Yield families, each with the sizes to try in it: tensor-parallel first, then stages too."""
+    family, now = plan.family, [(plan.tp, plan.pp, plan.micro_batch)]
+    smaller = [(plan.tp, plan.pp, m) for m in reversed(divisors(plan.micro_batch)) if m < plan.micro_batch]
+    wider = [(t, plan.pp, 1) for t in divisors(plan.num_gpus) if t > plan.tp]
+    deeper = [(t, p, 1) for p in divisors(plan.num_gpus) if p > plan.pp for t in (plan.tp, *(w[0] for w in wider))]
     yield family, smaller
     if family.workload is not Workload.TRAIN:
         yield family, wider
@@ -74,24 +81,28 @@ def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[tuple[int, int]]]]:
         yield replace(family, recompute="full"), now
     yield replace(family, sp=True), wider
     zero = 3 if plan.dp > 1 else family.zero
-    yield replace(family, zero=zero, recompute="full"), [(plan.tp, 1)]
+    yield replace(family, zero=zero, recompute="full"), [(plan.tp, plan.pp, 1)]
     yield replace(family, sp=True, zero=zero, recompute="full"), wider
+    if plan.vpp == 1:
+        yield replace(family, sp=True, zero=min(zero, 1), pp=True), deeper
+        yield replace(family, sp=True, zero=min(zero, 1), recompute="full", pp=True), deeper
 
 
-def _legal(plan: Plan, degrees: Sequence[int], sizes: Sequence[tuple[int, int]]) -> list[Plan]:
-    """Return the plan with other (tp, micro-batch), where that is a plan."""
+def _legal(plan: Plan, degrees: Sequence[int], sizes: Sequence[_Size]) -> list[Plan]:
+    """Return the plan with other sizes, where that is a plan."""
     found: list[Plan] = []
-    for tp, micro_batch in sizes:
-        if tp in degrees:
+    for size in sizes:
+        if size[0] in degrees:
             with suppress(SlipstickError):
-                found.append(_resized(plan, tp, micro_batch))
+                found.append(_resized(plan, size))
     return found
 
 
-def _resized(plan: Plan, tp: int, micro_batch: int) -> Plan:
+def _resized(plan: Plan, size: _Size) -> Plan:
+    tp, pp, micro_batch = size
     batch = plan.global_batch if plan.family.workload is Workload.TRAIN else None
     return make_plan(
-        num_gpus=plan.num_gpus, tp=tp, pp=plan.pp, cp=plan.cp, ep=plan.ep, vpp=plan.vpp,
+        num_gpus=plan.num_gpus, tp=tp, pp=pp, cp=plan.cp, ep=plan.ep, vpp=plan.vpp,
         micro_batch=micro_batch, global_batch=batch, seq_len=plan.seq_len, kv_len=plan.kv_len, family=plan.family,
     )  # fmt: skip
 
@@ -99,7 +110,9 @@ def _resized(plan: Plan, tp: int, micro_batch: int) -> Plan:
 def _flags(old: Plan, new: Plan) -> str:
     """Write what differs, as flags."""
     pairs = (
-        (f"--tp {new.tp} --dp {new.dp}", old.tp != new.tp),
+        (f"--tp {new.tp}", old.tp != new.tp),
+        (f"--pp {new.pp}", old.pp != new.pp),
+        (f"--dp {new.dp}", old.dp != new.dp),
         ("--sp", new.family.sp and not old.family.sp),
         (f"--zero {new.family.zero}", old.family.zero != new.family.zero),
         (f"--recompute {new.family.recompute}", old.family.recompute != new.family.recompute),
