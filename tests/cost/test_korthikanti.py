@@ -1,0 +1,61 @@
+"""Kept activations of whole pipelines: Korthikanti et al., arXiv 2205.05198, figure 1 (first stage, GiB)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from slipstick.backends.system import System
+from slipstick.driver import estimate, lower
+from slipstick.frontend import load
+from slipstick.ir.expr import Expr
+from slipstick.ir.plan import Family, make_plan
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A model of the paper, its plan, and the bytes with sequence parallelism and selective recomputation."""
+
+    name: str
+    batch: int
+    num_micro_batches: int
+    stages: int
+    chunks: int
+    least_gib: float
+
+
+PUBLISHED = (
+    Published("megatron-22b", 4, 1, 1, 1, 9.5625),
+    Published("megatron-175b", 1, 64, 8, 3, 12.3515625),
+    Published("megatron-530b", 1, 280, 35, 3, 23.0761719),
+    Published("megatron-1t", 1, 512, 64, 1, 26.5625),
+)
+
+
+@pytest.mark.parametrize("paper", PUBLISHED, ids=lambda p: p.name)
+def test_the_first_stage_keeps_what_the_paper_says(made_up: System, paper: Published) -> None:
+    family = Family(sp=True, recompute="selective", pp=True, pp_layout="even")
+    plan = make_plan(
+        num_gpus=8 * paper.stages, tp=8, pp=paper.stages, vpp=paper.chunks, seq_len=2048, micro_batch=paper.batch,
+        global_batch=paper.batch * paper.num_micro_batches, family=family,
+    )  # fmt: skip
+    graph = load(paper.name)
+    lowered = lower(graph, family)
+    found = estimate(graph, made_up, plan, lowered=lowered).memory_bytes["activations"]
+
+    def number(e: Expr) -> float:
+        return float(e.evaluate({"mbs": float(paper.batch), "seq": 2048.0, "tp": 8.0, "dp": 1.0}))
+
+    # Not in the figure: what the ends keep (masks behind the embedding; norm and logits where p = 1), and two
+    # statistics of two norms a token and layer. With p stages in v chunks, the first keeps L (1 + (p - 1) / (p v))
+    # layers and p (1 + (p - 1) / (p v)) beginnings.
+    p, v = paper.stages, paper.chunks
+    in_flight = 1 + (p - 1) / (p * v) if v > 1 else 1.0
+    num_layers = lowered.graph.counts["block0"]
+    beginning = number(lowered.graph.region("prologue").saved_bytes) * p * in_flight
+    end = number(lowered.graph.region("epilogue").saved_bytes) if p == 1 else 0.0
+    statistics = 8 * paper.batch * 2048 / 8 * num_layers * in_flight
+    assert (found - beginning - end - statistics) / GIB == pytest.approx(paper.least_gib, rel=1e-7)
