@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..ir.errors import InternalError
-from ..ir.graph import Graph, Phase, Port, Region, Role, Run, Value, Workload
+from ..ir.graph import Graph, Hint, Phase, Port, Region, Role, Run, Value, Workload
 from ..ir.saved import mark_saved
 from ..ir.types import DType
 from .regions import EPILOGUE, PROLOGUE, Cut, Part, fingerprint
@@ -25,6 +25,7 @@ class Identity:
     dtype: DType
     notes: tuple[str, ...] = ()
     max_positions: int = 0
+    hints: tuple[Hint, ...] = ()
 
 
 @dataclass
@@ -64,7 +65,7 @@ def fold(c: Cut, classes: Sequence[int], kept: Sequence[int], identity: Identity
     runs = (Run(("prologue",)), *_runs([f"block{cls}" for cls in classes]), Run(("epilogue",)))
     graph = Graph(
         identity.name, identity.workload, identity.dtype, regions, runs, notes=identity.notes,
-        max_positions=identity.max_positions,
+        max_positions=identity.max_positions, hints=identity.hints,
     )  # fmt: skip
     return mark_saved(graph)
 

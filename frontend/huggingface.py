@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ir.errors import NotUnderstoodError, SlipstickError, TraceError
+from ..ir.graph import Hint
 from ..ir.types import DType
 from . import semantic
 from .adapter import swapped, torch_dtype
@@ -154,6 +155,17 @@ def notes_on(model: nn.Module, decode: bool) -> tuple[str, ...]:
             "at every step; serving engines absorb that product and are much faster",
         )
     return ()
+
+
+def hints_on(model: nn.Module) -> tuple[Hint, ...]:
+    """The plans that a transformers model (or one that wraps such models alike) carries for splitting its layers."""
+    plans = (("tp", getattr(model, "tp_plan", None)), ("ep", getattr(model, "ep_plan", None)))
+    return tuple(
+        Hint(axis, str(path), str(style))
+        for axis, plan in plans
+        if isinstance(plan, dict)
+        for path, style in plan.items()
+    )
 
 
 def cache_class() -> type:

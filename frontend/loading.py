@@ -96,14 +96,13 @@ def _record_config(config: Config, workload: Workload, dtype: DType, report: Rep
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
     from .blocks import Identity
-    from .huggingface import build, notes_on
+    from .huggingface import build, hints_on, notes_on
     from .trace import trace
 
     model = build(config.text, dtype)
     notes = notes_on(model, workload is Workload.DECODE)
-    return trace(
-        model, Identity(config.name, workload, dtype, notes, max_positions=_positions(config)), is_transformers=True
-    )
+    identity = Identity(config.name, workload, dtype, notes, _positions(config), hints_on(model))
+    return trace(model, identity, is_transformers=True)
 
 
 def _positions(config: Config) -> int:
@@ -119,8 +118,9 @@ def _record_factory(model: str, workload: Workload, dtype: DType, report: Report
     if report is not None:
         report(f"recording {model} ({workload}, {dtype}): this runs the code of '{model.rpartition(':')[0]}'")
     from .blocks import Identity
+    from .huggingface import hints_on
     from .trace import trace
     from .user_module import build_from_factory
 
-    name = model.rpartition(":")[2]
-    return trace(build_from_factory(model, dtype), Identity(name, workload, dtype), is_transformers=False)
+    name, module = model.rpartition(":")[2], build_from_factory(model, dtype)
+    return trace(module, Identity(name, workload, dtype, hints=hints_on(module)), is_transformers=False)

@@ -180,11 +180,24 @@ class Constraint:
     where: str
 
 
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a model says of its own layers: along `axis` (tp or ep), the layer at `path` is split in this style.
+
+    Paths have stars for layer numbers; styles are words of the model's library.
+    """
+
+    axis: str
+    path: str
+    style: str
+
+
 @dataclass(frozen=True)
 class Graph:
     """A workload: regions in schedule order, symbolic over batch, sequence and (once sharded) mesh degrees.
 
-    `max_positions` is the longest sequence the model was made for, 0 when it does not say.
+    `max_positions` is the longest sequence the model was made for, 0 when it does not say; `hints` is the model's own
+    plan for splitting its layers, if it has one.
     """
 
     name: str
@@ -196,6 +209,7 @@ class Graph:
     axes: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
     max_positions: int = 0
+    hints: tuple[Hint, ...] = ()
 
     @cached_property
     def counts(self) -> Mapping[str, int]:

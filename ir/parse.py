@@ -9,7 +9,7 @@ from functools import lru_cache
 from .attrs_text import parse_attrs
 from .errors import ParseError, SlipstickError
 from .expr import Dim, as_dim, parse_expr
-from .graph import NO_ATTRS, Attrs, Constraint, Graph, Node, Phase, Port, Region, Role, Run, Value, Workload
+from .graph import NO_ATTRS, Attrs, Constraint, Graph, Hint, Node, Phase, Port, Region, Role, Run, Value, Workload
 from .ops import op_def
 from .placement import Placement, parse_placement
 from .text import HEADER
@@ -23,6 +23,7 @@ _NODE = re.compile(
 )
 _VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
 _CONSTRAINT = re.compile(rf"constraint (.+) % (\w+) ({_STRING})")
+_HINT = re.compile(rf"hint (\w+) ({_STRING}) (\w+)")
 _RUN = re.compile(r"(.*?[^,])(?: x(\d+))?")
 
 
@@ -34,6 +35,7 @@ class _Reader:
         self.name, self.workload, self.dtype = "", Workload.TRAIN, DType.BF16
         self.notes: list[str] = []
         self.max_positions = 0
+        self.hints: list[Hint] = []
         self.axes: tuple[str, ...] = ()
         self.schedule: tuple[Run, ...] = ()
         self.constraints: list[Constraint] = []
@@ -57,6 +59,8 @@ class _Reader:
             self.notes.append(_string(rest))
         elif word == "positions":
             self.max_positions = int(rest)
+        elif word == "hint":
+            self.hints.append(_hint(line))
         elif word == "axes":
             self.axes = tuple(rest.split(", "))
         elif word == "schedule":
@@ -119,6 +123,7 @@ class _Reader:
         return Graph(
             self.name, self.workload, self.dtype, tuple(self.regions), self.schedule,
             tuple(self.constraints), self.axes, tuple(self.notes), self.max_positions,
+            tuple(self.hints),
         )  # fmt: skip
 
 
@@ -144,6 +149,13 @@ def _run(text: str) -> Run:
     if match is None:
         raise ParseError(f"'{text}' is not a run of regions")
     return Run(tuple(match.group(1).split(", ")), int(match.group(2) or 1))
+
+
+def _hint(line: str) -> Hint:
+    match = _HINT.fullmatch(line)
+    if match is None:
+        raise ParseError("not a hint")
+    return Hint(match.group(1), _string(match.group(2)), match.group(3))
 
 
 def _constraint(line: str) -> Constraint:

@@ -33,6 +33,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from (f"note {json.dumps(n)}" for n in graph.notes)
     if graph.max_positions:
         yield f"positions {graph.max_positions}"
+    yield from (f"hint {h.axis} {json.dumps(h.path)} {h.style}" for h in graph.hints)
     if graph.axes:
         yield f"axes {', '.join(graph.axes)}"
     if graph.schedule:

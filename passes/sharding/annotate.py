@@ -11,6 +11,7 @@ from ...ir.placement import REPLICATE, Placement, Shard
 from .plans import Style, TpPlan
 
 DP, EP, CP, TP = "dp", "ep", "cp", "tp"
+ROWS = (Style.ROWWISE, Style.PACKED_ROWWISE)
 Placements = Mapping[str, Placement]
 
 
@@ -51,6 +52,8 @@ def _parameter(region: Region, v: Value, style: Style) -> Placement:
         return REPLICATE
     if style in (Style.EMBEDDING, Style.PER_HEAD):
         return Shard(0)
+    if style is Style.EMBEDDING_COLWISE:
+        return Shard(v.type.rank - 1)
     node = next((n for n in region.users.get(v.id, ()) if n.phase is Phase.FORWARD), None)
     if node is None:
         return REPLICATE
@@ -60,35 +63,53 @@ def _parameter(region: Region, v: Value, style: Style) -> Placement:
 
 
 def _expert_weight(v: Value, attrs: ExpertsAttrs, style: Style) -> Placement:
-    packed = attrs.gated and style is not Style.ROWWISE
+    rows = style in ROWS
+    packed = attrs.gated and not rows
     if v.type.rank == 2:
-        return REPLICATE if style is Style.ROWWISE else Shard(1, packed)
-    rows = style is Style.ROWWISE
+        return REPLICATE if rows else Shard(1, packed)
     return Shard(1 if rows == attrs.transposed else 2, packed)
 
 
 def _linear(v: Value, node: Node, style: Style) -> Placement:
     """Column-parallel splits the letter that the result has, row-parallel the one that is summed over."""
-    rows = style is Style.ROWWISE
+    rows, packed = style in ROWS, style in (Style.PACKED_COLWISE, Style.PACKED_ROWWISE)
     if v.type.rank == 1:
-        return REPLICATE if rows else Shard(0, style is Style.PACKED_COLWISE)
+        return REPLICATE if rows else Shard(0, packed)
     if not isinstance(node.attrs, MatmulAttrs):
         return REPLICATE
     left, right, out = node.attrs.letters
     letters = right if node.inputs[1] == v.id else left
     wanted = [i for i, letter in enumerate(letters) if (letter in out) != rows]
-    return Shard(wanted[0], style is Style.PACKED_COLWISE) if wanted else REPLICATE
+    return Shard(wanted[0], packed) if wanted else REPLICATE
 
 
 def gathers_output(region: Region, node: Node, plan: TpPlan) -> bool:
-    """Whether the plan wants the result of this layer whole on every rank."""
+    """Whether the plan wants the result of this layer whole on every rank; a tied matrix bears another layer's name."""
+    names = [region.by_id[i].name for i in node.inputs if region.by_id[i].role is Role.PARAM]
+    if not names or node.phase is not Phase.FORWARD:
+        return False
+    wanted = (Style.COLWISE_GATHER, Style.EMBEDDING_COLWISE) if node.op == "embedding" else (Style.COLWISE_GATHER,)
+    return any(plan.style(n) in wanted for n in (*names, f"{node.scope}.weight"))
+
+
+def reduces_output(region: Region, node: Node, plan: TpPlan) -> bool:
+    """Whether this is a row-parallel layer (or experts) under a plan that completes the sum of each on its own."""
+    if not plan.eager_grads or node.phase is not Phase.FORWARD:
+        return False
     params = [region.by_id[i] for i in node.inputs if region.by_id[i].role is Role.PARAM]
-    return node.phase is Phase.FORWARD and any(plan.style(p.name) is Style.COLWISE_GATHER for p in params)
+    return node.op == "experts" or any(plan.style(p.name) in ROWS for p in params)
 
 
 def reduces_input_grad(region: Region, node: Node, plan: TpPlan) -> bool:
-    """Whether this is the input gradient of a column-parallel layer under a plan that reduces each on its own."""
-    if not plan.eager_grads or node.op != "matmul" or node.phase is not Phase.BACKWARD:
+    """Whether this is the input gradient of a column-parallel layer under a plan that reduces each on its own.
+
+    Experts reduce the gradients of both their inputs: of the hidden states and of the routing weights.
+    """
+    if not plan.eager_grads or node.phase is not Phase.BACKWARD:
+        return False
+    if node.op == "experts_bwd":
+        return True
+    if node.op != "matmul":
         return False
     params = [region.by_id[i] for i in node.inputs if region.by_id[i].role is Role.PARAM]
     return any(plan.style(p.name) in (Style.COLWISE, Style.PACKED_COLWISE, Style.COLWISE_GATHER) for p in params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -18,17 +18,20 @@ class Style(StrEnum):
     COLWISE_GATHER = "colwise_gather_output"
     PACKED_COLWISE = "packed_colwise"
     ROWWISE = "rowwise"
+    PACKED_ROWWISE = "packed_rowwise"
     EMBEDDING = "embedding_rowwise"
+    EMBEDDING_COLWISE = "embedding_colwise"
     PER_HEAD = "per_head"
     REPLICATE = "replicate"
 
 
 @dataclass(frozen=True, slots=True)
 class TpPlan:
-    """Wildcards over parameter paths (`layers.*` included) to styles; the first match wins, no match replicates.
+    """Wildcards over paths (`layers.*` included) to styles; the first match wins, no match replicates.
 
-    `eager_grads` reduces the input gradient of every column-parallel layer on its own, as a module-by-module DTensor
-    plan does, instead of once for all layers that share the input.
+    A pattern names parameters or the modules that own them; all patterns are tried on the parameter first.
+    `eager_grads` reduces the input gradient of every column-parallel layer, and the output of every row-parallel one,
+    on its own, as a module-by-module DTensor plan does, instead of once for all layers that share the input or the sum.
     """
 
     name: str
@@ -42,10 +45,14 @@ class TpPlan:
         >>> tp_plan("megatron").style("model.layers.*.mlp.down_proj.weight")
         <Style.ROWWISE: 'rowwise'>
         """
-        for pattern, style in self.entries:
-            if fnmatchcase(parameter, pattern):
-                return style
-        return Style.REPLICATE
+        module = parameter.rpartition(".")[0]
+        matches = (s for path in (parameter, module) for pattern, s in self.entries if fnmatchcase(path, pattern))
+        return next(matches, Style.REPLICATE)
+
+    def unmatched(self, parameters: Collection[str]) -> list[str]:
+        """Return the patterns that name no parameter and no module that owns one."""
+        paths = {path for p in parameters for path in (p, p.rpartition(".")[0])}
+        return [pattern for pattern, _ in self.entries if not any(fnmatchcase(path, pattern) for path in paths)]
 
 
 def _entries(style: Style, *names: str) -> tuple[tuple[str, Style], ...]:
@@ -86,10 +93,42 @@ _NAIVE = TpPlan(
 )
 
 TP_PLANS: Mapping[str, TpPlan] = MappingProxyType({p.name: p for p in (_MEGATRON, _DTENSOR, _NAIVE)})
+# Plans that are made for a model: from what it says itself, and by search.
+MADE_PLANS: Mapping[str, str] = MappingProxyType(
+    {
+        "auto": "found by search: columns, rows or whole for each matrix, by least communication and repeated work",
+        "hf": "the model's own: base_model_tp_plan of its transformers class, each layer reduces its own gradient",
+    }
+)
+
+# Words of transformers (5.23 and older) that move nothing by themselves: what such a module computes lies as its
+# parameters and inputs make it, and a sum is completed where it is used.
+_FOLLOWING = (
+    "all_reduce", "ep_dispatch_experts", "ep_router", "gather", "grouped_gemm", "local", "local_params",
+    "mla_kv_a_proj", "moe_identity_expert", "moe_tp_experts", "replicated_with_grad_allreduce", "sequence_parallel",
+)  # fmt: skip
+_SYNONYMS = {
+    "colwise_rep": Style.COLWISE_GATHER, "local_colwise": Style.COLWISE, "local_packed_rowwise": Style.PACKED_ROWWISE,
+    "local_rowwise": Style.ROWWISE, "rowwise_rep": Style.ROWWISE, "rowwise_split_input": Style.ROWWISE,
+}  # fmt: skip
+STYLES: Mapping[str, Style] = MappingProxyType(
+    {**{str(s): s for s in Style}, **_SYNONYMS, **dict.fromkeys(_FOLLOWING, Style.REPLICATE)}
+)
 
 
 def tp_plan(name: str) -> TpPlan:
     """Return a plan by name; UnknownNameError names the nearest."""
     if name not in TP_PLANS:
-        raise UnknownNameError.of("tensor-parallel plan", name, TP_PLANS)
+        raise UnknownNameError.of("tensor-parallel plan", name, [*TP_PLANS, *MADE_PLANS, "a .yaml, .json or .toml file"])
     return TP_PLANS[name]
+
+
+def style_of(word: str, where: str = "") -> Style:
+    """Return what a word for a style means; UnknownNameError names the nearest.
+
+    >>> style_of("colwise_rep")
+    <Style.COLWISE_GATHER: 'colwise_gather_output'>
+    """
+    if word not in STYLES:
+        raise UnknownNameError.of(f"{where}style", word, STYLES)
+    return STYLES[word]

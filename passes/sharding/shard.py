@@ -14,10 +14,10 @@ from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult, require
-from .annotate import CP, DP, EP, TP, gathers_output, is_expert, reduces_input_grad, source_placements
+from .annotate import CP, DP, EP, TP, gathers_output, is_expert, reduces_input_grad, reduces_output, source_placements
 from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
-from .plans import tp_plan
+from .choose import plan_for
 from .rules import rule_for
 
 
@@ -27,7 +27,7 @@ class ShardPass(Pass):
 
     | option   | meaning                                                                             |
     |----------|-------------------------------------------------------------------------------------|
-    | tp_plan  | which layers are split how: megatron, dtensor, dtensor-naive                        |
+    | tp_plan  | which layers are split how: megatron, dtensor, dtensor-naive, hf, auto, or a file   |
     | sp       | sequence parallelism: between the split layers, activations lie sharded over length |
     | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
     | cp       | context parallelism: none, allgather, ring (hidden behind attention), ulysses        |
@@ -75,7 +75,7 @@ class _Propagation:
     """The state of one run: a builder a region, and the placements of the ports seen so far."""
 
     def __init__(self, graph: Graph, options: ShardPass) -> None:
-        self.graph, self.plan = graph, tp_plan(options.tp_plan)
+        self.graph, self.plan = graph, plan_for(options.tp_plan, graph)
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
         self.axes = (DP, *([EP] if options.ep else []), *([CP] if options.cp != "none" else []), TP)
         regather = options.regather and options.sp
@@ -159,8 +159,11 @@ class _Propagation:
         if gathers_output(b.old, node, self.plan):
             b.gathered[node.key] = have[TP]
             b.settle(out, {**have, TP: REPLICATE}, node)
+        elif reduces_output(b.old, node, self.plan) and isinstance(have[TP], Partial):
+            b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
         elif reduces_input_grad(b.old, node, self.plan):
-            b.settle(out, {**have, TP: REPLICATE}, node)
+            for grad in node.outputs[: 2 if node.op == "experts_bwd" else 1]:
+                b.settle(grad, {**b.where[b.now[grad]], TP: REPLICATE}, node)
         elif node.op == "embedding" and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
         elif node.op in ("attention", "attention_bwd") and self.cp != "none":

@@ -1,0 +1,56 @@
+"""A name of a tensor-parallel plan to the plan for one graph: ready-made, the model's own, a file's or found."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from ...ir.errors import PlanError
+from ...ir.graph import Graph, Role
+from .auto import find_plan
+from .plan_files import names_file, read_plan
+from .plans import MADE_PLANS, TP_PLANS, Style, TpPlan, style_of, tp_plan
+
+
+def plan_for(name: str, graph: Graph) -> TpPlan:
+    """Return the plan of that name for a graph that is not sharded yet.
+
+    UnknownNameError for a name or a style that is not known, PlanError when the model has no plan of its own or a
+    pattern of a file matches none of its parameters.
+    """
+    if name == "auto":
+        return find_plan(graph)
+    if name == "hf":
+        return _own(graph)
+    if names_file(name):
+        return _checked(read_plan(name), graph)
+    return tp_plan(name)
+
+
+def parameter_names(graph: Graph) -> list[str]:
+    """The paths of all parameters, in order, each once."""
+    return list(dict.fromkeys(v.name for r in graph.regions for v in r.of_role(Role.PARAM)))
+
+
+def styles_in(plan: TpPlan, graph: Graph) -> dict[str, Style]:
+    """What a plan does with each parameter of a graph."""
+    return {name: plan.style(name) for name in parameter_names(graph)}
+
+
+def _own(graph: Graph) -> TpPlan:
+    """Patterns of transformers name layers that some sizes of the model do not have, so those are no error."""
+    entries = tuple((h.path, style_of(h.style, "tensor-parallel ")) for h in graph.hints if h.axis == "tp")
+    plan = TpPlan("hf", entries, eager_grads=True, doc=MADE_PLANS["hf"])
+    if all(style is Style.REPLICATE for style in styles_in(plan, graph).values()):
+        allowed = ", ".join(sorted([*TP_PLANS, "auto"]))
+        raise PlanError(f"{graph.name} brings no tensor-parallel plan of its own; legal: {allowed}, or a file")
+    return plan
+
+
+def _checked(plan: TpPlan, graph: Graph) -> TpPlan:
+    names = parameter_names(graph)
+    lost = plan.unmatched(names)
+    if not lost:
+        return plan
+    paths = sorted({path for n in names for path in (n, n.rpartition(".")[0]) if path})
+    near = ", ".join(get_close_matches(lost[0], paths, n=3, cutoff=0.4)) or ", ".join(paths[:3])
+    raise PlanError(f"'{plan.name}': pattern '{lost[0]}' matches no parameter of {graph.name}; nearest: {near}")
