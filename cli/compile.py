@@ -16,10 +16,12 @@ from .prepare import check_model, graph_of, lower_of, plan_of, system_of
 if TYPE_CHECKING:
     from ..backends.system import System
     from ..driver import Estimate, Lowered
+    from ..ir.graph import Graph
     from ..ir.plan import Plan
 
 # What can be written, and the names of the files when there are several.
-FILES = {"graph": "traced.graph", "sharded": "sharded.graph", "costed": "costed.csv", "report": "report.json"}
+FILES = {"graph": "traced.graph", "sharded": "sharded.graph", "costed": "costed.csv", "report": "report.json",
+         "plan": "plan.yaml"}  # fmt: skip
 
 
 @click.command("compile", cls=PlanCommand)
@@ -33,6 +35,7 @@ def compile_command(request: Request, emit: str, output: str) -> int:
     sharded  the graph after the passes; needs no system
     costed   every node with its work, time and bound (.csv or .json by suffix, else a table)
     report   the estimate as JSON
+    plan     what --tp-plan does with each parameter, as a file that --tp-plan reads back; needs no system
     """  # noqa: D301
     kinds = _kinds(emit)
     if request.stop_after is not None and {"costed", "report"} & set(kinds):
@@ -69,7 +72,10 @@ def _texts(request: Request, plan: Plan, kinds: tuple[str, ...]) -> Mapping[str,
     made: dict[str, Callable[[str], str]] = {"graph": lambda path: print_graph(graph)}
     if set(kinds) == {"graph"}:
         return made
+    if set(kinds) <= {"graph", "plan"}:
+        return {**made, "plan": lambda path: _plan_text(graph, plan)}
     lowered = lower_of(request, graph, plan.family)
+    made["plan"] = lambda path: _plan_text(graph, plan)
     made["sharded"] = lambda path: print_graph(lowered.graph)
     if system is None:
         return made
@@ -80,6 +86,15 @@ def _texts(request: Request, plan: Plan, kinds: tuple[str, ...]) -> Mapping[str,
     made["costed"] = lambda path: costed_text(answer, Path(path.removesuffix(".gz")).suffix)
     made["report"] = lambda path: report_json(answer, request.overrides, request.flops_convention)
     return made
+
+
+def _plan_text(graph: Graph, plan: Plan) -> str:
+    from ..passes.sharding.choose import plan_for, styles_in
+    from ..passes.sharding.plan_files import plan_text
+    from ..passes.sharding.shard import shard_by
+
+    found = plan_for(plan.family.tp_plan, graph, shard_by)
+    return plan_text(found, styles_in(found, graph))
 
 
 def _answer(request: Request, plan: Plan, system: System, lowered: Lowered) -> Estimate:

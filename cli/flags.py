@@ -70,7 +70,12 @@ _PLAN = (
         default=None,
         help="Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]",
     ),
-    _text("--tp-plan", default="megatron", metavar="NAME", help="How layers are split: see `slipstick list tp-plans`."),
+    _text(
+        "--tp-plan",
+        default="megatron",
+        metavar="NAME|FILE",
+        help="How layers are split: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: style`.",
+    ),
     _number("--zero", default=0, help="ZeRO stage, 0 to 3."),
     _word("--recompute", ("none", "selective", "full"), "Activation recomputation."),
 )

@@ -61,7 +61,8 @@ def family_of(request: Request) -> Family:
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
         cp=request.cp_method if request.cp > 1 else "none", ep=request.ep > 1,
         pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
-        tp_plan=request.tp_plan, grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
+        tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
+        grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
     )  # fmt: skip
 
 

@@ -113,12 +113,14 @@ def _metrics() -> list[Record]:
 
 
 def _tp_plans() -> list[Record]:
-    from ..passes.sharding.plans import TP_PLANS
+    from ..passes.sharding.plans import MADE_PLANS, TP_PLANS
 
-    return [
+    ready: list[Record] = [
         {"name": p.name, "entries": [f"{pattern}: {style}" for pattern, style in p.entries], "what": p.doc}
-        for p in (TP_PLANS[n] for n in sorted(TP_PLANS))
+        for p in TP_PLANS.values()
     ]
+    made: list[Record] = [{"name": n, "entries": [], "what": doc} for n, doc in MADE_PLANS.items()]
+    return sorted([*ready, *made], key=lambda record: str(record["name"]))
 
 
 _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(

@@ -6,19 +6,20 @@ from difflib import get_close_matches
 
 from ...ir.errors import PlanError
 from ...ir.graph import Graph, Role
-from .auto import find_plan
+from .auto import Lower, degree_of, find_plan, is_auto
 from .plan_files import names_file, read_plan
 from .plans import MADE_PLANS, TP_PLANS, Style, TpPlan, style_of, tp_plan
 
 
-def plan_for(name: str, graph: Graph) -> TpPlan:
+def plan_for(name: str, graph: Graph, lower: Lower) -> TpPlan:
     """Return the plan of that name for a graph that is not sharded yet.
 
+    `lower` shards a graph by a plan; the search for one calls it again and again.
     UnknownNameError for a name or a style that is not known, PlanError when the model has no plan of its own or a
     pattern of a file matches none of its parameters.
     """
-    if name == "auto":
-        return find_plan(graph)
+    if is_auto(name):
+        return find_plan(graph, degree_of(name), lower)
     if name == "hf":
         return _own(graph)
     if names_file(name):
@@ -38,7 +39,7 @@ def styles_in(plan: TpPlan, graph: Graph) -> dict[str, Style]:
 
 def _own(graph: Graph) -> TpPlan:
     """Patterns of transformers name layers that some sizes of the model do not have, so those are no error."""
-    entries = tuple((h.path, style_of(h.style, "tensor-parallel ")) for h in graph.hints if h.axis == "tp")
+    entries = tuple((h.path, style_of(h.style)) for h in graph.hints if h.axis == "tp")
     plan = TpPlan("hf", entries, eager_grads=True, doc=MADE_PLANS["hf"])
     if all(style is Style.REPLICATE for style in styles_in(plan, graph).values()):
         allowed = ", ".join(sorted([*TP_PLANS, "auto"]))

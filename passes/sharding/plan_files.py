@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ...ir.errors import UsageError
+from ...ir.errors import UnknownNameError, UsageError
 from .plans import Style, TpPlan, style_of
 
 SUFFIXES = (".json", ".toml", ".yaml", ".yml")
@@ -28,7 +28,7 @@ def read_plan(path: str) -> TpPlan:
         if pattern == _EAGER:
             eager = _truth(word, where)
         else:
-            entries.append((pattern, style_of(word, f"{where}: '{pattern}': ")))
+            entries.append((pattern, _style(pattern, word, where)))
     if not entries:
         raise UsageError(f"'{path}' names no layer; an entry looks like `model.layers.*.mlp.up_proj: colwise`")
     return TpPlan(path, tuple(entries), eager_grads=eager, doc=f"read from '{path}'")
@@ -48,6 +48,13 @@ def _text(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read tensor-parallel plan '{path}': {reason}") from error
+
+
+def _style(pattern: str, word: str, where: str) -> Style:
+    try:
+        return style_of(word)
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{where}: '{pattern}': {error}") from error
 
 
 def _truth(word: str, where: str) -> bool:

@@ -119,16 +119,18 @@ STYLES: Mapping[str, Style] = MappingProxyType(
 def tp_plan(name: str) -> TpPlan:
     """Return a plan by name; UnknownNameError names the nearest."""
     if name not in TP_PLANS:
-        raise UnknownNameError.of("tensor-parallel plan", name, [*TP_PLANS, *MADE_PLANS, "a .yaml, .json or .toml file"])
+        raise UnknownNameError.of(
+            "tensor-parallel plan", name, [*TP_PLANS, *MADE_PLANS, "a .yaml, .json or .toml file"]
+        )
     return TP_PLANS[name]
 
 
-def style_of(word: str, where: str = "") -> Style:
+def style_of(word: str) -> Style:
     """Return what a word for a style means; UnknownNameError names the nearest.
 
     >>> style_of("colwise_rep")
     <Style.COLWISE_GATHER: 'colwise_gather_output'>
     """
     if word not in STYLES:
-        raise UnknownNameError.of(f"{where}style", word, STYLES)
+        raise UnknownNameError.of("tensor-parallel style", word, STYLES)
     return STYLES[word]

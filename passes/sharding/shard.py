@@ -18,6 +18,7 @@ from .annotate import CP, DP, EP, TP, gathers_output, is_expert, reduces_input_g
 from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
 from .choose import plan_for
+from .plans import TpPlan
 from .rules import rule_for
 
 
@@ -51,13 +52,19 @@ class ShardPass(Pass):
         """Propagate forward through the regions, then backward."""
         if self.cp not in ("none", *CP_METHODS):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
-        state = _Propagation(_localised(graph, self.ep), self)
+        plan = plan_for(self.tp_plan, graph, shard_by)
+        state = _Propagation(_localised(graph, self.ep), self, plan)
         return PassResult(mark_saved(state.run()), changed=True)
 
     def ensures(self, graph: Graph) -> None:
         """Every value has a placement on every axis."""
         bare = [f"{r.name}/%{v.id}" for r in graph.regions for v in r.values if len(v.placements) != len(graph.axes)]
         require(not bare, f"values without placement: {bare[:5]}")
+
+
+def shard_by(graph: Graph, plan: TpPlan) -> Graph:
+    """Return a graph sharded over `dp` and `tp` by a plan, without what the other options change."""
+    return _Propagation(_localised(graph, ep=False), ShardPass(), plan).run()
 
 
 def _localised(graph: Graph, ep: bool) -> Graph:
@@ -74,8 +81,8 @@ def _localised(graph: Graph, ep: bool) -> Graph:
 class _Propagation:
     """The state of one run: a builder a region, and the placements of the ports seen so far."""
 
-    def __init__(self, graph: Graph, options: ShardPass) -> None:
-        self.graph, self.plan = graph, plan_for(options.tp_plan, graph)
+    def __init__(self, graph: Graph, options: ShardPass, plan: TpPlan) -> None:
+        self.graph, self.plan = graph, plan
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
         self.axes = (DP, *([EP] if options.ep else []), *([CP] if options.cp != "none" else []), TP)
         regather = options.regather and options.sp
