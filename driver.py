@@ -88,6 +88,7 @@ def pipeline_for(family: Family) -> Pipeline:
     options += [f"zero={family.zero}"] if family.zero and train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
     options += ["ep=true"] if family.ep else []
+    options += ["replicate_unknown=true"] if family.replicate_unknown else []
     names += ["route"] if family.ep else []
     names.append(f"shard{{{', '.join(options)}}}")
     names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
@@ -179,7 +180,7 @@ def estimate(
         {k: float(v[0]) for k, v in table.step.breakdown.items()},
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (*graph.notes, *_warnings(graph, system, plan)),
+        (*done.graph.notes, *_warnings(graph, system, plan)),
         table,
     )
 

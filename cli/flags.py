@@ -76,6 +76,11 @@ _PLAN = (
         metavar="NAME|FILE",
         help="How layers are split: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: style`.",
     ),
+    click.Option(
+        ["--replicate-unknown"],
+        is_flag=True,
+        help="Gather the inputs of an op that has no sharding rule, and say so, instead of refusing it.",
+    ),
     _number("--zero", default=0, help="ZeRO stage, 0 to 3."),
     _word("--recompute", ("none", "selective", "full"), "Activation recomputation."),
 )

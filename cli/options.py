@@ -37,6 +37,7 @@ class Request:
     grad_dtype: str
     phase: str
     tp_plan: str
+    replicate_unknown: bool
     fuse: bool
     overrides: tuple[str, ...]
     flops_convention: str

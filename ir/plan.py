@@ -44,6 +44,7 @@ class Family:
     order: str = ORDER
     grad_dtype: DType = DType.FP32
     fused: bool = True
+    replicate_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,10 +58,11 @@ def _rewrite(region: Region) -> Region:
     gone = {n.key for group in gathers for n in group[1:]}
     nodes = [joined.get(n.key, n) for n in rest if n.key not in gone]
     late = [n for n in nodes if n.op == "accumulate"] if reductions else []
-    nodes = [n for n in nodes if n not in late]
-    return replace(
-        region, nodes=(*nodes, *_joined(reductions, "gradients reduced"), *late, *_joined(once, "gradients reduced"))
-    )
+    # What a rank takes of a gradient that was reduced over another axis comes behind that reduction.
+    parts = [n for n in nodes if n.phase is Phase.REDUCE] if once else []
+    nodes = [n for n in nodes if n not in late and n not in parts]
+    reduced = (*_joined(reductions, "gradients reduced"), *late, *_joined(once, "gradients reduced"))
+    return replace(region, nodes=(*nodes, *reduced, *parts))
 
 
 def _sorted_out(region: Region) -> tuple[list[list[Node]], list[list[Node]], list[list[Node]], list[Node]]:

@@ -19,7 +19,7 @@ from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
 from .choose import plan_for
 from .plans import TpPlan
-from .rules import rule_for
+from .rules import answer_of, gathered_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class ShardPass(Pass):
     | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
     | cp       | context parallelism: none, allgather, ring (hidden behind attention), ulysses        |
     | ep       | expert parallelism: experts over ep, tokens travel to them and back                  |
+    | replicate_unknown | gather the inputs of an op that has no sharding rule, instead of refusing it      |
     | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
     """
 
@@ -43,6 +44,7 @@ class ShardPass(Pass):
     zero: int = 0
     cp: str = "none"
     ep: bool = False
+    replicate_unknown: bool = False
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -88,6 +90,7 @@ class _Propagation:
         regather = options.regather and options.sp
         self.builders = {r.name: RegionBuilder(r, self.axes, regather, self.zero == 3) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
+        self.replicate_unknown, self.notes = options.replicate_unknown, list[str]()
 
     def run(self) -> Graph:
         """Return the sharded graph."""
@@ -98,8 +101,10 @@ class _Propagation:
         for name in reversed(order):
             self._phase(self.builders[name], forward=False)
         regions = tuple(self._finish(self.builders[r.name]) for r in self.graph.regions)
+        notes = (*self.graph.notes, *dict.fromkeys(self.notes))
         constraints = {k: c for b in self.builders.values() for k, c in b.constraints.items()}
-        return replace(self.graph, regions=regions, axes=self.axes, constraints=tuple(constraints.values()))
+        kept = tuple(constraints.values())
+        return replace(self.graph, regions=regions, axes=self.axes, constraints=kept, notes=notes)
 
     def _sources(self, b: RegionBuilder) -> None:
         known = source_placements(b.old, self.plan, self.zero)
@@ -131,6 +136,7 @@ class _Propagation:
         if self.cp in ("allgather", "ring") and isinstance(node.attrs, AttentionAttrs):
             node = replace(node, attrs=replace(node.attrs, balanced=True))
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
+        self._note_gathers(b, node)
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
         gives = tuple({a: answers[a].outputs[i] for a in self.axes} for i in range(len(node.outputs)))
         b.add_node(node, needs, gives)
@@ -145,7 +151,16 @@ class _Propagation:
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
             phase=node.phase, forward=tuple(p[axis] for p in forward), cp=self.cp,
         )  # fmt: skip
-        return rule_for(node.op, node.scope)(ask)
+        return answer_of(node, ask, self.replicate_unknown)
+
+    def _note_gathers(self, b: RegionBuilder, node: Node) -> None:
+        given = [[self._seen(b, i, axis) for axis in self.axes] for i in node.inputs]
+        num_bytes = gathered_bytes(node, call_of(b.old, node), given)
+        if num_bytes is not None:
+            where = f"op '{node.op}' at '{node.scope or 'the top'}' ({b.old.name}, {node.phase})"
+            self.notes.append(
+                f"{where} has no sharding rule: its inputs are gathered whole, {num_bytes} bytes each time"
+            )
 
     def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""

@@ -4,8 +4,8 @@ Two layers of each run forward and backward on fake tensors and a fake process g
 phase the collectives (kind, bytes of the full logical tensor) must be the same, and the heads that attention sees.
 
 GPT-2 as written cannot be split by DTensor: its `Conv1D` is no linear layer to it, and q, k and v are cut apart by a
-number of columns that is the whole model's. The linear layers of `torch.nn` stand in for `Conv1D` (the same product, the
-weight transposed), and each rank is told its own number of columns, as engines that run it do.
+number of columns that is the whole model's. The linear layers of `torch.nn` stand in for `Conv1D` (the same product,
+the weight transposed), and each rank is told its own number of columns, as engines that run it do.
 """
 
 from __future__ import annotations

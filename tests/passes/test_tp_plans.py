@@ -125,7 +125,7 @@ def test_what_is_wrong_in_a_file_is_shown_with_its_place(name: str, text: str, m
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read tensor-parallel plan .*No such file"):
+    with pytest.raises(UsageError, match=r"cannot read tensor-parallel plan .*No such file"):
         read_plan(str(tmp_path / "none.yaml"))
 
 
