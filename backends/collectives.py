@@ -1,9 +1,10 @@
 """A collective over a group of ranks into its time, by the fastest algorithm, for one plan or many at once.
 
 S is the full logical vector in bytes: all-reduce has S on each rank; all-gather ends with S, reduce-scatter
-starts from S on each rank; all-to-all sends S from each rank, S/n of it to each peer; broadcast and send move
-S. Level l joins n_l groups of m_l ranks each. A rank has its own links into every level, so a ring or a tree
-that leaves a group does so over the links of all m_l ranks at once, each with its share of the vector.
+starts from S on each rank; a ring exchange passes blocks of S/n on, n - 1 times; all-to-all sends S from each rank,
+S/n of it to each peer; broadcast and send move S. Level l joins n_l groups of m_l ranks each. A rank has its own links
+into every level, so a ring or a tree that leaves a group does so over the links of all m_l ranks at once, each with its
+share of the vector.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from ..ir.errors import UnknownNameError
+from ..ir.ops.collectives import RINGS
 from .group_layout import Array, LevelShare, lay_out
 from .system import System
 
 if TYPE_CHECKING:
     from ..ir.expr import Num
 
-Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send"]
+Collective: TypeAlias = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send", "ring_gather", "ring_scatter"
+]
 Shares: TypeAlias = Sequence[LevelShare]
 Terms: TypeAlias = "tuple[LevelTerm, ...]"
 Price: TypeAlias = "Callable[[Array, Shares], Terms]"
@@ -56,7 +60,7 @@ class CollectiveTime:
     Attributes:
         kind: the collective.
         time_s: the least time of the candidates plus the overhead; exactly 0 for a group of one.
-        overhead_s: what the software adds once per collective.
+        overhead_s: what the software adds once per collective, and once per step of a ring exchange.
         candidates: every algorithm tried, each with arrays over the plans.
     """
 
@@ -108,7 +112,8 @@ def collective_time(
     shares = lay_out(size, step, system.levels, rest)
     candidates = tuple(_candidate(name, price(volume, shares)) for name, price in algorithms)
     least = np.minimum.reduce([np.asarray(candidate.time_s) for candidate in candidates])
-    overhead = np.where(shares[-1].spanned <= 1, 0.0, system.stack.collective_launch_s)
+    launches = np.maximum(shares[-1].spanned - 1, 0.0) if kind in RINGS else np.where(shares[-1].spanned <= 1, 0.0, 1.0)
+    overhead = launches * system.stack.collective_launch_s
     return CollectiveTime(kind, _plain(least + overhead), _plain(overhead), candidates)
 
 
@@ -247,4 +252,6 @@ _ALGORITHMS: Mapping[str, tuple[tuple[str, Price], ...]] = {
     "all_to_all": (("pairwise", _pairwise), ("staged", _staged)),
     "broadcast": (("chain", _chain), ("binomial_tree", _binomial_tree)),
     "send": (("direct", _direct),),
+    "ring_gather": (("neighbours", _ring(1)),),
+    "ring_scatter": (("neighbours", _ring(1)),),
 }

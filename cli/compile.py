@@ -35,7 +35,7 @@ def compile_command(request: Request, emit: str, output: str) -> int:
     sharded  the graph after the passes; needs no system
     costed   every node with its work, time and bound (.csv or .json by suffix, else a table)
     report   the estimate as JSON
-    plan     what --tp-plan does with each parameter, as a file that --tp-plan reads back; needs no system
+    plan     the style of each parameter, as a file that --tp-plan reads back
     """  # noqa: D301
     kinds = _kinds(emit)
     if request.stop_after is not None and {"costed", "report"} & set(kinds):

@@ -77,6 +77,11 @@ _PLAN = (
         help="How layers are split: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: style`.",
     ),
     click.Option(
+        ["--async-tp/--no-async-tp"],
+        default=False,
+        help="Take gathers and scatters of --sp apart and hide them behind the products next to them.  [default: off]",
+    ),
+    click.Option(
         ["--replicate-unknown"],
         is_flag=True,
         help="Gather the inputs of an op that has no sharding rule, and say so, instead of refusing it.",

@@ -38,6 +38,7 @@ class Request:
     phase: str
     tp_plan: str
     replicate_unknown: bool
+    async_tp: bool
     fuse: bool
     overrides: tuple[str, ...]
     flops_convention: str

@@ -63,7 +63,7 @@ def family_of(request: Request) -> Family:
         pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
         tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
         grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
-        replicate_unknown=request.replicate_unknown,
+        replicate_unknown=request.replicate_unknown, async_tp=request.async_tp,
     )  # fmt: skip
 
 

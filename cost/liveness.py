@@ -27,10 +27,21 @@ def live_bytes(region: Region) -> list[Expr]:
         for o in node.outputs:
             s = region.by_id[o].storage
             if s not in skipped and region.by_id[s].role is Role.RESULT:
-                alive.setdefault(s, region.by_id[s].type.num_bytes)
+                alive.setdefault(s, _held_bytes(region, s))
         found.append(sum(alive.values(), as_expr(0)))
         alive = {s: b for s, b in alive.items() if last_read.get(s, -1) > step or s in leaving}
     return found
+
+
+def _held_bytes(region: Region, value: int) -> Expr:
+    """What passes by block by block is never there whole: a rank holds the block it works on and the next one."""
+    made = region.producer.get(value)
+    if made is not None and made.op == "ring_gather":
+        return region.by_id[made.inputs[made.outputs.index(value)]].type.num_bytes * 2
+    users = region.users.get(value, ())
+    if len(users) == 1 and users[0].op == "ring_scatter":
+        return region.by_id[users[0].outputs[users[0].inputs.index(value)]].type.num_bytes * 2
+    return region.by_id[value].type.num_bytes
 
 
 def _accounted_elsewhere(region: Region) -> set[int]:

@@ -11,14 +11,19 @@ from numpy.typing import NDArray
 from ..backends.program import Entry
 from ..backends.timing import Timing
 from ..ir.graph import Phase, Workload
+from ..ir.ops.collectives import RINGS
 from ..ir.plan import PlanTable
 from ..ir.stages import BOUNDARY
+from .overlap import hidden_behind_products
 from .stages import Staging
 
 Array = NDArray[np.float64]
 Parts = dict[str, Array]
 # Seconds of one run of a region, by region, phase and part.
 Spent = Mapping[tuple[str, str, str], Array]
+# The part of context parallelism that passes blocks on; in the breakdown it is `comm.cp`.
+RING = "comm.ring"
+HIDDEN_TP = "hidden.tp"
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
 
 
@@ -81,12 +86,15 @@ def roll_up(timing: Timing, plans: PlanTable, staging: Staging) -> Step:
     Every micro-batch runs forward and backward in full on every stage; the slowest stage sets the pace, and filling
     and draining the pipeline takes what the others spend on one micro-batch, divided by the chunks of a stage:
     (sum over stages - slowest) / vpp, of equal stages (pp - 1)/vpp of one (Narayanan et al., arXiv 2104.04473).
-    Tensor-parallel communication is exposed. Data-parallel messages inside a phase (ZeRO 2 and 3) run behind that
-    phase's computation. Gradients reduced once a step run behind the backward phase of the last micro-batch: exposed
-    is what does not fit there, and at least the last message, which only starts when the backward phase ends. The
-    optimizer follows, and the gather of what it updated.
+    Tensor-parallel communication is exposed; taken apart (`async_tp`), it hides behind the products next to it.
+    Data-parallel messages inside a phase (ZeRO 2 and 3) run behind that phase's computation. Gradients reduced once a
+    step run behind the backward phase of the last micro-batch: exposed is what does not fit there, and at least the
+    last message, which only starts when the backward phase ends. The optimizer follows, and the gather of what it
+    updated.
     """
     spent = timing.sums(_label, once=True)
+    if plans.family.async_tp:
+        spent = _with_hidden(spent, timing, plans)
     train = timing.program.graph.workload is Workload.TRAIN
     micro = plans.num_micro_batches if train else np.ones(len(plans))
     stages = [_stage(spent, staging, k, plans) for k in range(staging.num_classes)]
@@ -102,6 +110,17 @@ def roll_up(timing: Timing, plans: PlanTable, staging: Staging) -> Step:
     return Step(_in_order(step.exposed), step.hidden, pace.forward_s, pace.backward_s)
 
 
+def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable) -> Spent:
+    """Book what products hide of the messages next to them apart from what is left exposed."""
+    found = dict(spent)
+    for (region, key), seconds in hidden_behind_products(timing, plans).items():
+        phase = timing.program.graph.region(region).producer[key].phase
+        name = "backward" if phase in _BACKWARD else "forward"
+        found[region, name, "comm.tp"] = found[region, name, "comm.tp"] - seconds
+        found[region, name, HIDDEN_TP] = found.get((region, name, HIDDEN_TP), np.zeros(len(plans))) + seconds
+    return found
+
+
 def _stage(spent: Spent, staging: Staging, cls: int, plans: PlanTable) -> _Stage:
     """Add up one class of stages."""
     runs = staging.runs(cls)
@@ -115,7 +134,7 @@ def _stage(spent: Spent, staging: Staging, cls: int, plans: PlanTable) -> _Stage
     account = Account()
     for phase in ("forward", "backward"):
         parts = {part: s for (p, part), s in sums.items() if p == phase}
-        _pass(account, parts, zero, plans.family.cp == "ring", staging)
+        _pass(account, parts, zero, plans.columns["cp"], staging)
     phases = [sum((s for (p, _), s in sums.items() if p == phase), zero) for phase in ("forward", "backward")]
     once = _once_a_step(sums, _last_message(spent, runs, zero), zero)
     return _Stage(account, once, np.asarray(phases[0]), np.asarray(phases[1]))
@@ -126,22 +145,26 @@ def _boundary_runs(phase: str, staging: Staging) -> Array:
     return np.ones_like(staging.chunks) if phase == "reduce" else staging.chunks
 
 
-def _pass(account: Account, parts: Mapping[str, Array], zero: Array, ring: bool, staging: Staging) -> None:
+def _pass(account: Account, parts: Mapping[str, Array], zero: Array, cp: Array, staging: Staging) -> None:
     """One phase of a micro-batch.
 
-    Data-parallel messages inside it run behind its computation; ring attention passes keys and values on behind the
-    attention of the block it has; interleaved stages send behind the computation of their other chunks.
+    Data-parallel messages inside it run behind its computation; interleaved stages send behind the computation of their
+    other chunks. Ring attention passes blocks on behind the attention of the block it has: cp blocks take cp - 1 steps
+    of max(attention, exchange) and one more of attention, so that attention x (1 - 1/cp) hides as much of the ring.
     """
     compute = sum((s for part, s in parts.items() if part.startswith("compute.")), zero)
     attention = parts.get("compute.attention", zero)
     interleaved = np.where(staging.chunks > 1.0, compute, 0.0)
-    windows = {"comm.dp": compute, "comm.pp": interleaved, **({"comm.cp": attention} if ring else {})}
+    windows = {"comm.dp": compute, "comm.pp": interleaved, RING: attention * (1.0 - 1.0 / cp)}
     for part, seconds in parts.items():
+        if part == HIDDEN_TP:
+            account.add("comm.tp", np.zeros_like(seconds), seconds)
+            continue
         if part not in windows:
             account.add(part, seconds)
             continue
         exposed = np.maximum(seconds - windows[part], 0.0)
-        account.add(part, exposed, seconds - exposed)
+        account.add("comm.cp" if part == RING else part, exposed, seconds - exposed)
 
 
 def _once_a_step(sums: Mapping[tuple[str, str], Array], last: Array, zero: Array) -> Account:
@@ -211,7 +234,8 @@ def _label(entry: Entry) -> tuple[str, str, str] | None:
     """Region, phase and part; a receive runs while the send does that it waits for."""
     if entry.op == "recv":
         return None
-    part = f"comm.{_axis(entry)}" if entry.message is not None else f"compute.{entry.kind}"
+    axis = "ring" if entry.op in RINGS else _axis(entry)
+    part = f"comm.{axis}" if entry.message is not None else f"compute.{entry.kind}"
     if entry.phase is Phase.OPTIMIZER:
         return entry.region, "optimizer", part if entry.message is not None else "optimizer"
     if entry.phase is Phase.REDUCE:

@@ -45,6 +45,7 @@ class Family:
     grad_dtype: DType = DType.FP32
     fused: bool = True
     replicate_unknown: bool = False
+    async_tp: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +206,8 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         raise PlanError(f"zero and recompute are of training: {family.workload} keeps no gradients and no activations")
     if family.workload is Workload.DECODE and family.sp:
         raise PlanError("sp splits the sequence, of which a decode step has one token: leave it out")
+    if family.async_tp and given["tp"] > 1 and not family.sp:
+        raise PlanError("async_tp hides the gathers and scatters of sp, which is off: add --sp or leave --async-tp out")
     if wanted:
         raise NotBuiltError(
             f"{', '.join(wanted)}: not modelled in this version; what is: "

@@ -11,9 +11,11 @@ import numpy as np
 from ..backends.program import Entry, group_factors
 from ..backends.system import System
 from ..backends.timing import Priced
+from ..cost.overlap import hidden_behind_products, pairs_of
 from ..driver import Estimate
 from ..ir.errors import UnknownNameError
 from ..ir.ops import Work
+from ..ir.ops.collectives import RINGS
 from ..ir.ops.masking import executed_share, touched_share
 from ..ir.stages import BOUNDARY
 from ..ir.text import print_node
@@ -91,6 +93,21 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
         yield from _kernel(answer, priced, row, entry, point)
     else:
         yield from _collective(answer, priced, row, entry, point)
+        yield from _hidden(answer, entry, time_s)
+
+
+def _hidden(answer: Estimate, entry: Entry, time_s: float) -> Iterator[str]:
+    """Say what runs at the same time: products beside a message taken apart, attention beside a ring."""
+    timing, plans = answer.table.timing, answer.table.plans
+    if entry.op in RINGS:
+        yield "  hidden behind attention: all rings of a phase expose max(0, time - attention x (1 - 1/cp))"
+    if not plans.family.async_tp:
+        return
+    for pair in pairs_of(timing.program.graph):
+        if (pair.region, pair.message) == (entry.region, entry.key):
+            hidden = float(hidden_behind_products(timing, plans)[entry.region, entry.key][0])
+            names = ", ".join(f"{pair.region}/%{k}" for k in pair.products)
+            yield f"  exposed {format_time(time_s - hidden)} = max(0, time - products x (1 - 1/tp)); products: {names}"
 
 
 def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:

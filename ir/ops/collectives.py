@@ -9,6 +9,10 @@ from ..expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
 
+GATHERS = ("all_gather", "ring_gather")
+# Exchanged block by block while the op beside them works on the block it has; a rank holds two blocks, never all.
+RINGS = ("ring_gather", "ring_scatter")
+
 
 @dataclass(frozen=True, slots=True)
 class CollectiveAttrs(Attrs):
@@ -28,9 +32,9 @@ def message_bytes(call: OpCall) -> Expr:
     """Return S, the bytes of the full logical vector.
 
     All-reduce: what each rank holds; all-gather: the gathered result; reduce-scatter and all-to-all: what each rank
-    puts in; send, recv, broadcast: the message.
+    puts in; send, recv, broadcast: the message. A ring's S is the blocks of all ranks, of which n - 1 pass by a rank.
     """
-    tensors = call.outputs if call.op == "all_gather" else call.inputs
+    tensors = call.outputs if call.op in GATHERS else call.inputs
     return total(t.num_bytes for t in tensors)
 
 
@@ -45,7 +49,7 @@ def _check_scaled(call: OpCall) -> Iterator[str]:
     if len(call.inputs) != len(call.outputs):
         yield f"makes one result an input, has {len(call.inputs)} inputs and {len(call.outputs)} results"
         return
-    small, large = (call.inputs, call.outputs) if call.op == "all_gather" else (call.outputs, call.inputs)
+    small, large = (call.inputs, call.outputs) if call.op in GATHERS else (call.outputs, call.inputs)
     for part, whole in zip(small, large, strict=True):
         if not _is_shard(part.dims, whole.dims, attrs):
             yield f"{part} is not {whole} with dim {attrs.dim} divided by {attrs.axis}"
@@ -71,6 +75,10 @@ OPS = (
           _check_scaled, CollectiveAttrs, num_outputs=None),
     OpDef("all_to_all", OpClass.COMMUNICATION, free, "exchange of shards: another dim becomes the sharded one",
           no_check, CollectiveAttrs, num_outputs=None),
+    OpDef("ring_gather", OpClass.COMMUNICATION, free, "the blocks of all ranks, passed on from neighbour to neighbour",
+          _check_scaled, CollectiveAttrs, num_outputs=None),
+    OpDef("ring_scatter", OpClass.COMMUNICATION, free, "sums of blocks, passed on to their owners",
+          _check_scaled, CollectiveAttrs, num_outputs=None),
     OpDef("broadcast", OpClass.COMMUNICATION, free, "one rank's tensor to all", _check_same, CollectiveAttrs),
     OpDef("send", OpClass.COMMUNICATION, free, "to the next rank of the axis", no_check, CollectiveAttrs),
     OpDef("recv", OpClass.COMMUNICATION, free, "from the previous rank of the axis", no_check, CollectiveAttrs),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...ir.expr import Dim, as_dim, as_expr, symbol
@@ -71,13 +71,46 @@ class RegionBuilder:
         for candidate in self._versions(value):
             if self._is(candidate, need):
                 return candidate
-        key = (value, *(str(need[a]) for a in self.axes), self._again(value, need, user))
+        key = self._key(value, need, user)
         if key not in self._converted:
             made = value
             for group in self._differing(value, need):
                 made = self._convert(made, group, need[group[0]], user)
             self._converted[key] = made
         return self._converted[key]
+
+    def ring_gather(self, olds: Sequence[int], needs: Sequence[Placements], user: Node) -> None:
+        """Let values that `user` needs whole over `cp` pass by block by block, all in one exchange."""
+        near: list[int] = []
+        keys: list[tuple[object, ...]] = []
+        for old, need in zip(olds, needs, strict=True):
+            have = self.where[self.now[old]]["cp"]
+            key = self._key(self.now[old], need, user)
+            if isinstance(have, Shard) and need["cp"] == REPLICATE and key not in (*keys, *self._converted):
+                near.append(self.lay(old, {**need, "cp": have}, user))
+                keys.append(key)
+        if near:
+            self._converted.update(zip(keys, self._ring("ring_gather", near, REPLICATE, user), strict=True))
+
+    def ring_scatter(self, olds: Sequence[int], want: Shard, user: Node) -> None:
+        """Let partial sums over `cp` go from rank to rank to where they belong, all in one exchange."""
+        olds = [o for o in olds if isinstance(self.where[self.now[o]]["cp"], Partial)]
+        if olds:
+            made = self._ring("ring_scatter", [self.now[o] for o in olds], want, user)
+            self.now.update(zip(olds, made, strict=True))
+
+    def _ring(self, op: str, values: Sequence[int], want: Placement, user: Node) -> list[int]:
+        have = self.where[values[0]]["cp"]
+        dim = have.dim if isinstance(have, Shard) else want.dim if isinstance(want, Shard) else -1
+        place = f"{op} for {user.op} at {user.scope}"
+        made = [self._value(self.world[v], {**self.where[v], "cp": want}, Role.RESULT, "", None, place) for v in values]
+        attrs = CollectiveAttrs("cp", dim, f"{have} to {want} for {user.op} at {user.scope or 'the top'}")
+        self.nodes.append(Node(op, tuple(values), tuple(made), attrs, user.scope, user.phase))
+        self._origin.update(zip(made, values, strict=True))
+        return made
+
+    def _key(self, value: int, need: Placements, user: Node) -> tuple[object, ...]:
+        return (value, *(str(need[a]) for a in self.axes), self._again(value, need, user))
 
     def _versions(self, value: int) -> Iterator[int]:
         """The value, then what it was converted from: what exists in the placement wanted is not made again."""
@@ -147,7 +180,7 @@ class RegionBuilder:
             p = placements[axis]
             if not isinstance(p, Shard):
                 continue
-            if not _cuts_evenly(axis, world.dims[p.dim]):
+            if not _cuts_evenly(axis, p.dim, world.dims[p.dim]):
                 self._constrain(Constraint(checked[p.dim], axis, f"dim {p.dim} of {world}, {place}"))
                 checked[p.dim] = as_dim(as_expr(checked[p.dim]) / symbol(axis))
             dims[p.dim] = as_dim(as_expr(dims[p.dim]) / symbol(axis))
@@ -201,6 +234,6 @@ def _local_attrs(attrs: Attrs, needs: tuple[Placements, ...]) -> Attrs:
     return replace(attrs, start=as_dim(start))
 
 
-def _cuts_evenly(axis: str, dim: Dim) -> bool:
+def _cuts_evenly(axis: str, index: int, dim: Dim) -> bool:
     """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows."""
-    return axis in ("dp", "ep") or (axis == "cp" and isinstance(dim, int))
+    return axis in ("dp", "ep") or (axis == "cp" and index == 0 and isinstance(dim, int))

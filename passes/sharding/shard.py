@@ -31,7 +31,7 @@ class ShardPass(Pass):
     | tp_plan  | which layers are split how: megatron, dtensor, dtensor-naive, hf, auto, or a file   |
     | sp       | sequence parallelism: between the split layers, activations lie sharded over length |
     | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
-    | cp       | context parallelism: none, allgather, ring (hidden behind attention), ulysses        |
+    | cp       | context parallelism: none, allgather, ring (block by block), ulysses                 |
     | ep       | expert parallelism: experts over ep, tokens travel to them and back                  |
     | replicate_unknown | gather the inputs of an op that has no sharding rule, instead of refusing it      |
     | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
@@ -138,6 +138,9 @@ class _Propagation:
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
         self._note_gathers(b, node)
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
+        if self.cp == "ring" and isinstance(node.attrs, AttentionAttrs):
+            keys = slice(1, 3) if node.op == "attention" else slice(2, 4)
+            b.ring_gather(node.inputs[keys], needs[keys], node)
         gives = tuple({a: answers[a].outputs[i] for a in self.axes} for i in range(len(node.outputs)))
         b.add_node(node, needs, gives)
         self._force(b, node)
@@ -196,6 +199,8 @@ class _Propagation:
 
     def _back_to_sequence(self, b: RegionBuilder, node: Node) -> None:
         """What attention makes lies over the sequence again: the result (dim 1), gradients of q, k and v (dim 2)."""
+        if self.cp == "ring" and node.op == "attention_bwd":
+            b.ring_scatter(node.outputs[1:3], Shard(2), node)
         dim, outs = (1, node.outputs[:1]) if node.op == "attention" else (2, node.outputs[:3])
         for out in outs:
             have = b.where[b.now[out]]

@@ -1,7 +1,9 @@
 """Context parallelism against PyTorch: what crosses the ranks for one attention of Llama-3.1-8B, both phases.
 
 Ulysses and all-gather are DTensor's own redistribution of q, k and v (from shards of the sequence to shards of the
-heads, or whole) on a fake process group of four ranks.
+heads, or whole) on a fake process group of four ranks. The ring is PyTorch's own ring attention. Its gradients of keys
+and values differ on purpose: they are in fp32 and take c steps, the last of which brings them home; ours are in the
+type of the keys and take c - 1, as a backward pass does that starts where the forward pass ended (Transformer Engine).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor._collective_utils as collective_utils
+import torch.distributed.tensor.experimental._context_parallel._attention as ring_attention
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -47,6 +50,7 @@ def mesh() -> Iterator[DeviceMesh]:
 
 _KINDS = {
     "_dtensor.shard_dim_alltoall.default": "all_to_all",
+    "_c10d_functional.all_to_all_single.default": "pass_on",
     "_c10d_functional.all_gather_into_tensor.default": "all_gather",
     "_c10d_functional.reduce_scatter_tensor.default": "reduce_scatter",
 }
@@ -137,3 +141,46 @@ def test_keys_and_values_gathered(two_layer_graph: Graph, mesh: DeviceMesh) -> N
     assert ours(two_layer_graph, "allgather", Phase.FORWARD) == forward
     # We do not keep the whole keys and values between the phases: they are gathered again.
     assert ours(two_layer_graph, "allgather", Phase.BACKWARD) == backward + forward
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, **_options: object) -> tuple[Tensor, Tensor]:
+    out: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, is_causal
+    )
+    return out
+
+
+def _attention_bwd(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, is_causal: bool,
+    **_options: object,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    grads: tuple[Tensor, ...] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        grad_out, query, key, value, out, logsumexp, 0.0, is_causal
+    )
+    return grads
+
+
+def test_ring(two_layer_graph: Graph, mesh: DeviceMesh) -> None:
+    ring_attention.set_rotate_method("alltoall")
+    group = mesh.get_group()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        q, k, v = (torch.empty(BATCH, KV_HEADS, SEQ // CP, HEAD_DIM, dtype=torch.bfloat16) for _ in range(3))
+        with Recorder() as forward:
+            out, lse = ring_attention._templated_ring_attention(group, 2, _attention, q, k, v, is_causal=True)[:2]
+        with Recorder() as backward:
+            ring_attention._templated_ring_attention_backward(
+                group, 2, _attention_bwd, out, "grad_out", q, k, v, out, lse, is_causal=True
+            )
+    step_bytes = 2 * KEY_BYTES // CP
+    assert forward.found == {("pass_on", step_bytes): CP - 1}
+    assert backward.found == {("pass_on", step_bytes): CP - 1, ("pass_on", 2 * step_bytes): CP}
+    assert _steps(ours(two_layer_graph, "ring", Phase.FORWARD)) == forward.found
+    assert _steps(ours(two_layer_graph, "ring", Phase.BACKWARD)) == {("pass_on", step_bytes): 2 * (CP - 1)}
+
+
+def _steps(found: Crossing) -> Crossing:
+    """A ring of message S takes c - 1 steps of S/c."""
+    steps: Crossing = Counter()
+    for (_, num_bytes), count in found.items():
+        steps["pass_on", num_bytes // CP] += count * (CP - 1)
+    return steps

@@ -6,13 +6,18 @@ from collections import Counter
 
 import pytest
 
+from slipstick.backends.system import load_system
+from slipstick.cost.liveness import live_bytes
+from slipstick.driver import check_divisibility, estimate, lower
 from slipstick.frontend import load
+from slipstick.ir.errors import PlanError
 from slipstick.ir.expr import Expr, symbol
 from slipstick.ir.graph import Graph, Region
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.attention import AttentionAttrs
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.placement import Shard
+from slipstick.ir.plan import Family, make_plan
 from slipstick.passes.manager import parse_pipeline
 
 MBS, SEQ, TP, CP = (symbol(s) for s in ("mbs", "seq", "tp", "cp"))
@@ -36,11 +41,57 @@ def crossing(region: Region, phase: str) -> Counter[tuple[str, Expr]]:
     return found
 
 
-@pytest.mark.parametrize("method", ["allgather", "ring"])
-def test_keys_and_values_are_gathered_and_their_gradients_scattered(llama: Graph, method: str) -> None:
-    region = block(llama, f'cp="{method}"')
+def test_keys_and_values_are_gathered_and_their_gradients_scattered(llama: Graph) -> None:
+    region = block(llama, 'cp="allgather"')
     assert crossing(region, "forward") == {("all_gather", KV): 2}
     assert crossing(region, "backward") == {("all_gather", KV): 2, ("reduce_scatter", KV): 2}
+
+
+def test_a_ring_passes_keys_and_values_on_together(llama: Graph) -> None:
+    """One exchange of k and v, again in the backward phase, and one of their gradients: cp - 1 steps of 2 KV / cp."""
+    region = block(llama, 'cp="ring"')
+    assert crossing(region, "forward") == {("ring_gather", 2 * KV): 1}
+    assert crossing(region, "backward") == {("ring_gather", 2 * KV): 1, ("ring_scatter", 2 * KV): 1}
+
+
+def test_a_ring_holds_two_blocks(llama: Graph) -> None:
+    """Gathered keys and values live whole beside the attention; of a ring, the block in use and the next one."""
+    regions = {m: block(llama, f'cp="{m}"') for m in ("allgather", "ring")}
+    live = {m: live_bytes(r)[next(i for i, n in enumerate(r.nodes) if n.op == "attention")] for m, r in regions.items()}
+    at = {"mbs": 1.0, "seq": 8192.0, "tp": 1.0, "cp": 8.0}
+    difference = float((live["allgather"] - live["ring"]).evaluate(at))
+    assert difference == float((2 * KV - 2 * KV / CP * 2).evaluate(at))
+
+
+def test_ulysses_deals_out_whole_heads(llama: Graph) -> None:
+    """Llama 3.1 8B has 8 heads of keys: cp x tp divides 8."""
+    lowered = lower(llama, Family(cp="ulysses"))
+    with pytest.raises(PlanError, match=r"cp=16 does not divide 8 .* legal cp: 1, 2, 4, 8"):
+        check_divisibility(lowered.graph, make_plan(num_gpus=16, cp=16, seq_len=8192, family=Family(cp="ulysses")))
+    with pytest.raises(PlanError, match=r"tp=4 does not divide 2 .* legal tp: 1, 2"):
+        check_divisibility(lowered.graph, make_plan(num_gpus=16, tp=4, cp=4, seq_len=8192, family=Family(cp="ulysses")))
+    check_divisibility(lowered.graph, make_plan(num_gpus=8, tp=2, cp=4, seq_len=8192, family=Family(cp="ulysses")))
+
+
+def test_a_ring_of_one_takes_no_time(llama: Graph) -> None:
+    system = load_system("dgx-h100")
+    alone, ring = (
+        estimate(llama, system, make_plan(num_gpus=1, seq_len=8192, family=Family(cp=m))) for m in ("none", "ring")
+    )
+    assert ring.breakdown_s["comm.cp"] == 0
+    assert ring.metrics["step_time_s"] == pytest.approx(alone.metrics["step_time_s"], rel=1e-12)
+
+
+def test_the_time_of_a_ring(llama: Graph) -> None:
+    """cp - 1 steps, each of one block of keys and values over one link, and one launch."""
+    system, cp = load_system("dgx-h100"), 4
+    plan = make_plan(num_gpus=cp, cp=cp, seq_len=8192, family=Family(cp="ring"))
+    answer = estimate(llama, system, plan)
+    found = next(s for e, s in answer.table.timing.rows() if e.op == "ring_gather" and e.phase == "forward")
+    block_bytes = 2 * 8192 / cp * 8 * 128 * 2
+    link = system.levels[0]
+    step = link.latency_s + block_bytes / (link.bytes_per_s * link.efficiency) + system.stack.collective_launch_s
+    assert found == pytest.approx((cp - 1) * step, rel=1e-9)
 
 
 def test_ulysses_exchanges_sequence_for_heads_and_back(llama: Graph) -> None:
@@ -53,7 +104,7 @@ def test_ulysses_exchanges_sequence_for_heads_and_back(llama: Graph) -> None:
     assert crossing(region, "backward")["all_to_all", KV / CP] == 2
 
 
-@pytest.mark.parametrize("method", ["allgather", "ulysses"])
+@pytest.mark.parametrize("method", ["allgather", "ring", "ulysses"])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "mixtral-8x7b", "gpt2", "deepseek-v3"])
 def test_every_rank_does_its_part_of_the_products(model: str, method: str) -> None:
     graph = load(model, "train")
