@@ -87,6 +87,7 @@ def pipeline_for(family: Family) -> Pipeline:
     options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
     options += [f"zero={family.zero}"] if family.zero and train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
+    options += ["usp=true"] if family.usp else []
     options += ["ep=true"] if family.ep else []
     options += ["replicate_unknown=true"] if family.replicate_unknown else []
     names += ["route"] if family.ep else []
@@ -112,7 +113,7 @@ def lower(
     return Lowered(
         graph,
         lowered,
-        compile_graph(lowered, family.order),
+        compile_graph(lowered, family.rank_order),
         MemoryProgram.of(lowered),
         StageProgram.of(lowered, family.pp_layout),
         ConstraintProgram.of(lowered),
@@ -199,9 +200,8 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
         return
     size, first = min(broken, key=lambda sc: sc[0])
     legal = ", ".join(map(str, legal_degrees(graph, plan, first.axis)))
-    raise PlanError(
-        f"{first.axis}={degree[first.axis]} does not divide {size} ({first.where}); legal {first.axis}: {legal}"
-    )
+    flag = "cp_ulysses" if first.axis == "up" else first.axis
+    raise PlanError(f"{flag}={degree[first.axis]} does not divide {size} ({first.where}); legal {flag}: {legal}")
 
 
 def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:

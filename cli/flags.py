@@ -61,6 +61,7 @@ _PLAN = (
     _text("--order", default="tp-cp-ep-dp-pp", metavar="AXES", help="Mesh axes from neighbouring ranks outwards."),
     _number("--cp", "--context-parallel-size", default=1, help="Context-parallel degree."),
     _word("--cp-method", ("allgather", "ring", "ulysses"), "How attention crosses the context-parallel ranks."),
+    _number("--cp-ulysses", default=1, help="Of cp, ranks that exchange sequence for heads inside a ring or gather."),
     _number(
         "--ep", "--expert-model-parallel-size", default=1, help="Expert-parallel degree; lies inside dp and divides it."
     ),

@@ -33,6 +33,7 @@ class Request:
     zero: int
     recompute: str
     cp_method: str
+    cp_ulysses: int
     dtype: str
     grad_dtype: str
     phase: str

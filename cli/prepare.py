@@ -59,7 +59,7 @@ def family_of(request: Request) -> Family:
     sp = auto if request.sp is None else request.sp
     return Family(
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
-        cp=request.cp_method if request.cp > 1 else "none", ep=request.ep > 1,
+        cp=request.cp_method if request.cp > 1 else "none", usp=request.cp_ulysses > 1, ep=request.ep > 1,
         pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
         tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
         grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
@@ -75,7 +75,7 @@ def plan_of(request: Request) -> Plan:
     return make_plan(
         num_gpus=request.num_gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
         dp=request.dp, vpp=request.vpp, micro_batch=request.mbs, global_batch=request.gbs, seq_len=request.seq,
-        kv_len=request.seq if decode else 0, family=family_of(request),
+        kv_len=request.seq if decode else 0, cp_ulysses=request.cp_ulysses, family=family_of(request),
     )  # fmt: skip
 
 

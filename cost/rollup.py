@@ -226,8 +226,9 @@ def _total(parts: Mapping[str, Array]) -> Array:
 
 
 def _axis(entry: Entry) -> str:
-    """The axis a message is booked on: a group over several data axes counts as `dp`."""
-    return entry.axis.split("+")[-1] if "+" in entry.axis else entry.axis
+    """The axis a message is booked on: a group over several data axes counts as `dp`, `up` as `cp`."""
+    last = entry.axis.split("+")[-1]
+    return "cp" if last == "up" else last
 
 
 def _label(entry: Entry) -> tuple[str, str, str] | None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Mesh axes as symbols of a lowered graph, innermost first; `dp` is what is left of data parallelism outside `ep`.
-AXES = ("tp", "cp", "ep", "dp", "pp")
-ORDER = "-".join(AXES)
+AXES = ("tp", "up", "cp", "ep", "dp", "pp")
+ORDER = "tp-cp-ep-dp-pp"
 SCHEDULES = ("1f1b", "gpipe")
 # How blocks fall on pipeline stages; a list of numbers is a layout too.
 LAYOUTS = ("auto", "even", "balanced")
@@ -46,6 +46,12 @@ class Family:
     fused: bool = True
     replicate_unknown: bool = False
     async_tp: bool = False
+    usp: bool = False
+
+    @property
+    def rank_order(self) -> str:
+        """All mesh axes from neighbouring ranks outwards: `up`, the Ulysses part of `cp`, lies inside `cp`."""
+        return self.order.replace("cp", "up-cp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,7 @@ class Plan:
     global_batch: int = 1
     seq_len: int = 2048
     kv_len: int = 0
+    cp_ulysses: int = 1
     family: Family = Family()
 
     @property
@@ -78,7 +85,10 @@ class Plan:
     @property
     def mesh(self) -> Mapping[str, int]:
         """The degree of each mesh axis; `dp` is what is left of data parallelism outside `ep`."""
-        return {"tp": self.tp, "cp": self.cp, "ep": self.ep, "dp": self.dp // self.ep, "pp": self.pp}
+        inner = self.cp_ulysses
+        return {
+            "tp": self.tp, "up": inner, "cp": self.cp // inner, "ep": self.ep, "dp": self.dp // self.ep, "pp": self.pp,
+        }  # fmt: skip
 
     @property
     def degrees(self) -> str:
@@ -104,6 +114,7 @@ def make_plan(
     micro_batch: int = 1,
     global_batch: int | None = None,
     kv_len: int = 0,
+    cp_ulysses: int = 1,
 ) -> Plan:
     """Check and complete a plan: `dp` follows from the other degrees, `global_batch` defaults to one micro-batch each.
 
@@ -121,14 +132,23 @@ def make_plan(
     _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch})
     if not 0 <= kv_len <= LARGEST:
         raise PlanError(f"kv={kv_len}: the cached context is 0 to {LARGEST} tokens")
+    _check_ulysses(cp, cp_ulysses, family)
     replicas = _replicas(num_gpus, (tp, pp, cp), ep, dp)
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
     _check_pipeline(batch // (micro_batch * replicas), pp, vpp, family)
     return Plan(
         num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=tp, dp=replicas, vpp=vpp, micro_batch=micro_batch,
-        global_batch=batch, seq_len=seq_len, kv_len=kv_len, family=family,
+        global_batch=batch, seq_len=seq_len, kv_len=kv_len, cp_ulysses=cp_ulysses, family=family,
     )  # fmt: skip
+
+
+def _check_ulysses(cp: int, inner: int, family: Family) -> None:
+    """Of `cp` ranks, groups of `inner` exchange sequence for heads, and the others pass or gather keys and values."""
+    if inner < 1 or cp % inner:
+        raise PlanError(f"cp_ulysses={inner} does not divide cp={cp}; legal cp_ulysses: {_near(inner, divisors(cp))}")
+    if inner > 1 and not (family.usp and family.cp in ("ring", "allgather")):
+        raise PlanError(f"cp_ulysses={inner} lies inside --cp-method ring or allgather, not {family.cp}")
 
 
 def _replicas(num_gpus: int, model: tuple[int, int, int], ep: int, dp: int | None) -> int:
@@ -194,8 +214,9 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
     if family.schedule not in SCHEDULES:
         raise UnknownNameError.of("pipeline schedule", family.schedule, SCHEDULES)
-    if sorted(family.order.split("-")) != sorted(AXES):
-        raise PlanError(f"order={family.order} must name each of {', '.join(AXES)} once, innermost first: {ORDER}")
+    if sorted(family.order.split("-")) != sorted(ORDER.split("-")):
+        named = ORDER.replace("-", ", ")
+        raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
     if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
         raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
     if family.zero not in range(4):
@@ -251,6 +272,7 @@ class PlanTable:
     ep: NDArray[np.float64] | None = None
     pp: NDArray[np.float64] | None = None
     vpp: NDArray[np.float64] | None = None
+    cp_ulysses: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -267,7 +289,7 @@ class PlanTable:
         return cls(
             plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
             column("num_micro_batches"), column("seq_len"), column("kv_len"),
-            column("cp"), column("ep"), column("pp"), column("vpp"),
+            column("cp"), column("ep"), column("pp"), column("vpp"), column("cp_ulysses"),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -278,8 +300,8 @@ class PlanTable:
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
         """What each symbol of a lowered graph is, plan by plan."""
         ones = self.tp * 0.0 + 1.0
-        cp, ep, pp = (ones if c is None else c for c in (self.cp, self.ep, self.pp))
-        degrees = {"tp": self.tp, "cp": cp, "ep": ep, "dp": self.dp / ep, "pp": pp}
+        cp, up, ep, pp = (ones if c is None else c for c in (self.cp, self.cp_ulysses, self.ep, self.pp))
+        degrees = {"tp": self.tp, "up": up, "cp": cp / up, "ep": ep, "dp": self.dp / ep, "pp": pp}
         return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len}
 
     @property

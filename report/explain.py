@@ -159,7 +159,7 @@ def _unmasked(work: Work, env: Mapping[str, float]) -> str:
 def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
     found = priced.collective
     degrees = {k: float(v) for k, v in answer.plan.mesh.items()}
-    (first, stride), *more = group_factors(entry.axis, degrees, answer.plan.family.order)
+    (first, stride), *more = group_factors(entry.axis, degrees, answer.plan.family.rank_order)
     degree = float(first) * math.prod(float(n) for n, _ in more)
     if found is None or priced.messages is None:
         return

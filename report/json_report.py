@@ -44,7 +44,8 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
         "system": {"name": system.name, "overrides": list(overrides), "num_gpus": plan.num_gpus},
         "plan": {
             "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep, "etp": plan.etp, "dp": plan.dp,
-            "vpp": plan.vpp, "mbs": plan.micro_batch, "gbs": plan.global_batch, "seq": plan.seq_len,
+            "cp_ulysses": plan.cp_ulysses, "vpp": plan.vpp,
+            "mbs": plan.micro_batch, "gbs": plan.global_batch, "seq": plan.seq_len,
             "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
             "recompute": plan.family.recompute, "cp_method": plan.family.cp, "tp_plan": plan.family.tp_plan,
             "schedule": plan.family.schedule, "layers_by_stage": str(answer.table.staging.layouts[0]),

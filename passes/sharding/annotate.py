@@ -10,7 +10,7 @@ from ...ir.ops.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
 from .plans import Style, TpPlan
 
-DP, EP, CP, TP = "dp", "ep", "cp", "tp"
+DP, EP, UP, CP, TP = "dp", "ep", "up", "cp", "tp"
 ROWS = (Style.ROWWISE, Style.PACKED_ROWWISE)
 Placements = Mapping[str, Placement]
 
@@ -25,11 +25,12 @@ def source_placements(region: Region, plan: TpPlan, zero: int = 0) -> dict[int, 
     for v in region.values:
         if v.role is Role.PARAM:
             by_expert: Placement = Shard(0) if is_expert(region, v) else at_rest
-            found[v.id] = {DP: at_rest, EP: by_expert, CP: at_rest, TP: _parameter(region, v, plan.style(v.name))}
+            along_tp = _parameter(region, v, plan.style(v.name))
+            found[v.id] = {DP: at_rest, EP: by_expert, UP: at_rest, CP: at_rest, TP: along_tp}
         elif v.role in (Role.INPUT, Role.CACHE):
             found[v.id] = _input(v)
         elif v.role is Role.BUFFER:
-            found[v.id] = dict.fromkeys((DP, EP, CP, TP), REPLICATE)
+            found[v.id] = dict.fromkeys((DP, EP, UP, CP, TP), REPLICATE)
     return found
 
 
@@ -37,9 +38,8 @@ def _input(v: Value) -> Placements:
     """Batches over the data axes, sequences over `cp`, cached heads over `tp`."""
     heads = v.role is Role.CACHE and v.type.rank == 4 and v.type.dims[1] != 1
     sequence = v.role is Role.INPUT and v.type.rank > 1 and v.type.dims[1] != 1
-    return {
-        DP: Shard(0), EP: Shard(0), CP: Shard(1) if sequence else REPLICATE, TP: Shard(1) if heads else REPLICATE,
-    }  # fmt: skip
+    along: Placement = Shard(1) if sequence else REPLICATE
+    return {DP: Shard(0), EP: Shard(0), UP: along, CP: along, TP: Shard(1) if heads else REPLICATE}
 
 
 def is_expert(region: Region, v: Value) -> bool:

@@ -236,4 +236,4 @@ def _local_attrs(attrs: Attrs, needs: tuple[Placements, ...]) -> Attrs:
 
 def _cuts_evenly(axis: str, index: int, dim: Dim) -> bool:
     """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows."""
-    return axis in ("dp", "ep") or (axis == "cp" and index == 0 and isinstance(dim, int))
+    return axis in ("dp", "ep") or (axis in ("up", "cp") and index == 0 and isinstance(dim, int))

@@ -16,7 +16,7 @@ def _heads_or_batch(placements: tuple[Placement, ...]) -> Shard | None:
 
 
 def _over_sequence(ask: Ask, query: Placement) -> bool:
-    return ask.axis == "cp" and query == Shard(2)
+    return ask.axis in ("up", "cp") and query == Shard(2)
 
 
 def attention(ask: Ask) -> Answer:
@@ -53,7 +53,7 @@ def _attention_bwd_over_sequence(ask: Ask) -> Answer:
 def attention_bwd(ask: Ask) -> Answer:
     """As forward; the gradient of the sinks is a partial sum over sharded batches."""
     if _over_sequence(ask, ask.given[1]) or (
-        ask.axis == "cp" and ask.forward and ask.forward[0] in (Shard(1), Shard(2))
+        ask.axis in ("up", "cp") and ask.forward and ask.forward[0] in (Shard(1), Shard(2))
     ):
         return _attention_bwd_over_sequence(ask)
     p = _heads_or_batch(ask.given[1:4])

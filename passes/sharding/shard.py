@@ -14,7 +14,18 @@ from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult, require
-from .annotate import CP, DP, EP, TP, gathers_output, is_expert, reduces_input_grad, reduces_output, source_placements
+from .annotate import (
+    CP,
+    DP,
+    EP,
+    TP,
+    UP,
+    gathers_output,
+    is_expert,
+    reduces_input_grad,
+    reduces_output,
+    source_placements,
+)
 from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
 from .choose import plan_for
@@ -32,6 +43,7 @@ class ShardPass(Pass):
     | sp       | sequence parallelism: between the split layers, activations lie sharded over length |
     | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
     | cp       | context parallelism: none, allgather, ring (block by block), ulysses                 |
+    | usp      | inside allgather or ring, the ranks of axis `up` exchange sequence for heads         |
     | ep       | expert parallelism: experts over ep, tokens travel to them and back                  |
     | replicate_unknown | gather the inputs of an op that has no sharding rule, instead of refusing it      |
     | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
@@ -45,6 +57,7 @@ class ShardPass(Pass):
     cp: str = "none"
     ep: bool = False
     replicate_unknown: bool = False
+    usp: bool = False
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -86,7 +99,9 @@ class _Propagation:
     def __init__(self, graph: Graph, options: ShardPass, plan: TpPlan) -> None:
         self.graph, self.plan = graph, plan
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
-        self.axes = (DP, *([EP] if options.ep else []), *([CP] if options.cp != "none" else []), TP)
+        # Heads are exchanged before keys and values cross the ring, so that it moves only the heads of a rank.
+        sequence = [UP, CP] if options.usp else [CP]
+        self.axes = (DP, *([EP] if options.ep else []), *(sequence if options.cp != "none" else []), TP)
         regather = options.regather and options.sp
         self.builders = {r.name: RegionBuilder(r, self.axes, regather, self.zero == 3) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
@@ -152,7 +167,7 @@ class _Propagation:
             axis, call_of(b.old, node), given,
             is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
-            phase=node.phase, forward=tuple(p[axis] for p in forward), cp=self.cp,
+            phase=node.phase, forward=tuple(p[axis] for p in forward), cp="ulysses" if axis == UP else self.cp,
         )  # fmt: skip
         return answer_of(node, ask, self.replicate_unknown)
 
@@ -168,7 +183,7 @@ class _Propagation:
     def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""
         v = b.old.by_id[value]
-        at_rest = axis in (DP, CP) or (axis == EP and not is_expert(b.old, v))
+        at_rest = axis in (DP, UP, CP) or (axis == EP and not is_expert(b.old, v))
         return REPLICATE if v.role is Role.PARAM and at_rest else b.where[b.now[value]][axis]
 
     def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
@@ -204,8 +219,9 @@ class _Propagation:
         dim, outs = (1, node.outputs[:1]) if node.op == "attention" else (2, node.outputs[:3])
         for out in outs:
             have = b.where[b.now[out]]
-            if have[CP] != REPLICATE:
-                b.settle(out, {**have, CP: Shard(dim)}, node)
+            along = [a for a in self.axes if a in (UP, CP) and have[a] != REPLICATE]
+            if along:
+                b.settle(out, {**have, **dict.fromkeys(along, Shard(dim))}, node)
 
     def _scatter_gradient(self, b: RegionBuilder, node: Node) -> None:
         """The adjoint of gathering a result: each rank takes its shard of the gradient, which costs nothing."""
@@ -255,6 +271,6 @@ class _Propagation:
     ) -> dict[str, Placement]:
         """Where ZeRO keeps a gradient: sharded over every data axis over which its parameter is the same."""
         expert = is_expert(b.old, b.old.by_id[param])
-        axes = [a for a in self.axes if a in (DP, CP) or (a == EP and not expert)] if self.zero else []
+        axes = [a for a in self.axes if a in (DP, UP, CP) or (a == EP and not expert)] if self.zero else []
         shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
         return shards if only_data else {**b.where[b.now[grad]], **shards}

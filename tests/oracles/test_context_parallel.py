@@ -99,7 +99,7 @@ def theirs(mesh: DeviceMesh, inside: tuple[Placement, Placement]) -> tuple[Cross
             out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
             laid = DTensor.from_local(out, mesh, [query], run_check=False).redistribute(placements=[along])
         with Recorder() as backward:
-            laid.to_local().sum().backward()
+            torch.autograd.backward(laid.to_local().sum())
     return forward.found, backward.found
 
 
@@ -143,19 +143,16 @@ def test_keys_and_values_gathered(two_layer_graph: Graph, mesh: DeviceMesh) -> N
     assert ours(two_layer_graph, "allgather", Phase.BACKWARD) == backward + forward
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, **_options: object) -> tuple[Tensor, Tensor]:
-    out: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, is_causal
+def _attention(query: Tensor, key: Tensor, value: Tensor, **options: object) -> tuple[Tensor, ...]:
+    out: tuple[Tensor, ...] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, options["is_causal"]
     )
     return out
 
 
-def _attention_bwd(
-    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor, is_causal: bool,
-    **_options: object,
-) -> tuple[Tensor, ...]:  # fmt: skip
+def _attention_bwd(query: Tensor, key: Tensor, value: Tensor, **options: object) -> tuple[Tensor, ...]:
     grads: tuple[Tensor, ...] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        grad_out, query, key, value, out, logsumexp, 0.0, is_causal
+        options["grad_out"], query, key, value, options["out"], options["logsumexp"], 0.0, options["is_causal"]
     )
     return grads
 

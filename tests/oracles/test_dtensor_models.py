@@ -19,7 +19,7 @@ from typing import cast
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
@@ -221,8 +221,9 @@ def gpt2_by_module(model: nn.Module, mesh: DeviceMesh) -> None:
     for block in cast("nn.ModuleList", model.get_submodule("transformer.h")):
         for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"):
             parent, _, child = name.rpartition(".")
-            inside, outside = block.get_submodule(name).weight.shape  # type: ignore[union-attr, misc]
-            linear = nn.Linear(int(inside), int(outside), dtype=torch.bfloat16)  # type: ignore[arg-type]
+            weight = block.get_submodule(name).weight
+            assert isinstance(weight, Tensor)
+            linear = nn.Linear(weight.shape[0], weight.shape[1], dtype=torch.bfloat16)
             setattr(block.get_submodule(parent), child, linear)
         block.attn.split_size //= TP  # type: ignore[union-attr, operator]
         parallelize_module(block, mesh, _plan(("attn.c_attn", "mlp.c_fc"), ("attn.c_proj", "mlp.c_proj"), Replicate()))

@@ -20,7 +20,7 @@ from slipstick.ir.placement import Shard
 from slipstick.ir.plan import Family, make_plan
 from slipstick.passes.manager import parse_pipeline
 
-MBS, SEQ, TP, CP = (symbol(s) for s in ("mbs", "seq", "tp", "cp"))
+MBS, SEQ, TP, CP, UP = (symbol(s) for s in ("mbs", "seq", "tp", "cp", "up"))
 KV = MBS * SEQ * 8 * 128 * 2 / TP  # one of keys and values of Llama 3.1 8B: 8 heads of 128, bf16
 
 
@@ -33,10 +33,10 @@ def block(graph: Graph, options: str) -> Region:
     return parse_pipeline(f"shard{{{options}}}").run(graph)[0].region("block0")
 
 
-def crossing(region: Region, phase: str) -> Counter[tuple[str, Expr]]:
+def crossing(region: Region, phase: str, axis: str = "cp") -> Counter[tuple[str, Expr]]:
     found: Counter[tuple[str, Expr]] = Counter()
     for node in region.nodes:
-        if isinstance(node.attrs, CollectiveAttrs) and node.attrs.axis == "cp" and node.phase == phase:
+        if isinstance(node.attrs, CollectiveAttrs) and node.attrs.axis == axis and node.phase == phase:
             found[node.op, message_bytes(call_of(region, node))] += 1
     return found
 
@@ -71,6 +71,46 @@ def test_ulysses_deals_out_whole_heads(llama: Graph) -> None:
     with pytest.raises(PlanError, match=r"tp=4 does not divide 2 .* legal tp: 1, 2"):
         check_divisibility(lowered.graph, make_plan(num_gpus=16, tp=4, cp=4, seq_len=8192, family=Family(cp="ulysses")))
     check_divisibility(lowered.graph, make_plan(num_gpus=8, tp=2, cp=4, seq_len=8192, family=Family(cp="ulysses")))
+
+
+def test_heads_are_exchanged_inside_a_ring(llama: Graph) -> None:
+    """Of cp x up ranks, groups of up trade sequence for heads, and each then passes on the keys of its heads only."""
+    region = block(llama, 'cp="ring", usp=true')
+    queries = MBS * SEQ * 32 * 128 * 2 / TP / CP / UP
+    assert crossing(region, "forward") == {("ring_gather", 2 * KV / UP): 1}
+    assert crossing(region, "backward") == {("ring_gather", 2 * KV / UP): 1, ("ring_scatter", 2 * KV / UP): 1}
+    exchanges = {("all_to_all", queries): 2, ("all_to_all", KV / CP / UP): 2}
+    assert crossing(region, "forward", "up") == crossing(region, "backward", "up") == exchanges
+
+
+def test_weights_are_summed_over_both_parts_of_the_sequence(llama: Graph) -> None:
+    region = parse_pipeline('accumulate,shard{cp="ring", usp=true},bucket').run(llama)[0].region("block0")
+    reduced = [n.attrs.axis for n in region.nodes if isinstance(n.attrs, CollectiveAttrs) and n.phase == "reduce"]
+    assert reduced == ["up+cp+dp"]
+
+
+def test_an_inner_degree_of_one_takes_no_time(llama: Graph) -> None:
+    """Memory is another matter: what an exchange makes counts as a copy, even among one rank."""
+    system = load_system("dgx-h100")
+    plain, inner = (
+        estimate(llama, system, make_plan(num_gpus=8, tp=2, cp=4, seq_len=8192, family=Family(cp="ring", usp=usp)))
+        for usp in (False, True)
+    )
+    assert inner.breakdown_s == pytest.approx(plain.breakdown_s, rel=1e-12)
+    assert inner.metrics["step_time_s"] == pytest.approx(plain.metrics["step_time_s"], rel=1e-12)
+
+
+def test_the_inner_degree_divides_heads_and_ranks(llama: Graph) -> None:
+    family = Family(cp="ring", usp=True)
+    graph = lower(llama, family).graph
+    with pytest.raises(PlanError, match=r"cp_ulysses=16 does not divide 8 .* legal cp_ulysses: 1, 2, 4, 8"):
+        check_divisibility(graph, make_plan(num_gpus=32, cp=32, cp_ulysses=16, seq_len=8192, family=family))
+    with pytest.raises(PlanError, match="cp_ulysses=3 does not divide cp=8; legal cp_ulysses: 1, 2, 4, 8"):
+        make_plan(num_gpus=8, cp=8, cp_ulysses=3, seq_len=8192, family=family)
+    with pytest.raises(PlanError, match="cp_ulysses=2 lies inside --cp-method ring or allgather, not ulysses"):
+        make_plan(num_gpus=8, cp=8, cp_ulysses=2, seq_len=8192, family=Family(cp="ulysses", usp=True))
+    plan = make_plan(num_gpus=8, cp=8, cp_ulysses=2, seq_len=8192, family=family)
+    assert (plan.mesh["cp"], plan.mesh["up"]) == (4, 2)
 
 
 def test_a_ring_of_one_takes_no_time(llama: Graph) -> None:

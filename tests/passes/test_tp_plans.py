@@ -43,12 +43,12 @@ def test_the_own_plan_is_part_of_the_saved_graph(tiny_mixtral: Graph) -> None:
 
 def test_every_word_of_transformers_has_a_meaning() -> None:
     pytest.importorskip("transformers", reason="names the styles; install slipstick[hf]")
-    # The second module adds the words of expert parallelism to the table of the first.
     import transformers.distributed.expert_parallel
-    import transformers.distributed.tensor_parallel as theirs
+    from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES
 
+    # Importing this module adds the words of expert parallelism, and through it those of tensor parallelism.
     assert transformers.distributed.expert_parallel
-    assert set(theirs.ALL_PARALLEL_STYLES) <= set(STYLES)
+    assert {"colwise", "grouped_gemm"} <= set(ALL_PARALLEL_STYLES) <= set(STYLES)
 
 
 def test_a_style_that_is_not_known_is_named(tiny_llama: Graph) -> None:
