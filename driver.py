@@ -85,16 +85,25 @@ def pipeline_for(family: Family) -> Pipeline:
     train = family.workload is Workload.TRAIN
     names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
     options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
-    options += [f"zero={family.zero}"] if family.zero and train else []
+    options += _data_options(family) if train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
     options += ["ep=true"] if family.ep else []
     names += ["route"] if family.ep else []
     names.append(f"shard{{{', '.join(options)}}}")
     names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
-    names += ["bucket", "optimizer"] if train else []
+    bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
+    names += [bucket, "optimizer"] if train else []
     names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
+
+
+def _data_options(family: Family) -> list[str]:
+    """What `shard` is told of data parallelism; nothing that says what it does anyway."""
+    options = [f"zero={family.zero}"] if family.zero else []
+    options += ["hsdp=true"] if family.hsdp else []
+    options += ["once=true"] if family.reshard == "step" else []
+    return options + ([f'reduced="{family.reduce_dtype}"'] if family.reduce_dtype is not None else [])
 
 
 def lower(

@@ -31,10 +31,13 @@ class Request:
     seq: int
     sp: bool | None
     zero: int
+    dp_shard: int | None
+    reshard: str
     recompute: str
     cp_method: str
     dtype: str
     grad_dtype: str
+    reduce_dtype: str | None
     phase: str
     tp_plan: str
     fuse: bool

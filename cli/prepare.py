@@ -62,6 +62,8 @@ def family_of(request: Request) -> Family:
         cp=request.cp_method if request.cp > 1 else "none", ep=request.ep > 1,
         pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
         tp_plan=request.tp_plan, grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
+        hsdp=request.dp_shard is not None, reshard=request.reshard,
+        reduce_dtype=None if request.reduce_dtype is None else DType.parse(request.reduce_dtype),
     )  # fmt: skip
 
 
@@ -73,7 +75,8 @@ def plan_of(request: Request) -> Plan:
     return make_plan(
         num_gpus=request.num_gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
         dp=request.dp, vpp=request.vpp, micro_batch=request.mbs, global_batch=request.gbs, seq_len=request.seq,
-        kv_len=request.seq if decode else 0, family=family_of(request),
+        kv_len=request.seq if decode else 0, dp_shard=1 if request.dp_shard is None else request.dp_shard,
+        family=family_of(request),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from ..backends.system import System
 from ..backends.timing import Priced
 from ..driver import Estimate
 from ..ir.errors import UnknownNameError
+from ..ir.graph import ONCE_A_STEP
 from ..ir.ops import Work
 from ..ir.ops.masking import executed_share, touched_share
 from ..ir.stages import BOUNDARY
@@ -79,7 +80,7 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     graph = answer.table.lowered.graph
     region = graph.region(entry.region)
     node = region.producer[entry.key]
-    per = "step" if entry.phase in ("reduce", "optimizer") else "micro-batch"
+    per = "step" if entry.phase in ONCE_A_STEP else "micro-batch"
     point = int(priced.point[0])
     time_s = float(priced.time_s[row, point])
     count = answer.plan.vpp if entry.region == BOUNDARY else entry.count

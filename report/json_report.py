@@ -50,6 +50,8 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "schedule": plan.family.schedule, "layers_by_stage": str(answer.table.staging.layouts[0]),
             "order": plan.family.order,
             "grad_dtype": str(plan.family.grad_dtype), "fuse": plan.family.fused,
+            "dp_shard": plan.dp_shard if plan.family.hsdp else None, "reshard": plan.family.reshard,
+            "reduce_dtype": None if plan.family.reduce_dtype is None else str(plan.family.reduce_dtype),
         },
         "flops_convention": convention,
     }  # fmt: skip

@@ -10,25 +10,27 @@ from ...ir.ops.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
 from .plans import Style, TpPlan
 
-DP, EP, CP, TP = "dp", "ep", "cp", "tp"
+DP, FSDP, EP, CP, TP = "dp", "fsdp", "ep", "cp", "tp"
 Placements = Mapping[str, Placement]
 
 
-def source_placements(region: Region, plan: TpPlan, zero: int = 0) -> dict[int, Placements]:
+def source_placements(region: Region, plan: TpPlan, zero: int = 0, home: str = DP) -> dict[int, Placements]:
     """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere).
 
-    ZeRO stage 3 keeps every parameter sharded over `dp`; where it is needed whole, it is gathered.
+    ZeRO stage 3 keeps every parameter sharded over `home`, which is `dp` or, in hybrid sharding, `fsdp`; where it is
+    needed whole, it is gathered.
     """
     at_rest: Placement = Shard(0) if zero == 3 else REPLICATE
     found: dict[int, Placements] = {}
     for v in region.values:
         if v.role is Role.PARAM:
             by_expert: Placement = Shard(0) if is_expert(region, v) else at_rest
-            found[v.id] = {DP: at_rest, EP: by_expert, CP: at_rest, TP: _parameter(region, v, plan.style(v.name))}
+            by_layer = _parameter(region, v, plan.style(v.name))
+            found[v.id] = {DP: REPLICATE, FSDP: REPLICATE, EP: by_expert, CP: at_rest, TP: by_layer, home: at_rest}
         elif v.role in (Role.INPUT, Role.CACHE):
             found[v.id] = _input(v)
         elif v.role is Role.BUFFER:
-            found[v.id] = dict.fromkeys((DP, EP, CP, TP), REPLICATE)
+            found[v.id] = dict.fromkeys((DP, FSDP, EP, CP, TP), REPLICATE)
     return found
 
 
@@ -37,7 +39,8 @@ def _input(v: Value) -> Placements:
     heads = v.role is Role.CACHE and v.type.rank == 4 and v.type.dims[1] != 1
     sequence = v.role is Role.INPUT and v.type.rank > 1 and v.type.dims[1] != 1
     return {
-        DP: Shard(0), EP: Shard(0), CP: Shard(1) if sequence else REPLICATE, TP: Shard(1) if heads else REPLICATE,
+        DP: Shard(0), FSDP: Shard(0), EP: Shard(0),
+        CP: Shard(1) if sequence else REPLICATE, TP: Shard(1) if heads else REPLICATE,
     }  # fmt: skip
 
 

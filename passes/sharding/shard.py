@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
-from ...ir.expr import Dim, Expr, symbol
+from ...ir.expr import Dim, Expr, product, symbol
 from ...ir.graph import Graph, Node, Phase, Region, Role
 from ...ir.ops import call_of
 from ...ir.ops.attention import AttentionAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS
 from ...ir.saved import mark_saved
+from ...ir.types import DType
 from ..base import Pass, PassResult, require
-from .annotate import CP, DP, EP, TP, gathers_output, is_expert, reduces_input_grad, source_placements
+from .annotate import CP, DP, EP, FSDP, TP, gathers_output, is_expert, reduces_input_grad, source_placements
 from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
 from .plans import tp_plan
@@ -33,6 +34,9 @@ class ShardPass(Pass):
     | cp       | context parallelism: none, allgather, ring (hidden behind attention), ulysses        |
     | ep       | expert parallelism: experts over ep, tokens travel to them and back                  |
     | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
+    | hsdp     | hybrid: what ZeRO shards lies over fsdp, and dp holds replicas of those shards       |
+    | once     | gradients are reduced once a step even under ZeRO 2 and 3, in sums of whole ones     |
+    | reduced  | element type in which gradients are reduced; empty: the type that they have          |
     """
 
     name: ClassVar[str] = "shard"
@@ -42,6 +46,9 @@ class ShardPass(Pass):
     zero: int = 0
     cp: str = "none"
     ep: bool = False
+    hsdp: bool = False
+    once: bool = False
+    reduced: str = ""
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -51,7 +58,7 @@ class ShardPass(Pass):
         """Propagate forward through the regions, then backward."""
         if self.cp not in ("none", *CP_METHODS):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
-        state = _Propagation(_localised(graph, self.ep), self)
+        state = _Propagation(_localised(graph, _data_axes(self)), self)
         return PassResult(mark_saved(state.run()), changed=True)
 
     def ensures(self, graph: Graph) -> None:
@@ -60,10 +67,14 @@ class ShardPass(Pass):
         require(not bare, f"values without placement: {bare[:5]}")
 
 
-def _localised(graph: Graph, ep: bool) -> Graph:
+def _data_axes(options: ShardPass) -> tuple[str, ...]:
+    """The axes that deal out the batch: scattering over `fsdp` comes before summing over `dp`, which then has less."""
+    return (*([FSDP] if options.hsdp else []), DP, *([EP] if options.ep else []))
+
+
+def _localised(graph: Graph, data_axes: tuple[str, ...]) -> Graph:
     """Speak of the micro-batch a replica runs: the traced batch is that of all replicas together."""
-    replicas = symbol(DP) * symbol(EP) if ep else symbol(DP)
-    env: dict[str, Dim] = {"batch": symbol("mbs") * replicas}
+    env: dict[str, Dim] = {"batch": product(map(symbol, ("mbs", *data_axes)))}
     return graph.with_regions(
         tuple(
             replace(r, values=tuple(replace(v, type=v.type.substitute(env)) for v in r.values)) for r in graph.regions
@@ -77,7 +88,10 @@ class _Propagation:
     def __init__(self, graph: Graph, options: ShardPass) -> None:
         self.graph, self.plan = graph, tp_plan(options.tp_plan)
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
-        self.axes = (DP, *([EP] if options.ep else []), *([CP] if options.cp != "none" else []), TP)
+        self.scatters_early = self.zero >= 2 and not options.once
+        self.reduced = DType.parse(options.reduced) if options.reduced else None
+        self.home = FSDP if options.hsdp else DP
+        self.axes = (*_data_axes(options), *([CP] if options.cp != "none" else []), TP)
         regather = options.regather and options.sp
         self.builders = {r.name: RegionBuilder(r, self.axes, regather, self.zero == 3) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
@@ -95,7 +109,7 @@ class _Propagation:
         return replace(self.graph, regions=regions, axes=self.axes, constraints=tuple(constraints.values()))
 
     def _sources(self, b: RegionBuilder) -> None:
-        known = source_placements(b.old, self.plan, self.zero)
+        known = source_placements(b.old, self.plan, self.zero, self.home)
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, known[v.id])
@@ -118,9 +132,9 @@ class _Propagation:
     def _node(self, b: RegionBuilder, node: Node) -> None:
         """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
         self._scatter_gradient(b, node)
-        if node.op == "accumulate" and self.zero >= 2:
+        if node.op == "accumulate" and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
-            b.settle(node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
+            self._reduce(b, node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
         if self.cp in ("allgather", "ring") and isinstance(node.attrs, AttentionAttrs):
             node = replace(node, attrs=replace(node.attrs, balanced=True))
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
@@ -143,8 +157,12 @@ class _Propagation:
     def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""
         v = b.old.by_id[value]
-        at_rest = axis in (DP, CP) or (axis == EP and not is_expert(b.old, v))
-        return REPLICATE if v.role is Role.PARAM and at_rest else b.where[b.now[value]][axis]
+        at_rest = v.role is Role.PARAM and self._shards_states(axis, is_expert(b.old, v))
+        return REPLICATE if at_rest else b.where[b.now[value]][axis]
+
+    def _shards_states(self, axis: str, expert: bool) -> bool:
+        """Whether ZeRO deals out states over an axis: every data axis over which the parameter is the same."""
+        return axis in (self.home, CP) or (axis == EP and not expert)
 
     def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """Where a partial sum goes: over `tp` with sequence parallelism, into shards of the sequence."""
@@ -211,20 +229,28 @@ class _Propagation:
 
     def _finish(self, b: RegionBuilder) -> Region:
         for param, grad in b.old.grads:
-            self._reduce_gradient(b, param, grad, Phase.REDUCE)
+            self._reduce_gradient(b, param, grad)
         return b.finish(b.old.outputs, b.old.grads)
 
-    def _reduce_gradient(self, b: RegionBuilder, param: int, grad: int, phase: Phase) -> None:
+    def _reduce_gradient(self, b: RegionBuilder, param: int, grad: int) -> None:
         """A gradient ends where its parameter lies, under ZeRO in a shard of that; what that takes runs once a step."""
-        node = b.old.producer[grad]
+        user = replace(b.old.producer[grad], phase=Phase.REDUCE)
         wanted = {**b.where[b.now[param]], **self._gradient_at_rest(b, param, grad, only_data=True)}
-        b.settle(grad, wanted, replace(node, phase=phase))
+        kept = b.dtype(grad)
+        self._reduce(b, grad, wanted, user)
+        b.cast(grad, kept, user)
+
+    def _reduce(self, b: RegionBuilder, grad: int, wanted: Placements, user: Node) -> None:
+        """Bring a gradient where it is wanted, in the type in which gradients are reduced."""
+        if self.reduced is not None and not b.lies(grad, wanted):
+            b.cast(grad, self.reduced, user)
+        b.settle(grad, wanted, user)
 
     def _gradient_at_rest(
         self, b: RegionBuilder, param: int, grad: int, only_data: bool = False
     ) -> dict[str, Placement]:
-        """Where ZeRO keeps a gradient: sharded over every data axis over which its parameter is the same."""
+        """Where ZeRO keeps a gradient."""
         expert = is_expert(b.old, b.old.by_id[param])
-        axes = [a for a in self.axes if a in (DP, CP) or (a == EP and not expert)] if self.zero else []
+        axes = [a for a in self.axes if self._shards_states(a, expert)] if self.zero else []
         shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
         return shards if only_data else {**b.where[b.now[grad]], **shards}
