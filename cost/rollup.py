@@ -152,9 +152,7 @@ def _pass(account: Account, parts: Mapping[str, Array], zero: Array, ring: bool,
         account.add(part, exposed, seconds - exposed)
 
 
-def _once_a_step(
-    sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str, str], Array], zero: Array
-) -> Account:
+def _once_a_step(sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str, str], Array], zero: Array) -> Account:
     """Gathers behind the first forward phase, reductions behind the last backward phase, then the optimizer."""
     account = Account()
     for phase, behind in _WINDOWS.items():
@@ -173,7 +171,9 @@ def _once_a_step(
 
 def _free(sums: Mapping[tuple[str, str], Array], phase: str, zero: Array) -> Array:
     """Computation of a phase that hides no message of its own."""
-    computing = np.asarray(sum((s for (p, part), s in sums.items() if p == phase and part.startswith("compute.")), zero))
+    computing = np.asarray(
+        sum((s for (p, part), s in sums.items() if p == phase and part.startswith("compute.")), zero)
+    )
     return computing - np.minimum(sum((sums.get((phase, part), zero) for part in _DATA), zero), computing)
 
 

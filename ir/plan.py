@@ -151,7 +151,9 @@ def _check_data(family: Family) -> None:
             "gathers none: use --zero 3, or leave it out"
         )
     if family.reduce_dtype is not None and family.workload is not Workload.TRAIN:
-        raise PlanError(f"reduce-dtype={family.reduce_dtype}: {family.workload} has no gradients to reduce; leave it out")
+        raise PlanError(
+            f"reduce-dtype={family.reduce_dtype}: {family.workload} has no gradients to reduce; leave it out"
+        )
 
 
 def _check_shard(dp_shard: int, outside: int, family: Family) -> None:

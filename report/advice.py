@@ -75,6 +75,8 @@ def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[_Size]]]:
     if family.workload is not Workload.TRAIN:
         yield family, wider
         return
+    if family.reshard != "layer":
+        yield replace(family, reshard="layer"), now
     if plan.dp > 1:
         yield from ((replace(family, zero=z), now) for z in (1, 3) if z > family.zero)
     if family.recompute == "none":
