@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
+from itertools import pairwise, product
 from typing import NamedTuple
 
 from ..ir.expr import Expr, as_expr, total
@@ -105,7 +105,7 @@ def _neighbours(graph: Graph) -> set[tuple[str, str]]:
     runs = [run for run in graph.schedule if run.count]
     found = {pair for run in runs for pair in zip(run.regions, run.regions[1:], strict=False)}
     found |= {(run.regions[-1], run.regions[0]) for run in runs if run.count > 1}
-    return found | {(a.regions[-1], b.regions[0]) for a, b in zip(runs, runs[1:], strict=False)}
+    return found | {(a.regions[-1], b.regions[0]) for a, b in pairwise(runs)}
 
 
 def _gathered(region: Region, forward: bool) -> Expr:

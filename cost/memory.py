@@ -14,7 +14,7 @@ from ..ir.graph import Graph, Region
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
-from .liveness import transient_bytes
+from .liveness import Alive, transient_bytes
 from .stages import Staging
 from .states import Held, held_parameters
 
@@ -55,7 +55,7 @@ class MemoryProgram:
         rows = [
             e for r in graph.regions for e in _layer_rows(r, [h for h in held if h.each_layer and r.name in h.regions])
         ]
-        live = dict.fromkeys(transient_bytes(graph)) or {(frozenset(), as_expr(0)): None}
+        live = dict.fromkeys(transient_bytes(graph)) or {Alive(frozenset(), as_expr(0)): None}
         beside = tuple(dict.fromkeys(names for names, _ in live))
         return cls(
             tuple(r.name for r in graph.regions), ExprTable.of(rows), tuple(once),
@@ -92,7 +92,7 @@ class MemoryProgram:
         runs = staging.runs(cls)
         under_way = in_flight(staging, cls, plans)
         no = np.zeros(len(plans))
-        found = {part: no for part in (*PARTS, "temporary")}
+        found = dict.fromkeys((*PARTS, "temporary"), no)
         for k, name in enumerate(self.regions):
             if name not in runs:
                 continue

@@ -72,15 +72,34 @@ def test_two_units_of_weights_and_two_of_gradients_are_whole_at_once(
     graph = lower(traced("tiny-llama.train"), Family(zero=3, reduce_dtype=reduced)).graph
     layer = 2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * MLP * HIDDEN + 2 * HIDDEN
     for dp in (2, 8):
-        found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": dp})) for e in transient_bytes(graph))
+        found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": dp})) for _, e in transient_bytes(graph))
         assert found == (2 + 1 + gradients) * 2 * layer
 
 
 def test_reduced_every_micro_batch_two_units_of_gradients_are_whole_at_once(traced: Traced) -> None:
     graph = lower(traced("tiny-llama.train"), Family(zero=2)).graph
     layer = 2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * MLP * HIDDEN + 2 * HIDDEN
-    found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": 8})) for e in transient_bytes(graph))
+    found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": 8})) for _, e in transient_bytes(graph))
     assert found == 2 * 2 * layer
+
+
+def test_a_stage_keeps_its_gathered_parameters_once_however_many_micro_batches_are_under_way(traced: Traced) -> None:
+    # Two stages of one layer each, the table with the first, head and last norm with the second: either is the fullest.
+    family = Family(zero=3, reshard="microbatch", pp=True)
+    plans = [make_plan(num_gpus=8, pp=2, seq_len=64, family=family, global_batch=4 * m) for m in (1, 8)]
+    one, many = memory(lower(traced("tiny-llama.train"), family), *plans)["weights"]
+    layer = 2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * MLP * HIDDEN + 2 * HIDDEN
+    end = VOCAB * HIDDEN
+    assert {one, many} <= {(layer + end + norm) * 2 * (1 + 1 / 4) for norm in (0, HIDDEN)}
+
+
+def test_what_another_stage_sends_is_not_on_this_one(traced: Traced) -> None:
+    # A region's temporaries beside those of a neighbour count where a stage has both.
+    graph = lower(traced("tiny-llama.train"), Family(zero=3)).graph
+    first, layer, last = graph.sequence_once()
+    regions = {names for names, _ in transient_bytes(graph)}
+    assert {frozenset({first, layer}), frozenset({layer, last}), frozenset({layer})} <= regions
+    assert not any(names >= {first, last} and layer not in names for names in regions)
 
 
 def test_activations_are_those_of_one_micro_batch(traced: Traced) -> None:
