@@ -85,7 +85,7 @@ def pipeline_for(family: Family) -> Pipeline:
     train = family.workload is Workload.TRAIN
     names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
     options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
-    options += [f"zero={family.zero}"] if family.zero and train else []
+    options += _data_options(family) if train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
     options += ["usp=true"] if family.usp else []
     options += ["ep=true"] if family.ep else []
@@ -93,10 +93,19 @@ def pipeline_for(family: Family) -> Pipeline:
     names += ["route"] if family.ep else []
     names.append(f"shard{{{', '.join(options)}}}")
     names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
-    names += ["bucket", "optimizer"] if train else []
+    bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
+    names += [bucket, "optimizer"] if train else []
     names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
+
+
+def _data_options(family: Family) -> list[str]:
+    """What `shard` is told of data parallelism; nothing that says what it does anyway."""
+    options = [f"zero={family.zero}"] if family.zero else []
+    options += ["hsdp=true"] if family.hsdp else []
+    options += ["once=true"] if family.reshard == "step" else []
+    return options + ([f'reduced="{family.reduce_dtype}"'] if family.reduce_dtype is not None else [])
 
 
 def lower(
@@ -113,7 +122,7 @@ def lower(
     return Lowered(
         graph,
         lowered,
-        compile_graph(lowered, family.rank_order),
+        compile_graph(lowered, family.order),
         MemoryProgram.of(lowered),
         StageProgram.of(lowered, family.pp_layout),
         ConstraintProgram.of(lowered),

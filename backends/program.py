@@ -10,7 +10,7 @@ from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Node, Phase, Region
 from ..ir.ops import OpClass, Work, call_of, op_def, work_of
 from ..ir.ops.collectives import CollectiveAttrs, message_bytes
-from ..ir.plan import ORDER
+from ..ir.plan import ORDER, rank_order
 from ..ir.types import DType
 
 
@@ -107,7 +107,7 @@ def _entry(graph: Graph, region: Region, node: Node) -> Entry:
 def _symbols(entry: Entry, axes: tuple[str, ...], order: str) -> tuple[str, ...]:
     """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
     if entry.message is not None:
-        names = order.split("-")
+        names = rank_order(order)
         inner = names[: max(names.index(a) for a in entry.axis.split("+")) + 1]
         present = entry.message.symbols | {a for a in inner if a in axes}
         return tuple(sorted(present))
@@ -155,7 +155,7 @@ def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list
     factors: list[tuple[Num, Num]] = []
     stride: Num = 1
     joined = False
-    for name in order.split("-"):
+    for name in rank_order(order):
         degree = env.get(name, 1)
         if name in axis.split("+"):
             factors = (

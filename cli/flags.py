@@ -43,6 +43,11 @@ _WORKLOAD = (
     _word(
         "--grad-dtype", ("fp32", "bf16", "fp16"), "Type in which gradients are summed; with ZeRO 0 and 1 also reduced."
     ),
+    click.Option(
+        ["--reduce-dtype"],
+        type=Named(("fp32", "bf16", "fp16")),
+        help="Type in which gradients are reduced.  [default: with ZeRO 0 and 1 that of the sums, else the model's]",
+    ),
 )
 _PLAN = (
     _number("--gpus", help="Number of GPUs.  [default: tp x pp x cp x dp]"),
@@ -88,6 +93,10 @@ _PLAN = (
         help="Gather the inputs of an op that has no sharding rule, and say so, instead of refusing it.",
     ),
     _number("--zero", default=0, help="ZeRO stage, 0 to 3."),
+    _number(
+        "--dp-shard", help="Replicas that share what ZeRO shards; groups of them are replicas (HSDP).  [default: dp]"
+    ),
+    _word("--reshard", ("layer", "microbatch", "step"), "How long ZeRO 3 keeps gathered parameters."),
     _word("--recompute", ("none", "selective", "full"), "Activation recomputation."),
 )
 _MACHINE = (

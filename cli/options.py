@@ -31,11 +31,14 @@ class Request:
     seq: int
     sp: bool | None
     zero: int
+    dp_shard: int | None
+    reshard: str
     recompute: str
     cp_method: str
     cp_ulysses: int
     dtype: str
     grad_dtype: str
+    reduce_dtype: str | None
     phase: str
     tp_plan: str
     replicate_unknown: bool

@@ -64,6 +64,8 @@ def family_of(request: Request) -> Family:
         tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
         grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
         replicate_unknown=request.replicate_unknown, async_tp=request.async_tp,
+        hsdp=request.dp_shard is not None, reshard=request.reshard,
+        reduce_dtype=None if request.reduce_dtype is None else DType.parse(request.reduce_dtype),
     )  # fmt: skip
 
 
@@ -75,7 +77,8 @@ def plan_of(request: Request) -> Plan:
     return make_plan(
         num_gpus=request.num_gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
         dp=request.dp, vpp=request.vpp, micro_batch=request.mbs, global_batch=request.gbs, seq_len=request.seq,
-        kv_len=request.seq if decode else 0, cp_ulysses=request.cp_ulysses, family=family_of(request),
+        kv_len=request.seq if decode else 0, cp_ulysses=request.cp_ulysses,
+        dp_shard=1 if request.dp_shard is None else request.dp_shard, family=family_of(request),
     )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
 from ..ir.plan import PlanTable
 from ..ir.points import Points
-from .liveness import live_bytes
+from ..passes.gathers import held_gathered, saved_gathered
+from .liveness import Alive, transient_bytes
 from .stages import Staging
 from .states import Held, held_parameters
 
@@ -32,7 +33,8 @@ class MemoryProgram:
         held: parameters that a stage holds once, however often and in however many of their regions it uses them.
         shared: rows (held, state) of those.
         transient: bytes alive at once, node by node.
-        owner: the region of each row of `transient`.
+        beside: sets of regions of which a stage has all where those bytes are alive.
+        owner: the set of each row of `transient`.
         ends: the last region in forward order; its activations are used at once.
     """
 
@@ -41,6 +43,7 @@ class MemoryProgram:
     held: tuple[Held, ...]
     shared: ExprTable
     transient: ExprTable
+    beside: tuple[frozenset[str], ...]
     owner: tuple[int, ...]
     ends: str
 
@@ -52,12 +55,13 @@ class MemoryProgram:
         rows = [
             e for r in graph.regions for e in _layer_rows(r, [h for h in held if h.each_layer and r.name in h.regions])
         ]
-        live = [(k, e) for k, r in enumerate(graph.regions) for e in sorted(set(live_bytes(r)), key=str)]
-        live = live or [(0, as_expr(0))]
+        live = dict.fromkeys(transient_bytes(graph)) or {Alive(frozenset(), as_expr(0)): None}
+        beside = tuple(dict.fromkeys(names for names, _ in live))
         return cls(
             tuple(r.name for r in graph.regions), ExprTable.of(rows), tuple(once),
             ExprTable.of([e for h in once for e in h.states] or [as_expr(0)]),
-            ExprTable.of([e for _, e in live]), tuple(k for k, _ in live), graph.sequence_once()[-1],
+            ExprTable.of([e for _, e in live]), beside, tuple(beside.index(names) for names, _ in live),
+            graph.sequence_once()[-1],
         )  # fmt: skip
 
     @property
@@ -71,7 +75,7 @@ class MemoryProgram:
         num = int(point.max()) + 1
         rows = self.layers.evaluate(env, num).reshape(len(self.regions), len(PARTS), num)
         shared = self.shared.evaluate(env, num)
-        live = _largest(self.transient.evaluate(env, num), self.owner, len(self.regions))
+        live = _largest(self.transient.evaluate(env, num), self.owner, len(self.beside))
         best: dict[str, Array] = {}
         for cls in range(staging.num_classes):
             found = self._stage((rows, shared, live), point, staging, cls, plans)
@@ -87,7 +91,8 @@ class MemoryProgram:
         rows, shared, live = tables
         runs = staging.runs(cls)
         under_way = in_flight(staging, cls, plans)
-        found = {part: np.zeros(len(plans)) for part in (*PARTS, "temporary")}
+        no = np.zeros(len(plans))
+        found = dict.fromkeys((*PARTS, "temporary"), no)
         for k, name in enumerate(self.regions):
             if name not in runs:
                 continue
@@ -95,7 +100,9 @@ class MemoryProgram:
                 if rows[k, i].any():
                     kept = self._copies(part, name, under_way, plans)
                     found[part] = found[part] + rows[k, i][point] * (runs[name] * kept)
-            found["temporary"] = np.maximum(found["temporary"], np.where(runs[name] > 0.0, live[k][point], 0.0))
+        for k, names in enumerate(self.beside):
+            here = np.all([runs.get(name, no) > 0.0 for name in names], axis=0)
+            found["temporary"] = np.maximum(found["temporary"], np.where(here, live[k][point], 0.0))
         for i, h in enumerate(self.held):
             there = np.minimum(sum((runs[r] for r in h.regions if r in runs), np.zeros(len(plans))), 1.0)
             for j, part in enumerate(PARTS[:3]):
@@ -125,19 +132,20 @@ def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
 
 def _layer_rows(region: Region, held: Sequence[Held]) -> list[Expr]:
     """What every run of a region holds: states of its layer's own parameters, kept activations, cache."""
-    states = [total(h.states[k] for h in held) for k in range(3)]
-    return [*states, region.saved_bytes, total(_cache_bytes(region))]
+    weights, gradients, optimizer = (total(h.states[k] for h in held) for k in range(3))
+    kept = region.saved_bytes - saved_gathered(region)
+    return [weights + held_gathered(region), gradients, optimizer, kept, total(_cache_bytes(region))]
 
 
 def _cache_bytes(region: Region) -> Iterable[Expr]:
     return (region.by_id[n.key].type.num_bytes for n in region.nodes if n.op == "kv_append")
 
 
-def _largest(live: Array, owner: Sequence[int], num_regions: int) -> Array:
-    """Return the largest row of each region, at every point."""
-    found = np.zeros((num_regions, live.shape[1]))
-    for row, region in zip(live, owner, strict=True):
-        np.maximum(found[region], row, out=found[region])
+def _largest(live: Array, owner: Sequence[int], num_owners: int) -> Array:
+    """Return the largest row of each owner, at every point."""
+    found = np.zeros((num_owners, live.shape[1]))
+    for row, index in zip(live, owner, strict=True):
+        np.maximum(found[index], row, out=found[index])
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,16 @@ from .stages import Staging
 
 Array = NDArray[np.float64]
 Parts = dict[str, Array]
+# What runs once a step beside a micro-batch, and the phase that hides it.
+_WINDOWS = MappingProxyType({"prepare": "forward", "reduce": "backward"})
 # Seconds of one run of a region, by region, phase and part.
 Spent = Mapping[tuple[str, str, str], Array]
 # The part of context parallelism that passes blocks on; in the breakdown it is `comm.cp`.
 RING = "comm.ring"
 HIDDEN_TP = "hidden.tp"
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
+# Data-parallel messages in the order in which they are sent: gradients are scattered, then their shards summed.
+_DATA = ("comm.fsdp", "comm.dp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,9 @@ def roll_up(timing: Timing, plans: PlanTable, staging: Staging) -> Step:
     and draining the pipeline takes what the others spend on one micro-batch, divided by the chunks of a stage:
     (sum over stages - slowest) / vpp, of equal stages (pp - 1)/vpp of one (Narayanan et al., arXiv 2104.04473).
     Tensor-parallel communication is exposed; taken apart (`async_tp`), it hides behind the products next to it.
-    Data-parallel messages inside a phase (ZeRO 2 and 3) run behind that phase's computation. Gradients reduced once a
+    Data-parallel messages inside a phase (ZeRO 2 and 3) run behind that phase's computation. Parameters gathered once a
+    step run behind the forward phase of the first micro-batch: exposed is what does not fit there, and at least the
+    first message, without which nothing starts. Gradients reduced once a
     step run behind the backward phase of the last micro-batch: exposed is what does not fit there, and at least the
     last message, which only starts when the backward phase ends. The optimizer follows, and the gather of what it
     updated.
@@ -136,7 +143,8 @@ def _stage(spent: Spent, staging: Staging, cls: int, plans: PlanTable) -> _Stage
         parts = {part: s for (p, part), s in sums.items() if p == phase}
         _pass(account, parts, zero, plans.columns["cp"], staging)
     phases = [sum((s for (p, _), s in sums.items() if p == phase), zero) for phase in ("forward", "backward")]
-    once = _once_a_step(sums, _last_message(spent, runs, zero), zero)
+    edges = {(phase, part): _edge_message(spent, runs, phase, part, zero) for phase in _WINDOWS for part in _DATA}
+    once = _once_a_step(sums, edges, zero)
     return _Stage(account, once, np.asarray(phases[0]), np.asarray(phases[1]))
 
 
@@ -155,7 +163,7 @@ def _pass(account: Account, parts: Mapping[str, Array], zero: Array, cp: Array, 
     compute = sum((s for part, s in parts.items() if part.startswith("compute.")), zero)
     attention = parts.get("compute.attention", zero)
     interleaved = np.where(staging.chunks > 1.0, compute, 0.0)
-    windows = {"comm.dp": compute, "comm.pp": interleaved, RING: attention * (1.0 - 1.0 / cp)}
+    windows = {**dict.fromkeys(_DATA, compute), "comm.pp": interleaved, RING: attention * (1.0 - 1.0 / cp)}
     for part, seconds in parts.items():
         if part == HIDDEN_TP:
             account.add("comm.tp", np.zeros_like(seconds), seconds)
@@ -167,27 +175,37 @@ def _pass(account: Account, parts: Mapping[str, Array], zero: Array, cp: Array, 
         account.add("comm.cp" if part == RING else part, exposed, seconds - exposed)
 
 
-def _once_a_step(sums: Mapping[tuple[str, str], Array], last: Array, zero: Array) -> Account:
-    """Reductions behind the last backward phase, then the optimizer and the gather of what it updated."""
-    computing = [s for (p, part), s in sums.items() if p == "backward" and part.startswith("compute.")]
-    backward = np.asarray(sum(computing, zero))
-    window = backward - np.minimum(sums.get(("backward", "comm.dp"), zero), backward)
+def _once_a_step(sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str, str], Array], zero: Array) -> Account:
+    """Gathers behind the first forward phase, reductions behind the last backward phase, then the optimizer."""
     account = Account()
+    for phase, behind in _WINDOWS.items():
+        window = _free(sums, behind, zero)
+        for part in _DATA:
+            if (phase, part) in sums:
+                seconds = sums[phase, part]
+                exposed = np.minimum(seconds, np.maximum(seconds - window, edges[phase, part]))
+                account.add(part, exposed, seconds - exposed)
+                window = np.maximum(window - seconds, 0.0)
     for (phase, part), seconds in sorted(sums.items()):
-        if phase == "reduce":
-            exposed = np.minimum(seconds, np.maximum(seconds - window, last)) if part == "comm.dp" else seconds
-            account.add(part, exposed, seconds - exposed)
-        elif phase == "optimizer":
+        if phase == "optimizer" or (phase in _WINDOWS and part not in _DATA):
             account.add(part, seconds)
     return account
 
 
-def _last_message(spent: Spent, runs: Mapping[str, Array], zero: Array) -> Array:
-    """The reduction that starts last: that of the first region of the stage, whose backward phase ends the step."""
+def _free(sums: Mapping[tuple[str, str], Array], phase: str, zero: Array) -> Array:
+    """Computation of a phase that hides no message of its own."""
+    computing = np.asarray(
+        sum((s for (p, part), s in sums.items() if p == phase and part.startswith("compute.")), zero)
+    )
+    return computing - np.minimum(sum((sums.get((phase, part), zero) for part in _DATA), zero), computing)
+
+
+def _edge_message(spent: Spent, runs: Mapping[str, Array], phase: str, part: str, zero: Array) -> Array:
+    """What the first region of the stage sends: it gathers before all others, and its backward phase ends the step."""
     found, taken = zero, np.zeros(len(zero), dtype=bool)
     for region, times in runs.items():
         here = (times > 0.0) & ~taken
-        found = np.where(here, spent.get((region, "reduce", "comm.dp"), zero), found)
+        found = np.where(here, spent.get((region, phase, part), zero), found)
         taken |= here
     return found
 
@@ -239,8 +257,8 @@ def _label(entry: Entry) -> tuple[str, str, str] | None:
     part = f"comm.{axis}" if entry.message is not None else f"compute.{entry.kind}"
     if entry.phase is Phase.OPTIMIZER:
         return entry.region, "optimizer", part if entry.message is not None else "optimizer"
-    if entry.phase is Phase.REDUCE:
-        return entry.region, "reduce", part
+    if entry.phase in (Phase.PREPARE, Phase.REDUCE):
+        return entry.region, str(entry.phase), part
     return entry.region, "backward" if entry.phase in _BACKWARD else "forward", part
 
 

@@ -19,8 +19,12 @@ from .types import DType, TensorType
 
 
 class Phase(StrEnum):
-    """When a node runs. `reduce` and `optimizer` run once a step, the others once a micro-batch."""
+    """When a node runs: forward, backward and recompute once a micro-batch, the others once a step.
 
+    `prepare` comes before the first forward phase, `reduce` and `optimizer` behind the last backward phase.
+    """
+
+    PREPARE = "prepare"
     FORWARD = "forward"
     BACKWARD = "backward"
     RECOMPUTE = "recompute"
@@ -53,6 +57,7 @@ class Attrs:
 
 
 NO_ATTRS = Attrs()
+ONCE_A_STEP = frozenset({Phase.PREPARE, Phase.REDUCE, Phase.OPTIMIZER})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Mesh axes as symbols of a lowered graph, innermost first; `dp` is what is left of data parallelism outside `ep`.
-AXES = ("tp", "up", "cp", "ep", "dp", "pp")
+# Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
+# sequence for heads, `fsdp` the replicas that share their states in shards where whole groups of them are replicas of
+# one another; `cp` and `dp` are what is left.
+AXES = ("tp", "up", "cp", "ep", "fsdp", "dp", "pp")
 ORDER = "tp-cp-ep-dp-pp"
 SCHEDULES = ("1f1b", "gpipe")
 # How blocks fall on pipeline stages; a list of numbers is a layout too.
 LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
+RESHARD = ("layer", "microbatch", "step")
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
 
@@ -47,11 +50,9 @@ class Family:
     replicate_unknown: bool = False
     async_tp: bool = False
     usp: bool = False
-
-    @property
-    def rank_order(self) -> str:
-        """All mesh axes from neighbouring ranks outwards: `up`, the Ulysses part of `cp`, lies inside `cp`."""
-        return self.order.replace("cp", "up-cp")
+    hsdp: bool = False
+    reshard: str = "layer"
+    reduce_dtype: DType | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,8 @@ class Plan:
     """One plan, checked: the degrees multiply to the number of GPUs and the batch divides.
 
     `micro_batch` is in sequences a replica, `global_batch` in sequences a step, `kv_len` the tokens already cached
-    in decode. For inference the global batch is `micro_batch * dp`.
+    in decode. For inference the global batch is `micro_batch * dp`. Of the `dp` replicas `dp_shard` neighbours share
+    states in shards when the family is hybrid (`hsdp`).
     """
 
     num_gpus: int
@@ -75,6 +77,7 @@ class Plan:
     seq_len: int = 2048
     kv_len: int = 0
     cp_ulysses: int = 1
+    dp_shard: int = 1
     family: Family = Family()
 
     @property
@@ -84,17 +87,19 @@ class Plan:
 
     @property
     def mesh(self) -> Mapping[str, int]:
-        """The degree of each mesh axis; `dp` is what is left of data parallelism outside `ep`."""
-        inner = self.cp_ulysses
+        """The degree of each mesh axis; `cp` is what is left outside `up`, `dp` outside `ep` and `fsdp`."""
+        inner, left = self.cp_ulysses, self.dp // (self.ep * self.dp_shard)
         return {
-            "tp": self.tp, "up": inner, "cp": self.cp // inner, "ep": self.ep, "dp": self.dp // self.ep, "pp": self.pp,
+            "tp": self.tp, "up": inner, "cp": self.cp // inner, "ep": self.ep, "fsdp": self.dp_shard, "dp": left,
+            "pp": self.pp,
         }  # fmt: skip
 
     @property
     def degrees(self) -> str:
         """The degrees as people write them: `tp8 dp8`."""
         pairs = (
-            ("tp", self.tp), ("pp", self.pp), ("vpp", self.vpp), ("cp", self.cp), ("ep", self.ep), ("dp", self.dp),
+            ("tp", self.tp), ("pp", self.pp), ("vpp", self.vpp), ("cp", self.cp), ("ep", self.ep),
+            ("fsdp", self.dp_shard), ("dp", self.dp),
         )  # fmt: skip
         return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp"))
 
@@ -115,6 +120,7 @@ def make_plan(
     global_batch: int | None = None,
     kv_len: int = 0,
     cp_ulysses: int = 1,
+    dp_shard: int = 1,
 ) -> Plan:
     """Check and complete a plan: `dp` follows from the other degrees, `global_batch` defaults to one micro-batch each.
 
@@ -126,20 +132,22 @@ def make_plan(
     given = {
         "gpus": num_gpus, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "vpp": vpp,
         "etp": tp if etp is None else etp, "mbs": micro_batch,
-        "seq": seq_len,
+        "seq": seq_len, "dp-shard": dp_shard,
     }  # fmt: skip
     _refuse_unbuilt(given, family)
+    _check_data(family)
     _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch})
     if not 0 <= kv_len <= LARGEST:
         raise PlanError(f"kv={kv_len}: the cached context is 0 to {LARGEST} tokens")
     _check_ulysses(cp, cp_ulysses, family)
     replicas = _replicas(num_gpus, (tp, pp, cp), ep, dp)
+    _check_shard(dp_shard, replicas // ep, family)
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
     _check_pipeline(batch // (micro_batch * replicas), pp, vpp, family)
     return Plan(
         num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=tp, dp=replicas, vpp=vpp, micro_batch=micro_batch,
-        global_batch=batch, seq_len=seq_len, kv_len=kv_len, cp_ulysses=cp_ulysses, family=family,
+        global_batch=batch, seq_len=seq_len, kv_len=kv_len, cp_ulysses=cp_ulysses, dp_shard=dp_shard, family=family,
     )  # fmt: skip
 
 
@@ -149,6 +157,34 @@ def _check_ulysses(cp: int, inner: int, family: Family) -> None:
         raise PlanError(f"cp_ulysses={inner} does not divide cp={cp}; legal cp_ulysses: {_near(inner, divisors(cp))}")
     if inner > 1 and not (family.usp and family.cp in ("ring", "allgather")):
         raise PlanError(f"cp_ulysses={inner} lies inside --cp-method ring or allgather, not {family.cp}")
+
+
+def _check_data(family: Family) -> None:
+    """Refuse what a ZeRO stage has no use for; a flag is never ignored."""
+    if family.reshard not in RESHARD:
+        raise UnknownNameError.of("reshard policy", family.reshard, RESHARD)
+    if family.reshard != "layer" and family.zero != 3:
+        raise PlanError(
+            f"reshard={family.reshard} says how long ZeRO 3 keeps gathered parameters, and zero={family.zero} "
+            "gathers none: use --zero 3, or leave it out"
+        )
+    if family.reduce_dtype is not None and family.workload is not Workload.TRAIN:
+        raise PlanError(
+            f"reduce-dtype={family.reduce_dtype}: {family.workload} has no gradients to reduce; leave it out"
+        )
+
+
+def _check_shard(dp_shard: int, outside: int, family: Family) -> None:
+    """The shard group lies inside what is left of data parallelism outside `ep`."""
+    if dp_shard > 1 and not family.hsdp:
+        raise PlanError(f"dp-shard={dp_shard} needs a hybrid family: Family(hsdp=True)")
+    if family.hsdp and not family.zero:
+        raise PlanError(f"dp-shard={dp_shard} shards states, and zero=0 shards none; allowed: --zero 1, 2, 3")
+    if outside % dp_shard:
+        raise PlanError(
+            f"dp-shard={dp_shard} lies inside data parallelism and does not divide dp/ep={outside}; "
+            f"legal dp-shard: {_near(dp_shard, divisors(outside))}"
+        )
 
 
 def _replicas(num_gpus: int, model: tuple[int, int, int], ep: int, dp: int | None) -> int:
@@ -214,8 +250,8 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
     if family.schedule not in SCHEDULES:
         raise UnknownNameError.of("pipeline schedule", family.schedule, SCHEDULES)
-    if sorted(family.order.split("-")) != sorted(ORDER.split("-")):
-        named = ORDER.replace("-", ", ")
+    if sorted(rank_order(family.order)) != sorted(AXES):
+        named = ", ".join(ORDER.split("-"))
         raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
     if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
         raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
@@ -234,6 +270,18 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
             f"{', '.join(wanted)}: not modelled in this version; what is: "
             "--tp, --sp, --cp, --ep, --dp, --pp, --vpp, --zero, --recompute"
         )
+
+
+def rank_order(order: str) -> tuple[str, ...]:
+    """Return the mesh axes from neighbouring ranks outwards; `up` lies right inside `cp`, `fsdp` inside `dp`.
+
+    >>> rank_order("tp-cp-ep-dp-pp")
+    ('tp', 'up', 'cp', 'ep', 'fsdp', 'dp', 'pp')
+    """
+    names = order.split("-")
+    inside = {"cp": "up", "dp": "fsdp"}
+    pairs = ((inside.get(n), n) for n in names)
+    return tuple(a for pair in pairs for a in pair if a is not None and (a in pair[1:] or a not in names))
 
 
 def divisors(n: int) -> list[int]:
@@ -273,6 +321,7 @@ class PlanTable:
     pp: NDArray[np.float64] | None = None
     vpp: NDArray[np.float64] | None = None
     cp_ulysses: NDArray[np.float64] | None = None
+    dp_shard: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -289,7 +338,7 @@ class PlanTable:
         return cls(
             plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
             column("num_micro_batches"), column("seq_len"), column("kv_len"),
-            column("cp"), column("ep"), column("pp"), column("vpp"), column("cp_ulysses"),
+            column("cp"), column("ep"), column("pp"), column("vpp"), column("cp_ulysses"), column("dp_shard"),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -300,8 +349,11 @@ class PlanTable:
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
         """What each symbol of a lowered graph is, plan by plan."""
         ones = self.tp * 0.0 + 1.0
-        cp, up, ep, pp = (ones if c is None else c for c in (self.cp, self.cp_ulysses, self.ep, self.pp))
-        degrees = {"tp": self.tp, "up": up, "cp": cp / up, "ep": ep, "dp": self.dp / ep, "pp": pp}
+        given = (self.cp, self.cp_ulysses, self.ep, self.pp, self.dp_shard)
+        cp, up, ep, pp, fsdp = (ones if c is None else c for c in given)
+        degrees = {
+            "tp": self.tp, "up": up, "cp": cp / up, "ep": ep, "fsdp": fsdp, "dp": self.dp / (ep * fsdp), "pp": pp,
+        }  # fmt: skip
         return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len}
 
     @property
@@ -318,6 +370,6 @@ class PlanTable:
 
 
 __all__ = [
-    "AXES", "CP_METHODS", "LAYOUTS", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan", "PlanTable", "divisors",
-    "make_plan",
+    "AXES", "CP_METHODS", "LAYOUTS", "ORDER", "RECOMPUTE", "RESHARD", "SCHEDULES", "Family", "Plan", "PlanTable",
+    "divisors", "make_plan", "rank_order",
 ]  # fmt: skip

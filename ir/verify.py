@@ -12,6 +12,7 @@ from .ops import OPS, call_of, op_def
 from .text import print_node
 
 T = TypeVar("T", bound=Hashable)
+_EARLY = (Phase.PREPARE, Phase.FORWARD)
 
 
 def verify(graph: Graph, after: str = "") -> None:
@@ -74,7 +75,7 @@ def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
         yield f"{complaint}  in  {print_node(region, node)}"
     if node.forward is not None and node.forward not in region.producer:
         yield f"'{node.op}' at {_place(node)} belongs to forward node %{node.forward}, no such node"
-    if node.phase is Phase.FORWARD and any(_phase(region, i) is not Phase.FORWARD for i in node.inputs):
+    if node.phase is Phase.FORWARD and any(_phase(region, i) not in _EARLY for i in node.inputs):
         yield f"forward node '{node.op}' at {_place(node)} reads a value that is made later"
 
 

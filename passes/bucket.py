@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ..ir.errors import UnknownNameError
 from ..ir.graph import Graph, Node, Phase, Region, Workload
 from ..ir.ops.collectives import CollectiveAttrs
+from ..ir.plan import RESHARD
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult, require_sharded
 from .gathers import gathered_once, gathers_parameter
@@ -23,10 +25,12 @@ class Bucket(Pass):
     | option    | meaning                                                                                           |
     |-----------|---------------------------------------------------------------------------------------------------|
     | keep_last | parameters of the last region stay gathered until its backward phase, which follows at once       |
+    | reshard   | when gathered parameters are freed: behind each phase of a layer, micro-batch, step                |
     """
 
     name: ClassVar[str] = "bucket"
     keep_last: bool = False
+    reshard: str = "layer"
 
     def requires(self, graph: Graph) -> None:
         """Messages come from `shard`."""
@@ -35,19 +39,35 @@ class Bucket(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that have more than one such collective."""
-        last = graph.sequence_once()[-1]
-        kept = tuple(_kept_gathered(r) if self.keep_last and r.name == last else r for r in graph.regions)
+        if self.reshard not in RESHARD:
+            raise UnknownNameError.of("reshard policy", self.reshard, RESHARD)
+        last = graph.sequence_once()[-1] if self.keep_last else None
+        kept = tuple(self._kept(r) if self.reshard != "layer" or r.name == last else r for r in graph.regions)
         regions = tuple(_rewrite(r) for r in kept)
         if regions == graph.regions:
             return PassResult(graph, changed=False)
         joined = graph.with_regions(regions)
-        return PassResult(joined if kept == graph.regions else mark_saved(joined), changed=True)
+        if kept == graph.regions:
+            return PassResult(joined, changed=True)
+        marked = mark_saved(joined)
+        whole = tuple(_unit_saved(r) for r in marked.regions) if self.reshard == "microbatch" else marked.regions
+        return PassResult(graph.with_regions(whole), changed=True)
+
+    def _kept(self, region: Region) -> Region:
+        """Let later phases read what the forward phase gathered, and under `step` later micro-batches too."""
+        early = [n for n in region.nodes if n.phase is Phase.FORWARD and gathers_parameter(region, n)]
+        once = gathered_once(region, {n.inputs: n.key for n in early})
+        if self.reshard != "step":
+            return once
+        keys = {n.key for n in early}
+        first = (replace(n, phase=Phase.PREPARE) for n in early)
+        return replace(once, nodes=(*first, *(n for n in once.nodes if n.key not in keys)))
 
 
-def _kept_gathered(region: Region) -> Region:
-    """Let the backward phase read what the forward phase gathered."""
-    early = (n for n in region.nodes if n.phase is Phase.FORWARD and gathers_parameter(region, n))
-    return gathered_once(region, {n.inputs: n.key for n in early})
+def _unit_saved(region: Region) -> Region:
+    """A unit is kept whole, as FSDP2 does: also the parameters that the backward phase does not read."""
+    whole = {o for n in region.nodes if n.phase is Phase.FORWARD and gathers_parameter(region, n) for o in n.outputs}
+    return replace(region, values=tuple(replace(v, saved=True) if v.id in whole else v for v in region.values))
 
 
 def _rewrite(region: Region) -> Region:
@@ -57,12 +77,19 @@ def _rewrite(region: Region) -> Region:
     joined = {group[0].key: _join(group, "parameters gathered") for group in gathers}
     gone = {n.key for group in gathers for n in group[1:]}
     nodes = [joined.get(n.key, n) for n in rest if n.key not in gone]
-    late = [n for n in nodes if n.op == "accumulate"] if reductions else []
-    # What a rank takes of a gradient that was reduced over another axis comes behind that reduction.
-    parts = [n for n in nodes if n.phase is Phase.REDUCE] if once else []
-    nodes = [n for n in nodes if n not in late and n not in parts]
-    reduced = (*_joined(reductions, "gradients reduced"), *late, *_joined(once, "gradients reduced"))
-    return replace(region, nodes=(*nodes, *reduced, *parts))
+    filling, late = _feeding(nodes, reductions), _feeding(nodes, once)
+    sums = [n for n in nodes if n.op == "accumulate"] if reductions else []
+    # What a rank takes of a gradient that was reduced over another axis, and casts back, come behind the reduction.
+    back = [n for n in nodes if n.phase is Phase.REDUCE and n not in late]
+    first = [n for n in nodes if n not in (*filling, *sums, *late, *back)]
+    early, last = (_joined(groups, "gradients reduced") for groups in (reductions, once))
+    return replace(region, nodes=(*first, *filling, *early, *sums, *late, *last, *back))
+
+
+def _feeding(nodes: list[Node], reductions: list[list[Node]]) -> list[Node]:
+    """Casts of what is reduced next: they fill the message."""
+    sent = {i for group in reductions for n in group for i in n.inputs}
+    return [n for n in nodes if n.op == "cast" and n.key in sent]
 
 
 def _sorted_out(region: Region) -> tuple[list[list[Node]], list[list[Node]], list[list[Node]], list[Node]]:
@@ -87,7 +114,7 @@ def _sorted_out(region: Region) -> tuple[list[list[Node]], list[list[Node]], lis
         else:
             rest.append(node)
             if gathers_parameter(region, node):
-                early = node.phase is Phase.FORWARD
+                early = node.phase in (Phase.PREPARE, Phase.FORWARD)
                 gathers.setdefault((early, *kind), []).append(node)
     ordered = [once[key] for key in sorted(once, key=str)]
     return list(gathers.values()), list(reductions.values()), ordered, rest

@@ -75,6 +75,8 @@ def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[_Size]]]:
     if family.workload is not Workload.TRAIN:
         yield family, wider
         return
+    if family.reshard != "layer":
+        yield replace(family, reshard="layer"), now
     if plan.dp > 1:
         yield from ((replace(family, zero=z), now) for z in (1, 3) if z > family.zero)
     if family.recompute == "none":
@@ -102,7 +104,7 @@ def _resized(plan: Plan, size: _Size) -> Plan:
     tp, pp, micro_batch = size
     batch = plan.global_batch if plan.family.workload is Workload.TRAIN else None
     return make_plan(
-        num_gpus=plan.num_gpus, tp=tp, pp=pp, cp=plan.cp, ep=plan.ep, vpp=plan.vpp,
+        num_gpus=plan.num_gpus, tp=tp, pp=pp, cp=plan.cp, ep=plan.ep, vpp=plan.vpp, dp_shard=plan.dp_shard,
         micro_batch=micro_batch, global_batch=batch, seq_len=plan.seq_len, kv_len=plan.kv_len, family=plan.family,
     )  # fmt: skip
 
@@ -115,6 +117,7 @@ def _flags(old: Plan, new: Plan) -> str:
         (f"--dp {new.dp}", old.dp != new.dp),
         ("--sp", new.family.sp and not old.family.sp),
         (f"--zero {new.family.zero}", old.family.zero != new.family.zero),
+        (f"--reshard {new.family.reshard}", old.family.reshard != new.family.reshard),
         (f"--recompute {new.family.recompute}", old.family.recompute != new.family.recompute),
         (f"--mbs {new.micro_batch}", old.micro_batch != new.micro_batch),
     )

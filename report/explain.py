@@ -14,6 +14,7 @@ from ..backends.timing import Priced
 from ..cost.overlap import hidden_behind_products, pairs_of
 from ..driver import Estimate
 from ..ir.errors import UnknownNameError
+from ..ir.graph import ONCE_A_STEP
 from ..ir.ops import Work
 from ..ir.ops.collectives import RINGS
 from ..ir.ops.masking import executed_share, touched_share
@@ -81,7 +82,7 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     graph = answer.table.lowered.graph
     region = graph.region(entry.region)
     node = region.producer[entry.key]
-    per = "step" if entry.phase in ("reduce", "optimizer") else "micro-batch"
+    per = "step" if entry.phase in ONCE_A_STEP else "micro-batch"
     point = int(priced.point[0])
     time_s = float(priced.time_s[row, point])
     count = answer.plan.vpp if entry.region == BOUNDARY else entry.count
@@ -159,7 +160,7 @@ def _unmasked(work: Work, env: Mapping[str, float]) -> str:
 def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
     found = priced.collective
     degrees = {k: float(v) for k, v in answer.plan.mesh.items()}
-    (first, stride), *more = group_factors(entry.axis, degrees, answer.plan.family.rank_order)
+    (first, stride), *more = group_factors(entry.axis, degrees, answer.plan.family.order)
     degree = float(first) * math.prod(float(n) for n, _ in more)
     if found is None or priced.messages is None:
         return

@@ -52,6 +52,8 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "order": plan.family.order, "async_tp": plan.family.async_tp,
             "replicate_unknown": plan.family.replicate_unknown,
             "grad_dtype": str(plan.family.grad_dtype), "fuse": plan.family.fused,
+            "dp_shard": plan.dp_shard if plan.family.hsdp else None, "reshard": plan.family.reshard,
+            "reduce_dtype": None if plan.family.reduce_dtype is None else str(plan.family.reduce_dtype),
         },
         "flops_convention": convention,
     }  # fmt: skip

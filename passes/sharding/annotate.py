@@ -10,15 +10,16 @@ from ...ir.ops.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
 from .plans import Style, TpPlan
 
-DP, EP, UP, CP, TP = "dp", "ep", "up", "cp", "tp"
+DP, FSDP, EP, UP, CP, TP = "dp", "fsdp", "ep", "up", "cp", "tp"
 ROWS = (Style.ROWWISE, Style.PACKED_ROWWISE)
 Placements = Mapping[str, Placement]
 
 
-def source_placements(region: Region, plan: TpPlan, zero: int = 0) -> dict[int, Placements]:
+def source_placements(region: Region, plan: TpPlan, zero: int = 0, home: str = DP) -> dict[int, Placements]:
     """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere).
 
-    ZeRO stage 3 keeps every parameter sharded over `dp`; where it is needed whole, it is gathered.
+    ZeRO stage 3 keeps every parameter sharded over `home`, which is `dp` or, in hybrid sharding, `fsdp`; where it is
+    needed whole, it is gathered.
     """
     at_rest: Placement = Shard(0) if zero == 3 else REPLICATE
     found: dict[int, Placements] = {}
@@ -26,11 +27,12 @@ def source_placements(region: Region, plan: TpPlan, zero: int = 0) -> dict[int, 
         if v.role is Role.PARAM:
             by_expert: Placement = Shard(0) if is_expert(region, v) else at_rest
             along_tp = _parameter(region, v, plan.style(v.name))
-            found[v.id] = {DP: at_rest, EP: by_expert, UP: at_rest, CP: at_rest, TP: along_tp}
+            data: dict[str, Placement] = {DP: REPLICATE, FSDP: REPLICATE, EP: by_expert, UP: at_rest, CP: at_rest}
+            found[v.id] = {**data, TP: along_tp, home: at_rest}
         elif v.role in (Role.INPUT, Role.CACHE):
             found[v.id] = _input(v)
         elif v.role is Role.BUFFER:
-            found[v.id] = dict.fromkeys((DP, EP, UP, CP, TP), REPLICATE)
+            found[v.id] = dict.fromkeys((DP, FSDP, EP, UP, CP, TP), REPLICATE)
     return found
 
 
@@ -39,7 +41,8 @@ def _input(v: Value) -> Placements:
     heads = v.role is Role.CACHE and v.type.rank == 4 and v.type.dims[1] != 1
     sequence = v.role is Role.INPUT and v.type.rank > 1 and v.type.dims[1] != 1
     along: Placement = Shard(1) if sequence else REPLICATE
-    return {DP: Shard(0), EP: Shard(0), UP: along, CP: along, TP: Shard(1) if heads else REPLICATE}
+    data: dict[str, Placement] = {DP: Shard(0), FSDP: Shard(0), EP: Shard(0), UP: along, CP: along}
+    return {**data, TP: Shard(1) if heads else REPLICATE}
 
 
 def is_expert(region: Region, v: Value) -> bool:

@@ -11,7 +11,7 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.layout import SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
 from ...ir.plan import AXES
-from ...ir.types import TensorType
+from ...ir.types import DType, TensorType
 
 Placements = Mapping[str, Placement]
 
@@ -122,6 +122,23 @@ class RegionBuilder:
     def settle(self, old: int, need: Placements, user: Node) -> None:
         """Let an old value from now on be the converted one."""
         self.now[old] = self.lay(old, need, user)
+
+    def dtype(self, old: int) -> DType:
+        """Return the element type that an old value has now."""
+        return self.values[self.now[old]].type.dtype
+
+    def lies(self, old: int, need: Placements) -> bool:
+        """Whether an old value is in these placements now."""
+        return self._is(self.now[old], need)
+
+    def cast(self, old: int, dtype: DType, user: Node) -> None:
+        """Let an old value from now on be of another element type."""
+        value = self.now[old]
+        if self.dtype(old) is dtype:
+            return
+        kind, place = replace(self.world[value], dtype=dtype), f"cast for {user.op} at {user.scope}"
+        self.now[old] = self._value(kind, self.where[value], Role.RESULT, "", None, place)
+        self.nodes.append(Node("cast", (value,), (self.now[old],), NO_ATTRS, user.scope, user.phase))
 
     def _is(self, value: int, need: Placements) -> bool:
         return all(_alike(self.where[value][a], need[a]) for a in self.axes)
@@ -236,4 +253,4 @@ def _local_attrs(attrs: Attrs, needs: tuple[Placements, ...]) -> Attrs:
 
 def _cuts_evenly(axis: str, index: int, dim: Dim) -> bool:
     """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows."""
-    return axis in ("dp", "ep") or (axis in ("up", "cp") and index == 0 and isinstance(dim, int))
+    return axis in ("dp", "fsdp", "ep") or (axis in ("up", "cp") and index == 0 and isinstance(dim, int))

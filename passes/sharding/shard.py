@@ -6,18 +6,20 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
-from ...ir.expr import Dim, Expr, symbol
+from ...ir.expr import Dim, Expr, product, symbol
 from ...ir.graph import Graph, Node, Phase, Region, Role
 from ...ir.ops import call_of
 from ...ir.ops.attention import AttentionAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS
 from ...ir.saved import mark_saved
+from ...ir.types import DType
 from ..base import Pass, PassResult, require
 from .annotate import (
     CP,
     DP,
     EP,
+    FSDP,
     TP,
     UP,
     gathers_output,
@@ -47,6 +49,9 @@ class ShardPass(Pass):
     | ep       | expert parallelism: experts over ep, tokens travel to them and back                  |
     | replicate_unknown | gather the inputs of an op that has no sharding rule, instead of refusing it      |
     | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
+    | hsdp     | hybrid: what ZeRO shards lies over fsdp, and dp holds replicas of those shards       |
+    | once     | gradients are reduced once a step even under ZeRO 2 and 3, in sums of whole ones     |
+    | reduced  | element type in which gradients are reduced; empty: the type that they have          |
     """
 
     name: ClassVar[str] = "shard"
@@ -58,6 +63,9 @@ class ShardPass(Pass):
     ep: bool = False
     replicate_unknown: bool = False
     usp: bool = False
+    hsdp: bool = False
+    once: bool = False
+    reduced: str = ""
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -68,7 +76,7 @@ class ShardPass(Pass):
         if self.cp not in ("none", *CP_METHODS):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
         plan = plan_for(self.tp_plan, graph, shard_by)
-        state = _Propagation(_localised(graph, self.ep), self, plan)
+        state = _Propagation(_localised(graph, _data_axes(self)), self, plan)
         return PassResult(mark_saved(state.run()), changed=True)
 
     def ensures(self, graph: Graph) -> None:
@@ -79,13 +87,17 @@ class ShardPass(Pass):
 
 def shard_by(graph: Graph, plan: TpPlan) -> Graph:
     """Return a graph sharded over `dp` and `tp` by a plan, without what the other options change."""
-    return _Propagation(_localised(graph, ep=False), ShardPass(), plan).run()
+    return _Propagation(_localised(graph, (DP,)), ShardPass(), plan).run()
 
 
-def _localised(graph: Graph, ep: bool) -> Graph:
+def _data_axes(options: ShardPass) -> tuple[str, ...]:
+    """The axes that deal out the batch: scattering over `fsdp` comes before summing over `dp`, which then has less."""
+    return (*([FSDP] if options.hsdp else []), DP, *([EP] if options.ep else []))
+
+
+def _localised(graph: Graph, data_axes: tuple[str, ...]) -> Graph:
     """Speak of the micro-batch a replica runs: the traced batch is that of all replicas together."""
-    replicas = symbol(DP) * symbol(EP) if ep else symbol(DP)
-    env: dict[str, Dim] = {"batch": symbol("mbs") * replicas}
+    env: dict[str, Dim] = {"batch": product(map(symbol, ("mbs", *data_axes)))}
     return graph.with_regions(
         tuple(
             replace(r, values=tuple(replace(v, type=v.type.substitute(env)) for v in r.values)) for r in graph.regions
@@ -99,9 +111,12 @@ class _Propagation:
     def __init__(self, graph: Graph, options: ShardPass, plan: TpPlan) -> None:
         self.graph, self.plan = graph, plan
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
+        self.scatters_early = self.zero >= 2 and not options.once
+        self.reduced = DType.parse(options.reduced) if options.reduced else None
+        self.home = FSDP if options.hsdp else DP
         # Heads are exchanged before keys and values cross the ring, so that it moves only the heads of a rank.
         sequence = [UP, CP] if options.usp else [CP]
-        self.axes = (DP, *([EP] if options.ep else []), *(sequence if options.cp != "none" else []), TP)
+        self.axes = (*_data_axes(options), *(sequence if options.cp != "none" else []), TP)
         regather = options.regather and options.sp
         self.builders = {r.name: RegionBuilder(r, self.axes, regather, self.zero == 3) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
@@ -122,7 +137,7 @@ class _Propagation:
         return replace(self.graph, regions=regions, axes=self.axes, constraints=kept, notes=notes)
 
     def _sources(self, b: RegionBuilder) -> None:
-        known = source_placements(b.old, self.plan, self.zero)
+        known = source_placements(b.old, self.plan, self.zero, self.home)
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, known[v.id])
@@ -145,9 +160,9 @@ class _Propagation:
     def _node(self, b: RegionBuilder, node: Node) -> None:
         """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
         self._scatter_gradient(b, node)
-        if node.op == "accumulate" and self.zero >= 2:
+        if node.op == "accumulate" and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
-            b.settle(node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
+            self._reduce(b, node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
         if self.cp in ("allgather", "ring") and isinstance(node.attrs, AttentionAttrs):
             node = replace(node, attrs=replace(node.attrs, balanced=True))
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
@@ -183,8 +198,12 @@ class _Propagation:
     def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""
         v = b.old.by_id[value]
-        at_rest = axis in (DP, UP, CP) or (axis == EP and not is_expert(b.old, v))
-        return REPLICATE if v.role is Role.PARAM and at_rest else b.where[b.now[value]][axis]
+        at_rest = v.role is Role.PARAM and self._shards_states(axis, is_expert(b.old, v))
+        return REPLICATE if at_rest else b.where[b.now[value]][axis]
+
+    def _shards_states(self, axis: str, expert: bool) -> bool:
+        """Whether ZeRO deals out states over an axis: every data axis over which the parameter is the same."""
+        return axis in (self.home, UP, CP) or (axis == EP and not expert)
 
     def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """Where a partial sum goes: over `tp` with sequence parallelism, into shards of the sequence."""
@@ -257,20 +276,28 @@ class _Propagation:
 
     def _finish(self, b: RegionBuilder) -> Region:
         for param, grad in b.old.grads:
-            self._reduce_gradient(b, param, grad, Phase.REDUCE)
+            self._reduce_gradient(b, param, grad)
         return b.finish(b.old.outputs, b.old.grads)
 
-    def _reduce_gradient(self, b: RegionBuilder, param: int, grad: int, phase: Phase) -> None:
+    def _reduce_gradient(self, b: RegionBuilder, param: int, grad: int) -> None:
         """A gradient ends where its parameter lies, under ZeRO in a shard of that; what that takes runs once a step."""
-        node = b.old.producer[grad]
+        user = replace(b.old.producer[grad], phase=Phase.REDUCE)
         wanted = {**b.where[b.now[param]], **self._gradient_at_rest(b, param, grad, only_data=True)}
-        b.settle(grad, wanted, replace(node, phase=phase))
+        kept = b.dtype(grad)
+        self._reduce(b, grad, wanted, user)
+        b.cast(grad, kept, user)
+
+    def _reduce(self, b: RegionBuilder, grad: int, wanted: Placements, user: Node) -> None:
+        """Bring a gradient where it is wanted, in the type in which gradients are reduced."""
+        if self.reduced is not None and not b.lies(grad, wanted):
+            b.cast(grad, self.reduced, user)
+        b.settle(grad, wanted, user)
 
     def _gradient_at_rest(
         self, b: RegionBuilder, param: int, grad: int, only_data: bool = False
     ) -> dict[str, Placement]:
-        """Where ZeRO keeps a gradient: sharded over every data axis over which its parameter is the same."""
+        """Where ZeRO keeps a gradient."""
         expert = is_expert(b.old, b.old.by_id[param])
-        axes = [a for a in self.axes if a in (DP, UP, CP) or (a == EP and not expert)] if self.zero else []
+        axes = [a for a in self.axes if self._shards_states(a, expert)] if self.zero else []
         shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
         return shards if only_data else {**b.where[b.now[grad]], **shards}

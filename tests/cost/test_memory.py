@@ -5,13 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.backends.system import System
-from slipstick.cost.liveness import live_bytes
+from slipstick.cost.liveness import live_bytes, transient_bytes
 from slipstick.cost.memory import MemoryProgram
 from slipstick.driver import Lowered, lower
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 from slipstick.ir.points import Points
+from slipstick.ir.types import DType
 
 Traced = Callable[[str], Graph]
 
@@ -60,6 +61,45 @@ def test_zero_divides_states_by_the_replicas(traced: Traced, zero: int, shares: 
     num = LLAMA_MATRICES + LLAMA_NORMS
     wanted = [size * num / share for size, share in zip((2, 4, 12), shares, strict=True)]
     assert [found[part][0] for part in ("weights", "gradients", "optimizer")] == wanted
+
+
+@pytest.mark.parametrize(("reduced", "gradients"), [(None, 1), (DType.FP32, 2)])
+def test_two_units_of_weights_and_two_of_gradients_are_whole_at_once(
+    traced: Traced, reduced: DType | None, gradients: int
+) -> None:
+    # Without activations: the weights of a layer and of the one that comes next, its gradients, and those of the layer
+    # before on their way, in the type in which they are reduced. Layers are larger than the table and the head.
+    graph = lower(traced("tiny-llama.train"), Family(zero=3, reduce_dtype=reduced)).graph
+    layer = 2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * MLP * HIDDEN + 2 * HIDDEN
+    for dp in (2, 8):
+        found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": dp})) for _, e in transient_bytes(graph))
+        assert found == (2 + 1 + gradients) * 2 * layer
+
+
+def test_reduced_every_micro_batch_two_units_of_gradients_are_whole_at_once(traced: Traced) -> None:
+    graph = lower(traced("tiny-llama.train"), Family(zero=2)).graph
+    layer = 2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * MLP * HIDDEN + 2 * HIDDEN
+    found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": 8})) for _, e in transient_bytes(graph))
+    assert found == 2 * 2 * layer
+
+
+def test_a_stage_keeps_its_gathered_parameters_once_however_many_micro_batches_are_under_way(traced: Traced) -> None:
+    # Two stages of one layer each, the table with the first, head and last norm with the second: either is the fullest.
+    family = Family(zero=3, reshard="microbatch", pp=True)
+    plans = [make_plan(num_gpus=8, pp=2, seq_len=64, family=family, global_batch=4 * m) for m in (1, 8)]
+    one, many = memory(lower(traced("tiny-llama.train"), family), *plans)["weights"]
+    layer = 2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * MLP * HIDDEN + 2 * HIDDEN
+    end = VOCAB * HIDDEN
+    assert {one, many} <= {(layer + end + norm) * 2 * (1 + 1 / 4) for norm in (0, HIDDEN)}
+
+
+def test_what_another_stage_sends_is_not_on_this_one(traced: Traced) -> None:
+    # A region's temporaries beside those of a neighbour count where a stage has both.
+    graph = lower(traced("tiny-llama.train"), Family(zero=3)).graph
+    first, layer, last = graph.sequence_once()
+    regions = {names for names, _ in transient_bytes(graph)}
+    assert {frozenset({first, layer}), frozenset({layer, last}), frozenset({layer})} <= regions
+    assert not any(names >= {first, last} and layer not in names for names in regions)
 
 
 def test_activations_are_those_of_one_micro_batch(traced: Traced) -> None:

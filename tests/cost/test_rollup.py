@@ -20,6 +20,7 @@ from slipstick.ir.points import Points
 from slipstick.ir.types import DType
 
 FORWARD, BACKWARD, REDUCE, OPTIMIZER = Phase.FORWARD, Phase.BACKWARD, Phase.REDUCE, Phase.OPTIMIZER
+PREPARE = Phase.PREPARE
 Given = tuple[Entry, float]
 
 
@@ -92,6 +93,39 @@ def test_gradients_are_reduced_behind_the_last_backward_phase(rest: float, last:
     assert numbers(found.breakdown)["comm.dp"] == pytest.approx(exposed, rel=1e-12)
     assert numbers(found.hidden_comm_s)["comm.dp"] == pytest.approx(rest + last - exposed, rel=1e-12)
     assert float(found.time_s[0]) == pytest.approx(36.0 + exposed, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("first", "rest", "exposed"),
+    [
+        (0.5, 1.5, 0.5),  # 2 s fit behind 3 s of forward, but nothing starts without the first message
+        (0.5, 4.5, 2.0),  # 5 s: 3 fit
+    ],
+)
+def test_what_is_gathered_once_a_step_hides_behind_the_first_forward_phase(
+    first: float, rest: float, exposed: float
+) -> None:
+    gathers = [talk(PREPARE, first, region="first"), talk(PREPARE, rest)]
+    found = step(compute(FORWARD, 3.0), compute(BACKWARD, 6.0), *gathers, micro_batches=4)
+    assert numbers(found.breakdown)["comm.dp"] == pytest.approx(exposed, rel=1e-12)
+    assert float(found.time_s[0]) == pytest.approx(36.0 + exposed, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scattered", "summed", "exposed"),
+    [
+        (2.0, 3.0, (0.0, 0.0)),  # 5 s fit behind 6 s
+        (5.0, 3.0, (0.0, 2.0)),  # shards are summed once gradients are scattered: 1 s is left
+        (7.0, 3.0, (1.0, 3.0)),
+    ],
+)
+def test_shards_are_summed_over_the_groups_behind_what_the_scattering_leaves(
+    scattered: float, summed: float, exposed: tuple[float, float]
+) -> None:
+    found = step(compute(BACKWARD, 6.0), talk(REDUCE, scattered, "fsdp"), talk(REDUCE, summed, "dp"))
+    parts = numbers(found.breakdown)
+    assert (parts["comm.fsdp"], parts["comm.dp"]) == exposed
+    assert sum(numbers(found.hidden_comm_s).values()) == scattered + summed - sum(exposed)
 
 
 def test_gathering_updated_weights_is_exposed_and_runs_once() -> None:

@@ -1,5 +1,7 @@
 """Plans: what is completed, what is refused and how, and many of them as columns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 
 from slipstick.ir.errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import LARGEST, Family, Plan, PlanTable, divisors, make_plan
+from slipstick.ir.plan import LARGEST, Family, Plan, PlanTable, divisors, make_plan, rank_order
+from slipstick.ir.types import DType
 
 TRAIN = Family()
 DECODE = Family(workload=Workload.DECODE)
@@ -59,7 +62,7 @@ def test_expert_parallel_ranks_are_replicas() -> None:
     assert refused(tp=2, ep=3) == "ep=3 lies inside data parallelism and does not divide dp=4; legal ep: 1, 2, 4"
     plan = make_plan(num_gpus=16, seq_len=128, family=TRAIN, tp=2, cp=2, ep=2)
     # 16 GPUs / (tp 2 x cp 2) = 4 replicas, two of them an expert group.
-    assert (plan.dp, dict(plan.mesh)) == (4, {"tp": 2, "cp": 2, "ep": 2, "dp": 2, "pp": 1})
+    assert (plan.dp, dict(plan.mesh)) == (4, {"tp": 2, "cp": 2, "ep": 2, "fsdp": 1, "dp": 2, "pp": 1})
 
 
 @pytest.mark.parametrize(
@@ -144,6 +147,36 @@ def test_unknown_policies_are_refused() -> None:
     assert "did you mean 'full'?" in refused(UnknownNameError, family=Family(recompute="ful"))
 
 
+HYBRID = Family(zero=3, hsdp=True)
+
+
+def test_hybrid_sharding_splits_data_parallelism_in_shards_and_replicas() -> None:
+    plan = make_plan(num_gpus=32, tp=2, ep=2, dp_shard=4, seq_len=128, family=replace(HYBRID, ep=True))
+    assert plan.mesh == {"tp": 2, "cp": 1, "ep": 2, "fsdp": 4, "dp": 2, "pp": 1}
+    assert plan.degrees == "tp2 ep2 fsdp4 dp16"
+    assert plan.num_micro_batches == 1
+    assert list(PlanTable.of([plan]).columns["fsdp"]) == [4]
+    assert list(PlanTable.of([plan]).columns["dp"]) == [2]
+
+
+def test_shards_lie_right_inside_their_replicas_unless_the_order_says_where() -> None:
+    assert rank_order("tp-pp-dp-cp-ep") == ("tp", "pp", "fsdp", "dp", "up", "cp", "ep")
+    assert rank_order("fsdp-tp-cp-ep-dp-pp") == ("fsdp", "tp", "up", "cp", "ep", "dp", "pp")
+    assert "once, innermost first" in refused(family=Family(order="fsdp-fsdp-tp-cp-ep-dp-pp"))
+
+
+def test_what_data_parallelism_has_no_use_for_is_refused() -> None:
+    message = refused(dp_shard=3, family=HYBRID)
+    assert "dp-shard=3 lies inside data parallelism" in message
+    assert "legal dp-shard: 1, 2, 4, 8" in message
+    assert "allowed: --zero 1, 2, 3" in refused(dp_shard=2, family=Family(hsdp=True))
+    assert "hsdp=True" in refused(dp_shard=2, family=Family(zero=3))
+    assert "dp-shard=0: degrees" in refused(dp_shard=0, family=HYBRID)
+    assert "use --zero 3" in refused(family=Family(zero=2, reshard="microbatch"))
+    assert "did you mean 'step'?" in refused(UnknownNameError, family=Family(zero=3, reshard="stap"))
+    assert "no gradients to reduce" in refused(family=replace(DECODE, reduce_dtype=DType.FP32))
+
+
 def test_degrees_name_tp_and_dp_always_and_the_rest_when_used() -> None:
     assert Plan(num_gpus=16, tp=2, pp=4, dp=2).degrees == "tp2 pp4 dp2"
     assert Plan(num_gpus=1).degrees == "tp1 dp1"
@@ -162,7 +195,7 @@ def test_a_table_has_a_column_for_every_number() -> None:
     table = PlanTable.of(plans)
     assert len(table) == 2
     assert {name: list(column) for name, column in table.columns.items()} == {
-        "tp": [2, 4], "cp": [1, 1], "ep": [1, 1], "dp": [4, 4], "pp": [1, 1],
+        "tp": [2, 4], "cp": [1, 1], "ep": [1, 1], "fsdp": [1, 1], "dp": [4, 4], "pp": [1, 1],
         "mbs": [3, 1], "seq": [128, 256], "kv": [7, 0],
     }  # fmt: skip
     assert list(table.num_gpus) == [8, 16]
