@@ -137,6 +137,8 @@ _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
 
 def _cell(key: str, value: object) -> str:
     """Write a value for people: the end of its key says its unit."""
+    if key == "options":
+        return ", ".join(option.partition("=")[0] for option in str(value).split(", ")) if value else ""
     if isinstance(value, list):
         return str(len(value)) if key == "entries" else ", ".join(map(str, value))
     if not isinstance(value, int | float):
