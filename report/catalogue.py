@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from types import MappingProxyType
@@ -137,9 +136,9 @@ _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
 
 
 def _cell(key: str, value: object) -> str:
-    """Write a value for people: the end of its key says its unit; of options, of which there are many, the names."""
+    """Write a value for people: the end of its key says its unit."""
     if key == "options":
-        return re.sub(r"=[^,]*", "", str(value))
+        return ", ".join(option.partition("=")[0] for option in str(value).split(", ")) if value else ""
     if isinstance(value, list):
         return str(len(value)) if key == "entries" else ", ".join(map(str, value))
     if not isinstance(value, int | float):

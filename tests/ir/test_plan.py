@@ -62,7 +62,8 @@ def test_expert_parallel_ranks_are_replicas() -> None:
     assert refused(tp=2, ep=3) == "ep=3 lies inside data parallelism and does not divide dp=4; legal ep: 1, 2, 4"
     plan = make_plan(num_gpus=16, seq_len=128, family=TRAIN, tp=2, cp=2, ep=2)
     # 16 GPUs / (tp 2 x cp 2) = 4 replicas, two of them an expert group.
-    assert (plan.dp, dict(plan.mesh)) == (4, {"tp": 2, "cp": 2, "ep": 2, "fsdp": 1, "dp": 2, "pp": 1})
+    whole = {"tp": 2, "up": 1, "cp": 2, "ep": 2, "fsdp": 1, "dp": 2, "pp": 1}
+    assert (plan.dp, dict(plan.mesh)) == (4, whole)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_table_has_a_column_for_every_number() -> None:
     table = PlanTable.of(plans)
     assert len(table) == 2
     assert {name: list(column) for name, column in table.columns.items()} == {
-        "tp": [2, 4], "cp": [1, 1], "ep": [1, 1], "fsdp": [1, 1], "dp": [4, 4], "pp": [1, 1],
+        "tp": [2, 4], "up": [1, 1], "cp": [1, 1], "ep": [1, 1], "fsdp": [1, 1], "dp": [4, 4], "pp": [1, 1],
         "mbs": [3, 1], "seq": [128, 256], "kv": [7, 0],
     }  # fmt: skip
     assert list(table.num_gpus) == [8, 16]
