@@ -92,7 +92,7 @@ class MemoryProgram:
         runs = staging.runs(cls)
         under_way = in_flight(staging, cls, plans)
         no = np.zeros(len(plans))
-        found = dict.fromkeys((*PARTS, "temporary"), no)
+        found: dict[str, Array] = dict.fromkeys((*PARTS, "temporary"), no)
         for k, name in enumerate(self.regions):
             if name not in runs:
                 continue
