@@ -19,7 +19,7 @@ _STRING = r'"(?:[^"\\]|\\.)*"'
 _SOURCE = re.compile(rf"%(\d+) = (\w+) ({_STRING}) : (.+)")
 _NODE = re.compile(
     r"(?P<outs>%[\d, %]+) = (?P<op>\w+)\((?P<ins>[^)]*)\)(?: \{(?P<attrs>.*)\})? : (?P<types>.*?)"
-    r"(?: @(?P<scope>\S+))?(?: (?P<phase>backward|recompute|reduce|optimizer))?(?: of %(?P<forward>\d+))?"
+    r"(?: @(?P<scope>\S+))?(?: (?P<phase>prepare|backward|recompute|reduce|optimizer))?(?: of %(?P<forward>\d+))?"
 )
 _VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
 _CONSTRAINT = re.compile(rf"constraint (.+) % (\w+) ({_STRING})")

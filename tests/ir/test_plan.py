@@ -153,7 +153,7 @@ HYBRID = Family(zero=3, hsdp=True)
 
 def test_hybrid_sharding_splits_data_parallelism_in_shards_and_replicas() -> None:
     plan = make_plan(num_gpus=32, tp=2, ep=2, dp_shard=4, seq_len=128, family=replace(HYBRID, ep=True))
-    assert plan.mesh == {"tp": 2, "cp": 1, "ep": 2, "fsdp": 4, "dp": 2, "pp": 1}
+    assert plan.mesh == {"tp": 2, "up": 1, "cp": 1, "ep": 2, "fsdp": 4, "dp": 2, "pp": 1}
     assert plan.degrees == "tp2 ep2 fsdp4 dp16"
     assert plan.num_micro_batches == 1
     assert list(PlanTable.of([plan]).columns["fsdp"]) == [4]
