@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -90,11 +91,20 @@ def pipeline_for(family: Family) -> Pipeline:
     options += ["ep=true"] if family.ep else []
     names += ["route"] if family.ep else []
     names.append(f"shard{{{', '.join(options)}}}")
-    names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
+    names += [_recompute(family)] if family.recompute != "none" and train else []
     names += ["bucket", "optimizer"] if train else []
     names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
+
+
+def _recompute(family: Family) -> str:
+    options = [f'policy="{family.recompute}"']
+    options += [f"modules=[{', '.join(map(json.dumps, family.recompute_modules))}]"] if family.recompute_modules else []
+    options += [f"layers={family.recompute_layers}"] if family.recompute_layers else []
+    options += [f"every={family.recompute_every}"] if family.recompute_every > 1 else []
+    options += [] if family.early_stop else ["early_stop=false"]
+    return f"recompute{{{', '.join(options)}}}"
 
 
 def lower(

@@ -32,6 +32,10 @@ class Request:
     sp: bool | None
     zero: int
     recompute: str
+    recompute_modules: str | None
+    recompute_layers: int | None
+    recompute_every: int | None
+    early_stop: bool
     cp_method: str
     dtype: str
     grad_dtype: str

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..ir.expr import Expr, as_expr
-from ..ir.graph import Phase, Region, Role
+from ..ir.graph import Graph, Phase, Region, Role
 
 ONCE_A_STEP = (Phase.REDUCE, Phase.OPTIMIZER)
 
@@ -31,6 +33,51 @@ def live_bytes(region: Region) -> list[Expr]:
         found.append(sum(alive.values(), as_expr(0)))
         alive = {s: b for s, b in alive.items() if last_read.get(s, -1) > step or s in leaving}
     return found
+
+
+def live_bytes_of(graph: Graph) -> Mapping[str, list[Expr]]:
+    """Return for every region the bytes of results alive at its nodes.
+
+    Where layers are recomputed in groups, the new results of the earlier ones of a group wait while the later ones run.
+    """
+    waiting = _waiting(graph)
+    found: dict[str, list[Expr]] = {}
+    for region in graph.regions:
+        live = live_bytes(region)
+        phases = [n.phase for n in region.nodes if n.phase not in ONCE_A_STEP]
+        late = [e for e, phase in zip(live, phases, strict=True) if phase is not Phase.FORWARD]
+        found[region.name] = [*live, *(e + more for more in waiting.get(region.name, ()) for e in late)]
+    return found
+
+
+def _waiting(graph: Graph) -> Mapping[str, set[Expr]]:
+    """For each region, what the layers before it in its group have recomputed and hold."""
+    handed = {p.name for r in graph.regions for p in r.outputs if _recomputed(r, p.value)}
+    if not handed:
+        return {}
+    held = {r.name: held_bytes(r) for r in graph.regions}
+    reads = {r.name: any(v.name in handed for v in r.of_role(Role.PORT)) for r in graph.regions}
+    found: dict[str, set[Expr]] = {}
+    before = as_expr(0)
+    for name in graph.sequence():
+        before = before if reads[name] else as_expr(0)
+        if reads[name]:
+            found.setdefault(name, set()).add(before)
+        before = before + held[name]
+    return found
+
+
+def held_bytes(region: Region) -> Expr:
+    """Return the bytes of recomputed results that the backward phase of the region, or the next layer, reads."""
+    later = {i for n in region.nodes if n.phase is Phase.BACKWARD for i in n.inputs}
+    read = later | {p.value for p in region.outputs}
+    storages = {region.by_id[i].storage for i in read if _recomputed(region, i)}
+    return sum((region.by_id[s].type.num_bytes for s in sorted(storages) if _recomputed(region, s)), as_expr(0))
+
+
+def _recomputed(region: Region, value: int) -> bool:
+    node = region.producer.get(value)
+    return node is not None and node.phase is Phase.RECOMPUTE
 
 
 def _accounted_elsewhere(region: Region) -> set[int]:

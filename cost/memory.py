@@ -13,7 +13,7 @@ from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
 from ..ir.plan import PlanTable
 from ..ir.points import Points
-from .liveness import live_bytes
+from .liveness import live_bytes_of
 from .stages import Staging
 from .states import Held, held_parameters
 
@@ -52,7 +52,8 @@ class MemoryProgram:
         rows = [
             e for r in graph.regions for e in _layer_rows(r, [h for h in held if h.each_layer and r.name in h.regions])
         ]
-        live = [(k, e) for k, r in enumerate(graph.regions) for e in sorted(set(live_bytes(r)), key=str)]
+        alive = live_bytes_of(graph)
+        live = [(k, e) for k, r in enumerate(graph.regions) for e in sorted(set(alive[r.name]), key=str)]
         live = live or [(0, as_expr(0))]
         return cls(
             tuple(r.name for r in graph.regions), ExprTable.of(rows), tuple(once),

@@ -22,7 +22,7 @@ SCHEDULES = ("1f1b", "gpipe")
 # How blocks fall on pipeline stages; a list of numbers is a layout too.
 LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
-RECOMPUTE = ("none", "selective", "full")
+RECOMPUTE = ("none", "selective", "ops", "full")
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
 
@@ -35,6 +35,10 @@ class Family:
     sp: bool = False
     zero: int = 0
     recompute: str = "none"
+    recompute_modules: tuple[str, ...] = ()
+    recompute_layers: int = 0
+    recompute_every: int = 1
+    early_stop: bool = True
     tp_plan: str = "megatron"
     cp: str = "none"
     ep: bool = False
@@ -198,8 +202,7 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
     if family.zero not in range(4):
         raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
-    if family.recompute not in RECOMPUTE:
-        raise UnknownNameError.of("recompute policy", family.recompute, RECOMPUTE)
+    check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
     if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none"):
         raise PlanError(f"zero and recompute are of training: {family.workload} keeps no gradients and no activations")
     if family.workload is Workload.DECODE and family.sp:
@@ -209,6 +212,21 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
             f"{', '.join(wanted)}: not modelled in this version; what is: "
             "--tp, --sp, --cp, --ep, --dp, --pp, --vpp, --zero, --recompute"
         )
+
+
+def check_recompute(policy: str, modules: Sequence[str] = (), layers: int = 0, every: int = 1) -> None:
+    """Check what is recomputed; UnknownNameError for a policy, PlanError for options that do not go together."""
+    if policy not in RECOMPUTE:
+        raise UnknownNameError.of("recompute policy", policy, RECOMPUTE)
+    if layers < 0 or every < 1:
+        raise PlanError(f"recompute layers={layers} every={every}: layers are 1 or more (0: all), every is 1 or more")
+    if modules and policy != "selective":
+        named = ",".join(modules)
+        raise PlanError(f"recompute modules {named} go with the policy 'selective', not '{policy}'")
+    if (layers or every > 1) and policy != "full":
+        raise PlanError(f"recompute layers and every go with the policy 'full', not '{policy}'")
+    if layers and every > 1:
+        raise PlanError(f"recompute layers={layers} or every={every}, not both: the first layers, or groups of layers")
 
 
 def divisors(n: int) -> list[int]:
@@ -292,6 +310,6 @@ class PlanTable:
 
 
 __all__ = [
-    "AXES", "CP_METHODS", "LAYOUTS", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan", "PlanTable", "divisors",
-    "make_plan",
+    "AXES", "CP_METHODS", "LAYOUTS", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan", "PlanTable",
+    "check_recompute", "divisors", "make_plan",
 ]  # fmt: skip
