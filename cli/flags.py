@@ -100,6 +100,12 @@ _PLAN = (
         help="Recompute only up to the last tensor needed; off, all of it, as reentrant checkpoints do.",
     ),
 )
+_OFFLOAD = _text(
+    "--offload",
+    metavar="LIST",
+    help="What lies in host memory: optimizer (which then updates there), activations, params (with --zero 3), "
+    "separated by commas.",
+)
 _MACHINE = (
     _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (needed)."),
     click.Option(
@@ -126,5 +132,5 @@ _OTHER = (
 )
 
 SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
-    {"Workload": _WORKLOAD, "Plan": _PLAN, "Machine": _MACHINE, "Compiler": _COMPILER, "Other": _OTHER}
+    {"Workload": _WORKLOAD, "Plan": (*_PLAN, _OFFLOAD), "Machine": _MACHINE, "Compiler": _COMPILER, "Other": _OTHER}
 )

@@ -36,6 +36,7 @@ class Request:
     recompute_layers: int | None
     recompute_every: int | None
     early_stop: bool
+    offload: str | None
     cp_method: str
     dtype: str
     grad_dtype: str

@@ -61,6 +61,7 @@ def family_of(request: Request) -> Family:
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
         recompute_modules=_listed(request.recompute_modules), recompute_layers=_given(request.recompute_layers, 0),
         recompute_every=_given(request.recompute_every, 1), early_stop=request.early_stop,
+        offload=_listed(request.offload),
         cp=request.cp_method if request.cp > 1 else "none", ep=request.ep > 1,
         pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
         tp_plan=request.tp_plan, grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,

@@ -22,6 +22,7 @@ def live_bytes(region: Region) -> list[Expr]:
         for i in node.inputs:
             last_read[region.by_id[i].storage] = step
     leaving = {region.by_id[p.value].storage for p in region.outputs}
+    forward = {o for n in nodes if n.phase is Phase.FORWARD for o in n.outputs}
     skipped = _accounted_elsewhere(region)
     alive: dict[int, Expr] = {}
     found: list[Expr] = []
@@ -31,7 +32,9 @@ def live_bytes(region: Region) -> list[Expr]:
             if s not in skipped and region.by_id[s].role is Role.RESULT:
                 alive.setdefault(s, region.by_id[s].type.num_bytes)
         found.append(sum(alive.values(), as_expr(0)))
-        alive = {s: b for s, b in alive.items() if last_read.get(s, -1) > step or s in leaving}
+        forward_goes_on = step + 1 < len(nodes) and nodes[step + 1].phase is Phase.FORWARD
+        here = leaving if forward_goes_on else leaving - forward
+        alive = {s: b for s, b in alive.items() if last_read.get(s, -1) > step or s in here}
     return found
 
 

@@ -15,11 +15,14 @@ from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .liveness import live_bytes_of
 from .stages import Staging
-from .states import Held, held_parameters
+from .states import Held, copied_bytes, held_parameters, states_away
 
 Array = NDArray[np.float64]
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
+# What lies in host memory: states, and activations, of which every micro-batch under way has its own.
+AWAY = ("host_states", "host_activations")
+_ACTIVATIONS = ("activations", "host_activations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +52,18 @@ class MemoryProgram:
         """Compile the accounts of a lowered graph."""
         held = tuple(held_parameters(graph))
         once = [h for h in held if not h.each_layer]
+        away = states_away(graph)
         rows = [
-            e for r in graph.regions for e in _layer_rows(r, [h for h in held if h.each_layer and r.name in h.regions])
+            e
+            for r in graph.regions
+            for e in _layer_rows(r, [h for h in held if h.each_layer and r.name in h.regions], away)
         ]
         alive = live_bytes_of(graph)
         live = [(k, e) for k, r in enumerate(graph.regions) for e in sorted(set(alive[r.name]), key=str)]
         live = live or [(0, as_expr(0))]
         return cls(
             tuple(r.name for r in graph.regions), ExprTable.of(rows), tuple(once),
-            ExprTable.of([e for h in once for e in h.states] or [as_expr(0)]),
+            ExprTable.of([e for h in once for e in _split(h.states, away)] or [as_expr(0)]),
             ExprTable.of([e for _, e in live]), tuple(k for k, _ in live), graph.sequence_once()[-1],
         )  # fmt: skip
 
@@ -68,9 +74,20 @@ class MemoryProgram:
 
     def evaluate(self, points: Points, reserve_bytes: float, plans: PlanTable, staging: Staging) -> Mapping[str, Array]:
         """Return bytes of the fullest device for every plan, by part, in the order in which people read them."""
+        found = self._fullest(points, plans, staging)
+        here = {part: found[part] for part in (*PARTS, "temporary")}
+        return here | {"reserved": np.full(len(plans), reserve_bytes)}
+
+    def host_bytes(self, points: Points, plans: PlanTable, staging: Staging) -> Array:
+        """Return the bytes that the fullest device keeps in host memory, for every plan."""
+        found = self._fullest(points, plans, staging)
+        return np.asarray(sum((found[part] for part in AWAY), np.zeros(len(plans))))
+
+    def _fullest(self, points: Points, plans: PlanTable, staging: Staging) -> dict[str, Array]:
+        """Bytes of the stage that needs most of the device, by part, those in host memory too."""
         env, point = points.of(self.symbols)
         num = int(point.max()) + 1
-        rows = self.layers.evaluate(env, num).reshape(len(self.regions), len(PARTS), num)
+        rows = self.layers.evaluate(env, num).reshape(len(self.regions), len(PARTS) + len(AWAY), num)
         shared = self.shared.evaluate(env, num)
         live = _largest(self.transient.evaluate(env, num), self.owner, len(self.regions))
         best: dict[str, Array] = {}
@@ -78,7 +95,6 @@ class MemoryProgram:
             found = self._stage((rows, shared, live), point, staging, cls, plans)
             better = staging.is_there(cls) & (_sum(found) > _sum(best)) if best else np.ones(len(plans), dtype=bool)
             best = {k: np.where(better, v, best[k]) for k, v in found.items()} if best else found
-        best["reserved"] = np.full(len(point), reserve_bytes)
         return best
 
     def _stage(
@@ -88,24 +104,24 @@ class MemoryProgram:
         rows, shared, live = tables
         runs = staging.runs(cls)
         under_way = in_flight(staging, cls, plans)
-        found = {part: np.zeros(len(plans)) for part in (*PARTS, "temporary")}
+        found = {part: np.zeros(len(plans)) for part in (*PARTS, *AWAY, "temporary")}
         for k, name in enumerate(self.regions):
             if name not in runs:
                 continue
-            for i, part in enumerate(PARTS):
+            for i, part in enumerate((*PARTS, *AWAY)):
                 if rows[k, i].any():
                     kept = self._copies(part, name, under_way, plans)
                     found[part] = found[part] + rows[k, i][point] * (runs[name] * kept)
             found["temporary"] = np.maximum(found["temporary"], np.where(runs[name] > 0.0, live[k][point], 0.0))
         for i, h in enumerate(self.held):
             there = np.minimum(sum((runs[r] for r in h.regions if r in runs), np.zeros(len(plans))), 1.0)
-            for j, part in enumerate(PARTS[:3]):
-                found[part] = found[part] + shared[3 * i + j][point] * there
+            for j, part in enumerate((*PARTS[:3], AWAY[0])):
+                found[part] = found[part] + shared[4 * i + j][point] * there
         return found
 
     def _copies(self, part: str, region: str, under_way: Array, plans: PlanTable) -> Array | float:
         """How many micro-batches' worth of a part a stage keeps: where the forward pass ends, one is used at once."""
-        if part != "activations":
+        if part not in _ACTIVATIONS:
             return 1.0
         return 1.0 if region == self.ends and plans.family.schedule != "gpipe" else under_way
 
@@ -124,10 +140,17 @@ def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
     return np.asarray(np.minimum(m * v, warm) / v)
 
 
-def _layer_rows(region: Region, held: Sequence[Held]) -> list[Expr]:
-    """What every run of a region holds: states of its layer's own parameters, kept activations, cache."""
-    states = [total(h.states[k] for h in held) for k in range(3)]
-    return [*states, region.saved_bytes, total(_cache_bytes(region))]
+def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:
+    """What every run of a region holds: states of its layer's own parameters, kept activations, cache; what is away."""
+    *states, states_there = _split([total(h.states[k] for h in held) for k in range(3)], away)
+    there = copied_bytes(region)
+    return [*states, region.saved_bytes - there, total(_cache_bytes(region)), states_there, there]
+
+
+def _split(states: Sequence[Expr], away: Sequence[bool]) -> list[Expr]:
+    """States of a rank on the device, and behind them the sum of those in host memory."""
+    here = [as_expr(0) if gone else e for e, gone in zip(states, away, strict=True)]
+    return [*here, total(e for e, gone in zip(states, away, strict=True) if gone)]
 
 
 def _cache_bytes(region: Region) -> Iterable[Expr]:
@@ -143,4 +166,5 @@ def _largest(live: Array, owner: Sequence[int], num_regions: int) -> Array:
 
 
 def _sum(parts: Mapping[str, Array]) -> Array:
-    return np.asarray(sum(parts.values(), np.zeros(1)))
+    """What lies on the device."""
+    return np.asarray(sum((b for part, b in parts.items() if part not in AWAY), np.zeros(1)))

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from ..backends.program import Entry
 from ..backends.timing import Timing
 from ..ir.graph import Phase, Workload
+from ..ir.ops.host import DOWN, UP
 from ..ir.plan import PlanTable
 from ..ir.stages import BOUNDARY
+from .copies import of_a_phase, of_the_update
 from .stages import Staging
 
 Array = NDArray[np.float64]
@@ -39,6 +41,12 @@ class Step:
     def time_s(self) -> Array:
         """The step: the sum of the breakdown."""
         return _total(self.breakdown)
+
+    @property
+    def total_hidden_comm_s(self) -> Array:
+        """Communication between devices that hides; copies to and from the host are no communication."""
+        parts = [v for k, v in self.hidden_comm_s.items() if k.startswith("comm.")]
+        return np.asarray(sum(parts, np.zeros_like(self.forward_s)))
 
     @property
     def exposed_comm_s(self) -> Array:
@@ -84,7 +92,8 @@ def roll_up(timing: Timing, plans: PlanTable, staging: Staging) -> Step:
     Tensor-parallel communication is exposed. Data-parallel messages inside a phase (ZeRO 2 and 3) run behind that
     phase's computation. Gradients reduced once a step run behind the backward phase of the last micro-batch: exposed
     is what does not fit there, and at least the last message, which only starts when the backward phase ends. The
-    optimizer follows, and the gather of what it updated.
+    optimizer follows, and the gather of what it updated. Copies to and from the host are a stream a direction: see
+    `cost/copies.py`.
     """
     spent = timing.sums(_label, once=True)
     train = timing.program.graph.workload is Workload.TRAIN
@@ -117,7 +126,8 @@ def _stage(spent: Spent, staging: Staging, cls: int, plans: PlanTable) -> _Stage
         parts = {part: s for (p, part), s in sums.items() if p == phase}
         _pass(account, parts, zero, plans.family.cp == "ring", staging)
     phases = [sum((s for (p, _), s in sums.items() if p == phase), zero) for phase in ("forward", "backward")]
-    once = _once_a_step(sums, _last_message(spent, runs, zero), zero)
+    keys = (("reduce", "comm.dp"), ("optimizer", DOWN), ("optimizer", UP))
+    once = _once_a_step(sums, {part: _last_message(spent, runs, zero, phase, part) for phase, part in keys}, zero)
     return _Stage(account, once, np.asarray(phases[0]), np.asarray(phases[1]))
 
 
@@ -136,7 +146,12 @@ def _pass(account: Account, parts: Mapping[str, Array], zero: Array, ring: bool,
     attention = parts.get("compute.attention", zero)
     interleaved = np.where(staging.chunks > 1.0, compute, 0.0)
     windows = {"comm.dp": compute, "comm.pp": interleaved, **({"comm.cp": attention} if ring else {})}
+    if DOWN in parts or UP in parts:
+        copies, exposed = of_a_phase(parts, compute)
+        account.add("offload", exposed, copies - exposed)
     for part, seconds in parts.items():
+        if part in (DOWN, UP):
+            continue
         if part not in windows:
             account.add(part, seconds)
             continue
@@ -144,7 +159,7 @@ def _pass(account: Account, parts: Mapping[str, Array], zero: Array, ring: bool,
         account.add(part, exposed, seconds - exposed)
 
 
-def _once_a_step(sums: Mapping[tuple[str, str], Array], last: Array, zero: Array) -> Account:
+def _once_a_step(sums: Mapping[tuple[str, str], Array], last: Mapping[str, Array], zero: Array) -> Account:
     """Reductions behind the last backward phase, then the optimizer and the gather of what it updated."""
     computing = [s for (p, part), s in sums.items() if p == "backward" and part.startswith("compute.")]
     backward = np.asarray(sum(computing, zero))
@@ -152,19 +167,22 @@ def _once_a_step(sums: Mapping[tuple[str, str], Array], last: Array, zero: Array
     account = Account()
     for (phase, part), seconds in sorted(sums.items()):
         if phase == "reduce":
-            exposed = np.minimum(seconds, np.maximum(seconds - window, last)) if part == "comm.dp" else seconds
+            exposed = np.minimum(seconds, np.maximum(seconds - window, last[part])) if part == "comm.dp" else seconds
             account.add(part, exposed, seconds - exposed)
-        elif phase == "optimizer":
+        elif phase == "optimizer" and part not in (DOWN, UP):
             account.add(part, seconds)
+    if {("optimizer", DOWN), ("optimizer", UP)} & sums.keys():
+        copies, exposed = of_the_update(sums, last, window)
+        account.add("offload", exposed, copies - exposed)
     return account
 
 
-def _last_message(spent: Spent, runs: Mapping[str, Array], zero: Array) -> Array:
-    """The reduction that starts last: that of the first region of the stage, whose backward phase ends the step."""
+def _last_message(spent: Spent, runs: Mapping[str, Array], zero: Array, phase: str, part: str) -> Array:
+    """The message that starts last: that of the first region of the stage, whose backward phase ends the step."""
     found, taken = zero, np.zeros(len(zero), dtype=bool)
     for region, times in runs.items():
         here = (times > 0.0) & ~taken
-        found = np.where(here, spent.get((region, "reduce", "comm.dp"), zero), found)
+        found = np.where(here, spent.get((region, phase, part), zero), found)
         taken |= here
     return found
 
@@ -211,15 +229,18 @@ def _label(entry: Entry) -> tuple[str, str, str] | None:
     """Region, phase and part; a receive runs while the send does that it waits for."""
     if entry.op == "recv":
         return None
-    part = f"comm.{_axis(entry)}" if entry.message is not None else f"compute.{entry.kind}"
+    if entry.op in (DOWN, UP):
+        part = entry.op
+    else:
+        part = f"comm.{_axis(entry)}" if entry.message is not None else f"compute.{entry.kind}"
     if entry.phase is Phase.OPTIMIZER:
-        return entry.region, "optimizer", part if entry.message is not None else "optimizer"
+        return entry.region, "optimizer", "optimizer" if entry.message is None and entry.op not in (DOWN, UP) else part
     if entry.phase is Phase.REDUCE:
         return entry.region, "reduce", part
     return entry.region, "backward" if entry.phase in _BACKWARD else "forward", part
 
 
 def _in_order(breakdown: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Compute by class, then communication, bubble and optimizer."""
-    rank = {"compute": 0, "comm": 1, "bubble": 2, "optimizer": 3}
+    """Compute by class, then communication, copies to and from the host, bubble and optimizer."""
+    rank = {"compute": 0, "comm": 1, "offload": 2, "bubble": 3, "optimizer": 4}
     return dict(sorted(breakdown.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0])))

@@ -22,7 +22,9 @@ SCHEDULES = ("1f1b", "gpipe")
 # How blocks fall on pipeline stages; a list of numbers is a layout too.
 LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
+OFFLOAD = ("optimizer", "activations", "params")
 RECOMPUTE = ("none", "selective", "ops", "full")
+_OFFLOADED = ", ".join(OFFLOAD)
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
 
@@ -39,6 +41,7 @@ class Family:
     recompute_layers: int = 0
     recompute_every: int = 1
     early_stop: bool = True
+    offload: tuple[str, ...] = ()
     tp_plan: str = "megatron"
     cp: str = "none"
     ep: bool = False
@@ -203,6 +206,11 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     if family.zero not in range(4):
         raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
     check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
+    check_offload(family.offload)
+    if "params" in family.offload and family.zero != 3:
+        raise PlanError(f"offload of params goes with zero=3, where they lie in shards, not zero={family.zero}")
+    if family.workload is not Workload.TRAIN and family.offload:
+        raise PlanError(f"offload is of training: {family.workload} keeps no states and no activations")
     if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none"):
         raise PlanError(f"zero and recompute are of training: {family.workload} keeps no gradients and no activations")
     if family.workload is Workload.DECODE and family.sp:
@@ -227,6 +235,17 @@ def check_recompute(policy: str, modules: Sequence[str] = (), layers: int = 0, e
         raise PlanError(f"recompute layers and every go with the policy 'full', not '{policy}'")
     if layers and every > 1:
         raise PlanError(f"recompute layers={layers} or every={every}, not both: the first layers, or groups of layers")
+
+
+def check_offload(what: Sequence[str]) -> None:
+    """Check what lies in host memory; UnknownNameError, NotBuiltError or PlanError for what cannot."""
+    for name in what:
+        if name == "gradients":
+            raise NotBuiltError("--offload gradients: sums of gradients stay on the device; what can go: " + _OFFLOADED)
+        if name not in OFFLOAD:
+            raise UnknownNameError.of("thing to offload", name, OFFLOAD)
+    if "params" in what and "optimizer" not in what:
+        raise PlanError("offload of params goes with that of the optimizer, which then updates them where they lie")
 
 
 def divisors(n: int) -> list[int]:
@@ -310,6 +329,6 @@ class PlanTable:
 
 
 __all__ = [
-    "AXES", "CP_METHODS", "LAYOUTS", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan", "PlanTable",
-    "check_recompute", "divisors", "make_plan",
+    "AXES", "CP_METHODS", "LAYOUTS", "OFFLOAD", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan", "PlanTable",
+    "check_offload", "check_recompute", "divisors", "make_plan",
 ]  # fmt: skip

@@ -42,7 +42,8 @@ def check_names(regions: Sequence[Region], names: Sequence[str]) -> None:
         if not any(_nodes(r, name) for r in regions):
             scopes = {_inner(n.scope) for r in regions for n in r.nodes}
             known = [m for m in MODULES if any(_nodes(r, m) for r in regions)]
-            raise UnknownNameError.of("module to recompute in these layers", name, [*known, *sorted(scopes - {""})])
+            allowed = dict.fromkeys((*known, *sorted(scopes - {""})))
+            raise UnknownNameError.of("module to recompute in these layers", name, allowed)
 
 
 def attention_core(region: Region) -> frozenset[int]:
@@ -185,7 +186,8 @@ def _nodes(region: Region, name: str) -> frozenset[int]:
 
 
 def _matches(scope: str, name: str) -> bool:
-    return fnmatchcase(scope, name) or f".{name}." in f".{_inner(scope)}."
+    inner = _inner(scope)
+    return fnmatchcase(scope, name) or fnmatchcase(inner, name) or f".{name}." in f".{inner}."
 
 
 def _with_views(region: Region, keys: set[int]) -> set[int]:

@@ -49,6 +49,7 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "recompute": plan.family.recompute,
             "recompute_modules": list(plan.family.recompute_modules), "recompute_layers": plan.family.recompute_layers,
             "recompute_every": plan.family.recompute_every, "early_stop": plan.family.early_stop,
+            "offload": list(plan.family.offload),
             "cp_method": plan.family.cp, "tp_plan": plan.family.tp_plan,
             "schedule": plan.family.schedule, "layers_by_stage": str(answer.table.staging.layouts[0]),
             "order": plan.family.order,
