@@ -209,10 +209,10 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     check_offload(family.offload)
     if "params" in family.offload and family.zero != 3:
         raise PlanError(f"offload of params goes with zero=3, where they lie in shards, not zero={family.zero}")
-    if family.workload is not Workload.TRAIN and family.offload:
-        raise PlanError(f"offload is of training: {family.workload} keeps no states and no activations")
-    if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none"):
-        raise PlanError(f"zero and recompute are of training: {family.workload} keeps no gradients and no activations")
+    if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none" or family.offload):
+        raise PlanError(
+            f"zero, recompute and offload are of training: {family.workload} keeps no gradients and no activations"
+        )
     if family.workload is Workload.DECODE and family.sp:
         raise PlanError("sp splits the sequence, of which a decode step has one token: leave it out")
     if wanted:

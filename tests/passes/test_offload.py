@@ -206,7 +206,7 @@ def test_the_family_says_what_moves() -> None:
         (Family(offload=("gradients",)), NotBuiltError, "sums of gradients stay"),
         (Family(zero=3, offload=("params",)), PlanError, "goes with that of the optimizer"),
         (Family(zero=1, offload=("optimizer", "params")), PlanError, "goes with zero=3"),
-        (Family(workload=Workload.PREFILL, offload=("optimizer",)), PlanError, "offload is of training"),
+        (Family(workload=Workload.PREFILL, offload=("optimizer",)), PlanError, "offload are of training"),
     ],
 )
 def test_what_cannot_move_is_refused(family: Family, kind: type[Exception], message: str) -> None:

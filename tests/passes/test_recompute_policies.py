@@ -176,6 +176,34 @@ def test_only_the_first_layers_are_recomputed(recomputed: Recomputed) -> None:
     assert [at(again(graph.region(n))) > 0 for n in ("block0_recomputed", "block0")] == [True, False]
 
 
+# Korthikanti et al., arXiv 2205.05198: a layer of a GPT keeps s b h (10 + 24 / t) without its scores, and its input is
+# 2 s b h of that. Ours adds two statistics of two norms in bf16, and the log-sum-exp of fused attention in fp32.
+GPTS = (("megatron-22b", 6144, 64, 48), ("megatron-530b", 20480, 128, 105))
+
+
+@pytest.mark.parametrize(("name", "hidden", "heads", "num_layers"), GPTS)
+@pytest.mark.parametrize(
+    ("options", "whole", "inputs"),
+    [
+        ("layers=1", lambda n: n - 1, lambda n: 1),
+        ("layers=40", lambda n: n - 40, lambda n: 40),
+        ("every=1", lambda n: 0, lambda n: n),
+        ("every=4", lambda n: 0, lambda n: (n + 3) // 4),
+        ("every=16", lambda n: 0, lambda n: (n + 15) // 16),
+    ],
+)
+def test_layers_of_the_papers_models(
+    name: str, hidden: int, heads: int, num_layers: int, options: str, whole: Callable[[int], int],
+    inputs: Callable[[int], int],
+) -> None:  # fmt: skip
+    graph = parse_pipeline(f"shard,recompute{{{options}}}").run(load(name))[0]
+    layers = total(r.saved_bytes * graph.counts[r.name] for r in graph.regions[1:-1])
+    # What leaves the last layer of a group is the next one's input; the first input of all belongs to the embedding.
+    tokens, tp = TOKENS, symbol("tp")
+    kept = tokens * (10 * hidden + 8) + tokens * (24 * hidden + 4 * heads) / tp
+    assert layers == kept * whole(num_layers) + tokens * (2 * hidden * inputs(num_layers))
+
+
 @pytest.mark.parametrize("layers", [1, 5, 24])
 def test_first_layers_of_kinds_that_alternate(layers: int) -> None:
     graph = load("gpt-oss-20b")
