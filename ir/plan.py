@@ -197,6 +197,8 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         wanted.append(f"--etp {given['etp']} (a tensor-parallel degree of experts other than tp)")
     if given["cp"] > 1 and family.workload is Workload.DECODE:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
+    if given["pp"] > 1 and (family.recompute_layers or family.recompute_every > 1):
+        wanted.append("--recompute-layers or --recompute-every with --pp (which layers of each stage)")
     if family.schedule not in SCHEDULES:
         raise UnknownNameError.of("pipeline schedule", family.schedule, SCHEDULES)
     if sorted(family.order.split("-")) != sorted(AXES):

@@ -19,6 +19,7 @@ from slipstick.ir.graph import Graph, Phase, Region, Role, Workload
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.host import DOWN, UP, UPDATE
 from slipstick.ir.plan import Family, Plan, make_plan
+from slipstick.ir.stages import BOUNDARY
 from slipstick.passes.manager import parse_pipeline
 
 TOKENS, DP, ONE = symbol("mbs") * symbol("seq"), symbol("dp"), as_expr(1)
@@ -187,6 +188,26 @@ def test_with_everything_away_the_device_keeps_gradients_and_both_ends(tiny_llam
     assert answer.memory_bytes["gradients"] == 4 * NUM_PARAMETERS / 4
     layers = answer.table.lowered.graph.region("block0")
     assert answer.memory_bytes["activations"] < float(layers.saved_bytes.evaluate({"mbs": 1, "seq": 64, "tp": 1}))
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_stages_send_what_they_sent(tiny_llama: Graph, recompute: str) -> None:
+    here, there = (
+        lower(tiny_llama, Family(pp=True, recompute=recompute, offload=o)).graph for o in ((), ("activations",))
+    )
+    assert there.region(BOUNDARY) == here.region(BOUNDARY)
+
+
+def test_stages_keep_every_micro_batch_under_way_on_the_host(tiny_llama: Graph) -> None:
+    # Two stages of one layer; the first has two micro-batches under way, of each its layer's and the embedding's part.
+    family = Family(pp=True, offload=("activations",))
+    plan = make_plan(num_gpus=2, pp=2, seq_len=64, family=family, global_batch=8)
+    answer = estimate(tiny_llama, load_system("dgx-h100"), plan)
+    graph = answer.table.lowered.graph
+    sizes = {"mbs": 1, "seq": 64, "tp": 1, "dp": 1}
+    sent = {r.name: float(moved(r, DOWN, Phase.FORWARD).evaluate(sizes)) for r in graph.regions}
+    stages = {"first": 2 * (sent["prologue"] + sent["block0"]), "last": sent["block0"]}
+    assert answer.metrics["host_mem_bytes"] in stages.values()
 
 
 # What is refused, and what does nothing.
