@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from .ir.graph import Constraint, Graph, Workload
 from .ir.plan import Family, Plan, PlanTable, divisors
 from .ir.points import Points
 from .ir.stages import lay_stages
+from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
 
 Array = NDArray[np.float64]
@@ -92,9 +94,10 @@ def pipeline_for(family: Family) -> Pipeline:
     options += ["replicate_unknown=true"] if family.replicate_unknown else []
     names += ["route"] if family.ep else []
     names.append(f"shard{{{', '.join(options)}}}")
-    names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
+    names += [_recompute(family)] if family.recompute != "none" and train else []
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
     names += [bucket, "optimizer"] if train else []
+    names += [f"offload{{what=[{_quoted(family.offload)}]}}"] if family.offload and train else []
     names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
@@ -106,6 +109,19 @@ def _data_options(family: Family) -> list[str]:
     options += ["hsdp=true"] if family.hsdp else []
     options += ["once=true"] if family.reshard == "step" else []
     return options + ([f'reduced="{family.reduce_dtype}"'] if family.reduce_dtype is not None else [])
+
+
+def _recompute(family: Family) -> str:
+    options = [f'policy="{family.recompute}"']
+    options += [f"modules=[{_quoted(family.recompute_modules)}]"] if family.recompute_modules else []
+    options += [f"layers={family.recompute_layers}"] if family.recompute_layers else []
+    options += [f"every={family.recompute_every}"] if family.recompute_every > 1 else []
+    options += [] if family.early_stop else ["early_stop=false"]
+    return f"recompute{{{', '.join(options)}}}"
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return ", ".join(map(json.dumps, words))
 
 
 def lower(
@@ -142,7 +158,9 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
         staging = lowered.stages.evaluate(plans, points)
         step = roll_up(timing, plans, staging)
         memory = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes, plans, staging)
-        metrics = _metrics(lowered, system, plans, step, memory, convention)
+        metrics = dict(_metrics(lowered, system, plans, step, memory, convention))
+        if plans.family.offload:
+            metrics["host_mem_bytes"] = lowered.memory.host_bytes(points, plans, staging)
     _check_finite(metrics, system)
     return Estimates(lowered, plans, system, timing, staging, step, memory, metrics)
 
@@ -190,7 +208,7 @@ def estimate(
         {k: float(v[0]) for k, v in table.step.breakdown.items()},
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (*done.graph.notes, *_warnings(graph, system, plan)),
+        (*done.graph.notes, *_warnings(graph, system, plan), *_host_warnings(table)),
         table,
     )
 
@@ -228,6 +246,15 @@ def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
     return found
 
 
+def _host_warnings(table: Estimates) -> list[str]:
+    """What a node's host lacks for all its devices."""
+    need, host = table.metrics.get("host_mem_bytes"), table.system.host
+    if need is None or host is None or float(need[0]) * table.system.node_size <= host.num_bytes:
+        return []
+    needed, has = format_bytes(float(need[0]) * table.system.node_size), format_bytes(host.num_bytes)
+    return [f"the devices of a node keep {needed} in host memory, which has {has}"]
+
+
 def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
     """Return the degrees of an axis that divide every dim it shards."""
     common = math.gcd(*(size for size, c in _constrained_sizes(graph, plan) if c.axis == axis))
@@ -261,7 +288,7 @@ def _metrics(
         "model_flop_per_s_per_gpu": flops / time_s / plans.num_gpus,
         "peak_mem_bytes": np.asarray(sum(parts[1:], parts[0])),
         "exposed_comm_s": step.exposed_comm_s,
-        "hidden_comm_s": np.asarray(sum(step.hidden_comm_s.values(), np.zeros(len(plans)))),
+        "hidden_comm_s": step.total_hidden_comm_s,
     }
     if train:
         found["bubble_fraction"] = step.breakdown["bubble"] / time_s

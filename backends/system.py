@@ -46,6 +46,24 @@ class Peaks:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLink:
+    """The link of one chip to its host: one direction, the part that large copies reach, the time of an empty one."""
+
+    bytes_per_s: float
+    efficiency: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """The memory of the host of a node, which its chips share evenly."""
+
+    num_bytes: float
+    bytes_per_s: float
+    efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
 class Chip:
     """One accelerator."""
 
@@ -58,6 +76,7 @@ class Chip:
     hbm_bytes_per_s: float
     l2_bytes: float
     power_w: float
+    host_link: HostLink | None = None
 
     def matmul_flop_per_s(self, dtype: str) -> float:
         """Return the dense matmul peak for operands of a dtype; UnknownNameError where the chip has none."""
@@ -129,6 +148,7 @@ class System:
     kernels: KernelConstants
     stack: StackConstants
     sources: tuple[NumberRecord, ...]
+    host: HostMemory | None = None
 
 
 def load_system(name_or_path: str | Path, overrides: Sequence[str] = ()) -> System:

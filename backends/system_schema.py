@@ -14,6 +14,8 @@ from ..ir.errors import SystemFileError, UnknownNameError, UsageError, did_you_m
 from ..ir.units import split_quantity
 from .system import (
     Chip,
+    HostLink,
+    HostMemory,
     KernelConstants,
     NetworkLevel,
     NumberRecord,
@@ -75,6 +77,22 @@ class MemorySection(Section):
     l2: CacheSection
 
 
+class HostLinkSection(Section):
+    """The link of a chip to its host, one direction."""
+
+    bandwidth: Bandwidth
+    latency: Latency
+    efficiency: Ratio
+
+
+class HostMemorySection(Section):
+    """The memory of a host, all sockets together."""
+
+    capacity: Capacity
+    bandwidth: Bandwidth
+    efficiency: Ratio
+
+
 class ChipSection(Section):
     """One accelerator."""
 
@@ -85,12 +103,14 @@ class ChipSection(Section):
     matmul: MatmulSection
     vector: VectorSection
     memory: MemorySection
+    host_link: HostLinkSection | None = None
 
 
 class NodeSection(Section):
     """What shares a board and a host."""
 
     num_chips: Count
+    host_memory: HostMemorySection | None = None
 
 
 class LevelSection(Section):
@@ -161,6 +181,7 @@ def build_system(tree: dict[str, Tree], overrides: Sequence[str], where: str) ->
         kernels=_kernels(file.calibration),
         stack=_stack(file.stack),
         sources=tuple(_records(file, "")),
+        host=_host_memory(file.node.host_memory),
     )
 
 
@@ -175,7 +196,16 @@ def _chip(chip: ChipSection) -> Chip:
         hbm_bytes_per_s=chip.memory.hbm.bandwidth.si,
         l2_bytes=chip.memory.l2.capacity.si,
         power_w=chip.power.si,
+        host_link=_host_link(chip.host_link),
     )
+
+
+def _host_link(link: HostLinkSection | None) -> HostLink | None:
+    return None if link is None else HostLink(link.bandwidth.si, link.efficiency.si, link.latency.si)
+
+
+def _host_memory(memory: HostMemorySection | None) -> HostMemory | None:
+    return None if memory is None else HostMemory(memory.capacity.si, memory.bandwidth.si, memory.efficiency.si)
 
 
 def _peaks(matmul: MatmulSection) -> Peaks:

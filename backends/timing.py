@@ -13,13 +13,14 @@ from ..ir.errors import UnsupportedOpError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .collectives import Collective, CollectiveTime, collective_time
+from .host import HostSide
 from .program import Entry, Group, Program, group_factors, group_of
 from .roofline import Backend, KernelTimes, Roofline
 from .system import System
 
 Array = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)
-BUILT_IN: Sequence[Backend] = (Roofline(),)
+BUILT_IN: Sequence[Backend] = (HostSide(), Roofline())
 
 
 @dataclass(frozen=True, slots=True)

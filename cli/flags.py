@@ -97,7 +97,39 @@ _PLAN = (
         "--dp-shard", help="Replicas that share what ZeRO shards; groups of them are replicas (HSDP).  [default: dp]"
     ),
     _word("--reshard", ("layer", "microbatch", "step"), "How long ZeRO 3 keeps gathered parameters."),
-    _word("--recompute", ("none", "selective", "full"), "Activation recomputation."),
+    _word(
+        "--recompute",
+        ("none", "selective", "ops", "full"),
+        "Activations computed again in the backward phase: the attention core or --recompute-modules (selective), all "
+        "but the results of attention and every second matrix product (ops), whole layers (full).",
+    ),
+    _text(
+        "--recompute-modules",
+        metavar="LIST",
+        help="With selective, what is recomputed: core_attn, layernorm, mlp, mlp_act, moe, shared_experts, "
+        "mla_up_proj, or module paths such as mlp.act_fn or *.self_attn*, separated by commas.  [default: core_attn]",
+    ),
+    _number(
+        "--recompute-layers",
+        "--recompute-num-layers",
+        help="With full, recompute only the first N layers, keep the others whole (Megatron: block).",
+    ),
+    _number(
+        "--recompute-every",
+        help="With full, keep the input of every N-th layer only and recompute N together (Megatron: uniform).",
+    ),
+    click.Option(
+        ["--early-stop/--no-early-stop"],
+        default=True,
+        show_default=True,
+        help="Recompute only up to the last tensor needed; off, all of it, as reentrant checkpoints do.",
+    ),
+)
+_OFFLOAD = _text(
+    "--offload",
+    metavar="LIST",
+    help="What lies in host memory: optimizer (which then updates there), activations, params (with --zero 3), "
+    "separated by commas.",
 )
 _MACHINE = (
     _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (needed)."),
@@ -125,5 +157,5 @@ _OTHER = (
 )
 
 SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
-    {"Workload": _WORKLOAD, "Plan": _PLAN, "Machine": _MACHINE, "Compiler": _COMPILER, "Other": _OTHER}
+    {"Workload": _WORKLOAD, "Plan": (*_PLAN, _OFFLOAD), "Machine": _MACHINE, "Compiler": _COMPILER, "Other": _OTHER}
 )

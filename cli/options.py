@@ -34,6 +34,11 @@ class Request:
     dp_shard: int | None
     reshard: str
     recompute: str
+    recompute_modules: str | None
+    recompute_layers: int | None
+    recompute_every: int | None
+    early_stop: bool
+    offload: str | None
     cp_method: str
     cp_ulysses: int
     dtype: str

@@ -59,6 +59,9 @@ def family_of(request: Request) -> Family:
     sp = auto if request.sp is None else request.sp
     return Family(
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
+        recompute_modules=_listed(request.recompute_modules), recompute_layers=_given(request.recompute_layers, 0),
+        recompute_every=_given(request.recompute_every, 1), early_stop=request.early_stop,
+        offload=_listed(request.offload),
         cp=request.cp_method if request.cp > 1 else "none", usp=request.cp_ulysses > 1, ep=request.ep > 1,
         pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
         tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
@@ -67,6 +70,20 @@ def family_of(request: Request) -> Family:
         hsdp=request.dp_shard is not None, reshard=request.reshard,
         reduce_dtype=None if request.reduce_dtype is None else DType.parse(request.reduce_dtype),
     )  # fmt: skip
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    """Read words separated by commas, each once."""
+    return tuple(dict.fromkeys(word for part in (text or "").split(",") if (word := part.strip())))
+
+
+def _given(number: int | None, default: int) -> int:
+    """Return what was asked for; PlanError for a number below one, which no default stands for."""
+    from ..ir.errors import PlanError
+
+    if number is not None and number < 1:
+        raise PlanError(f"recompute layers or every = {number}: 1 or more")
+    return default if number is None else number
 
 
 def plan_of(request: Request) -> Plan:

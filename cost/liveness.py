@@ -46,6 +46,7 @@ def live_bytes(region: Region) -> list[Expr]:
     nodes = _running(region)
     last_read = _last_read(region, nodes)
     leaving = {region.by_id[p.value].storage for p in region.outputs}
+    forward = {o for n in nodes if n.phase is Phase.FORWARD for o in n.outputs}
     skipped = _accounted_elsewhere(region)
     alive: dict[int, Expr] = {}
     found: list[Expr] = []
@@ -55,7 +56,9 @@ def live_bytes(region: Region) -> list[Expr]:
             if s not in skipped and region.by_id[s].role is Role.RESULT:
                 alive.setdefault(s, _held_bytes(region, s))
         found.append(sum(alive.values(), as_expr(0)))
-        alive = {s: b for s, b in alive.items() if last_read.get(s, -1) > step or s in leaving}
+        forward_goes_on = step + 1 < len(nodes) and nodes[step + 1].phase is Phase.FORWARD
+        here = leaving if forward_goes_on else leaving - forward
+        alive = {s: b for s, b in alive.items() if last_read.get(s, -1) > step or s in here}
     return found
 
 

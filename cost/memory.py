@@ -16,11 +16,14 @@ from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
 from .liveness import Alive, transient_bytes
 from .stages import Staging
-from .states import Held, held_parameters
+from .states import Held, copied_bytes, held_parameters, states_away
 
 Array = NDArray[np.float64]
 
 PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
+# What lies in host memory: states, and activations, of which every micro-batch under way has its own.
+AWAY = ("host_states", "host_activations")
+_ACTIVATIONS = ("activations", "host_activations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,11 @@ class MemoryProgram:
         """Compile the accounts of a lowered graph."""
         held = tuple(held_parameters(graph))
         once = [h for h in held if not h.each_layer]
+        away = states_away(graph)
         rows = [
-            e for r in graph.regions for e in _layer_rows(r, [h for h in held if h.each_layer and r.name in h.regions])
+            e
+            for r in graph.regions
+            for e in _layer_rows(r, [h for h in held if h.each_layer and r.name in h.regions], away)
         ]
         live = dict.fromkeys(transient_bytes(graph)) or {Alive(frozenset(), as_expr(0)): None}
         beside = tuple(dict.fromkeys(names for names, _ in live))
@@ -71,9 +77,20 @@ class MemoryProgram:
 
     def evaluate(self, points: Points, reserve_bytes: float, plans: PlanTable, staging: Staging) -> Mapping[str, Array]:
         """Return bytes of the fullest device for every plan, by part, in the order in which people read them."""
+        found = self._fullest(points, plans, staging)
+        here = {part: found[part] for part in (*PARTS, "temporary")}
+        return here | {"reserved": np.full(len(plans), reserve_bytes)}
+
+    def host_bytes(self, points: Points, plans: PlanTable, staging: Staging) -> Array:
+        """Return the bytes that the fullest device keeps in host memory, for every plan."""
+        found = self._fullest(points, plans, staging)
+        return np.asarray(sum((found[part] for part in AWAY), np.zeros(len(plans))))
+
+    def _fullest(self, points: Points, plans: PlanTable, staging: Staging) -> dict[str, Array]:
+        """Bytes of the stage that needs most of the device, by part, those in host memory too."""
         env, point = points.of(self.symbols)
         num = int(point.max()) + 1
-        rows = self.layers.evaluate(env, num).reshape(len(self.regions), len(PARTS), num)
+        rows = self.layers.evaluate(env, num).reshape(len(self.regions), len(PARTS) + len(AWAY), num)
         shared = self.shared.evaluate(env, num)
         live = _largest(self.transient.evaluate(env, num), self.owner, len(self.beside))
         best: dict[str, Array] = {}
@@ -81,7 +98,6 @@ class MemoryProgram:
             found = self._stage((rows, shared, live), point, staging, cls, plans)
             better = staging.is_there(cls) & (_sum(found) > _sum(best)) if best else np.ones(len(plans), dtype=bool)
             best = {k: np.where(better, v, best[k]) for k, v in found.items()} if best else found
-        best["reserved"] = np.full(len(point), reserve_bytes)
         return best
 
     def _stage(
@@ -96,7 +112,7 @@ class MemoryProgram:
         for k, name in enumerate(self.regions):
             if name not in runs:
                 continue
-            for i, part in enumerate(PARTS):
+            for i, part in enumerate((*PARTS, *AWAY)):
                 if rows[k, i].any():
                     kept = self._copies(part, name, under_way, plans)
                     found[part] = found[part] + rows[k, i][point] * (runs[name] * kept)
@@ -105,13 +121,13 @@ class MemoryProgram:
             found["temporary"] = np.maximum(found["temporary"], np.where(here, live[k][point], 0.0))
         for i, h in enumerate(self.held):
             there = np.minimum(sum((runs[r] for r in h.regions if r in runs), np.zeros(len(plans))), 1.0)
-            for j, part in enumerate(PARTS[:3]):
-                found[part] = found[part] + shared[3 * i + j][point] * there
+            for j, part in enumerate((*PARTS[:3], AWAY[0])):
+                found[part] = found[part] + shared[4 * i + j][point] * there
         return found
 
     def _copies(self, part: str, region: str, under_way: Array, plans: PlanTable) -> Array | float:
         """How many micro-batches' worth of a part a stage keeps: where the forward pass ends, one is used at once."""
-        if part != "activations":
+        if part not in _ACTIVATIONS:
             return 1.0
         return 1.0 if region == self.ends and plans.family.schedule != "gpipe" else under_way
 
@@ -150,4 +166,5 @@ def _largest(live: Array, owner: Sequence[int], num_owners: int) -> Array:
 
 
 def _sum(parts: Mapping[str, Array]) -> Array:
-    return np.asarray(sum(parts.values(), np.zeros(1)))
+    """What lies on the device."""
+    return np.asarray(sum((b for part, b in parts.items() if part not in AWAY), np.zeros(1)))

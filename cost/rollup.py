@@ -13,8 +13,10 @@ from ..backends.program import Entry
 from ..backends.timing import Timing
 from ..ir.graph import Phase, Workload
 from ..ir.ops.collectives import RINGS
+from ..ir.ops.host import DOWN, UP
 from ..ir.plan import PlanTable
 from ..ir.stages import BOUNDARY
+from .copies import of_a_phase, of_the_update
 from .overlap import hidden_behind_products
 from .stages import Staging
 
@@ -49,6 +51,12 @@ class Step:
     def time_s(self) -> Array:
         """The step: the sum of the breakdown."""
         return _total(self.breakdown)
+
+    @property
+    def total_hidden_comm_s(self) -> Array:
+        """Communication between devices that hides; copies to and from the host are no communication."""
+        parts = [v for k, v in self.hidden_comm_s.items() if k.startswith("comm.")]
+        return np.asarray(sum(parts, np.zeros_like(self.forward_s)))
 
     @property
     def exposed_comm_s(self) -> Array:
@@ -94,10 +102,10 @@ def roll_up(timing: Timing, plans: PlanTable, staging: Staging) -> Step:
     Tensor-parallel communication is exposed; taken apart (`async_tp`), it hides behind the products next to it.
     Data-parallel messages inside a phase (ZeRO 2 and 3) run behind that phase's computation. Parameters gathered once a
     step run behind the forward phase of the first micro-batch: exposed is what does not fit there, and at least the
-    first message, without which nothing starts. Gradients reduced once a
-    step run behind the backward phase of the last micro-batch: exposed is what does not fit there, and at least the
-    last message, which only starts when the backward phase ends. The optimizer follows, and the gather of what it
-    updated.
+    first message, without which nothing starts. Gradients reduced once a step run behind the backward phase of the last
+    micro-batch: exposed is what does not fit there, and at least the last message, which only starts when the backward
+    phase ends. The optimizer follows, and the gather of what it updated. Copies to and from the host are a stream a
+    direction: see `cost/copies.py`.
     """
     spent = timing.sums(_label, once=True)
     if plans.family.async_tp:
@@ -144,6 +152,7 @@ def _stage(spent: Spent, staging: Staging, cls: int, plans: PlanTable) -> _Stage
         _pass(account, parts, zero, plans.columns["cp"], staging)
     phases = [sum((s for (p, _), s in sums.items() if p == phase), zero) for phase in ("forward", "backward")]
     edges = {(phase, part): _edge_message(spent, runs, phase, part, zero) for phase in _WINDOWS for part in _DATA}
+    edges |= {("optimizer", part): _edge_message(spent, runs, "optimizer", part, zero) for part in (DOWN, UP)}
     once = _once_a_step(sums, edges, zero)
     return _Stage(account, once, np.asarray(phases[0]), np.asarray(phases[1]))
 
@@ -164,9 +173,14 @@ def _pass(account: Account, parts: Mapping[str, Array], zero: Array, cp: Array, 
     attention = parts.get("compute.attention", zero)
     interleaved = np.where(staging.chunks > 1.0, compute, 0.0)
     windows = {**dict.fromkeys(_DATA, compute), "comm.pp": interleaved, RING: attention * (1.0 - 1.0 / cp)}
+    if DOWN in parts or UP in parts:
+        copies, exposed = of_a_phase(parts, compute)
+        account.add("offload", exposed, copies - exposed)
     for part, seconds in parts.items():
         if part == HIDDEN_TP:
             account.add("comm.tp", np.zeros_like(seconds), seconds)
+            continue
+        if part in (DOWN, UP):
             continue
         if part not in windows:
             account.add(part, seconds)
@@ -187,8 +201,12 @@ def _once_a_step(sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str
                 account.add(part, exposed, seconds - exposed)
                 window = np.maximum(window - seconds, 0.0)
     for (phase, part), seconds in sorted(sums.items()):
-        if phase == "optimizer" or (phase in _WINDOWS and part not in _DATA):
+        if (phase == "optimizer" and part not in (DOWN, UP)) or (phase in _WINDOWS and part not in _DATA):
             account.add(part, seconds)
+    if {("optimizer", DOWN), ("optimizer", UP)} & sums.keys():
+        last = {part: edges["optimizer", part] for part in (DOWN, UP)}
+        copies, exposed = of_the_update(sums, last, _free(sums, "backward", zero))
+        account.add("offload", exposed, copies - exposed)
     return account
 
 
@@ -253,16 +271,19 @@ def _label(entry: Entry) -> tuple[str, str, str] | None:
     """Region, phase and part; a receive runs while the send does that it waits for."""
     if entry.op == "recv":
         return None
-    axis = "ring" if entry.op in RINGS else _axis(entry)
-    part = f"comm.{axis}" if entry.message is not None else f"compute.{entry.kind}"
+    if entry.op in (DOWN, UP):
+        part = entry.op
+    else:
+        axis = "ring" if entry.op in RINGS else _axis(entry)
+        part = f"comm.{axis}" if entry.message is not None else f"compute.{entry.kind}"
     if entry.phase is Phase.OPTIMIZER:
-        return entry.region, "optimizer", part if entry.message is not None else "optimizer"
+        return entry.region, "optimizer", "optimizer" if entry.message is None and entry.op not in (DOWN, UP) else part
     if entry.phase in (Phase.PREPARE, Phase.REDUCE):
         return entry.region, str(entry.phase), part
     return entry.region, "backward" if entry.phase in _BACKWARD else "forward", part
 
 
 def _in_order(breakdown: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Compute by class, then communication, bubble and optimizer."""
-    rank = {"compute": 0, "comm": 1, "bubble": 2, "optimizer": 3}
+    """Compute by class, then communication, copies to and from the host, bubble and optimizer."""
+    rank = {"compute": 0, "comm": 1, "offload": 2, "bubble": 3, "optimizer": 4}
     return dict(sorted(breakdown.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0])))

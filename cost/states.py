@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..ir.expr import Expr, as_expr
+from ..ir.expr import Expr, as_expr, total
 from ..ir.graph import Graph, Phase, Region, Role, Value
+from ..ir.ops.host import DOWN, UP, UPDATE
 from ..ir.ops.pointwise import optimizer_state_bytes
 
 
@@ -55,3 +56,19 @@ def _running_sum(region: Region, grad: int) -> int:
     while (node := region.producer.get(value)) is not None and node.phase is not Phase.BACKWARD:
         value = node.inputs[node.outputs.index(value)]
     return value if node is not None and node.op == "accumulate" else grad
+
+
+def states_away(graph: Graph) -> tuple[bool, bool, bool]:
+    """Return whether weights, gradients and optimizer states lie in host memory.
+
+    Weights do where they are fetched before use, optimizer states where the host updates.
+    """
+    nodes = [(r, n) for r in graph.regions for n in r.nodes]
+    fetched = any(r.by_id[i].role is Role.PARAM for r, n in nodes if n.op == UP for i in n.inputs)
+    return fetched, False, any(n.op == UPDATE for _, n in nodes)
+
+
+def copied_bytes(region: Region) -> Expr:
+    """Return the bytes of what is kept for the backward phase in host memory."""
+    copies = (region.by_id[o] for n in region.nodes if n.op == DOWN for o in n.outputs)
+    return total(v.type.num_bytes for v in copies if v.saved)

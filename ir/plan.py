@@ -24,7 +24,9 @@ SCHEDULES = ("1f1b", "gpipe")
 # How blocks fall on pipeline stages; a list of numbers is a layout too.
 LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
-RECOMPUTE = ("none", "selective", "full")
+OFFLOAD = ("optimizer", "activations", "params")
+RECOMPUTE = ("none", "selective", "ops", "full")
+_OFFLOADED = ", ".join(OFFLOAD)
 RESHARD = ("layer", "microbatch", "step")
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
@@ -38,6 +40,11 @@ class Family:
     sp: bool = False
     zero: int = 0
     recompute: str = "none"
+    recompute_modules: tuple[str, ...] = ()
+    recompute_layers: int = 0
+    recompute_every: int = 1
+    early_stop: bool = True
+    offload: tuple[str, ...] = ()
     tp_plan: str = "megatron"
     cp: str = "none"
     ep: bool = False
@@ -248,6 +255,8 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         wanted.append(f"--etp {given['etp']} (a tensor-parallel degree of experts other than tp)")
     if given["cp"] > 1 and family.workload is Workload.DECODE:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
+    if given["pp"] > 1 and (family.recompute_layers or family.recompute_every > 1):
+        wanted.append("--recompute-layers or --recompute-every with --pp (which layers of each stage)")
     if family.schedule not in SCHEDULES:
         raise UnknownNameError.of("pipeline schedule", family.schedule, SCHEDULES)
     if sorted(rank_order(family.order)) != sorted(AXES):
@@ -257,10 +266,14 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
     if family.zero not in range(4):
         raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
-    if family.recompute not in RECOMPUTE:
-        raise UnknownNameError.of("recompute policy", family.recompute, RECOMPUTE)
-    if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none"):
-        raise PlanError(f"zero and recompute are of training: {family.workload} keeps no gradients and no activations")
+    check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
+    check_offload(family.offload)
+    if "params" in family.offload and family.zero != 3:
+        raise PlanError(f"offload of params goes with zero=3, where they lie in shards, not zero={family.zero}")
+    if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none" or family.offload):
+        raise PlanError(
+            f"zero, recompute and offload are of training: {family.workload} keeps no gradients and no activations"
+        )
     if family.workload is Workload.DECODE and family.sp:
         raise PlanError("sp splits the sequence, of which a decode step has one token: leave it out")
     if family.async_tp and given["tp"] > 1 and not family.sp:
@@ -282,6 +295,32 @@ def rank_order(order: str) -> tuple[str, ...]:
     inside = {"cp": "up", "dp": "fsdp"}
     pairs = ((inside.get(n), n) for n in names)
     return tuple(a for pair in pairs for a in pair if a is not None and (a in pair[1:] or a not in names))
+
+
+def check_recompute(policy: str, modules: Sequence[str] = (), layers: int = 0, every: int = 1) -> None:
+    """Check what is recomputed; UnknownNameError for a policy, PlanError for options that do not go together."""
+    if policy not in RECOMPUTE:
+        raise UnknownNameError.of("recompute policy", policy, RECOMPUTE)
+    if layers < 0 or every < 1:
+        raise PlanError(f"recompute layers={layers} every={every}: layers are 1 or more (0: all), every is 1 or more")
+    if modules and policy != "selective":
+        named = ",".join(modules)
+        raise PlanError(f"recompute modules {named} go with the policy 'selective', not '{policy}'")
+    if (layers or every > 1) and policy != "full":
+        raise PlanError(f"recompute layers and every go with the policy 'full', not '{policy}'")
+    if layers and every > 1:
+        raise PlanError(f"recompute layers={layers} or every={every}, not both: the first layers, or groups of layers")
+
+
+def check_offload(what: Sequence[str]) -> None:
+    """Check what lies in host memory; UnknownNameError, NotBuiltError or PlanError for what cannot."""
+    for name in what:
+        if name == "gradients":
+            raise NotBuiltError("--offload gradients: sums of gradients stay on the device; what can go: " + _OFFLOADED)
+        if name not in OFFLOAD:
+            raise UnknownNameError.of("thing to offload", name, OFFLOAD)
+    if "params" in what and "optimizer" not in what:
+        raise PlanError("offload of params goes with that of the optimizer, which then updates them where they lie")
 
 
 def divisors(n: int) -> list[int]:
@@ -370,6 +409,6 @@ class PlanTable:
 
 
 __all__ = [
-    "AXES", "CP_METHODS", "LAYOUTS", "ORDER", "RECOMPUTE", "RESHARD", "SCHEDULES", "Family", "Plan", "PlanTable",
-    "divisors", "make_plan", "rank_order",
+    "AXES", "CP_METHODS", "LAYOUTS", "OFFLOAD", "ORDER", "RECOMPUTE", "RESHARD", "SCHEDULES", "Family", "Plan",
+    "PlanTable", "check_offload", "check_recompute", "divisors", "make_plan", "rank_order",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from .graph import Graph, Phase, Region, Role
@@ -17,8 +18,22 @@ def mark_saved(graph: Graph) -> Graph:
     """
     backward = {p.name for r in graph.regions for p in r.outputs if _phase(r, p.value) in _LATER}
     local = {r.name: _read_by_backward(r, backward) for r in graph.regions}
-    wanted = {r.by_id[i].name for r in graph.regions for i in local[r.name] if r.by_id[i].role is Role.PORT}
-    return graph.with_regions(tuple(_marked(r, local[r.name], wanted) for r in graph.regions))
+    ports = {r.name: {r.by_id[i].name for i in local[r.name] if r.by_id[i].role is Role.PORT} for r in graph.regions}
+    wanted = _wanted_of(graph, ports)
+    return graph.with_regions(tuple(_marked(r, local[r.name], wanted[r.name]) for r in graph.regions))
+
+
+def _wanted_of(graph: Graph, ports: Mapping[str, set[str]]) -> Mapping[str, set[str]]:
+    """For each region, the names of its outputs that a later region keeps: of several makers the nearest is meant."""
+    makes = {r.name: {p.name for p in r.outputs if _phase(r, p.value) is Phase.FORWARD} for r in graph.regions}
+    wanted: dict[str, set[str]] = {r.name: set() for r in graph.regions}
+    last: dict[str, str] = {}
+    # What follows a repeated run has the same makers from the second round on.
+    for name in (n for run in graph.schedule for _ in range(min(run.count, 2)) for n in run.regions):
+        for port in ports[name] & last.keys():
+            wanted[last[port]].add(port)
+        last.update(dict.fromkeys(makes[name], name))
+    return wanted
 
 
 def _read_by_backward(region: Region, backward_ports: set[str]) -> set[int]:

@@ -21,6 +21,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "accumulate": ("accumulate", "Accumulate"),
         "bucket": ("bucket", "Bucket"),
         "fuse": ("fuse", "Fuse"),
+        "offload": ("offload", "Offload"),
         "optimizer": ("optimizer", "Optimizer"),
         "pipeline": ("pipeline", "Pipeline"),
         "recompute": ("recompute", "Recompute"),

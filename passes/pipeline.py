@@ -9,6 +9,7 @@ from typing import ClassVar
 from ..ir.expr import Expr
 from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value
 from ..ir.ops.collectives import CollectiveAttrs
+from ..ir.ops.host import DOWN
 from ..ir.stages import BOUNDARY
 from .base import Pass, PassResult, require, require_sharded
 
@@ -81,7 +82,9 @@ def _crossing(graph: Graph, phase: Phase) -> Iterator[Value]:
 
 def _phase(region: Region, value: int) -> Phase | None:
     node = region.producer.get(value)
-    return None if node is None else Phase.FORWARD if node.phase is Phase.FORWARD else Phase.BACKWARD
+    if node is None or node.phase is Phase.RECOMPUTE or node.op == DOWN:
+        return None  # what a stage runs again, or has in host memory, does not cross
+    return Phase.FORWARD if node.phase is Phase.FORWARD else Phase.BACKWARD
 
 
 def _shared_gradients(graph: Graph) -> Iterator[Value]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from ..ir.errors import UnknownNameError
-from ..ir.graph import Graph, Node, Phase, Region, Role, Value, Workload
+from ..ir.errors import PlanError
+from ..ir.graph import Graph, Node, Phase, Region, Workload
 from ..ir.ops import OpClass, op_def
+from ..ir.plan import check_recompute
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult
-from .gathers import gathered_once, gathers_parameter, renamed
+from .recompute_layers import first_layers, in_groups, num_layers
+from .recompute_modules import Piece, check_names, pieces, weight_products
+from .rerun import Rerun, rerun
 
-POLICIES = ("none", "selective", "full")
-
-_PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)
+NOTHING = frozenset[str]()
+_KEPT_MESSAGES = ("reduce_scatter", "all_to_all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,105 +25,81 @@ class Recompute(Pass):
 
     | option     | meaning                                                                                           |
     |------------|---------------------------------------------------------------------------------------------------|
-    | policy     | full: keep only the layer's input; selective: recompute the attention core; none: keep everything |
+    | policy     | full: keep only the layer's input; selective: recompute modules; ops: keep some results; none     |
+    | modules    | of selective: core_attn, layernorm, mlp, ... or module paths, `*` allowed; default core_attn      |
+    | layers     | of full: only the first so many layers, the others keep everything; 0: all                        |
+    | every      | of full: keep the input of every so-many-th layer only, and recompute so many together            |
     | early_stop | stop where nothing further is needed; false: run all of it again, as reentrant checkpoints do     |
 
     The attention core is what Korthikanti et al. (arXiv 2205.05198) recompute: the scores, their softmax and dropout,
-    and the product with the values; all of fused attention. What is recomputed includes the communication of the
-    forward phase. Parameters that are gathered for it stay gathered for the backward phase.
+    and the product with the values; all of fused attention. `ops` keeps what torchtitan keeps: the results of
+    attention, of reduce-scatter and all-to-all, and of every second product with a weight, beginning with the first.
+    What is recomputed includes the communication of the forward phase. Parameters that are gathered for it stay
+    gathered for the backward phase.
     """
 
     name: ClassVar[str] = "recompute"
     policy: str = "full"
+    modules: tuple[str, ...] = ()
+    layers: int = 0
+    every: int = 1
     early_stop: bool = True
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that repeat; prologue and epilogue run once and stay."""
-        if self.policy not in POLICIES:
-            raise UnknownNameError.of("recompute policy", self.policy, POLICIES)
+        check_recompute(self.policy, self.modules, self.layers, self.every)
         if self.policy == "none" or graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        ends = {graph.sequence_once()[0], graph.sequence_once()[-1]}
-        regions = tuple(r if r.name in ends else self._rewrite(r) for r in graph.regions)
-        if regions == graph.regions:
-            return PassResult(graph, changed=False)
-        return PassResult(mark_saved(graph.with_regions(regions)), changed=True)
+        ends = frozenset({graph.sequence_once()[0], graph.sequence_once()[-1]})
+        check_names([r for r in graph.regions if r.name not in ends], self.modules if num_layers(graph, ends) else ())
+        made = self._rewrite(graph, ends)
+        return PassResult(graph, changed=False) if made == graph else PassResult(mark_saved(made), changed=True)
 
-    def _rewrite(self, region: Region) -> Region:
-        forward = [n for n in region.nodes if n.phase is Phase.FORWARD]
-        again = {n.key for n in forward} if self.policy == "full" else _attention_core(region, forward)
-        readers = {n.key for n in region.nodes if n.phase is Phase.BACKWARD and self._reads(n, again)}
-        wanted = {i for n in region.nodes if n.key in readers for i in n.inputs}
-        if not self.early_stop:
-            wanted |= {o for n in forward if n.key in again for o in n.outputs}
-        clones = _needed(forward, again | {n.key for n in forward if gathers_parameter(region, n)}, wanted)
-        return _with_clones(region, clones, readers) if clones else region
+    def _rewrite(self, graph: Graph, ends: frozenset[str]) -> Graph:
+        total = num_layers(graph, ends)
+        if max(self.layers, self.every if self.every > 1 else 0) > total > 0:
+            raise PlanError(
+                f"{max(self.layers, self.every)} layers to recompute: {graph.name} has {total}; allowed: 1 to {total}"
+            )
+        if self.every > 1:
+            return in_groups(graph, self.every, self._whole, ends)
+        if self.layers:
+            return first_layers(graph, self.layers, self._whole, ends)
+        return graph.with_regions(tuple(r if r.name in ends else self._layer(r) for r in graph.regions))
 
-    def _reads(self, node: Node, again: set[int]) -> bool:
-        """Whether a backward node reads new results. What is kept for other nodes, the own backward reads anew too."""
-        return self.policy == "full" or node.forward in again
+    def _layer(self, region: Region) -> Region:
+        if self.policy != "selective":
+            return self._whole(region, NOTHING, NOTHING)
+        for piece in pieces(region, self.modules or ("core_attn",)):
+            region = rerun(region, self._of_piece(region, piece))
+        return region
 
+    def _whole(self, region: Region, entering: frozenset[str], leaving: frozenset[str]) -> Region:
+        """Let the whole backward phase of a layer read new results."""
+        kept = _kept_ops(region) if self.policy == "ops" else frozenset[int]()
+        again = {n.key for n in region.nodes if n.phase is Phase.FORWARD} - kept
+        readers = {n.key for n in region.nodes if n.phase is Phase.BACKWARD}
+        return rerun(region, Rerun(again, readers, self._all_of(region, again), entering, leaving))
 
-def _needed(forward: Sequence[Node], again: set[int], wanted: set[int]) -> list[Node]:
-    """Return, in order, the nodes to run again so that all that is wanted of them is there."""
-    wanted, chosen = set(wanted), list[Node]()
-    for node in reversed(forward):
-        if node.key in again and wanted.intersection(node.outputs):
-            chosen.append(node)
-            wanted.update(node.inputs)
-    chosen.reverse()
-    return chosen
+    def _of_piece(self, region: Region, piece: Piece) -> Rerun:
+        """What is kept for other nodes, a checkpoint's own backward reads anew too."""
+        made = {o for n in region.nodes if n.key in piece.nodes for o in n.outputs}
+        later = [n for n in region.nodes if n.phase in (Phase.BACKWARD, Phase.RECOMPUTE)]
+        readers = {n.key for n in later if (made & {*n.inputs} if piece.discards else _is_own(n, piece))}
+        return Rerun(piece.nodes, readers, self._all_of(region, piece.nodes))
 
-
-def _attention_core(region: Region, forward: Sequence[Node]) -> set[int]:
-    """Keys of fused attention, and of all that lies between one product of two activations and the next."""
-    products = _products_of_activations(region, forward)
-    inside = [n for n in forward if n.key in products or op_def(n.op).kind not in _PRODUCTS]
-    after: set[int] = set()
-    for node in inside:
-        if node.key in products or after.intersection(node.inputs):
-            after.update(node.outputs)
-    before: set[int] = set()
-    for node in reversed(inside):
-        if node.key in products or before.intersection(node.outputs):
-            before.update(node.inputs)
-    core = {n.key for n in forward if op_def(n.op).kind is OpClass.ATTENTION}
-    for node in inside:
-        first, last = before.intersection(node.outputs), after.intersection(node.inputs)
-        if (first or last) if node.key in products else (first and last):
-            core.add(node.key)
-    return core
+    def _all_of(self, region: Region, again: set[int] | frozenset[int]) -> frozenset[int]:
+        if self.early_stop:
+            return frozenset()
+        return frozenset(o for n in region.nodes if n.key in again for o in n.outputs)
 
 
-def _products_of_activations(region: Region, forward: Sequence[Node]) -> set[int]:
-    weights = {v.id for v in region.of_role(Role.PARAM)}
-    for node in forward:
-        if node.inputs and weights.issuperset(node.inputs):
-            weights.update(node.outputs)
-    matmuls = (n for n in forward if op_def(n.op).kind is OpClass.MATMUL)
-    return {n.key for n in matmuls if not weights.intersection(n.inputs[:2])}
+def _is_own(node: Node, piece: Piece) -> bool:
+    return node.phase is Phase.BACKWARD and node.forward in piece.nodes
 
 
-def _with_clones(region: Region, clones: Sequence[Node], readers: set[int]) -> Region:
-    """Put copies of forward nodes in front of the first backward node that reads one of them."""
-    fresh = max(v.id for v in region.values) + 1
-    new = {o: fresh + k for k, o in enumerate(o for c in clones for o in c.outputs)}
-    rest = gathered_once(region, {c.inputs: new[c.key] for c in clones if gathers_parameter(region, c)})
-    nodes = [renamed(n, new) if n.key in readers else n for n in rest.nodes]
-    first = _first_reader(nodes, set(new.values()))
-    made = (*nodes[:first], *(_cloned(c, new) for c in clones), *nodes[first:])
-    return replace(region, values=(*rest.values, *(_copy(region.by_id[o], new) for o in new)), nodes=made)
-
-
-def _cloned(node: Node, new: Mapping[int, int]) -> Node:
-    outputs = tuple(new[o] for o in node.outputs)
-    return replace(renamed(node, new), outputs=outputs, phase=Phase.RECOMPUTE, forward=node.key)
-
-
-def _first_reader(nodes: Sequence[Node], new: set[int]) -> int:
-    reading = (k for k, n in enumerate(nodes) if new.intersection(n.inputs))
-    return next(reading, sum(n.phase is Phase.FORWARD for n in nodes))
-
-
-def _copy(v: Value, new: Mapping[int, int]) -> Value:
-    return replace(v, id=new[v.id], storage=new.get(v.storage, v.storage), saved=False)
+def _kept_ops(region: Region) -> frozenset[int]:
+    """Keys of the forward nodes whose results `ops` keeps."""
+    kept = {n.key for n in weight_products(region)[::2]}
+    kept |= {n.key for n in region.nodes if op_def(n.op).kind is OpClass.ATTENTION or n.op in _KEPT_MESSAGES}
+    return frozenset(kept)

@@ -80,14 +80,19 @@ def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[_Size]]]:
     if plan.dp > 1:
         yield from ((replace(family, zero=z), now) for z in (1, 3) if z > family.zero)
     if family.recompute == "none":
-        yield replace(family, recompute="full"), now
+        yield _all_layers(family), now
     yield replace(family, sp=True), wider
     zero = 3 if plan.dp > 1 else family.zero
-    yield replace(family, zero=zero, recompute="full"), [(plan.tp, plan.pp, 1)]
-    yield replace(family, sp=True, zero=zero, recompute="full"), wider
+    yield replace(_all_layers(family), zero=zero), [(plan.tp, plan.pp, 1)]
+    yield replace(_all_layers(family), sp=True, zero=zero), wider
     if plan.vpp == 1:
         yield replace(family, sp=True, zero=min(zero, 1), pp=True), deeper
-        yield replace(family, sp=True, zero=min(zero, 1), recompute="full", pp=True), deeper
+        yield replace(_all_layers(family), sp=True, zero=min(zero, 1), pp=True), deeper
+
+
+def _all_layers(family: Family) -> Family:
+    """The family with every layer recomputed, in the groups in which it is, if any."""
+    return replace(family, recompute="full", recompute_modules=(), recompute_layers=0)
 
 
 def _legal(plan: Plan, degrees: Sequence[int], sizes: Sequence[_Size]) -> list[Plan]:
@@ -119,6 +124,8 @@ def _flags(old: Plan, new: Plan) -> str:
         (f"--zero {new.family.zero}", old.family.zero != new.family.zero),
         (f"--reshard {new.family.reshard}", old.family.reshard != new.family.reshard),
         (f"--recompute {new.family.recompute}", old.family.recompute != new.family.recompute),
+        ("no --recompute-layers", old.family.recompute_layers != new.family.recompute_layers),
+        ("no --recompute-modules", old.family.recompute_modules != new.family.recompute_modules),
         (f"--mbs {new.micro_batch}", old.micro_batch != new.micro_batch),
     )
     return " ".join(flag for flag, differs in pairs if differs)

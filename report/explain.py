@@ -15,8 +15,9 @@ from ..cost.overlap import hidden_behind_products, pairs_of
 from ..driver import Estimate
 from ..ir.errors import UnknownNameError
 from ..ir.graph import ONCE_A_STEP
-from ..ir.ops import Work
+from ..ir.ops import OpClass, Work
 from ..ir.ops.collectives import RINGS
+from ..ir.ops.host import UPDATE
 from ..ir.ops.masking import executed_share, touched_share
 from ..ir.stages import BOUNDARY
 from ..ir.text import print_node
@@ -90,7 +91,9 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     yield f"{entry.name}  {entry.kind}, runs {count} time{'' if count == 1 else 's'} a {per}{where}"
     yield f"  {print_node(region, node)}"
     yield f"  time {format_time(time_s)} each, {format_time(time_s * count)} a {per}"
-    if entry.message is None:
+    if entry.kind is OpClass.HOST:
+        yield from _host(answer, entry)
+    elif entry.message is None:
         yield from _kernel(answer, priced, row, entry, point)
     else:
         yield from _collective(answer, priced, row, entry, point)
@@ -136,6 +139,19 @@ def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int
     yield f"      efficiency: {_source(system, 'calibration.memory_efficiency')}"
     yield f"    launch {_source(system, 'stack.launch_overhead')}"
     yield f"  bound: {kernels.bound(row, point)}"
+
+
+def _host(answer: Estimate, entry: Entry) -> Iterator[str]:
+    """Bytes over the link, or through the host's memory, of which each chip of a node has its share."""
+    system, work = answer.table.system, entry.work
+    moved = float(work.num_bytes.evaluate({k: float(v[0]) for k, v in answer.table.plans.columns.items()}))
+    where = "node.host_memory" if entry.op == UPDATE else "chip.host_link"
+    share = f" / {system.node_size} chips" if entry.op == UPDATE else ""
+    latency = "" if entry.op == UPDATE else " + latency"
+    yield f"  priced by host: time = bytes / (bandwidth x efficiency{share}){latency}"
+    yield f"    ({work.num_bytes}) B = {format_bytes(moved)}"
+    for number in ("bandwidth", "efficiency", *(["latency"] if latency else [])):
+        yield f"      {number}: {_source(system, f'{where}.{number}')}"
 
 
 def _idle_experts(work: Work, env: Mapping[str, float]) -> str:

@@ -35,6 +35,7 @@ _ALL = (
     Metric(
         "peak_mem_bytes", "memory/GPU", "B", "states, kept activations, the largest temporaries, cache, and a reserve"
     ),
+    Metric("host_mem_bytes", "host memory/GPU", "B", "what a device keeps in the memory of its host"),
     Metric("exposed_comm_s", "exposed comm", "s", "communication of a step that no computation hides"),
     Metric(
         "hidden_comm_s", "hidden comm", "s", "communication that runs behind computation; not part of the step time"

@@ -89,6 +89,8 @@ def _breakdown(answer: Estimate) -> Table:
 
 def _label(name: str) -> str:
     kind, _, rest = name.partition(".")
+    if name == "offload":
+        return "host copies"
     if kind == "comm":
         return f"{rest} communication"
     return {"memory": "data movement"}.get(rest, rest) if kind == "compute" else name

@@ -28,6 +28,7 @@ class OpClass(StrEnum):
     MEMORY = "memory"
     OPTIMIZER = "optimizer"
     COMMUNICATION = "communication"
+    HOST = "host"
     FREE = "free"
 
 

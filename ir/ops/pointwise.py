@@ -86,7 +86,8 @@ def _work_accumulate(call: OpCall) -> Work:
     )
 
 
-def _check_optimizer(call: OpCall) -> Iterator[str]:
+def check_optimizer(call: OpCall) -> Iterator[str]:
+    """Complain unless each parameter has a gradient of its shape."""
     half, odd = divmod(len(call.inputs), 2)
     if odd:
         yield f"takes as many gradients as parameters, has {len(call.inputs)} inputs"
@@ -104,7 +105,7 @@ def optimizer_state_bytes(dtype: DType) -> int:
     return 8 if dtype is DType.FP32 else 12
 
 
-def _work_optimizer(call: OpCall) -> Work:
+def work_optimizer(call: OpCall) -> Work:
     """Adam on one shard: per element 14 FLOPs, its fp32 states read and written, plus gradient and weight.
 
     Inputs are the parameters, then their gradients. Read: gradient, master weight, both moments; write: master
@@ -135,8 +136,8 @@ OPS = (
           _check_same, min_inputs=3, max_inputs=3),
     OpDef("fill", OpClass.ELEMENTWISE, _work_fill, "a tensor made from nothing: zeros, a range, random numbers",
           no_check, FillAttrs, min_inputs=0, max_inputs=1),
-    OpDef("optimizer_step", OpClass.OPTIMIZER, _work_optimizer,
-          "update of parameters; inputs: parameters, then their gradients", _check_optimizer, min_inputs=2,
+    OpDef("optimizer_step", OpClass.OPTIMIZER, work_optimizer,
+          "update of parameters; inputs: parameters, then their gradients", check_optimizer, min_inputs=2,
           num_outputs=None),
     OpDef(
         "accumulate", OpClass.ELEMENTWISE, _work_accumulate, "a gradient added to the step's running sum", _check_same,

@@ -60,6 +60,10 @@ def test_a_degree_that_does_not_divide_names_dim_and_degree(tiny: Cli) -> None:
         (("estimate", "gpt2", "--system", "dgx-h100", "--tp-plan", "megatorn"), "did you mean 'megatron'"),
         (("estimate", "gpt2", "--system", "dgx-h100", "--format", "jsn"), "did you mean 'json'"),
         (("estimate", "gpt2", "--system", "dgx-h100", "--recompute", "ful"), "did you mean 'full'"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--recompute-modules", "mlp"), "go with the policy 'selective'"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--recompute-layers", "3"), "go with the policy 'full'"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--recompute-every", "0"), "1 or more"),
+        (("estimate", "gpt2", "--system", "dgx-h100", "--offload", "optimiser"), "did you mean 'optimizer'"),
         (("estimate", "gpt2", "--system", "dgx-h100", "--zero", "4"), "allowed: 0, 1, 2, 3"),
         (("estimate", "gpt2", "--system", "dgx-h100", "--reduce-dtype", "fp23"), "did you mean 'fp32'"),
         (("estimate", "gpt2", "--system", "dgx-h100", "--reshard", "stap"), "did you mean 'step'"),
@@ -156,7 +160,7 @@ def test_folders_are_not_files(cli: Cli, tmp_path: Path) -> None:
     assert cli("estimate", str(tmp_path), "--system", "dgx-h100").returncode == 2
 
 
-@pytest.mark.parametrize("flag", [("--zero", "1"), ("--recompute", "full")])
+@pytest.mark.parametrize("flag", [("--zero", "1"), ("--recompute", "full"), ("--offload", "optimizer")])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_inference_refuses_what_is_of_training(estimate: Cli, phase: str, flag: tuple[str, str]) -> None:
     done = estimate("--phase", phase, *flag)

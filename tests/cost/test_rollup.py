@@ -15,6 +15,7 @@ from slipstick.ir.expr import as_expr
 from slipstick.ir.exprtable import ExprTable
 from slipstick.ir.graph import Graph, Phase, Region, Run, Workload
 from slipstick.ir.ops import OpClass, Work
+from slipstick.ir.ops.host import DOWN, UP, UPDATE
 from slipstick.ir.plan import Family, PlanTable, make_plan
 from slipstick.ir.points import Points
 from slipstick.ir.types import DType
@@ -31,6 +32,10 @@ def compute(phase: Phase, seconds: float, kind: OpClass = OpClass.MATMUL) -> Giv
 def talk(phase: Phase, seconds: float, axis: str = "dp", region: str = "last") -> Given:
     kind = OpClass.COMMUNICATION
     return Entry(region, 1, "all_reduce", kind, phase, "", 1, DType.FP32, Work(), axis, as_expr(1)), seconds
+
+
+def copy(phase: Phase, seconds: float, op: str, region: str = "last") -> Given:
+    return Entry(region, 1, op, OpClass.HOST, phase, "", 1, DType.BF16, Work()), seconds
 
 
 def step(*given: Given, micro_batches: int = 1, workload: Workload = Workload.TRAIN, count: int = 1) -> Step:
@@ -145,6 +150,36 @@ def test_inference_is_one_pass_without_a_bubble(workload: Workload) -> None:
     found = step(compute(FORWARD, 3.0), talk(FORWARD, 1.0, "tp"), workload=workload)
     assert numbers(found.breakdown) == {"compute.matmul": 3.0, "comm.tp": 1.0}
     assert float(found.time_s[0]) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("down", "up", "exposed"),
+    [(2.0, 0.0, 0.0), (5.0, 0.0, 2.0), (5.0, 4.0, 2.0), (5.0, 6.0, 3.0)],  # both directions at once, behind 3 s
+)
+def test_copies_of_a_phase_hide_behind_its_computation(down: float, up: float, exposed: float) -> None:
+    copies = [copy(FORWARD, down, DOWN), *([copy(FORWARD, up, UP)] if up else [])]
+    found = step(compute(FORWARD, 3.0), *copies, micro_batches=4)
+    assert numbers(found.breakdown)["offload"] == 4 * exposed
+    assert numbers(found.hidden_comm_s)["offload"] == 4 * (down + up - exposed)
+    assert float(found.total_hidden_comm_s[0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("down", "up", "spent"),
+    [
+        (5.0, 1.0, 0.25 + 0.25),  # gradients fit behind 6 s of backward, weights behind 4 s of updates; not the last
+        (8.0, 1.0, 2.0 + 0.25),
+        (5.0, 7.0, 0.25 + 3.0),
+    ],
+)
+def test_copies_of_the_update_hide_behind_backward_and_updates(down: float, up: float, spent: float) -> None:
+    last = [copy(OPTIMIZER, 0.25, DOWN, "first"), copy(OPTIMIZER, 0.25, UP, "first")]
+    rest = [copy(OPTIMIZER, down - 0.25, DOWN), copy(OPTIMIZER, up - 0.25, UP)]
+    update = Entry("last", 2, UPDATE, OpClass.HOST, OPTIMIZER, "", 1, DType.BF16, Work()), 4.0
+    found = step(compute(BACKWARD, 6.0), *last, *rest, update, micro_batches=3)
+    assert numbers(found.breakdown)["offload"] == pytest.approx(spent, rel=1e-12)
+    assert numbers(found.breakdown)["optimizer"] == 4.0
+    assert float(found.time_s[0]) == pytest.approx(18.0 + 4.0 + spent, rel=1e-12)
 
 
 def test_people_read_computation_first() -> None:
