@@ -14,7 +14,7 @@ from .backends.system import System
 from .backends.timing import Timing, annotate
 from .cost.constraints import ConstraintProgram
 from .cost.flops import REPEATED, Convention, ModelFlops
-from .cost.memory import MemoryProgram
+from .cost.memory import Holding, MemoryProgram
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .ir.errors import PlanError, UsageError
@@ -92,6 +92,7 @@ def pipeline_for(family: Family) -> Pipeline:
     names.append(f"shard{{{', '.join(options)}}}")
     names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
     names += ["bucket", "optimizer"] if train else []
+    names += ["remat", "inplace"] if family.kernels == "fused" and train else []
     names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
@@ -130,7 +131,10 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
         timing = annotate(lowered.program, system, plans, points=points)
         staging = lowered.stages.evaluate(plans, points)
         step = roll_up(timing, plans, staging)
-        memory = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes, plans, staging)
+        stack = system.stack
+        reserve = stack.memory_reserve_bytes + stack.workspace_bytes
+        held = Holding(stack.memory_packing, stack.gradient_copy)
+        memory = lowered.memory.evaluate(points, reserve, plans, staging, held)
         metrics = _metrics(lowered, system, plans, step, memory, convention)
     _check_finite(metrics, system)
     return Estimates(lowered, plans, system, timing, staging, step, memory, metrics)

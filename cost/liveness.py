@@ -1,39 +1,78 @@
-"""The largest sum of temporary tensors alive at once in a region, as expressions at every node."""
+"""What a region holds while each of its nodes runs, kept or not, from its maker to its last reader, as expressions."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+
 from ..ir.expr import Expr, as_expr
-from ..ir.graph import Phase, Region, Role
+from ..ir.graph import Graph, Node, Phase, Region, Role
 
 ONCE_A_STEP = (Phase.REDUCE, Phase.OPTIMIZER)
 
 
-def live_bytes(region: Region) -> list[Expr]:
-    """Return, node by node, the bytes of results alive while the node runs.
+def live_bytes(region: Region, received: Set[str] = frozenset()) -> list[Expr]:
+    """Return, node by node, the bytes alive while the node runs in the last of the region's runs.
 
-    Counted are storages made in the region in a phase that runs every micro-batch. Not counted are what is kept for
-    the backward phase (that is the activations' account), parameters, caches and running gradient sums.
+    Counted are results made in a phase that runs every micro-batch, inputs that are kept, and the gradients that come
+    in through the ports in `received`. What the forward phase keeps dies behind its last reader in the backward phase,
+    and what it made for later regions is gone when those are through with their backward phase. Parameters, caches and
+    running gradient sums have accounts of their own.
     """
     nodes = [n for n in region.nodes if n.phase not in ONCE_A_STEP]
-    last_read: dict[int, int] = {}
-    for step, node in enumerate(nodes):
-        for i in node.inputs:
-            last_read[region.by_id[i].storage] = step
+    turn = next((k for k, n in enumerate(nodes) if n.phase is not Phase.FORWARD), len(nodes))
+    last_read = _last_reads(region, nodes)
     leaving = {region.by_id[p.value].storage for p in region.outputs}
     skipped = _accounted_elsewhere(region)
-    alive: dict[int, Expr] = {}
+    alive = {v.id: v.type.num_bytes for v in region.of_role(Role.INPUT) if v.saved}
     found: list[Expr] = []
     for step, node in enumerate(nodes):
-        for o in node.outputs:
-            s = region.by_id[o].storage
-            if s not in skipped and region.by_id[s].role is Role.RESULT:
+        if step == turn:
+            alive = {s: b for s, b in alive.items() if last_read.get(s, -1) >= turn} | _incoming(region, received)
+        for s in {region.by_id[o].storage for o in node.outputs} - skipped:
+            if region.by_id[s].role is Role.RESULT:
                 alive.setdefault(s, region.by_id[s].type.num_bytes)
         found.append(sum(alive.values(), as_expr(0)))
         alive = {s: b for s, b in alive.items() if last_read.get(s, -1) > step or s in leaving}
     return found
 
 
+def received_gradients(graph: Graph) -> frozenset[str]:
+    """Return the ports through which a region takes what a later one's backward phase made."""
+    return frozenset(p.name for r in graph.regions for p in r.outputs if _phase(r, p.value) is not Phase.FORWARD)
+
+
+def runs_behind(graph: Graph, name: str) -> Mapping[str, int]:
+    """Return how often each region runs behind the last run of one: when that turns back, those have let go.
+
+    >>> from .stages import Graph
+    >>> from ..ir.graph import DType, Region, Run, Workload
+    >>> regions = tuple(Region(n, (), ()) for n in "abc")
+    >>> g = Graph("g", Workload.TRAIN, DType.BF16, regions, (Run(("a",)), Run(("b",), 8), Run(("c",))))
+    >>> dict(runs_behind(g, "a"))
+    {'c': 1, 'b': 8}
+    """
+    found: Counter[str] = Counter()
+    for run in reversed(graph.schedule):
+        if name in run.regions:
+            found.update(run.regions[run.regions.index(name) + 1 :])
+            break
+        found.update({n: run.count for n in run.regions})
+    return found
+
+
+def _last_reads(region: Region, nodes: Sequence[Node]) -> Mapping[int, int]:
+    return {region.by_id[i].storage: step for step, node in enumerate(nodes) for i in node.inputs}
+
+
+def _incoming(region: Region, received: Set[str]) -> Mapping[int, Expr]:
+    return {v.id: v.type.num_bytes for v in region.of_role(Role.PORT) if v.name in received}
+
+
+def _phase(region: Region, value: int) -> Phase:
+    node = region.producer.get(value)
+    return Phase.FORWARD if node is None else node.phase
+
+
 def _accounted_elsewhere(region: Region) -> set[int]:
-    saved = {v.storage for v in region.values if v.saved}
-    sums = {region.by_id[o].storage for n in region.nodes if n.op in ("accumulate", "kv_append") for o in n.outputs}
-    return saved | sums
+    return {region.by_id[o].storage for n in region.nodes if n.op in ("accumulate", "kv_append") for o in n.outputs}

@@ -13,9 +13,9 @@ from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
 from ..ir.plan import PlanTable
 from ..ir.points import Points
-from .liveness import live_bytes
+from .liveness import live_bytes, received_gradients, runs_behind
 from .stages import Staging
-from .states import Held, held_parameters
+from .states import Held, Placeholders, held_parameters
 
 Array = NDArray[np.float64]
 
@@ -23,17 +23,35 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
 
 
 @dataclass(frozen=True, slots=True)
+class Holding:
+    """What software holds on top of the tensors of the graph, and which stage is asked for.
+
+    Attributes:
+        packing: share of what the allocator holds that tensors fill; the rest counts as reserved.
+        gradient_copy: whether data parallelism keeps a second copy of all gradients, in the type of the model.
+        last: look at the last stage instead of the fullest.
+    """
+
+    packing: float = 1.0
+    gradient_copy: bool = False
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryProgram:
-    """The accounts of a lowered graph as tables: the parts add up, of the temporaries the largest counts.
+    """The accounts of a lowered graph as tables: the parts add up, of the moments the largest counts.
 
     Attributes:
         regions: names of the regions.
         layers: rows (region, part) of what every run of a region holds.
         held: parameters that a stage holds once, however often and in however many of their regions it uses them.
         shared: rows (held, state) of those.
-        transient: bytes alive at once, node by node.
+        transient: bytes that one run has alive at once, kept or not, node by node.
         owner: the region of each row of `transient`.
         ends: the last region in forward order; its activations are used at once.
+        behind: how often each region runs behind the last run of each, as (region, region).
+        placeholders: what fused accumulation hands to autograd instead of gradients.
+        copy_share: size of a gradient as computed against its running sum.
     """
 
     regions: tuple[str, ...]
@@ -43,6 +61,9 @@ class MemoryProgram:
     transient: ExprTable
     owner: tuple[int, ...]
     ends: str
+    behind: tuple[tuple[int, ...], ...]
+    placeholders: Placeholders
+    copy_share: float
 
     @classmethod
     def of(cls, graph: Graph) -> MemoryProgram:
@@ -52,39 +73,49 @@ class MemoryProgram:
         rows = [
             e for r in graph.regions for e in _layer_rows(r, [h for h in held if h.each_layer and r.name in h.regions])
         ]
-        live = [(k, e) for k, r in enumerate(graph.regions) for e in sorted(set(live_bytes(r)), key=str)]
+        received, names = received_gradients(graph), tuple(r.name for r in graph.regions)
+        live = [(k, e) for k, r in enumerate(graph.regions) for e in sorted(set(live_bytes(r, received)), key=str)]
         live = live or [(0, as_expr(0))]
+        behind = [runs_behind(graph, name) for name in names]
         return cls(
-            tuple(r.name for r in graph.regions), ExprTable.of(rows), tuple(once),
+            names, ExprTable.of(rows), tuple(once),
             ExprTable.of([e for h in once for e in h.states] or [as_expr(0)]),
             ExprTable.of([e for _, e in live]), tuple(k for k, _ in live), graph.sequence_once()[-1],
+            tuple(tuple(b.get(n, 0) for n in names) for b in behind), Placeholders.of(graph), _copy_share(graph),
         )  # fmt: skip
 
     @property
     def symbols(self) -> frozenset[str]:
         """The symbols that any account depends on."""
-        return self.layers.symbols | self.shared.symbols | self.transient.symbols
+        tables = (self.layers, self.shared, self.transient, self.placeholders.sizes)
+        return frozenset().union(*(t.symbols for t in tables))
 
-    def evaluate(self, points: Points, reserve_bytes: float, plans: PlanTable, staging: Staging) -> Mapping[str, Array]:
+    def evaluate(
+        self, points: Points, reserve_bytes: float, plans: PlanTable, staging: Staging, holding: Holding = Holding()
+    ) -> Mapping[str, Array]:
         """Return bytes of the fullest device for every plan, by part, in the order in which people read them."""
         env, point = points.of(self.symbols)
         num = int(point.max()) + 1
         rows = self.layers.evaluate(env, num).reshape(len(self.regions), len(PARTS), num)
         shared = self.shared.evaluate(env, num)
         live = _largest(self.transient.evaluate(env, num), self.owner, len(self.regions))
+        empty = self.placeholders.sizes.evaluate(env, num)
+        copies = (plans.dp > 1.0) * (self.copy_share if holding.gradient_copy else 0.0)
         best: dict[str, Array] = {}
         for cls in range(staging.num_classes):
-            found = self._stage((rows, shared, live), point, staging, cls, plans)
-            better = staging.is_there(cls) & (_sum(found) > _sum(best)) if best else np.ones(len(plans), dtype=bool)
-            best = {k: np.where(better, v, best[k]) for k, v in found.items()} if best else found
-        best["reserved"] = np.full(len(point), reserve_bytes)
+            found = self._stage((rows, shared, live, empty), point, staging, cls, plans)
+            found["gradients"] = found["gradients"] * (1.0 + copies)
+            better = staging.is_there(cls) & (holding.last | (_sum(found) > _sum(best))) if best else None
+            best = found if better is None else {k: np.where(better, v, best[k]) for k, v in found.items()}
+        best["reserved"] = _sum(best) * (1.0 / holding.packing - 1.0) + reserve_bytes
         return best
 
     def _stage(
-        self, tables: tuple[Array, Array, Array], point: NDArray[np.intp], staging: Staging, cls: int, plans: PlanTable
-    ) -> dict[str, Array]:
+        self, tables: tuple[Array, Array, Array, Array], point: NDArray[np.intp], staging: Staging, cls: int,
+        plans: PlanTable,
+    ) -> dict[str, Array]:  # fmt: skip
         """Bytes of one class of stages; activations of every micro-batch that is under way."""
-        rows, shared, live = tables
+        rows, shared, live, empty = tables
         runs = staging.runs(cls)
         under_way = in_flight(staging, cls, plans)
         found = {part: np.zeros(len(plans)) for part in (*PARTS, "temporary")}
@@ -95,12 +126,23 @@ class MemoryProgram:
                 if rows[k, i].any():
                     kept = self._copies(part, name, under_way, plans)
                     found[part] = found[part] + rows[k, i][point] * (runs[name] * kept)
-            found["temporary"] = np.maximum(found["temporary"], np.where(runs[name] > 0.0, live[k][point], 0.0))
+            beyond = live[k][point] - self._let_go(k, rows, point, runs)
+            found["temporary"] = np.maximum(found["temporary"], np.where(runs[name] > 0.0, beyond, 0.0))
         for i, h in enumerate(self.held):
             there = np.minimum(sum((runs[r] for r in h.regions if r in runs), np.zeros(len(plans))), 1.0)
             for j, part in enumerate(PARTS[:3]):
                 found[part] = found[part] + shared[3 * i + j][point] * there
+        found["gradients"] = found["gradients"] + self.placeholders.total(empty, point, self.regions, runs)
         return found
+
+    def _let_go(self, region: int, rows: Array, point: NDArray[np.intp], runs: Mapping[str, Array]) -> Array:
+        """What counts as kept but is in a region's own account, or gone when the region turns to its backward phase."""
+        kept = PARTS.index("activations")
+        gone = rows[region, kept][point]
+        for k, num in enumerate(self.behind[region]):
+            if num and self.regions[k] in runs:
+                gone = gone + np.minimum(runs[self.regions[k]], float(num)) * rows[k, kept][point]
+        return np.asarray(gone)
 
     def _copies(self, part: str, region: str, under_way: Array, plans: PlanTable) -> Array | float:
         """How many micro-batches' worth of a part a stage keeps: where the forward pass ends, one is used at once."""
@@ -139,6 +181,11 @@ def _largest(live: Array, owner: Sequence[int], num_regions: int) -> Array:
     for row, region in zip(live, owner, strict=True):
         np.maximum(found[region], row, out=found[region])
     return found
+
+
+def _copy_share(graph: Graph) -> float:
+    sums = (r.by_id[n.key].type.dtype for r in graph.regions for n in r.nodes if n.op == "accumulate")
+    return float(graph.dtype.num_bytes / next(sums, graph.dtype).num_bytes)
 
 
 def _sum(parts: Mapping[str, Array]) -> Array:

@@ -23,13 +23,18 @@ SCHEDULES = ("1f1b", "gpipe")
 LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
+KERNELS = ("eager", "fused")
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What changes the structure of the graph; inside a family, degrees and batches are numbers."""
+    """What changes the structure of the graph; inside a family, degrees and batches are numbers.
+
+    `kernels` says what is kept and what is written in place: as the model's own code does under autograd (`eager`), or
+    as hand-fused training kernels do (`fused`).
+    """
 
     workload: Workload = Workload.TRAIN
     sp: bool = False
@@ -44,6 +49,7 @@ class Family:
     order: str = ORDER
     grad_dtype: DType = DType.FP32
     fused: bool = True
+    kernels: str = "eager"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +206,8 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
     if family.recompute not in RECOMPUTE:
         raise UnknownNameError.of("recompute policy", family.recompute, RECOMPUTE)
+    if family.kernels not in KERNELS:
+        raise UnknownNameError.of("kind of kernels", family.kernels, KERNELS)
     if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none"):
         raise PlanError(f"zero and recompute are of training: {family.workload} keeps no gradients and no activations")
     if family.workload is Workload.DECODE and family.sp:
@@ -292,6 +300,6 @@ class PlanTable:
 
 
 __all__ = [
-    "AXES", "CP_METHODS", "LAYOUTS", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan", "PlanTable", "divisors",
-    "make_plan",
+    "AXES", "CP_METHODS", "KERNELS", "LAYOUTS", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan", "PlanTable",
+    "divisors", "make_plan",
 ]  # fmt: skip

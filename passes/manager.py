@@ -21,9 +21,11 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "accumulate": ("accumulate", "Accumulate"),
         "bucket": ("bucket", "Bucket"),
         "fuse": ("fuse", "Fuse"),
+        "inplace": ("inplace", "InPlace"),
         "optimizer": ("optimizer", "Optimizer"),
         "pipeline": ("pipeline", "Pipeline"),
         "recompute": ("recompute", "Recompute"),
+        "remat": ("remat", "Remat"),
         "route": ("route", "Route"),
         "shard": ("sharding.shard", "ShardPass"),
     }
