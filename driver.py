@@ -84,6 +84,7 @@ def pipeline_for(family: Family) -> Pipeline:
     """Return the passes that lower a traced graph for a family."""
     train = family.workload is Workload.TRAIN
     names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
+    names += ["unfuse"] if family.attention == "unfused" else []
     options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
     options += [f"zero={family.zero}"] if family.zero and train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []

@@ -45,8 +45,8 @@ def received_gradients(graph: Graph) -> frozenset[str]:
 def runs_behind(graph: Graph, name: str) -> Mapping[str, int]:
     """Return how often each region runs behind the last run of one: when that turns back, those have let go.
 
-    >>> from .stages import Graph
-    >>> from ..ir.graph import DType, Region, Run, Workload
+    >>> from slipstick.ir.graph import Run, Workload
+    >>> from slipstick.ir.types import DType
     >>> regions = tuple(Region(n, (), ()) for n in "abc")
     >>> g = Graph("g", Workload.TRAIN, DType.BF16, regions, (Run(("a",)), Run(("b",), 8), Run(("c",))))
     >>> dict(runs_behind(g, "a"))

@@ -24,6 +24,7 @@ LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
 KERNELS = ("eager", "fused")
+ATTENTION = ("flash", "unfused")
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
 
@@ -50,6 +51,7 @@ class Family:
     grad_dtype: DType = DType.FP32
     fused: bool = True
     kernels: str = "eager"
+    attention: str = "flash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +210,8 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         raise UnknownNameError.of("recompute policy", family.recompute, RECOMPUTE)
     if family.kernels not in KERNELS:
         raise UnknownNameError.of("kind of kernels", family.kernels, KERNELS)
+    if family.attention not in ATTENTION:
+        raise UnknownNameError.of("kind of attention", family.attention, ATTENTION)
     if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none"):
         raise PlanError(f"zero and recompute are of training: {family.workload} keeps no gradients and no activations")
     if family.workload is Workload.DECODE and family.sp:
@@ -300,6 +304,6 @@ class PlanTable:
 
 
 __all__ = [
-    "AXES", "CP_METHODS", "KERNELS", "LAYOUTS", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan", "PlanTable",
-    "divisors", "make_plan",
+    "ATTENTION", "AXES", "CP_METHODS", "KERNELS", "LAYOUTS", "ORDER", "RECOMPUTE", "SCHEDULES", "Family", "Plan",
+    "PlanTable", "divisors", "make_plan",
 ]  # fmt: skip

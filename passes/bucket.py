@@ -57,7 +57,7 @@ def _rewrite(region: Region) -> Region:
     joined = {group[0].key: _join(group, "parameters gathered") for group in gathers}
     gone = {n.key for group in gathers for n in group[1:]}
     nodes = [joined.get(n.key, n) for n in rest if n.key not in gone]
-    late = [n for n in nodes if n.op == "accumulate"] if reductions else []
+    late = [n for n in nodes if n.op == "accumulate" or n.phase is Phase.REDUCE] if reductions else []
     nodes = [n for n in nodes if n not in late]
     return replace(
         region, nodes=(*nodes, *_joined(reductions, "gradients reduced"), *late, *_joined(once, "gradients reduced"))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..backends.system import load_stack
+from ..cost.memory import Holding
 from ..driver import Lowered, check_divisibility, lower
 from ..frontend import GraphCache, config_of, load_config
 from ..ir.errors import InternalError, SlipstickError
@@ -20,6 +21,8 @@ from .rows import NotJudged, Row
 MEMORY_COLUMNS = ("id", "dataset", "accelerator", "layers", "hidden", "heads", "seq_len", "tp", "pp", "micro_batch")
 # Part of a device's memory that a configuration may fill and still be said to fit: beyond it allocators thrash.
 SAFE_SHARE = 0.9
+# How the note of a row says that the values are those of the last rank, which is on the last stage.
+LAST_RANK = "rank that logs"
 _CAPACITY = re.compile(r"(\d+) ?GB")
 
 
@@ -104,10 +107,13 @@ class MemoryJudge:
         plan = plan_of(row, stack)
         lowered = self._lower(row, config_of(row.text("model") or "model", model.fields).text, plan.family)
         check_divisibility(lowered.graph, plan)
-        points = Points(PlanTable.of([plan]))
+        plans = PlanTable.of([plan])
+        points = Points(plans)
+        staging = lowered.stages.evaluate(plans, points)
         found = {}
         for quantity, packing in (("allocated", 1.0), ("reserved", stack.memory_packing)):
-            parts = lowered.memory.evaluate(points, stack.workspace_bytes, packing)
+            holding = Holding(packing, stack.gradient_copy, last=row.text("note").startswith(LAST_RANK))
+            parts = lowered.memory.evaluate(points, stack.workspace_bytes, plans, staging, holding)
             found[quantity] = float(sum(part[0] for part in parts.values()))
         return found, model.assumed
 

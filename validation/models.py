@@ -13,6 +13,8 @@ Fields = Mapping[str, str | int | float | bool]
 GPT2_VOCAB, NEMOTRON_VOCAB = 50257, 256000
 # Rotary models have no table of positions: one config serves every length.
 LONGEST = 2**20
+# What Megatron-LM trains with unless told otherwise (`--attention-dropout`, `--hidden-dropout`).
+DROPOUT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def _gpt(row: Row) -> Architecture:
         "n_head": row.number("heads"), "n_positions": row.number("seq_len"), "vocab_size": vocab,
         "n_inner": row.number("ffn_hidden", 4 * row.number("hidden")),
         "tie_word_embeddings": not row.flag("untied_embeddings"),
-        "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+        "attn_pdrop": DROPOUT, "embd_pdrop": DROPOUT, "resid_pdrop": DROPOUT,
     }  # fmt: skip
     return Architecture(fields, assumed)
 

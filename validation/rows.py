@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ir.errors import SlipstickError, UsageError
+from ..ir.errors import SlipstickError, UnknownNameError, UsageError
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
@@ -72,3 +72,12 @@ def read_rows(path: Path, needed: Sequence[str]) -> list[Row]:
     if lacking:
         raise UsageError(f"'{path}' lacks the columns {', '.join(lacking)}; docs/validation.md lists them all")
     return rows
+
+
+def of_datasets(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
+    """Return the rows of some data sets, all where none is named; UnknownNameError names the nearest."""
+    known = dict.fromkeys(r.dataset for r in rows)
+    for name in names:
+        if name not in known:
+            raise UnknownNameError.of("data set", name, known)
+    return [r for r in rows if not names or r.dataset in names]
