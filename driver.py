@@ -93,7 +93,7 @@ def pipeline_for(family: Family) -> Pipeline:
     names.append(f"shard{{{', '.join(options)}}}")
     names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
     names += ["bucket", "optimizer"] if train else []
-    names += ["remat", "inplace"] if family.kernels == "fused" and train else []
+    names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
     names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))

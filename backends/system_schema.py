@@ -123,7 +123,7 @@ class StackSection(Section):
     workspace: Reserve | None = None
     memory_packing: Ratio | None = None
     gradient_copy: bool = False
-    kernels: Literal["eager", "fused"] = "eager"
+    kernels: Literal["eager", "torch", "fused"] = "eager"
 
 
 class SystemSection(Section):

@@ -28,7 +28,8 @@ class Holding:
 
     Attributes:
         packing: share of what the allocator holds that tensors fill; the rest counts as reserved.
-        gradient_copy: whether data parallelism keeps a second copy of all gradients, in the type of the model.
+        gradient_copy: whether gradients are tensors of their own, in the model's type, that are added to the running
+            sums behind the backward phase, from the buckets of data parallelism where there are replicas.
         last: look at the last stage instead of the fullest.
     """
 
@@ -100,11 +101,11 @@ class MemoryProgram:
         shared = self.shared.evaluate(env, num)
         live = _largest(self.transient.evaluate(env, num), self.owner, len(self.regions))
         empty = self.placeholders.sizes.evaluate(env, num)
-        copies = (plans.dp > 1.0) * (self.copy_share if holding.gradient_copy else 0.0)
         best: dict[str, Array] = {}
         for cls in range(staging.num_classes):
             found = self._stage((rows, shared, live, empty), point, staging, cls, plans)
-            found["gradients"] = found["gradients"] * (1.0 + copies)
+            if holding.gradient_copy:
+                self._copy_gradients(found, rows, point, staging.runs(cls), plans)
             better = staging.is_there(cls) & (holding.last | (_sum(found) > _sum(best))) if best else None
             best = found if better is None else {k: np.where(better, v, best[k]) for k, v in found.items()}
         best["reserved"] = _sum(best) * (1.0 / holding.packing - 1.0) + reserve_bytes
@@ -134,6 +135,16 @@ class MemoryProgram:
                 found[part] = found[part] + shared[3 * i + j][point] * there
         found["gradients"] = found["gradients"] + self.placeholders.total(empty, point, self.regions, runs)
         return found
+
+    def _copy_gradients(
+        self, found: dict[str, Array], rows: Array, point: NDArray[np.intp], runs: Mapping[str, Array], plans: PlanTable
+    ) -> None:
+        """Add buckets, and the moment when every gradient is there and one micro-batch has let go of what it kept."""
+        copy = found["gradients"] * self.copy_share
+        names = [(k, name) for k, name in enumerate(self.regions) if name in runs]
+        kept = sum((rows[k, PARTS.index("activations")][point] * runs[name] for k, name in names), np.zeros(len(plans)))
+        found["gradients"] = found["gradients"] + np.where(plans.dp > 1.0, copy, 0.0)
+        found["temporary"] = np.maximum(found["temporary"], copy - kept)
 
     def _let_go(self, region: int, rows: Array, point: NDArray[np.intp], runs: Mapping[str, Array]) -> Array:
         """What counts as kept but is in a region's own account, or gone when the region turns to its backward phase."""

@@ -23,7 +23,7 @@ SCHEDULES = ("1f1b", "gpipe")
 LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
-KERNELS = ("eager", "fused")
+KERNELS = ("eager", "torch", "fused")
 ATTENTION = ("flash", "unfused")
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
@@ -33,8 +33,8 @@ LARGEST = 10**9
 class Family:
     """What changes the structure of the graph; inside a family, degrees and batches are numbers.
 
-    `kernels` says what is kept and what is written in place: as the model's own code does under autograd (`eager`), or
-    as hand-fused training kernels do (`fused`).
+    `kernels` says what is kept and what is written in place: as the model's own code does under autograd with a loss in
+    one kernel (`eager`) or in PyTorch's two steps (`torch`), or as hand-fused training kernels do (`fused`).
     """
 
     workload: Workload = Workload.TRAIN

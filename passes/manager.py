@@ -28,6 +28,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "remat": ("remat", "Remat"),
         "route": ("route", "Route"),
         "shard": ("sharding.shard", "ShardPass"),
+        "two_step_loss": ("two_step_loss", "TwoStepLoss"),
         "unfuse": ("unfuse", "Unfuse"),
     }
 )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from .rows import NotJudged, Row
 
-Fields = Mapping[str, str | int | float | bool]
+Fields = Mapping[str, str | int | float | bool | None]
 
-# What the tokenizers of the public recipes hold, where a table leaves the vocabulary out.
-GPT2_VOCAB, NEMOTRON_VOCAB = 50257, 256000
+# What the tokenizer of the public recipes holds, where a table leaves the vocabulary out.
+GPT2_VOCAB = 50257
 # Rotary models have no table of positions: one config serves every length.
 LONGEST = 2**20
 # What Megatron-LM trains with unless told otherwise (`--attention-dropout`, `--hidden-dropout`).
@@ -59,14 +59,17 @@ def _llama(row: Row) -> Fields:
 
 
 def _gpt(row: Row) -> Architecture:
-    """Learned positions and GELU, or, with fewer heads for keys, the rotary squared-ReLU kind of Nemotron-4."""
+    """GPT-2, or, with fewer heads for keys than for queries, StarCoder2: the same block with rotary positions."""
     if row.flag("swiglu"):
         return Architecture(_llama(row))
-    if row.number("kv_heads", row.number("heads")) < row.number("heads"):
-        vocab, assumed = _vocab(row, NEMOTRON_VOCAB)
-        return Architecture({"model_type": "nemotron", **_sizes(row), "vocab_size": vocab}, assumed)
     vocab, assumed = _vocab(row, GPT2_VOCAB)
-    fields: Fields = {
+    if row.number("kv_heads", row.number("heads")) < row.number("heads"):
+        fields: Fields = {
+            "model_type": "starcoder2", **_sizes(row), "vocab_size": vocab, "attention_dropout": DROPOUT,
+            "residual_dropout": DROPOUT, "embedding_dropout": DROPOUT, "sliding_window": None,
+        }  # fmt: skip
+        return Architecture(fields, (*assumed, "rotary positions"))
+    fields = {
         "model_type": "gpt2", "n_embd": row.number("hidden"), "n_layer": row.number("layers"),
         "n_head": row.number("heads"), "n_positions": row.number("seq_len"), "vocab_size": vocab,
         "n_inner": row.number("ffn_hidden", 4 * row.number("hidden")),
@@ -96,17 +99,16 @@ def _with_experts(row: Row) -> Architecture:
 
 def _deepseek(row: Row) -> Architecture:
     """DeepSeek V2 and V3 have the same ranks of latent attention, 1536 and 512: arXiv 2405.04434, 2412.19437."""
-    version = "deepseek_v2" if row.text("model").startswith("DeepSeek-V2") else "deepseek_v3"
     sizes = {k: v for k, v in _sizes(row).items() if k != "head_dim"}
     inner = row.number("moe_ffn_hidden")
     return Architecture(
         {
-            **sizes, "model_type": version, "vocab_size": row.number("vocab"), "q_lora_rank": 1536, "kv_lora_rank": 512,
+            **sizes, "model_type": "deepseek_v3", "vocab_size": row.number("vocab"), "q_lora_rank": 1536, "kv_lora_rank": 512,
             "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": row.number("n_experts"),
             "n_shared_experts": row.number("shared_expert_ffn", 0) // inner, "num_experts_per_tok": row.number("topk"),
             "moe_intermediate_size": inner, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
         },
-        ("one dense layer",),
+        ("one dense layer", "routing of V3"),
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ STACKS = {
     "torchtitan_memory": "torchtitan",
     "nanotron_h100_fit": "nanotron",
 }
+# How a stack lays layers on stages; nanotron by their cost, the head included (`pipeline_parallel/engine` costs).
+LAYOUTS = {"nanotron": "balanced"}
 _ZERO = {"true": 1, "false": 0, "": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2 full shard": 3}
 
 
@@ -47,8 +49,19 @@ def _family(row: Row, stack: StackConstants) -> Family:
     return Family(
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
         cp="allgather" if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels, pp=row.number("pp", 1) > 1,
-        attention="unfused" if row.flag("deterministic_mode") else "flash",
+        pp_layout=LAYOUTS.get(stack.name, "auto"),
+        attention="unfused" if _spelt_out(row) else "flash",
     )  # fmt: skip
+
+
+def _spelt_out(row: Row) -> bool:
+    """Whether attention is no one kernel.
+
+    Of Megatron-LM's tests the deterministic ones with as many heads for keys as for queries say
+    `--attention-backend: unfused` (`tests/functional_tests/test_cases/gpt/*/model_config.yaml`).
+    """
+    same = row.number("kv_heads", row.number("heads")) == row.number("heads")
+    return row.text("attention") == "unfused" or (row.flag("deterministic_mode") and same)
 
 
 def _zero(row: Row) -> int:
