@@ -132,10 +132,7 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
         timing = annotate(lowered.program, system, plans, points=points)
         staging = lowered.stages.evaluate(plans, points)
         step = roll_up(timing, plans, staging)
-        stack = system.stack
-        reserve = stack.memory_reserve_bytes + stack.workspace_bytes
-        held = Holding(stack.memory_packing, stack.gradient_copy)
-        memory = lowered.memory.evaluate(points, reserve, plans, staging, held)
+        memory = _memory(lowered, system, points, plans, staging)
         metrics = _metrics(lowered, system, plans, step, memory, convention)
     _check_finite(metrics, system)
     return Estimates(lowered, plans, system, timing, staging, step, memory, metrics)
@@ -157,9 +154,19 @@ def screen(lowered: Lowered, system: System, plans: PlanTable) -> Screened:
     staged = plans if plans.pp is None else replace(plans, pp=np.where(legal, plans.pp, 1.0))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         staging = lowered.stages.evaluate(staged, points)
-        parts = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes, staged, staging)
+        parts = _memory(lowered, system, points, staged, staging)
     needed = np.where(legal, sum(parts.values(), np.zeros(len(plans))), np.inf)
     return Screened(legal, needed <= system.chip.hbm_bytes, needed)
+
+
+def _memory(
+    lowered: Lowered, system: System, points: Points, plans: PlanTable, staging: Staging
+) -> Mapping[str, Array]:
+    """Bytes a device by part, with what the system's software holds on top."""
+    stack = system.stack
+    reserve = stack.memory_reserve_bytes + stack.workspace_bytes
+    holding = Holding(stack.memory_packing, stack.gradient_copy)
+    return lowered.memory.evaluate(points, reserve, plans, staging, holding)
 
 
 def _check_finite(metrics: Mapping[str, Array], system: System) -> None:

@@ -73,6 +73,13 @@ _PLAN = (
     _text("--tp-plan", default="megatron", metavar="NAME", help="How layers are split: see `slipstick list tp-plans`."),
     _number("--zero", default=0, help="ZeRO stage, 0 to 3."),
     _word("--recompute", ("none", "selective", "full"), "Activation recomputation."),
+    _word(
+        "--kernels",
+        ("eager", "torch", "fused"),
+        "What training keeps and writes in place: as the model's code under autograd, with PyTorch's own loss in two "
+        "steps, or with hand-fused kernels as in Megatron-Core.",
+    ),
+    _word("--attention", ("flash", "unfused"), "One kernel, or products, softmax and dropout one by one."),
 )
 _MACHINE = (
     _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (needed)."),

@@ -32,6 +32,8 @@ class Request:
     sp: bool | None
     zero: int
     recompute: str
+    kernels: str
+    attention: str
     cp_method: str
     dtype: str
     grad_dtype: str

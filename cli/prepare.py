@@ -59,6 +59,7 @@ def family_of(request: Request) -> Family:
     sp = auto if request.sp is None else request.sp
     return Family(
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
+        kernels=request.kernels, attention=request.attention,
         cp=request.cp_method if request.cp > 1 else "none", ep=request.ep > 1,
         pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
         tp_plan=request.tp_plan, grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,

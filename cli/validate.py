@@ -39,8 +39,8 @@ def validate_command(
     """  # noqa: D301
     if table is None:
         raise UsageError(
-            f"validate {quantity} needs a table of measurements, such as tests/validation/{quantity}.csv of a checkout; "
-            "docs/validation.md says which columns it has"
+            f"validate {quantity} needs a table of measurements, such as tests/validation/{quantity}.csv of a "
+            "checkout; docs/validation.md says which columns it has"
         )
     from ..frontend import GraphCache
     from ..validation.memory import MEMORY_COLUMNS, MemoryJudge

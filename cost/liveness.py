@@ -57,7 +57,7 @@ def runs_behind(graph: Graph, name: str) -> Mapping[str, int]:
         if name in run.regions:
             found.update(run.regions[run.regions.index(name) + 1 :])
             break
-        found.update({n: run.count for n in run.regions})
+        found.update(dict.fromkeys(run.regions, run.count))
     return found
 
 
@@ -65,7 +65,7 @@ def _last_reads(region: Region, nodes: Sequence[Node]) -> Mapping[int, int]:
     return {region.by_id[i].storage: step for step, node in enumerate(nodes) for i in node.inputs}
 
 
-def _incoming(region: Region, received: Set[str]) -> Mapping[int, Expr]:
+def _incoming(region: Region, received: Set[str]) -> dict[int, Expr]:
     return {v.id: v.type.num_bytes for v in region.of_role(Role.PORT) if v.name in received}
 
 

@@ -14,7 +14,6 @@ from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Phase, Region, Role, Value
 from ..ir.ops.pointwise import optimizer_state_bytes
 
-
 Array = NDArray[np.float64]
 
 

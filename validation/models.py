@@ -80,7 +80,7 @@ def _gpt(row: Row) -> Architecture:
 
 
 def _vocab(row: Row, usual: int) -> tuple[int, tuple[str, ...]]:
-    """Return the vocabulary, padded to a multiple of 128 x tp as Megatron-LM does (`--make-vocab-size-divisible-by`)."""
+    """Return the vocabulary, padded as Megatron-LM does by default (`--make-vocab-size-divisible-by`)."""
     given = row.measured("vocab")
     return padded(int(given or usual), row.number("tp", 1)), () if given else (f"vocabulary {usual}",)
 
@@ -103,8 +103,9 @@ def _deepseek(row: Row) -> Architecture:
     inner = row.number("moe_ffn_hidden")
     return Architecture(
         {
-            **sizes, "model_type": "deepseek_v3", "vocab_size": row.number("vocab"), "q_lora_rank": 1536, "kv_lora_rank": 512,
-            "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": row.number("n_experts"),
+            **sizes, "model_type": "deepseek_v3", "vocab_size": row.number("vocab"), "q_lora_rank": 1536,
+            "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+            "n_routed_experts": row.number("n_experts"),
             "n_shared_experts": row.number("shared_expert_ffn", 0) // inner, "num_experts_per_tok": row.number("topk"),
             "moe_intermediate_size": inner, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
         },

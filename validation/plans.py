@@ -48,7 +48,8 @@ def _family(row: Row, stack: StackConstants) -> Family:
     tp, cp = row.number("tp", 1), row.number("cp", 1)
     return Family(
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
-        cp="allgather" if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels, pp=row.number("pp", 1) > 1,
+        cp="allgather" if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels,
+        pp=row.number("pp", 1) > 1,
         pp_layout=LAYOUTS.get(stack.name, "auto"),
         attention="unfused" if _spelt_out(row) else "flash",
     )  # fmt: skip
