@@ -6,7 +6,7 @@ STAMP := .venv/.stamp
 TYPING := .typing/slipstick
 
 .DEFAULT_GOAL := help
-.PHONY: bench check clean demo help setup test
+.PHONY: bench check clean demo help setup test validation
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -26,6 +26,9 @@ check: $(STAMP)  ## lint, format, types, floors
 
 bench: $(STAMP)  ## measure slipstick itself
 	$(BIN)/python -m benchmarks
+
+validation: $(STAMP)  ## judge again against measurements and write docs/validation.md
+	$(BIN)/pytest tests/docs --update-docs -k validation
 
 setup: $(STAMP)  ## make the environment and nothing else
 

@@ -15,7 +15,7 @@ from .backends.system import System
 from .backends.timing import Timing, annotate
 from .cost.constraints import ConstraintProgram
 from .cost.flops import REPEATED, Convention, ModelFlops
-from .cost.memory import MemoryProgram
+from .cost.memory import Holding, MemoryProgram
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .ir.errors import PlanError, UsageError
@@ -86,6 +86,7 @@ def pipeline_for(family: Family) -> Pipeline:
     """Return the passes that lower a traced graph for a family."""
     train = family.workload is Workload.TRAIN
     names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
+    names += ["unfuse"] if family.attention == "unfused" else []
     options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
     options += _data_options(family) if train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
@@ -97,6 +98,7 @@ def pipeline_for(family: Family) -> Pipeline:
     names += [_recompute(family)] if family.recompute != "none" and train else []
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
     names += [bucket, "optimizer"] if train else []
+    names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
     names += [f"offload{{what=[{_quoted(family.offload)}]}}"] if family.offload and train else []
     names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
@@ -157,7 +159,7 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
         timing = annotate(lowered.program, system, plans, points=points)
         staging = lowered.stages.evaluate(plans, points)
         step = roll_up(timing, plans, staging)
-        memory = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes, plans, staging)
+        memory = _memory(lowered, system, points, plans, staging)
         metrics = dict(_metrics(lowered, system, plans, step, memory, convention))
         if plans.family.offload:
             metrics["host_mem_bytes"] = lowered.memory.host_bytes(points, plans, staging)
@@ -181,9 +183,19 @@ def screen(lowered: Lowered, system: System, plans: PlanTable) -> Screened:
     staged = plans if plans.pp is None else replace(plans, pp=np.where(legal, plans.pp, 1.0))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         staging = lowered.stages.evaluate(staged, points)
-        parts = lowered.memory.evaluate(points, system.stack.memory_reserve_bytes, staged, staging)
+        parts = _memory(lowered, system, points, staged, staging)
     needed = np.where(legal, sum(parts.values(), np.zeros(len(plans))), np.inf)
     return Screened(legal, needed <= system.chip.hbm_bytes, needed)
+
+
+def _memory(
+    lowered: Lowered, system: System, points: Points, plans: PlanTable, staging: Staging
+) -> Mapping[str, Array]:
+    """Bytes a device by part, with what the system's software holds on top."""
+    stack = system.stack
+    reserve = stack.memory_reserve_bytes + stack.workspace_bytes
+    holding = Holding(stack.memory_packing, stack.gradient_copy)
+    return lowered.memory.evaluate(points, reserve, plans, staging, holding)
 
 
 def _check_finite(metrics: Mapping[str, Array], system: System) -> None:

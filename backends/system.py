@@ -129,12 +129,27 @@ class KernelConstants:
 
 @dataclass(frozen=True, slots=True)
 class StackConstants:
-    """What the software adds: time per kernel and per collective, memory that the model cannot have."""
+    """What the software adds: time per kernel and per collective, memory that the model cannot have.
+
+    Attributes:
+        name: as people call it, `megatron-core`.
+        launch_s: time of a kernel launch.
+        collective_launch_s: the same for a collective.
+        memory_reserve_bytes: what driver, context and communication libraries take outside of the allocator.
+        workspace_bytes: scratch buffers of libraries inside of the allocator.
+        memory_packing: share of what the allocator holds that tensors fill.
+        gradient_copy: whether data parallelism keeps gradients a second time, as they are computed, in its buckets.
+        kernels: what its kernels keep and write in place, as in a plan's family.
+    """
 
     name: str
     launch_s: float
     collective_launch_s: float
     memory_reserve_bytes: float
+    workspace_bytes: float = 0.0
+    memory_packing: float = 1.0
+    gradient_copy: bool = False
+    kernels: str = "eager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +187,26 @@ def load_system(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Syst
     tree["calibration"] = _referenced("calibration", tree.get("calibration", "default"))
     tree["stack"] = _referenced("stacks", tree.get("stack", "default"))
     return build_system(tree, overrides, where)
+
+
+def load_stack(name: str) -> StackConstants:
+    """Read the constants of a software stack of the catalogue; UnknownNameError names the nearest.
+
+    >>> load_stack("megatron-core").kernels
+    'fused'
+    """
+    from .system_schema import build_stack
+
+    return build_stack(_catalogue("stacks", name), name)
+
+
+def stack_names() -> tuple[str, ...]:
+    """Name the software stacks of the catalogue.
+
+    >>> "megatron-core" in stack_names()
+    True
+    """
+    return _names("stacks")
 
 
 def system_names() -> tuple[str, ...]:

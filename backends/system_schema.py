@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -140,6 +140,10 @@ class StackSection(Section):
     launch_overhead: Latency
     collective_overhead: Latency
     memory_reserve: Reserve
+    workspace: Reserve | None = None
+    memory_packing: Ratio | None = None
+    gradient_copy: bool = False
+    kernels: Literal["eager", "torch", "fused"] = "eager"
 
 
 class SystemSection(Section):
@@ -249,7 +253,19 @@ def _stack(section: StackSection) -> StackConstants:
         launch_s=section.launch_overhead.si,
         collective_launch_s=section.collective_overhead.si,
         memory_reserve_bytes=section.memory_reserve.si,
+        workspace_bytes=0.0 if section.workspace is None else section.workspace.si,
+        memory_packing=1.0 if section.memory_packing is None else section.memory_packing.si,
+        gradient_copy=section.gradient_copy,
+        kernels=section.kernels,
     )
+
+
+def build_stack(tree: dict[str, Tree], where: str) -> StackConstants:
+    """Check the constants of a software stack; SystemFileError when they break the schema."""
+    try:
+        return _stack(StackSection.model_validate(tree))
+    except ValidationError as error:
+        raise SystemFileError(_report(error, where, tree)) from None
 
 
 def _level_faults(levels: Sequence[LevelSection]) -> Iterator[str]:

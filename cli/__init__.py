@@ -25,6 +25,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
         "list": ("catalogue", "List models, systems, passes, ops, metrics or tensor-parallel plans."),
         "show": ("catalogue", "Print one model, system, pass, op, metric or tensor-parallel plan in full."),
+        "validate": ("validate", "Judge predictions against a table of measurements."),
     }
 )
 

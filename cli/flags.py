@@ -98,6 +98,13 @@ _PLAN = (
     ),
     _word("--reshard", ("layer", "microbatch", "step"), "How long ZeRO 3 keeps gathered parameters."),
     _word(
+        "--kernels",
+        ("eager", "torch", "fused"),
+        "What training keeps and writes in place: as the model's code under autograd, with PyTorch's own loss in two "
+        "steps, or with hand-fused kernels as in Megatron-Core.",
+    ),
+    _word("--attention", ("flash", "unfused"), "One kernel, or products, softmax and dropout one by one."),
+    _word(
         "--recompute",
         ("none", "selective", "ops", "full"),
         "Activations computed again in the backward phase: the attention core or --recompute-modules (selective), all "

@@ -39,6 +39,8 @@ class Request:
     recompute_every: int | None
     early_stop: bool
     offload: str | None
+    kernels: str
+    attention: str
     cp_method: str
     cp_ulysses: int
     dtype: str

@@ -59,6 +59,7 @@ def family_of(request: Request) -> Family:
     sp = auto if request.sp is None else request.sp
     return Family(
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
+        kernels=request.kernels, attention=request.attention,
         recompute_modules=_listed(request.recompute_modules), recompute_layers=_given(request.recompute_layers, 0),
         recompute_every=_given(request.recompute_every, 1), early_stop=request.early_stop,
         offload=_listed(request.offload),

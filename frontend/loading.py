@@ -42,7 +42,17 @@ def load(
         return _saved(Path(model), kind)
     if _names_factory(model):
         return _record_factory(model, kind, element, report)
-    config = read_config(model)
+    return load_config(read_config(model), kind, element, cache, report)
+
+
+def load_config(
+    config: Config,
+    kind: Workload = Workload.TRAIN,
+    element: DType = DType.BF16,
+    cache: GraphCache | None = None,
+    report: Report | None = None,
+) -> Graph:
+    """Return the folded graph of a config for one workload, from the cache where it holds it."""
     _refuse_quantised(config)
     key = graph_key(config.text, kind, element)
     found = cache.get(key) if cache is not None else None

@@ -132,6 +132,15 @@ def read_config(name_or_path: str) -> Config:
     return _config(known, origin, _resource(known).read_bytes())
 
 
+def config_of(name: str, fields: Mapping[str, object]) -> Config:
+    """Return the config that some fields make; NotUnderstoodError without a `model_type`.
+
+    >>> config_of("mine", {"model_type": "llama"}).text
+    '{"model_type":"llama"}'
+    """
+    return _config(name, name, json.dumps(fields).encode())
+
+
 def _resource(name: str) -> Traversable:
     return files(__name__.rpartition(".")[0]).joinpath("catalogue", f"{name}.json")
 

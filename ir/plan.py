@@ -28,13 +28,19 @@ OFFLOAD = ("optimizer", "activations", "params")
 RECOMPUTE = ("none", "selective", "ops", "full")
 _OFFLOADED = ", ".join(OFFLOAD)
 RESHARD = ("layer", "microbatch", "step")
+KERNELS = ("eager", "torch", "fused")
+ATTENTION = ("flash", "unfused")
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What changes the structure of the graph; inside a family, degrees and batches are numbers."""
+    """What changes the structure of the graph; inside a family, degrees and batches are numbers.
+
+    `kernels` says what is kept and what is written in place: as the model's own code does under autograd with a loss in
+    one kernel (`eager`) or in PyTorch's two steps (`torch`), or as hand-fused training kernels do (`fused`).
+    """
 
     workload: Workload = Workload.TRAIN
     sp: bool = False
@@ -60,6 +66,8 @@ class Family:
     hsdp: bool = False
     reshard: str = "layer"
     reduce_dtype: DType | None = None
+    kernels: str = "eager"
+    attention: str = "flash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +274,10 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
     if family.zero not in range(4):
         raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
+    if family.kernels not in KERNELS:
+        raise UnknownNameError.of("kind of kernels", family.kernels, KERNELS)
+    if family.attention not in ATTENTION:
+        raise UnknownNameError.of("kind of attention", family.attention, ATTENTION)
     check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
     check_offload(family.offload)
     if "params" in family.offload and family.zero != 3:
@@ -409,6 +421,6 @@ class PlanTable:
 
 
 __all__ = [
-    "AXES", "CP_METHODS", "LAYOUTS", "OFFLOAD", "ORDER", "RECOMPUTE", "RESHARD", "SCHEDULES", "Family", "Plan",
-    "PlanTable", "check_offload", "check_recompute", "divisors", "make_plan", "rank_order",
+    "ATTENTION", "AXES", "CP_METHODS", "KERNELS", "LAYOUTS", "OFFLOAD", "ORDER", "RECOMPUTE", "RESHARD", "SCHEDULES",
+    "Family", "Plan", "PlanTable", "check_offload", "check_recompute", "divisors", "make_plan", "rank_order",
 ]  # fmt: skip

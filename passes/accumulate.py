@@ -12,7 +12,7 @@ from .base import Pass, PassResult, require_sharded
 
 @dataclass(frozen=True, slots=True)
 class Accumulate(Pass):
-    """Add an `accumulate` node behind every weight gradient.
+    """Add an `accumulate` node right behind every weight gradient, which lives no longer than that.
 
     | option | meaning                                                           |
     |--------|-------------------------------------------------------------------|
@@ -35,12 +35,15 @@ class Accumulate(Pass):
 
 
 def _rewrite(region: Region, kind: DType) -> Region:
-    values, nodes = list(region.values), list(region.nodes)
+    values = list(region.values)
+    added: dict[int, list[Node]] = {}
     grads: list[tuple[int, int]] = []
     fresh = max((v.id for v in values), default=-1) + 1
     for param, grad in region.grads:
         source, made = region.producer[grad], fresh + len(grads)
         values.append(Value(made, TensorType(region.by_id[grad].type.dims, kind), made))
-        nodes.append(Node("accumulate", (grad,), (made,), scope=source.scope, phase=Phase.BACKWARD))
+        addition = Node("accumulate", (grad,), (made,), scope=source.scope, phase=Phase.BACKWARD)
+        added.setdefault(source.key, []).append(addition)
         grads.append((param, made))
-    return replace(region, values=tuple(values), nodes=tuple(nodes), grads=tuple(grads))
+    nodes = tuple(n for node in region.nodes for n in (node, *added.get(node.key, ())))
+    return replace(region, values=tuple(values), nodes=nodes, grads=tuple(grads))

@@ -21,12 +21,16 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "accumulate": ("accumulate", "Accumulate"),
         "bucket": ("bucket", "Bucket"),
         "fuse": ("fuse", "Fuse"),
+        "inplace": ("inplace", "InPlace"),
         "offload": ("offload", "Offload"),
         "optimizer": ("optimizer", "Optimizer"),
         "pipeline": ("pipeline", "Pipeline"),
         "recompute": ("recompute", "Recompute"),
+        "remat": ("remat", "Remat"),
         "route": ("route", "Route"),
         "shard": ("sharding.shard", "ShardPass"),
+        "two_step_loss": ("two_step_loss", "TwoStepLoss"),
+        "unfuse": ("unfuse", "Unfuse"),
     }
 )
 

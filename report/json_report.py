@@ -47,7 +47,7 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "cp_ulysses": plan.cp_ulysses, "vpp": plan.vpp,
             "mbs": plan.micro_batch, "gbs": plan.global_batch, "seq": plan.seq_len,
             "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
-            "recompute": plan.family.recompute,
+            "recompute": plan.family.recompute, "kernels": plan.family.kernels, "attention": plan.family.attention,
             "recompute_modules": list(plan.family.recompute_modules), "recompute_layers": plan.family.recompute_layers,
             "recompute_every": plan.family.recompute_every, "early_stop": plan.family.early_stop,
             "offload": list(plan.family.offload),

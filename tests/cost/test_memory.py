@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.backends.system import System
-from slipstick.cost.liveness import live_bytes, transient_bytes
+from slipstick.cost.liveness import live_bytes
 from slipstick.cost.memory import MemoryProgram
+from slipstick.cost.moments import moments
 from slipstick.driver import Lowered, lower
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.parse import parse_graph
@@ -72,14 +73,14 @@ def test_two_units_of_weights_and_two_of_gradients_are_whole_at_once(
     graph = lower(traced("tiny-llama.train"), Family(zero=3, reduce_dtype=reduced)).graph
     layer = 2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * MLP * HIDDEN + 2 * HIDDEN
     for dp in (2, 8):
-        found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": dp})) for _, e in transient_bytes(graph))
+        found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": dp})) for _, _, e in moments(graph))
         assert found == (2 + 1 + gradients) * 2 * layer
 
 
 def test_reduced_every_micro_batch_two_units_of_gradients_are_whole_at_once(traced: Traced) -> None:
     graph = lower(traced("tiny-llama.train"), Family(zero=2)).graph
     layer = 2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * MLP * HIDDEN + 2 * HIDDEN
-    found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": 8})) for _, e in transient_bytes(graph))
+    found = max(float(e.evaluate({"mbs": 0, "seq": 0, "tp": 1, "dp": 8})) for _, _, e in moments(graph))
     assert found == 2 * 2 * layer
 
 
@@ -97,7 +98,7 @@ def test_what_another_stage_sends_is_not_on_this_one(traced: Traced) -> None:
     # A region's temporaries beside those of a neighbour count where a stage has both.
     graph = lower(traced("tiny-llama.train"), Family(zero=3)).graph
     first, layer, last = graph.sequence_once()
-    regions = {names for names, _ in transient_bytes(graph)}
+    regions = {names for _, names, _ in moments(graph)}
     assert {frozenset({first, layer}), frozenset({layer, last}), frozenset({layer})} <= regions
     assert not any(names >= {first, last} and layer not in names for names in regions)
 

@@ -90,4 +90,6 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shell(tmp_path: Path, graphs: Path) -> Shell:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLIPSTICK", "COLUMNS", "PYTEST"))}
+    # Pages name files of the checkout as they are seen from its root.
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
     return Shell(tmp_path, {**kept, "PATH": path, "SLIPSTICK_CACHE": str(graphs)})

@@ -25,7 +25,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from slipstick.cost.liveness import transient_bytes
+from slipstick.cost.moments import moments
 from slipstick.driver import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph
@@ -96,7 +96,7 @@ def ours(graph: Graph, reduced: DType | None) -> float:
     """The largest temporaries, in layers of bf16."""
     lowered = pipeline_for(Family(zero=3, reduce_dtype=reduced)).run(graph)[0]
     at = {"mbs": 0.0, "seq": float(SEQ), "tp": 1.0, "dp": float(RANKS)}
-    return max(float(e.evaluate(at)) for _, e in transient_bytes(lowered)) / (LAYER * BF16)
+    return max(float(e.evaluate(at)) for _, _, e in moments(lowered)) / (LAYER * BF16)
 
 
 @pytest.mark.parametrize(("width", "layers"), [("bf16", 4.0), ("fp32", 5.0)])

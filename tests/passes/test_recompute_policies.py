@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.system import System
-from slipstick.cost.liveness import held_bytes, live_bytes, live_bytes_of
+from slipstick.cost.liveness import live_bytes
+from slipstick.cost.moments import held_bytes, moments
 from slipstick.driver import Lowered, estimate, lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError
@@ -242,7 +243,7 @@ def test_the_layers_of_a_group_wait_recomputed(recomputed: Recomputed) -> None:
     assert [per_token(held_bytes(r)) for r in (first, middle, last)] == [ALL, ALL, ALL - 2 * H]
     late = [n.phase is not Phase.FORWARD for n in last.nodes if n.phase is not Phase.REDUCE]
     alone = max(at(e) for e, later in zip(live_bytes(last), late, strict=True) if later)
-    assert max(at(e) for es in live_bytes_of(graph).values() for e in es) == alone + 7 * 2048 * ALL
+    assert max(at(e) for _, _, e in moments(graph)) == alone + 7 * 2048 * ALL
 
 
 def test_one_layer_at_a_time_is_alive_where_each_is_recomputed_alone() -> None:
@@ -258,7 +259,7 @@ def test_one_layer_at_a_time_is_alive_where_each_is_recomputed_alone() -> None:
     # The first of two holds a, b and its result, which the last one reads, while the last one runs.
     held = held_bytes(pair.region("layer_first"))
     assert held == 100 + 200 + 100
-    assert max(at(e) for es in live_bytes_of(pair).values() for e in es) == 500 + 400
+    assert max(at(e) for _, _, e in moments(pair)) == 500 + 400
 
 
 LAYERS_BY_HAND = """slipstick.graph 1

@@ -1,0 +1,102 @@
+"""The plan of a row: degrees, batch, and the family that its stack and policy make."""
+
+from __future__ import annotations
+
+from ..backends.system import StackConstants
+from ..ir.plan import Family, Plan, make_plan
+from .rows import NotJudged, Row
+
+# Data set -> software stack; a column `stack` in the table goes before.
+STACKS = {
+    "simumax_b200_memory": "megatron-core",
+    "megatron_golden_values": "megatron-core",
+    "torchtitan_memory": "torchtitan",
+    "nanotron_h100_fit": "nanotron",
+}
+# How a stack lays layers on stages; nanotron by their cost, the head included (`pipeline_parallel/engine` costs).
+LAYOUTS = {"nanotron": "balanced"}
+_ZERO = {"true": 1, "false": 0, "": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2 full shard": 3}
+
+
+def stack_of(row: Row) -> str:
+    """Return the name of the software that a row was measured with."""
+    return row.text("stack") or STACKS.get(row.dataset, "default")
+
+
+def plan_of(row: Row, stack: StackConstants) -> Plan:
+    """Return the plan of a row; NotJudged where it is not given in full or is of a kind that is not modelled."""
+    _check_precision(row)
+    family = _family(row, stack)
+    model = {axis: row.number(axis, 1) for axis in ("tp", "pp", "cp")}
+    ranks = model["tp"] * model["pp"] * model["cp"]
+    dp = _replicas(row, ranks, family.zero)
+    micro = row.number("micro_batch")
+    return make_plan(
+        num_gpus=ranks * dp, **model, ep=row.number("ep", 1), etp=_expert_degree(row), vpp=_chunks(row),
+        micro_batch=micro, global_batch=row.number("global_batch", micro * dp * model["pp"]),
+        seq_len=row.number("seq_len"), family=family,
+    )  # fmt: skip
+
+
+def _check_precision(row: Row) -> None:
+    given = row.text("precision").lower()
+    if "fp8" in given and "linear" not in given:
+        raise NotJudged("fp8 weights and activations are not modelled")
+
+
+def _family(row: Row, stack: StackConstants) -> Family:
+    tp, cp = row.number("tp", 1), row.number("cp", 1)
+    return Family(
+        sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
+        cp="allgather" if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels,
+        pp=row.number("pp", 1) > 1,
+        pp_layout=LAYOUTS.get(stack.name, "auto"),
+        attention="unfused" if _spelt_out(row) else "flash",
+    )  # fmt: skip
+
+
+def _spelt_out(row: Row) -> bool:
+    """Whether attention is no one kernel.
+
+    Of Megatron-LM's tests the deterministic ones with as many heads for keys as for queries say
+    `--attention-backend: unfused` (`tests/functional_tests/test_cases/gpt/*/model_config.yaml`).
+    """
+    same = row.number("kv_heads", row.number("heads")) == row.number("heads")
+    return row.text("attention") == "unfused" or (row.flag("deterministic_mode") and same)
+
+
+def _zero(row: Row) -> int:
+    given = (row.text("dist_optimizer") or row.text("fsdp_or_zero")).lower()
+    if given not in _ZERO:
+        raise NotJudged(f"the sharding of states '{given}' is not modelled")
+    return _ZERO[given]
+
+
+def _recompute(row: Row) -> str:
+    given = row.text("activation_recompute").lower()
+    policy = given.split(" (")[0] or "none"
+    if policy not in ("none", "full", "selective") or "op-level" in given:
+        raise NotJudged(f"recomputation '{given}' is not modelled")
+    return policy
+
+
+def _replicas(row: Row, ranks: int, zero: int) -> int:
+    """Data-parallel replicas; without them only states that are not sharded over replicas are known."""
+    if row.measured("dp") is not None:
+        return row.number("dp")
+    if row.measured("n_gpus") is not None:
+        return row.number("n_gpus") // ranks
+    if zero:
+        raise NotJudged("neither n_gpus nor dp is given, over which optimizer states are sharded")
+    return row.number("ep", 1)
+
+
+def _expert_degree(row: Row) -> int | None:
+    given = row.measured("etp")
+    return int(given) if given is not None and row.measured("n_experts") else None
+
+
+def _chunks(row: Row) -> int:
+    """Model chunks a stage, from the layers in each."""
+    layers, pp = row.measured("layers_per_virtual_stage"), row.number("pp", 1)
+    return row.number("vpp", 1) if layers is None or pp == 1 else row.number("layers") // (pp * int(layers))

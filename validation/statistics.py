@@ -1,0 +1,61 @@
+"""How far predictions lie from measurements, and how often labels are right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Relative errors of a data set; `bias` is the median signed error, positive where predictions are too high."""
+
+    num: int
+    median: float
+    p90: float
+    worst: float
+    bias: float
+
+    @classmethod
+    def of(cls, errors: Sequence[float]) -> Accuracy:
+        """Summarise signed relative errors, predicted / measured - 1; quantiles interpolate linearly.
+
+        >>> Accuracy.of([0.1, -0.3, 0.2]).median
+        0.2
+        """
+        sizes = np.abs(np.asarray(errors, dtype=np.float64))
+        median, p90 = (float(q) for q in np.quantile(sizes, [0.5, 0.9]))
+        return cls(len(errors), median, p90, float(sizes.max()), float(np.median(errors)))
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """Labels against predictions of whether a configuration fits."""
+
+    fits_right: int
+    fits_wrong: int
+    fails_right: int
+    fails_wrong: int
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[bool, bool]]) -> Confusion:
+        """Count pairs of (fitted, predicted to fit).
+
+        >>> Confusion.of([(True, True), (False, True), (False, False)]).accuracy
+        0.6666666666666666
+        """
+        seen = list(pairs)
+        counts = (seen.count((True, True)), seen.count((True, False)))
+        return cls(*counts, seen.count((False, False)), seen.count((False, True)))
+
+    @property
+    def num(self) -> int:
+        """Rows."""
+        return self.fits_right + self.fits_wrong + self.fails_right + self.fails_wrong
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the rows that are right."""
+        return (self.fits_right + self.fails_right) / max(self.num, 1)
