@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,12 +16,11 @@ from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import MemoryProgram
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
-from .ir.errors import PlanError, UsageError
-from .ir.expr import as_expr
-from .ir.graph import Constraint, Graph, Workload
-from .ir.plan import Family, Plan, PlanTable, divisors
+from .ir.divisibility import check_divisibility, unevenness
+from .ir.errors import UsageError
+from .ir.graph import Graph, Workload
+from .ir.plan import Family, Plan, PlanTable
 from .ir.points import Points
-from .ir.stages import lay_stages
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
 
 Array = NDArray[np.float64]
@@ -168,7 +166,7 @@ def estimate(
 ) -> Estimate:
     """Answer for one plan: how long, what fits, where the time goes.
 
-    PlanError when a degree does not divide a dim it shards. A plan that does not fit is answered too: see `fits`.
+    PlanError when a degree does not divide what must be even. A plan that does not fit is answered too: see `fits`.
     """
     done = lowered or lower(graph, plan.family)
     check_divisibility(done.graph, plan)
@@ -179,27 +177,8 @@ def estimate(
         {k: float(v[0]) for k, v in table.step.breakdown.items()},
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (*graph.notes, *_warnings(graph, system, plan)),
+        (*graph.notes, *_warnings(graph, system, plan), *unevenness(done.graph, plan)),
         table,
-    )
-
-
-def check_divisibility(graph: Graph, plan: Plan) -> None:
-    """Raise PlanError when a degree does not divide a dim, naming dim, degree and the legal degrees.
-
-    Stages must find layers, too.
-    """
-    lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
-    if plan.ep > 1 and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
-        raise PlanError(f"ep={plan.ep}: {graph.name} has no experts to deal out; legal ep: 1")
-    degree = plan.mesh
-    broken = [(size, c) for size, c in _constrained_sizes(graph, plan) if size % degree[c.axis]]
-    if not broken:
-        return
-    size, first = min(broken, key=lambda sc: sc[0])
-    legal = ", ".join(map(str, legal_degrees(graph, plan, first.axis)))
-    raise PlanError(
-        f"{first.axis}={degree[first.axis]} does not divide {size} ({first.where}); legal {first.axis}: {legal}"
     )
 
 
@@ -216,18 +195,6 @@ def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
     if plan.tp > 1 and plan.ep > 1:
         found.append("with tp and ep together every tp rank is taken to exchange all routed rows, which is pessimistic")
     return found
-
-
-def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
-    """Return the degrees of an axis that divide every dim it shards."""
-    common = math.gcd(*(size for size, c in _constrained_sizes(graph, plan) if c.axis == axis))
-    return divisors(max(common, 1))
-
-
-def _constrained_sizes(graph: Graph, plan: Plan) -> list[tuple[int, Constraint]]:
-    env = {"mbs": plan.micro_batch, "seq": plan.seq_len, "kv": plan.kv_len, **plan.mesh}
-    numbers = {k: float(v) for k, v in env.items()}
-    return [(int(np.asarray(as_expr(c.dim).evaluate(numbers))), c) for c in graph.constraints]
 
 
 def _metrics(

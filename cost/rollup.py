@@ -204,7 +204,7 @@ def _total(parts: Mapping[str, Array]) -> Array:
 
 def _axis(entry: Entry) -> str:
     """The axis a message is booked on: a group over several data axes counts as `dp`."""
-    return entry.axis.split("+")[-1] if "+" in entry.axis else entry.axis
+    return entry.axis.split("+")[-1].split("/")[0]
 
 
 def _label(entry: Entry) -> tuple[str, str, str] | None:

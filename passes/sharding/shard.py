@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
 from ...ir.expr import Dim, Expr, symbol
-from ...ir.graph import Graph, Node, Phase, Region, Role
+from ...ir.graph import Constraint, Graph, Node, Phase, Region, Role
 from ...ir.ops import call_of
 from ...ir.ops.attention import AttentionAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
@@ -17,8 +17,13 @@ from ..base import Pass, PassResult, require
 from .annotate import CP, DP, EP, TP, gathers_output, is_expert, reduces_input_grad, source_placements
 from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
+from .cuts import cuts_of
 from .plans import tp_plan
 from .rules import rule_for
+
+# Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
+BALANCED = ("allgather", "ring")
+ZIG_ZAG = Constraint(symbol("seq") / 2, CP, "pairs of tokens, front and back, that a balanced split deals out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,10 @@ class _Propagation:
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
         self.axes = (DP, *([EP] if options.ep else []), *([CP] if options.cp != "none" else []), TP)
         regather = options.regather and options.sp
-        self.builders = {r.name: RegionBuilder(r, self.axes, regather, self.zero == 3) for r in graph.regions}
+        cuts = cuts_of(graph)
+        self.builders = {
+            r.name: RegionBuilder(r, self.axes, regather, self.zero == 3, cuts[r.name]) for r in graph.regions
+        }
         self.ports: dict[str, Placements] = {}
 
     def run(self) -> Graph:
@@ -92,7 +100,8 @@ class _Propagation:
             self._phase(self.builders[name], forward=False)
         regions = tuple(self._finish(self.builders[r.name]) for r in self.graph.regions)
         constraints = {k: c for b in self.builders.values() for k, c in b.constraints.items()}
-        return replace(self.graph, regions=regions, axes=self.axes, constraints=tuple(constraints.values()))
+        found = (*constraints.values(), *([ZIG_ZAG] if self.cp in BALANCED else []))
+        return replace(self.graph, regions=regions, axes=self.axes, constraints=found)
 
     def _sources(self, b: RegionBuilder) -> None:
         known = source_placements(b.old, self.plan, self.zero)
@@ -121,7 +130,7 @@ class _Propagation:
         if node.op == "accumulate" and self.zero >= 2:
             param = next(p for p, g in b.old.grads if g == node.key)
             b.settle(node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
-        if self.cp in ("allgather", "ring") and isinstance(node.attrs, AttentionAttrs):
+        if self.cp in BALANCED and isinstance(node.attrs, AttentionAttrs):
             node = replace(node, attrs=replace(node.attrs, balanced=True))
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
@@ -219,6 +228,10 @@ class _Propagation:
         node = b.old.producer[grad]
         wanted = {**b.where[b.now[param]], **self._gradient_at_rest(b, param, grad, only_data=True)}
         b.settle(grad, wanted, replace(node, phase=phase))
+        lies = b.where[b.now[param]][TP]
+        copied = b.cuts.copied((param, lies.dim)) if isinstance(lies, Shard) else 0
+        if copied:
+            b.sum_copies(grad, copied, replace(node, phase=phase))
 
     def _gradient_at_rest(
         self, b: RegionBuilder, param: int, grad: int, only_data: bool = False
