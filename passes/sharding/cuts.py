@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -12,8 +13,6 @@ from ...ir.ops.layout import ConcatAttrs, SliceAttrs
 from .follow import Spot, same_dims
 from .rules_layout import groups
 
-# Sizes of which this is a factor are even for every degree in use: they stay plain quotients.
-EVEN = 256
 TP = "tp"
 
 
@@ -58,10 +57,14 @@ Cut: TypeAlias = tuple[Part, ...]  # a dim as the tensors side by side in it; mo
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """How each dim of one region is cut; `split` holds the sizes that some op of the graph splits or joins."""
+    """How each dim of one region is cut; `split` holds the sizes that some op of the graph splits or joins.
+
+    `even` is a number that every legal degree divides, the heads of the queries; 0 where there are none.
+    """
 
     found: Mapping[Spot, Cut] = field(default_factory=dict)
     split: frozenset[int] = frozenset()
+    even: int = 1
 
     def share(self, spot: Spot, size: Dim) -> Expr:
         """Return the part of a dim that the rank with the most of it holds."""
@@ -88,8 +91,8 @@ class Cuts:
         return max((p.heads.count for p in parts if p.heads and p.heads.copied), default=0)
 
     def is_free(self, size: int) -> bool:
-        """Whether a dim of this size may be cut anywhere: nothing in the graph looks inside it."""
-        return size % EVEN != 0 and size not in self.split
+        """Whether a dim of this size may be cut unevenly: nothing looks inside it, and some legal degree would."""
+        return size not in self.split and (self.even == 0 or size % self.even != 0)
 
     def start(self, spot: Spot, start: Dim) -> Dim | None:
         """Return where a slice of a packed dim starts in a rank's part of it; None for a dim of one tensor."""
@@ -107,8 +110,11 @@ def _resized(cut: Cut, size: int) -> Cut:
 
 def cuts_of(graph: Graph) -> Mapping[str, Cuts]:
     """Find heads by the attention that uses them, from there through the graph; and what may be cut unevenly."""
+    found = {r.name: _found(r) for r in graph.regions}
+    heads = {p.heads for cuts in found.values() for cut in cuts.values() for p in cut if p.heads}
+    even = math.gcd(*(h.count for h in heads if not h.copied))
     split = frozenset(_split_sizes(graph))
-    return {r.name: Cuts(_found(r), split) for r in graph.regions}
+    return {name: Cuts(cuts, split, even) for name, cuts in found.items()}
 
 
 def _found(region: Region) -> dict[Spot, Cut]:

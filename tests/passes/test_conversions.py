@@ -13,7 +13,7 @@ from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.builder import RegionBuilder
 
 AXES = ("dp", "tp")
-X = TensorType((1024, 512), DType.BF16)
+X = TensorType((64, 32), DType.BF16)
 USER = Node("norm", (0,), (1,), scope="model.norm")
 
 
@@ -49,8 +49,8 @@ def test_each_pair_has_its_conversion(have: Placement, want: Placement, ops: lis
     assert [n.op for n in b.nodes] == ops
     assert all(n.phase is USER.phase and n.scope == USER.scope for n in b.nodes)
     tp = symbol("tp")
-    dims = {0: (as_expr(1024) / tp, 512), 1: (1024, as_expr(512) / tp)}
-    wanted = dims[want.dim] if isinstance(want, Shard) else (1024, 512)
+    dims = {0: (as_expr(64) / tp, 32), 1: (64, as_expr(32) / tp)}
+    wanted = dims[want.dim] if isinstance(want, Shard) else (64, 32)
     assert value.type.dims == wanted
 
 

@@ -6,6 +6,7 @@ Small models are drawn as text: attention with any number of heads, and a table 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,8 @@ from slipstick.backends.system import load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.divisibility import check_divisibility, legal_degrees, unevenness
-from slipstick.ir.errors import PlanError
 from slipstick.ir.expr import Dim, as_expr, share
-from slipstick.ir.graph import Graph, Phase, Region, Role, Workload
+from slipstick.ir.graph import Graph, Phase, Region, Role, Run, Workload
 from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.ops.layout import SliceAttrs
 from slipstick.ir.parse import parse_graph
@@ -117,7 +117,7 @@ KV = st.integers(2, 12)
 GROUPS = st.integers(2, 8)
 
 
-@given(vocabulary=st.integers(1, 100_000).filter(lambda n: n % 256 and n != 64), tp=st.integers(1, 64))
+@given(vocabulary=st.integers(1, 100_000), tp=st.integers(1, 64))
 def test_all_ranks_hold_the_table_and_what_fills_up_the_last_share(vocabulary: int, tp: int) -> None:
     sharded = shard(table(vocabulary)).region("all")
     rows, hidden = parameters(sharded, tp)["lm_head.weight"]
@@ -216,17 +216,23 @@ end
     assert not any(c.copied for c in sharded.constraints)
 
 
-@pytest.mark.parametrize(("size", "printed"), [(50257, "ceil_50257_tp"), (50432, "50432/tp"), (1, "ceil_1_tp")])
-def test_multiples_of_256_stay_quotients(size: int, printed: str) -> None:
-    head = next(v for v in shard(table(size)).region("all").values if v.name == "lm_head.weight")
+@pytest.mark.parametrize(("vocabulary", "printed"), [(50257, "ceil_50257_tp"), (50400, "50400/tp")])
+def test_what_every_number_of_heads_divides_stays_a_quotient(vocabulary: int, printed: str) -> None:
+    # Twelve heads: a legal degree divides 12, and 50400 = 12 x 4200.
+    layer, ends = attention(12, 3).regions[0], table(vocabulary).regions[0]
+    both = replace(
+        table(vocabulary),
+        regions=(replace(ends, outputs=()), replace(layer, name="layer")),
+        schedule=(Run(("all",)), Run(("layer",))),
+    )
+    head = next(v for v in shard(both).region("all").values if v.name == "lm_head.weight")
     assert str(head.type.dims[0]) == printed
 
 
-def test_what_is_even_must_still_divide() -> None:
-    with pytest.raises(
-        PlanError, match=r"tp=3 does not divide 512 \(dim 0 of bf16\[512, 64\], 'embed_tokens.weight'\)"
-    ):
-        check_divisibility(shard(table(512)), plan(3))
+def test_experts_must_be_divided_inside(tiny_mixtral: Graph) -> None:
+    found = {(str(c.dim), c.axis) for c in shard(tiny_mixtral).constraints}
+    # Gate and up projection side by side, and the inner size.
+    assert {("192", "tp"), ("96", "tp")} <= found
 
 
 def test_where_nothing_must_be_even_every_number_of_ranks_is_legal() -> None:
