@@ -35,7 +35,7 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
     degree = plan.mesh
     broken = [(size, c) for size, c in _sizes(graph, plan) if not suits(c, size, degree[c.axis])]
     first = {c.axis: (size, c) for size, c in sorted(broken, key=lambda sc: -sc[0])}
-    messages = [_message(graph, plan, size, c) for size, c in first.values()]
+    messages = [_message(graph, plan, *first[axis]) for axis in plan.mesh if axis in first]
     if messages:
         raise PlanError("; ".join(messages))
 

@@ -55,8 +55,8 @@ HEADS = "heads of model.layers.*.self_attn; legal tp: 1, 2, 4"
         ("--cp 4 --gpus 4 --seq 132", "cp=4 does not divide the 66 pairs of tokens, front and back, that a balanced"),
         ("--cp 4 --gpus 4 --seq 132", "; legal cp: 1, 2, 3, 6, 11, 22, 33, 66; nearest: --seq 128 or --seq 136"),
         ("--cp 4 --gpus 8 --tp 2 --sp --seq 132", "nearest: --seq 128 or --seq 144"),
-        ("--cp 3 --gpus 9 --tp 3", "cp=3 does not divide the 64 pairs"),
-        ("--cp 3 --gpus 9 --tp 3", "; tp=3 is no multiple of the 2 key-value heads"),
+        ("--cp 3 --gpus 9 --tp 3", "error: tp=3 is no multiple of the 2 key-value heads"),
+        ("--cp 3 --gpus 9 --tp 3", "; cp=3 does not divide the 64 pairs"),
     ],
 )
 def test_a_degree_that_does_not_fit_says_what_does(tiny: Cli, words: str, said: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstick.ir.divisibility import suits
 from slipstick.ir.expr import as_dim, as_expr, evened, parse_expr, share, symbol
 from slipstick.ir.exprtable import ExprTable
 from slipstick.ir.graph import Constraint
@@ -68,5 +69,13 @@ def test_tables_and_their_points_know_shares_by_the_axis() -> None:
 
 @pytest.mark.parametrize(("degree", "holds", "copied"), [(1, 1, 1), (4, 1, 1), (3, 0, 0), (16, 0, 1), (12, 0, 0)])
 def test_copies_let_a_degree_be_a_multiple(degree: int, holds: int, copied: int) -> None:
-    assert Constraint(8, "tp", "heads").holds(8, degree) is bool(holds)
-    assert Constraint(8, "tp", "heads", copied=True).holds(8, degree) is bool(copied)
+    assert suits(Constraint(8, "tp", "heads"), 8, degree) == bool(holds)
+    assert suits(Constraint(8, "tp", "heads", copied=True), 8, degree) == bool(copied)
+
+
+def test_a_constraint_is_asked_for_many_plans_at_once() -> None:
+    degrees = np.array([1.0, 3.0, 4.0, 16.0])
+    assert suits(Constraint(8, "tp", "heads", copied=True), 8, degrees).tolist() == [True, False, True, True]
+    # A quotient of powers is not quite whole.
+    assert 147 * 49.0**-1 != 3
+    assert suits(Constraint(3, "tp", "heads"), 147 * 49.0**-1, 3)
