@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,12 +17,11 @@ from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import Holding, MemoryProgram
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
-from .ir.errors import PlanError, UsageError
-from .ir.expr import as_expr
-from .ir.graph import Constraint, Graph, Workload
-from .ir.plan import Family, Plan, PlanTable, divisors
+from .ir.divisibility import check_divisibility, unevenness
+from .ir.errors import UsageError
+from .ir.graph import Graph, Workload
+from .ir.plan import Family, Plan, PlanTable
 from .ir.points import Points
-from .ir.stages import lay_stages
 from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
 
@@ -209,7 +207,7 @@ def estimate(
 ) -> Estimate:
     """Answer for one plan: how long, what fits, where the time goes.
 
-    PlanError when a degree does not divide a dim it shards. A plan that does not fit is answered too: see `fits`.
+    PlanError when a degree does not divide what must be even. A plan that does not fit is answered too: see `fits`.
     """
     done = lowered or lower(graph, plan.family)
     check_divisibility(done.graph, plan)
@@ -220,27 +218,14 @@ def estimate(
         {k: float(v[0]) for k, v in table.step.breakdown.items()},
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (*done.graph.notes, *_warnings(graph, system, plan), *_host_warnings(table)),
+        (
+            *done.graph.notes,
+            *_warnings(graph, system, plan),
+            *unevenness(done.graph, plan),
+            *_host_warnings(table),
+        ),
         table,
     )
-
-
-def check_divisibility(graph: Graph, plan: Plan) -> None:
-    """Raise PlanError when a degree does not divide a dim, naming dim, degree and the legal degrees.
-
-    Stages must find layers, too.
-    """
-    lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
-    if plan.ep > 1 and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
-        raise PlanError(f"ep={plan.ep}: {graph.name} has no experts to deal out; legal ep: 1")
-    degree = plan.mesh
-    broken = [(size, c) for size, c in _constrained_sizes(graph, plan) if size % degree[c.axis]]
-    if not broken:
-        return
-    size, first = min(broken, key=lambda sc: sc[0])
-    legal = ", ".join(map(str, legal_degrees(graph, plan, first.axis)))
-    flag = "cp_ulysses" if first.axis == "up" else first.axis
-    raise PlanError(f"{flag}={degree[first.axis]} does not divide {size} ({first.where}); legal {flag}: {legal}")
 
 
 def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
@@ -265,18 +250,6 @@ def _host_warnings(table: Estimates) -> list[str]:
         return []
     needed, has = format_bytes(float(need[0]) * table.system.node_size), format_bytes(host.num_bytes)
     return [f"the devices of a node keep {needed} in host memory, which has {has}"]
-
-
-def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
-    """Return the degrees of an axis that divide every dim it shards."""
-    common = math.gcd(*(size for size, c in _constrained_sizes(graph, plan) if c.axis == axis))
-    return divisors(max(common, 1))
-
-
-def _constrained_sizes(graph: Graph, plan: Plan) -> list[tuple[int, Constraint]]:
-    env = {"mbs": plan.micro_batch, "seq": plan.seq_len, "kv": plan.kv_len, **plan.mesh}
-    numbers = {k: float(v) for k, v in env.items()}
-    return [(int(np.asarray(as_expr(c.dim).evaluate(numbers))), c) for c in graph.constraints]
 
 
 def _metrics(

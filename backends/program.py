@@ -108,7 +108,7 @@ def _symbols(entry: Entry, axes: tuple[str, ...], order: str) -> tuple[str, ...]
     """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
     if entry.message is not None:
         names = rank_order(order)
-        inner = names[: max(names.index(a) for a in entry.axis.split("+")) + 1]
+        inner = names[: max(names.index(a.split("/")[0]) for a in entry.axis.split("+")) + 1]
         present = entry.message.symbols | {a for a in inner if a in axes}
         return tuple(sorted(present))
     found = {s for e in _amounts(entry) for s in e.symbols}
@@ -151,7 +151,16 @@ def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list
     [(2, 8), (2, 64)]
     >>> group_factors("dp", {"tp": 8, "dp": 2, "pp": 4}, "tp-pp-cp-ep-dp")
     [(2, 32)]
+
+    `tp/8` are the neighbours over `tp` that share one of 8 things; there is one a rank while ranks are no more.
+
+    >>> group_factors("tp/8", {"tp": 16}), group_factors("tp/8", {"tp": 4})
+    ([(2.0, 1)], [(1.0, 1)])
     """
+    base, _, count = axis.partition("/")
+    if count:
+        ((ranks, step),) = group_factors(base, env, order)
+        return [(ranks * -(-int(count) // ranks) / int(count), step)]
     factors: list[tuple[Num, Num]] = []
     stride: Num = 1
     joined = False

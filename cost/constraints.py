@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.divisibility import suits
 from ..ir.expr import as_expr
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Constraint, Graph
@@ -37,6 +38,6 @@ class ConstraintProgram:
         sizes = self.dims.evaluate(env, num)
         legal = np.ones(num, dtype=bool)
         for size, constraint in zip(sizes, self.constraints, strict=False):
-            legal &= np.mod(size, env[constraint.axis]) == 0.0
+            legal &= suits(constraint, size, env[constraint.axis])
         pp, vpp = plans.stages
         return np.asarray(legal[point] & (pp * vpp <= max(self.num_blocks, 1)))

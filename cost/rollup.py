@@ -263,7 +263,7 @@ def _total(parts: Mapping[str, Array]) -> Array:
 
 def _axis(entry: Entry) -> str:
     """The axis a message is booked on: a group over several data axes counts as `dp`, `up` as `cp`."""
-    last = entry.axis.split("+")[-1]
+    last = entry.axis.split("+")[-1].split("/")[0]
     return "cp" if last == "up" else last
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from .errors import ParseError
+from .shares import depends_on, number_of, read_share, share_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,7 +92,12 @@ class Expr:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The names this expression depends on."""
+        """The names this expression depends on; a share depends on its axis."""
+        return frozenset(depends_on(s) for s in self.factors)
+
+    @property
+    def factors(self) -> frozenset[str]:
+        """The names as they are written, shares included."""
         return frozenset(s for m, _ in self.terms for s, _ in m)
 
     @property
@@ -109,19 +115,22 @@ class Expr:
         for m, c in self.terms:
             value: Num = float(c)
             for s, e in m:
-                value = value * env[s] ** e
+                value = value * number_of(s, env) ** e
             total = total + value
         return total
 
     def substitute(self, env: Mapping[str, Dim]) -> Expr:
-        """Replace symbols by integers or expressions (negative powers need a single term)."""
-        if not self.symbols & env.keys():
+        """Replace symbols by integers or expressions (negative powers need a single term).
+
+        A share follows its axis where that becomes an integer; an axis that is in a share becomes nothing else.
+        """
+        if not (self.symbols | self.factors) & env.keys():
             return self
         total = _constant(0)
         for m, c in self.terms:
             term = _constant(c)
             for s, e in m:
-                term = _power(term, _as_expr(env.get(s, symbol(s))), e)
+                term = _power(term, _replaced(s, env), e)
             total = total + term
         return total
 
@@ -140,6 +149,27 @@ Dim: TypeAlias = int | Expr
 def symbol(name: str) -> Expr:
     """Return the expression that is one symbol."""
     return Expr({((name, 1),): 1})
+
+
+def share(size: int, axis: str) -> Expr:
+    """Return size/axis rounded up: the largest share when whole things are dealt out.
+
+    >>> share(8, "tp").evaluate({"tp": 16.0}), (share(8, "tp") * 128).evaluate({"tp": 3.0})
+    (1.0, 384.0)
+    """
+    return symbol(share_name(size, axis))
+
+
+def evened(value: Dim) -> Dim:
+    """Return the expression with every share as the plain quotient, as if all degrees divided.
+
+    >>> evened(share(8, "tp") * 128)
+    1024/tp
+    """
+    if not isinstance(value, Expr):
+        return value
+    found = ((s, read_share(s)) for s in value.factors)
+    return as_dim(value.substitute({s: as_expr(sh[0]) / symbol(sh[1]) for s, sh in found if sh}))
 
 
 def as_dim(value: Expr | int | float) -> Dim:
@@ -271,6 +301,16 @@ def _hash(terms: tuple[tuple[Monomial, Coefficient], ...]) -> int:
 
 def _constant(value: Coefficient) -> Expr:
     return Expr({(): value})
+
+
+def _replaced(name: str, env: Mapping[str, Dim]) -> Expr:
+    found = read_share(name)
+    if name in env or found is None or found[1] not in env:
+        return _as_expr(env.get(name, symbol(name)))
+    size, degree = found[0], env[found[1]]
+    if not isinstance(degree, int):
+        raise ValueError(f"'{name}' has a value only for a number of {found[1]}, not for '{degree}'")
+    return _constant(-(-size // degree))
 
 
 def _power(term: Expr, base: Expr, exponent: int) -> Expr:

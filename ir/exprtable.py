@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .expr import Expr, Monomial, Num
+from .shares import depends_on, number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,15 @@ class ExprTable:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The symbols that any row depends on."""
-        return frozenset(s for m in self.monomials for s, _ in m)
+        """The symbols that any row depends on; a share depends on its axis."""
+        return frozenset(depends_on(s) for m in self.monomials for s, _ in m)
 
     def evaluate(self, env: Mapping[str, Num], num_points: int) -> NDArray[np.float64]:
         """Return an array (rows x points); each symbol is a number or an array of `num_points`."""
         values = np.ones((len(self.monomials), num_points))
         for row, m in enumerate(self.monomials):
             for s, e in m:
-                values[row] *= np.asarray(env[s], dtype=np.float64) ** e
+                values[row] *= np.asarray(number_of(s, env), dtype=np.float64) ** e
         # Term by term: a matrix product may round differently for another number of points.
         out = np.zeros((len(self.coefficients), num_points))
         for column, value in zip(self.coefficients.T, values, strict=True):

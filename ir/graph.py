@@ -178,11 +178,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A dim that a degree must divide: `dim % axis == 0`, with the place that needs it."""
+    """A dim that a degree must divide: `dim % axis == 0`, with the place that needs it, or what it counts there.
+
+    `copied` things may also be held by several ranks each: the degree divides the dim or is a multiple of it.
+    """
 
     dim: Dim
     axis: str
     where: str
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

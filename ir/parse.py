@@ -22,7 +22,7 @@ _NODE = re.compile(
     r"(?: @(?P<scope>\S+))?(?: (?P<phase>prepare|backward|recompute|reduce|optimizer))?(?: of %(?P<forward>\d+))?"
 )
 _VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
-_CONSTRAINT = re.compile(rf"constraint (.+) % (\w+) ({_STRING})")
+_CONSTRAINT = re.compile(rf"constraint (.+) % (\w+)( copied)? ({_STRING})")
 _HINT = re.compile(rf"hint (\w+) ({_STRING}) (\w+)")
 _RUN = re.compile(r"(.*?[^,])(?: x(\d+))?")
 
@@ -162,7 +162,8 @@ def _constraint(line: str) -> Constraint:
     match = _CONSTRAINT.fullmatch(line)
     if match is None:
         raise ParseError("not a constraint")
-    return Constraint(_dim(match.group(1)), match.group(2), _string(match.group(3)))
+    dim, axis, copied, where = match.groups()
+    return Constraint(_dim(dim), axis, _string(where), copied is not None)
 
 
 def _value(ident: int, text: str, role: Role = Role.RESULT, name: str = "") -> Value:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from .attrs_text import print_attrs
-from .graph import Graph, Node, Phase, Region, Role, Run, Value
+from .graph import Constraint, Graph, Node, Phase, Region, Role, Run, Value
 
 HEADER = "slipstick.graph 1"
 
@@ -38,9 +38,13 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"axes {', '.join(graph.axes)}"
     if graph.schedule:
         yield f"schedule {' | '.join(_run(r) for r in graph.schedule)}"
-    yield from (f"constraint {c.dim} % {c.axis} {json.dumps(c.where)}" for c in graph.constraints)
+    yield from (_constraint(c) for c in graph.constraints)
     for region in graph.regions:
         yield from _region(region)
+
+
+def _constraint(c: Constraint) -> str:
+    return f"constraint {c.dim} % {c.axis}{' copied' if c.copied else ''} {json.dumps(c.where)}"
 
 
 def _run(run: Run) -> str:

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from ..driver import Estimate, estimate_many, legal_degrees, lower
+from ..driver import Estimate, estimate_many, lower
+from ..ir.divisibility import legal_degrees
 from ..ir.errors import InfeasibleError, SlipstickError
 from ..ir.graph import Workload
 from ..ir.plan import Family, Plan, divisors, make_plan

@@ -13,14 +13,13 @@ from slipstick.backends.system import System, load_system
 from slipstick.driver import (
     Estimate,
     Lowered,
-    check_divisibility,
     estimate,
     estimate_many,
     evaluate,
-    legal_degrees,
     lower,
     pipeline_for,
 )
+from slipstick.ir.divisibility import check_divisibility, legal_degrees
 from slipstick.ir.errors import PlanError, UsageError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
@@ -105,11 +104,12 @@ def test_decode_counts_new_tokens_and_knows_its_latency(traced: Traced) -> None:
 def test_a_degree_that_does_not_divide_names_dim_degree_and_what_is_legal(llama: Graph) -> None:
     lowered = lower(llama, Family())
     with pytest.raises(PlanError) as caught:
-        check_divisibility(lowered.graph, plan(tp=4, gpus=4, family=Family()))
-    # Two heads for keys and values: the smallest dim that breaks is named.
-    message = str(caught.value)
-    assert message.startswith("tp=4 does not divide 2 (dim 2 of bf16[dp*mbs, seq, 2, 16], reshape at ")
-    assert message.endswith("legal tp: 1, 2")
+        check_divisibility(lowered.graph, plan(tp=3, gpus=3, family=Family()))
+    # Two heads for keys and values, the smallest number that breaks; of four ranks two would hold each, and no more
+    # than four have a head for queries.
+    assert str(caught.value) == (
+        "tp=3 is no multiple of the 2 key-value heads of model.layers.*.self_attn; legal tp: 1, 2, 4"
+    )
 
 
 def test_sequence_parallelism_must_divide_the_sequence(llama: Graph) -> None:
@@ -119,7 +119,7 @@ def test_sequence_parallelism_must_divide_the_sequence(llama: Graph) -> None:
 
 def test_legal_degrees_divide_every_dim(llama: Graph) -> None:
     graph = lower(llama, Family(sp=True)).graph
-    assert legal_degrees(graph, plan(), "tp") == [1, 2]
+    assert legal_degrees(graph, plan(), "tp") == [1, 2, 4]
     assert legal_degrees(graph, plan(seq_len=63), "tp") == [1]
     assert legal_degrees(graph, plan(), "nothing") == [1]
 
@@ -201,8 +201,8 @@ def test_many_plans_are_answered_as_one_by_one(llama: Graph) -> None:
 
 
 def test_many_plans_are_checked(llama: Graph) -> None:
-    with pytest.raises(PlanError, match="tp=4 does not divide"):
-        estimate_many(lower(llama, Family()), load_system("dgx-h100"), [plan(4, family=Family())])
+    with pytest.raises(PlanError, match="tp=8 is more than the 4 heads"):
+        estimate_many(lower(llama, Family()), load_system("dgx-h100"), [plan(8, 8, family=Family())])
 
 
 def test_a_reader_is_warned(llama: Graph) -> None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from ..backends.system import load_stack
 from ..cost.memory import Holding
-from ..driver import Lowered, check_divisibility, lower
+from ..driver import Lowered, lower
 from ..frontend import GraphCache, config_of, load_config
+from ..ir.divisibility import check_divisibility
 from ..ir.errors import InternalError, SlipstickError
 from ..ir.graph import Graph
 from ..ir.plan import Family, PlanTable

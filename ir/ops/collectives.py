@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..expr import Dim, Expr, as_dim, as_expr, product, symbol, total
+from ..expr import Dim, Expr, as_dim, as_expr, evened, product, symbol, total
 from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
 
@@ -16,7 +16,10 @@ RINGS = ("ring_gather", "ring_scatter")
 
 @dataclass(frozen=True, slots=True)
 class CollectiveAttrs(Attrs):
-    """The mesh axes (`dp`, or several as one group: `ep+dp`), the tensor dim (-1: none), and why it was inserted."""
+    """The mesh axes (`dp`, or several as one group: `ep+dp`), the tensor dim (-1: none), and why it was inserted.
+
+    `tp/8` is the part of an axis whose ranks hold a copy of the same one of 8 things: 2 neighbours when tp is 16.
+    """
 
     axis: str
     dim: int = -1
@@ -56,10 +59,12 @@ def _check_scaled(call: OpCall) -> Iterator[str]:
 
 
 def _is_shard(part: tuple[Dim, ...], whole: tuple[Dim, ...], attrs: CollectiveAttrs) -> bool:
-    if not 0 <= attrs.dim < len(whole):
+    """An uneven share counts as the quotient that it rounds up."""
+    if not 0 <= attrs.dim < len(whole) or len(part) != len(whole):
         return False
-    here = as_dim(as_expr(whole[attrs.dim]) / product(symbol(a) for a in attrs.axes))
-    return part == (*whole[: attrs.dim], here, *whole[attrs.dim + 1 :])
+    here = as_dim(as_expr(evened(whole[attrs.dim])) / product(symbol(a) for a in attrs.axes))
+    others = (*whole[: attrs.dim], part[attrs.dim], *whole[attrs.dim + 1 :])
+    return evened(part[attrs.dim]) == here and part == others
 
 
 def _listed(types: tuple[TensorType, ...]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...ir.expr import Dim, as_dim, as_expr, symbol
+from ...ir.expr import Dim, Expr, as_dim, as_expr, symbol
 from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.layout import SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
 from ...ir.plan import AXES
 from ...ir.types import DType, TensorType
+from .cuts import TP, Cuts
 
 Placements = Mapping[str, Placement]
 
@@ -24,11 +25,12 @@ class RegionBuilder:
     axes: tuple[str, ...]
     regather: bool = False
     sharded_at_rest: bool = False
+    cuts: Cuts = field(default_factory=Cuts)
     values: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     now: dict[int, int] = field(default_factory=dict)
     where: dict[int, Placements] = field(default_factory=dict)
-    world: dict[int, TensorType] = field(default_factory=dict)
+    world: dict[int, Value] = field(default_factory=dict)
     constraints: dict[tuple[str, str], Constraint] = field(default_factory=dict)
     asked: dict[int, tuple[Placements, ...]] = field(default_factory=dict)
     gathered: dict[int, Placement] = field(default_factory=dict)
@@ -38,7 +40,7 @@ class RegionBuilder:
 
     def add_source(self, v: Value, placements: Placements) -> None:
         """Take over a parameter, input, constant or port with its placements."""
-        self.now[v.id] = self._value(v.type, placements, v.role, v.name, None, f"'{v.name}'")
+        self.now[v.id] = self._value(v, placements, v.role, v.name, None, f"'{v.name}'")
 
     def add_node(self, node: Node, needs: tuple[Placements, ...], gives: tuple[Placements, ...]) -> None:
         """Bring the inputs into the placements needed, then append the node with local output types."""
@@ -49,11 +51,11 @@ class RegionBuilder:
         for old, placements in zip(node.outputs, gives, strict=True):
             v = self.old.by_id[old]
             storage = self._shared_storage(node, v, inputs)
-            outs.append(self._value(v.type, placements, v.role, v.name, storage, place))
+            outs.append(self._value(v, placements, v.role, v.name, storage, place))
         self.now.update(zip(node.outputs, outs, strict=True))
         forward = None if node.forward is None else self._links.get(node.forward)
         self._links[node.key] = outs[0]
-        attrs = _local_attrs(node.attrs, needs)
+        attrs = self._local_attrs(node, needs)
         self.nodes.append(replace(node, inputs=inputs, outputs=tuple(outs), forward=forward, attrs=attrs))
 
     def _shared_storage(self, node: Node, v: Value, inputs: tuple[int, ...]) -> int | None:
@@ -119,6 +121,15 @@ class RegionBuilder:
             value = self._origin[value]
             yield value
 
+    def sum_copies(self, grad: int, count: int, user: Node) -> None:
+        """Add up the gradients of ranks that hold a copy of the same head; each has its own queries' part."""
+        value = self.now[grad]
+        why = f"copies of {count} heads for {user.op} at {user.scope or 'the top'}"
+        made = self._value(self.world[value], self.where[value], Role.RESULT, "", None, why)
+        attrs = CollectiveAttrs(f"{TP}/{count}", -1, why)
+        self.nodes.append(Node("all_reduce", (value,), (made,), attrs, user.scope, user.phase))
+        self.now[grad] = made
+
     def settle(self, old: int, need: Placements, user: Node) -> None:
         """Let an old value from now on be the converted one."""
         self.now[old] = self.lay(old, need, user)
@@ -136,7 +147,8 @@ class RegionBuilder:
         value = self.now[old]
         if self.dtype(old) is dtype:
             return
-        kind, place = replace(self.world[value], dtype=dtype), f"cast for {user.op} at {user.scope}"
+        world = self.world[value]
+        kind, place = replace(world, type=replace(world.type, dtype=dtype)), f"cast for {user.op} at {user.scope}"
         self.now[old] = self._value(kind, self.where[value], Role.RESULT, "", None, place)
         self.nodes.append(Node("cast", (value,), (self.now[old],), NO_ATTRS, user.scope, user.phase))
 
@@ -181,7 +193,7 @@ class RegionBuilder:
         return made
 
     def _value(
-        self, world: TensorType, placements: Placements, role: Role, name: str, storage: int | None, place: str
+        self, world: Value, placements: Placements, role: Role, name: str, storage: int | None, place: str
     ) -> int:
         ident = len(self.values)
         kept = tuple((a, placements[a]) for a in self.axes)
@@ -191,26 +203,64 @@ class RegionBuilder:
         self.where[ident], self.world[ident] = placements, world
         return ident
 
-    def _local(self, world: TensorType, placements: Placements, place: str) -> TensorType:
-        dims, checked = list(world.dims), list(world.dims)
+    def _local(self, world: Value, placements: Placements, place: str) -> TensorType:
+        """The type of a rank's part; what a degree must divide on the way is noted."""
+        dims = list(world.type.dims)
+        rest = {i: as_expr(d) for i, d in enumerate(dims)}
         for axis in self.axes:
             p = placements[axis]
             if not isinstance(p, Shard):
                 continue
-            if not _cuts_evenly(axis, p.dim, world.dims[p.dim]):
-                self._constrain(Constraint(checked[p.dim], axis, f"dim {p.dim} of {world}, {place}"))
-                checked[p.dim] = as_dim(as_expr(checked[p.dim]) / symbol(axis))
-            dims[p.dim] = as_dim(as_expr(dims[p.dim]) / symbol(axis))
-        return world.with_dims(tuple(dims))
+            size = world.type.dims[p.dim]
+            heads = self.cuts.counts((world.id, p.dim), size)
+            where = heads or f"dim {p.dim} of {world.type}, {place}"
+            if not _cuts_evenly(axis, p.dim, size):
+                self._constrain_dim(axis, (world, p.dim), rest, where)
+            dims[p.dim] = as_dim(self._share(axis, (world, p.dim), as_expr(dims[p.dim])))
+        return world.type.with_dims(tuple(dims))
+
+    def _constrain_dim(self, axis: str, at: tuple[Value, int], rest: dict[int, Expr], where: str) -> None:
+        """Heads count as heads; what another axis has cut before must be divided as it is then."""
+        world, dim = at
+        size, left = world.type.dims[dim], rest[dim]
+        whole = axis == TP and left == size
+        found = (
+            self.cuts.constraints((world.id, dim), size, where) if whole else [Constraint(as_dim(left), axis, where)]
+        )
+        for c in found:
+            self._constrain(c)
+        rest[dim] = left / symbol(axis)
+
+    def _share(self, axis: str, at: tuple[Value, int], dim: Expr) -> Expr:
+        """A rank's part of a dim, whatever other axes have cut before."""
+        world, index = at
+        size = world.type.dims[index]
+        if axis != TP:
+            return dim / symbol(axis)
+        share = self.cuts.share((world.id, index), size)
+        return dim / symbol(axis) if share == as_expr(size) / symbol(axis) else dim / size * share
 
     def constrain_experts(self, v: Value) -> None:
         """Experts are dealt out whole."""
-        self._constrain(Constraint(v.type.dims[0], "ep", f"the experts of '{v.name}'"))
+        self._constrain(Constraint(v.type.dims[0], "ep", f"experts of '{v.name}'"))
 
     def _constrain(self, c: Constraint) -> None:
         quotient = as_expr(c.dim) / symbol(c.axis)
         if c.axis in quotient.symbols:
             self.constraints.setdefault((str(c.dim), c.axis), c)
+
+    def _local_attrs(self, node: Node, needs: tuple[Placements, ...]) -> Attrs:
+        """A slice of a packed dim starts where the local tensor's slice does."""
+        attrs = node.attrs
+        if not isinstance(attrs, SliceAttrs):
+            return attrs
+        start = as_expr(attrs.start)
+        packed = node.inputs[0] if node.op == "slice" else node.outputs[0]
+        for axis, p in needs[0].items():
+            if isinstance(p, Shard) and p.dim == attrs.dim:
+                cut = self.cuts.start((packed, attrs.dim), attrs.start) if axis == TP else None
+                start = start / symbol(axis) if cut is None else as_expr(cut)
+        return replace(attrs, start=as_dim(start))
 
     def finish(self, outputs: tuple[Port, ...], grads: tuple[tuple[int, int], ...]) -> Region:
         """Return the region; values that nothing reads any more are dropped."""
@@ -238,17 +288,6 @@ def _conversion(have: Placement, want: Placement) -> tuple[str, int]:
     if isinstance(want, Partial):
         return "identity", -1
     return ("all_gather", have.dim) if isinstance(have, Shard) else ("all_reduce", -1)
-
-
-def _local_attrs(attrs: Attrs, needs: tuple[Placements, ...]) -> Attrs:
-    """A slice of a packed dim starts where the local tensor's slice does."""
-    if not isinstance(attrs, SliceAttrs):
-        return attrs
-    start = as_expr(attrs.start)
-    for axis, p in needs[0].items():
-        if isinstance(p, Shard) and p.dim == attrs.dim:
-            start = start / symbol(axis)
-    return replace(attrs, start=as_dim(start))
 
 
 def _cuts_evenly(axis: str, index: int, dim: Dim) -> bool:

@@ -20,14 +20,24 @@ def _over_sequence(ask: Ask, query: Placement) -> bool:
 
 
 def attention(ask: Ask) -> Answer:
-    """Heads or batch may be sharded; under context parallelism the sequence of the queries; sinks are one a head."""
+    """Heads or batch may be sharded; under context parallelism the sequence of the queries; sinks are one a head.
+
+    One head of keys and values for all queries is whole on every rank.
+    """
     if _over_sequence(ask, ask.given[0]):
         return _attention_over_sequence(ask)
     p = _heads_or_batch(ask.given[:3])
     if p is None:
         return replicate_all(ask)
     sinks = (Shard(0) if p.dim == 1 else REPLICATE,) if ask.call.attrs_as(AttentionAttrs).sinks else ()
-    return Answer((p, p, p, *sinks), (Shard(2 if p.dim == 1 else 0), p))
+    keys = REPLICATE if p.dim == 1 and _one_for_all(ask, 0) else p
+    return Answer((p, keys, keys, *sinks), (Shard(2 if p.dim == 1 else 0), p))
+
+
+def _one_for_all(ask: Ask, query: int) -> bool:
+    """Whether many heads of queries read one head of keys and values."""
+    q, k = ask.call.inputs[query : query + 2]
+    return k.dims[1] == 1 and q.dims[1] != 1
 
 
 def _attention_over_sequence(ask: Ask) -> Answer:
@@ -62,12 +72,14 @@ def attention_bwd(ask: Ask) -> Answer:
     out = Shard(2 if p.dim == 1 else 0)
     sinks = (Shard(0) if p.dim == 1 else REPLICATE,) if ask.call.attrs_as(AttentionAttrs).sinks else ()
     dsinks = (Shard(0) if p.dim == 1 else PARTIAL,) * (ask.num_outputs - 3)
+    if p.dim == 1 and _one_for_all(ask, 1):
+        return Answer((out, p, REPLICATE, REPLICATE, out, p, *sinks), (p, PARTIAL, PARTIAL, *dsinks))
     return Answer((out, p, p, p, out, p, *sinks), (p, p, p, *dsinks))
 
 
 def kv_append(ask: Ask) -> Answer:
-    """The cache lies as the new tokens do."""
-    p = ask.whole(len(ask.given) - 1)
+    """The cache lies as the new tokens do; it is never cut inside a head."""
+    p = _not_last(ask, len(ask.given) - 1)
     return Answer((p,) * len(ask.given), (p,))
 
 

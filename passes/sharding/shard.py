@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
 from ...ir.expr import Dim, Expr, product, symbol
-from ...ir.graph import Graph, Node, Phase, Region, Role
+from ...ir.graph import Constraint, Graph, Node, Phase, Region, Role
 from ...ir.ops import call_of
 from ...ir.ops.attention import AttentionAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
@@ -31,8 +31,13 @@ from .annotate import (
 from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
 from .choose import plan_for
+from .cuts import cuts_of
 from .plans import TpPlan
 from .rules import answer_of, gathered_bytes
+
+# Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
+BALANCED = ("allgather", "ring")
+ZIG_ZAG = Constraint(symbol("seq") / 2, CP, "pairs of tokens, front and back, that a balanced split deals out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,10 @@ class _Propagation:
         sequence = [UP, CP] if options.usp else [CP]
         self.axes = (*_data_axes(options), *(sequence if options.cp != "none" else []), TP)
         regather = options.regather and options.sp
-        self.builders = {r.name: RegionBuilder(r, self.axes, regather, self.zero == 3) for r in graph.regions}
+        cuts = cuts_of(graph)
+        self.builders = {
+            r.name: RegionBuilder(r, self.axes, regather, self.zero == 3, cuts[r.name]) for r in graph.regions
+        }
         self.ports: dict[str, Placements] = {}
         self.replicate_unknown, self.notes = options.replicate_unknown, list[str]()
 
@@ -133,7 +141,7 @@ class _Propagation:
         regions = tuple(self._finish(self.builders[r.name]) for r in self.graph.regions)
         notes = (*self.graph.notes, *dict.fromkeys(self.notes))
         constraints = {k: c for b in self.builders.values() for k, c in b.constraints.items()}
-        kept = tuple(constraints.values())
+        kept = (*constraints.values(), *([ZIG_ZAG] if self.cp in BALANCED else []))
         return replace(self.graph, regions=regions, axes=self.axes, constraints=kept, notes=notes)
 
     def _sources(self, b: RegionBuilder) -> None:
@@ -163,7 +171,7 @@ class _Propagation:
         if node.op == "accumulate" and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
             self._reduce(b, node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
-        if self.cp in ("allgather", "ring") and isinstance(node.attrs, AttentionAttrs):
+        if self.cp in BALANCED and isinstance(node.attrs, AttentionAttrs):
             node = replace(node, attrs=replace(node.attrs, balanced=True))
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
         self._note_gathers(b, node)
@@ -285,6 +293,10 @@ class _Propagation:
         wanted = {**b.where[b.now[param]], **self._gradient_at_rest(b, param, grad, only_data=True)}
         kept = b.dtype(grad)
         self._reduce(b, grad, wanted, user)
+        lies = b.where[b.now[param]][TP]
+        copied = b.cuts.copied((param, lies.dim)) if isinstance(lies, Shard) else 0
+        if copied:
+            b.sum_copies(grad, copied, user)
         b.cast(grad, kept, user)
 
     def _reduce(self, b: RegionBuilder, grad: int, wanted: Placements, user: Node) -> None:

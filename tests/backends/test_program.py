@@ -52,7 +52,7 @@ def test_a_group_depends_on_its_symbols_and_no_others(program: Program) -> None:
 
 def test_a_collective_depends_on_its_own_degree_and_those_inside(program: Program) -> None:
     for group in program.communication:
-        wanted = {"tp": {"tp"}, "dp": {"tp", "dp"}}[group.axis]
+        wanted = {"tp": {"tp"}, "tp/2": {"tp"}, "dp": {"tp", "dp"}}[group.axis]
         assert wanted <= set(group.symbols)
 
 

@@ -37,8 +37,40 @@ def test_a_degree_that_does_not_divide_names_dim_and_degree(tiny: Cli) -> None:
     done = tiny("--tp", "3")
     assert done.returncode == 2
     # Two heads for keys and values are the smallest dim.
-    assert "tp=3 does not divide 2 (dim 2 of" in done.stderr
-    assert "legal tp: 1, 2" in done.stderr
+    assert "tp=3 is no multiple of the 2 key-value heads of model.layers.*.self_attn" in done.stderr
+    assert "legal tp: 1, 2, 4" in done.stderr
+
+
+HEADS = "heads of model.layers.*.self_attn; legal tp: 1, 2, 4"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--tp 8 --gpus 8", f"tp=8 is more than the 4 {HEADS}"),
+        ("--tp 3 --gpus 3", f"tp=3 is no multiple of the 2 key-value {HEADS}"),
+        ("--cp 3 --gpus 3 --cp-method ulysses", "cp=3 is more than the 2 key-value heads"),
+        ("--tp 2 --gpus 2 --sp --seq 127", "tp=2 does not divide 127 (dim 1 of "),
+        ("--tp 2 --gpus 2 --sp --seq 127", "; legal tp: 1; nearest: --seq 126 or --seq 128"),
+        ("--cp 4 --gpus 4 --seq 132", "cp=4 does not divide the 66 pairs of tokens, front and back, that a balanced"),
+        ("--cp 4 --gpus 4 --seq 132", "; legal cp: 1, 2, 3, 6, 11, 22, 33, 66; nearest: --seq 128 or --seq 136"),
+        ("--cp 4 --gpus 8 --tp 2 --sp --seq 132", "nearest: --seq 128 or --seq 144"),
+        ("--cp 3 --gpus 9 --tp 3", "error: tp=3 is no multiple of the 2 key-value heads"),
+        ("--cp 3 --gpus 9 --tp 3", "; cp=3 does not divide the 64 pairs"),
+    ],
+)
+def test_a_degree_that_does_not_fit_says_what_does(tiny: Cli, words: str, said: str) -> None:
+    done = tiny(*words.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_more_ranks_than_experts_are_refused(cli: Cli, data: Path) -> None:
+    config = str(data / "configs" / "tiny-mixtral.json")
+    done = cli("estimate", config, "--system", "dgx-h100", "--seq", "128", "--gpus", "8", "--ep", "8")
+    assert done.returncode == 2
+    assert "ep=8 is more than the 4 experts of 'model.layers.*.mlp.experts.gate_up_proj'" in done.stderr
+    assert "legal ep: 1, 2, 4" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def graphs(draw: st.DrawFn) -> Graph:
         dtype=draw(st.sampled_from(DType)),
         regions=blocks,
         schedule=tuple(draw(st.lists(one_run, max_size=3))) if names else (),
-        constraints=tuple(draw(st.lists(st.builds(Constraint, dims, symbols, st.text()), max_size=2))),
+        constraints=tuple(draw(st.lists(st.builds(Constraint, dims, symbols, st.text(), st.booleans()), max_size=2))),
         axes=tuple(draw(st.lists(symbols, max_size=3, unique=True))),
         notes=tuple(draw(st.lists(st.text(), max_size=2))),
     )

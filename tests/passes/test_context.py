@@ -8,10 +8,11 @@ import pytest
 
 from slipstick.backends.system import load_system
 from slipstick.cost.liveness import live_bytes
-from slipstick.driver import check_divisibility, estimate, lower
+from slipstick.driver import estimate, lower
 from slipstick.frontend import load
+from slipstick.ir.divisibility import check_divisibility
 from slipstick.ir.errors import PlanError
-from slipstick.ir.expr import Expr, symbol
+from slipstick.ir.expr import Expr, share, symbol
 from slipstick.ir.graph import Graph, Region
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.attention import AttentionAttrs
@@ -21,7 +22,7 @@ from slipstick.ir.plan import Family, make_plan
 from slipstick.passes.manager import parse_pipeline
 
 MBS, SEQ, TP, CP, UP = (symbol(s) for s in ("mbs", "seq", "tp", "cp", "up"))
-KV = MBS * SEQ * 8 * 128 * 2 / TP  # one of keys and values of Llama 3.1 8B: 8 heads of 128, bf16
+KV = MBS * SEQ * share(8, "tp") * 128 * 2  # one of keys and values of Llama 3.1 8B: 8 heads of 128, bf16
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def test_every_rank_does_its_part_of_the_products(model: str, method: str) -> No
 def test_weights_are_the_same_on_all_ranks_and_their_gradients_summed_once_a_step(llama: Graph) -> None:
     region = parse_pipeline('accumulate,shard{cp="allgather"},bucket').run(llama)[0].region("block0")
     reduced = [n.attrs.axis for n in region.nodes if isinstance(n.attrs, CollectiveAttrs) and n.phase == "reduce"]
-    assert reduced == ["cp+dp"]
+    assert reduced == ["cp+dp", "tp/8"]
 
 
 def test_causal_work_is_dealt_out_evenly(llama: Graph) -> None:

@@ -1,0 +1,114 @@
+"""Which degrees suit a lowered graph, and what a degree that does not divide does to the largest share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import PlanError
+from .expr import Expr, Num, as_expr
+from .graph import Constraint, Graph, Role
+from .plan import Plan, divisors
+from .shares import read_share, smallest_share
+from .stages import lay_stages
+
+
+def suits(constraint: Constraint, size: Num, degree: Num) -> NDArray[np.bool_]:
+    """Return whether a degree suits the size that a constraint's dim has under a plan; arrays run over plans."""
+    # Rounded: a quotient comes out of powers, 147 * 49^-1 a little beside 3.
+    sizes, degrees = np.round(size, 6), np.asarray(degree)
+    divides = (degrees == 1) | (np.mod(sizes, degrees) == 0)
+    return np.asarray(divides | (np.mod(degrees, sizes) == 0) if constraint.copied else divides)
+
+
+def check_divisibility(graph: Graph, plan: Plan) -> None:
+    """Raise PlanError for degrees that do not fit: each axis with its smallest dim, the degree and what is legal.
+
+    Stages must find layers, too.
+    """
+    lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
+    if plan.ep > 1 and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
+        raise PlanError(f"ep={plan.ep}: {graph.name} has no experts to deal out; legal ep: 1")
+    degree = plan.mesh
+    broken = [(size, c) for size, c in _sizes(graph, plan) if not suits(c, size, degree[c.axis])]
+    first = {c.axis: (size, c) for size, c in sorted(broken, key=lambda sc: -sc[0])}
+    messages = [_message(graph, plan, *first[axis]) for axis in plan.mesh if axis in first]
+    if messages:
+        raise PlanError("; ".join(messages))
+
+
+def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
+    """Return the degrees of an axis that suit every dim it shards; where all may be uneven, those that divide GPUs."""
+    mine = [(size, c) for size, c in _sizes(graph, plan) if c.axis == axis]
+    common = math.gcd(*(round(size) for size, c in mine if not c.copied))
+    if common == 0:
+        common = plan.num_gpus if axis in graph.axes else 1
+    return [d for d in divisors(common) if all(suits(c, size, d) for size, c in mine)]
+
+
+def unevenness(graph: Graph, plan: Plan) -> Iterator[str]:
+    """Say in a line each what a degree cuts unevenly, with the largest and the smallest share, and what it copies."""
+    for c in graph.constraints:
+        ranks = plan.mesh[c.axis]
+        if c.copied and isinstance(c.dim, int) and ranks > c.dim:
+            yield f"{c.axis}={ranks} is more than the {c.dim} {c.where}: {ranks // c.dim} ranks hold a copy of each"
+    copied = {(c.dim, c.axis) for c in graph.constraints if c.copied}
+    for (size, axis), name in _shares(graph).items():
+        ranks = plan.mesh[axis]
+        if size % ranks and (size, axis) not in copied:
+            yield (
+                f"{axis}={ranks} does not divide {size} ('{name}'): the largest share, {-(-size // ranks)}, is priced; "
+                f"the smallest is {smallest_share(size, ranks)}"
+            )
+
+
+def _shares(graph: Graph) -> dict[tuple[int, str], str]:
+    """The shares that parameters are cut into, each with the first parameter that has it."""
+    found: dict[tuple[int, str], str] = {}
+    for region in graph.regions:
+        for v in region.of_role(Role.PARAM):
+            names = {f for d in v.type.dims if isinstance(d, Expr) for f in d.factors}
+            for share in filter(None, map(read_share, sorted(names))):
+                found.setdefault(share, v.name)
+    return found
+
+
+def _message(graph: Graph, plan: Plan, size: float, c: Constraint) -> str:
+    degree = plan.mesh[c.axis]
+    legal = ", ".join(map(str, legal_degrees(graph, plan, c.axis)))
+    nearest = _nearest_lengths(plan) if "seq" in as_expr(c.dim).symbols else ""
+    rest = f" that cp={plan.cp} leaves" if "cp" in as_expr(c.dim).symbols and _is_count(c) else ""
+    flag = "cp_ulysses" if c.axis == "up" else c.axis
+    return f"{flag}={degree} {_trouble(size, degree, c)}{rest}; legal {flag}: {legal}{nearest}"
+
+
+def _trouble(size: float, degree: int, c: Constraint) -> str:
+    number = f"{size:.10g}"
+    what = f"the {number} {c.where}" if _is_count(c) else f"{number} ({c.where})"
+    if c.copied and degree > size:
+        return f"is no multiple of {what}"
+    return f"is more than {what}" if degree > size else f"does not divide {what}"
+
+
+def _is_count(c: Constraint) -> bool:
+    """Whether a constraint is on a number of things, such as heads, and not on a dim of some tensor."""
+    return not c.where.startswith("dim ")
+
+
+def _nearest_lengths(plan: Plan) -> str:
+    """The lengths next to the one given that all degrees over the sequence divide."""
+    step = plan.cp * (plan.tp if plan.family.sp else 1) * (2 if plan.cp > 1 and plan.family.cp != "ulysses" else 1)
+    below = plan.seq_len // step * step
+    return "; nearest: " + " or ".join(f"--seq {n}" for n in (below, below + step) if n > 0)
+
+
+def _sizes(graph: Graph, plan: Plan) -> list[tuple[float, Constraint]]:
+    env = {"mbs": plan.micro_batch, "seq": plan.seq_len, "kv": plan.kv_len, **plan.mesh}
+    numbers = {k: float(v) for k, v in env.items()}
+    return [(float(as_expr(c.dim).evaluate(numbers)), c) for c in graph.constraints]
+
+
+__all__ = ["check_divisibility", "legal_degrees", "suits", "unevenness"]

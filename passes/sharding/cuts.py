@@ -1,0 +1,238 @@
+"""How tensor parallelism may cut the dims of a traced graph: by heads, and unevenly where nothing forbids it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from ...ir.expr import Dim, Expr, as_dim, as_expr, share, symbol, total
+from ...ir.graph import Constraint, Graph, Node, Region
+from ...ir.ops.layout import ConcatAttrs, SliceAttrs
+from .follow import Spot, same_dims
+from .rules_layout import groups
+
+TP = "tp"
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Heads that are dealt out whole; `copied` ones are held by several ranks each when there are more ranks."""
+
+    count: int
+    what: str
+    copied: bool = False
+
+    @property
+    def share(self) -> Expr:
+        """Heads that a rank holds."""
+        return share(self.count, TP) if self.copied else as_expr(self.count) / symbol(TP)
+
+    @property
+    def constraint(self) -> Constraint:
+        """What a degree must keep to."""
+        return Constraint(self.count, TP, self.what, self.copied)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the tensors side by side in a dim, with the heads it consists of."""
+
+    size: int
+    heads: Heads | None
+
+    @property
+    def share(self) -> Expr:
+        """Entries that a rank holds."""
+        return (
+            as_expr(self.size) / symbol(TP)
+            if self.heads is None
+            else self.heads.share * (self.size // self.heads.count)
+        )
+
+
+Cut: TypeAlias = tuple[Part, ...]  # a dim as the tensors side by side in it; mostly one
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """How each dim of one region is cut; `split` holds the sizes that some op of the graph splits or joins.
+
+    `even` is a number that every legal degree divides, the heads of the queries; 0 where there are none.
+    """
+
+    found: Mapping[Spot, Cut] = field(default_factory=dict)
+    split: frozenset[int] = frozenset()
+    even: int = 1
+
+    def share(self, spot: Spot, size: Dim) -> Expr:
+        """Return the part of a dim that the rank with the most of it holds."""
+        if spot in self.found and isinstance(size, int):
+            return total(p.share for p in _resized(self.found[spot], size))
+        return share(size, TP) if isinstance(size, int) and self.is_free(size) else as_expr(size) / symbol(TP)
+
+    def constraints(self, spot: Spot, size: Dim, where: str) -> Iterator[Constraint]:
+        """Yield what the degree must keep to; nothing for a dim that may be cut unevenly."""
+        parts = self.found.get(spot) if isinstance(size, int) else None
+        if parts is not None:
+            yield from (p.heads.constraint if p.heads else Constraint(p.size, TP, where) for p in parts)
+        elif not isinstance(size, int) or not self.is_free(size):
+            yield Constraint(size, TP, where)
+
+    def counts(self, spot: Spot, size: Dim) -> str:
+        """Return what a dim of this size counts, in words; nothing where it is not the heads themselves."""
+        parts = self.found.get(spot, ())
+        return next((p.heads.what for p in parts if p.heads and p.heads.count == size), "")
+
+    def copied(self, spot: Spot) -> int:
+        """Return the number of heads of which ranks may hold copies, 0 where there are none."""
+        parts = self.found.get(spot, ())
+        return max((p.heads.count for p in parts if p.heads and p.heads.copied), default=0)
+
+    def is_free(self, size: int) -> bool:
+        """Whether a dim of this size may be cut unevenly: nothing looks inside it, and some legal degree would."""
+        return size not in self.split and (self.even == 0 or size % self.even != 0)
+
+    def start(self, spot: Spot, start: Dim) -> Dim | None:
+        """Return where a slice of a packed dim starts in a rank's part of it; None for a dim of one tensor."""
+        parts = self.found.get(spot, ())
+        ends = [sum(p.size for p in parts[:i]) for i in range(len(parts))]
+        if len(parts) < 2 or not isinstance(start, int) or start not in ends:
+            return None
+        return as_dim(total(p.share for p in parts[: ends.index(start)]))
+
+
+def _resized(cut: Cut, size: int) -> Cut:
+    """The same heads in a tensor of another size: with the head dim beside them or flattened into them."""
+    return (replace(cut[0], size=size),) if len(cut) == 1 else cut
+
+
+def cuts_of(graph: Graph) -> Mapping[str, Cuts]:
+    """Find heads by the attention that uses them, from there through the graph; and what may be cut unevenly."""
+    found = {r.name: _found(r) for r in graph.regions}
+    heads = {p.heads for cuts in found.values() for cut in cuts.values() for p in cut if p.heads}
+    even = math.gcd(*(h.count for h in heads if not h.copied))
+    split = frozenset(_split_sizes(graph))
+    return {name: Cuts(cuts, split, even) for name, cuts in found.items()}
+
+
+def _found(region: Region) -> dict[Spot, Cut]:
+    query = _spread(region, _seeds(region, query=True))
+    keys = _spread(region, _seeds(region, query=False))
+    if query.keys() & keys.keys():  # one dim counts both: copies of keys would be copies of queries
+        keys = {s: tuple(replace(p, heads=_uncopied(p.heads)) for p in cut) for s, cut in keys.items()}
+    heads = {**keys, **query}
+    return {**heads, **_spread(region, _packed(region, heads), fixed=True)}
+
+
+def _uncopied(heads: Heads | None) -> Heads | None:
+    return replace(heads, copied=False) if heads else None
+
+
+def _seeds(region: Region, query: bool) -> dict[Spot, Cut]:
+    """Heads of queries (and what there is one of for each: statistics, sinks), or of keys and values."""
+    found: dict[Spot, Cut] = {}
+    for node in region.nodes:
+        if node.op not in ("attention", "attention_bwd"):
+            continue
+        spots = _attention_spots(node)
+        count, theirs = (region.by_id[v].type.dims[d] for v, d in (spots[0][0], spots[1][0]))
+        if not isinstance(count, int) or not isinstance(theirs, int) or (theirs == 1 and not query):
+            continue  # one head of keys and values has no dim to cut: attention wants it whole
+        shared = theirs < count
+        keys = Heads(theirs, f"{'key-value ' if shared else ''}heads of {node.scope or 'the top'}", shared)
+        heads = Heads(count, f"heads of {node.scope or 'the top'}") if query else keys
+        found |= dict.fromkeys(spots[0 if query else 1], (Part(heads.count, heads),))
+    return found
+
+
+def _attention_spots(node: Node) -> tuple[list[Spot], list[Spot]]:
+    """Where queries and where keys and values have their heads."""
+    if node.op == "attention":
+        q, k, v, *sinks = node.inputs
+        out, lse = node.outputs
+        return [(q, 1), (out, 2), (lse, 1), *((s, 0) for s in sinks)], [(k, 1), (v, 1)]
+    dout, q, k, v, out, lse, *sinks = node.inputs
+    dq, dk, dv, *dsinks = node.outputs
+    queries = [(q, 1), (dout, 2), (out, 2), (lse, 1), (dq, 1), *((s, 0) for s in (*sinks, *dsinks))]
+    return queries, [(k, 1), (v, 1), (dk, 1), (dv, 1)]
+
+
+def _spread(region: Region, seeds: Mapping[Spot, Cut], fixed: bool = False) -> dict[Spot, Cut]:
+    """Follow dims through the ops that hand them on; `fixed` ones only while their size stays."""
+    found, todo = dict(seeds), list(seeds)
+    while todo:
+        spot = todo.pop()
+        for other in _neighbours(region, spot):
+            if other not in found and _carries(region, other, found[spot], fixed):
+                found[other] = found[spot]
+                todo.append(other)
+    return found
+
+
+def _neighbours(region: Region, spot: Spot) -> Iterator[Spot]:
+    value, dim = spot
+    nodes = (*region.users.get(value, ()), *([region.producer[value]] if value in region.producer else []))
+    for node in nodes:
+        yield from same_dims(region, node, spot)
+    yield from ((g if value == p else p, dim) for p, g in region.grads if value in (p, g))
+
+
+def _carries(region: Region, spot: Spot, cut: Cut, fixed: bool) -> bool:
+    """Whether a dim can hold these heads: a multiple of their number; of packed tensors, just them."""
+    size = region.by_id[spot[0]].type.dims[spot[1]]
+    if not isinstance(size, int):
+        return False
+    if fixed:
+        return size == sum(p.size for p in cut)
+    return all(p.heads is not None and size % p.heads.count == 0 for p in cut)
+
+
+def _packed(region: Region, heads: Mapping[Spot, Cut]) -> dict[Spot, Cut]:
+    """Dims out of which slices take heads: the fused projections of queries, keys and values."""
+    found: dict[Spot, Cut] = {}
+    for value, nodes in region.users.items():
+        slices = [n for n in nodes if isinstance(n.attrs, SliceAttrs) and n.op == "slice" and not n.attrs.drop]
+        for dim in {n.attrs.dim for n in slices if isinstance(n.attrs, SliceAttrs)}:
+            parts = _parts(region, [n for n in slices if isinstance(n.attrs, SliceAttrs) and n.attrs.dim == dim], heads)
+            if any(p.heads for p in parts) and sum(p.size for p in parts) == region.by_id[value].type.dims[dim]:
+                found[value, dim] = parts
+    return found
+
+
+def _parts(region: Region, slices: list[Node], heads: Mapping[Spot, Cut]) -> Cut:
+    """The tensors that slices take out of one dim, in order; nothing unless they lie side by side."""
+    parts: dict[int, Part] = {}
+    for node in slices:
+        assert isinstance(node.attrs, SliceAttrs)
+        start, size = node.attrs.start, region.by_id[node.key].type.dims[node.attrs.dim]
+        if isinstance(start, int) and isinstance(size, int):
+            cut = heads.get((node.key, node.attrs.dim), (Part(size, None),))
+            parts[start] = Part(size, cut[0].heads)
+    return tuple(parts[start] for start in sorted(parts))
+
+
+def _split_sizes(graph: Graph) -> Iterator[int]:
+    """Yield sizes of dims that a reshape splits or joins, that lie side by side with others, or inside experts."""
+    for region in graph.regions:
+        for node in region.nodes:
+            tensors = [region.by_id[i].type.dims for i in (*node.inputs, *node.outputs)]
+            if node.op == "reshape":
+                yield from _regrouped(*tensors)
+            elif isinstance(node.attrs, SliceAttrs | ConcatAttrs):
+                along = node.attrs.dim
+                yield from _whole(d for dims in tensors for d in dims[along : along + 1])
+            elif node.op.startswith("expert"):
+                yield from _whole(d for dims in tensors for d in dims)
+
+
+def _regrouped(source: tuple[Dim, ...], result: tuple[Dim, ...]) -> Iterator[int]:
+    for ins, outs in groups(source, result):
+        dims = [*(source[i] for i in ins if source[i] != 1), *(result[o] for o in outs if result[o] != 1)]
+        if len(dims) > 2:
+            yield from _whole(dims)
+
+
+def _whole(dims: Iterable[Dim]) -> Iterator[int]:
+    yield from (d for d in dims if isinstance(d, int))

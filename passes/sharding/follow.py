@@ -1,0 +1,105 @@
+"""Which dims of a node's tensors are the same dim: labels, alike where a dim is handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from ...ir.expr import Dim
+from ...ir.graph import Node, Region
+from ...ir.ops import OpCall, call_of
+from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.matmul import MatmulAttrs
+from ...ir.ops.normalize import ReduceAttrs
+from .rules_layout import groups
+
+Label: TypeAlias = tuple[object, ...]
+Labels: TypeAlias = tuple[Label, ...]
+Spot: TypeAlias = tuple[int, int]  # a value of a region and one of its dims
+
+
+def same_dims(region: Region, node: Node, spot: Spot) -> Iterable[Spot]:
+    """Yield the dims of other tensors of a node that are the dim of one of its tensors."""
+    ids = (*node.inputs, *node.outputs)
+    labels = labels_of(call_of(region, node))
+    wanted = {ls[spot[1]] for i, ls in zip(ids, labels, strict=True) if i == spot[0]} - {None}
+    for i, ls in zip(ids, labels, strict=True):
+        yield from ((i, dim) for dim, label in enumerate(ls) if label in wanted)
+
+
+def labels_of(call: OpCall) -> Labels:
+    """Return a label for each dim of each input and output; None for a dim that ends or begins here."""
+    return _LABELS.get(call.op, _aligned)(call)
+
+
+def _aligned(call: OpCall) -> Labels:
+    """As broadcasting does: counted from the right, and of the same size."""
+    tensors = (*call.inputs, *call.outputs)
+    return tuple(tuple((t.rank - i, d) if d != 1 else None for i, d in enumerate(t.dims)) for t in tensors)
+
+
+def _nothing(call: OpCall) -> Labels:
+    return tuple((None,) * t.rank for t in (*call.inputs, *call.outputs))
+
+
+def _matmul(call: OpCall) -> Labels:
+    left, right, out = call.attrs_as(MatmulAttrs).letters
+    bias = ((out[-1],),) if len(call.inputs) > 2 else ()
+    return (tuple(left), tuple(right), *bias, tuple(out))
+
+
+def _permute(call: OpCall) -> Labels:
+    return tuple(range(call.inputs[0].rank)), call.attrs_as(PermuteAttrs).dims
+
+
+def _reshape(call: OpCall) -> Labels:
+    """The leading dim of a group leads on the other side too."""
+    source, result = call.inputs[0].dims, call.outputs[0].dims
+    made: dict[int, object] = {}
+    given: dict[int, object] = {}
+    for ins, outs in groups(source, result):
+        leads = _leading(source, ins), _leading(result, outs)
+        if leads[0] is not None and leads[1] is not None:
+            given[leads[0]] = made[leads[1]] = leads
+    return tuple(given.get(i) for i in range(len(source))), tuple(made.get(i) for i in range(len(result)))
+
+
+def _leading(dims: tuple[Dim, ...], group: list[int]) -> int | None:
+    return next((i for i in group if dims[i] != 1), None)
+
+
+def _slice(call: OpCall) -> Labels:
+    whole, part = _sliced(call, call.inputs[0].rank)
+    return whole, part
+
+
+def _pad(call: OpCall) -> Labels:
+    whole, part = _sliced(call, call.outputs[0].rank)
+    return part, whole
+
+
+def _sliced(call: OpCall, rank: int) -> tuple[Label, Label]:
+    attrs = call.attrs_as(SliceAttrs)
+    whole = tuple(None if i == attrs.dim else i for i in range(rank))
+    return whole, tuple(label for i, label in enumerate(whole) if i != attrs.dim or not attrs.drop)
+
+
+def _concat(call: OpCall) -> Labels:
+    along = call.attrs_as(ConcatAttrs).dim
+    label = tuple(None if i == along else i for i in range(call.outputs[0].rank))
+    return (label,) * (len(call.inputs) + 1)
+
+
+def _reduce(call: OpCall) -> Labels:
+    attrs = call.attrs_as(ReduceAttrs)
+    given = tuple(None if i in attrs.dims else i for i in range(call.inputs[0].rank))
+    made = given if attrs.keepdim else tuple(i for i in given if i is not None)
+    return given, *(made,) * len(call.outputs)
+
+
+_LABELS: Mapping[str, Callable[[OpCall], Labels]] = {
+    "matmul": _matmul, "permute": _permute, "reshape": _reshape, "slice": _slice, "pad": _pad, "concat": _concat,
+    "reduce": _reduce, "attention": _nothing, "attention_bwd": _nothing, "embedding": _nothing,
+    "embedding_bwd": _nothing, "grouped_matmul": _nothing, "experts": _nothing, "experts_bwd": _nothing,
+    "expert_bank": _nothing, "expert_bank_bwd": _nothing, "gather": _nothing, "scatter": _nothing,
+}  # fmt: skip
