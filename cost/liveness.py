@@ -45,7 +45,7 @@ def running(region: Region) -> list[Node]:
 
 def received_gradients(graph: Graph) -> frozenset[str]:
     """Return the ports through which a region takes what a later one's backward phase made."""
-    return frozenset(p.name for r in graph.regions for p in r.outputs if _phase(r, p.value) is not Phase.FORWARD)
+    return frozenset(p.name for r in graph.regions for p in r.outputs if _phase(r, p.value) is Phase.BACKWARD)
 
 
 def runs_behind(graph: Graph, name: str) -> Mapping[str, int]:

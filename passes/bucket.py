@@ -71,19 +71,19 @@ def _unit_saved(region: Region) -> Region:
 
 
 def _rewrite(region: Region) -> Region:
-    gathers, reductions, once, rest = _sorted_out(region)
-    if len(gathers) + len(reductions) + len(once) == 0:
+    gathers, reductions = _gathers(region), _reductions(region)
+    once = [n for n in region.nodes if n.phase is Phase.REDUCE]
+    if not gathers and not reductions and not once:
         return region
     joined = {group[0].key: _join(group, "parameters gathered") for group in gathers}
-    gone = {n.key for group in gathers for n in group[1:]}
-    nodes = [joined.get(n.key, n) for n in rest if n.key not in gone]
-    filling, late = _feeding(nodes, reductions), _feeding(nodes, once)
+    sent = {n.key for group in reductions for n in group}
+    gone = sent | {n.key for group in gathers for n in group[1:]} | {n.key for n in once}
+    nodes = [joined.get(n.key, n) for n in region.nodes if n.key not in gone]
+    filling = _feeding(nodes, reductions)
     sums = [n for n in nodes if n.op == "accumulate"] if reductions else []
-    # What a rank takes of a gradient that was reduced over another axis, and casts back, come behind the reduction.
-    back = [n for n in nodes if n.phase is Phase.REDUCE and n not in late]
-    first = [n for n in nodes if n not in (*filling, *sums, *late, *back)]
-    early, last = (_joined(groups, "gradients reduced") for groups in (reductions, once))
-    return replace(region, nodes=(*first, *filling, *early, *sums, *late, *last, *back))
+    first = [n for n in nodes if n not in (*filling, *sums)]
+    early = _joined(reductions, "gradients reduced")
+    return replace(region, nodes=(*first, *filling, *early, *sums, *_in_rounds(once)))
 
 
 def _feeding(nodes: list[Node], reductions: list[list[Node]]) -> list[Node]:
@@ -92,32 +92,52 @@ def _feeding(nodes: list[Node], reductions: list[list[Node]]) -> list[Node]:
     return [n for n in nodes if n.op == "cast" and n.key in sent]
 
 
-def _sorted_out(region: Region) -> tuple[list[list[Node]], list[list[Node]], list[list[Node]], list[Node]]:
-    """Gathers of parameters by phase, reductions a micro-batch, reductions a step (in dependency order), the rest."""
-    gathers: dict[tuple[object, ...], list[Node]] = {}
-    reductions: dict[tuple[object, ...], list[Node]] = {}
-    once: dict[tuple[object, ...], list[Node]] = {}
-    rest: list[Node] = []
-    level: dict[int, int] = {}
-    summed = {i for n in region.nodes if n.op == "accumulate" for i in n.inputs}
+def _gathers(region: Region) -> list[list[Node]]:
+    """Gathers of parameters, those of a phase and group together."""
+    found: dict[tuple[object, ...], list[Node]] = {}
     for node in region.nodes:
-        if not isinstance(node.attrs, CollectiveAttrs):
-            rest.append(node)
-            continue
-        kind = (node.op, node.attrs.axis, node.attrs.dim)
-        if node.phase is Phase.REDUCE:
-            depth = 1 + max((level.get(i, -1) for i in node.inputs), default=-1)
-            level.update(dict.fromkeys(node.outputs, depth))
-            once.setdefault((depth, *kind), []).append(node)
-        elif summed.intersection(node.outputs):
-            reductions.setdefault(kind, []).append(node)
+        if node.phase is not Phase.REDUCE and gathers_parameter(region, node):
+            found.setdefault((node.phase in (Phase.PREPARE, Phase.FORWARD), *_kind(node)), []).append(node)
+    return list(found.values())
+
+
+def _reductions(region: Region) -> list[list[Node]]:
+    """What is reduced in every micro-batch, of a group together."""
+    summed = {i for n in region.nodes if n.op == "accumulate" for i in n.inputs}
+    found: dict[tuple[object, ...], list[Node]] = {}
+    for node in region.nodes:
+        if _talks(node) and node.phase is not Phase.REDUCE and summed.intersection(node.outputs):
+            found.setdefault(_kind(node), []).append(node)
+    return list(found.values())
+
+
+def _in_rounds(once: list[Node]) -> Iterator[Node]:
+    """What runs once a step, in rounds: messages that wait for no other one, what is made of them, the next messages.
+
+    Slices and casts come in the round of what they read.
+    """
+    level: dict[int, int] = {}
+    quiet: dict[int, list[Node]] = {}
+    rounds: dict[int, dict[tuple[object, ...], list[Node]]] = {}
+    for node in once:
+        depth = max((level.get(i, -1) for i in node.inputs), default=-1) + _talks(node)
+        level.update(dict.fromkeys(node.outputs, depth))
+        if _talks(node):
+            rounds.setdefault(depth, {}).setdefault(_kind(node), []).append(node)
         else:
-            rest.append(node)
-            if gathers_parameter(region, node):
-                early = node.phase in (Phase.PREPARE, Phase.FORWARD)
-                gathers.setdefault((early, *kind), []).append(node)
-    ordered = [once[key] for key in sorted(once, key=str)]
-    return list(gathers.values()), list(reductions.values()), ordered, rest
+            quiet.setdefault(depth, []).append(node)
+    for depth in sorted({*quiet, *rounds}):
+        yield from _joined((g for _, g in sorted(rounds.get(depth, {}).items(), key=str)), "gradients reduced")
+        yield from quiet.get(depth, [])
+
+
+def _talks(node: Node) -> bool:
+    return isinstance(node.attrs, CollectiveAttrs)
+
+
+def _kind(node: Node) -> tuple[object, ...]:
+    assert isinstance(node.attrs, CollectiveAttrs)
+    return node.op, node.attrs.axis, node.attrs.dim
 
 
 def _joined(groups: Iterable[list[Node]], what: str) -> Iterator[Node]:
