@@ -18,9 +18,10 @@ from .cost.memory import MemoryProgram
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .ir.errors import PlanError, UsageError
+from .ir.experts_plan import expert_options
 from .ir.expr import as_expr
 from .ir.graph import Constraint, Graph, Workload
-from .ir.plan import Family, Plan, PlanTable, divisors
+from .ir.plan import IMBALANCE, Family, Plan, PlanTable, divisors
 from .ir.points import Points
 from .ir.stages import lay_stages
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
@@ -87,14 +88,23 @@ def pipeline_for(family: Family) -> Pipeline:
     options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
     options += [f"zero={family.zero}"] if family.zero and train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
-    options += ["ep=true"] if family.ep else []
-    names += ["route"] if family.ep else []
+    options += _experts_options(family)
+    if family.ep or family.capacity:
+        names.append("route{capacity=true}" if family.capacity else "route")
     names.append(f"shard{{{', '.join(options)}}}")
     names += [f'recompute{{policy="{family.recompute}"}}'] if family.recompute != "none" and train else []
     names += ["bucket", "optimizer"] if train else []
     names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
+
+
+def _experts_options(family: Family) -> list[str]:
+    found = ["ep=true"] if family.ep else []
+    found += [] if family.etp else ["etp=false"]
+    found += ["imbalance=true"] if family.imbalance else []
+    found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
+    return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])
 
 
 def lower(
@@ -190,17 +200,20 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
     Stages must find layers, too.
     """
     lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
-    if plan.ep > 1 and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
-        raise PlanError(f"ep={plan.ep}: {graph.name} has no experts to deal out; legal ep: 1")
-    degree = plan.mesh
-    broken = [(size, c) for size, c in _constrained_sizes(graph, plan) if size % degree[c.axis]]
+    asked = expert_options(plan.family, plan.ep)
+    if asked and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
+        raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; legal ep: 1")
+    broken = [(size, c) for size, c in _constrained_sizes(graph, plan) if size % _degree(plan, c)]
     if not broken:
         return
     size, first = min(broken, key=lambda sc: sc[0])
     legal = ", ".join(map(str, legal_degrees(graph, plan, first.axis)))
-    raise PlanError(
-        f"{first.axis}={degree[first.axis]} does not divide {size} ({first.where}); legal {first.axis}: {legal}"
-    )
+    name = first.axes[-1]
+    raise PlanError(f"{name}={_degree(plan, first)} does not divide {size} ({first.where}); legal {name}: {legal}")
+
+
+def _degree(plan: Plan, constraint: Constraint) -> int:
+    return math.prod(plan.mesh[a] for a in constraint.axes)
 
 
 def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
@@ -213,15 +226,16 @@ def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
         found.append(
             f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
         )
-    if plan.tp > 1 and plan.ep > 1:
-        found.append("with tp and ep together every tp rank is taken to exchange all routed rows, which is pessimistic")
+    if plan.tp > 1 and plan.ep > 1 and not plan.family.sp:
+        found.append("without sp every tp rank is taken to exchange all routed rows of its replica: pessimistic")
     return found
 
 
 def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
-    """Return the degrees of an axis that divide every dim it shards."""
+    """Return the degrees of an axis that divide every dim it shards; of `tp+ep`, those that hold all of tp."""
     common = math.gcd(*(size for size, c in _constrained_sizes(graph, plan) if c.axis == axis))
-    return divisors(max(common, 1))
+    inner = plan.mesh[axis.split("+")[0]] if "+" in axis else 1
+    return [d for d in divisors(max(common, 1)) if d % inner == 0 or d == 1]
 
 
 def _constrained_sizes(graph: Graph, plan: Plan) -> list[tuple[int, Constraint]]:
@@ -262,7 +276,8 @@ def _metrics(
 def _recomputed(lowered: Lowered, plans: PlanTable, convention: Convention) -> Array:
     """FLOPs of a step that all ranks spend on recomputation: a rank has the layers of its stage."""
     share = plans.num_gpus / plans.stages[0]
-    return np.asarray(lowered.recomputed.total(plans.columns, convention) * plans.num_micro_batches * share)
+    mean = {**plans.columns, IMBALANCE: np.ones(len(plans))}
+    return np.asarray(lowered.recomputed.total(mean, convention) * plans.num_micro_batches * share)
 
 
 def _latencies(workload: Workload, time_s: Array) -> Mapping[str, Array]:

@@ -61,6 +61,9 @@ def family_of(request: Request) -> Family:
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
         cp=request.cp_method if request.cp > 1 else "none", ep=request.ep > 1,
         pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
+        etp=request.etp != 1 or request.tp == 1, capacity=request.capacity_factor is not None,
+        imbalance=request.expert_imbalance != 1, dispatch_dtype=request.dispatch_dtype,
+        routing_nodes=request.routing_nodes,
         tp_plan=request.tp_plan, grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
     )  # fmt: skip
 
@@ -73,7 +76,8 @@ def plan_of(request: Request) -> Plan:
     return make_plan(
         num_gpus=request.num_gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
         dp=request.dp, vpp=request.vpp, micro_batch=request.mbs, global_batch=request.gbs, seq_len=request.seq,
-        kv_len=request.seq if decode else 0, family=family_of(request),
+        kv_len=request.seq if decode else 0, capacity_factor=request.capacity_factor,
+        expert_imbalance=request.expert_imbalance, family=family_of(request),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,12 +32,13 @@ class ConstraintProgram:
 
     def hold(self, plans: PlanTable, points: Points) -> NDArray[np.bool_]:
         """Return for each plan whether all constraints hold."""
-        axes = {c.axis for c in self.constraints}
+        axes = {a for c in self.constraints for a in c.axes}
         env, point = points.of(self.dims.symbols | axes)
         num = int(point.max()) + 1
         sizes = self.dims.evaluate(env, num)
         legal = np.ones(num, dtype=bool)
         for size, constraint in zip(sizes, self.constraints, strict=False):
-            legal &= np.mod(size, env[constraint.axis]) == 0.0
+            degree = math.prod(env[a] for a in constraint.axes)
+            legal &= np.mod(size, degree) == 0.0
         pp, vpp = plans.stages
         return np.asarray(legal[point] & (pp * vpp <= max(self.num_blocks, 1)))

@@ -173,11 +173,19 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A dim that a degree must divide: `dim % axis == 0`, with the place that needs it."""
+    """A dim that a degree must divide: `dim % axis == 0`, with the place that needs it.
+
+    Several axes joined by `+` divide it together: experts are dealt out over `tp+ep`.
+    """
 
     dim: Dim
     axis: str
     where: str
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes, innermost first."""
+        return tuple(self.axis.split("+"))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _NODE = re.compile(
     r"(?: @(?P<scope>\S+))?(?: (?P<phase>backward|recompute|reduce|optimizer))?(?: of %(?P<forward>\d+))?"
 )
 _VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
-_CONSTRAINT = re.compile(rf"constraint (.+) % (\w+) ({_STRING})")
+_CONSTRAINT = re.compile(rf"constraint (.+) % ([\w+]+) ({_STRING})")
 _RUN = re.compile(r"(.*?[^,])(?: x(\d+))?")
 
 

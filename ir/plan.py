@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isqrt
 from typing import TYPE_CHECKING
 
+from .degrees import divisors
+from .degrees import nearest as _near
 from .errors import NotBuiltError, PlanError, UnknownNameError
+from .experts_plan import check_ep, check_etp, check_exchange, check_load
 from .graph import Workload
 from .types import DType
 
@@ -23,13 +25,21 @@ SCHEDULES = ("1f1b", "gpipe")
 LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
 RECOMPUTE = ("none", "selective", "full")
+# Symbols of a lowered graph that are no degrees: rows an expert has room for, and rows of the busiest rank, each over
+# the mean.
+CAPACITY, IMBALANCE = "cf", "imb"
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What changes the structure of the graph; inside a family, degrees and batches are numbers."""
+    """What changes the structure of the graph; inside a family, degrees and batches are numbers.
+
+    Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
+    tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
+    `routing_nodes` limits the nodes that a token is sent to.
+    """
 
     workload: Workload = Workload.TRAIN
     sp: bool = False
@@ -42,6 +52,11 @@ class Family:
     schedule: str = "1f1b"
     pp_layout: str = "auto"
     order: str = ORDER
+    etp: bool = True
+    capacity: bool = False
+    imbalance: bool = False
+    dispatch_dtype: str = "same"
+    routing_nodes: int = 0
     grad_dtype: DType = DType.FP32
     fused: bool = True
 
@@ -51,7 +66,9 @@ class Plan:
     """One plan, checked: the degrees multiply to the number of GPUs and the batch divides.
 
     `micro_batch` is in sequences a replica, `global_batch` in sequences a step, `kv_len` the tokens already cached
-    in decode. For inference the global batch is `micro_batch * dp`.
+    in decode. For inference the global batch is `micro_batch * dp`. `etp` is 1 or tp; `capacity_factor` the rows that
+    an expert has room for over their mean number, None for as many as come; `expert_imbalance` the rows of the busiest
+    expert-parallel rank over the mean.
     """
 
     num_gpus: int
@@ -66,7 +83,14 @@ class Plan:
     global_batch: int = 1
     seq_len: int = 2048
     kv_len: int = 0
+    capacity_factor: float | None = None
+    expert_imbalance: float = 1.0
     family: Family = Family()
+
+    @property
+    def inner_ep(self) -> int:
+        """The part of `ep` that lies inside dp: whole experts are dealt out over tp first."""
+        return self.ep // self.tp if self.ep > 1 and not self.family.etp else self.ep
 
     @property
     def num_micro_batches(self) -> int:
@@ -76,7 +100,8 @@ class Plan:
     @property
     def mesh(self) -> Mapping[str, int]:
         """The degree of each mesh axis; `dp` is what is left of data parallelism outside `ep`."""
-        return {"tp": self.tp, "cp": self.cp, "ep": self.ep, "dp": self.dp // self.ep, "pp": self.pp}
+        inner = self.inner_ep
+        return {"tp": self.tp, "cp": self.cp, "ep": inner, "dp": self.dp // inner, "pp": self.pp}
 
     @property
     def degrees(self) -> str:
@@ -84,7 +109,8 @@ class Plan:
         pairs = (
             ("tp", self.tp), ("pp", self.pp), ("vpp", self.vpp), ("cp", self.cp), ("ep", self.ep), ("dp", self.dp),
         )  # fmt: skip
-        return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp"))
+        whole = " etp1" if self.tp > 1 and not self.family.etp else ""
+        return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp")) + whole
 
 
 def make_plan(
@@ -102,6 +128,8 @@ def make_plan(
     micro_batch: int = 1,
     global_batch: int | None = None,
     kv_len: int = 0,
+    capacity_factor: float | None = None,
+    expert_imbalance: float = 1.0,
 ) -> Plan:
     """Check and complete a plan: `dp` follows from the other degrees, `global_batch` defaults to one micro-batch each.
 
@@ -119,17 +147,22 @@ def make_plan(
     _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch})
     if not 0 <= kv_len <= LARGEST:
         raise PlanError(f"kv={kv_len}: the cached context is 0 to {LARGEST} tokens")
-    replicas = _replicas(num_gpus, (tp, pp, cp), ep, dp)
+    inside = check_etp(family, tp, etp)
+    check_exchange(family)
+    check_load(family, ep, capacity_factor, expert_imbalance)
+    replicas = _replicas(num_gpus, (tp, pp, cp), dp)
+    check_ep(family, tp, ep, replicas)
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
     _check_pipeline(batch // (micro_batch * replicas), pp, vpp, family)
     return Plan(
-        num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=tp, dp=replicas, vpp=vpp, micro_batch=micro_batch,
-        global_batch=batch, seq_len=seq_len, kv_len=kv_len, family=family,
+        num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=inside, dp=replicas, vpp=vpp, micro_batch=micro_batch,
+        global_batch=batch, seq_len=seq_len, kv_len=kv_len, capacity_factor=capacity_factor,
+        expert_imbalance=expert_imbalance, family=family,
     )  # fmt: skip
 
 
-def _replicas(num_gpus: int, model: tuple[int, int, int], ep: int, dp: int | None) -> int:
+def _replicas(num_gpus: int, model: tuple[int, int, int], dp: int | None) -> int:
     """Return the data-parallel degree that tp, pp and cp leave; PlanError when it is no whole one, or not `dp`."""
     tp, pp, cp = model
     ranks = tp * pp * cp
@@ -143,11 +176,6 @@ def _replicas(num_gpus: int, model: tuple[int, int, int], ep: int, dp: int | Non
         raise PlanError(
             f"tp={tp} x pp={pp} x cp={cp} x dp={dp} = {ranks * dp}, not gpus={num_gpus}; "
             f"with these degrees dp={replicas}, or use --gpus {ranks * dp}"
-        )
-    if replicas % ep:
-        raise PlanError(
-            f"ep={ep} lies inside data parallelism and does not divide dp={replicas}; "
-            f"legal ep: {_near(ep, divisors(replicas))}"
         )
     return replicas
 
@@ -186,8 +214,6 @@ def _sensible(given: Mapping[str, int]) -> None:
 def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     """Refuse what is not modelled yet; a flag is never ignored."""
     wanted: list[str] = []
-    if given["etp"] != given["tp"] and given["etp"] > 0:
-        wanted.append(f"--etp {given['etp']} (a tensor-parallel degree of experts other than tp)")
     if given["cp"] > 1 and family.workload is Workload.DECODE:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
     if family.schedule not in SCHEDULES:
@@ -211,26 +237,6 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         )
 
 
-def divisors(n: int) -> list[int]:
-    """Return the divisors of a positive number, in order.
-
-    >>> divisors(12)
-    [1, 2, 3, 4, 6, 12]
-    """
-    low = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
-    return sorted({*low, *(n // d for d in low)})
-
-
-def _near(value: int, allowed: Sequence[int], most: int = 4) -> str:
-    """Return the allowed values nearest to one, in order.
-
-    >>> _near(3, [1, 2, 4, 8, 16])
-    '1, 2, 4, 8'
-    """
-    nearest = sorted(sorted(allowed, key=lambda a: (abs(a - value), a))[:most])
-    return ", ".join(map(str, nearest))
-
-
 @dataclass(frozen=True, slots=True)
 class PlanTable:
     """Many plans of one family as equally long columns; a single plan is a table of one row."""
@@ -247,6 +253,8 @@ class PlanTable:
     ep: NDArray[np.float64] | None = None
     pp: NDArray[np.float64] | None = None
     vpp: NDArray[np.float64] | None = None
+    capacity_factor: NDArray[np.float64] | None = None
+    expert_imbalance: NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -264,6 +272,8 @@ class PlanTable:
             plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
             column("num_micro_batches"), column("seq_len"), column("kv_len"),
             column("cp"), column("ep"), column("pp"), column("vpp"),
+            column("capacity_factor") if plans[0].family.capacity else None,
+            column("expert_imbalance") if plans[0].family.imbalance else None,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -275,8 +285,12 @@ class PlanTable:
         """What each symbol of a lowered graph is, plan by plan."""
         ones = self.tp * 0.0 + 1.0
         cp, ep, pp = (ones if c is None else c for c in (self.cp, self.ep, self.pp))
+        if not self.family.etp:
+            ep = (ep > 1) * (ep / self.tp) + (ep <= 1)
         degrees = {"tp": self.tp, "cp": cp, "ep": ep, "dp": self.dp / ep, "pp": pp}
-        return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len}
+        load = {CAPACITY: self.capacity_factor, IMBALANCE: self.expert_imbalance}
+        given = {name: column for name, column in load.items() if column is not None}
+        return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len, **given}
 
     @property
     def stages(self) -> NDArray[np.float64]:

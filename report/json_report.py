@@ -45,6 +45,8 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
         "plan": {
             "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep, "etp": plan.etp, "dp": plan.dp,
             "vpp": plan.vpp, "mbs": plan.micro_batch, "gbs": plan.global_batch, "seq": plan.seq_len,
+            "capacity_factor": plan.capacity_factor, "expert_imbalance": plan.expert_imbalance,
+            "dispatch_dtype": plan.family.dispatch_dtype, "routing_nodes": plan.family.routing_nodes,
             "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
             "recompute": plan.family.recompute, "cp_method": plan.family.cp, "tp_plan": plan.family.tp_plan,
             "schedule": plan.family.schedule, "layers_by_stage": str(answer.table.staging.layouts[0]),

@@ -14,17 +14,22 @@ DP, EP, CP, TP = "dp", "ep", "cp", "tp"
 Placements = Mapping[str, Placement]
 
 
-def source_placements(region: Region, plan: TpPlan, zero: int = 0) -> dict[int, Placements]:
+def source_placements(
+    region: Region, plan: TpPlan, zero: int = 0, whole_experts: Placement | None = None
+) -> dict[int, Placements]:
     """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere).
 
-    ZeRO stage 3 keeps every parameter sharded over `dp`; where it is needed whole, it is gathered.
+    ZeRO stage 3 keeps every parameter sharded over `dp`; where it is needed whole, it is gathered. `whole_experts` says
+    how experts lie over `tp` that are not split inside.
     """
     at_rest: Placement = Shard(0) if zero == 3 else REPLICATE
     found: dict[int, Placements] = {}
     for v in region.values:
         if v.role is Role.PARAM:
-            by_expert: Placement = Shard(0) if is_expert(region, v) else at_rest
-            found[v.id] = {DP: at_rest, EP: by_expert, CP: at_rest, TP: _parameter(region, v, plan.style(v.name))}
+            expert = is_expert(region, v)
+            split = _parameter(region, v, plan.style(v.name))
+            over_tp = whole_experts if expert and whole_experts is not None else split
+            found[v.id] = {DP: at_rest, EP: Shard(0) if expert else at_rest, CP: at_rest, TP: over_tp}
         elif v.role in (Role.INPUT, Role.CACHE):
             found[v.id] = _input(v)
         elif v.role is Role.BUFFER:

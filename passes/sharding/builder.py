@@ -5,25 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ...ir.expr import Dim, as_dim, as_expr, symbol
+from ...ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
 from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.layout import SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
-from ...ir.plan import AXES
+from ...ir.plan import AXES, CAPACITY, IMBALANCE
 from ...ir.types import TensorType
+from .exchange import Exchange, is_routed
 
 Placements = Mapping[str, Placement]
 
 
 @dataclass
 class RegionBuilder:
-    """New values and nodes of a region; `now` maps old values to new ones, `where` new values to placements."""
+    """New values and nodes of a region; `now` maps old values to new ones, `where` new values to placements.
+
+    `banks` are the dims of experts' parameters that `tp` does not split inside: to those, `tp` is an axis like `dp`.
+    """
 
     old: Region
     axes: tuple[str, ...]
     regather: bool = False
     sharded_at_rest: bool = False
+    exchange: Exchange = field(default_factory=Exchange)
+    banks: frozenset[tuple[Dim, ...]] = frozenset()
     values: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     now: dict[int, int] = field(default_factory=dict)
@@ -75,7 +81,7 @@ class RegionBuilder:
         if key not in self._converted:
             made = value
             for group in self._differing(value, need):
-                made = self._convert(made, group, need[group[0]], user)
+                made = self._convert(made, group, need, user)
             self._converted[key] = made
         return self._converted[key]
 
@@ -94,25 +100,43 @@ class RegionBuilder:
         return all(_alike(self.where[value][a], need[a]) for a in self.axes)
 
     def _again(self, value: int, need: Placements, user: Node) -> bool:
-        """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it."""
+        """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it.
+
+        Rows at their experts are kept as they are multiplied: Megatron-Core's dispatcher gathers them only once.
+        """
+        if any(is_routed(need[a]) for a in self.axes):
+            return False
         gathers = any(isinstance(self.where[value][a], Shard) and isinstance(need[a], Replicate) for a in self.axes)
         freed = self.regather or (self.sharded_at_rest and self.values[value].role is Role.PARAM)
         freed = freed or any(isinstance(self.where[value][a], Shard) and a == "cp" for a in self.axes)
         return freed and gathers and user.phase is Phase.BACKWARD
 
     def _differing(self, value: int, need: Placements) -> list[tuple[str, ...]]:
-        """Axes to convert; data-like axes between the same two placements form one group and one message."""
+        """Axes to convert; data-like axes between the same two placements form one group and one message.
+
+        Around an exchange of rows, what makes them fewer comes first and what makes them more last.
+        """
         groups: dict[tuple[str, ...], list[str]] = {}
         for axis in self.axes:
             have, want = self.where[value][axis], need[axis]
             if not _alike(have, want):
-                groups.setdefault((str(have), str(want), axis if axis == "tp" else ""), []).append(axis)
-        return [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
+                groups.setdefault(self._message(value, axis, have, want), []).append(axis)
+        found = [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
+        if not any(key[0] == "routed" for key in groups):
+            return found
+        return sorted(found, key=lambda g: _growth(self.where[value][g[0]], need[g[0]]))
 
-    def _convert(self, value: int, axes: tuple[str, ...], want: Placement, user: Node) -> int:
-        have = self.where[value][axes[0]]
+    def _message(self, value: int, axis: str, have: Placement, want: Placement) -> tuple[str, ...]:
+        """What axes of one message have in common; `tp` shares one for whole experts, and for rows on their way."""
+        if is_routed(have) or is_routed(want):
+            return "routed", str(is_routed(want))
+        alone = axis == "tp" and self.world[value].dims not in self.banks
+        return str(have), str(want), axis if alone else ""
+
+    def _convert(self, value: int, axes: tuple[str, ...], need: Placements, user: Node) -> int:
+        have, want = self.where[value][axes[0]], need[axes[0]]
         if isinstance(want, Partial) and isinstance(have, Shard):
-            value = self._convert(value, axes, REPLICATE, user)
+            value = self._convert(value, axes, dict.fromkeys(axes, REPLICATE), user)
             have = REPLICATE
         op, dim = _conversion(have, want)
         attrs: Attrs = NO_ATTRS
@@ -121,7 +145,9 @@ class RegionBuilder:
         elif op != "identity":
             why = f"{have} to {want} for {user.op} at {user.scope or 'the top'}"
             attrs = CollectiveAttrs("+".join(axes), dim, why)
-        placements = {**self.where[value], **dict.fromkeys(axes, want)}
+            if is_routed(have) or is_routed(want):
+                attrs = self.exchange.attrs(attrs.axis, dim, why, want)
+        placements = {**self.where[value], **{a: need[a] for a in axes}}
         storage = value if op in ("slice", "identity") else None
         made = self._value(
             self.world[value], placements, Role.RESULT, "", storage, f"{op} for {user.op} at {user.scope}"
@@ -147,19 +173,31 @@ class RegionBuilder:
             p = placements[axis]
             if not isinstance(p, Shard):
                 continue
-            if not _cuts_evenly(axis, world.dims[p.dim]):
+            if not self._cuts_evenly(axis, world, p.dim):
                 self._constrain(Constraint(checked[p.dim], axis, f"dim {p.dim} of {world}, {place}"))
                 checked[p.dim] = as_dim(as_expr(checked[p.dim]) / symbol(axis))
             dims[p.dim] = as_dim(as_expr(dims[p.dim]) / symbol(axis))
+        if self.exchange.imbalance and any(is_routed(placements[a]) for a in self.axes):
+            dims[0] = as_dim(as_expr(dims[0]) * symbol(IMBALANCE))
         return world.with_dims(tuple(dims))
 
-    def constrain_experts(self, v: Value) -> None:
+    def _cuts_evenly(self, axis: str, world: TensorType, dim: int) -> bool:
+        """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows.
+
+        Rows of a fixed capacity are rounded anyway; their tokens are checked.
+        """
+        size = world.dims[dim]
+        rounded = isinstance(size, Expr) and CAPACITY in size.symbols
+        flat = (axis == "cp" and isinstance(size, int)) or (axis == "tp" and world.dims in self.banks)
+        return axis in ("dp", "ep") or rounded or flat
+
+    def constrain_experts(self, v: Value, axes: tuple[str, ...]) -> None:
         """Experts are dealt out whole."""
-        self._constrain(Constraint(v.type.dims[0], "ep", f"the experts of '{v.name}'"))
+        self._constrain(Constraint(v.type.dims[0], "+".join(axes), f"the experts of '{v.name}'"))
 
     def _constrain(self, c: Constraint) -> None:
-        quotient = as_expr(c.dim) / symbol(c.axis)
-        if c.axis in quotient.symbols:
+        degrees = product(symbol(a) for a in c.axes)
+        if degrees.symbols & (as_expr(c.dim) / degrees).symbols:
             self.constraints.setdefault((str(c.dim), c.axis), c)
 
     def finish(self, outputs: tuple[Port, ...], grads: tuple[tuple[int, int], ...]) -> Region:
@@ -177,6 +215,11 @@ def _alike(have: Placement, want: Placement) -> bool:
     if isinstance(have, Shard) and isinstance(want, Shard):
         return have.dim == want.dim and have.routed == want.routed
     return have == want
+
+
+def _growth(have: Placement, want: Placement) -> int:
+    """-1 for a conversion that leaves less on each rank, 1 for one that leaves more, 0 for the rest."""
+    return isinstance(have, Shard) - isinstance(want, Shard)
 
 
 def _conversion(have: Placement, want: Placement) -> tuple[str, int]:
@@ -199,8 +242,3 @@ def _local_attrs(attrs: Attrs, needs: tuple[Placements, ...]) -> Attrs:
         if isinstance(p, Shard) and p.dim == attrs.dim:
             start = start / symbol(axis)
     return replace(attrs, start=as_dim(start))
-
-
-def _cuts_evenly(axis: str, dim: Dim) -> bool:
-    """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows."""
-    return axis in ("dp", "ep") or (axis == "cp" and isinstance(dim, int))

@@ -17,6 +17,7 @@ from ..base import Pass, PassResult, require
 from .annotate import CP, DP, EP, TP, gathers_output, is_expert, reduces_input_grad, source_placements
 from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
+from .exchange import Exchange, routes, top_k
 from .plans import tp_plan
 from .rules import rule_for
 
@@ -32,6 +33,10 @@ class ShardPass(Pass):
     | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
     | cp       | context parallelism: none, allgather, ring (hidden behind attention), ulysses        |
     | ep       | expert parallelism: experts over ep, tokens travel to them and back                  |
+    | etp      | over tp, experts are split inside; false: whole, dealt out over tp too where ep is on |
+    | imbalance | the busiest rank gets and computes more rows than the mean: the symbol `imb`          |
+    | wire     | fp8: rows, and gradients of results, travel to their experts in fp8                  |
+    | routing_nodes | a token is sent to at most so many nodes and copied there; 0 for no limit        |
     | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
     """
 
@@ -42,6 +47,10 @@ class ShardPass(Pass):
     zero: int = 0
     cp: str = "none"
     ep: bool = False
+    etp: bool = True
+    imbalance: bool = False
+    wire: str = ""
+    routing_nodes: int = 0
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -78,9 +87,16 @@ class _Propagation:
         self.graph, self.plan = graph, tp_plan(options.tp_plan)
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
         self.axes = (DP, *([EP] if options.ep else []), *([CP] if options.cp != "none" else []), TP)
-        regather = options.regather and options.sp
-        self.builders = {r.name: RegionBuilder(r, self.axes, regather, self.zero == 3) for r in graph.regions}
+        self.ep, self.etp = options.ep, options.etp
+        self.own_tokens = options.sp and (options.ep or not options.etp)
+        self.builders = {r.name: self._builder(r, options) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
+
+    def _builder(self, region: Region, options: ShardPass) -> RegionBuilder:
+        exchange = Exchange(options.wire, options.routing_nodes, options.imbalance, top_k(region))
+        banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
+        regather = options.regather and options.sp
+        return RegionBuilder(region, self.axes, regather, self.zero == 3, exchange, frozenset(banks))
 
     def run(self) -> Graph:
         """Return the sharded graph."""
@@ -95,12 +111,13 @@ class _Propagation:
         return replace(self.graph, regions=regions, axes=self.axes, constraints=tuple(constraints.values()))
 
     def _sources(self, b: RegionBuilder) -> None:
-        known = source_placements(b.old, self.plan, self.zero)
+        at_rest = Shard(0) if self.ep or self.zero == 3 else REPLICATE
+        known = source_placements(b.old, self.plan, self.zero, None if self.etp else at_rest)
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, known[v.id])
             if EP in self.axes and v.role is Role.PARAM and is_expert(b.old, v):
-                b.constrain_experts(v)
+                b.constrain_experts(v, (EP,) if self.etp else (TP, EP))
 
     def _phase(self, b: RegionBuilder, forward: bool) -> None:
         for node in b.old.nodes:
@@ -137,14 +154,21 @@ class _Propagation:
             is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
             phase=node.phase, forward=tuple(p[axis] for p in forward), cp=self.cp,
+            own_tokens=self.own_tokens and routes(b.old),
         )  # fmt: skip
         return rule_for(node.op, node.scope)(ask)
 
     def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""
         v = b.old.by_id[value]
-        at_rest = axis in (DP, CP) or (axis == EP and not is_expert(b.old, v))
-        return REPLICATE if v.role is Role.PARAM and at_rest else b.where[b.now[value]][axis]
+        at_rest = v.role is Role.PARAM and axis in self._data_axes(is_expert(b.old, v))
+        return REPLICATE if at_rest else b.where[b.now[value]][axis]
+
+    def _data_axes(self, expert: bool) -> tuple[str, ...]:
+        """The axes over which a parameter is the same: for experts without `ep`, but `tp` where each rank has all."""
+        if not expert:
+            return DP, EP, CP
+        return (DP, CP) if self.etp or self.ep else (DP, CP, TP)
 
     def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """Where a partial sum goes: over `tp` with sequence parallelism, into shards of the sequence."""
@@ -224,7 +248,7 @@ class _Propagation:
         self, b: RegionBuilder, param: int, grad: int, only_data: bool = False
     ) -> dict[str, Placement]:
         """Where ZeRO keeps a gradient: sharded over every data axis over which its parameter is the same."""
-        expert = is_expert(b.old, b.old.by_id[param])
-        axes = [a for a in self.axes if a in (DP, CP) or (a == EP and not expert)] if self.zero else []
+        same = self._data_axes(is_expert(b.old, b.old.by_id[param]))
+        axes = [a for a in self.axes if a in same] if self.zero else []
         shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
         return shards if only_data else {**b.where[b.now[grad]], **shards}
