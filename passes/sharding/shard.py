@@ -26,18 +26,18 @@ from .rules import rule_for
 class ShardPass(Pass):
     """Shard over `dp` and `tp`, on request over `cp` (the sequence) and `ep` (experts, inside data parallelism).
 
-    | option   | meaning                                                                             |
-    |----------|-------------------------------------------------------------------------------------|
-    | tp_plan  | which layers are split how: megatron, dtensor, dtensor-naive                        |
-    | sp       | sequence parallelism: between the split layers, activations lie sharded over length |
-    | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
-    | cp       | context parallelism: none, allgather, ring (hidden behind attention), ulysses        |
-    | ep       | expert parallelism: experts over ep, tokens travel to them and back                  |
-    | etp      | over tp, experts are split inside; false: whole, dealt out over tp too where ep is on |
-    | imbalance | the busiest rank gets and computes more rows than the mean: the symbol `imb`          |
-    | wire     | fp8: rows, and gradients of results, travel to their experts in fp8                  |
-    | routing_nodes | a token is sent to at most so many nodes and copied there; 0 for no limit        |
-    | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
+    | option        | meaning                                                                               |
+    |---------------|---------------------------------------------------------------------------------------|
+    | tp_plan       | which layers are split how: megatron, dtensor, dtensor-naive                          |
+    | sp            | sequence parallelism: between the split layers, activations lie sharded over length   |
+    | regather      | under sp, gather inputs again in the backward phase instead of keeping them whole     |
+    | cp            | context parallelism: none, allgather, ring (hidden behind attention), ulysses         |
+    | ep            | expert parallelism: experts over ep, tokens travel to them and back                   |
+    | etp           | over tp, experts are split inside; false: whole, dealt out over tp too where ep is on |
+    | imbalance     | the busiest rank gets and computes more rows than the mean: the symbol `imb`          |
+    | wire          | fp8: rows, and gradients of results, travel to their experts in fp8                   |
+    | routing_nodes | a token is sent to at most so many nodes and copied there; 0 for no limit             |
+    | zero          | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too      |
     """
 
     name: ClassVar[str] = "shard"

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstick.cost.constraints import ConstraintProgram
 from slipstick.driver import check_divisibility, lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
@@ -22,6 +23,7 @@ from slipstick.ir.ops import OpClass, call_of, op_def, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, PlanTable, make_plan
+from slipstick.ir.points import Points
 from slipstick.ir.text import print_graph
 
 MBS, SEQ, TP, EP = (symbol(s) for s in ("mbs", "seq", "tp", "ep"))
@@ -127,6 +129,11 @@ def test_gradients_of_experts_are_summed_over_the_ranks_that_have_the_same(
     assert found == {("all_reduce" if zero == 0 else "reduce_scatter", axes): 1}
 
 
+def test_context_parallel_ranks_have_the_same_experts_too(mixtral: Graph) -> None:
+    family = Family(sp=True, etp=False, cp="allgather")
+    assert expert_sums(layer(mixtral, family)) == {("all_reduce", "tp+cp+dp"): 1}
+
+
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_states_of_experts_are_sharded_over_the_same_ranks(mixtral: Graph, zero: int) -> None:
     numel = as_expr(8 * 3 * 4096 * 14336)
@@ -204,7 +211,7 @@ def test_attention_in_data_parallel_ranks_with_experts_over_all_of_them() -> Non
     plan = make_plan(num_gpus=64, ep=64, seq_len=4096, family=family)
     lowered = lower(graph, family)
     check_divisibility(lowered.graph, plan)
-    assert plan.mesh == {"tp": 1, "cp": 1, "ep": 64, "dp": 1}
+    assert plan.mesh == {"tp": 1, "cp": 1, "ep": 64, "dp": 1, "pp": 1}
     region = lowered.graph.region("block1")
     table = {name: float(column[0]) for name, column in PlanTable.of([plan]).columns.items()}
     found = [(str(n.phase), float(message_bytes(call_of(region, n)).evaluate(table)))
@@ -226,6 +233,14 @@ def test_split_experts_name_their_degrees(mixtral: Graph) -> None:
     plan = make_plan(num_gpus=32, tp=2, ep=16, seq_len=128, family=SPLIT)
     with pytest.raises(PlanError, match=r"ep=16 does not divide 8 \(the experts of .*\); legal ep: 1, 2, 4, 8"):
         check_divisibility(lower(mixtral, SPLIT).graph, plan)
+
+
+def test_a_table_of_plans_is_checked_alike(mixtral: Graph) -> None:
+    graph = lower(mixtral, WHOLE).graph
+    plans = PlanTable.of(
+        [make_plan(num_gpus=16, tp=4, ep=ep, seq_len=128, family=WHOLE) for ep in (4, 8, 16)]
+    )  # 8 experts
+    assert list(ConstraintProgram.of(graph).hold(plans, Points(plans))) == [True, True, False]
 
 
 @pytest.mark.parametrize("family", [WHOLE, Family(ep=True, sp=True, dispatch_dtype="fp8", routing_nodes=1)])
