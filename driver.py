@@ -20,7 +20,7 @@ from .cost.stages import StageProgram, Staging
 from .ir.divisibility import check_divisibility, unevenness
 from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
-from .ir.plan import Family, Plan, PlanTable
+from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
 from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
@@ -89,9 +89,10 @@ def pipeline_for(family: Family) -> Pipeline:
     options += _data_options(family) if train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
     options += ["usp=true"] if family.usp else []
-    options += ["ep=true"] if family.ep else []
+    options += _experts_options(family)
     options += ["replicate_unknown=true"] if family.replicate_unknown else []
-    names += ["route"] if family.ep else []
+    if family.ep or family.capacity:
+        names.append("route{capacity=true}" if family.capacity else "route")
     names.append(f"shard{{{', '.join(options)}}}")
     names += [_recompute(family)] if family.recompute != "none" and train else []
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
@@ -101,6 +102,14 @@ def pipeline_for(family: Family) -> Pipeline:
     names += ["pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
+
+
+def _experts_options(family: Family) -> list[str]:
+    found = ["ep=true"] if family.ep else []
+    found += [] if family.etp else ["etp=false"]
+    found += ["imbalance=true"] if family.imbalance else []
+    found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
+    return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])
 
 
 def _data_options(family: Family) -> list[str]:
@@ -238,8 +247,8 @@ def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
         found.append(
             f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
         )
-    if plan.tp > 1 and plan.ep > 1:
-        found.append("with tp and ep together every tp rank is taken to exchange all routed rows, which is pessimistic")
+    if plan.tp > 1 and plan.ep > 1 and not plan.family.sp:
+        found.append("without sp every tp rank is taken to exchange all routed rows of its replica: pessimistic")
     return found
 
 
@@ -284,7 +293,8 @@ def _metrics(
 def _recomputed(lowered: Lowered, plans: PlanTable, convention: Convention) -> Array:
     """FLOPs of a step that all ranks spend on recomputation: a rank has the layers of its stage."""
     share = plans.num_gpus / plans.stages[0]
-    return np.asarray(lowered.recomputed.total(plans.columns, convention) * plans.num_micro_batches * share)
+    mean = {**plans.columns, IMBALANCE: np.ones(len(plans))}
+    return np.asarray(lowered.recomputed.total(mean, convention) * plans.num_micro_batches * share)
 
 
 def _latencies(workload: Workload, time_s: Array) -> Mapping[str, Array]:

@@ -82,6 +82,7 @@ def collective_time(
     stride: Num,
     system: System,
     more: Sequence[tuple[Num, Num]] = (),
+    across: float = 1.0,
 ) -> CollectiveTime:
     """Price a collective; the inputs are numbers or arrays over plans that broadcast against each other.
 
@@ -92,6 +93,7 @@ def collective_time(
         stride: ranks between neighbours of the group: the product of the degrees laid further inside.
         system: for its network levels and the overhead of its software.
         more: further (size, stride) factors of a group over several mesh axes.
+        across: of an all-to-all, the share of what goes to other nodes that really crosses to them.
 
     Raises:
         UnknownNameError: a kind that is not a collective.
@@ -110,6 +112,8 @@ def collective_time(
     )
     rest = [(np.broadcast_to(np.asarray(n, float), size.shape), np.asarray(s, float)) for n, s in more]
     shares = lay_out(size, step, system.levels, rest)
+    if across < 1 and kind == "all_to_all":
+        algorithms = (*algorithms, ("node_limited", _node_limited(across, system.node_size)))
     candidates = tuple(_candidate(name, price(volume, shares)) for name, price in algorithms)
     least = np.minimum.reduce([np.asarray(candidate.time_s) for candidate in candidates])
     launches = np.maximum(shares[-1].spanned - 1, 0.0) if kind in RINGS else np.where(shares[-1].spanned <= 1, 0.0, 1.0)
@@ -170,6 +174,24 @@ def _pairwise(volume: Array, shares: Shares) -> Terms:
 def _staged(volume: Array, shares: Shares) -> Terms:
     """All-to-all level by level: (n_l - 1) alpha_l + (n_l - 1)/n_l S/B_l, fewer and larger messages."""
     return tuple(_term(s, s.fanout - 1, (s.fanout - 1) / s.fanout * volume) for s in shares)
+
+
+def _node_limited(across: float, node_size: int) -> Price:
+    """All-to-all level by level in which a row goes to each node once and is copied to its goals there.
+
+    As `staged`, with `across` of the bytes on the levels outside of a node, and all of them inside (DeepSeek-V3, arXiv
+    2412.19437, section 3.2).
+    """
+
+    def price(volume: Array, shares: Shares) -> Terms:
+        sent = [volume if _in_node(s, node_size) else volume * across for s in shares]
+        return tuple(_staged(v, (s,))[0] for v, s in zip(sent, shares, strict=True))
+
+    return price
+
+
+def _in_node(share: LevelShare, node_size: int) -> bool:
+    return share.level.size is not None and share.level.size <= node_size
 
 
 def _binomial_tree(volume: Array, shares: Shares) -> Terms:

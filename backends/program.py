@@ -29,6 +29,7 @@ class Entry:
     work: Work
     axis: str = ""
     message: Expr | None = None
+    across: float = 1.0
 
     @property
     def name(self) -> str:
@@ -41,7 +42,8 @@ class Group:
     """Entries of one kind of pricing that depend on the same symbols, with their amounts as one table.
 
     Compute: rows are tensor FLOPs, vector FLOPs and bytes of every entry, then query and key length of the attention
-    entries. Communication: rows are the message bytes; `axis` and `collective` say what runs.
+    entries. Communication: rows are the message bytes; `axis` and `collective` say what runs,
+    `across` the share of what goes to other nodes that crosses.
     """
 
     symbols: tuple[str, ...]
@@ -49,6 +51,7 @@ class Group:
     table: ExprTable
     axis: str = ""
     collective: str = ""
+    across: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
     `order` names the mesh axes from neighbouring ranks outwards: `tp-cp-ep-dp-pp`.
     """
     compute: dict[tuple[str, ...], list[Entry]] = {}
-    talks: dict[tuple[tuple[str, ...], str, str], list[Entry]] = {}
+    talks: dict[tuple[tuple[str, ...], str, str, float], list[Entry]] = {}
     for region in graph.regions:
         for node in region.nodes:
             entry = _entry(graph, region, node)
@@ -81,13 +84,14 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
             if entry.message is None:
                 compute.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
             else:
-                talks.setdefault((_symbols(entry, graph.axes, order), entry.axis, entry.op), []).append(entry)
+                key = (_symbols(entry, graph.axes, order), entry.axis, entry.op, entry.across)
+                talks.setdefault(key, []).append(entry)
     return Program(
         graph,
         tuple(group_of(symbols, es) for symbols, es in compute.items()),
         tuple(
-            Group(symbols, tuple(es), ExprTable.of([e.message or as_expr(0) for e in es]), axis, op)
-            for (symbols, axis, op), es in talks.items()
+            Group(symbols, tuple(es), ExprTable.of([e.message or as_expr(0) for e in es]), axis, op, across)
+            for (symbols, axis, op, across), es in talks.items()
         ),
         order,
     )
@@ -95,12 +99,13 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
 
 def _entry(graph: Graph, region: Region, node: Node) -> Entry:
     kind = op_def(node.op).kind
-    axis = node.attrs.axis if isinstance(node.attrs, CollectiveAttrs) else ""
+    axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
     source = node.inputs[0] if node.inputs else node.outputs[0]
     return Entry(
         region.name, node.key, node.op, kind, node.phase, node.scope, graph.counts[region.name],
         region.by_id[source].type.dtype, work_of(region, node), axis,
         message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
+        across,
     )  # fmt: skip
 
 

@@ -115,7 +115,7 @@ def _price_communication(group: Group, points: Points, system: System, order: st
     num = int(point.max()) + 1
     messages = group.table.evaluate(env, num)
     (size, stride), *more = group_factors(group.axis, env, order)
-    found = collective_time(_kind(group), messages, size, stride, system, more)
+    found = collective_time(_kind(group), messages, size, stride, system, more, group.across)
     times = np.broadcast_to(np.asarray(found.time_s, dtype=np.float64), messages.shape)
     return Priced(group, times, point, "collective", messages=messages, collective=found)
 

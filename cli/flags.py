@@ -25,6 +25,10 @@ def _number(*names: str, help: str, default: int | None = None) -> click.Option:
     return click.Option(names, type=int, metavar="N", default=default, show_default=True, help=help)
 
 
+def _real(*names: str, help: str, default: float | None = None) -> click.Option:
+    return click.Option(names, type=float, metavar="X", default=default, show_default=True, help=help)
+
+
 def _text(*names: str, help: str, default: str | None = None, metavar: str = "TEXT") -> click.Option:
     return click.Option(names, metavar=metavar, default=default, show_default=True, help=help)
 
@@ -68,9 +72,24 @@ _PLAN = (
     _word("--cp-method", ("allgather", "ring", "ulysses"), "How attention crosses the context-parallel ranks."),
     _number("--cp-ulysses", default=1, help="Of cp, ranks that exchange sequence for heads inside a ring or gather."),
     _number(
-        "--ep", "--expert-model-parallel-size", default=1, help="Expert-parallel degree; lies inside dp and divides it."
+        "--ep",
+        "--expert-model-parallel-size",
+        default=1,
+        help="Expert-parallel degree: divides dp, or with --etp 1 tp x dp and is a multiple of tp.",
     ),
-    _number("--etp", "--expert-tensor-parallel-size", help="Tensor-parallel degree inside experts.  [default: tp]"),
+    _number(
+        "--etp",
+        "--expert-tensor-parallel-size",
+        help="Tensor-parallel degree inside experts: tp, or 1 for whole experts (with --sp).  [default: tp]",
+    ),
+    _real(
+        "--capacity-factor",
+        "--moe-expert-capacity-factor",
+        help="Rows an expert has room for, over the mean; all of them are computed and sent.  [default: no limit]",
+    ),
+    _real("--expert-imbalance", default=1.0, help="Rows of the busiest expert-parallel rank, over the mean."),
+    _word("--dispatch-dtype", ("same", "fp8"), "Type in which rows travel to their experts; back they keep their own."),
+    _number("--routing-nodes", default=0, help="Most nodes a token is sent to, with copies inside; 0 for no limit."),
     click.Option(
         ["--sp/--no-sp"],
         default=None,

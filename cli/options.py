@@ -21,6 +21,10 @@ class Request:
     cp: int
     ep: int
     etp: int | None
+    capacity_factor: float | None
+    expert_imbalance: float
+    dispatch_dtype: str
+    routing_nodes: int
     dp: int | None
     vpp: int
     schedule: str

@@ -65,6 +65,9 @@ def family_of(request: Request) -> Family:
         offload=_listed(request.offload),
         cp=request.cp_method if request.cp > 1 else "none", usp=request.cp_ulysses > 1, ep=request.ep > 1,
         pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
+        etp=request.etp != 1 or request.tp == 1, capacity=request.capacity_factor is not None,
+        imbalance=request.expert_imbalance != 1, dispatch_dtype=request.dispatch_dtype,
+        routing_nodes=request.routing_nodes,
         tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
         grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
         replicate_unknown=request.replicate_unknown, async_tp=request.async_tp,
@@ -96,7 +99,8 @@ def plan_of(request: Request) -> Plan:
         num_gpus=request.num_gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
         dp=request.dp, vpp=request.vpp, micro_batch=request.mbs, global_batch=request.gbs, seq_len=request.seq,
         kv_len=request.seq if decode else 0, cp_ulysses=request.cp_ulysses,
-        dp_shard=1 if request.dp_shard is None else request.dp_shard, family=family_of(request),
+        dp_shard=1 if request.dp_shard is None else request.dp_shard, capacity_factor=request.capacity_factor,
+        expert_imbalance=request.expert_imbalance, family=family_of(request),
     )  # fmt: skip
 
 

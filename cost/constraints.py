@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,12 +33,12 @@ class ConstraintProgram:
 
     def hold(self, plans: PlanTable, points: Points) -> NDArray[np.bool_]:
         """Return for each plan whether all constraints hold."""
-        axes = {c.axis for c in self.constraints}
+        axes = {a for c in self.constraints for a in c.axes}
         env, point = points.of(self.dims.symbols | axes)
         num = int(point.max()) + 1
         sizes = self.dims.evaluate(env, num)
         legal = np.ones(num, dtype=bool)
         for size, constraint in zip(sizes, self.constraints, strict=False):
-            legal &= suits(constraint, size, env[constraint.axis])
+            legal &= suits(constraint, size, math.prod(env[a] for a in constraint.axes))
         pp, vpp = plans.stages
         return np.asarray(legal[point] & (pp * vpp <= max(self.num_blocks, 1)))

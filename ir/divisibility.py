@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import PlanError
+from .experts_plan import expert_options
 from .expr import Expr, Num, as_expr
 from .graph import Constraint, Graph, Role
 from .plan import Plan, divisors
@@ -30,23 +31,28 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
     Stages must find layers, too.
     """
     lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
-    if plan.ep > 1 and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
-        raise PlanError(f"ep={plan.ep}: {graph.name} has no experts to deal out; legal ep: 1")
-    degree = plan.mesh
-    broken = [(size, c) for size, c in _sizes(graph, plan) if not suits(c, size, degree[c.axis])]
-    first = {c.axis: (size, c) for size, c in sorted(broken, key=lambda sc: -sc[0])}
-    messages = [_message(graph, plan, *first[axis]) for axis in plan.mesh if axis in first]
+    asked = expert_options(plan.family, plan.ep)
+    if asked and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
+        raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; legal ep: 1")
+    broken = [(size, c) for size, c in _sizes(graph, plan) if not suits(c, size, _degree(plan, c))]
+    first = {c.axes: (size, c) for size, c in sorted(broken, key=lambda sc: -sc[0])}
+    order = list(plan.mesh)
+    messages = [_message(graph, plan, *first[axes]) for axes in sorted(first, key=lambda a: order.index(a[-1]))]
     if messages:
         raise PlanError("; ".join(messages))
 
 
 def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
-    """Return the degrees of an axis that suit every dim it shards; where all may be uneven, those that divide GPUs."""
+    """Return the degrees of an axis that suit every dim it shards; where all may be uneven, those that divide GPUs.
+
+    Of `tp+ep`, those that hold all of tp.
+    """
     mine = [(size, c) for size, c in _sizes(graph, plan) if c.axis == axis]
     common = math.gcd(*(round(size) for size, c in mine if not c.copied))
     if common == 0:
         common = plan.num_gpus if axis in graph.axes else 1
-    return [d for d in divisors(common) if all(suits(c, size, d) for size, c in mine)]
+    inner = plan.mesh[axis.split("+")[0]] if "+" in axis else 1
+    return [d for d in divisors(common) if (d % inner == 0 or d == 1) and all(suits(c, size, d) for size, c in mine)]
 
 
 def unevenness(graph: Graph, plan: Plan) -> Iterator[str]:
@@ -76,12 +82,16 @@ def _shares(graph: Graph) -> dict[tuple[int, str], str]:
     return found
 
 
+def _degree(plan: Plan, constraint: Constraint) -> int:
+    return math.prod(plan.mesh[a] for a in constraint.axes)
+
+
 def _message(graph: Graph, plan: Plan, size: float, c: Constraint) -> str:
-    degree = plan.mesh[c.axis]
+    degree = _degree(plan, c)
     legal = ", ".join(map(str, legal_degrees(graph, plan, c.axis)))
     nearest = _nearest_lengths(plan) if "seq" in as_expr(c.dim).symbols else ""
     rest = f" that cp={plan.cp} leaves" if "cp" in as_expr(c.dim).symbols and _is_count(c) else ""
-    flag = "cp_ulysses" if c.axis == "up" else c.axis
+    flag = "cp_ulysses" if c.axis == "up" else c.axes[-1]
     return f"{flag}={degree} {_trouble(size, degree, c)}{rest}; legal {flag}: {legal}{nearest}"
 
 

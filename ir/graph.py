@@ -180,13 +180,19 @@ class Run:
 class Constraint:
     """A dim that a degree must divide: `dim % axis == 0`, with the place that needs it, or what it counts there.
 
-    `copied` things may also be held by several ranks each: the degree divides the dim or is a multiple of it.
+    Several axes joined by `+` divide it together: experts are dealt out over `tp+ep`. `copied` things may also be held
+    by several ranks each: the degree divides the dim or is a multiple of it.
     """
 
     dim: Dim
     axis: str
     where: str
     copied: bool = False
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes, innermost first."""
+        return tuple(self.axis.split("+"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +205,11 @@ class Hint:
     axis: str
     path: str
     style: str
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes, innermost first."""
+        return tuple(self.axis.split("+"))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _NODE = re.compile(
     r"(?: @(?P<scope>\S+))?(?: (?P<phase>prepare|backward|recompute|reduce|optimizer))?(?: of %(?P<forward>\d+))?"
 )
 _VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
-_CONSTRAINT = re.compile(rf"constraint (.+) % (\w+)( copied)? ({_STRING})")
+_CONSTRAINT = re.compile(rf"constraint (.+) % ([\w+]+)( copied)? ({_STRING})")
 _HINT = re.compile(rf"hint (\w+) ({_STRING}) (\w+)")
 _RUN = re.compile(r"(.*?[^,])(?: x(\d+))?")
 

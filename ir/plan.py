@@ -1,73 +1,38 @@
-"""A plan (parallel degrees, batches, policy), its structural family, and many plans as columns."""
+"""A plan (parallel degrees, batches, policy), checked and completed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import isqrt
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from .errors import NotBuiltError, PlanError, UnknownNameError
+from .degrees import divisors
+from .degrees import nearest as _near
+from .errors import NotBuiltError, PlanError
+from .experts_plan import check_ep, check_etp, check_exchange, check_load
+from .family import (
+    ATTENTION,
+    AXES,
+    CAPACITY,
+    CP_METHODS,
+    IMBALANCE,
+    KERNELS,
+    LAYOUTS,
+    OFFLOAD,
+    ORDER,
+    RECOMPUTE,
+    RESHARD,
+    SCHEDULES,
+    Family,
+    check_family,
+    check_offload,
+    check_recompute,
+    rank_order,
+)  # fmt: skip
 from .graph import Workload
-from .types import DType
+from .plan_table import PlanTable
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-# Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
-# sequence for heads, `fsdp` the replicas that share their states in shards where whole groups of them are replicas of
-# one another; `cp` and `dp` are what is left.
-AXES = ("tp", "up", "cp", "ep", "fsdp", "dp", "pp")
-ORDER = "tp-cp-ep-dp-pp"
-SCHEDULES = ("1f1b", "gpipe")
-# How blocks fall on pipeline stages; a list of numbers is a layout too.
-LAYOUTS = ("auto", "even", "balanced")
-CP_METHODS = ("allgather", "ring", "ulysses")
-OFFLOAD = ("optimizer", "activations", "params")
-RECOMPUTE = ("none", "selective", "ops", "full")
-_OFFLOADED = ", ".join(OFFLOAD)
-RESHARD = ("layer", "microbatch", "step")
-KERNELS = ("eager", "torch", "fused")
-ATTENTION = ("flash", "unfused")
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """What changes the structure of the graph; inside a family, degrees and batches are numbers.
-
-    `kernels` says what is kept and what is written in place: as the model's own code does under autograd with a loss in
-    one kernel (`eager`) or in PyTorch's two steps (`torch`), or as hand-fused training kernels do (`fused`).
-    """
-
-    workload: Workload = Workload.TRAIN
-    sp: bool = False
-    zero: int = 0
-    recompute: str = "none"
-    recompute_modules: tuple[str, ...] = ()
-    recompute_layers: int = 0
-    recompute_every: int = 1
-    early_stop: bool = True
-    offload: tuple[str, ...] = ()
-    tp_plan: str = "megatron"
-    cp: str = "none"
-    ep: bool = False
-    pp: bool = False
-    schedule: str = "1f1b"
-    pp_layout: str = "auto"
-    order: str = ORDER
-    grad_dtype: DType = DType.FP32
-    fused: bool = True
-    replicate_unknown: bool = False
-    async_tp: bool = False
-    usp: bool = False
-    hsdp: bool = False
-    reshard: str = "layer"
-    reduce_dtype: DType | None = None
-    kernels: str = "eager"
-    attention: str = "flash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +41,9 @@ class Plan:
 
     `micro_batch` is in sequences a replica, `global_batch` in sequences a step, `kv_len` the tokens already cached
     in decode. For inference the global batch is `micro_batch * dp`. Of the `dp` replicas `dp_shard` neighbours share
-    states in shards when the family is hybrid (`hsdp`).
+    states in shards when the family is hybrid (`hsdp`). `etp` is 1 or tp; `capacity_factor` the rows that an expert has
+    room for over their mean number, None for as many as come; `expert_imbalance` the rows of the busiest
+    expert-parallel rank over the mean.
     """
 
     num_gpus: int
@@ -93,7 +60,14 @@ class Plan:
     kv_len: int = 0
     cp_ulysses: int = 1
     dp_shard: int = 1
-    family: Family = Family()
+    capacity_factor: float | None = None
+    expert_imbalance: float = 1.0
+    family: Family = field(default_factory=Family)
+
+    @property
+    def inner_ep(self) -> int:
+        """The part of `ep` that lies inside dp: whole experts are dealt out over tp first."""
+        return self.ep // self.tp if self.ep > 1 and not self.family.etp else self.ep
 
     @property
     def num_micro_batches(self) -> int:
@@ -103,10 +77,10 @@ class Plan:
     @property
     def mesh(self) -> Mapping[str, int]:
         """The degree of each mesh axis; `cp` is what is left outside `up`, `dp` outside `ep` and `fsdp`."""
-        inner, left = self.cp_ulysses, self.dp // (self.ep * self.dp_shard)
+        inner, left = self.cp_ulysses, self.dp // (self.inner_ep * self.dp_shard)
         return {
-            "tp": self.tp, "up": inner, "cp": self.cp // inner, "ep": self.ep, "fsdp": self.dp_shard, "dp": left,
-            "pp": self.pp,
+            "tp": self.tp, "up": inner, "cp": self.cp // inner, "ep": self.inner_ep, "fsdp": self.dp_shard,
+            "dp": left, "pp": self.pp,
         }  # fmt: skip
 
     @property
@@ -116,7 +90,8 @@ class Plan:
             ("tp", self.tp), ("pp", self.pp), ("vpp", self.vpp), ("cp", self.cp), ("ep", self.ep),
             ("fsdp", self.dp_shard), ("dp", self.dp),
         )  # fmt: skip
-        return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp"))
+        whole = " etp1" if self.tp > 1 and not self.family.etp else ""
+        return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp")) + whole
 
 
 def make_plan(
@@ -136,6 +111,8 @@ def make_plan(
     kv_len: int = 0,
     cp_ulysses: int = 1,
     dp_shard: int = 1,
+    capacity_factor: float | None = None,
+    expert_imbalance: float = 1.0,
 ) -> Plan:
     """Check and complete a plan: `dp` follows from the other degrees, `global_batch` defaults to one micro-batch each.
 
@@ -150,19 +127,26 @@ def make_plan(
         "seq": seq_len, "dp-shard": dp_shard,
     }  # fmt: skip
     _refuse_unbuilt(given, family)
-    _check_data(family)
+    check_family(family)
+    if family.async_tp and tp > 1 and not family.sp:
+        raise PlanError("async_tp hides the gathers and scatters of sp, which is off: add --sp or leave --async-tp out")
     _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch})
     if not 0 <= kv_len <= LARGEST:
         raise PlanError(f"kv={kv_len}: the cached context is 0 to {LARGEST} tokens")
     _check_ulysses(cp, cp_ulysses, family)
-    replicas = _replicas(num_gpus, (tp, pp, cp), ep, dp)
-    _check_shard(dp_shard, replicas // ep, family)
+    inside = check_etp(family, tp, etp)
+    check_exchange(family)
+    check_load(family, ep, capacity_factor, expert_imbalance)
+    replicas = _replicas(num_gpus, (tp, pp, cp), dp)
+    check_ep(family, tp, ep, replicas)
+    _check_shard(dp_shard, replicas // (ep // tp if ep > 1 and not family.etp else ep), family)
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
     _check_pipeline(batch // (micro_batch * replicas), pp, vpp, family)
     return Plan(
-        num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=tp, dp=replicas, vpp=vpp, micro_batch=micro_batch,
-        global_batch=batch, seq_len=seq_len, kv_len=kv_len, cp_ulysses=cp_ulysses, dp_shard=dp_shard, family=family,
+        num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=inside, dp=replicas, vpp=vpp, micro_batch=micro_batch,
+        global_batch=batch, seq_len=seq_len, kv_len=kv_len, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
+        capacity_factor=capacity_factor, expert_imbalance=expert_imbalance, family=family,
     )  # fmt: skip
 
 
@@ -172,21 +156,6 @@ def _check_ulysses(cp: int, inner: int, family: Family) -> None:
         raise PlanError(f"cp_ulysses={inner} does not divide cp={cp}; legal cp_ulysses: {_near(inner, divisors(cp))}")
     if inner > 1 and not (family.usp and family.cp in ("ring", "allgather")):
         raise PlanError(f"cp_ulysses={inner} lies inside --cp-method ring or allgather, not {family.cp}")
-
-
-def _check_data(family: Family) -> None:
-    """Refuse what a ZeRO stage has no use for; a flag is never ignored."""
-    if family.reshard not in RESHARD:
-        raise UnknownNameError.of("reshard policy", family.reshard, RESHARD)
-    if family.reshard != "layer" and family.zero != 3:
-        raise PlanError(
-            f"reshard={family.reshard} says how long ZeRO 3 keeps gathered parameters, and zero={family.zero} "
-            "gathers none: use --zero 3, or leave it out"
-        )
-    if family.reduce_dtype is not None and family.workload is not Workload.TRAIN:
-        raise PlanError(
-            f"reduce-dtype={family.reduce_dtype}: {family.workload} has no gradients to reduce; leave it out"
-        )
 
 
 def _check_shard(dp_shard: int, outside: int, family: Family) -> None:
@@ -202,7 +171,7 @@ def _check_shard(dp_shard: int, outside: int, family: Family) -> None:
         )
 
 
-def _replicas(num_gpus: int, model: tuple[int, int, int], ep: int, dp: int | None) -> int:
+def _replicas(num_gpus: int, model: tuple[int, int, int], dp: int | None) -> int:
     """Return the data-parallel degree that tp, pp and cp leave; PlanError when it is no whole one, or not `dp`."""
     tp, pp, cp = model
     ranks = tp * pp * cp
@@ -216,11 +185,6 @@ def _replicas(num_gpus: int, model: tuple[int, int, int], ep: int, dp: int | Non
         raise PlanError(
             f"tp={tp} x pp={pp} x cp={cp} x dp={dp} = {ranks * dp}, not gpus={num_gpus}; "
             f"with these degrees dp={replicas}, or use --gpus {ranks * dp}"
-        )
-    if replicas % ep:
-        raise PlanError(
-            f"ep={ep} lies inside data parallelism and does not divide dp={replicas}; "
-            f"legal ep: {_near(ep, divisors(replicas))}"
         )
     return replicas
 
@@ -259,37 +223,10 @@ def _sensible(given: Mapping[str, int]) -> None:
 def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     """Refuse what is not modelled yet; a flag is never ignored."""
     wanted: list[str] = []
-    if given["etp"] != given["tp"] and given["etp"] > 0:
-        wanted.append(f"--etp {given['etp']} (a tensor-parallel degree of experts other than tp)")
     if given["cp"] > 1 and family.workload is Workload.DECODE:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
     if given["pp"] > 1 and (family.recompute_layers or family.recompute_every > 1):
         wanted.append("--recompute-layers or --recompute-every with --pp (which layers of each stage)")
-    if family.schedule not in SCHEDULES:
-        raise UnknownNameError.of("pipeline schedule", family.schedule, SCHEDULES)
-    if sorted(rank_order(family.order)) != sorted(AXES):
-        named = ", ".join(ORDER.split("-"))
-        raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
-    if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
-        raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
-    if family.zero not in range(4):
-        raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
-    if family.kernels not in KERNELS:
-        raise UnknownNameError.of("kind of kernels", family.kernels, KERNELS)
-    if family.attention not in ATTENTION:
-        raise UnknownNameError.of("kind of attention", family.attention, ATTENTION)
-    check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
-    check_offload(family.offload)
-    if "params" in family.offload and family.zero != 3:
-        raise PlanError(f"offload of params goes with zero=3, where they lie in shards, not zero={family.zero}")
-    if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none" or family.offload):
-        raise PlanError(
-            f"zero, recompute and offload are of training: {family.workload} keeps no gradients and no activations"
-        )
-    if family.workload is Workload.DECODE and family.sp:
-        raise PlanError("sp splits the sequence, of which a decode step has one token: leave it out")
-    if family.async_tp and given["tp"] > 1 and not family.sp:
-        raise PlanError("async_tp hides the gathers and scatters of sp, which is off: add --sp or leave --async-tp out")
     if wanted:
         raise NotBuiltError(
             f"{', '.join(wanted)}: not modelled in this version; what is: "
@@ -297,130 +234,8 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
         )
 
 
-def rank_order(order: str) -> tuple[str, ...]:
-    """Return the mesh axes from neighbouring ranks outwards; `up` lies right inside `cp`, `fsdp` inside `dp`.
-
-    >>> rank_order("tp-cp-ep-dp-pp")
-    ('tp', 'up', 'cp', 'ep', 'fsdp', 'dp', 'pp')
-    """
-    names = order.split("-")
-    inside = {"cp": "up", "dp": "fsdp"}
-    pairs = ((inside.get(n), n) for n in names)
-    return tuple(a for pair in pairs for a in pair if a is not None and (a in pair[1:] or a not in names))
-
-
-def check_recompute(policy: str, modules: Sequence[str] = (), layers: int = 0, every: int = 1) -> None:
-    """Check what is recomputed; UnknownNameError for a policy, PlanError for options that do not go together."""
-    if policy not in RECOMPUTE:
-        raise UnknownNameError.of("recompute policy", policy, RECOMPUTE)
-    if layers < 0 or every < 1:
-        raise PlanError(f"recompute layers={layers} every={every}: layers are 1 or more (0: all), every is 1 or more")
-    if modules and policy != "selective":
-        named = ",".join(modules)
-        raise PlanError(f"recompute modules {named} go with the policy 'selective', not '{policy}'")
-    if (layers or every > 1) and policy != "full":
-        raise PlanError(f"recompute layers and every go with the policy 'full', not '{policy}'")
-    if layers and every > 1:
-        raise PlanError(f"recompute layers={layers} or every={every}, not both: the first layers, or groups of layers")
-
-
-def check_offload(what: Sequence[str]) -> None:
-    """Check what lies in host memory; UnknownNameError, NotBuiltError or PlanError for what cannot."""
-    for name in what:
-        if name == "gradients":
-            raise NotBuiltError("--offload gradients: sums of gradients stay on the device; what can go: " + _OFFLOADED)
-        if name not in OFFLOAD:
-            raise UnknownNameError.of("thing to offload", name, OFFLOAD)
-    if "params" in what and "optimizer" not in what:
-        raise PlanError("offload of params goes with that of the optimizer, which then updates them where they lie")
-
-
-def divisors(n: int) -> list[int]:
-    """Return the divisors of a positive number, in order.
-
-    >>> divisors(12)
-    [1, 2, 3, 4, 6, 12]
-    """
-    low = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
-    return sorted({*low, *(n // d for d in low)})
-
-
-def _near(value: int, allowed: Sequence[int], most: int = 4) -> str:
-    """Return the allowed values nearest to one, in order.
-
-    >>> _near(3, [1, 2, 4, 8, 16])
-    '1, 2, 4, 8'
-    """
-    nearest = sorted(sorted(allowed, key=lambda a: (abs(a - value), a))[:most])
-    return ", ".join(map(str, nearest))
-
-
-@dataclass(frozen=True, slots=True)
-class PlanTable:
-    """Many plans of one family as equally long columns; a single plan is a table of one row."""
-
-    family: Family
-    num_gpus: NDArray[np.float64]
-    tp: NDArray[np.float64]
-    dp: NDArray[np.float64]
-    micro_batch: NDArray[np.float64]
-    num_micro_batches: NDArray[np.float64]
-    seq_len: NDArray[np.float64]
-    kv_len: NDArray[np.float64]
-    cp: NDArray[np.float64] | None = None
-    ep: NDArray[np.float64] | None = None
-    pp: NDArray[np.float64] | None = None
-    vpp: NDArray[np.float64] | None = None
-    cp_ulysses: NDArray[np.float64] | None = None
-    dp_shard: NDArray[np.float64] | None = None
-
-    @classmethod
-    def of(cls, plans: Sequence[Plan]) -> PlanTable:
-        """Build the columns; PlanError when the plans are of several families."""
-        import numpy as np
-
-        families = {p.family for p in plans}
-        if len(families) != 1:
-            raise PlanError(f"a table holds plans of one family, these are of {len(families)}")
-
-        def column(name: str) -> NDArray[np.float64]:
-            return np.array([getattr(p, name) for p in plans], dtype=np.float64)
-
-        return cls(
-            plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
-            column("num_micro_batches"), column("seq_len"), column("kv_len"),
-            column("cp"), column("ep"), column("pp"), column("vpp"), column("cp_ulysses"), column("dp_shard"),
-        )  # fmt: skip
-
-    def __len__(self) -> int:
-        """Number of plans."""
-        return len(self.tp)
-
-    @property
-    def columns(self) -> Mapping[str, NDArray[np.float64]]:
-        """What each symbol of a lowered graph is, plan by plan."""
-        ones = self.tp * 0.0 + 1.0
-        given = (self.cp, self.cp_ulysses, self.ep, self.pp, self.dp_shard)
-        cp, up, ep, pp, fsdp = (ones if c is None else c for c in given)
-        degrees = {
-            "tp": self.tp, "up": up, "cp": cp / up, "ep": ep, "fsdp": fsdp, "dp": self.dp / (ep * fsdp), "pp": pp,
-        }  # fmt: skip
-        return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len}
-
-    @property
-    def stages(self) -> NDArray[np.float64]:
-        """Pipeline stages of each plan and chunks of each stage, as two rows."""
-        import numpy as np
-
-        return np.stack([np.ones(len(self)) if c is None else c for c in (self.pp, self.vpp)])
-
-    @property
-    def global_batch(self) -> NDArray[np.float64]:
-        """Sequences a step."""
-        return self.num_micro_batches * self.micro_batch * self.dp
-
-
 __all__ = [
-    "ATTENTION", "AXES", "CP_METHODS", "KERNELS", "LAYOUTS", "OFFLOAD", "ORDER", "RECOMPUTE", "RESHARD", "SCHEDULES",
-    "Family", "Plan", "PlanTable", "check_offload", "check_recompute", "divisors", "make_plan", "rank_order",
+    "ATTENTION", "AXES", "CAPACITY", "CP_METHODS", "IMBALANCE", "KERNELS", "LAYOUTS", "OFFLOAD", "ORDER", "RECOMPUTE",
+    "RESHARD", "SCHEDULES", "Family", "Plan", "PlanTable", "check_family", "check_offload", "check_recompute",
+    "divisors", "make_plan", "rank_order",
 ]  # fmt: skip

@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ..ir.expr import as_dim, as_expr, symbol
 from ..ir.graph import NO_ATTRS, Graph, Node, Region, Value
+from ..ir.ops.routing import RoutedAttrs
+from ..ir.plan import CAPACITY
 from .base import Pass, PassResult, require_sharded
 
 
 @dataclass(frozen=True, slots=True)
 class Route(Pass):
-    """Replace every `experts` by `dispatch`, `expert_bank`, `combine`, and their backward likewise."""
+    """Replace every `experts` by `dispatch`, `expert_bank`, `combine`, and their backward likewise.
+
+    | option   | meaning                                                                                        |
+    |----------|------------------------------------------------------------------------------------------------|
+    | capacity | each expert takes a fixed number of rows: capacity factor (the symbol `cf`) x their mean number |
+    """
 
     name: ClassVar[str] = "route"
+    capacity: bool = False
 
     def requires(self, graph: Graph) -> None:
         """Rows get their placements from `shard`."""
@@ -21,20 +30,21 @@ class Route(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that hold expert banks."""
-        regions = tuple(_rewrite(r) for r in graph.regions)
+        regions = tuple(_rewrite(r, self.capacity) for r in graph.regions)
         changed = any(a is not b for a, b in zip(regions, graph.regions, strict=True))
         return PassResult(graph.with_regions(regions) if changed else graph, changed)
 
 
-def _rewrite(region: Region) -> Region:
+def _rewrite(region: Region, capacity: bool) -> Region:
     if not any(n.op in ("experts", "experts_bwd") for n in region.nodes):
         return region
+    region = _with_capacity(region) if capacity else region
     values, nodes = list(region.values), []
     banks: dict[int, Node] = {}
     for node in region.nodes:
         if node.op == "experts":
             banks[node.key] = node
-            nodes += _forward(node)
+            nodes += _forward(node, RoutedAttrs(capacity))
         elif node.op == "experts_bwd":
             nodes += _backward(region, node, values, banks)
         else:
@@ -42,13 +52,24 @@ def _rewrite(region: Region) -> Region:
     return replace(region, values=tuple(values), nodes=tuple(nodes))
 
 
-def _forward(node: Node) -> list[Node]:
+def _with_capacity(region: Region) -> Region:
+    """Every row of an expert's room is computed and sent, whether a token fills it or not."""
+    rows = {o for n in region.nodes if n.op == "experts" for o in n.outputs[1:]}
+    return replace(region, values=tuple(_scaled(v) if v.id in rows else v for v in region.values))
+
+
+def _scaled(v: Value) -> Value:
+    first, *rest = v.type.dims
+    return replace(v, type=v.type.with_dims((as_dim(as_expr(first) * symbol(CAPACITY)), *rest)))
+
+
+def _forward(node: Node, attrs: RoutedAttrs) -> list[Node]:
     x, idx, weights, *bank = node.inputs
     out, routed, up, act, down = node.outputs
     return [
-        replace(node, op="dispatch", inputs=(x, idx), outputs=(routed,), attrs=NO_ATTRS),
+        replace(node, op="dispatch", inputs=(x, idx), outputs=(routed,), attrs=attrs),
         replace(node, op="expert_bank", inputs=(routed, *bank), outputs=(down, up, act)),
-        replace(node, op="combine", inputs=(down, weights, idx), outputs=(out,), attrs=NO_ATTRS),
+        replace(node, op="combine", inputs=(down, weights, idx), outputs=(out,), attrs=attrs),
     ]
 
 

@@ -111,7 +111,8 @@ def _resized(plan: Plan, size: _Size) -> Plan:
     batch = plan.global_batch if plan.family.workload is Workload.TRAIN else None
     return make_plan(
         num_gpus=plan.num_gpus, tp=tp, pp=pp, cp=plan.cp, ep=plan.ep, vpp=plan.vpp, dp_shard=plan.dp_shard,
-        micro_batch=micro_batch, global_batch=batch, seq_len=plan.seq_len, kv_len=plan.kv_len, family=plan.family,
+        micro_batch=micro_batch, global_batch=batch, seq_len=plan.seq_len, kv_len=plan.kv_len,
+        capacity_factor=plan.capacity_factor, expert_imbalance=plan.expert_imbalance, family=plan.family,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Rows of text laid out in columns; what is too long for the screen wraps in the last column, or below the row."""
+"""Rows of text laid out in columns; what is too long for the screen wraps in the last column, or row by row."""
 
 from __future__ import annotations
 
@@ -29,5 +29,6 @@ def _folded(row: Sequence[str], widths: Sequence[int], indent: int, room: int) -
     head = GAP.join(c.ljust(w) for c, w in zip(row[:-1], widths[:-1], strict=True))
     text = wrap(row[-1], room) or [""]
     if indent == 4:
-        return [head.rstrip(), *(" " * indent + line for line in text if line)]
+        start = wrap(head.rstrip(), room + indent, subsequent_indent=" " * indent, break_long_words=False)
+        return [*start, *(" " * indent + line for line in text if line)]
     return [(head + GAP + text[0]).rstrip(), *(" " * indent + line for line in text[1:])]

@@ -187,7 +187,7 @@ def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point:
         return
     from ..backends.collectives import collective_time
 
-    single = collective_time(found.kind, size, first, stride, answer.table.system, more)
+    single = collective_time(found.kind, size, first, stride, answer.table.system, more, entry.across)
     best = single.chosen()
     for candidate in single.candidates:
         slower = float(candidate.time_s) > float(best.time_s)

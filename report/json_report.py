@@ -46,6 +46,8 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep, "etp": plan.etp, "dp": plan.dp,
             "cp_ulysses": plan.cp_ulysses, "vpp": plan.vpp,
             "mbs": plan.micro_batch, "gbs": plan.global_batch, "seq": plan.seq_len,
+            "capacity_factor": plan.capacity_factor, "expert_imbalance": plan.expert_imbalance,
+            "dispatch_dtype": plan.family.dispatch_dtype, "routing_nodes": plan.family.routing_nodes,
             "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
             "recompute": plan.family.recompute, "kernels": plan.family.kernels, "attention": plan.family.attention,
             "recompute_modules": list(plan.family.recompute_modules), "recompute_layers": plan.family.recompute_layers,

@@ -7,7 +7,7 @@ import pytest
 from slipstick.backends.system import load_system
 from slipstick.driver import estimate, lower, pipeline_for
 from slipstick.frontend import load
-from slipstick.ir.errors import NotBuiltError, PlanError
+from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report.explain import explain_text
@@ -48,8 +48,15 @@ def test_few_tokens_read_few_experts() -> None:
 
 def test_experts_are_split_as_everything_else_is() -> None:
     assert make_plan(num_gpus=16, tp=8, ep=2, seq_len=128, family=Family(ep=True)).etp == 8
-    with pytest.raises(NotBuiltError, match="--etp 1"):
-        make_plan(num_gpus=16, tp=8, ep=2, etp=1, seq_len=128, family=Family(ep=True))
+    assert make_plan(num_gpus=16, tp=8, ep=16, seq_len=128, family=Family(ep=True, sp=True, etp=False)).etp == 1
+
+
+def test_only_without_sequence_parallelism_do_tp_ranks_exchange_the_same_rows() -> None:
+    graph, system = load("mixtral-8x7b"), load_system("dgx-h100")
+    for sp in (False, True):
+        plan = make_plan(num_gpus=16, tp=2, ep=8, seq_len=128, family=Family(ep=True, sp=sp))
+        said = any("exchange all routed rows" in w for w in estimate(graph, system, plan).warnings)
+        assert said is not sp
 
 
 def test_a_model_without_experts_has_none_to_deal_out() -> None:

@@ -50,13 +50,13 @@ class OpCall:
 
 @dataclass(frozen=True, slots=True)
 class GemmShape:
-    """C[m, n] = A[m, k] B[k, n], `batch` times; `groups` > 1 when each of several weights sees its share of m."""
+    """C[m, n] = A[m, k] B[k, n], `batch` times; `groups` are the weights that m is dealt out to."""
 
     batch: Expr
     m: Expr
     n: Expr
     k: Expr
-    groups: int = 1
+    groups: Dim = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..expr import Dim, Expr, as_dim, as_expr, evened, product, symbol, total
+from ..plan import IMBALANCE
 from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
 
 GATHERS = ("all_gather", "ring_gather")
 # Exchanged block by block while the op beside them works on the block it has; a rank holds two blocks, never all.
 RINGS = ("ring_gather", "ring_scatter")
+# One byte an element, and four for the scale of each 128: DeepSeek-V3, arXiv 2412.19437, section 3.3.
+FP8_BYTES = 1 + 4 / 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +22,16 @@ class CollectiveAttrs(Attrs):
     """The mesh axes (`dp`, or several as one group: `ep+dp`), the tensor dim (-1: none), and why it was inserted.
 
     `tp/8` is the part of an axis whose ranks hold a copy of the same one of 8 things: 2 neighbours when tp is 16.
+    `wire` is the type in which elements travel, when not their own: `fp8`, with an fp32 scale for 128 of them.
+    `across` is the share of a message to other nodes that really crosses: less than all where a row with several
+    goals in one node goes there once and is copied inside.
     """
 
     axis: str
     dim: int = -1
     why: str = ""
+    wire: str = ""
+    across: float = 1.0
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -34,11 +42,22 @@ class CollectiveAttrs(Attrs):
 def message_bytes(call: OpCall) -> Expr:
     """Return S, the bytes of the full logical vector.
 
-    All-reduce: what each rank holds; all-gather: the gathered result; reduce-scatter and all-to-all: what each rank
-    puts in; send, recv, broadcast: the message. A ring's S is the blocks of all ranks, of which n - 1 pass by a rank.
+    All-reduce: what each rank holds; all-gather: the gathered result; reduce-scatter: what each rank puts in;
+    all-to-all: what each rank puts in, or what the busiest gets where rows are dealt out unevenly; send, recv,
+    broadcast: the message. A ring's S is the blocks of all ranks, of which n - 1 pass by a rank.
     """
-    tensors = call.outputs if call.op in GATHERS else call.inputs
-    return total(t.num_bytes for t in tensors)
+    uneven = call.op == "all_to_all" and any(IMBALANCE in t.numel.symbols for t in call.outputs)
+    tensors = call.outputs if call.op in GATHERS or uneven else call.inputs
+    wire = call.attrs_as(CollectiveAttrs).wire
+    return total(t.numel * FP8_BYTES if wire else t.num_bytes for t in tensors)
+
+
+def _check_exchange(call: OpCall) -> Iterator[str]:
+    attrs = call.attrs_as(CollectiveAttrs)
+    if attrs.wire not in ("", "fp8"):
+        yield f"wire is '{attrs.wire}'; allowed: fp8, or none for the type of the elements"
+    if not 0 < attrs.across <= 1:
+        yield f"across is {attrs.across}, not a share above 0 and up to 1"
 
 
 def _check_same(call: OpCall) -> Iterator[str]:
@@ -79,7 +98,7 @@ OPS = (
     OpDef("reduce_scatter", OpClass.COMMUNICATION, free, "sum over the axis, each rank keeps its shard",
           _check_scaled, CollectiveAttrs, num_outputs=None),
     OpDef("all_to_all", OpClass.COMMUNICATION, free, "exchange of shards: another dim becomes the sharded one",
-          no_check, CollectiveAttrs, num_outputs=None),
+          _check_exchange, CollectiveAttrs, num_outputs=None),
     OpDef("ring_gather", OpClass.COMMUNICATION, free, "the blocks of all ranks, passed on from neighbour to neighbour",
           _check_scaled, CollectiveAttrs, num_outputs=None),
     OpDef("ring_scatter", OpClass.COMMUNICATION, free, "sums of blocks, passed on to their owners",

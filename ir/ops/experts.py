@@ -36,7 +36,7 @@ class ExpertsShape:
     top_k: Dim
     hidden: Dim
     ffn: Expr
-    num_experts: int
+    num_experts: Dim
     up_width: Dim
 
     @property
@@ -49,11 +49,8 @@ def experts_shape(call: OpCall) -> ExpertsShape:
     """Read the sizes off x [tokens, hidden], idx [tokens, top_k], up [experts, .., ..], down [experts, .., ..]."""
     attrs = call.attrs_as(ExpertsAttrs)
     x, idx, _, up, down = call.inputs[:5] if call.op == "experts" else call.inputs[1:6]
-    num_experts = up.dims[0]
-    if not isinstance(num_experts, int):
-        num_experts = 1
     return ExpertsShape(
-        tokens=as_expr(x.dims[0]), top_k=idx.dims[1], hidden=x.dims[1], num_experts=num_experts,
+        tokens=as_expr(x.dims[0]), top_k=idx.dims[1], hidden=x.dims[1], num_experts=up.dims[0],
         ffn=as_expr(down.dims[1] if attrs.transposed else down.dims[2]),
         up_width=up.dims[2] if attrs.transposed else up.dims[1],
     )  # fmt: skip
@@ -151,9 +148,9 @@ def _work_grouped(call: OpCall) -> Work:
 
 def _grouped(call: OpCall) -> GemmShape:
     a, b = call.inputs[0], call.inputs[1]
-    groups = next((t.dims[0] for t in (b, a, call.outputs[0]) if t.rank == 3 and isinstance(t.dims[0], int)), 1)
+    groups: Dim = next((t.dims[0] for t in (b, a, call.outputs[0]) if t.rank == 3), 1)
     m, k, n = as_expr(a.dims[-2]), as_expr(a.dims[-1]), as_expr(b.dims[-1])
-    return GemmShape(as_expr(1), m, n, k, groups=groups if isinstance(groups, int) else 1)
+    return GemmShape(as_expr(1), m, n, k, groups=groups)
 
 
 OPS = (

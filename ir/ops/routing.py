@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from ..expr import Dim, Expr, as_expr, total
-from .base import ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
+from ..expr import Dim, Expr, as_expr, symbol, total
+from ..plan import CAPACITY
+from .base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
 from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs
 
 
-def _rows(tokens: Dim, top_k: Dim) -> Expr:
-    return as_expr(tokens) * top_k
+@dataclass(frozen=True, slots=True)
+class RoutedAttrs(Attrs):
+    """`capacity` says that every expert takes a fixed number of rows: capacity factor x top-k x tokens in all."""
+
+    capacity: bool = False
+
+
+def _rows(call: OpCall, tokens: Dim, top_k: Dim) -> Expr:
+    """Rows of all experts: every copy of a token, or what the experts have room for, padded where that is more."""
+    copies = as_expr(tokens) * top_k
+    return copies * symbol(CAPACITY) if call.attrs_as(RoutedAttrs).capacity else copies
 
 
 def _check_dispatch(call: OpCall) -> Iterator[str]:
     x, idx = call.inputs
-    want = (_rows(x.dims[0], idx.dims[1]), as_expr(x.dims[1]))
+    want = (_rows(call, x.dims[0], idx.dims[1]), as_expr(x.dims[1]))
     yield from same_dims(tuple(as_expr(d) for d in call.outputs[0].dims), want, "rows [tokens x k, hidden]")
 
 
 def _check_combine(call: OpCall) -> Iterator[str]:
     rows, weights, _ = call.inputs
     out = call.outputs[0]
-    want = (_rows(weights.dims[0], weights.dims[1]), as_expr(out.dims[1]))
+    want = (_rows(call, weights.dims[0], weights.dims[1]), as_expr(out.dims[1]))
     yield from same_dims(tuple(as_expr(d) for d in rows.dims), want, "rows [tokens x k, hidden]")
 
 
@@ -37,7 +48,7 @@ def _work_combine(call: OpCall) -> Work:
     return traffic(call, call.inputs[0].numel * 2)
 
 
-def _widths(call: OpCall) -> tuple[Expr, Expr, Expr, Expr, int | Expr]:
+def _widths(call: OpCall) -> tuple[Expr, Expr, Expr, Expr, Dim]:
     """Rows, hidden, up width, inner size and number of experts of a bank, forward or backward."""
     first = 1 if call.op == "expert_bank" else 2
     rows, up, down = call.inputs[first - 1], call.inputs[first], call.inputs[first + 1]
@@ -45,11 +56,6 @@ def _widths(call: OpCall) -> tuple[Expr, Expr, Expr, Expr, int | Expr]:
     ffn = as_expr(down.dims[1] if transposed else down.dims[2])
     width = as_expr(up.dims[2] if transposed else up.dims[1])
     return as_expr(rows.dims[0]), as_expr(rows.dims[1]), width, ffn, up.dims[0]
-
-
-def _groups(num_experts: int | Expr) -> int:
-    """Experts a rank: the shape's group count when it is a number; a symbolic one is priced as one group."""
-    return num_experts if isinstance(num_experts, int) else 1
 
 
 def _check_bank(call: OpCall) -> Iterator[str]:
@@ -62,22 +68,22 @@ def _check_bank(call: OpCall) -> Iterator[str]:
 
 def _work_bank(call: OpCall) -> Work:
     """Two grouped products over the rows; the weights of every expert move once."""
-    rows, hidden, width, ffn, num = _widths(call)
-    one, groups = as_expr(1), _groups(num)
+    rows, hidden, width, ffn, groups = _widths(call)
+    one = as_expr(1)
     return Work(
         tensor_flops=rows * hidden * 2 * (width + ffn),
         vector_flops=rows * ffn * ACTIVATION_FLOPS,
         read_bytes=total(t.num_bytes for t in call.inputs) + call.outputs[1].num_bytes + call.outputs[2].num_bytes,
         write_bytes=total(t.num_bytes for t in call.outputs),
         gemms=(GemmShape(one, rows, width, hidden, groups), GemmShape(one, rows, hidden, ffn, groups)),
-        experts=ExpertsRead(total(t.num_bytes for t in call.inputs[1:3]), rows, as_expr(num)),
+        experts=ExpertsRead(total(t.num_bytes for t in call.inputs[1:3]), rows, as_expr(groups)),
     )
 
 
 def _work_bank_bwd(call: OpCall) -> Work:
     """Four grouped products: input and weight gradients of both projections."""
-    rows, hidden, width, ffn, num = _widths(call)
-    one, groups = as_expr(1), _groups(num)
+    rows, hidden, width, ffn, groups = _widths(call)
+    one = as_expr(1)
     inner = rows * (width + ffn) * call.inputs[0].dtype.num_bytes
     return Work(
         tensor_flops=rows * hidden * 4 * (width + ffn),
@@ -93,7 +99,7 @@ def _work_bank_bwd(call: OpCall) -> Work:
 
 OPS = (
     OpDef("dispatch", OpClass.MEMORY, traffic, "tokens copied once an expert they go to; inputs: x, expert ids",
-          _check_dispatch, min_inputs=2, max_inputs=2),
+          _check_dispatch, RoutedAttrs, min_inputs=2, max_inputs=2),
     OpDef("dispatch_bwd", OpClass.MEMORY, traffic, "sum over a token's copies; inputs: row gradients, expert ids",
           _check_back, min_inputs=2, max_inputs=2),
     OpDef("expert_bank", OpClass.EXPERTS, _work_bank,
@@ -103,7 +109,7 @@ OPS = (
           "backward of the bank; inputs: gradient, rows, up, down, up projection, activation; outputs: gradients of "
           "rows, up, down and biases", _check_back, ExpertsAttrs, min_inputs=6, max_inputs=6, num_outputs=None),
     OpDef("combine", OpClass.MEMORY, _work_combine, "weighted sum of a token's rows; inputs: rows, weights, expert ids",
-          _check_combine, min_inputs=3, max_inputs=3),
+          _check_combine, RoutedAttrs, min_inputs=3, max_inputs=3),
     OpDef("combine_bwd", OpClass.MEMORY, _work_combine,
           "backward of combine; inputs: gradient, rows, weights, expert ids; outputs: gradients of rows and weights",
           _check_back, min_inputs=4, max_inputs=4, num_outputs=2),

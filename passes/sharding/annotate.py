@@ -15,18 +15,22 @@ ROWS = (Style.ROWWISE, Style.PACKED_ROWWISE)
 Placements = Mapping[str, Placement]
 
 
-def source_placements(region: Region, plan: TpPlan, zero: int = 0, home: str = DP) -> dict[int, Placements]:
+def source_placements(
+    region: Region, plan: TpPlan, zero: int = 0, home: str = DP, whole_experts: Placement | None = None
+) -> dict[int, Placements]:
     """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere).
 
     ZeRO stage 3 keeps every parameter sharded over `home`, which is `dp` or, in hybrid sharding, `fsdp`; where it is
-    needed whole, it is gathered.
+    needed whole, it is gathered. `whole_experts` says how experts lie over `tp` that are not split inside.
     """
     at_rest: Placement = Shard(0) if zero == 3 else REPLICATE
     found: dict[int, Placements] = {}
     for v in region.values:
         if v.role is Role.PARAM:
-            by_expert: Placement = Shard(0) if is_expert(region, v) else at_rest
-            along_tp = _parameter(region, v, plan.style(v.name))
+            expert = is_expert(region, v)
+            split = _parameter(region, v, plan.style(v.name))
+            along_tp = whole_experts if expert and whole_experts is not None else split
+            by_expert: Placement = Shard(0) if expert else at_rest
             data: dict[str, Placement] = {DP: REPLICATE, FSDP: REPLICATE, EP: by_expert, UP: at_rest, CP: at_rest}
             found[v.id] = {**data, TP: along_tp, home: at_rest}
         elif v.role in (Role.INPUT, Role.CACHE):

@@ -18,7 +18,7 @@ class Ask:
     `forward` holds the input placements of the forward node that a backward node belongs to. `reduced` says, input by
     input, what a partial sum is turned into when it must be whole: sharded over the sequence under sequence
     parallelism, else replicated. `axis` is the mesh axis, `cp` the
-    method of context parallelism.
+    method of context parallelism. `own_tokens` says that over `tp` each rank routes the tokens it holds.
     """
 
     axis: str
@@ -29,6 +29,7 @@ class Ask:
     phase: Phase
     forward: tuple[Placement, ...] = ()
     cp: str = "none"
+    own_tokens: bool = False
 
     @property
     def num_outputs(self) -> int:

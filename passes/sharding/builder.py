@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...ir.expr import Dim, Expr, as_dim, as_expr, symbol
+from ...ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
 from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.layout import SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
-from ...ir.plan import AXES
+from ...ir.plan import AXES, CAPACITY, IMBALANCE
 from ...ir.types import DType, TensorType
 from .cuts import TP, Cuts
+from .exchange import Exchange, is_routed
 
 Placements = Mapping[str, Placement]
 
 
 @dataclass
 class RegionBuilder:
-    """New values and nodes of a region; `now` maps old values to new ones, `where` new values to placements."""
+    """New values and nodes of a region; `now` maps old values to new ones, `where` new values to placements.
+
+    `banks` are the dims of experts' parameters that `tp` does not split inside: to those, `tp` is an axis like `dp`.
+    """
 
     old: Region
     axes: tuple[str, ...]
     regather: bool = False
     sharded_at_rest: bool = False
     cuts: Cuts = field(default_factory=Cuts)
+    exchange: Exchange = field(default_factory=Exchange)
+    banks: frozenset[tuple[Dim, ...]] = frozenset()
     values: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     now: dict[int, int] = field(default_factory=dict)
@@ -77,7 +83,7 @@ class RegionBuilder:
         if key not in self._converted:
             made = value
             for group in self._differing(value, need):
-                made = self._convert(made, group, need[group[0]], user)
+                made = self._convert(made, group, need, user)
             self._converted[key] = made
         return self._converted[key]
 
@@ -156,25 +162,43 @@ class RegionBuilder:
         return all(_alike(self.where[value][a], need[a]) for a in self.axes)
 
     def _again(self, value: int, need: Placements, user: Node) -> bool:
-        """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it."""
+        """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it.
+
+        Rows at their experts are kept as they are multiplied: Megatron-Core's dispatcher gathers them only once.
+        """
+        if any(is_routed(need[a]) for a in self.axes):
+            return False
         gathers = any(isinstance(self.where[value][a], Shard) and isinstance(need[a], Replicate) for a in self.axes)
         freed = self.regather or (self.sharded_at_rest and self.values[value].role is Role.PARAM)
         freed = freed or any(isinstance(self.where[value][a], Shard) and a == "cp" for a in self.axes)
         return freed and gathers and user.phase is Phase.BACKWARD
 
     def _differing(self, value: int, need: Placements) -> list[tuple[str, ...]]:
-        """Axes to convert; data-like axes between the same two placements form one group and one message."""
+        """Axes to convert; data-like axes between the same two placements form one group and one message.
+
+        Around an exchange of rows, what makes them fewer comes first and what makes them more last.
+        """
         groups: dict[tuple[str, ...], list[str]] = {}
         for axis in self.axes:
             have, want = self.where[value][axis], need[axis]
             if not _alike(have, want):
-                groups.setdefault((str(have), str(want), axis if axis == "tp" else ""), []).append(axis)
-        return [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
+                groups.setdefault(self._message(value, axis, have, want), []).append(axis)
+        found = [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
+        if not any(key[0] == "routed" for key in groups):
+            return found
+        return sorted(found, key=lambda g: _growth(self.where[value][g[0]], need[g[0]]))
 
-    def _convert(self, value: int, axes: tuple[str, ...], want: Placement, user: Node) -> int:
-        have = self.where[value][axes[0]]
+    def _message(self, value: int, axis: str, have: Placement, want: Placement) -> tuple[str, ...]:
+        """What axes of one message have in common; `tp` shares one for whole experts, and for rows on their way."""
+        if is_routed(have) or is_routed(want):
+            return "routed", str(is_routed(want))
+        alone = axis == TP and self.world[value].type.dims not in self.banks
+        return str(have), str(want), axis if alone else ""
+
+    def _convert(self, value: int, axes: tuple[str, ...], need: Placements, user: Node) -> int:
+        have, want = self.where[value][axes[0]], need[axes[0]]
         if isinstance(want, Partial) and isinstance(have, Shard):
-            value = self._convert(value, axes, REPLICATE, user)
+            value = self._convert(value, axes, dict.fromkeys(axes, REPLICATE), user)
             have = REPLICATE
         op, dim = _conversion(have, want)
         attrs: Attrs = NO_ATTRS
@@ -183,7 +207,9 @@ class RegionBuilder:
         elif op != "identity":
             why = f"{have} to {want} for {user.op} at {user.scope or 'the top'}"
             attrs = CollectiveAttrs("+".join(axes), dim, why)
-        placements = {**self.where[value], **dict.fromkeys(axes, want)}
+            if is_routed(have) or is_routed(want):
+                attrs = self.exchange.attrs(attrs.axis, dim, why, want)
+        placements = {**self.where[value], **{a: need[a] for a in axes}}
         storage = value if op in ("slice", "identity") else None
         made = self._value(
             self.world[value], placements, Role.RESULT, "", storage, f"{op} for {user.op} at {user.scope}"
@@ -214,9 +240,11 @@ class RegionBuilder:
             size = world.type.dims[p.dim]
             heads = self.cuts.counts((world.id, p.dim), size)
             where = heads or f"dim {p.dim} of {world.type}, {place}"
-            if not _cuts_evenly(axis, p.dim, size):
+            if not self._cuts_evenly(axis, world.type, p.dim):
                 self._constrain_dim(axis, (world, p.dim), rest, where)
             dims[p.dim] = as_dim(self._share(axis, (world, p.dim), as_expr(dims[p.dim])))
+        if self.exchange.imbalance and any(is_routed(placements[a]) for a in self.axes):
+            dims[0] = as_dim(as_expr(dims[0]) * symbol(IMBALANCE))
         return world.type.with_dims(tuple(dims))
 
     def _constrain_dim(self, axis: str, at: tuple[Value, int], rest: dict[int, Expr], where: str) -> None:
@@ -235,18 +263,28 @@ class RegionBuilder:
         """A rank's part of a dim, whatever other axes have cut before."""
         world, index = at
         size = world.type.dims[index]
-        if axis != TP:
+        if axis != TP or world.type.dims in self.banks:
             return dim / symbol(axis)
         share = self.cuts.share((world.id, index), size)
         return dim / symbol(axis) if share == as_expr(size) / symbol(axis) else dim / size * share
 
-    def constrain_experts(self, v: Value) -> None:
+    def _cuts_evenly(self, axis: str, world: TensorType, dim: int) -> bool:
+        """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows.
+
+        Rows of a fixed capacity are rounded anyway; their tokens are checked.
+        """
+        size = world.dims[dim]
+        rounded = isinstance(size, Expr) and CAPACITY in size.symbols
+        over_sequence = axis in ("up", "cp") and dim == 0 and isinstance(size, int)
+        return axis in ("dp", "fsdp", "ep") or rounded or over_sequence or (axis == TP and world.dims in self.banks)
+
+    def constrain_experts(self, v: Value, axes: tuple[str, ...]) -> None:
         """Experts are dealt out whole."""
-        self._constrain(Constraint(v.type.dims[0], "ep", f"experts of '{v.name}'"))
+        self._constrain(Constraint(v.type.dims[0], "+".join(axes), f"experts of '{v.name}'"))
 
     def _constrain(self, c: Constraint) -> None:
-        quotient = as_expr(c.dim) / symbol(c.axis)
-        if c.axis in quotient.symbols:
+        degrees = product(symbol(a) for a in c.axes)
+        if degrees.symbols & (as_expr(c.dim) / degrees).symbols:
             self.constraints.setdefault((str(c.dim), c.axis), c)
 
     def _local_attrs(self, node: Node, needs: tuple[Placements, ...]) -> Attrs:
@@ -279,6 +317,11 @@ def _alike(have: Placement, want: Placement) -> bool:
     return have == want
 
 
+def _growth(have: Placement, want: Placement) -> int:
+    """-1 for a conversion that leaves less on each rank, 1 for one that leaves more, 0 for the rest."""
+    return isinstance(have, Shard) - isinstance(want, Shard)
+
+
 def _conversion(have: Placement, want: Placement) -> tuple[str, int]:
     """Return the op that turns one placement into another, and the tensor dim it works on."""
     if isinstance(want, Shard):
@@ -288,8 +331,3 @@ def _conversion(have: Placement, want: Placement) -> tuple[str, int]:
     if isinstance(want, Partial):
         return "identity", -1
     return ("all_gather", have.dim) if isinstance(have, Shard) else ("all_reduce", -1)
-
-
-def _cuts_evenly(axis: str, index: int, dim: Dim) -> bool:
-    """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows."""
-    return axis in ("dp", "fsdp", "ep") or (axis in ("up", "cp") and index == 0 and isinstance(dim, int))

@@ -16,7 +16,8 @@ def reshape(ask: Ask) -> Answer:
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
     made = follow(ask.call.inputs[0].dims, ask.call.outputs[0].dims, p)
-    if made is None or (ask.axis == "tp" and made.packed and not p.packed):
+    flattened = ask.axis == "tp" and made is not None and made.packed and not p.packed and not ask.own_tokens
+    if made is None or flattened:
         return replicate_all(ask)  # what flattens over tp is a matrix that its layer wants whole anyway
     return Answer((p,), (made,))
 

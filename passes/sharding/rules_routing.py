@@ -1,4 +1,9 @@
-"""Sharding of expert banks: tokens by data, rows by expert, inner size by tensor parallelism."""
+"""Sharding of expert banks: tokens by data, rows by expert, inner size by tensor parallelism.
+
+Rows that lie sharded over `tp` with their tokens travel so: each rank sends its own. Where the inner size is split,
+they are gathered over `tp` behind that, and the partial sums reduced and scattered before they travel back, as
+Megatron-Core's all-to-all dispatcher does; that sends less than gathering first.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +16,16 @@ ROUTED = Shard(0, routed=True)
 
 
 def dispatch(ask: Ask) -> Answer:
-    """Rows lie with their tokens; over `tp` the tokens are whole, for the bank is split inside its experts."""
-    p = REPLICATE if ask.axis == "tp" else _tokens(ask, (0, 1))
+    """Rows lie with their tokens."""
+    p = _tokens(ask, (0, 1))
     return Answer((p, p), (p,))
 
 
 def dispatch_bwd(ask: Ask) -> Answer:
-    """Linear: partial sums stay partial; routed rows come back to their tokens."""
-    if isinstance(ask.given[0], Partial):
-        return Answer((PARTIAL, REPLICATE), (PARTIAL,))
+    """Linear: over whole tokens partial sums stay partial; routed rows come back to their tokens."""
     p = _tokens(ask, (1, 0))
+    if isinstance(ask.given[0], Partial) and p == REPLICATE:
+        return Answer((PARTIAL, REPLICATE), (PARTIAL,))
     return Answer((p, p), (p,))
 
 
@@ -53,18 +58,18 @@ def expert_bank_bwd(ask: Ask) -> Answer:
 
 
 def combine(ask: Ask) -> Answer:
-    """Linear in the rows: partial sums stay partial; routed rows come back to their tokens."""
-    if isinstance(ask.given[0], Partial):
-        return Answer((PARTIAL, REPLICATE, REPLICATE), (PARTIAL,))
+    """Linear in the rows: over whole tokens partial sums stay partial; routed rows come back to their tokens."""
     p = _tokens(ask, (1, 2, 0))
+    if isinstance(ask.given[0], Partial) and p == REPLICATE:
+        return Answer((PARTIAL, REPLICATE, REPLICATE), (PARTIAL,))
     return Answer((p, p, p), (p,))
 
 
 def combine_bwd(ask: Ask) -> Answer:
     """The gradient of the weights is partial where the rows are."""
-    if isinstance(ask.given[1], Partial):
-        return Answer((REPLICATE, PARTIAL, REPLICATE, REPLICATE), (REPLICATE, PARTIAL))
     p = _tokens(ask, (2, 3, 0))
+    if isinstance(ask.given[1], Partial) and p == REPLICATE:
+        return Answer((REPLICATE, PARTIAL, REPLICATE, REPLICATE), (REPLICATE, PARTIAL))
     return Answer((p, p, p, p), (p, p))
 
 
@@ -78,7 +83,7 @@ def _tokens(ask: Ask, positions: tuple[int, ...]) -> Placement:
 
 
 def _by_expert(ask: Ask, first_weight: int) -> bool:
-    return ask.axis == "ep" and ask.given[first_weight] == Shard(0)
+    return ask.axis in ("ep", "tp") and ask.given[first_weight] == Shard(0)
 
 
 RULES: Mapping[str, Rule] = {

@@ -31,7 +31,8 @@ from .annotate import (
 from .ask import Answer, Ask
 from .builder import Placements, RegionBuilder
 from .choose import plan_for
-from .cuts import cuts_of
+from .cuts import Cuts, cuts_of
+from .exchange import Exchange, routes, top_k
 from .plans import TpPlan
 from .rules import answer_of, gathered_bytes
 
@@ -44,19 +45,23 @@ ZIG_ZAG = Constraint(symbol("seq") / 2, CP, "pairs of tokens, front and back, th
 class ShardPass(Pass):
     """Shard over `dp` and `tp`, on request over `cp` (the sequence) and `ep` (experts, inside data parallelism).
 
-    | option   | meaning                                                                             |
-    |----------|-------------------------------------------------------------------------------------|
-    | tp_plan  | which layers are split how: megatron, dtensor, dtensor-naive, hf, auto, or a file   |
-    | sp       | sequence parallelism: between the split layers, activations lie sharded over length |
-    | regather | under sp, gather inputs again in the backward phase instead of keeping them whole   |
-    | cp       | context parallelism: none, allgather, ring (block by block), ulysses                 |
-    | usp      | inside allgather or ring, the ranks of axis `up` exchange sequence for heads         |
-    | ep       | expert parallelism: experts over ep, tokens travel to them and back                  |
-    | replicate_unknown | gather the inputs of an op that has no sharding rule, instead of refusing it      |
-    | zero     | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too     |
-    | hsdp     | hybrid: what ZeRO shards lies over fsdp, and dp holds replicas of those shards       |
-    | once     | gradients are reduced once a step even under ZeRO 2 and 3, in sums of whole ones     |
-    | reduced  | element type in which gradients are reduced; empty: the type that they have          |
+    | option            | meaning                                                                                 |
+    |-------------------|-----------------------------------------------------------------------------------------|
+    | tp_plan           | which layers are split how: megatron, dtensor, dtensor-naive, hf, auto, or a file       |
+    | sp                | sequence parallelism: between the split layers, activations lie sharded over length     |
+    | regather          | under sp, gather inputs again in the backward phase instead of keeping them whole       |
+    | cp                | context parallelism: none, allgather, ring (block by block), ulysses                    |
+    | usp               | inside allgather or ring, the ranks of axis `up` exchange sequence for heads            |
+    | ep                | expert parallelism: experts over ep, tokens travel to them and back                     |
+    | etp               | over tp, experts are split inside; false: whole, dealt out over tp too where ep is on   |
+    | imbalance         | the busiest rank gets and computes more rows than the mean: the symbol `imb`            |
+    | wire              | fp8: rows, and gradients of results, travel to their experts in fp8                     |
+    | routing_nodes     | a token is sent to at most so many nodes and copied there; 0 for no limit               |
+    | zero              | ZeRO stage: 1 shards optimizer states over dp, 2 gradients too, 3 parameters too        |
+    | hsdp              | hybrid: what ZeRO shards lies over fsdp, and dp holds replicas of those shards          |
+    | once              | gradients are reduced once a step even under ZeRO 2 and 3, in sums of whole ones        |
+    | reduced           | element type in which gradients are reduced; empty: the type that they have             |
+    | replicate_unknown | gather the inputs of an op that has no sharding rule, instead of refusing it            |
     """
 
     name: ClassVar[str] = "shard"
@@ -71,6 +76,10 @@ class ShardPass(Pass):
     hsdp: bool = False
     once: bool = False
     reduced: str = ""
+    etp: bool = True
+    imbalance: bool = False
+    wire: str = ""
+    routing_nodes: int = 0
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -122,13 +131,18 @@ class _Propagation:
         # Heads are exchanged before keys and values cross the ring, so that it moves only the heads of a rank.
         sequence = [UP, CP] if options.usp else [CP]
         self.axes = (*_data_axes(options), *(sequence if options.cp != "none" else []), TP)
-        regather = options.regather and options.sp
+        self.ep, self.etp = options.ep, options.etp
+        self.own_tokens = options.sp and (options.ep or not options.etp)
         cuts = cuts_of(graph)
-        self.builders = {
-            r.name: RegionBuilder(r, self.axes, regather, self.zero == 3, cuts[r.name]) for r in graph.regions
-        }
+        self.builders = {r.name: self._builder(r, options, cuts[r.name]) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
         self.replicate_unknown, self.notes = options.replicate_unknown, list[str]()
+
+    def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
+        exchange = Exchange(options.wire, options.routing_nodes, options.imbalance, top_k(region))
+        banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
+        regather = options.regather and options.sp
+        return RegionBuilder(region, self.axes, regather, self.zero == 3, cuts, exchange, frozenset(banks))
 
     def run(self) -> Graph:
         """Return the sharded graph."""
@@ -145,12 +159,13 @@ class _Propagation:
         return replace(self.graph, regions=regions, axes=self.axes, constraints=kept, notes=notes)
 
     def _sources(self, b: RegionBuilder) -> None:
-        known = source_placements(b.old, self.plan, self.zero, self.home)
+        at_rest = Shard(0) if self.ep or self.zero == 3 else REPLICATE
+        known = source_placements(b.old, self.plan, self.zero, self.home, None if self.etp else at_rest)
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, known[v.id])
             if EP in self.axes and v.role is Role.PARAM and is_expert(b.old, v):
-                b.constrain_experts(v)
+                b.constrain_experts(v, (EP,) if self.etp else (TP, EP))
 
     def _phase(self, b: RegionBuilder, forward: bool) -> None:
         for node in b.old.nodes:
@@ -191,6 +206,7 @@ class _Propagation:
             is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
             phase=node.phase, forward=tuple(p[axis] for p in forward), cp="ulysses" if axis == UP else self.cp,
+            own_tokens=self.own_tokens and routes(b.old),
         )  # fmt: skip
         return answer_of(node, ask, self.replicate_unknown)
 
@@ -206,12 +222,14 @@ class _Propagation:
     def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""
         v = b.old.by_id[value]
-        at_rest = v.role is Role.PARAM and self._shards_states(axis, is_expert(b.old, v))
+        at_rest = v.role is Role.PARAM and axis in self._same_over(is_expert(b.old, v))
         return REPLICATE if at_rest else b.where[b.now[value]][axis]
 
-    def _shards_states(self, axis: str, expert: bool) -> bool:
-        """Whether ZeRO deals out states over an axis: every data axis over which the parameter is the same."""
-        return axis in (self.home, UP, CP) or (axis == EP and not expert)
+    def _same_over(self, expert: bool) -> tuple[str, ...]:
+        """The axes over which a parameter is the same: for experts without `ep`, but `tp` where each rank has all."""
+        if not expert:
+            return self.home, UP, CP, EP
+        return (self.home, UP, CP) if self.etp or self.ep else (self.home, UP, CP, TP)
 
     def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """Where a partial sum goes: over `tp` with sequence parallelism, into shards of the sequence."""
@@ -308,8 +326,8 @@ class _Propagation:
     def _gradient_at_rest(
         self, b: RegionBuilder, param: int, grad: int, only_data: bool = False
     ) -> dict[str, Placement]:
-        """Where ZeRO keeps a gradient."""
-        expert = is_expert(b.old, b.old.by_id[param])
-        axes = [a for a in self.axes if self._shards_states(a, expert)] if self.zero else []
+        """Where ZeRO keeps a gradient: sharded over every data axis over which its parameter is the same."""
+        same = self._same_over(is_expert(b.old, b.old.by_id[param]))
+        axes = [a for a in self.axes if a in same] if self.zero else []
         shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
         return shards if only_data else {**b.where[b.now[grad]], **shards}

@@ -53,6 +53,27 @@ networks = st.builds(
 )
 
 
+def test_rows_that_cross_to_a_node_once_are_copied_there() -> None:
+    # 16 ranks on two nodes of 8, S = 1 GiB; half of what goes to the other node crosses: 7/8 S at 400 GB/s inside,
+    # 1/2 x 1/2 S at 50 GB/s outside, and 7 and 1 latencies.
+    limited = by_name(collective_time("all_to_all", GIB, 16, 1, TWO, across=0.5))["node_limited"]
+    inner, outer = limited.terms
+    assert scalar(inner.bandwidth_s) == pytest.approx(7 / 8 * GIB / 400e9)
+    assert scalar(outer.bandwidth_s) == pytest.approx(1 / 4 * GIB / 50e9)
+    assert (scalar(inner.latency_s), scalar(outer.latency_s)) == pytest.approx((7e-6, 5e-6))
+
+
+def test_nothing_is_limited_where_all_crosses_or_nothing_is_exchanged() -> None:
+    assert "node_limited" not in by_name(collective_time("all_to_all", GIB, 16, 1, TWO))
+    assert "node_limited" not in by_name(collective_time("all_gather", GIB, 16, 1, TWO, across=0.5))
+
+
+@given(volume=volumes, size=sizes, across=st.floats(0.01, 1))
+def test_a_limit_never_costs_time(volume: float, size: int, across: float) -> None:
+    limited, plain = (collective_time("all_to_all", volume, size, 1, TWO, across=a) for a in (across, 1.0))
+    assert scalar(limited.time_s) <= scalar(plain.time_s)
+
+
 @pytest.mark.parametrize(
     ("kind", "algorithm", "milliseconds"),
     [

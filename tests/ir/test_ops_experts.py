@@ -79,6 +79,14 @@ def test_symbolic_tokens() -> None:
     assert work(call).tensor_flops == TOKENS * 2 * (2 * 8 * 10 + 2 * 5 * 8)
 
 
+def test_experts_dealt_out_by_a_symbol_are_counted_by_it() -> None:
+    held = symbol("num")
+    call = replace(FORWARD, inputs=(X, IDS, WEIGHTS, t(held, 10, 8), t(held, 8, 5)))
+    assert [g.groups for g in work(call).gemms] == [held, held]
+    product = OpCall("grouped_matmul", GroupedAttrs(), (t(6, 8), t(held, 8, 10), t(4, dtype="int32")), (t(6, 10),))
+    assert [g.groups for g in work(product).gemms] == [held]
+
+
 def grouped(out: TensorType, a: TensorType, b: TensorType, weight_grad: bool = False) -> OpCall:
     return OpCall("grouped_matmul", GroupedAttrs(weight_grad), (a, b, t(4, dtype="int32")), (out,))
 

@@ -1,6 +1,6 @@
-"""A small model, sharded, as text: what changes here must be meant to change.
+"""Small models, sharded, as text: what changes here must be meant to change.
 
-`pytest tests/frontend tests/passes --update-golden` writes the file anew; read the difference before it is kept.
+`pytest tests/frontend tests/passes --update-golden` writes the files anew; read the difference before it is kept.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from slipstick.passes.manager import parse_pipeline
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 
-FILE = Path(__file__).parent / "golden" / "tiny-llama.tp-sp.graph"
-PIPELINE = "accumulate,shard{sp=true},bucket,optimizer,fuse"
+FOLDER = Path(__file__).parent / "golden"
+PIPELINES = {
+    "tiny-llama.tp-sp": "accumulate,shard{sp=true},bucket,optimizer,fuse",
+    "tiny-mixtral.ep-split": "accumulate,route,shard{sp=true, regather=true, ep=true},bucket,optimizer,fuse",
+    "tiny-mixtral.ep-whole": "accumulate,route{capacity=true},shard{sp=true, regather=true, ep=true, etp=false, "
+    'imbalance=true, wire="fp8", routing_nodes=1},bucket,optimizer,fuse',
+}
 
 
-def test_the_sharded_graph_is_the_golden_one(tiny_llama: Graph, request: pytest.FixtureRequest) -> None:
-    graph = parse_pipeline(PIPELINE).run(tiny_llama)[0]
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_sharded_graph_is_the_golden_one(name: str, request: pytest.FixtureRequest) -> None:
+    source = request.getfixturevalue(name.partition(".")[0].replace("-", "_"))
+    assert isinstance(source, Graph)
+    graph = parse_pipeline(PIPELINES[name]).run(source)[0]
+    file = FOLDER / f"{name}.graph"
     if request.config.getoption("--update-golden", default=False):
-        FILE.write_text(print_graph(graph), encoding="utf-8")
-    text = FILE.read_text(encoding="utf-8")
+        file.write_text(print_graph(graph), encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     assert print_graph(graph) == text
     assert parse_graph(text) == graph

@@ -1,0 +1,158 @@
+"""The structural part of a plan: what a graph is lowered for, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import NotBuiltError, PlanError, UnknownNameError
+from .graph import Workload
+from .types import DType
+
+# Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
+# sequence for heads, `fsdp` the replicas that share their states in shards where whole groups of them are replicas of
+# one another; `cp` and `dp` are what is left.
+AXES = ("tp", "up", "cp", "ep", "fsdp", "dp", "pp")
+ORDER = "tp-cp-ep-dp-pp"
+SCHEDULES = ("1f1b", "gpipe")
+# How blocks fall on pipeline stages; a list of numbers is a layout too.
+LAYOUTS = ("auto", "even", "balanced")
+CP_METHODS = ("allgather", "ring", "ulysses")
+OFFLOAD = ("optimizer", "activations", "params")
+RECOMPUTE = ("none", "selective", "ops", "full")
+_OFFLOADED = ", ".join(OFFLOAD)
+RESHARD = ("layer", "microbatch", "step")
+KERNELS = ("eager", "torch", "fused")
+ATTENTION = ("flash", "unfused")
+# Symbols of a lowered graph that are no degrees: rows an expert has room for, and rows of the busiest rank, each over
+# the mean.
+CAPACITY, IMBALANCE = "cf", "imb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What changes the structure of the graph; inside a family, degrees and batches are numbers.
+
+    `kernels` says what is kept and what is written in place: as the model's own code does under autograd with a loss in
+    one kernel (`eager`) or in PyTorch's two steps (`torch`), or as hand-fused training kernels do (`fused`).
+    Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
+    tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
+    `routing_nodes` limits the nodes that a token is sent to.
+    """
+
+    workload: Workload = Workload.TRAIN
+    sp: bool = False
+    zero: int = 0
+    recompute: str = "none"
+    recompute_modules: tuple[str, ...] = ()
+    recompute_layers: int = 0
+    recompute_every: int = 1
+    early_stop: bool = True
+    offload: tuple[str, ...] = ()
+    tp_plan: str = "megatron"
+    cp: str = "none"
+    ep: bool = False
+    pp: bool = False
+    schedule: str = "1f1b"
+    pp_layout: str = "auto"
+    order: str = ORDER
+    etp: bool = True
+    capacity: bool = False
+    imbalance: bool = False
+    dispatch_dtype: str = "same"
+    routing_nodes: int = 0
+    grad_dtype: DType = DType.FP32
+    fused: bool = True
+    replicate_unknown: bool = False
+    async_tp: bool = False
+    usp: bool = False
+    hsdp: bool = False
+    reshard: str = "layer"
+    reduce_dtype: DType | None = None
+    kernels: str = "eager"
+    attention: str = "flash"
+
+
+def rank_order(order: str) -> tuple[str, ...]:
+    """Return the mesh axes from neighbouring ranks outwards; `up` lies right inside `cp`, `fsdp` inside `dp`.
+
+    >>> rank_order("tp-cp-ep-dp-pp")
+    ('tp', 'up', 'cp', 'ep', 'fsdp', 'dp', 'pp')
+    """
+    names = order.split("-")
+    inside = {"cp": "up", "dp": "fsdp"}
+    pairs = ((inside.get(n), n) for n in names)
+    return tuple(a for pair in pairs for a in pair if a is not None and (a in pair[1:] or a not in names))
+
+
+def check_family(family: Family) -> None:
+    """Raise UnknownNameError for a word that a family does not know, PlanError for options that do not go together."""
+    _check_words(family)
+    check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
+    check_offload(family.offload)
+    _check_data(family)
+    if sorted(rank_order(family.order)) != sorted(AXES):
+        named = ", ".join(ORDER.split("-"))
+        raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
+    if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none" or family.offload):
+        raise PlanError(
+            f"zero, recompute and offload are of training: {family.workload} keeps no gradients and no activations"
+        )
+    if family.workload is Workload.DECODE and family.sp:
+        raise PlanError("sp splits the sequence, of which a decode step has one token: leave it out")
+
+
+def _check_words(family: Family) -> None:
+    if family.schedule not in SCHEDULES:
+        raise UnknownNameError.of("pipeline schedule", family.schedule, SCHEDULES)
+    if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
+        raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
+    if family.kernels not in KERNELS:
+        raise UnknownNameError.of("kind of kernels", family.kernels, KERNELS)
+    if family.attention not in ATTENTION:
+        raise UnknownNameError.of("kind of attention", family.attention, ATTENTION)
+    if family.reshard not in RESHARD:
+        raise UnknownNameError.of("reshard policy", family.reshard, RESHARD)
+
+
+def _check_data(family: Family) -> None:
+    """Refuse what a ZeRO stage has no use for; a flag is never ignored."""
+    if family.zero not in range(4):
+        raise PlanError(f"zero={family.zero}; allowed: 0, 1, 2, 3")
+    if "params" in family.offload and family.zero != 3:
+        raise PlanError(f"offload of params goes with zero=3, where they lie in shards, not zero={family.zero}")
+    if family.reshard != "layer" and family.zero != 3:
+        raise PlanError(
+            f"reshard={family.reshard} says how long ZeRO 3 keeps gathered parameters, and zero={family.zero} "
+            "gathers none: use --zero 3, or leave it out"
+        )
+    if family.reduce_dtype is not None and family.workload is not Workload.TRAIN:
+        raise PlanError(
+            f"reduce-dtype={family.reduce_dtype}: {family.workload} has no gradients to reduce; leave it out"
+        )
+
+
+def check_recompute(policy: str, modules: Sequence[str] = (), layers: int = 0, every: int = 1) -> None:
+    """Check what is recomputed; UnknownNameError for a policy, PlanError for options that do not go together."""
+    if policy not in RECOMPUTE:
+        raise UnknownNameError.of("recompute policy", policy, RECOMPUTE)
+    if layers < 0 or every < 1:
+        raise PlanError(f"recompute layers={layers} every={every}: layers are 1 or more (0: all), every is 1 or more")
+    if modules and policy != "selective":
+        named = ",".join(modules)
+        raise PlanError(f"recompute modules {named} go with the policy 'selective', not '{policy}'")
+    if (layers or every > 1) and policy != "full":
+        raise PlanError(f"recompute layers and every go with the policy 'full', not '{policy}'")
+    if layers and every > 1:
+        raise PlanError(f"recompute layers={layers} or every={every}, not both: the first layers, or groups of layers")
+
+
+def check_offload(what: Sequence[str]) -> None:
+    """Check what lies in host memory; UnknownNameError, NotBuiltError or PlanError for what cannot."""
+    for name in what:
+        if name == "gradients":
+            raise NotBuiltError("--offload gradients: sums of gradients stay on the device; what can go: " + _OFFLOADED)
+        if name not in OFFLOAD:
+            raise UnknownNameError.of("thing to offload", name, OFFLOAD)
+    if "params" in what and "optimizer" not in what:
+        raise PlanError("offload of params goes with that of the optimizer, which then updates them where they lie")

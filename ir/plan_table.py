@@ -1,0 +1,89 @@
+"""Many plans of one family as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .errors import PlanError
+from .family import CAPACITY, IMBALANCE, Family
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTable:
+    """Many plans of one family as equally long columns; a single plan is a table of one row."""
+
+    family: Family
+    num_gpus: NDArray[np.float64]
+    tp: NDArray[np.float64]
+    dp: NDArray[np.float64]
+    micro_batch: NDArray[np.float64]
+    num_micro_batches: NDArray[np.float64]
+    seq_len: NDArray[np.float64]
+    kv_len: NDArray[np.float64]
+    cp: NDArray[np.float64] | None = None
+    ep: NDArray[np.float64] | None = None
+    pp: NDArray[np.float64] | None = None
+    vpp: NDArray[np.float64] | None = None
+    cp_ulysses: NDArray[np.float64] | None = None
+    dp_shard: NDArray[np.float64] | None = None
+    capacity_factor: NDArray[np.float64] | None = None
+    expert_imbalance: NDArray[np.float64] | None = None
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan]) -> PlanTable:
+        """Build the columns; PlanError when the plans are of several families."""
+        import numpy as np
+
+        families = {p.family for p in plans}
+        if len(families) != 1:
+            raise PlanError(f"a table holds plans of one family, these are of {len(families)}")
+
+        def column(name: str) -> NDArray[np.float64]:
+            return np.array([getattr(p, name) for p in plans], dtype=np.float64)
+
+        return cls(
+            plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
+            column("num_micro_batches"), column("seq_len"), column("kv_len"),
+            column("cp"), column("ep"), column("pp"), column("vpp"), column("cp_ulysses"), column("dp_shard"),
+            column("capacity_factor") if plans[0].family.capacity else None,
+            column("expert_imbalance") if plans[0].family.imbalance else None,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        """Number of plans."""
+        return len(self.tp)
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[np.float64]]:
+        """What each symbol of a lowered graph is, plan by plan."""
+        ones = self.tp * 0.0 + 1.0
+        given = (self.cp, self.cp_ulysses, self.ep, self.pp, self.dp_shard)
+        cp, up, ep, pp, fsdp = (ones if c is None else c for c in given)
+        if not self.family.etp:
+            ep = (ep > 1) * (ep / self.tp) + (ep <= 1)
+        degrees = {
+            "tp": self.tp, "up": up, "cp": cp / up, "ep": ep, "fsdp": fsdp, "dp": self.dp / (ep * fsdp), "pp": pp,
+        }  # fmt: skip
+        load = {CAPACITY: self.capacity_factor, IMBALANCE: self.expert_imbalance}
+        loads = {name: column for name, column in load.items() if column is not None}
+        return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len, **loads}
+
+    @property
+    def stages(self) -> NDArray[np.float64]:
+        """Pipeline stages of each plan and chunks of each stage, as two rows."""
+        import numpy as np
+
+        return np.stack([np.ones(len(self)) if c is None else c for c in (self.pp, self.vpp)])
+
+    @property
+    def global_batch(self) -> NDArray[np.float64]:
+        """Sequences a step."""
+        return self.num_micro_batches * self.micro_batch * self.dp

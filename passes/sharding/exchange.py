@@ -1,0 +1,52 @@
+"""How rows travel between expert-parallel ranks: over which wire, to how many nodes, how unevenly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.expr import Dim
+from ...ir.graph import Region
+from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.placement import Placement, Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The options of dispatch and combine in one region.
+
+    `wire` is the type of what goes to the experts, rows as well as their gradients; what comes back keeps its own
+    (DeepSeek-V3, arXiv 2412.19437, section 3.3). `routing_nodes` is the most nodes a token is sent to, 0 for no limit.
+    """
+
+    wire: str = ""
+    routing_nodes: int = 0
+    imbalance: bool = False
+    top_k: Dim = 1
+
+    @property
+    def across(self) -> float:
+        """Share of the rows that leave their node: M nodes of k goals, both ways (the same paper, section 3.2)."""
+        if not self.routing_nodes or not isinstance(self.top_k, int):
+            return 1.0
+        return min(1.0, self.routing_nodes / self.top_k)
+
+    def attrs(self, axes: str, dim: int, why: str, want: Placement) -> CollectiveAttrs:
+        """Return the attributes of an all-to-all that brings rows to their experts, or back."""
+        wire = self.wire if is_routed(want) else ""
+        return CollectiveAttrs(axes, dim, why, wire, self.across)
+
+
+def is_routed(placement: Placement) -> bool:
+    """Whether rows lie with their experts."""
+    return isinstance(placement, Shard) and placement.routed
+
+
+def routes(region: Region) -> bool:
+    """Whether a region has experts."""
+    return any(n.op in ("experts", "dispatch") for n in region.nodes)
+
+
+def top_k(region: Region) -> Dim:
+    """Experts a token goes to; 1 where nothing is dispatched."""
+    ids = (n.inputs[1] for n in region.nodes if n.op == "dispatch")
+    return next((region.by_id[i].type.dims[1] for i in ids), 1)
