@@ -169,7 +169,8 @@ def lowered(request: pytest.FixtureRequest, tiny_mixtral: Graph) -> Graph:
     return lower(tiny_mixtral, request.param).graph
 
 
-@given(tp=DEGREES, ep=DEGREES, dp=DEGREES, seq=st.sampled_from([64, 512]))
+# Beyond two tensor-parallel ranks keys and values are computed more than once: there are two heads of them.
+@given(tp=st.sampled_from([1, 2]), ep=DEGREES, dp=DEGREES, seq=st.sampled_from([64, 512]))
 def test_all_ranks_together_do_the_work_of_the_model_once(
     tiny_mixtral: Graph, lowered: Graph, tp: int, ep: int, dp: int, seq: int
 ) -> None:
@@ -212,7 +213,7 @@ def test_attention_in_data_parallel_ranks_with_experts_over_all_of_them() -> Non
     plan = make_plan(num_gpus=64, ep=64, seq_len=4096, family=family)
     lowered = lower(graph, family)
     check_divisibility(lowered.graph, plan)
-    assert plan.mesh == {"tp": 1, "cp": 1, "ep": 64, "dp": 1, "pp": 1}
+    assert (plan.mesh["ep"], plan.mesh["dp"]) == (64, 1)
     region = lowered.graph.region("block1")
     table = {name: float(column[0]) for name, column in PlanTable.of([plan]).columns.items()}
     found = [(str(n.phase), float(message_bytes(call_of(region, n)).evaluate(table)))
@@ -226,13 +227,13 @@ def test_attention_in_data_parallel_ranks_with_experts_over_all_of_them() -> Non
 def test_degrees_that_whole_experts_allow(mixtral: Graph) -> None:
     graph = lower(mixtral, WHOLE).graph
     check_divisibility(graph, make_plan(num_gpus=16, tp=4, ep=8, seq_len=128, family=WHOLE))
-    with pytest.raises(PlanError, match=r"ep=16 does not divide 8 \(the experts of .*\); legal ep: 1, 4, 8"):
+    with pytest.raises(PlanError, match=r"ep=16 is more than the 8 experts of .*; legal ep: 1, 4, 8"):
         check_divisibility(graph, make_plan(num_gpus=16, tp=4, ep=16, seq_len=128, family=WHOLE))
 
 
 def test_split_experts_name_their_degrees(mixtral: Graph) -> None:
     plan = make_plan(num_gpus=32, tp=2, ep=16, seq_len=128, family=SPLIT)
-    with pytest.raises(PlanError, match=r"ep=16 does not divide 8 \(the experts of .*\); legal ep: 1, 2, 4, 8"):
+    with pytest.raises(PlanError, match=r"ep=16 is more than the 8 experts of .*; legal ep: 1, 2, 4, 8"):
         check_divisibility(lower(mixtral, SPLIT).graph, plan)
 
 
