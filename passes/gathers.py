@@ -7,11 +7,18 @@ from dataclasses import replace
 
 from ..ir.expr import Expr, total
 from ..ir.graph import Node, Phase, Region, Role
+from ..ir.ops.collectives import GATHERS, CollectiveAttrs
 
 
 def gathers_parameter(region: Region, node: Node) -> bool:
     """Whether a node makes parameters whole that rest in shards (ZeRO stage 3)."""
     return node.op == "all_gather" and all(region.by_id[i].role is Role.PARAM for i in node.inputs)
+
+
+def gathers_sequence(node: Node) -> bool:
+    """Whether a node brings the keys and values of other context-parallel ranks: they are never kept."""
+    attrs = node.attrs
+    return node.op in GATHERS and isinstance(attrs, CollectiveAttrs) and set(attrs.axes) <= {"cp", "up"}
 
 
 def held_gathered(region: Region) -> Expr:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ..ir.graph import Node, Phase, Port, Region, Value
-from .gathers import gathered_once, gathers_parameter, renamed
+from .gathers import gathered_once, gathers_parameter, gathers_sequence, renamed
 
 # The name of a port that hands on a result that was run again.
 AGAIN = ".again"
@@ -32,7 +32,7 @@ def rerun(region: Region, what: Rerun) -> Region:
     wanted = {i for n in region.nodes if n.key in what.readers for i in n.inputs}
     wanted |= what.wanted | {p.value for p in leaving}
     forward = [n for n in region.nodes if n.phase is Phase.FORWARD]
-    gathers = {n.key for n in forward if gathers_parameter(region, n)}
+    gathers = {n.key for n in forward if gathers_parameter(region, n) or gathers_sequence(n)}
     clones = needed(forward, what.again | gathers, wanted)
     ports = _entering(region, what.entering)
     return _with_clones(region, clones, what.readers, ports, leaving) if clones or ports else region

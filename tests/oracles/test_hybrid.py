@@ -146,7 +146,8 @@ class Ours:
         return found
 
     def _talks(self, attrs: CollectiveAttrs) -> bool:
-        return any(self.degrees.symbols[a] > 1 for a in attrs.axes)
+        # Copies of heads (`tp/8`) there are only with more ranks than heads.
+        return any(self.degrees.symbols.get(a, 1) > 1 for a in attrs.axes)
 
     def number(self, dim: Dim) -> int:
         found = float(as_expr(dim).evaluate({"mbs": BATCH, "seq": SEQ, **self.degrees.symbols}))

@@ -95,14 +95,17 @@ def test_parts_add_up_and_none_is_negative(made_up: System, lowered: Lowering, c
 def test_axes_of_degree_one_change_nothing(made_up: System, lowered: Lowering, case: Case) -> None:
     """Every structure with all degrees 1 is the plain plan: same time, same memory.
 
-    Temporaries apart: the result of a collective counts as a tensor of its own, also in a group of one.
+    Temporaries apart: the result of a collective counts as a tensor of its own, also in a group of one. Ulysses keeps
+    the result of attention on both sides of such an exchange.
     """
-    family = replace(case.plan.family, zero=0)
+    # Experts that are dealt out run as three kernels instead of one, whatever the degree.
+    family = replace(case.plan.family, zero=0, ep=False)
     plain = Family(recompute=family.recompute)
     plan = make_plan(num_gpus=1, seq_len=64, micro_batch=case.plan.micro_batch, family=family)
     structured = priced(lowered(case.model, family), made_up, plan)
     simple = priced(lowered(case.model, plain), made_up, replace(plan, family=plain))
-    for part in ("weights", "gradients", "optimizer", "activations"):
+    kept = () if family.cp == "ulysses" else ("activations",)
+    for part in ("weights", "gradients", "optimizer", *kept):
         assert float(structured.memory_bytes[part][0]) == float(simple.memory_bytes[part][0]), part
     for name in ("step_time_s", "mfu", "hfu"):
         assert float(structured.metrics[name][0]) == pytest.approx(float(simple.metrics[name][0]), rel=1e-9), name
