@@ -166,13 +166,14 @@ class System:
     host: HostMemory | None = None
 
 
-def load_system(name_or_path: str | Path, overrides: Sequence[str] = ()) -> System:
+def load_system(name_or_path: str | Path, overrides: Sequence[str] = (), stack: str | None = None) -> System:
     """Read a system of the catalogue by name, or a YAML file by path.
 
     Args:
         name_or_path: `dgx-h100`, or a path that ends in .yaml or .yml.
         overrides: `chip.memory.hbm.bandwidth=4.8TB/s`, applied in order before anything is checked; a bare
             number is in base units; the source of the number becomes `--set`.
+        stack: the software stack of the catalogue that runs on it, in place of its own.
 
     Raises:
         UnknownNameError: a name that is not in the catalogue, or an override of a key that no system has.
@@ -185,7 +186,7 @@ def load_system(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Syst
 
     tree, where = _read_system(name_or_path)
     tree["calibration"] = _referenced("calibration", tree.get("calibration", "default"))
-    tree["stack"] = _referenced("stacks", tree.get("stack", "default"))
+    tree["stack"] = _referenced("stacks", stack or tree.get("stack", "default"))
     return build_system(tree, overrides, where)
 
 

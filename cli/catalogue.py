@@ -7,8 +7,8 @@ import click
 from .flags import Named
 from .output import columns
 
-KINDS = ("metrics", "models", "ops", "passes", "systems", "tp-plans")
-SINGULAR = ("metric", "model", "op", "pass", "system", "tp-plan")
+KINDS = ("metrics", "models", "ops", "passes", "stacks", "systems", "tp-plans")
+SINGULAR = ("metric", "model", "op", "pass", "stack", "system", "tp-plan")
 
 
 @click.command("list")

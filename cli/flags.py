@@ -116,11 +116,11 @@ _PLAN = (
         "--dp-shard", help="Replicas that share what ZeRO shards; groups of them are replicas (HSDP).  [default: dp]"
     ),
     _word("--reshard", ("layer", "microbatch", "step"), "How long ZeRO 3 keeps gathered parameters."),
-    _word(
-        "--kernels",
-        ("eager", "torch", "fused"),
-        "What training keeps and writes in place: as the model's code under autograd, with PyTorch's own loss in two "
-        "steps, or with hand-fused kernels as in Megatron-Core.",
+    click.Option(
+        ["--kernels"],
+        type=Named(("eager", "torch", "fused")),
+        help="What training keeps and writes in place: as the model's code under autograd, with PyTorch's own loss in "
+        "two steps, or with hand-fused kernels as in Megatron-Core.  [default: those of the stack]",
     ),
     _word("--attention", ("flash", "unfused"), "One kernel, or products, softmax and dropout one by one."),
     _word(
@@ -159,6 +159,12 @@ _OFFLOAD = _text(
 )
 _MACHINE = (
     _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (needed)."),
+    _text(
+        "--stack",
+        metavar="NAME",
+        help="Software on the system, a name of `slipstick list stacks`: overheads, kernels, what its allocator "
+        "holds.  [default: the system's]",
+    ),
     click.Option(
         ["--set", "overrides"],
         multiple=True,

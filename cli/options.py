@@ -15,6 +15,7 @@ class Request:
 
     model: str
     system: str | None
+    stack: str | None
     gpus: int | None
     tp: int
     pp: int
@@ -43,7 +44,7 @@ class Request:
     recompute_every: int | None
     early_stop: bool
     offload: str | None
-    kernels: str
+    kernels: str | None
     attention: str
     cp_method: str
     cp_ulysses: int

@@ -46,7 +46,20 @@ def system_of(request: Request) -> System:
 
     if request.system is None:
         raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
-    return load_system(request.system, request.overrides)
+    return load_system(request.system, request.overrides, request.stack)
+
+
+def _kernels(request: Request) -> str:
+    """The kernels asked for, else those of the stack."""
+    if request.kernels is not None or request.phase != "train":
+        return request.kernels or "eager"
+    if request.system is not None:
+        return system_of(request).stack.kernels
+    if request.stack is None:
+        return "eager"
+    from ..backends.system import load_stack
+
+    return load_stack(request.stack).kernels
 
 
 def family_of(request: Request) -> Family:
@@ -59,7 +72,7 @@ def family_of(request: Request) -> Family:
     sp = auto if request.sp is None else request.sp
     return Family(
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
-        kernels=request.kernels, attention=request.attention,
+        kernels=_kernels(request), attention=request.attention,
         recompute_modules=_listed(request.recompute_modules), recompute_layers=_given(request.recompute_layers, 0),
         recompute_every=_given(request.recompute_every, 1), early_stop=request.early_stop,
         offload=_listed(request.offload),

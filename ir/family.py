@@ -98,6 +98,10 @@ def check_family(family: Family) -> None:
         raise PlanError(
             f"zero, recompute and offload are of training: {family.workload} keeps no gradients and no activations"
         )
+    if family.workload is not Workload.TRAIN and family.kernels != "eager":
+        raise PlanError(
+            f"kernels={family.kernels} is of training: {family.workload} keeps nothing for a backward phase"
+        )
     if family.workload is Workload.DECODE and family.sp:
         raise PlanError("sp splits the sequence, of which a decode step has one token: leave it out")
 

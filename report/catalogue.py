@@ -123,12 +123,19 @@ def _tp_plans() -> list[Record]:
     return sorted([*ready, *made], key=lambda record: str(record["name"]))
 
 
+def _stacks() -> list[Record]:
+    from ..backends.system import load_stack, stack_names
+
+    return [asdict(load_stack(name)) for name in stack_names()]
+
+
 _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
     {
         "metrics": _metrics,
         "models": _models,
         "ops": _ops,
         "passes": _passes,
+        "stacks": _stacks,
         "systems": _systems,
         "tp-plans": _tp_plans,
     }

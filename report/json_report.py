@@ -41,7 +41,9 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
         },
         "phase": str(graph.workload),
         "dtype": str(graph.dtype),
-        "system": {"name": system.name, "overrides": list(overrides), "num_gpus": plan.num_gpus},
+        "system": {
+            "name": system.name, "stack": system.stack.name, "overrides": list(overrides), "num_gpus": plan.num_gpus,
+        },
         "plan": {
             "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep, "etp": plan.etp, "dp": plan.dp,
             "cp_ulysses": plan.cp_ulysses, "vpp": plan.vpp,

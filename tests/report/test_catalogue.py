@@ -9,7 +9,7 @@ from slipstick.ir.errors import UnknownNameError
 from slipstick.report.catalogue import list_text, show_text
 from slipstick.report.columns import in_columns
 
-KINDS = ("metrics", "models", "ops", "passes", "systems", "tp-plans")
+KINDS = ("metrics", "models", "ops", "passes", "stacks", "systems", "tp-plans")
 
 
 @pytest.mark.parametrize("kind", KINDS)
