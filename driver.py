@@ -22,6 +22,7 @@ from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
 from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
+from .ir.stages import RECOMPUTED
 from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
 
@@ -149,7 +150,7 @@ def lower(
         lowered,
         compile_graph(lowered, family.order),
         MemoryProgram.of(lowered),
-        StageProgram.of(lowered, family.pp_layout),
+        StageProgram.of(lowered, family.pp_layout, family.recompute_layers),
         ConstraintProgram.of(lowered),
         ModelFlops.of(graph),
         ModelFlops.of(lowered, REPEATED),
@@ -167,7 +168,7 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
         staging = lowered.stages.evaluate(plans, points)
         step = roll_up(timing, plans, staging)
         memory = _memory(lowered, system, points, plans, staging)
-        metrics = dict(_metrics(lowered, system, plans, step, memory, convention))
+        metrics = dict(_metrics(lowered, system, plans, step, staging, memory, convention))
         if plans.family.offload:
             metrics["host_mem_bytes"] = lowered.memory.host_bytes(points, plans, staging)
     _check_finite(metrics, system)
@@ -262,7 +263,13 @@ def _host_warnings(table: Estimates) -> list[str]:
 
 
 def _metrics(
-    lowered: Lowered, system: System, plans: PlanTable, step: Step, memory: Mapping[str, Array], convention: Convention
+    lowered: Lowered,
+    system: System,
+    plans: PlanTable,
+    step: Step,
+    staging: Staging,
+    memory: Mapping[str, Array],
+    convention: Convention,
 ) -> Mapping[str, Array]:
     """The metrics of the field, by their usual names; SI units."""
     train = lowered.source.workload is Workload.TRAIN
@@ -277,7 +284,7 @@ def _metrics(
         "tokens_per_s": tokens / time_s,
         "tokens_per_s_per_gpu": tokens / time_s / plans.num_gpus,
         "mfu": flops / (peak * time_s),
-        "hfu": (flops + _recomputed(lowered, plans, convention)) / (peak * time_s),
+        "hfu": (flops + _recomputed(lowered, plans, staging, convention)) / (peak * time_s),
         "model_flops": flops,
         "model_flop_per_s_per_gpu": flops / time_s / plans.num_gpus,
         "peak_mem_bytes": np.asarray(sum(parts[1:], parts[0])),
@@ -290,9 +297,13 @@ def _metrics(
     return found
 
 
-def _recomputed(lowered: Lowered, plans: PlanTable, convention: Convention) -> Array:
+def _recomputed(lowered: Lowered, plans: PlanTable, staging: Staging, convention: Convention) -> Array:
     """FLOPs of a step that all ranks spend on recomputation: a rank has the layers of its stage."""
     share = plans.num_gpus / plans.stages[0]
+    counts = lowered.graph.counts
+    again = [name for name in counts if name.endswith(RECOMPUTED)]
+    if again:
+        share = share * staging.runs_in_all(again) / sum(counts[name] for name in again)
     mean = {**plans.columns, IMBALANCE: np.ones(len(plans))}
     return np.asarray(lowered.recomputed.total(mean, convention) * plans.num_micro_batches * share)
 

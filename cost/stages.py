@@ -54,6 +54,12 @@ class Staging:
         table = self.counts[:, cls, :]
         return {name: table[self.which, k] for k, name in enumerate(self.regions) if table[:, k].any()}
 
+    def runs_in_all(self, regions: Sequence[str]) -> Array:
+        """Return how often these regions run in one pass over all stages, plan by plan."""
+        places = [self.regions.index(name) for name in regions]
+        every = (self.counts[:, :, places].sum(axis=2) * self.number).sum(axis=1)
+        return np.asarray(every[self.which])
+
     def is_there(self, cls: int) -> NDArray[np.bool_]:
         """Return which plans have a stage of this class."""
         return np.asarray(self.number[self.which, cls] > 0)
@@ -66,11 +72,12 @@ class StageProgram:
     graph: Graph
     policy: str
     costs: ExprTable
+    recomputed: int = 0
 
     @classmethod
-    def of(cls, graph: Graph, policy: str = "auto") -> StageProgram:
-        """Compile the costs by which stages are balanced."""
-        return cls(graph, policy, ExprTable.of([_flops(r) for r in graph.regions]))
+    def of(cls, graph: Graph, policy: str = "auto", recomputed: int = 0) -> StageProgram:
+        """Compile the costs by which stages are balanced; of each chunk the first so many layers are recomputed."""
+        return cls(graph, policy, ExprTable.of([_flops(r) for r in graph.regions]), recomputed)
 
     def evaluate(self, plans: PlanTable, points: Points) -> Staging:
         """Lay every plan on its stages; PlanError when one has more chunks than layers."""
@@ -87,7 +94,7 @@ class StageProgram:
             key = (p, v, shares)
             if key not in laid:
                 laid[key] = len(layouts)
-                layouts.append(lay_stages(self.graph, self.policy, p, v, shares))
+                layouts.append(lay_stages(self.graph, self.policy, p, v, shares, self.recomputed))
             index[k] = laid[key]
         return _staging(self.graph, layouts, index[which.reshape(-1)], pp, vpp)
 

@@ -225,8 +225,8 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     wanted: list[str] = []
     if given["cp"] > 1 and family.workload is Workload.DECODE:
         wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
-    if given["pp"] > 1 and (family.recompute_layers or family.recompute_every > 1):
-        wanted.append("--recompute-layers or --recompute-every with --pp (which layers of each stage)")
+    if given["pp"] > 1 and family.recompute_every > 1:
+        wanted.append("--recompute-every with --pp (groups of layers inside of stages)")
     if wanted:
         raise NotBuiltError(
             f"{', '.join(wanted)}: not modelled in this version; what is: "

@@ -16,6 +16,8 @@ from .plan import LAYOUTS
 
 # The region of what runs between two stages; no pass over the model runs it, a stage does.
 BOUNDARY = "boundary"
+# Ends the name of a layer's region that recomputes, beside one that does not.
+RECOMPUTED = "_recomputed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,9 @@ def block_row(graph: Graph) -> tuple[str, ...]:
     return row if len(ends) < 3 else row[1:-1]
 
 
-def lay_stages(graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None) -> Layout:
+def lay_stages(
+    graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None, recomputed: int = 0
+) -> Layout:
     """Lay a graph on stages.
 
     Args:
@@ -66,13 +70,15 @@ def lay_stages(graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence
         pp: stages.
         vpp: chunks a stage; chunk c of stage i is number c x pp + i.
         costs: cost of one run of each region, in the order of `Graph.regions`; balancing needs them.
+        recomputed: how many layers each chunk recomputes, its first ones; with stages, those of the graph are moved.
 
     Raises:
         PlanError: more chunks than blocks, or a list that does not fit; shows every factor.
     """
     row = block_row(graph)
     sizes = _sizes(graph, row, policy, pp, vpp, costs)
-    return Layout(pp, vpp, sizes, _classes(graph, row, sizes, pp))
+    parts = _parts(graph, row, sizes, recomputed if pp > 1 else 0)
+    return Layout(pp, vpp, sizes, _classes(graph, parts, pp))
 
 
 def _sizes(
@@ -105,14 +111,29 @@ def _given(text: str, num_blocks: int, pp: int, vpp: int) -> tuple[int, ...]:
     return sizes
 
 
-def _classes(graph: Graph, row: Sequence[str], sizes: Sequence[int], pp: int) -> tuple[StageClass, ...]:
+def _parts(graph: Graph, row: Sequence[str], sizes: Sequence[int], recomputed: int) -> list[tuple[str, ...]]:
+    """The regions of each chunk, its first ones in the form that recomputes."""
+    starts = accumulate(sizes, initial=0)
+    parts = [tuple(row[start : start + size]) for start, size in zip(starts, sizes, strict=False)]
+    if not recomputed:
+        return parts
+    return [tuple(_in_form(graph, n, k < recomputed) for k, n in enumerate(part)) for part in parts]
+
+
+def _in_form(graph: Graph, name: str, recomputed: bool) -> str:
+    plain = name.removesuffix(RECOMPUTED)
+    wanted = plain + RECOMPUTED if recomputed else plain
+    return wanted if wanted in graph.by_name else name
+
+
+def _classes(graph: Graph, parts: Sequence[Sequence[str]], pp: int) -> tuple[StageClass, ...]:
     """Count regions stage by stage, then put equal stages together."""
     place = {r.name: k for k, r in enumerate(graph.regions)}
     counts = np.zeros((pp, len(graph.regions)), dtype=np.int64)
-    for part, (start, size) in enumerate(zip(accumulate(sizes, initial=0), sizes, strict=False)):
-        for name in row[start : start + size]:
-            counts[part % pp, place[name]] += 1
-    if len(row) < len(tuple(graph.sequence())):
+    for k, part in enumerate(parts):
+        for name in part:
+            counts[k % pp, place[name]] += 1
+    if sum(map(len, parts)) < len(tuple(graph.sequence())):
         ends = graph.sequence_once()
         counts[0, place[ends[0]]] += 1
         counts[-1, place[ends[-1]]] += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..ir.graph import Graph, Phase, Region, Role, Run
+from ..ir.stages import RECOMPUTED
 
 # Makes a region of a layer: the region, the ports that come recomputed, the outputs that leave recomputed.
 Make = Callable[[Region, frozenset[str], frozenset[str]], Region]
@@ -55,7 +56,7 @@ def first_layers(graph: Graph, num_layers: int, make: Make, ends: frozenset[str]
         if ends.intersection(run.regions) or not left:
             runs.append(run)
             continue
-        again = tuple(variants.name(n, frozenset(), frozenset(), "recomputed") for n in run.regions)
+        again = tuple(variants.name(n, frozenset(), frozenset(), RECOMPUTED.removeprefix("_")) for n in run.regions)
         whole, part = divmod(min(left, run.count * len(again)), len(again))
         left -= whole * len(again) + part
         runs += [Run(again, whole), Run((*again[:part], *run.regions[part:]), int(part > 0))]

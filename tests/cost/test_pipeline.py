@@ -1,6 +1,7 @@
 """Pipelines: time, memory and conservation over stages."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -163,3 +164,36 @@ def test_screening_finds_what_an_estimate_finds(deep: Callable[[str], Graph], ma
             assert needed == np.inf
             with pytest.raises(PlanError):
                 estimate_many(lowered, made_up, [each])
+
+
+def test_each_stage_recomputes_its_first_layers(deep: Callable[[str], Graph], made_up: System) -> None:
+    """Megatron's block method: of four layers a stage one is recomputed, on all four stages."""
+    graph = deep("tiny-llama")
+    families = [Family(pp=True, recompute=policy, recompute_layers=n) for policy, n in (("none", 0), ("full", 1))]
+    none, one = (lower(graph, f) for f in families)
+    _, staging = staged(one, replace(plan(4), family=families[1]))
+    first, rest = (f"block0{end}" for end in ("_recomputed", ""))
+    assert [float(staging.runs(0)[name][0]) for name in (first, rest)] == [1.0, 3.0]
+    assert float(staging.runs_in_all([first])[0]) == 4.0
+    kept = [
+        float(estimate_many(low, made_up, [replace(plan(4), family=f)]).memory_bytes["activations"][0])
+        for low, f in zip((none, one), families, strict=True)
+    ]
+    layer, entering = (
+        float(low.graph.region(name).saved_bytes.evaluate({"mbs": 1.0, "seq": 64.0, "tp": 1.0, "dp": 1.0}))
+        for low, name in ((none, "block0"), (one, first))
+    )
+    # The first stage has four micro-batches under way.
+    assert kept[0] - kept[1] == 4 * (layer - entering)
+
+
+def test_recomputed_work_counts_on_every_stage(deep: Callable[[str], Graph], made_up: System) -> None:
+    families = [Family(pp=True, recompute="full", recompute_layers=n) for n in (1, 4)]
+    families.append(Family(pp=True, recompute="full"))
+    found = [
+        estimate_many(lower(deep("tiny-llama"), f), made_up, [replace(plan(4), family=f)]).metrics for f in families
+    ]
+    extra = [float(m["hfu"][0] / m["mfu"][0]) - 1.0 for m in found]
+    assert extra[1] == pytest.approx(4 * extra[0], rel=1e-9)
+    assert extra[2] == pytest.approx(extra[1], rel=1e-9)
+    assert list(found[1]["step_time_s"]) == list(found[2]["step_time_s"])
