@@ -138,7 +138,8 @@ _PLAN = (
     _number(
         "--recompute-layers",
         "--recompute-num-layers",
-        help="With full, recompute only the first N layers (of each chunk of a stage), keep the others whole (Megatron: block).",
+        help="With full, recompute only the first N layers (of each chunk of a stage), keep the others whole "
+        "(Megatron: block).",
     ),
     _number(
         "--recompute-every",
