@@ -14,7 +14,8 @@ def mark_saved(graph: Graph) -> Graph:
     """Set `saved` on every forward value that the backward phase reads, here or through a port, and on nothing else.
 
     Recomputation belongs to the backward phase: what it reads is kept, what it makes is not. A tensor that several
-    regions keep is marked where it is made, so that it counts once.
+    regions keep is marked where it is made, so that it counts once. A parameter that was marked where it is gathered
+    stays so: its unit keeps all parameters, read again or not.
     """
     backward = {p.name for r in graph.regions for p in r.outputs if _phase(r, p.value) in _LATER}
     local = {r.name: _read_by_backward(r, backward) for r in graph.regions}
@@ -57,6 +58,12 @@ def _phase(region: Region, value: int) -> Phase:
 
 def _marked(region: Region, kept: set[int], wanted: set[str]) -> Region:
     exported = {p.value for p in region.outputs if p.name in wanted and _phase(region, p.value) is Phase.FORWARD}
-    kept = kept | exported | {region.by_id[i].storage for i in exported}
+    kept = kept | exported | {region.by_id[i].storage for i in exported} | _kept_whole(region)
     values = tuple(v if v.saved == (v.id in kept) else replace(v, saved=v.id in kept) for v in region.values)
     return replace(region, values=values)
+
+
+def _kept_whole(region: Region) -> set[int]:
+    gathers = (n for n in region.nodes if n.op == "all_gather" and n.phase is Phase.FORWARD)
+    whole = (n.outputs for n in gathers if all(region.by_id[i].role is Role.PARAM for i in n.inputs))
+    return {o for outputs in whole for o in outputs if region.by_id[o].saved}

@@ -13,7 +13,7 @@ from ..ir.plan import check_offload
 from ..ir.saved import mark_saved
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require_sharded
-from .gathers import renamed
+from .gathers import gathers_parameter, renamed
 from .rerun import needed
 
 # The name of a port that hands on what lies in host memory.
@@ -114,7 +114,9 @@ def _moved(region: Region, ports: Set[str], is_layer: bool) -> Region:
     """One region: a copy down behind its forward phase, a copy up in front of its backward phase."""
     leaving = {p.value: p.name for p in region.outputs if p.name in ports and _kept_by_itself(region, p.value)}
     owners = {v.storage for v in region.values if v.saved} if is_layer else set[int]()
-    down = [s for s in sorted({*leaving, *owners}) if _kept_by_itself(region, s)]
+    # Parameters that stay gathered are no activations.
+    whole = {o for n in region.nodes if gathers_parameter(region, n) for o in n.outputs}
+    down = [s for s in sorted({*leaving, *owners} - whole) if _kept_by_itself(region, s)]
     draft, content = _Draft(region), {s: _content(region, s) for s in down}
     host = {s: draft.like(content[s]) for s in down}
     later = [n for n in region.nodes if n.phase in _LATER]
@@ -126,7 +128,7 @@ def _moved(region: Region, ports: Set[str], is_layer: bool) -> Region:
     if up:
         nodes = _fetched(draft, nodes, up, _LATER, Phase.BACKWARD)
     if down:
-        end = sum(n.phase is Phase.FORWARD for n in nodes)
+        end = 1 + max(k for k, n in enumerate(nodes) if n.phase is Phase.FORWARD)
         nodes.insert(end, Node(DOWN, tuple(content.values()), tuple(host.values()), phase=Phase.FORWARD))
     return draft.made(nodes, [Port(name + HOST, host[v]) for v, name in leaving.items()]) if up or down else region
 

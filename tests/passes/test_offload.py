@@ -46,6 +46,22 @@ def run(graph: Graph, text: str) -> Graph:
 # Activations.
 
 
+@pytest.mark.parametrize("kernels", ["eager", "torch", "fused"])
+@pytest.mark.parametrize("reshard", ["microbatch", "step"])
+def test_parameters_that_stay_gathered_stay_on_the_device(tiny: Graph, kernels: str, reshard: str) -> None:
+    def parts(family: Family) -> dict[str, float]:
+        found = estimate(tiny, load_system("dgx-h100"), make_plan(num_gpus=4, seq_len=64, family=family))
+        return {**found.memory_bytes, "host": found.metrics["host_mem_bytes"]}
+
+    freed = Family(zero=3, kernels=kernels, offload=("activations",))
+    before, after = parts(freed), parts(replace(freed, reshard=reshard))
+    assert after["host"] == before["host"]
+    # A quarter in shards, and all of them whole, a tied table once for each end.
+    first, last = ({v.name: v.type.num_bytes for v in tiny.regions[k].of_role(Role.PARAM)} for k in (0, -1))
+    tied = sum(float(size.evaluate({})) for name, size in first.items() if name in last)
+    assert after["weights"] == before["weights"] * 5 + tied
+
+
 def test_what_a_layer_keeps_goes_down_once_and_comes_up_once(tiny: Graph) -> None:
     before = run(tiny, "shard")
     after = run(before, 'offload{what=["activations"]}')
