@@ -188,12 +188,20 @@ def screen(lowered: Lowered, system: System, plans: PlanTable) -> Screened:
     """Check constraints and memory of a table of plans, without times; an illegal plan needs infinite memory."""
     points = Points(plans)
     legal = lowered.constraints.hold(plans, points)
-    staged = plans if plans.pp is None else replace(plans, pp=np.where(legal, plans.pp, 1.0))
+    if not legal.any():
+        return Screened(legal, legal, np.full(len(plans), np.inf))
+    staged = _laid(plans, legal)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         staging = lowered.stages.evaluate(staged, points)
         parts = _memory(lowered, system, points, staged, staging)
     needed = np.where(legal, sum(parts.values(), np.zeros(len(plans))), np.inf)
     return Screened(legal, needed <= system.chip.hbm_bytes, needed)
+
+
+def _laid(plans: PlanTable, legal: NDArray[np.bool_]) -> PlanTable:
+    """Put plans that are not legal on the stages of the first one that is: they are laid out with the others."""
+    pp, vpp = (np.where(legal, column, column[legal.argmax()]) for column in plans.stages)
+    return replace(plans, pp=pp, vpp=vpp)
 
 
 def _memory(

@@ -32,7 +32,7 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
     """
     lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
     asked = expert_options(plan.family, plan.ep)
-    if asked and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
+    if asked and not has_experts(graph):
         raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; legal ep: 1")
     broken = [(size, c) for size, c in _sizes(graph, plan) if not suits(c, size, _degree(plan, c))]
     first = {c.axes: (size, c) for size, c in sorted(broken, key=lambda sc: -sc[0])}
@@ -40,6 +40,11 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
     messages = [_message(graph, plan, *first[axes]) for axes in sorted(first, key=lambda a: order.index(a[-1]))]
     if messages:
         raise PlanError("; ".join(messages))
+
+
+def has_experts(graph: Graph) -> bool:
+    """Whether there are experts to deal out, split or fill."""
+    return any(n.op.startswith("expert") for r in graph.regions for n in r.nodes)
 
 
 def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
@@ -121,4 +126,4 @@ def _sizes(graph: Graph, plan: Plan) -> list[tuple[float, Constraint]]:
     return [(float(as_expr(c.dim).evaluate(numbers)), c) for c in graph.constraints]
 
 
-__all__ = ["check_divisibility", "legal_degrees", "suits", "unevenness"]
+__all__ = ["check_divisibility", "has_experts", "legal_degrees", "suits", "unevenness"]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import PlanError
+from .expr import Num
 from .graph import Graph
 from .partition import balanced_parts, even_parts
 from .plan import LAYOUTS
@@ -81,6 +82,15 @@ def lay_stages(
     return Layout(pp, vpp, sizes, _classes(graph, parts, pp))
 
 
+def can_lay(num_blocks: int, policy: str, chunks: Num) -> NDArray[np.bool_]:
+    """Return whether blocks can be laid on so many chunks in all, as `lay_stages` would; arrays run over plans."""
+    parts = np.asarray(chunks)
+    if policy in LAYOUTS:
+        return np.asarray(parts <= max(num_blocks, 1))
+    sizes = _listed(policy)
+    return np.asarray((parts == len(sizes)) & (sum(sizes) == num_blocks))
+
+
 def _sizes(
     graph: Graph, row: Sequence[str], policy: str, pp: int, vpp: int, costs: Sequence[float] | None
 ) -> tuple[int, ...]:
@@ -102,7 +112,7 @@ def _sizes(
 
 
 def _given(text: str, num_blocks: int, pp: int, vpp: int) -> tuple[int, ...]:
-    sizes = tuple(int(part) for part in text.split(","))
+    sizes = _listed(text)
     if len(sizes) != pp * vpp or sum(sizes) != num_blocks:
         raise PlanError(
             f"layout {text} has {len(sizes)} parts of {sum(sizes)} layers together; "
@@ -124,6 +134,10 @@ def _in_form(graph: Graph, name: str, recomputed: bool) -> str:
     plain = name.removesuffix(RECOMPUTED)
     wanted = plain + RECOMPUTED if recomputed else plain
     return wanted if wanted in graph.by_name else name
+
+
+def _listed(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
 
 
 def _classes(graph: Graph, parts: Sequence[Sequence[str]], pp: int) -> tuple[StageClass, ...]:
