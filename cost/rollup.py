@@ -146,6 +146,8 @@ def _stage(spent: Spent, staging: Staging, cls: int, plans: PlanTable) -> _Stage
         if times is not None:
             key = (phase, part)
             sums[key] = sums[key] + seconds * times if key in sums else seconds * times
+    # One order of addition, whatever parts the other plans of the table have.
+    sums = dict(sorted(sums.items()))
     account = Account()
     for phase in ("forward", "backward"):
         parts = {part: s for (p, part), s in sums.items() if p == phase}
@@ -257,7 +259,7 @@ def _where(better: NDArray[np.bool_], new: Parts, old: Parts) -> Parts:
 
 
 def _total(parts: Mapping[str, Array]) -> Array:
-    values = list(parts.values())
+    values = [parts[name] for name in sorted(parts)]
     return np.asarray(sum(values[1:], values[0])) if values else np.zeros(1)
 
 
