@@ -33,9 +33,15 @@ def rerun(region: Region, what: Rerun) -> Region:
     wanted |= what.wanted | {p.value for p in leaving}
     forward = [n for n in region.nodes if n.phase is Phase.FORWARD]
     gathers = {n.key for n in forward if gathers_parameter(region, n) or gathers_sequence(n)}
-    clones = needed(forward, what.again | gathers, wanted)
+    clones = needed(forward, what.again | gathers | _exchanged(region, gathers), wanted)
     ports = _entering(region, what.entering)
     return _with_clones(region, clones, what.readers, ports, leaving) if clones or ports else region
+
+
+def _exchanged(region: Region, gathers: Set[int]) -> set[int]:
+    """Exchanges that only feed such gathers: nothing else keeps their results, so neither does this."""
+    exchanges = (n for n in region.nodes if n.op == "all_to_all" and n.phase is Phase.FORWARD)
+    return {n.key for n in exchanges if {u.key for u in region.users.get(n.key, ())} <= gathers}
 
 
 def needed(forward: Sequence[Node], again: Set[int], wanted: Set[int]) -> list[Node]:
