@@ -33,7 +33,7 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
     lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
     asked = expert_options(plan.family, plan.ep)
     if asked and not any(n.op.startswith("expert") for r in graph.regions for n in r.nodes):
-        raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; legal ep: 1")
+        raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; leave it out (ep=1)")
     broken = [(size, c) for size, c in _sizes(graph, plan) if not suits(c, size, _degree(plan, c))]
     first = {c.axes: (size, c) for size, c in sorted(broken, key=lambda sc: -sc[0])}
     order = list(plan.mesh)

@@ -42,7 +42,11 @@ def check_names(regions: Sequence[Region], names: Sequence[str]) -> None:
         if not any(_nodes(r, name) for r in regions):
             scopes = {_inner(n.scope) for r in regions for n in r.nodes}
             known = [m for m in MODULES if any(_nodes(r, m) for r in regions)]
-            allowed = dict.fromkeys((*known, *sorted(scopes - {""})))
+            allowed = dict.fromkeys((*known, *sorted(scopes - {"", name})))
+            if name in MODULES:
+                raise UnknownNameError(
+                    f"no layer has what Megatron-Core calls '{name}'; allowed: {', '.join(allowed)}, or wildcards"
+                )
             raise UnknownNameError.of("module to recompute in these layers", name, allowed)
 
 
