@@ -58,7 +58,7 @@ def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
 def unevenness(graph: Graph, plan: Plan) -> Iterator[str]:
     """Say in a line each what a degree cuts unevenly, with the largest and the smallest share, and what it copies."""
     for c in graph.constraints:
-        ranks = plan.mesh[c.axis]
+        ranks = _degree(plan, c)
         if c.copied and isinstance(c.dim, int) and ranks > c.dim:
             yield f"{c.axis}={ranks} is more than the {c.dim} {c.where}: {ranks // c.dim} ranks hold a copy of each"
     copied = {(c.dim, c.axis) for c in graph.constraints if c.copied}

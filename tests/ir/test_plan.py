@@ -112,7 +112,7 @@ def test_a_negative_cache_is_refused() -> None:
 def test_what_is_not_built_is_refused_with_what_is() -> None:
     message = refused(NotBuiltError, cp=2, family=DECODE)
     assert "--cp 2 in decode" in message
-    assert "--tp, --sp, --cp, --ep, --dp" in message
+    assert "what is: --tp, --ep, --dp, --pp" in message
     assert NotBuiltError.exit_code == 4
 
 
