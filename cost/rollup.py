@@ -215,7 +215,7 @@ def _free(sums: Mapping[tuple[str, str], Array], phase: str, zero: Array) -> Arr
     """Time for messages of a step: computation of a phase, or copies that last longer, less its own messages."""
     computing = sum((s for (p, part), s in sums.items() if p == phase and part.startswith("compute.")), zero)
     lasting = np.maximum.reduce([np.asarray(computing), *(sums.get((phase, op), zero) for op in (DOWN, UP))])
-    return lasting - np.minimum(sum((sums.get((phase, part), zero) for part in _DATA), zero), lasting)
+    return np.asarray(lasting - np.minimum(sum((sums.get((phase, part), zero) for part in _DATA), zero), lasting))
 
 
 def _edge_message(spent: Spent, runs: Mapping[str, Array], phase: str, part: str, zero: Array) -> Array:
