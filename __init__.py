@@ -5,41 +5,72 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from slipstick.backends.system import System, load_system
-    from slipstick.driver import Estimate, estimate
+    from slipstick.driver import (
+        Estimate,
+        Estimates,
+        Lowered,
+        Screened,
+        estimate,
+        estimate_many,
+        evaluate,
+        lower,
+        screen,
+    )
     from slipstick.frontend import GraphCache, load
     from slipstick.ir.errors import SlipstickError
-    from slipstick.ir.graph import Graph
-    from slipstick.ir.plan import Family, Plan, make_plan
+    from slipstick.ir.graph import Graph, Workload
+    from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
+    from slipstick.ir.types import DType
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DType",
     "Estimate",
+    "Estimates",
     "Family",
     "Graph",
     "GraphCache",
+    "Lowered",
     "Plan",
+    "PlanTable",
+    "Screened",
     "SlipstickError",
     "System",
+    "Workload",
     "estimate",
+    "estimate_many",
+    "evaluate",
     "load",
     "load_system",
+    "lower",
     "make_plan",
+    "screen",
 ]
 
 # Where each public name lives; a module is imported when its name is first asked for.
 _MODULE_OF = {
+    "DType": "slipstick.ir.types",
     "Estimate": "slipstick.driver",
+    "Estimates": "slipstick.driver",
     "Family": "slipstick.ir.plan",
     "Graph": "slipstick.ir.graph",
     "GraphCache": "slipstick.frontend",
+    "Lowered": "slipstick.driver",
     "Plan": "slipstick.ir.plan",
+    "PlanTable": "slipstick.ir.plan",
+    "Screened": "slipstick.driver",
     "SlipstickError": "slipstick.ir.errors",
     "System": "slipstick.backends.system",
+    "Workload": "slipstick.ir.graph",
     "estimate": "slipstick.driver",
+    "estimate_many": "slipstick.driver",
+    "evaluate": "slipstick.driver",
     "load": "slipstick.frontend",
     "load_system": "slipstick.backends.system",
+    "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
+    "screen": "slipstick.driver",
 }
 
 # Hidden from type checkers, which would otherwise accept any name at all.

@@ -12,13 +12,14 @@ from ..ir.ops.host import DOWN, UP
 Array = NDArray[np.float64]
 
 
-def of_a_phase(parts: Mapping[str, Array], compute: Array) -> tuple[Array, Array]:
+def of_a_phase(parts: Mapping[str, Array], busy: Array) -> tuple[Array, Array]:
     """Return seconds of copies in one phase of a micro-batch, and what of them is exposed.
 
-    Both directions run at once, behind the computation of the phase: exposed = max(0, max(down, up) - compute).
+    Both directions run at once, behind computation and the messages that it does not hide:
+    exposed = max(0, max(down, up) - busy).
     """
-    down, up = (parts.get(op, np.zeros_like(compute)) for op in (DOWN, UP))
-    return down + up, np.maximum(np.maximum(down, up) - compute, 0.0)
+    down, up = (parts.get(op, np.zeros_like(busy)) for op in (DOWN, UP))
+    return down + up, np.maximum(np.maximum(down, up) - busy, 0.0)
 
 
 def of_the_update(

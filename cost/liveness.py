@@ -45,7 +45,7 @@ def running(region: Region) -> list[Node]:
 
 def received_gradients(graph: Graph) -> frozenset[str]:
     """Return the ports through which a region takes what a later one's backward phase made."""
-    return frozenset(p.name for r in graph.regions for p in r.outputs if _phase(r, p.value) is Phase.BACKWARD)
+    return frozenset(p.name for r in graph.regions for p in r.outputs if r.phase_of(p.value) is Phase.BACKWARD)
 
 
 def runs_behind(graph: Graph, name: str) -> Mapping[str, int]:
@@ -90,11 +90,6 @@ def _held_bytes(region: Region, value: int) -> Expr:
 
 def _incoming(region: Region, received: Set[str]) -> dict[int, Expr]:
     return {v.id: v.type.num_bytes for v in region.of_role(Role.PORT) if v.name in received}
-
-
-def _phase(region: Region, value: int) -> Phase:
-    node = region.producer.get(value)
-    return Phase.FORWARD if node is None else node.phase
 
 
 def _accounted_elsewhere(region: Region) -> set[int]:

@@ -176,7 +176,8 @@ def _pass(account: Account, parts: Mapping[str, Array], zero: Array, cp: Array, 
     interleaved = np.where(staging.chunks > 1.0, compute, 0.0)
     windows = {**dict.fromkeys(_DATA, compute), "comm.pp": interleaved, RING: attention * (1.0 - 1.0 / cp)}
     if DOWN in parts or UP in parts:
-        copies, exposed = of_a_phase(parts, compute)
+        waiting = sum((np.maximum(parts[part] - compute, 0.0) for part in _DATA if part in parts), zero)
+        copies, exposed = of_a_phase(parts, compute + waiting)
         account.add("offload", exposed, copies - exposed)
     for part, seconds in parts.items():
         if part == HIDDEN_TP:
@@ -213,11 +214,10 @@ def _once_a_step(sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str
 
 
 def _free(sums: Mapping[tuple[str, str], Array], phase: str, zero: Array) -> Array:
-    """Computation of a phase that hides no message of its own."""
-    computing = np.asarray(
-        sum((s for (p, part), s in sums.items() if p == phase and part.startswith("compute.")), zero)
-    )
-    return computing - np.minimum(sum((sums.get((phase, part), zero) for part in _DATA), zero), computing)
+    """Time for messages of a step: computation of a phase, or copies that last longer, less its own messages."""
+    computing = sum((s for (p, part), s in sums.items() if p == phase and part.startswith("compute.")), zero)
+    lasting = np.maximum.reduce([np.asarray(computing), *(sums.get((phase, op), zero) for op in (DOWN, UP))])
+    return np.asarray(lasting - np.minimum(sum((sums.get((phase, part), zero) for part in _DATA), zero), lasting))
 
 
 def _edge_message(spent: Spent, runs: Mapping[str, Array], phase: str, part: str, zero: Array) -> Array:

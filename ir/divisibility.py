@@ -33,7 +33,7 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
     lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
     asked = expert_options(plan.family, plan.ep)
     if asked and not has_experts(graph):
-        raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; legal ep: 1")
+        raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; leave it out (ep=1)")
     broken = [(size, c) for size, c in _sizes(graph, plan) if not suits(c, size, _degree(plan, c))]
     first = {c.axes: (size, c) for size, c in sorted(broken, key=lambda sc: -sc[0])}
     order = list(plan.mesh)
@@ -63,7 +63,7 @@ def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
 def unevenness(graph: Graph, plan: Plan) -> Iterator[str]:
     """Say in a line each what a degree cuts unevenly, with the largest and the smallest share, and what it copies."""
     for c in graph.constraints:
-        ranks = plan.mesh[c.axis]
+        ranks = _degree(plan, c)
         if c.copied and isinstance(c.dim, int) and ranks > c.dim:
             yield f"{c.axis}={ranks} is more than the {c.dim} {c.where}: {ranks // c.dim} ranks hold a copy of each"
     copied = {(c.dim, c.axis) for c in graph.constraints if c.copied}

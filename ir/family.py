@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .errors import NotBuiltError, PlanError, UnknownNameError
@@ -88,22 +88,42 @@ def rank_order(order: str) -> tuple[str, ...]:
 def check_family(family: Family) -> None:
     """Raise UnknownNameError for a word that a family does not know, PlanError for options that do not go together."""
     _check_words(family)
+    _check_workload(family)
     check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
     check_offload(family.offload)
     _check_data(family)
     if sorted(rank_order(family.order)) != sorted(AXES):
         named = ", ".join(ORDER.split("-"))
         raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
-    if family.workload is not Workload.TRAIN and (family.zero or family.recompute != "none" or family.offload):
+    if family.recompute == "none" and not family.early_stop:
         raise PlanError(
-            f"zero, recompute and offload are of training: {family.workload} keeps no gradients and no activations"
+            "no-early-stop says how much is recomputed, and recompute=none: use --recompute, or leave it out"
         )
-    if family.workload is not Workload.TRAIN and family.kernels != "eager":
+
+
+def _check_workload(family: Family) -> None:
+    """Refuse what inference has no use for; a flag is never ignored."""
+    if family.workload is Workload.TRAIN:
+        return
+    given = ", ".join(_of_training(family))
+    if given:
         raise PlanError(
-            f"kernels={family.kernels} is of training: {family.workload} keeps nothing for a backward phase"
+            f"{given}: of training only; {family.workload} keeps no gradients and no activations: leave it out"
         )
-    if family.workload is Workload.DECODE and family.sp:
-        raise PlanError("sp splits the sequence, of which a decode step has one token: leave it out")
+    if family.workload is Workload.DECODE and (family.sp or family.async_tp):
+        what = "sp" if family.sp else "async-tp"
+        raise PlanError(f"{what} splits the sequence, of which a decode step has one token: leave it out")
+
+
+def _of_training(family: Family) -> Iterator[str]:
+    """What a family says of gradients, states and kept activations."""
+    named = (
+        ("zero", family.zero, 0), ("recompute", family.recompute, "none"), ("offload", ",".join(family.offload), ""),
+        ("kernels", family.kernels, "eager"), ("grad-dtype", family.grad_dtype, DType.FP32),
+        ("reduce-dtype", family.reduce_dtype, None), ("reshard", family.reshard, "layer"),
+    )  # fmt: skip
+    yield from (f"{name}={value}" for name, value, default in named if value != default)
+    yield from ["dp-shard"] if family.hsdp else []
 
 
 def _check_words(family: Family) -> None:
@@ -129,10 +149,6 @@ def _check_data(family: Family) -> None:
         raise PlanError(
             f"reshard={family.reshard} says how long ZeRO 3 keeps gathered parameters, and zero={family.zero} "
             "gathers none: use --zero 3, or leave it out"
-        )
-    if family.reduce_dtype is not None and family.workload is not Workload.TRAIN:
-        raise PlanError(
-            f"reduce-dtype={family.reduce_dtype}: {family.workload} has no gradients to reduce; leave it out"
         )
 
 

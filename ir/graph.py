@@ -136,6 +136,11 @@ class Region:
         """The node that makes each value."""
         return {o: n for n in self.nodes for o in n.outputs}
 
+    def phase_of(self, value: int) -> Phase:
+        """Return the phase in which a value is made; what no node makes is there from the forward phase on."""
+        node = self.producer.get(value)
+        return Phase.FORWARD if node is None else node.phase
+
     @cached_property
     def users(self) -> Mapping[int, tuple[Node, ...]]:
         """The nodes that read each value."""

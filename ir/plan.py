@@ -123,7 +123,7 @@ def make_plan(
     """
     given = {
         "gpus": num_gpus, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "vpp": vpp,
-        "etp": tp if etp is None else etp, "mbs": micro_batch,
+        "etp": 1 if etp is None else etp, "mbs": micro_batch,
         "seq": seq_len, "dp-shard": dp_shard,
     }  # fmt: skip
     _refuse_unbuilt(given, family)
@@ -224,14 +224,14 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
     """Refuse what is not modelled yet; a flag is never ignored."""
     wanted: list[str] = []
     if given["cp"] > 1 and family.workload is Workload.DECODE:
-        wanted.append(f"--cp {given['cp']} (context parallelism in decode)")
+        wanted.append(f"--cp {given['cp']} in decode: not modelled in this version; what is: --tp, --ep, --dp, --pp")
     if given["pp"] > 1 and family.recompute_every > 1:
-        wanted.append("--recompute-every with --pp (groups of layers inside of stages)")
-    if wanted:
-        raise NotBuiltError(
-            f"{', '.join(wanted)}: not modelled in this version; what is: "
-            "--tp, --sp, --cp, --ep, --dp, --pp, --vpp, --zero, --recompute"
+        wanted.append(
+            f"--recompute-every with --pp {given['pp']} (groups of layers inside of stages): not modelled in this "
+            "version; what is: --recompute full of all layers, --recompute-layers, --recompute-modules, --recompute ops"
         )
+    if wanted:
+        raise NotBuiltError("; ".join(wanted))
 
 
 __all__ = [

@@ -17,7 +17,7 @@ def mark_saved(graph: Graph) -> Graph:
     regions keep is marked where it is made, so that it counts once. A parameter that was marked where it is gathered
     stays so: its unit keeps all parameters, read again or not.
     """
-    backward = {p.name for r in graph.regions for p in r.outputs if _phase(r, p.value) in _LATER}
+    backward = {p.name for r in graph.regions for p in r.outputs if r.phase_of(p.value) in _LATER}
     local = {r.name: _read_by_backward(r, backward) for r in graph.regions}
     ports = {r.name: {r.by_id[i].name for i in local[r.name] if r.by_id[i].role is Role.PORT} for r in graph.regions}
     wanted = _wanted_of(graph, ports)
@@ -26,7 +26,7 @@ def mark_saved(graph: Graph) -> Graph:
 
 def _wanted_of(graph: Graph, ports: Mapping[str, set[str]]) -> Mapping[str, set[str]]:
     """For each region, the names of its outputs that a later region keeps: of several makers the nearest is meant."""
-    makes = {r.name: {p.name for p in r.outputs if _phase(r, p.value) is Phase.FORWARD} for r in graph.regions}
+    makes = {r.name: {p.name for p in r.outputs if r.phase_of(p.value) is Phase.FORWARD} for r in graph.regions}
     wanted: dict[str, set[str]] = {r.name: set() for r in graph.regions}
     last: dict[str, str] = {}
     # What follows a repeated run has the same makers from the second round on.
@@ -48,16 +48,11 @@ def _is_activation(region: Region, value: int, backward_ports: set[str]) -> bool
     v = region.by_id[value]
     if v.role is Role.PORT:
         return v.name not in backward_ports
-    return v.role is Role.INPUT or (v.role is Role.RESULT and _phase(region, value) is Phase.FORWARD)
-
-
-def _phase(region: Region, value: int) -> Phase:
-    node = region.producer.get(value)
-    return Phase.FORWARD if node is None else node.phase
+    return v.role is Role.INPUT or (v.role is Role.RESULT and region.phase_of(value) is Phase.FORWARD)
 
 
 def _marked(region: Region, kept: set[int], wanted: set[str]) -> Region:
-    exported = {p.value for p in region.outputs if p.name in wanted and _phase(region, p.value) is Phase.FORWARD}
+    exported = {p.value for p in region.outputs if p.name in wanted and region.phase_of(p.value) is Phase.FORWARD}
     kept = kept | exported | {region.by_id[i].storage for i in exported} | _kept_whole(region)
     values = tuple(v if v.saved == (v.id in kept) else replace(v, saved=v.id in kept) for v in region.values)
     return replace(region, values=values)

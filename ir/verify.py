@@ -75,7 +75,7 @@ def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
         yield f"{complaint}  in  {print_node(region, node)}"
     if node.forward is not None and node.forward not in region.producer:
         yield f"'{node.op}' at {_place(node)} belongs to forward node %{node.forward}, no such node"
-    if node.phase is Phase.FORWARD and any(_phase(region, i) not in _EARLY for i in node.inputs):
+    if node.phase is Phase.FORWARD and any(region.phase_of(i) not in _EARLY for i in node.inputs):
         yield f"forward node '{node.op}' at {_place(node)} reads a value that is made later"
 
 
@@ -90,11 +90,6 @@ def _repeated(items: Iterable[T]) -> list[T]:
     ['a']
     """
     return [item for item, times in Counter(items).items() if times > 1]
-
-
-def _phase(region: Region, value: int) -> Phase:
-    node = region.producer.get(value)
-    return Phase.FORWARD if node is None else node.phase
 
 
 def _grads(region: Region, sharded: bool) -> Iterator[str]:

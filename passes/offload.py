@@ -128,8 +128,8 @@ def _moved(region: Region, ports: Set[str], is_layer: bool) -> Region:
     if up:
         nodes = _fetched(draft, nodes, up, _LATER, Phase.BACKWARD)
     if down:
-        end = 1 + max(k for k, n in enumerate(nodes) if n.phase is Phase.FORWARD)
-        nodes.insert(end, Node(DOWN, tuple(content.values()), tuple(host.values()), phase=Phase.FORWARD))
+        end = max(k for k, n in enumerate(nodes) if n.phase is Phase.FORWARD)
+        nodes.insert(end + 1, Node(DOWN, tuple(content.values()), tuple(host.values()), phase=Phase.FORWARD))
     return draft.made(nodes, [Port(name + HOST, host[v]) for v, name in leaving.items()]) if up or down else region
 
 

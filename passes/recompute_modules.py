@@ -43,6 +43,10 @@ def check_names(regions: Sequence[Region], names: Sequence[str]) -> None:
             scopes = {_inner(n.scope) for r in regions for n in r.nodes}
             known = [m for m in MODULES if any(_nodes(r, m) for r in regions)]
             allowed = dict.fromkeys((*known, *sorted(scopes - {"", *MODULES})))
+            if name in MODULES:
+                raise UnknownNameError(
+                    f"no layer has what Megatron-Core calls '{name}'; allowed: {', '.join(allowed)}, or wildcards"
+                )
             raise UnknownNameError.of("module to recompute in these layers", name, allowed)
 
 

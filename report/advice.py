@@ -78,12 +78,13 @@ def _changes(plan: Plan) -> Iterator[tuple[Family, Sequence[_Size]]]:
         return
     if family.reshard != "layer":
         yield replace(family, reshard="layer"), now
-    if plan.dp > 1:
+    shared = plan.dp * plan.cp > 1
+    if shared:
         yield from ((replace(family, zero=z), now) for z in (1, 3) if z > family.zero)
     if family.recompute == "none":
         yield _all_layers(family), now
     yield replace(family, sp=True), wider
-    zero = 3 if plan.dp > 1 else family.zero
+    zero = 3 if shared else family.zero
     yield replace(_all_layers(family), zero=zero), [(plan.tp, plan.pp, 1)]
     yield replace(_all_layers(family), sp=True, zero=zero), wider
     if plan.vpp == 1:
@@ -111,8 +112,9 @@ def _resized(plan: Plan, size: _Size) -> Plan:
     batch = plan.global_batch if plan.family.workload is Workload.TRAIN else None
     return make_plan(
         num_gpus=plan.num_gpus, tp=tp, pp=pp, cp=plan.cp, ep=plan.ep, vpp=plan.vpp, dp_shard=plan.dp_shard,
-        micro_batch=micro_batch, global_batch=batch, seq_len=plan.seq_len, kv_len=plan.kv_len,
-        capacity_factor=plan.capacity_factor, expert_imbalance=plan.expert_imbalance, family=plan.family,
+        cp_ulysses=plan.cp_ulysses, micro_batch=micro_batch, global_batch=batch, seq_len=plan.seq_len,
+        kv_len=plan.kv_len, capacity_factor=plan.capacity_factor, expert_imbalance=plan.expert_imbalance,
+        family=plan.family,
     )  # fmt: skip
 
 

@@ -14,9 +14,9 @@ from ..backends.timing import Priced
 from ..cost.overlap import hidden_behind_products, pairs_of
 from ..driver import Estimate
 from ..ir.errors import UnknownNameError
-from ..ir.graph import ONCE_A_STEP
+from ..ir.graph import ONCE_A_STEP, Node, Region
 from ..ir.ops import OpClass, Work
-from ..ir.ops.collectives import RINGS
+from ..ir.ops.collectives import RINGS, CollectiveAttrs
 from ..ir.ops.host import UPDATE
 from ..ir.ops.masking import executed_share, touched_share
 from ..ir.stages import BOUNDARY
@@ -96,8 +96,21 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     elif entry.message is None:
         yield from _kernel(answer, priced, row, entry, point)
     else:
+        yield from _forced(region, node, entry)
         yield from _collective(answer, priced, row, entry, point)
         yield from _hidden(answer, entry, time_s)
+
+
+def _forced(region: Region, node: Node, entry: Entry) -> Iterator[str]:
+    """Say which two placements a message lies between, where it does not say so itself, having joined several."""
+    if not isinstance(node.attrs, CollectiveAttrs) or " to " in node.attrs.why or entry.region == BOUNDARY:
+        return
+    if "/" in entry.axis:
+        yield "  ranks with a copy of the same heads sum what each has of their gradients"
+        return
+    before, after = region.by_id[node.inputs[0]], region.by_id[node.outputs[0]]
+    came, went = ("+".join(map(str, dict.fromkeys(v.placement(a) for a in node.attrs.axes))) for v in (before, after))
+    yield f"  each {came} to {went} over {entry.axis}"
 
 
 def _hidden(answer: Estimate, entry: Entry, time_s: float) -> Iterator[str]:

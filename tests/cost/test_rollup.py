@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slipstick.backends.program import Entry, Group, Program
 from slipstick.backends.system import System
@@ -180,6 +182,24 @@ def test_copies_of_the_update_hide_behind_backward_and_updates(down: float, up: 
     assert numbers(found.breakdown)["offload"] == pytest.approx(spent, rel=1e-12)
     assert numbers(found.breakdown)["optimizer"] == 4.0
     assert float(found.time_s[0]) == pytest.approx(18.0 + 4.0 + spent, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("message", "copies", "step_s"), [(2.0, 1.0, 3.0), (5.0, 2.0, 5.0), (5.0, 7.0, 7.0), (2.0, 4.0, 4.0)]
+)
+def test_copies_run_beside_messages_too(message: float, copies: float, step_s: float) -> None:
+    # Three streams at once: 3 s of computation, messages between devices, copies to the host; the longest counts.
+    found = step(compute(FORWARD, 3.0), talk(FORWARD, message, "fsdp"), copy(FORWARD, copies, UP))
+    assert float(found.time_s[0]) == pytest.approx(step_s, rel=1e-12)
+
+
+@given(st.floats(0.0, 9.0), st.floats(0.0, 9.0), st.floats(0.0, 9.0), st.floats(0.0, 9.0), st.floats(0.0, 3.0))
+def test_more_computation_never_makes_a_step_shorter(
+    work: float, message: float, up: float, gradients: float, more: float
+) -> None:
+    rest = (talk(BACKWARD, message, "fsdp"), copy(BACKWARD, up, UP), copy(OPTIMIZER, gradients, DOWN))
+    short, long = (step(compute(BACKWARD, s), *rest) for s in (work, work + more))
+    assert float(long.time_s[0]) >= float(short.time_s[0]) - 1e-9
 
 
 def test_people_read_computation_first() -> None:

@@ -69,9 +69,16 @@ def test_expert_parallel_ranks_are_replicas() -> None:
 @pytest.mark.parametrize(
     ("family", "said"),
     [
-        (Family(workload=Workload.PREFILL, zero=1), "are of training"),
-        (Family(workload=Workload.DECODE, recompute="full"), "are of training"),
-        (Family(workload=Workload.DECODE, sp=True), "one token"),
+        (Family(workload=Workload.PREFILL, zero=1), "zero=1: of training only"),
+        (Family(workload=Workload.DECODE, recompute="full"), "recompute=full: of training only"),
+        (Family(workload=Workload.PREFILL, kernels="fused"), "kernels=fused: of training only"),
+        (Family(workload=Workload.PREFILL, grad_dtype=DType.BF16), "grad-dtype=bf16: of training only"),
+        # Not "use --zero 3", which would be refused in turn.
+        (Family(workload=Workload.PREFILL, reshard="step"), "reshard=step: of training only"),
+        (Family(workload=Workload.DECODE, hsdp=True), "dp-shard: of training only"),
+        (Family(workload=Workload.DECODE, sp=True), "sp splits the sequence, of which a decode step has one token"),
+        (Family(workload=Workload.DECODE, async_tp=True), "async-tp splits the sequence"),
+        (Family(early_stop=False), "recompute=none: use --recompute, or leave it out"),
     ],
 )
 def test_what_a_workload_cannot_use_is_refused(family: Family, said: str) -> None:
@@ -104,8 +111,8 @@ def test_a_negative_cache_is_refused() -> None:
 
 def test_what_is_not_built_is_refused_with_what_is() -> None:
     message = refused(NotBuiltError, cp=2, family=DECODE)
-    assert "--cp 2 (" in message
-    assert "--tp, --sp, --cp, --ep, --dp" in message
+    assert "--cp 2 in decode" in message
+    assert "what is: --tp, --ep, --dp, --pp" in message
     assert NotBuiltError.exit_code == 4
 
 
@@ -135,12 +142,18 @@ def test_a_pipeline_that_makes_no_sense_is_refused(family: Family, said: str) ->
 
 
 def test_context_parallel_decode_is_not_built() -> None:
-    assert "--cp 2 (context parallelism in decode)" in refused(NotBuiltError, cp=2, family=DECODE)
+    assert "--cp 2 in decode: not modelled in this version; what is: --tp" in refused(
+        NotBuiltError, cp=2, family=DECODE
+    )
 
 
 def test_expert_parallelism_lies_inside_data_parallelism() -> None:
     assert make_plan(num_gpus=16, tp=2, ep=4, seq_len=128, family=TRAIN).mesh["dp"] == 2
     assert "ep=3" in refused(ep=3)
+
+
+def test_only_what_was_given_is_named() -> None:
+    assert refused(tp=0).startswith("tp=0: degrees")
 
 
 def test_unknown_policies_are_refused() -> None:
@@ -175,7 +188,7 @@ def test_what_data_parallelism_has_no_use_for_is_refused() -> None:
     assert "dp-shard=0: degrees" in refused(dp_shard=0, family=HYBRID)
     assert "use --zero 3" in refused(family=Family(zero=2, reshard="microbatch"))
     assert "did you mean 'step'?" in refused(UnknownNameError, family=Family(zero=3, reshard="stap"))
-    assert "no gradients to reduce" in refused(family=replace(DECODE, reduce_dtype=DType.FP32))
+    assert "reduce-dtype=fp32: of training only" in refused(family=replace(DECODE, reduce_dtype=DType.FP32))
 
 
 def test_degrees_name_tp_and_dp_always_and_the_rest_when_used() -> None:

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstick.backends.system import System
 from slipstick.cost.constraints import ConstraintProgram
-from slipstick.driver import lower, pipeline_for
+from slipstick.driver import estimate, lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.divisibility import check_divisibility
 from slipstick.ir.errors import PlanError
@@ -243,6 +244,14 @@ def test_a_table_of_plans_is_checked_alike(mixtral: Graph) -> None:
         [make_plan(num_gpus=16, tp=4, ep=ep, seq_len=128, family=WHOLE) for ep in (4, 8, 16)]
     )  # 8 experts
     assert list(ConstraintProgram.of(graph).hold(plans, Points(plans))) == [True, True, False]
+
+
+def test_a_group_of_two_axes_is_answered(mixtral: Graph, made_up: System) -> None:
+    # Eight experts over tp x ep = 2 x 2 ranks: two each, and no note of shares that differ.
+    plan = make_plan(num_gpus=8, tp=2, ep=4, seq_len=128, family=WHOLE)
+    answer = estimate(mixtral, made_up, plan)
+    assert answer.warnings == ()
+    assert sum(answer.breakdown_s.values()) == pytest.approx(answer.metrics["step_time_s"])
 
 
 @pytest.mark.parametrize("family", [WHOLE, Family(ep=True, sp=True, dispatch_dtype="fp8", routing_nodes=1)])

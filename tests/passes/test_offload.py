@@ -83,6 +83,16 @@ def test_a_layer_reads_nothing_that_stayed_on_the_device(tiny: Graph) -> None:
         assert not late & here
 
 
+def test_copies_follow_the_last_forward_node_also_behind_gathers_of_the_step(tiny_mixtral: Graph) -> None:
+    # Parameters gathered once a step stand in front of the forward phase.
+    family = Family(zero=3, reshard="step", recompute="ops", offload=("activations",), sp=True)
+    layer = lower(tiny_mixtral, family).graph.region("block0")
+    phases = [n.phase for n in layer.nodes]
+    assert phases[0] is Phase.PREPARE
+    (down,) = (k for k, n in enumerate(layer.nodes) if n.op == DOWN)
+    assert down == max(k for k, phase in enumerate(phases) if phase is Phase.FORWARD)
+
+
 def test_shared_tables_stay_on_the_device(tiny_llama: Graph) -> None:
     # Sines and cosines of positions are kept once for all layers; only what layers make moves.
     after = run(tiny_llama, 'shard,offload{what=["activations"]}')
@@ -243,7 +253,7 @@ def test_the_family_says_what_moves() -> None:
         (Family(offload=("gradients",)), NotBuiltError, "sums of gradients stay"),
         (Family(zero=3, offload=("params",)), PlanError, "goes with that of the optimizer"),
         (Family(zero=1, offload=("optimizer", "params")), PlanError, "goes with zero=3"),
-        (Family(workload=Workload.PREFILL, offload=("optimizer",)), PlanError, "offload are of training"),
+        (Family(workload=Workload.PREFILL, offload=("optimizer",)), PlanError, "offload=optimizer: of training only"),
     ],
 )
 def test_what_cannot_move_is_refused(family: Family, kind: type[Exception], message: str) -> None:

@@ -142,6 +142,8 @@ def test_up_projections_of_latent_attention_are_made_again() -> None:
 def test_an_unknown_module_is_refused_with_the_nearest(recomputed: Recomputed) -> None:
     with pytest.raises(UnknownNameError, match=r"'layernrom'.*did you mean 'layernorm'"):
         recomputed('policy="selective", modules=["layernrom"]')
+    with pytest.raises(UnknownNameError, match=r"no layer has what Megatron-Core calls 'moe'; allowed: core_attn"):
+        recomputed('policy="selective", modules=["moe"]')
     with pytest.raises(UnknownNameError, match=r"self_atn.*self_attn"):
         recomputed('policy="selective", modules=["self_atn"]')
     with pytest.raises(NotBuiltError, match="moe_act"):

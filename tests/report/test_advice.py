@@ -61,6 +61,18 @@ def test_the_mildest_change_that_fits_is_named(
     assert message.rpartition("Try ")[2] == flags
 
 
+@pytest.mark.parametrize(("cp_ulysses", "family"), [(1, Family(cp="ring")), (2, Family(cp="ring", usp=True))])
+def test_states_may_be_shared_by_the_ranks_of_a_sequence_too(
+    ask: Callable[[Plan, float], Estimate], cp_ulysses: int, family: Family
+) -> None:
+    """One replica on four ranks: what ZeRO shards lies over all of them, however heads are exchanged."""
+    asked = make_plan(num_gpus=4, cp=4, cp_ulysses=cp_ulysses, seq_len=64, family=family)
+    enough = ask(replace(asked, family=replace(family, zero=1)), 1.0).metrics["peak_mem_bytes"]
+    message = shortage(ask(asked, enough))
+    assert message is not None
+    assert message.endswith("Try --zero 1")
+
+
 def test_when_nothing_fits_the_nearest_is_named(ask: Callable[[Plan, float], Estimate]) -> None:
     message = shortage(ask(train(2), KIB))
     assert message is not None

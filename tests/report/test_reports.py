@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -99,6 +100,19 @@ def test_a_collective_is_explained_with_its_algorithms(answer: Estimate) -> None
     assert "(chosen)" in text
     assert "bandwidth: 450 GB/s [datasheet]" in text
     assert "infiniband: latency 0" not in text
+
+
+def test_every_message_says_which_two_placements_it_lies_between(traced: Callable[[str], Graph]) -> None:
+    # Four tp ranks for two key-value heads; states in shards over half of the replicas.
+    family = Family(sp=True, zero=2, hsdp=True)
+    plan = make_plan(num_gpus=16, tp=4, dp_shard=2, seq_len=64, family=family)
+    answered = estimate(traced("tiny-llama.train"), load_system("dgx-h100"), plan)
+    for entry in answered.table.lowered.program.entries:
+        if entry.message is not None:
+            text = explain_text(answered, entry.name)
+            assert re.search(r"\b(P|S\(\d\)) to (R|S\(\d\))|ranks with a copy of the same heads", text), text
+    assert "each P to S(0) over fsdp" in explain_text(answered, "reduce_scatter")
+    assert "each P to R over dp" in explain_text(answered, "all_reduce")
 
 
 def test_nodes_are_found_by_name_module_op_and_wildcard(answer: Estimate) -> None:
