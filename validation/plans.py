@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..backends.system import StackConstants
+from ..ir.partition import filled_parts
 from ..ir.plan import Family, Plan, make_plan
 from .rows import NotJudged, Row
 
@@ -13,8 +14,6 @@ STACKS = {
     "torchtitan_memory": "torchtitan",
     "nanotron_h100_fit": "nanotron",
 }
-# How a stack lays layers on stages; nanotron by their cost, the head included (`pipeline_parallel/engine` costs).
-LAYOUTS = {"nanotron": "balanced"}
 _ZERO = {"true": 1, "false": 0, "": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2 full shard": 3}
 
 
@@ -50,9 +49,22 @@ def _family(row: Row, stack: StackConstants) -> Family:
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
         cp="allgather" if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels,
         pp=row.number("pp", 1) > 1,
-        pp_layout=LAYOUTS.get(stack.name, "auto"),
+        pp_layout=_nanotron_layout(row) if stack.name == "nanotron" else "auto",
         attention="unfused" if _spelt_out(row) else "flash",
     )  # fmt: skip
+
+
+def _nanotron_layout(row: Row) -> str:
+    """Return layers a stage as nanotron lays them: by weights, each stage filled to its share, the head included.
+
+    Source: `build_model` in nanotron `models/base.py`, `get_block_compute_costs` in `models/llama.py`. The code has a
+    stage pass its share; parameters that the runs logged say that reaching it is enough (1.34B on 4 stages: 5 layers on
+    the first). Where the head stands in front of the last stage, it is laid on the last here; the fullest is the first.
+    """
+    hidden = row.number("hidden")
+    layer = 4 * hidden**2 + 3 * row.number("ffn_hidden") * hidden
+    sizes = filled_parts([float(layer)] * row.number("layers"), row.number("pp", 1), float(row.number("vocab") * hidden))
+    return ",".join(map(str, sizes))
 
 
 def _spelt_out(row: Row) -> bool:

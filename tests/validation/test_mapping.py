@@ -76,6 +76,13 @@ def test_the_sharding_of_states_is_a_zero_stage(row: Make, given: str, stage: in
     assert plan(row(dist_optimizer=given)).family.zero == stage
 
 
+def test_nanotron_fills_stages_by_weights(row: Make) -> None:
+    # Hidden 64 and MLP 96: a layer has 4 x 64 x 64 + 3 x 96 x 64 = 34816 weights, the head 160 x 64 = 10240; two layers
+    # and the head make 39936 a stage of two, which the second layer reaches.
+    assert plan(row(pp="2"), "nanotron").family.pp_layout == "2,0"
+    assert plan(row(pp="2"), "megatron-core").family.pp_layout == "auto"
+
+
 def test_replicas_follow_from_gpus(row: Make) -> None:
     assert plan(row(dp="", n_gpus="8", tp="2", global_batch="8")).dp == 4
 
