@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..backends.system import StackConstants
 from ..ir.partition import filled_parts
 from ..ir.plan import Family, Plan, make_plan
+from ..ir.types import DType
 from .rows import NotJudged, Row
 
 # Data set -> software stack; a column `stack` in the table goes before.
@@ -29,7 +30,7 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
     model = {axis: row.number(axis, 1) for axis in ("tp", "pp", "cp")}
     ranks = model["tp"] * model["pp"] * model["cp"]
     dp = _replicas(row, ranks, family.zero)
-    micro = row.number("micro_batch")
+    micro = _micro_batch(row, stack.name, dp)
     return make_plan(
         num_gpus=ranks * dp, **model, ep=row.number("ep", 1), etp=_expert_degree(row), vpp=_chunks(row),
         micro_batch=micro, global_batch=row.number("global_batch", micro * dp * model["pp"]),
@@ -48,7 +49,8 @@ def _family(row: Row, stack: StackConstants) -> Family:
     return Family(
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
         cp="allgather" if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels,
-        pp=row.number("pp", 1) > 1,
+        pp=row.number("pp", 1) > 1, reshard=_reshard(row, stack.name),
+        reduce_dtype=DType.FP32 if stack.name == "torchtitan" else None,
         pp_layout=_nanotron_layout(row) if stack.name == "nanotron" else "auto",
         attention="unfused" if _spelt_out(row) else "flash",
     )  # fmt: skip
@@ -63,7 +65,8 @@ def _nanotron_layout(row: Row) -> str:
     """
     hidden = row.number("hidden")
     layer = 4 * hidden**2 + 3 * row.number("ffn_hidden") * hidden
-    sizes = filled_parts([float(layer)] * row.number("layers"), row.number("pp", 1), float(row.number("vocab") * hidden))
+    head = float(row.number("vocab") * hidden)
+    sizes = filled_parts([float(layer)] * row.number("layers"), row.number("pp", 1), head)
     return ",".join(map(str, sizes))
 
 
@@ -87,9 +90,9 @@ def _zero(row: Row) -> int:
 def _recompute(row: Row) -> str:
     given = row.text("activation_recompute").lower()
     policy = given.split(" (")[0] or "none"
-    if policy not in ("none", "full", "selective") or "op-level" in given:
+    if policy not in ("none", "full", "selective"):
         raise NotJudged(f"recomputation '{given}' is not modelled")
-    return policy
+    return "ops" if "op-level" in given else policy
 
 
 def _replicas(row: Row, ranks: int, zero: int) -> int:
@@ -101,6 +104,25 @@ def _replicas(row: Row, ranks: int, zero: int) -> int:
     if zero:
         raise NotJudged("neither n_gpus nor dp is given, over which optimizer states are sharded")
     return row.number("ep", 1)
+
+
+def _reshard(row: Row, stack: str) -> str:
+    """Return how long ZeRO 3 keeps gathered parameters; torchtitan's pipelines keep them, and whole gradients, a step.
+
+    Source: `apply_fsdp` in torchtitan `parallelisms/parallelize_llama.py` (no resharding behind the forward phase with
+    a pipeline); `backward_maybe_with_nosync` in torch `distributed/pipelining/stage.py`.
+    """
+    return "step" if stack == "torchtitan" and _zero(row) == 3 and row.number("pp", 1) > 1 else "layer"
+
+
+def _micro_batch(row: Row, stack: str, dp: int) -> int:
+    """Return the micro-batch; torchtitan cuts a replica's batch into one for each stage unless told otherwise.
+
+    Source: `pipeline_parallel_microbatches or pp` in `parallelisms/pipeline_llama.py` of December 2024.
+    """
+    if row.measured("micro_batch") is None and stack == "torchtitan" and row.number("pp", 1) > 1:
+        return row.number("global_batch") // (dp * row.number("pp"))
+    return row.number("micro_batch")
 
 
 def _expert_degree(row: Row) -> int | None:
