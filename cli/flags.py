@@ -119,9 +119,9 @@ _PLAN = (
     click.Option(
         ["--kernels"],
         type=Named(("eager", "merged", "torch", "fused")),
-        help="What training keeps and writes in place: as the model's code under autograd, the same with one projection "
-        "for queries, keys and values as in nanotron, with PyTorch's own loss in two steps, or with hand-fused kernels "
-        "as in Megatron-Core.  [default: those of the stack]",
+        help="What training keeps and writes in place: as the model's code under autograd, the same with queries, keys "
+        "and values in one tensor as in nanotron, with PyTorch's own loss in two steps, or with hand-fused kernels as "
+        "in Megatron-Core.  [default: those of the stack]",
     ),
     _word("--attention", ("flash", "unfused"), "One kernel, or products, softmax and dropout one by one."),
     _word(
