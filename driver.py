@@ -95,6 +95,7 @@ def pipeline_for(family: Family) -> Pipeline:
     if family.ep or family.capacity:
         names.append("route{capacity=true}" if family.capacity else "route")
     names.append(f"shard{{{', '.join(options)}}}")
+    names += ["merge_heads"] if family.kernels == "merged" and train else []
     names += [_recompute(family)] if family.recompute != "none" and train else []
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
     names += [bucket, "optimizer"] if train else []

@@ -143,7 +143,7 @@ class StackSection(Section):
     workspace: Reserve | None = None
     memory_packing: Ratio | None = None
     gradient_copy: bool = False
-    kernels: Literal["eager", "torch", "fused"] = "eager"
+    kernels: Literal["eager", "merged", "torch", "fused"] = "eager"
 
 
 class SystemSection(Section):

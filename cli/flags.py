@@ -118,9 +118,10 @@ _PLAN = (
     _word("--reshard", ("layer", "microbatch", "step"), "How long ZeRO 3 keeps gathered parameters."),
     click.Option(
         ["--kernels"],
-        type=Named(("eager", "torch", "fused")),
-        help="What training keeps and writes in place: as the model's code under autograd, with PyTorch's own loss in "
-        "two steps, or with hand-fused kernels as in Megatron-Core.  [default: those of the stack]",
+        type=Named(("eager", "merged", "torch", "fused")),
+        help="What training keeps and writes in place: as the model's code under autograd, the same with queries, keys "
+        "and values in one tensor as in nanotron, with PyTorch's own loss in two steps, or with hand-fused kernels as "
+        "in Megatron-Core.  [default: those of the stack]",
     ),
     _word("--attention", ("flash", "unfused"), "One kernel, or products, softmax and dropout one by one."),
     _word(

@@ -22,7 +22,7 @@ OFFLOAD = ("optimizer", "activations", "params")
 RECOMPUTE = ("none", "selective", "ops", "full")
 _OFFLOADED = ", ".join(OFFLOAD)
 RESHARD = ("layer", "microbatch", "step")
-KERNELS = ("eager", "torch", "fused")
+KERNELS = ("eager", "merged", "torch", "fused")
 ATTENTION = ("flash", "unfused")
 # Symbols of a lowered graph that are no degrees: rows an expert has room for, and rows of the busiest rank, each over
 # the mean.
@@ -34,7 +34,8 @@ class Family:
     """What changes the structure of the graph; inside a family, degrees and batches are numbers.
 
     `kernels` says what is kept and what is written in place: as the model's own code does under autograd with a loss in
-    one kernel (`eager`) or in PyTorch's two steps (`torch`), or as hand-fused training kernels do (`fused`).
+    one kernel (`eager`) or in PyTorch's two steps (`torch`), as `eager` but with queries, keys and values in one tensor
+    (`merged`), or as hand-fused training kernels do (`fused`).
     Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
     `routing_nodes` limits the nodes that a token is sent to.

@@ -1,4 +1,4 @@
-"""A row of blocks cut into consecutive parts, the dearest as cheap as can be: exact, by dynamic programming."""
+"""A row of blocks cut into consecutive parts: evenly, with the dearest as cheap as can be, or filled one by one."""
 
 from __future__ import annotations
 
@@ -46,6 +46,25 @@ def balanced_parts(costs: Sequence[float], num_parts: int, first: float = 0.0, l
     ceiling = _least(spans, np.maximum)[0]
     squares = [np.where(s <= ceiling * (1.0 + 1e-12), s * s, np.inf) for s in spans]
     return _sizes(_least(squares, np.add)[1], len(costs))
+
+
+def filled_parts(costs: Sequence[float], num_parts: int, last: float = 0.0) -> tuple[int, ...]:
+    """Return part sizes where each part takes blocks until the running cost reaches the part's share of the whole.
+
+    So the first parts get the larger sizes, and the last ones may stay empty. `last` is what comes behind the blocks
+    (head and loss).
+
+    >>> filled_parts([1.0] * 16, 8, last=4.0)
+    (3, 2, 3, 2, 3, 2, 1, 0)
+    """
+    share = (sum(costs) + last) / num_parts
+    sizes, reached = [0] * num_parts, 0.0
+    part = 0
+    for cost in costs:
+        sizes[part] += 1
+        reached += cost
+        part += part < num_parts - 1 and reached >= share * (part + 1) * (1.0 - 1e-12)
+    return tuple(sizes)
 
 
 def _span_costs(costs: Sequence[float], part: int, num_parts: int, first: float, last: float) -> Array:

@@ -22,6 +22,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "bucket": ("bucket", "Bucket"),
         "fuse": ("fuse", "Fuse"),
         "inplace": ("inplace", "InPlace"),
+        "merge_heads": ("merge_heads", "MergeHeads"),
         "offload": ("offload", "Offload"),
         "optimizer": ("optimizer", "Optimizer"),
         "pipeline": ("pipeline", "Pipeline"),

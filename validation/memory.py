@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..backends.system import load_stack
 from ..cost.memory import Holding
+from ..cost.stages import StageProgram
 from ..driver import Lowered, lower
 from ..frontend import GraphCache, config_of, load_config
 from ..ir.divisibility import check_divisibility
@@ -106,11 +107,12 @@ class MemoryJudge:
         stack = load_stack(stack_of(row))
         model = architecture(row)
         plan = plan_of(row, stack)
-        lowered = self._lower(row, config_of(row.text("model") or "model", model.fields).text, plan.family)
+        family = replace(plan.family, pp_layout="auto")
+        lowered = self._lower(row, config_of(row.text("model") or "model", model.fields).text, family)
         check_divisibility(lowered.graph, plan)
         plans = PlanTable.of([plan])
         points = Points(plans)
-        staging = lowered.stages.evaluate(plans, points)
+        staging = StageProgram.of(lowered.graph, plan.family.pp_layout).evaluate(plans, points)
         found = {}
         for quantity, packing in (("allocated", 1.0), ("reserved", stack.memory_packing)):
             holding = Holding(packing, stack.gradient_copy, last=row.text("note").startswith(LAST_RANK))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..backends.system import StackConstants
+from ..ir.partition import filled_parts
 from ..ir.plan import Family, Plan, make_plan
+from ..ir.types import DType
 from .rows import NotJudged, Row
 
 # Data set -> software stack; a column `stack` in the table goes before.
@@ -13,8 +15,6 @@ STACKS = {
     "torchtitan_memory": "torchtitan",
     "nanotron_h100_fit": "nanotron",
 }
-# How a stack lays layers on stages; nanotron by their cost, the head included (`pipeline_parallel/engine` costs).
-LAYOUTS = {"nanotron": "balanced"}
 _ZERO = {"true": 1, "false": 0, "": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2 full shard": 3}
 
 
@@ -30,7 +30,7 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
     model = {axis: row.number(axis, 1) for axis in ("tp", "pp", "cp")}
     ranks = model["tp"] * model["pp"] * model["cp"]
     dp = _replicas(row, ranks, family.zero)
-    micro = row.number("micro_batch")
+    micro = _micro_batch(row, stack.name, dp)
     return make_plan(
         num_gpus=ranks * dp, **model, ep=row.number("ep", 1), etp=_expert_degree(row), vpp=_chunks(row),
         micro_batch=micro, global_batch=row.number("global_batch", micro * dp * model["pp"]),
@@ -49,10 +49,25 @@ def _family(row: Row, stack: StackConstants) -> Family:
     return Family(
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
         cp="allgather" if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels,
-        pp=row.number("pp", 1) > 1,
-        pp_layout=LAYOUTS.get(stack.name, "auto"),
+        pp=row.number("pp", 1) > 1, reshard=_reshard(row, stack.name),
+        reduce_dtype=DType.FP32 if stack.name == "torchtitan" else None,
+        pp_layout=_nanotron_layout(row) if stack.name == "nanotron" else "auto",
         attention="unfused" if _spelt_out(row) else "flash",
     )  # fmt: skip
+
+
+def _nanotron_layout(row: Row) -> str:
+    """Return layers a stage as nanotron lays them: by weights, each stage filled to its share, the head included.
+
+    Source: `build_model` in nanotron `models/base.py`, `get_block_compute_costs` in `models/llama.py`. The code has a
+    stage pass its share; parameters that the runs logged say that reaching it is enough (1.34B on 4 stages: 5 layers on
+    the first). Where the head stands in front of the last stage, it is laid on the last here; the fullest is the first.
+    """
+    hidden = row.number("hidden")
+    layer = 4 * hidden**2 + 3 * row.number("ffn_hidden") * hidden
+    head = float(row.number("vocab") * hidden)
+    sizes = filled_parts([float(layer)] * row.number("layers"), row.number("pp", 1), head)
+    return ",".join(map(str, sizes))
 
 
 def _spelt_out(row: Row) -> bool:
@@ -75,9 +90,9 @@ def _zero(row: Row) -> int:
 def _recompute(row: Row) -> str:
     given = row.text("activation_recompute").lower()
     policy = given.split(" (")[0] or "none"
-    if policy not in ("none", "full", "selective") or "op-level" in given:
+    if policy not in ("none", "full", "selective"):
         raise NotJudged(f"recomputation '{given}' is not modelled")
-    return policy
+    return "ops" if "op-level" in given else policy
 
 
 def _replicas(row: Row, ranks: int, zero: int) -> int:
@@ -89,6 +104,25 @@ def _replicas(row: Row, ranks: int, zero: int) -> int:
     if zero:
         raise NotJudged("neither n_gpus nor dp is given, over which optimizer states are sharded")
     return row.number("ep", 1)
+
+
+def _reshard(row: Row, stack: str) -> str:
+    """Return how long ZeRO 3 keeps gathered parameters; torchtitan's pipelines keep them, and whole gradients, a step.
+
+    Source: `apply_fsdp` in torchtitan `parallelisms/parallelize_llama.py` (no resharding behind the forward phase with
+    a pipeline); `backward_maybe_with_nosync` in torch `distributed/pipelining/stage.py`.
+    """
+    return "step" if stack == "torchtitan" and _zero(row) == 3 and row.number("pp", 1) > 1 else "layer"
+
+
+def _micro_batch(row: Row, stack: str, dp: int) -> int:
+    """Return the micro-batch; torchtitan cuts a replica's batch into one for each stage unless told otherwise.
+
+    Source: `pipeline_parallel_microbatches or pp` in `parallelisms/pipeline_llama.py` of December 2024.
+    """
+    if row.measured("micro_batch") is None and stack == "torchtitan" and row.number("pp", 1) > 1:
+        return row.number("global_batch") // (dp * row.number("pp"))
+    return row.number("micro_batch")
 
 
 def _expert_degree(row: Row) -> int | None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.ir.errors import PlanError
-from slipstick.ir.partition import balanced_parts, even_parts
+from slipstick.ir.partition import balanced_parts, even_parts, filled_parts
 
 
 def dearest(costs: list[float], sizes: tuple[int, ...], first: float, last: float) -> tuple[float, float]:
@@ -54,6 +54,24 @@ def test_even_parts_differ_by_one_at_most(num: int, parts: int) -> None:
     assert max(sizes) - min(sizes) <= 1
     # Only when all but one have one more can an end have one, too: then it is the first.
     assert sizes[-1] == min(sizes)
+
+
+def test_stages_that_reach_their_share_one_by_one_leave_the_last_without_layers() -> None:
+    # Llama of 28 layers with a head of 3.556 layers on 16 stages: 31.556 / 16 = 1.97 a stage, so two layers each.
+    assert filled_parts([1.0] * 28, 16, last=3.556) == (2,) * 14 + (0, 0)
+    # 20 / 4 = 5: five layers reach the share exactly.
+    assert filled_parts([1.0] * 16, 4, last=4.0) == (5, 5, 5, 1)
+
+
+@given(st.lists(st.integers(1, 9).map(float), min_size=1, max_size=40), st.integers(1, 12), st.sampled_from([0.0, 7.0]))
+def test_filled_stages_hold_every_block_and_the_first_reaches_its_share(
+    costs: list[float], parts: int, last: float
+) -> None:
+    sizes = filled_parts(costs, parts, last)
+    assert (len(sizes), sum(sizes)) == (parts, len(costs))
+    share = (sum(costs) + last) / parts
+    assert sizes[0] == len(costs) or sum(costs[: sizes[0]]) >= share * (1 - 1e-9)
+    assert sum(costs[: sizes[0] - 1]) < share
 
 
 def test_more_parts_than_blocks_are_refused() -> None:

@@ -76,6 +76,13 @@ def test_the_sharding_of_states_is_a_zero_stage(row: Make, given: str, stage: in
     assert plan(row(dist_optimizer=given)).family.zero == stage
 
 
+def test_nanotron_fills_stages_by_weights(row: Make) -> None:
+    # Hidden 64 and MLP 96: a layer has 4 x 64 x 64 + 3 x 96 x 64 = 34816 weights, the head 160 x 64 = 10240; two layers
+    # and the head make 39936 a stage of two, which the second layer reaches.
+    assert plan(row(pp="2"), "nanotron").family.pp_layout == "2,0"
+    assert plan(row(pp="2"), "megatron-core").family.pp_layout == "auto"
+
+
 def test_replicas_follow_from_gpus(row: Make) -> None:
     assert plan(row(dp="", n_gpus="8", tp="2", global_batch="8")).dp == 4
 
@@ -110,13 +117,27 @@ def test_attention_is_one_kernel_unless_the_recipe_says_otherwise(
     [
         ({"precision": "bf16+fp8"}, "fp8"),
         ({"dist_optimizer": "sometimes"}, "'sometimes'"),
-        ({"activation_recompute": "selective (op-level)"}, "op-level"),
         ({"activation_recompute": "selective/[mlp]"}, "mlp"),
     ],
 )
 def test_policies_that_are_not_modelled_are_refused(row: Make, cells: dict[str, str], words: str) -> None:
     with pytest.raises(NotJudged, match=words):
         plan(row(**cells))
+
+
+def test_op_level_recomputation_is_a_policy_of_its_own(row: Make) -> None:
+    assert plan(row(activation_recompute="selective (op-level)")).family.recompute == "ops"
+    assert plan(row(activation_recompute="selective")).family.recompute == "selective"
+
+
+def test_torchtitan_s_pipelines(row: Make) -> None:
+    # 32 sequences on 2 replicas of 8 stages: 16 a replica, cut into one micro-batch a stage.
+    cells = {"layers": "8", "pp": "8", "micro_batch": "", "global_batch": "32", "fsdp_or_zero": "FSDP2 full shard"}
+    found = plan(row(**cells), "torchtitan")
+    assert (found.micro_batch, found.num_micro_batches, found.family.reshard) == (2, 8, "step")
+    assert plan(row(fsdp_or_zero="FSDP2 full shard"), "torchtitan").family.reshard == "layer"
+    with pytest.raises(NotJudged, match="micro_batch is not given"):
+        plan(row(**cells), "megatron-core")
 
 
 def test_a_column_names_the_stack_else_the_data_set_does(row: Make) -> None:
