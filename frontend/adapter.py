@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +25,37 @@ from ..ir.types import DType
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Torch's dispatch mode with types on what every subclass calls."""
+    """Runs every call that reaches the dispatcher, then hands it to `note`.
+
+    Tensor subclasses in `wrappers` come first: they turn their own calls into others, which are then noted.
+    """
+
+    wrappers: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if any(issubclass(t, self.wrappers) for t in types):
+            return NotImplemented
+        out = func(*args, **(kwargs or {}))
+        self.note(func, args, kwargs or {}, out)
+        return out
+
+    def note(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
+        """Look at one call."""
+        raise NotImplementedError
 
 
 class SizeExpr(Protocol):

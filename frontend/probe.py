@@ -23,18 +23,12 @@ class _Trails(DispatchMode):
         self.running: int | None = None
         self.trails: list[list[str]] = [[] for _ in range(num_layers)]
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        out = func(*args, **(kwargs or {}))
+    def note(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
         if self.running is not None and not is_noise(func):
             shape = out.shape if isinstance(out, Tensor) else ()
             self.trails[self.running].append(f"{func}{tuple(str(s) for s in shape)}")
-        return out
 
 
 def run_alike(module: nn.Module, stack: LayerStack, run: Callable[[], object]) -> bool:

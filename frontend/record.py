@@ -55,17 +55,12 @@ class Recorder(DispatchMode):
             role = Role.CACHE if name.startswith("cache.") else Role.INPUT
             self._names[id(tensor)] = (role, name)
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        out = func(*args, **(kwargs or {}))
+    def note(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
+        """Write a call, unless it is of no matter."""
         if not is_noise(func):
-            self._write(func, args, kwargs or {}, out)
-        return out
+            self._write(func, args, kwargs, out)
 
     def _write(
         self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object

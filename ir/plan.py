@@ -67,7 +67,7 @@ class Plan:
     @property
     def inner_ep(self) -> int:
         """The part of `ep` that lies inside dp: whole experts are dealt out over tp first."""
-        return self.ep // self.tp if self.ep > 1 and not self.family.etp else self.ep
+        return _inner_ep(self.ep, self.tp, self.family)
 
     @property
     def num_micro_batches(self) -> int:
@@ -126,20 +126,15 @@ def make_plan(
         "etp": 1 if etp is None else etp, "mbs": micro_batch,
         "seq": seq_len, "dp-shard": dp_shard,
     }  # fmt: skip
-    _refuse_unbuilt(given, family)
-    check_family(family)
-    if family.async_tp and tp > 1 and not family.sp:
-        raise PlanError("async_tp hides the gathers and scatters of sp, which is off: add --sp or leave --async-tp out")
-    _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch})
-    if not 0 <= kv_len <= LARGEST:
-        raise PlanError(f"kv={kv_len}: the cached context is 0 to {LARGEST} tokens")
+    _check_structure(given, family)
+    _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch}, kv_len)
     _check_ulysses(cp, cp_ulysses, family)
     inside = check_etp(family, tp, etp)
     check_exchange(family)
     check_load(family, ep, capacity_factor, expert_imbalance)
     replicas = _replicas(num_gpus, (tp, pp, cp), dp)
     check_ep(family, tp, ep, replicas)
-    _check_shard(dp_shard, replicas // (ep // tp if ep > 1 and not family.etp else ep), family)
+    _check_shard(dp_shard, replicas // _inner_ep(ep, tp, family), family)
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
     _check_pipeline(batch // (micro_batch * replicas), pp, vpp, family)
@@ -148,6 +143,18 @@ def make_plan(
         global_batch=batch, seq_len=seq_len, kv_len=kv_len, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
         capacity_factor=capacity_factor, expert_imbalance=expert_imbalance, family=family,
     )  # fmt: skip
+
+
+def _inner_ep(ep: int, tp: int, family: Family) -> int:
+    return ep // tp if ep > 1 and not family.etp else ep
+
+
+def _check_structure(given: Mapping[str, int], family: Family) -> None:
+    """Check the family, by itself and with the degrees given."""
+    _refuse_unbuilt(given, family)
+    check_family(family)
+    if family.async_tp and given["tp"] > 1 and not family.sp:
+        raise PlanError("async_tp hides the gathers and scatters of sp, which is off: add --sp or leave --async-tp out")
 
 
 def _check_ulysses(cp: int, inner: int, family: Family) -> None:
@@ -214,10 +221,12 @@ def _check_pipeline(num_micro_batches: int, pp: int, vpp: int, family: Family) -
         )
 
 
-def _sensible(given: Mapping[str, int]) -> None:
+def _sensible(given: Mapping[str, int], kv_len: int) -> None:
     wrong = [f"{name}={value}" for name, value in given.items() if not 1 <= value <= LARGEST]
     if wrong:
         raise PlanError(f"{', '.join(wrong)}: degrees, batches and lengths are 1 to {LARGEST}")
+    if not 0 <= kv_len <= LARGEST:
+        raise PlanError(f"kv={kv_len}: the cached context is 0 to {LARGEST} tokens")
 
 
 def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:

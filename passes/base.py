@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.errors import UsageError
-from ..ir.graph import Attrs, Graph
+from ..ir.graph import Attrs, Graph, Region
+from ..ir.saved import mark_saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,18 @@ class Pass(Attrs):
 
     def ensures(self, graph: Graph) -> None:
         """Raise when the result breaks the pass's promise; by default it promises nothing."""
+
+
+def rewritten(graph: Graph, rewrite: Callable[[Region], Region], resave: bool = False) -> PassResult:
+    """Rewrite every region; changed is the graph when some region came back as another one.
+
+    `resave` reads off anew what the forward phase keeps.
+    """
+    regions = tuple(rewrite(r) for r in graph.regions)
+    if all(a is b for a, b in zip(regions, graph.regions, strict=True)):
+        return PassResult(graph, changed=False)
+    made = graph.with_regions(regions)
+    return PassResult(mark_saved(made) if resave else made, changed=True)
 
 
 def require(condition: bool, message: str) -> None:

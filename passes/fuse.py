@@ -9,7 +9,7 @@ from typing import ClassVar
 from ..ir.expr import Dim
 from ..ir.graph import Graph, Node, Region
 from ..ir.ops.pointwise import ElementwiseAttrs
-from .base import Pass, PassResult
+from .base import Pass, PassResult, rewritten
 
 _ALSO = {"cast": ("cast",), "copy": ("copy",)}
 
@@ -26,9 +26,7 @@ class Fuse(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite every region to a fixed point."""
-        regions = tuple(_fused(r) for r in graph.regions)
-        changed = any(a is not b for a, b in zip(regions, graph.regions, strict=True))
-        return PassResult(graph.with_regions(regions) if changed else graph, changed)
+        return rewritten(graph, _fused)
 
 
 def _fused(region: Region) -> Region:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ..ir.graph import Graph, Phase, Region, Role, Workload
 from ..ir.ops import OpClass, op_def
-from .base import Pass, PassResult, require_sharded
+from .base import Pass, PassResult, require_sharded, rewritten
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.EXPERTS)
 
@@ -32,9 +32,7 @@ class InPlace(Pass):
         """Give such results the storage of what they are written into."""
         if graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        regions = tuple(_rewrite(r) for r in graph.regions)
-        changed = any(a is not b for a, b in zip(regions, graph.regions, strict=True))
-        return PassResult(graph.with_regions(regions) if changed else graph, changed)
+        return rewritten(graph, _rewrite)
 
 
 def _rewrite(region: Region) -> Region:

@@ -9,9 +9,8 @@ from typing import ClassVar
 from ..ir.expr import total
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workload
 from ..ir.ops.layout import ConcatAttrs, SliceAttrs
-from ..ir.saved import mark_saved
 from ..ir.types import TensorType
-from .base import Pass, PassResult, require_sharded
+from .base import Pass, PassResult, require_sharded, rewritten
 
 _HEAD = 3  # the last dim of queries, keys and values
 
@@ -34,10 +33,9 @@ class MergeHeads(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that hold attention."""
-        regions = tuple(_rewrite(r) for r in graph.regions)
-        if graph.workload is not Workload.TRAIN or all(a is b for a, b in zip(regions, graph.regions, strict=True)):
+        if graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        return PassResult(mark_saved(graph.with_regions(regions)), changed=True)
+        return rewritten(graph, _rewrite, resave=True)
 
 
 @dataclass

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Phase, Region, Role, Value, Workload
 from ..ir.ops.pointwise import ElementwiseAttrs
-from ..ir.saved import mark_saved
-from .base import Pass, PassResult, require_sharded
+from .base import Pass, PassResult, require_sharded, rewritten
 from .gathers import renamed
 
 
@@ -31,10 +30,7 @@ class Remat(Pass):
         """Rewrite the regions that keep such results."""
         if graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        regions = tuple(_rewrite(r) for r in graph.regions)
-        if all(a is b for a, b in zip(regions, graph.regions, strict=True)):
-            return PassResult(graph, changed=False)
-        return PassResult(mark_saved(graph.with_regions(regions)), changed=True)
+        return rewritten(graph, _rewrite, resave=True)
 
 
 def _rewrite(region: Region) -> Region:

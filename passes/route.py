@@ -9,7 +9,7 @@ from ..ir.expr import as_dim, as_expr, symbol
 from ..ir.graph import NO_ATTRS, Graph, Node, Region, Value
 from ..ir.ops.routing import RoutedAttrs
 from ..ir.plan import CAPACITY
-from .base import Pass, PassResult, require_sharded
+from .base import Pass, PassResult, require_sharded, rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,7 @@ class Route(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that hold expert banks."""
-        regions = tuple(_rewrite(r, self.capacity) for r in graph.regions)
-        changed = any(a is not b for a, b in zip(regions, graph.regions, strict=True))
-        return PassResult(graph.with_regions(regions) if changed else graph, changed)
+        return rewritten(graph, lambda r: _rewrite(r, self.capacity))
 
 
 def _rewrite(region: Region, capacity: bool) -> Region:

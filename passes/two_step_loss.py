@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Region, Value, Workload
 from ..ir.ops.normalize import DimAttrs
-from ..ir.saved import mark_saved
-from .base import Pass, PassResult, require_sharded
+from .base import Pass, PassResult, require_sharded, rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,9 @@ class TwoStepLoss(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the region that holds the loss."""
-        regions = tuple(_rewrite(r) for r in graph.regions)
-        if graph.workload is not Workload.TRAIN or all(a is b for a, b in zip(regions, graph.regions, strict=True)):
+        if graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        return PassResult(mark_saved(graph.with_regions(regions)), changed=True)
+        return rewritten(graph, _rewrite, resave=True)
 
 
 def _rewrite(region: Region) -> Region:

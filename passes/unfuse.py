@@ -13,9 +13,8 @@ from ..ir.ops.attention import AttentionAttrs
 from ..ir.ops.matmul import MatmulAttrs
 from ..ir.ops.normalize import DimAttrs
 from ..ir.ops.pointwise import ElementwiseAttrs
-from ..ir.saved import mark_saved
 from ..ir.types import DType, TensorType
-from .base import Pass, PassResult, require_sharded
+from .base import Pass, PassResult, require_sharded, rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +33,7 @@ class Unfuse(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that hold attention."""
-        regions = tuple(_rewrite(r) for r in graph.regions)
-        if all(a is b for a, b in zip(regions, graph.regions, strict=True)):
-            return PassResult(graph, changed=False)
-        return PassResult(mark_saved(graph.with_regions(regions)), changed=True)
+        return rewritten(graph, _rewrite, resave=True)
 
 
 @dataclass

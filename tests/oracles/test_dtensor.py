@@ -119,22 +119,16 @@ _KINDS = {
 class Recorder(DispatchMode):
     """Notes what reaches the local tensors of the rank; DTensor turns its own calls into those first."""
 
+    wrappers = (DTensor,)
+
     def __init__(self) -> None:
         super().__init__()
         self.ran = Ran()
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        if any(issubclass(t, DTensor) for t in types):
-            return NotImplemented
-        result = func(*args, **(kwargs or {}))
-        self._note(str(func), [tuple(a.shape) for a in args if isinstance(a, torch.Tensor)], args, result)
-        return result
+    def note(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
+        self._note(str(func), [tuple(a.shape) for a in args if isinstance(a, torch.Tensor)], args, out)
 
     def _note(self, name: str, shapes: list[Shape], args: Sequence[object], result: object) -> None:
         if "c10d" in name and "wait_tensor" not in name:

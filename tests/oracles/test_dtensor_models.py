@@ -108,29 +108,23 @@ _KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 class Recorder(DispatchMode):
     """Notes the collectives of the rank, and what reaches fused attention."""
 
+    wrappers = (DTensor,)
+
     def __init__(self) -> None:
         super().__init__()
         self.ran = Ran()
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        if any(issubclass(t, DTensor) for t in types):
-            return NotImplemented
-        result = func(*args, **(kwargs or {}))
+    def note(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
         name = str(func)
         if "c10d" in name and "wait_tensor" not in name:
             kind = next(k for k in _KINDS if k in name.replace("allreduce", "all_reduce"))
-            self.ran.collectives[kind, max(_num_bytes(args[0]), _num_bytes(result))] += 1
+            self.ran.collectives[kind, max(_num_bytes(args[0]), _num_bytes(out))] += 1
         elif "attention" in name:
             first = 1 if "backward" in name else 0
             shapes = [tuple(a.shape) for a in args if isinstance(a, torch.Tensor)]
             self.ran.heads[tuple(shapes[first : first + 3])] += 1
-        return result
 
 
 def _num_bytes(given: object) -> int:

@@ -208,19 +208,15 @@ _KINDS: Mapping[str, tuple[str, int, int]] = {
 class Recorder(DispatchMode):
     """Notes collectives with the axes of their group, and batched products, which only the experts make."""
 
+    wrappers = (DTensor,)
+
     def __init__(self, groups: Groups) -> None:
         super().__init__()
         self.groups, self.ran = groups, Ran()
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        if any(issubclass(t, DTensor) for t in types):
-            return NotImplemented
+    def note(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
         name = str(func)
         if name in _KINDS:
             kind, tensor, group = _KINDS[name]
@@ -230,7 +226,6 @@ class Recorder(DispatchMode):
             self.ran.products[2 * batch * m * n * k] += 1
         else:
             assert "c10d" not in name or "wait_tensor" in name, name
-        return func(*args, **(kwargs or {}))
 
     def _note(self, kind: str, given: object, group: str) -> None:
         """A gather starts from a shard of the full tensor, all else from the whole of it."""

@@ -146,19 +146,15 @@ class Theirs:
 class Recorder(DispatchMode):
     """Notes the collectives of one rank: FSDP's and DDP's run on `dp`, DTensor's on `tp`."""
 
+    wrappers = (DTensor,)
+
     def __init__(self) -> None:
         super().__init__()
         self.found: Messages = Counter()
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        if any(issubclass(t, DTensor) for t in types):
-            return NotImplemented
+    def note(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
         name = str(func)
         if name == "c10d._allgather_base_.default":
             self.found["all_gather", "dp", _num_bytes(args[0])] += 1
@@ -170,7 +166,6 @@ class Recorder(DispatchMode):
             self.found["all_reduce", "tp", _num_bytes(args[0])] += 1
         else:
             assert "c10d" not in name or "wait_tensor" in name
-        return func(*args, **(kwargs or {}))
 
 
 def _num_bytes(t: object) -> int:

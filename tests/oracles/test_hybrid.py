@@ -165,19 +165,15 @@ def lowered(graph: Graph, degrees: Degrees, family: Family) -> Ours:
 class Recorder(DispatchMode):
     """Notes the collectives of one rank with the mesh axis of their group."""
 
+    wrappers = (DTensor,)
+
     def __init__(self, axis_of: Mapping[str, str]) -> None:
         super().__init__()
         self.axis_of, self.found = axis_of, cast(Messages, Counter())
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        if any(issubclass(t, DTensor) for t in types):
-            return NotImplemented
+    def note(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
         name = str(func)
         if name == "c10d._allgather_base_.default":
             self._note("all_gather", args[0], args[2])
@@ -189,7 +185,6 @@ class Recorder(DispatchMode):
             self._note("all_reduce", args[0], "tp")
         else:
             assert "c10d" not in name or "wait_tensor" in name
-        return func(*args, **(kwargs or {}))
 
     def _note(self, kind: str, tensor: object, group: object) -> None:
         assert isinstance(tensor, torch.Tensor)
