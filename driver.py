@@ -308,6 +308,8 @@ def _metrics(
 
 def _recomputed(lowered: Lowered, plans: PlanTable, staging: Staging, convention: Convention) -> Array:
     """FLOPs of a step that all ranks spend on recomputation: a rank has the layers of its stage."""
+    if not lowered.recomputed.dense and not lowered.recomputed.attention:
+        return np.zeros(len(plans))
     share = plans.num_gpus / plans.stages[0]
     counts = lowered.graph.counts
     again = [name for name in counts if name.endswith(RECOMPUTED)]

@@ -32,6 +32,8 @@ HIDDEN_TP = "hidden.tp"
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
 # Data-parallel messages in the order in which they are sent: gradients are scattered, then their shards summed.
 _DATA = ("comm.fsdp", "comm.dp")
+# What runs once a step and may be exposed at its edge, where the first region of a stage begins or ends.
+_EDGES = (*((phase, part) for phase in _WINDOWS for part in _DATA), ("optimizer", DOWN), ("optimizer", UP))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,8 @@ def roll_up(timing: Timing, plans: PlanTable, staging: Staging) -> Step:
         spent = _with_hidden(spent, timing, plans)
     train = timing.program.graph.workload is Workload.TRAIN
     micro = plans.num_micro_batches if train else np.ones(len(plans))
-    stages = [_stage(spent, staging, k, plans) for k in range(staging.num_classes)]
+    cp = plans.columns["cp"]
+    stages = [_stage(spent, staging, k, cp) for k in range(staging.num_classes)]
     pace, sum_s = _pace(stages, staging)
     once = _dearest([s.once for s in stages], staging)
     bubble = (sum_s - _total(pace.micro.exposed)) / staging.chunks
@@ -136,10 +139,10 @@ def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable) -> Spent:
     return found
 
 
-def _stage(spent: Spent, staging: Staging, cls: int, plans: PlanTable) -> _Stage:
+def _stage(spent: Spent, staging: Staging, cls: int, cp: Array) -> _Stage:
     """Add up one class of stages."""
     runs = staging.runs(cls)
-    zero = np.zeros(len(plans))
+    zero = np.zeros(len(cp))
     sums: dict[tuple[str, str], Array] = {}
     for (region, phase, part), seconds in spent.items():
         times = _boundary_runs(phase, staging) if region == BOUNDARY else runs.get(region)
@@ -151,10 +154,9 @@ def _stage(spent: Spent, staging: Staging, cls: int, plans: PlanTable) -> _Stage
     account = Account()
     for phase in ("forward", "backward"):
         parts = {part: s for (p, part), s in sums.items() if p == phase}
-        _pass(account, parts, zero, plans.columns["cp"], staging)
+        _pass(account, parts, zero, cp, staging)
     phases = [sum((s for (p, _), s in sums.items() if p == phase), zero) for phase in ("forward", "backward")]
-    edges = {(phase, part): _edge_message(spent, runs, phase, part, zero) for phase in _WINDOWS for part in _DATA}
-    edges |= {("optimizer", part): _edge_message(spent, runs, "optimizer", part, zero) for part in (DOWN, UP)}
+    edges = {key: _edge_message(spent, runs, *key, zero) for key in _EDGES if key in sums}
     once = _once_a_step(sums, edges, zero)
     return _Stage(account, once, np.asarray(phases[0]), np.asarray(phases[1]))
 
@@ -172,9 +174,9 @@ def _pass(account: Account, parts: Mapping[str, Array], zero: Array, cp: Array, 
     of max(attention, exchange) and one more of attention, so that attention x (1 - 1/cp) hides as much of the ring.
     """
     compute = sum((s for part, s in parts.items() if part.startswith("compute.")), zero)
-    attention = parts.get("compute.attention", zero)
-    interleaved = np.where(staging.chunks > 1.0, compute, 0.0)
-    windows = {**dict.fromkeys(_DATA, compute), "comm.pp": interleaved, RING: attention * (1.0 - 1.0 / cp)}
+    windows = {**dict.fromkeys(_DATA, compute), "comm.pp": np.where(staging.chunks > 1.0, compute, 0.0)}
+    if RING in parts:
+        windows[RING] = parts.get("compute.attention", zero) * (1.0 - 1.0 / cp)
     if DOWN in parts or UP in parts:
         waiting = sum((np.maximum(parts[part] - compute, 0.0) for part in _DATA if part in parts), zero)
         copies, exposed = of_a_phase(parts, compute + waiting)
@@ -207,7 +209,7 @@ def _once_a_step(sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str
         if (phase == "optimizer" and part not in (DOWN, UP)) or (phase in _WINDOWS and part not in _DATA):
             account.add(part, seconds)
     if {("optimizer", DOWN), ("optimizer", UP)} & sums.keys():
-        last = {part: edges["optimizer", part] for part in (DOWN, UP)}
+        last = {part: edges.get(("optimizer", part), zero) for part in (DOWN, UP)}
         copies, exposed = of_the_update(sums, last, _free(sums, "backward", zero))
         account.add("offload", exposed, copies - exposed)
     return account
