@@ -75,7 +75,7 @@ class Roofline:
         moved = moved - _untouched(group, amounts)
         peaks = _column([system.chip.matmul_flop_per_s(_unit(e)) if e.work.gemms or e.work.attention else 1.0
                          for e in group.entries])  # fmt: skip
-        k, chip = system.kernels, system.chip
+        k, chip = system.kernels.roofline["default"], system.chip
         return KernelTimes(
             tensor * share / (peaks * k.matmul_efficiency),
             vector * share / (chip.vector_flop_per_s * k.vector_efficiency),

@@ -9,28 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..ir.errors import SystemFileError, UnknownNameError
+from .constants import KernelConstants
+from .records import NumberRecord
 
 if TYPE_CHECKING:
     from .system_tree import Tree
 
-Confidence: TypeAlias = Literal["datasheet", "measured", "estimated"]
 Topology: TypeAlias = Literal["switch"]
 
 _PACKAGE = __name__.rpartition(".")[0]
-
-
-@dataclass(frozen=True, slots=True)
-class NumberRecord:
-    """One number of a system as its author wrote it, with its value in base units and where it comes from."""
-
-    path: str
-    value: float
-    unit: str
-    value_si: float
-    dimension: str
-    source: str
-    confidence: Confidence
-    as_of: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +105,6 @@ class NetworkLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelConstants:
-    """Dimensionless constants of kernels that carry over to a chip nobody has built yet."""
-
-    name: str
-    matmul_efficiency: float
-    memory_efficiency: float
-    vector_efficiency: float
-
-
-@dataclass(frozen=True, slots=True)
 class StackConstants:
     """What the software adds: time per kernel and per collective, memory that the model cannot have.
 
@@ -140,6 +117,7 @@ class StackConstants:
         memory_packing: share of what the allocator holds that tensors fill.
         gradient_copy: whether data parallelism keeps gradients a second time, as they are computed, in its buckets.
         kernels: what its kernels keep and write in place, as in a plan's family.
+        library: whose kernels it runs, by its name in calibrations.
     """
 
     name: str
@@ -150,6 +128,7 @@ class StackConstants:
     memory_packing: float = 1.0
     gradient_copy: bool = False
     kernels: str = "eager"
+    library: str = "pytorch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +145,9 @@ class System:
     host: HostMemory | None = None
 
 
-def load_system(name_or_path: str | Path, overrides: Sequence[str] = (), stack: str | None = None) -> System:
+def load_system(
+    name_or_path: str | Path, overrides: Sequence[str] = (), stack: str | None = None, calibration: str | None = None
+) -> System:
     """Read a system of the catalogue by name, or a YAML file by path.
 
     Args:
@@ -174,6 +155,8 @@ def load_system(name_or_path: str | Path, overrides: Sequence[str] = (), stack: 
         overrides: `chip.memory.hbm.bandwidth=4.8TB/s`, applied in order before anything is checked; a bare
             number is in base units; the source of the number becomes `--set`.
         stack: the software stack of the catalogue that runs on it, in place of its own.
+        calibration: name or path of the constants of its kernels, in place of its chip's; `default` for those that
+            carry over to any chip.
 
     Raises:
         UnknownNameError: a name that is not in the catalogue, or an override of a key that no system has.
@@ -184,10 +167,13 @@ def load_system(name_or_path: str | Path, overrides: Sequence[str] = (), stack: 
     """
     from .system_schema import build_system
 
-    tree, where = _read_system(name_or_path)
-    tree["calibration"] = _referenced("calibration", tree.get("calibration", "default"))
+    tree, where = _read_file("systems", name_or_path)
+    chip = tree.get("chip")
+    tree["chip"] = _referenced("chips", chip)
     tree["stack"] = _referenced("stacks", stack or tree.get("stack", "default"))
-    return build_system(tree, overrides, where)
+    layers = _calibrations(calibration or tree.pop("calibration", None), chip)
+    tree.pop("calibration", None)
+    return build_system(tree, overrides, where, layers)
 
 
 def load_stack(name: str) -> StackConstants:
@@ -224,18 +210,32 @@ def system_numbers(system: System) -> tuple[NumberRecord, ...]:
     return system.sources
 
 
-def _read_system(name_or_path: str | Path) -> tuple[dict[str, Tree], str]:
+def _read_file(folder: str, name_or_path: str | Path) -> tuple[dict[str, Tree], str]:
+    """Read a file of the catalogue by its name, or one by its path, and return it with what to call it."""
     from .system_tree import read_tree
 
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
-        return _catalogue("systems", str(name_or_path)), str(name_or_path)
+        return _catalogue(folder, str(name_or_path)), str(name_or_path)
+    kind = folder.removesuffix("s")
     try:
         return read_tree(path.read_text(encoding="utf-8"), path.name), path.name
     except OSError as error:
-        raise SystemFileError(f"cannot read system file '{path}': {error.strerror}") from error
+        raise SystemFileError(f"cannot read {kind} file '{path}': {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise SystemFileError(f"system file '{path}' is not UTF-8 text") from error
+        raise SystemFileError(f"{kind} file '{path}' is not UTF-8 text") from error
+
+
+def _calibrations(given: Tree, chip: Tree) -> list[tuple[str, dict[str, Tree]]]:
+    """Return the constants that carry over, then those of the chip or those given."""
+    layers = [("default", _catalogue("calibration", "default"))]
+    if isinstance(given, dict):
+        return [*layers, ("calibration", given)]
+    name = given if isinstance(given, str) else chip if chip in _names("calibration") else "default"
+    if name == "default" or not isinstance(name, str):
+        return layers
+    tree, where = _read_file("calibration", name)
+    return [*layers, (where, tree)]
 
 
 def _referenced(folder: str, given: Tree) -> Tree:
@@ -247,7 +247,7 @@ def _catalogue(folder: str, name: str) -> dict[str, Tree]:
 
     names = _names(folder)
     if name not in names:
-        raise UnknownNameError.of({"systems": "system", "stacks": "stack"}.get(folder, folder), name, names)
+        raise UnknownNameError.of(folder.removesuffix("s"), name, names)
     file = resources.files(_PACKAGE) / folder / f"{name}.yaml"
     return read_tree(file.read_text(encoding="utf-8"), name)
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from ..ir.errors import UsageError
 from ..ir.units import parse_quantity, split_quantity, units_of
-from .system import Confidence, NumberRecord
+from .records import Confidence, NumberRecord
 
 
 class Section(BaseModel):

@@ -12,13 +12,13 @@ from pydantic_core import ErrorDetails
 
 from ..ir.errors import SystemFileError, UnknownNameError, UsageError, did_you_mean
 from ..ir.units import split_quantity
+from .constants import read_constants
+from .records import NumberRecord
 from .system import (
     Chip,
     HostLink,
     HostMemory,
-    KernelConstants,
     NetworkLevel,
-    NumberRecord,
     Peaks,
     StackConstants,
     System,
@@ -124,15 +124,6 @@ class LevelSection(Section):
     efficiency: Ratio
 
 
-class CalibrationSection(Section):
-    """Kernel constants."""
-
-    name: str
-    matmul_efficiency: Ratio
-    memory_efficiency: Ratio
-    vector_efficiency: Ratio
-
-
 class StackSection(Section):
     """Stack constants."""
 
@@ -144,16 +135,16 @@ class StackSection(Section):
     memory_packing: Ratio | None = None
     gradient_copy: bool = False
     kernels: Literal["eager", "merged", "torch", "fused"] = "eager"
+    library: str = "pytorch"
 
 
 class SystemSection(Section):
-    """The whole file, with the two sets of constants it refers to put in place."""
+    """The whole file, with the chip and the software that it refers to put in place."""
 
     name: str
     chip: ChipSection
     node: NodeSection
     network: list[LevelSection] = Field(min_length=1)
-    calibration: CalibrationSection
     stack: StackSection
 
     @model_validator(mode="after")
@@ -164,29 +155,50 @@ class SystemSection(Section):
         return self
 
 
-def build_system(tree: dict[str, Tree], overrides: Sequence[str], where: str) -> System:
+def build_system(
+    tree: dict[str, Tree], overrides: Sequence[str], where: str, calibrations: Sequence[tuple[str, dict[str, Tree]]]
+) -> System:
     """Apply the overrides, check the tree and turn it into plain numbers.
+
+    `calibrations` are laid over one another, the last before the others.
 
     Raises:
         UnknownNameError: an override of a key that no system has.
         SystemFileError: the tree breaks the schema.
     """
-    for text in overrides:
+    kept = [text for text in overrides if not _of_calibration(text)]
+    for text in kept:
         tree = _override(tree, text)
     try:
         file = SystemSection.model_validate(tree)
     except ValidationError as error:
         raise SystemFileError(_report(error, where, tree)) from None
+    layers = [*calibrations, *(("--set", _as_layer(text)) for text in overrides if _of_calibration(text))]
+    kernels, records = read_constants(calibrations[-1][0], layers, file.stack.library)
     return System(
         name=file.name,
         chip=_chip(file.chip),
         node_size=int(file.node.num_chips.si),
         levels=tuple(_level(level) for level in file.network),
-        kernels=_kernels(file.calibration),
+        kernels=kernels,
         stack=_stack(file.stack),
-        sources=tuple(_records(file, "")),
+        sources=(*_records(file, ""), *records),
         host=_host_memory(file.node.host_memory),
     )
+
+
+def _of_calibration(text: str) -> bool:
+    return split_override(text)[0][0] == "calibration"
+
+
+def _as_layer(text: str) -> dict[str, Tree]:
+    """Turn `calibration.gemm.bf16.sustained=0.9` into a calibration of one constant."""
+    keys, value = split_override(text)
+    if len(keys) != 4:
+        raise UsageError(f"cannot set '{text}': write calibration.CLASS.KIND.CONSTANT=value")
+    _, cls, kind, key = keys
+    block: Tree = {key: value, "source": "--set", "confidence": "estimated"}
+    return {"kernels": {cls: {kind: block}}}
 
 
 def _chip(chip: ChipSection) -> Chip:
@@ -238,15 +250,6 @@ def _level(level: LevelSection) -> NetworkLevel:
     )
 
 
-def _kernels(section: CalibrationSection) -> KernelConstants:
-    return KernelConstants(
-        name=section.name,
-        matmul_efficiency=section.matmul_efficiency.si,
-        memory_efficiency=section.memory_efficiency.si,
-        vector_efficiency=section.vector_efficiency.si,
-    )
-
-
 def _stack(section: StackSection) -> StackConstants:
     return StackConstants(
         name=section.name,
@@ -257,6 +260,7 @@ def _stack(section: StackSection) -> StackConstants:
         memory_packing=1.0 if section.memory_packing is None else section.memory_packing.si,
         gradient_copy=section.gradient_copy,
         kernels=section.kernels,
+        library=section.library,
     )
 
 

@@ -134,7 +134,7 @@ def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int
     if kernels is None:
         return
     yield f"  priced by {priced.by}: time = max(tensor, vector, memory) + launch"
-    rates, tensor_peak = system.kernels, f"chip.matmul.{entry.dtype}"
+    rates, tensor_peak = system.kernels.roofline["default"], f"chip.matmul.{entry.dtype}"
     for unit, flops, times_s, peak, kind, efficiency in (
         ("tensor", work.tensor_flops, kernels.tensor_s, tensor_peak, "matmul", rates.matmul_efficiency),
         ("vector", work.vector_flops, kernels.vector_s, "chip.vector.fp32", "vector", rates.vector_efficiency),
@@ -144,12 +144,12 @@ def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int
         yield f"    {unit} {format_time(float(times_s[row, point]))} = ({flops}) FLOP"
         yield f"      = {format_flops(float(flops.evaluate(env)))}{_unmasked(work, env)} / (peak x {efficiency})"
         yield f"      peak: {_source(system, peak)}"
-        yield f"      efficiency: {_source(system, f'calibration.{kind}_efficiency')}"
+        yield f"      efficiency: {_source(system, f'calibration.roofline.default.{kind}_efficiency')}"
     moved = float(work.num_bytes.evaluate(env))
     yield f"    memory {format_time(float(kernels.memory_s[row, point]))} = ({work.num_bytes}) B"
-    yield f"      = {format_bytes(moved)}{_idle_experts(work, env)} / (bandwidth x {system.kernels.memory_efficiency})"
+    yield f"      = {format_bytes(moved)}{_idle_experts(work, env)} / (bandwidth x {rates.memory_efficiency})"
     yield f"      bandwidth: {_source(system, 'chip.memory.hbm.bandwidth')}"
-    yield f"      efficiency: {_source(system, 'calibration.memory_efficiency')}"
+    yield f"      efficiency: {_source(system, 'calibration.roofline.default.memory_efficiency')}"
     yield f"    launch {_source(system, 'stack.launch_overhead')}"
     yield f"  bound: {kernels.bound(row, point)}"
 

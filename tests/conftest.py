@@ -38,7 +38,9 @@ def traced() -> "Callable[[str], Graph]":
 @pytest.fixture(scope="session")
 def made_up() -> "System":
     """A machine of round numbers, so that times can be had by hand; every efficiency is another one."""
-    from slipstick.backends.system import Chip, KernelConstants, NetworkLevel, Peaks, StackConstants, System
+    from slipstick.backends.constants import KernelConstants
+    from slipstick.backends.kernels.roofline import RooflineConstants
+    from slipstick.backends.system import Chip, NetworkLevel, Peaks, StackConstants, System
 
     peaks = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=None, int8=None)
     chip = Chip("toy", peaks, 8e12, 100, 1e9, 64 * 2**30, 1e12, 2**25, 500.0)
@@ -46,5 +48,5 @@ def made_up() -> "System":
         NetworkLevel("inner", 4, 100e9, 1e-6, "switch", 0.5),
         NetworkLevel("outer", None, 10e9, 4e-6, "switch", 0.8),
     )
-    kernels = KernelConstants("toy", matmul_efficiency=0.5, memory_efficiency=0.8, vector_efficiency=0.25)
+    kernels = KernelConstants("toy", {"default": RooflineConstants(0.5, 0.8, 0.25)})
     return System("toy", chip, 4, levels, kernels, StackConstants("toy", 2e-6, 3e-6, 2**30), ())

@@ -74,10 +74,11 @@ def test_a_dtype_without_a_unit_names_those_there_are() -> None:
 
 def test_constants_come_from_their_own_files() -> None:
     system = load_system("dgx-h100")
-    assert (system.kernels.matmul_efficiency, system.kernels.memory_efficiency) == (0.77, 0.80)
+    found = system.kernels.roofline["default"]
+    assert (found.matmul_efficiency, found.memory_efficiency) == (0.77, 0.80)
     assert system.stack.launch_s == pytest.approx(3.2e-6)
     paths = [record.path for record in system_numbers(system)]
-    assert "calibration.matmul_efficiency" in paths
+    assert "calibration.gemm.bf16.sustained" in paths
     assert "stack.memory_reserve" in paths
 
 

@@ -214,7 +214,9 @@ def test_a_single_token_is_not_split(tiny: Cli) -> None:
     assert "of which a decode step has one token" in done.stderr
 
 
-@pytest.mark.parametrize("number", ["calibration.matmul_efficiency=1e-320", "chip.memory.hbm.bandwidth=1e-307"])
+@pytest.mark.parametrize(
+    "number", ["calibration.roofline.default.matmul_efficiency=1e-320", "chip.memory.hbm.bandwidth=1e-307"]
+)
 def test_numbers_beyond_numbers_are_refused(tiny: Cli, number: str) -> None:
     done = tiny("--tp", "2", "--set", number)
     assert (done.returncode, done.stdout) == (2, "")

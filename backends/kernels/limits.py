@@ -1,0 +1,47 @@
+"""What a constant of a kernel model may be, and what a fit may move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Annotated, TypeAlias, get_args, get_type_hints
+
+
+class Scope(StrEnum):
+    """What a constant belongs to, and so what may be fitted to the measurements of one chip or library."""
+
+    KERNEL = "kernel"  # carries over to any chip: fitted over several chips at once
+    CHIP = "chip"  # a chip's own
+    LIBRARY = "library"  # a chip's under one library and way of measuring
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The range of a constant and what it belongs to."""
+
+    scope: Scope
+    low: float
+    high: float
+
+
+# A time that a library adds to every call, launch and fixed work together.
+Overhead: TypeAlias = Annotated[float, Limit(Scope.LIBRARY, 0.0, 2e-4)]
+# A part of a data-sheet rate that a chip reaches.
+ChipShare: TypeAlias = Annotated[float, Limit(Scope.CHIP, 0.01, 1.5)]
+
+
+def limits_of(constants: type) -> Mapping[str, Limit]:
+    """Return the limits of a class of constants, by field; every field has one.
+
+    >>> from slipstick.backends.kernels.gemm import GemmConstants
+    >>> limits_of(GemmConstants)["sustained"].scope.value
+    'library'
+    """
+    found = {}
+    for name, hint in get_type_hints(constants, include_extras=True).items():
+        limits = [a for a in get_args(hint) if isinstance(a, Limit)]
+        if limits:
+            found[name] = limits[0]
+    return MappingProxyType(found)

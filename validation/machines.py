@@ -1,0 +1,42 @@
+"""What a table calls an accelerator, and the system of the catalogue that it is."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from .rows import NotJudged, Row
+
+SYSTEMS = MappingProxyType(
+    {
+        "A100-SXM4-80GB": "dgx-a100-80gb",
+        "A100 (8-GPU node, NVSwitch)": "dgx-a100-80gb",
+        "A100-80GB PCIe, pairwise NVLink": "a100-pcie-80gb-pairs",
+        "A40-48GB": "a40-server",
+        "B200": "dgx-b200",
+        "B200-SXM": "dgx-b200",
+        "GB200": "gb200-nvl72",
+        "GB200 NVL72": "gb200-nvl72",
+        "H100 NVL/PCIe, pairwise NVLink": "h100-nvl-pairs",
+        "H100-SXM-80GB": "dgx-h100",
+        "H100-SXM-80GB (8-GPU node)": "dgx-h100",
+        "H100-SXM5-80GB": "dgx-h100",
+        "H200-SXM-141GB": "dgx-h200",
+        "H800-SXM-80GB": "hgx-h800",
+        "H800-SXM5": "hgx-h800",
+        "L40S": "l40s-server",
+        "MI210": "mi210-server",
+        "MI210 (one GCD-class card)": "mi210-server",
+        "V100 (8-GPU node)": "dgx-1-v100",
+    }
+)
+# Text such as 'H800-SXM (NVLink ~160 GB/s, CX7 400 Gb/s per GPU)' is told by its first word.
+_BY_FIRST_WORD = MappingProxyType({"H800-SXM": "hgx-h800"})
+
+
+def system_of(row: Row) -> str:
+    """Return the system of a row; NotJudged where the catalogue has none."""
+    given = row.text("accelerator")
+    found = SYSTEMS.get(given) or _BY_FIRST_WORD.get(given.split(" ")[0])
+    if found is None:
+        raise NotJudged(f"no system of the catalogue is a '{given}'")
+    return found
