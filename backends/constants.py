@@ -102,7 +102,7 @@ def _lay(cells: Cells, tree: Tree) -> Iterator[str]:
         return
     for cls, kinds in tree.items():
         if cls not in CLASSES or not isinstance(kinds, dict):
-            yield f"{cls}: unknown class of kernels{did_you_mean(cls, CLASSES)} allowed: {', '.join(CLASSES)}"
+            yield f"{cls}: unknown class of kernels{did_you_mean(cls, list(CLASSES))} allowed: {', '.join(CLASSES)}"
             continue
         for kind, block in kinds.items():
             yield from _lay_kind(cells, cls, kind, block)
@@ -128,7 +128,7 @@ def _lay_kind(cells: Cells, cls: str, kind: str, block: Tree) -> Iterator[str]:
             here = cells.setdefault((cls, kind), {})
             here[key] = _Cell(str(value), str(source), str(confidence), None if as_of is None else str(as_of))
         elif key not in _NOTES:
-            yield f"{cls}.{kind}: unknown key '{key}'{did_you_mean(key, known)} allowed: {', '.join(known)}"
+            yield f"{cls}.{kind}: unknown key '{key}'{did_you_mean(key, list(known))} allowed: {', '.join(known)}"
 
 
 def _keys(constants: type) -> dict[str, str]:
