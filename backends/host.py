@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..ir.errors import UsageError
 from ..ir.ops import OpClass
 from ..ir.ops.host import UPDATE
+from .amounts import Amounts
+from .kernels.terms import KernelTimes
 from .program import Entry, Group
-from .roofline import KernelTimes
 from .system import System
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +24,26 @@ class HostSide:
         """What people call it."""
         return "host"
 
+    @property
+    def formula(self) -> str:
+        """Bytes over what the link, or a chip's share of the host's memory, reaches."""
+        return "bytes / (bandwidth x efficiency) + latency; an update has 1/chips of the host's memory and no latency"
+
     def claims(self, entry: Entry) -> bool:
         """Copies and the host's own work."""
         return entry.kind is OpClass.HOST
 
-    def time(self, group: Group, amounts: Array, system: System) -> KernelTimes:
+    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+        """The link, or the memory of the host."""
+        del system
+        return ("node.host_memory.",) if entry.op == UPDATE else ("chip.host_link.",)
+
+    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
         """T = bytes / (u BW) of the link, plus its latency a copy; an update at the chip's share of the host memory."""
-        n = len(group.entries)
-        moved = amounts[2 * n : 3 * n]
         rates = np.array([bytes_per_s(system, e) for e in group.entries], dtype=np.float64)[:, None]
         latency = np.array([0.0 if e.op == UPDATE else _latency(system) for e in group.entries])[:, None]
-        nothing = np.zeros_like(moved)
-        return KernelTimes(nothing, nothing, moved / rates + latency, 0.0)
+        copied = amounts.num_bytes / rates
+        return KernelTimes(copied + latency, {"copy": copied, "latency": np.broadcast_to(latency, copied.shape)})
 
 
 def bytes_per_s(system: System, entry: Entry) -> float:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..ir.expr import Expr, Num, as_expr
+from ..ir.expr import Expr, Num, as_expr, product
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Node, Phase, Region
-from ..ir.ops import OpClass, Work, call_of, op_def, work_of
+from ..ir.ops import OpCall, OpClass, Work, call_of, op_def, work_of
+from ..ir.ops.base import NO_ATTRS, Attrs
 from ..ir.ops.collectives import CollectiveAttrs, message_bytes
 from ..ir.plan import ORDER, rank_order
 from ..ir.types import DType
+from .amounts import SCALAR, Amounts, Shape, amounts_of, exprs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Entry:
     axis: str = ""
     message: Expr | None = None
     across: float = 1.0
+    attrs: Attrs = NO_ATTRS
+    shape: Shape = SCALAR
 
     @property
     def name(self) -> str:
@@ -41,8 +45,7 @@ class Entry:
 class Group:
     """Entries of one kind of pricing that depend on the same symbols, with their amounts as one table.
 
-    Compute: rows are tensor FLOPs, vector FLOPs and bytes of every entry, then query and key length of the attention
-    entries. Communication: rows are the message bytes; `axis` and `collective` say what runs,
+    Compute: see `amounts`. Communication: rows are the message bytes; `axis` and `collective` say what runs,
     `across` the share of what goes to other nodes that crosses.
     """
 
@@ -52,6 +55,10 @@ class Group:
     axis: str = ""
     collective: str = ""
     across: float = 1.0
+
+    def amounts(self, env: Mapping[str, Num], num_points: int) -> Amounts:
+        """Evaluate what the entries of a compute group do; each symbol is a number or an array of `num_points`."""
+        return amounts_of([e.work for e in self.entries], self.table.evaluate(env, num_points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,7 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
 
     `order` names the mesh axes from neighbouring ranks outwards: `tp-cp-ep-dp-pp`.
     """
-    compute: dict[tuple[str, ...], list[Entry]] = {}
+    compute: dict[tuple[tuple[str, ...], OpClass], list[Entry]] = {}
     talks: dict[tuple[tuple[str, ...], str, str, float], list[Entry]] = {}
     for region in graph.regions:
         for node in region.nodes:
@@ -82,13 +89,13 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
             if entry.kind is OpClass.FREE:
                 continue
             if entry.message is None:
-                compute.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
+                compute.setdefault((_symbols(entry, graph.axes, order), entry.kind), []).append(entry)
             else:
                 key = (_symbols(entry, graph.axes, order), entry.axis, entry.op, entry.across)
                 talks.setdefault(key, []).append(entry)
     return Program(
         graph,
-        tuple(group_of(symbols, es) for symbols, es in compute.items()),
+        tuple(group_of(symbols, es) for (symbols, _), es in compute.items()),
         tuple(
             Group(symbols, tuple(es), ExprTable.of([e.message or as_expr(0) for e in es]), axis, op, across)
             for (symbols, axis, op, across), es in talks.items()
@@ -105,8 +112,17 @@ def _entry(graph: Graph, region: Region, node: Node) -> Entry:
         region.name, node.key, node.op, kind, node.phase, node.scope, graph.counts[region.name],
         region.by_id[source].type.dtype, work_of(region, node), axis,
         message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
-        across,
+        across, node.attrs, _shape(call_of(region, node)),
     )  # fmt: skip
+
+
+def _shape(call: OpCall) -> Shape:
+    """What the op runs over, its first operand or its result, as rows of its last dim."""
+    types = [*call.inputs[:1], *call.outputs[:1]]
+    widest = max(types, key=lambda t: t.rank)
+    if not widest.dims:
+        return SCALAR
+    return Shape(product(widest.dims[:-1]), as_expr(widest.dims[-1]))
 
 
 def _symbols(entry: Entry, axes: tuple[str, ...], order: str) -> tuple[str, ...]:
@@ -116,33 +132,15 @@ def _symbols(entry: Entry, axes: tuple[str, ...], order: str) -> tuple[str, ...]
         inner = names[: max(names.index(a.split("/")[0]) for a in entry.axis.split("+")) + 1]
         present = entry.message.symbols | {a for a in inner if a in axes}
         return tuple(sorted(present))
-    found = {s for e in _amounts(entry) for s in e.symbols}
+    found = {s for e in exprs_of([entry.work], [entry.shape]) for s in e.symbols}
     return tuple(sorted(found))
-
-
-def _amounts(entry: Entry) -> tuple[Expr, ...]:
-    w = entry.work
-    lengths = (w.attention.q_len, w.attention.kv_len) if w.attention else ()
-    dealt = (w.experts.rows, w.experts.num_experts) if w.experts else ()
-    return (w.tensor_flops, w.vector_flops, w.num_bytes, *lengths, *dealt)
-
-
-def _work_table(entries: Iterable[Entry]) -> ExprTable:
-    """Rows: tensor FLOPs, vector FLOPs, bytes of all; query, key lengths; expert bytes, rows, experts."""
-    es = list(entries)
-    works = [e.work for e in es]
-    shapes = [w.attention for w in works if w.attention is not None]
-    rows = [w.tensor_flops for w in works] + [w.vector_flops for w in works] + [w.num_bytes for w in works]
-    lengths = [s.q_len for s in shapes] + [s.kv_len for s in shapes]
-    banks = [w.experts for w in works if w.experts is not None]
-    dealt = [b.weight_bytes for b in banks] + [b.rows for b in banks] + [b.num_experts for b in banks]
-    return ExprTable.of(rows + lengths + dealt)
 
 
 def group_of(symbols: tuple[str, ...], entries: Iterable[Entry]) -> Group:
     """Return a compute group of these entries."""
     kept = tuple(entries)
-    return Group(symbols, kept, _work_table(kept))
+    exprs = exprs_of([e.work for e in kept], [e.shape for e in kept])
+    return Group(symbols, kept, ExprTable.of(exprs))
 
 
 def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list[tuple[Num, Num]]:

@@ -14,8 +14,9 @@ from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .collectives import Collective, CollectiveTime, collective_time
 from .host import HostSide
+from .kernels.terms import KernelTimes
 from .program import Entry, Group, Program, group_factors, group_of
-from .roofline import Backend, KernelTimes, Roofline
+from .roofline import Backend, Roofline
 from .system import System
 
 Array = NDArray[np.float64]
@@ -25,12 +26,12 @@ BUILT_IN: Sequence[Backend] = (HostSide(), Roofline())
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """One group priced at its distinct points: `point` says which of them each plan is, `by` which model priced it."""
+    """One group priced at its distinct points: `point` says which of them each plan is, `backend` what priced it."""
 
     group: Group
     time_s: Array
     point: NDArray[np.intp]
-    by: str
+    backend: Backend | None = None
     kernels: KernelTimes | None = None
     messages: Array | None = None
     collective: CollectiveTime | None = None
@@ -106,8 +107,9 @@ def _owner(entry: Entry, backends: Sequence[Backend]) -> int:
 def _price_compute(group: Group, points: Points, system: System, backend: Backend) -> Priced:
     env, point = points.of(group.symbols)
     num = int(point.max()) + 1
-    times = backend.time(group, group.table.evaluate(env, num), system)
-    return Priced(group, np.broadcast_to(times.time_s, (len(group.entries), num)), point, backend.name, times)
+    times = backend.time(group, group.amounts(env, num), system)
+    issued = np.maximum(times.time_s, system.stack.launch_s)
+    return Priced(group, np.broadcast_to(issued, (len(group.entries), num)), point, backend, times)
 
 
 def _price_communication(group: Group, points: Points, system: System, order: str) -> Priced:
@@ -117,7 +119,7 @@ def _price_communication(group: Group, points: Points, system: System, order: st
     (size, stride), *more = group_factors(group.axis, env, order)
     found = collective_time(_kind(group), messages, size, stride, system, more, group.across)
     times = np.broadcast_to(np.asarray(found.time_s, dtype=np.float64), messages.shape)
-    return Priced(group, times, point, "collective", messages=messages, collective=found)
+    return Priced(group, times, point, messages=messages, collective=found)
 
 
 def _kind(group: Group) -> Collective:

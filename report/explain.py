@@ -9,15 +9,15 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from ..backends.program import Entry, group_factors
+from ..backends.records import NumberRecord
 from ..backends.system import System
 from ..backends.timing import Priced
 from ..cost.overlap import hidden_behind_products, pairs_of
 from ..driver import Estimate
 from ..ir.errors import UnknownNameError
 from ..ir.graph import ONCE_A_STEP, Node, Region
-from ..ir.ops import OpClass, Work
+from ..ir.ops import Work
 from ..ir.ops.collectives import RINGS, CollectiveAttrs
-from ..ir.ops.host import UPDATE
 from ..ir.ops.masking import executed_share, touched_share
 from ..ir.stages import BOUNDARY
 from ..ir.text import print_node
@@ -38,6 +38,8 @@ def explain_text(answer: Estimate, wanted: str) -> str:
     found = [(p, i, e) for p in answer.table.timing.priced for i, e in enumerate(p.group.entries) if _is(e, wanted)]
     if not found:
         raise UnknownNameError.of("node, module, op or metric", wanted, _names(answer))
+    regions = [region.name for region in answer.table.lowered.graph.regions]
+    found.sort(key=lambda one: (regions.index(one[2].region), one[2].key))
     shown = ["\n".join(_node(answer, p, i, e)) for p, i, e in found[:MOST]]
     if len(found) > MOST:
         shown.append(f"... and {len(found) - MOST} more; name one, or narrow the module path")
@@ -91,9 +93,7 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     yield f"{entry.name}  {entry.kind}, runs {count} time{'' if count == 1 else 's'} a {per}{where}"
     yield f"  {print_node(region, node)}"
     yield f"  time {format_time(time_s)} each, {format_time(time_s * count)} a {per}"
-    if entry.kind is OpClass.HOST:
-        yield from _host(answer, entry)
-    elif entry.message is None:
+    if entry.message is None:
         yield from _kernel(answer, priced, row, entry, point)
     else:
         yield from _forced(region, node, entry)
@@ -128,43 +128,22 @@ def _hidden(answer: Estimate, entry: Entry, time_s: float) -> Iterator[str]:
 
 
 def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int) -> Iterator[str]:
-    system, work = answer.table.system, entry.work
-    env = {k: float(v[0]) for k, v in answer.table.plans.columns.items()}
-    kernels = priced.kernels
-    if kernels is None:
+    """The terms of a kernel's time, what it does, and the numbers that its model takes."""
+    kernels, system, work = priced.kernels, answer.table.system, entry.work
+    if kernels is None or priced.backend is None:
         return
-    yield f"  priced by {priced.by}: time = max(tensor, vector, memory) + launch"
-    rates, tensor_peak = system.kernels.roofline["default"], f"chip.matmul.{entry.dtype}"
-    for unit, flops, times_s, peak, kind, efficiency in (
-        ("tensor", work.tensor_flops, kernels.tensor_s, tensor_peak, "matmul", rates.matmul_efficiency),
-        ("vector", work.vector_flops, kernels.vector_s, "chip.vector.fp32", "vector", rates.vector_efficiency),
-    ):
-        if flops == 0:
-            continue
-        yield f"    {unit} {format_time(float(times_s[row, point]))} = ({flops}) FLOP"
-        yield f"      = {format_flops(float(flops.evaluate(env)))}{_unmasked(work, env)} / (peak x {efficiency})"
-        yield f"      peak: {_source(system, peak)}"
-        yield f"      efficiency: {_source(system, f'calibration.roofline.default.{kind}_efficiency')}"
-    moved = float(work.num_bytes.evaluate(env))
-    yield f"    memory {format_time(float(kernels.memory_s[row, point]))} = ({work.num_bytes}) B"
-    yield f"      = {format_bytes(moved)}{_idle_experts(work, env)} / (bandwidth x {rates.memory_efficiency})"
-    yield f"      bandwidth: {_source(system, 'chip.memory.hbm.bandwidth')}"
-    yield f"      efficiency: {_source(system, 'calibration.roofline.default.memory_efficiency')}"
-    yield f"    launch {_source(system, 'stack.launch_overhead')}"
+    env = {k: float(v[0]) for k, v in answer.table.plans.columns.items()}
+    yield f"  priced by {priced.backend.name}: time = {priced.backend.formula}"
+    for name, seconds in kernels.terms.items():
+        yield f"    {name} {format_time(float(np.broadcast_to(seconds, kernels.time_s.shape)[row, point]))}"
+    for unit, flops in (("tensor", work.tensor_flops), ("vector", work.vector_flops)):
+        if flops != 0:
+            yield f"    {unit}: ({flops}) FLOP = {format_flops(float(flops.evaluate(env)))}{_unmasked(work, env)}"
+    moved = format_bytes(float(work.num_bytes.evaluate(env)))
+    yield f"    bytes: ({work.num_bytes}) B = {moved}{_idle_experts(work, env)}"
+    for record in _records(system, priced.backend.numbers(entry, system)):
+        yield f"    {record.path}: {_shown(record)}"
     yield f"  bound: {kernels.bound(row, point)}"
-
-
-def _host(answer: Estimate, entry: Entry) -> Iterator[str]:
-    """Bytes over the link, or through the host's memory, of which each chip of a node has its share."""
-    system, work = answer.table.system, entry.work
-    moved = float(work.num_bytes.evaluate({k: float(v[0]) for k, v in answer.table.plans.columns.items()}))
-    where = "node.host_memory" if entry.op == UPDATE else "chip.host_link"
-    share = f" / {system.node_size} chips" if entry.op == UPDATE else ""
-    latency = "" if entry.op == UPDATE else " + latency"
-    yield f"  priced by host: time = bytes / (bandwidth x efficiency{share}){latency}"
-    yield f"    ({work.num_bytes}) B = {format_bytes(moved)}"
-    for number in ("bandwidth", "efficiency", *(["latency"] if latency else [])):
-        yield f"      {number}: {_source(system, f'{where}.{number}')}"
 
 
 def _idle_experts(work: Work, env: Mapping[str, float]) -> str:
@@ -216,10 +195,19 @@ def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point:
     yield f"    overhead {_source(system, 'stack.collective_overhead')}"
 
 
+def _records(system: System, paths: tuple[str, ...]) -> Iterator[NumberRecord]:
+    """Yield the numbers at these paths; a path that ends in a dot stands for all below it."""
+    for path in paths:
+        for record in system.sources:
+            if record.path == path or (path.endswith(".") and record.path.startswith(path)):
+                yield record
+
+
 def _source(system: System, path: str) -> str:
-    """Return `3350 GB/s (NVIDIA data sheet, ...)` for a number of the system."""
-    for record in system.sources:
-        if record.path == path:
-            unit = f" {record.unit}" if record.unit not in ("", "1") else ""
-            return f"{record.value:g}{unit} [{record.confidence}] {record.source}"
-    return path
+    """Return `3350 GB/s [datasheet] NVIDIA data sheet, ...` for a number of the system."""
+    return next((_shown(record) for record in _records(system, (path,))), path)
+
+
+def _shown(record: NumberRecord) -> str:
+    unit = f" {record.unit}" if record.unit not in ("", "1") else ""
+    return f"{record.value:g}{unit} [{record.confidence}] {record.source}"

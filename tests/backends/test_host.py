@@ -74,7 +74,7 @@ def test_copies_and_updates_are_explained(answer: Estimate) -> None:
     copy, update = explain_text(answer, "fetch"), explain_text(answer, "host_optimizer_step")
     assert "time = bytes / (bandwidth x efficiency) + latency" in copy
     assert "PCIe Gen5" in copy
-    assert "efficiency / 8 chips" in update
+    assert "1/chips of the host's memory" in update
     assert "Xeon" in update
 
 

@@ -58,22 +58,33 @@ def test_a_collective_depends_on_its_own_degree_and_those_inside(program: Progra
 
 def test_amounts_are_those_of_the_work_rules(sharded: Graph, program: Program) -> None:
     for group in program.compute:
-        amounts = group.table.evaluate(ENV, 1)[:, 0]
-        n = len(group.entries)
+        found = group.amounts(ENV, 1)
         for row, entry in enumerate(group.entries):
             region = sharded.region(entry.region)
             work = work_of(region, region.producer[entry.key])
-            wanted = [
-                float(np.asarray(e.evaluate(ENV))) for e in (work.tensor_flops, work.vector_flops, work.num_bytes)
-            ]
-            assert list(amounts[row : 3 * n : n][:3]) == pytest.approx(wanted, rel=1e-12)
+            for amount, expr in (
+                (found.tensor_flops, work.tensor_flops), (found.vector_flops, work.vector_flops),
+                (found.num_bytes, work.num_bytes),
+            ):  # fmt: skip
+                assert amount[row, 0] == pytest.approx(float(np.asarray(expr.evaluate(ENV))), rel=1e-12)
 
 
-def test_lengths_of_attention_stand_behind_the_amounts(program: Program) -> None:
+def test_products_say_whose_they_are_and_make_up_the_flops(program: Program) -> None:
     for group in program.compute:
-        shapes = [e.work.attention for e in group.entries if e.work.attention is not None]
-        lengths = group.table.evaluate(ENV, 1)[3 * len(group.entries) :, 0][: 2 * len(shapes)]
-        assert list(lengths) == [32.0] * 2 * len(shapes)
+        found = group.amounts(ENV, 1)
+        p = found.products
+        flops = np.zeros_like(found.tensor_flops)
+        np.add.at(flops, p.owner, 2 * p.batch * p.m * p.n * p.k)
+        products = [i for i, e in enumerate(group.entries) if e.work.gemms]
+        assert flops[products] == pytest.approx(found.tensor_flops[products], rel=1e-12)
+
+
+def test_lengths_of_attention_are_told(program: Program) -> None:
+    found = [group.amounts(ENV, 1).lengths for group in program.compute]
+    assert sum(len(f.owner) for f in found) == sum(e.op.startswith("attention") for e in program.entries) > 0
+    for f in found:
+        assert (f.q_len == 32).all()
+        assert (f.kv_len == 32).all()
 
 
 def test_a_group_of_some_entries_keeps_their_amounts(program: Program) -> None:

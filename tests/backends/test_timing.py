@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from slipstick.backends.amounts import Amounts
 from slipstick.backends.collectives import collective_time
+from slipstick.backends.kernels.terms import KernelTimes
 from slipstick.backends.program import Entry, Group
-from slipstick.backends.roofline import KernelTimes, Roofline
+from slipstick.backends.roofline import Roofline
 from slipstick.backends.system import System
 from slipstick.backends.timing import Timing, annotate
 from slipstick.driver import Lowered, lower
@@ -46,9 +47,16 @@ class FreeNorms:
     def claims(self, entry: Entry) -> bool:
         return entry.op == "norm"
 
-    def time(self, group: Group, amounts: NDArray[np.float64], system: System) -> KernelTimes:
-        none = np.zeros((len(group.entries), amounts.shape[1]))
-        return KernelTimes(none, none, none, 1e-3)
+    @property
+    def formula(self) -> str:
+        return "a millisecond"
+
+    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+        return ()
+
+    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+        time_s = np.full_like(amounts.num_bytes, 1e-3)
+        return KernelTimes(time_s, {"nothing": time_s})
 
 
 def test_a_table_equals_its_rows_bit_for_bit(lowered: Lowered, made_up: System) -> None:
@@ -102,7 +110,11 @@ def test_a_plug_in_prices_what_it_claims_and_nothing_else(lowered: Lowered, made
     assert {name: time for name, time in after.items() if name in norms} == dict.fromkeys(norms, 1e-3)
     rest = {name: time for name, time in after.items() if name not in norms}
     assert rest == {name: time for name, time in before.items() if name not in norms}
-    assert {p.by for p in mixed.priced} == {"free norms", "roofline", "collective"}
+    assert {p.backend.name if p.backend else "collective" for p in mixed.priced} == {
+        "free norms",
+        "roofline",
+        "collective",
+    }
 
 
 def test_two_backends_of_one_name_lose_nothing(lowered: Lowered, made_up: System) -> None:

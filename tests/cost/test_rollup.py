@@ -45,7 +45,7 @@ def step(*given: Given, micro_batches: int = 1, workload: Workload = Workload.TR
     graph = Graph("by hand", workload, DType.BF16, regions, (Run(("first",)), Run(("last",), count)))
     point = np.zeros(1, dtype=np.intp)
     priced = tuple(
-        Priced(Group((), (entry,), ExprTable.of([as_expr(0)])), np.array([[seconds]]), point, "hand")
+        Priced(Group((), (entry,), ExprTable.of([as_expr(0)])), np.array([[seconds]]), point)
         for entry, seconds in given
     )
     family = Family(workload=workload)

@@ -1,0 +1,124 @@
+"""What a group of nodes does, as arrays: the rows of its table by name, entries x points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.expr import Expr, as_expr
+from ..ir.ops import Work
+from ..ir.ops.base import AttentionShape, GemmShape
+
+Array: TypeAlias = NDArray[np.float64]
+Index: TypeAlias = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Matrix products, products x points; `owner` is the entry that each belongs to."""
+
+    owner: Index
+    batch: Array
+    m: Array
+    n: Array
+    k: Array
+    groups: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Calls of attention, calls x points; `owner` is the entry that each belongs to."""
+
+    owner: Index
+    batch: Array
+    heads: Array
+    kv_heads: Array
+    q_len: Array
+    kv_len: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Banks:
+    """Banks of experts, banks x points; `owner` is the entry that each belongs to."""
+
+    owner: Index
+    weight_bytes: Array
+    rows: Array
+    num_experts: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """FLOPs by unit, bytes and shape of every entry, entries x points, and the parts that some have."""
+
+    tensor_flops: Array
+    vector_flops: Array
+    num_bytes: Array
+    rows: Array
+    cols: Array
+    lengths: Lengths
+    banks: Banks
+    products: Products
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The largest tensor of a call as rows of its last dim."""
+
+    rows: Expr
+    cols: Expr
+
+
+SCALAR = Shape(as_expr(1), as_expr(1))
+
+
+def exprs_of(works: Sequence[Work], shapes: Sequence[Shape]) -> list[Expr]:
+    """List what `amounts_of` reads, in its order."""
+    rows = [w.tensor_flops for w in works] + [w.vector_flops for w in works] + [w.num_bytes for w in works]
+    rows += [s.rows for s in shapes] + [s.cols for s in shapes]
+    calls = [w.attention for w in works if w.attention is not None]
+    banks = [w.experts for w in works if w.experts is not None]
+    products = [g for w in works for g in w.gemms]
+    return [
+        *rows,
+        *_columns([_lengths(c) for c in calls]),
+        *_columns([(b.weight_bytes, b.rows, b.num_experts) for b in banks]),
+        *_columns([_sizes(g) for g in products]),
+    ]
+
+
+def amounts_of(works: Sequence[Work], values: Array) -> Amounts:
+    """Name the rows of an evaluated table."""
+    n = len(works)
+    calls = _owners(i for i, w in enumerate(works) if w.attention is not None)
+    banks = _owners(i for i, w in enumerate(works) if w.experts is not None)
+    products = _owners(i for i, w in enumerate(works) for _ in w.gemms)
+    ends = np.cumsum([5 * n, 5 * len(calls), 3 * len(banks)])
+    whole, lengths, dealt, sizes = np.split(values, ends)
+    tensor, vector, moved, rows, cols = np.split(whole, 5)
+    return Amounts(
+        tensor, vector, moved, rows, cols,
+        Lengths(calls, *np.split(lengths, 5)),
+        Banks(banks, *np.split(dealt, 3)),
+        Products(products, *np.split(sizes, 5)),
+    )  # fmt: skip
+
+
+def _lengths(call: AttentionShape) -> tuple[Expr, ...]:
+    return call.batch, call.heads, call.kv_heads, call.q_len, call.kv_len
+
+
+def _sizes(product: GemmShape) -> tuple[Expr, ...]:
+    return product.batch, product.m, product.n, product.k, as_expr(product.groups)
+
+
+def _columns(records: Sequence[tuple[Expr, ...]]) -> Iterable[Expr]:
+    return (e for column in zip(*records, strict=True) for e in column)
+
+
+def _owners(found: Iterable[int]) -> Index:
+    return np.fromiter(found, dtype=np.intp)
