@@ -110,7 +110,7 @@ class StackConstants:
 
     Attributes:
         name: as people call it, `megatron-core`.
-        launch_s: time of a kernel launch.
+        launch_s: time of a kernel launch, for kernels without a model of their own.
         collective_launch_s: the same for a collective.
         memory_reserve_bytes: what driver, context and communication libraries take outside of the allocator.
         workspace_bytes: scratch buffers of libraries inside of the allocator.
@@ -118,6 +118,10 @@ class StackConstants:
         gradient_copy: whether data parallelism keeps gradients a second time, as they are computed, in its buckets.
         kernels: what its kernels keep and write in place, as in a plan's family.
         library: whose kernels it runs, by its name in calibrations.
+        attention: its kernel of attention in training, by its name in calibrations.
+        issue_s: time of the host to issue a kernel, without which the next cannot start.
+        graph_issue_s: the same inside of a captured CUDA graph.
+        cuda_graph: whether kernels are captured into graphs and replayed.
     """
 
     name: str
@@ -129,6 +133,15 @@ class StackConstants:
     gradient_copy: bool = False
     kernels: str = "eager"
     library: str = "pytorch"
+    attention: str = "flash2"
+    issue_s: float = 0.0
+    graph_issue_s: float = 0.0
+    cuda_graph: bool = False
+
+    @property
+    def spacing_s(self) -> float:
+        """The least time from one kernel to the next: what the host, or a captured graph, takes to issue one."""
+        return self.graph_issue_s if self.cuda_graph else self.issue_s
 
 
 @dataclass(frozen=True, slots=True)

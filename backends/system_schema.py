@@ -136,6 +136,10 @@ class StackSection(Section):
     gradient_copy: bool = False
     kernels: Literal["eager", "merged", "torch", "fused"] = "eager"
     library: str = "pytorch"
+    attention: str = "flash2"
+    issue_overhead: Latency | None = None
+    graph_issue_overhead: Latency | None = None
+    cuda_graph: bool = False
 
 
 class SystemSection(Section):
@@ -261,6 +265,10 @@ def _stack(section: StackSection) -> StackConstants:
         gradient_copy=section.gradient_copy,
         kernels=section.kernels,
         library=section.library,
+        attention=section.attention,
+        issue_s=0.0 if section.issue_overhead is None else section.issue_overhead.si,
+        graph_issue_s=0.0 if section.graph_issue_overhead is None else section.graph_issue_overhead.si,
+        cuda_graph=section.cuda_graph,
     )
 
 

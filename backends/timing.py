@@ -108,7 +108,7 @@ def _price_compute(group: Group, points: Points, system: System, backend: Backen
     env, point = points.of(group.symbols)
     num = int(point.max()) + 1
     times = backend.time(group, group.amounts(env, num), system)
-    issued = np.maximum(times.time_s, system.stack.launch_s)
+    issued = np.maximum(times.time_s, system.stack.spacing_s)
     return Priced(group, np.broadcast_to(issued, (len(group.entries), num)), point, backend, times)
 
 

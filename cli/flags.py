@@ -167,6 +167,17 @@ _MACHINE = (
         help="Software on the system, a name of `slipstick list stacks`: overheads, kernels, what its allocator "
         "holds.  [default: the system's]",
     ),
+    _text(
+        "--calibration",
+        metavar="NAME|FILE",
+        help="Constants of the kernels: a name of the catalogue, a YAML file that `slipstick calibrate` wrote, or "
+        "'default' for those that carry over to any chip.  [default: the chip's]",
+    ),
+    click.Option(
+        ["--cuda-graph/--no-cuda-graph"],
+        default=None,
+        help="Replay kernels from captured CUDA graphs: the host no longer spaces them.  [default: the stack's]",
+    ),
     click.Option(
         ["--set", "overrides"],
         multiple=True,

@@ -16,6 +16,8 @@ class Request:
     model: str
     system: str | None
     stack: str | None
+    calibration: str | None
+    cuda_graph: bool | None
     gpus: int | None
     tp: int
     pp: int

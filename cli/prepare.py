@@ -46,7 +46,8 @@ def system_of(request: Request) -> System:
 
     if request.system is None:
         raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
-    return load_system(request.system, request.overrides, request.stack)
+    graphs = [] if request.cuda_graph is None else [f"stack.cuda_graph={str(request.cuda_graph).lower()}"]
+    return load_system(request.system, [*graphs, *request.overrides], request.stack, request.calibration)
 
 
 def _kernels(request: Request) -> str:
