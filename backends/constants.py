@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast, get_args
 
 from ..ir.errors import SystemFileError, UnknownNameError, UsageError, did_you_mean
 from ..ir.units import parse_quantity, split_quantity
+from .kernels.attention_additive import AdditiveConstants
+from .kernels.attention_decode import DecodeConstants
+from .kernels.attention_flash import FlashConstants
+from .kernels.attention_unfused import UnfusedConstants
 from .kernels.gemm import GemmConstants
 from .kernels.limits import Limit, limits_of
 from .kernels.roofline import RooflineConstants
@@ -34,9 +38,22 @@ class KernelConstants:
     name: str
     roofline: Kinds[RooflineConstants] = field(default_factory=dict)
     gemm: Kinds[GemmConstants] = field(default_factory=dict)
+    attention: Kinds[FlashConstants] = field(default_factory=dict)
+    decode: Kinds[DecodeConstants] = field(default_factory=dict)
+    unfused_attention: Kinds[UnfusedConstants] = field(default_factory=dict)
+    additive_attention: Kinds[AdditiveConstants] = field(default_factory=dict)
 
 
-CLASSES: Mapping[str, type] = MappingProxyType({"roofline": RooflineConstants, "gemm": GemmConstants})
+CLASSES: Mapping[str, type] = MappingProxyType(
+    {
+        "roofline": RooflineConstants,
+        "gemm": GemmConstants,
+        "attention": FlashConstants,
+        "decode": DecodeConstants,
+        "unfused_attention": UnfusedConstants,
+        "additive_attention": AdditiveConstants,
+    }
+)
 
 
 def kind_of(kinds: Kinds[C], *names: str) -> C:

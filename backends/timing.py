@@ -13,14 +13,15 @@ from ..ir.errors import UnsupportedOpError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .collectives import Collective, CollectiveTime, collective_time
+from .host import HostSide
 from .kernels.terms import KernelTimes
-from .models import built_in
 from .program import Entry, Group, Program, group_factors, group_of
-from .roofline import Backend
+from .roofline import Backend, Roofline
 from .system import System
 
 Array = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)
+BUILT_IN: Sequence[Backend] = (HostSide(), Roofline())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,15 @@ def annotate(
     program: Program,
     system: System,
     plans: PlanTable,
-    backends: Sequence[Backend] | None = None,
+    backends: Sequence[Backend] = BUILT_IN,
     points: Points | None = None,
 ) -> Timing:
-    """Price every node; the first backend that claims an entry prices it. The default are the built-in models.
+    """Price every node; the first backend that claims an entry prices it.
 
     UnsupportedOpError when no backend claims a node.
     """
     points = points or Points(plans)
-    models = built_in(system.kernels) if backends is None else backends
-    priced = [_price_compute(part, points, system, b) for g in program.compute for b, part in _claimed(g, models)]
+    priced = [_price_compute(part, points, system, b) for g in program.compute for b, part in _claimed(g, backends)]
     priced += [_price_communication(g, points, system, program.order) for g in program.communication]
     return Timing(program, tuple(priced), len(plans))
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 def touched_share(rows: Array, num_experts: Array) -> Array:
@@ -19,7 +20,9 @@ def touched_share(rows: Array, num_experts: Array) -> Array:
     return np.asarray(1.0 - (1.0 - 1.0 / np.maximum(num_experts, 1.0)) ** rows)
 
 
-def executed_share(q_len: Array, kv_len: Array, causal: bool, window: int, balanced: bool = False) -> Array:
+def executed_share(
+    q_len: Array, kv_len: Array, causal: bool | Flags, window: int | Array, balanced: bool | Flags = False
+) -> Array:
     """Return the part of q_len x kv_len that a kernel that skips masked blocks computes.
 
     Queries are the last `q_len` positions of the `kv_len` keys. A query at position p sees min(p + 1, window) keys.
@@ -31,15 +34,13 @@ def executed_share(q_len: Array, kv_len: Array, causal: bool, window: int, balan
     >>> float(executed_share(np.array(1.0), np.array(1000.0), True, 100))
     0.1
     """
-    if balanced:
-        q_len = kv_len
-    if not causal and not window:
+    if not np.any(causal) and not np.any(window):
         return np.ones_like(q_len * kv_len)
-    first = kv_len - q_len if causal else np.zeros_like(q_len * kv_len)
-    if not causal:
-        return np.minimum(1.0, (2.0 * window + 1.0) / kv_len)
-    limit = np.where(window > 0, float(window), np.inf)
-    grow = np.clip(np.minimum(limit, kv_len) - first, 0.0, q_len)
+    q = np.where(balanced, kv_len, q_len)
+    first = kv_len - q
+    limit = np.where(np.asarray(window) > 0, np.asarray(window, dtype=np.float64), np.inf)
+    grow = np.clip(np.minimum(limit, kv_len) - first, 0.0, q)
     growing = grow * first + grow * (grow + 1.0) / 2.0
-    full = (q_len - grow) * np.where(np.isfinite(limit), limit, 0.0)
-    return np.asarray((growing + full) / (q_len * kv_len))
+    full = (q - grow) * np.where(np.isfinite(limit), limit, 0.0)
+    both_ways = np.where(np.isfinite(limit), np.minimum(1.0, (2.0 * np.asarray(window) + 1.0) / kv_len), 1.0)
+    return np.where(causal, (growing + full) / (q * kv_len), both_ways)
