@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -24,12 +24,25 @@ _PACKAGE = __name__.rpartition(".")[0]
 class Peaks:
     """Dense matmul peaks in FLOP/s by operand dtype; None where the chip has no such unit."""
 
-    bf16: float
-    fp16: float
+    bf16: float | None
+    fp16: float | None
     tf32: float | None
     fp32: float
     fp8: float | None
     int8: float | None
+    fp64: float | None = None
+    fp6: float | None = None
+    fp4: float | None = None
+    int4: float | None = None
+
+    def by_dtype(self) -> dict[str, float]:
+        """Return what there is by dtype, in the order of the fields."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {dtype: peak for dtype, peak in found.items() if peak is not None}
+
+    def times(self, factor: float) -> Peaks:
+        """Return all peaks scaled alike."""
+        return replace(self, **{dtype: peak * factor for dtype, peak in self.by_dtype().items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +77,14 @@ class Chip:
     l2_bytes: float
     power_w: float
     host_link: HostLink | None = None
+    l2_bytes_per_s: float | None = None
 
     def matmul_flop_per_s(self, dtype: str) -> float:
         """Return the dense matmul peak for operands of a dtype; UnknownNameError where the chip has none."""
-        peaks = self.peak_flop_per_s
-        by_dtype: dict[str, float | None] = {
-            "bf16": peaks.bf16,
-            "fp16": peaks.fp16,
-            "tf32": peaks.tf32,
-            "fp32": peaks.fp32,
-            "fp8": peaks.fp8,
-            "int8": peaks.int8,
-        }
-        peak = by_dtype.get(dtype)
-        if peak is None:
-            have = [name for name, value in by_dtype.items() if value is not None]
-            raise UnknownNameError.of(f"matmul dtype of {self.name}", dtype, have)
-        return peak
+        peaks = self.peak_flop_per_s.by_dtype()
+        if dtype not in peaks:
+            raise UnknownNameError.of(f"matmul dtype of {self.name}", dtype, peaks)
+        return peaks[dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +187,7 @@ def load_system(
     tree, where = _read_file("systems", name_or_path)
     chip = tree.get("chip")
     tree["chip"] = _referenced("chips", chip)
+    tree["network"] = _levels(tree.get("network"))
     tree["stack"] = _referenced("stacks", stack or tree.get("stack", "default"))
     layers = _calibrations(calibration or tree.pop("calibration", None), chip)
     tree.pop("calibration", None)
@@ -212,8 +217,8 @@ def stack_names() -> tuple[str, ...]:
 def system_names() -> tuple[str, ...]:
     """Name the systems of the catalogue.
 
-    >>> system_names()
-    ('dgx-a100-80gb', 'dgx-h100')
+    >>> "dgx-h100" in system_names()
+    True
     """
     return _names("systems")
 
@@ -253,6 +258,19 @@ def _calibrations(given: Tree, chip: Tree) -> list[tuple[str, dict[str, Tree]]]:
 
 def _referenced(folder: str, given: Tree) -> Tree:
     return _catalogue(folder, given) if isinstance(given, str) else given
+
+
+def _levels(network: Tree) -> Tree:
+    """Put the levels of a network of the catalogue where a list of levels names it."""
+    if not isinstance(network, list):
+        return network
+    return [level for entry in network for level in (_named_levels(entry) if isinstance(entry, str) else [entry])]
+
+
+def _named_levels(name: str) -> list[Tree]:
+    levels = _catalogue("networks", name)["levels"]
+    assert isinstance(levels, list)
+    return levels
 
 
 def _catalogue(folder: str, name: str) -> dict[str, Tree]:

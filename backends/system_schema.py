@@ -41,14 +41,18 @@ from .system_tree import Tree, assign, split_override
 
 
 class MatmulSection(Section):
-    """Dense matmul peaks."""
+    """Dense matmul peaks; a dtype that no unit takes is left out."""
 
-    bf16: FlopRate
-    fp16: FlopRate
+    bf16: FlopRate | None = None
+    fp16: FlopRate | None = None
     tf32: FlopRate | None = None
     fp32: FlopRate
+    fp64: FlopRate | None = None
     fp8: FlopRate | None = None
+    fp6: FlopRate | None = None
+    fp4: FlopRate | None = None
     int8: FlopRate | None = None
+    int4: FlopRate | None = None
 
 
 class VectorSection(Section):
@@ -65,9 +69,10 @@ class HbmSection(Section):
 
 
 class CacheSection(Section):
-    """A cache on the chip."""
+    """The last level of memory on the chip that all of it shares."""
 
     capacity: Capacity
+    bandwidth: Bandwidth | None = None
 
 
 class MemorySection(Section):
@@ -217,6 +222,7 @@ def _chip(chip: ChipSection) -> Chip:
         l2_bytes=chip.memory.l2.capacity.si,
         power_w=chip.power.si,
         host_link=_host_link(chip.host_link),
+        l2_bytes_per_s=_optional(chip.memory.l2.bandwidth),
     )
 
 
@@ -230,12 +236,16 @@ def _host_memory(memory: HostMemorySection | None) -> HostMemory | None:
 
 def _peaks(matmul: MatmulSection) -> Peaks:
     return Peaks(
-        bf16=matmul.bf16.si,
-        fp16=matmul.fp16.si,
+        bf16=_optional(matmul.bf16),
+        fp16=_optional(matmul.fp16),
         tf32=_optional(matmul.tf32),
         fp32=matmul.fp32.si,
         fp8=_optional(matmul.fp8),
         int8=_optional(matmul.int8),
+        fp64=_optional(matmul.fp64),
+        fp6=_optional(matmul.fp6),
+        fp4=_optional(matmul.fp4),
+        int4=_optional(matmul.int4),
     )
 
 

@@ -13,15 +13,14 @@ from ..ir.errors import UnsupportedOpError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .collectives import Collective, CollectiveTime, collective_time
-from .host import HostSide
 from .kernels.terms import KernelTimes
+from .models import built_in
 from .program import Entry, Group, Program, group_factors, group_of
-from .roofline import Backend, Roofline
+from .roofline import Backend
 from .system import System
 
 Array = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)
-BUILT_IN: Sequence[Backend] = (HostSide(), Roofline())
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +75,16 @@ def annotate(
     program: Program,
     system: System,
     plans: PlanTable,
-    backends: Sequence[Backend] = BUILT_IN,
+    backends: Sequence[Backend] | None = None,
     points: Points | None = None,
 ) -> Timing:
-    """Price every node; the first backend that claims an entry prices it.
+    """Price every node; the first backend that claims an entry prices it. The default are the built-in models.
 
     UnsupportedOpError when no backend claims a node.
     """
     points = points or Points(plans)
-    priced = [_price_compute(part, points, system, b) for g in program.compute for b, part in _claimed(g, backends)]
+    models = built_in(system.kernels) if backends is None else backends
+    priced = [_price_compute(part, points, system, b) for g in program.compute for b, part in _claimed(g, models)]
     priced += [_price_communication(g, points, system, program.order) for g in program.communication]
     return Timing(program, tuple(priced), len(plans))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from itertools import groupby
 
 import numpy as np
 
@@ -141,8 +142,7 @@ def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int
             yield f"    {unit}: ({flops}) FLOP = {format_flops(float(flops.evaluate(env)))}{_unmasked(work, env)}"
     moved = format_bytes(float(work.num_bytes.evaluate(env)))
     yield f"    bytes: ({work.num_bytes}) B = {moved}{_idle_experts(work, env)}"
-    for record in _records(system, priced.backend.numbers(entry, system)):
-        yield f"    {record.path}: {_shown(record)}"
+    yield from _numbers(_records(system, priced.backend.numbers(entry, system)))
     yield f"  bound: {kernels.bound(row, point)}"
 
 
@@ -203,11 +203,25 @@ def _records(system: System, paths: tuple[str, ...]) -> Iterator[NumberRecord]:
                 yield record
 
 
+def _numbers(records: Iterator[NumberRecord]) -> Iterator[str]:
+    """One line for numbers of one place and source."""
+    for (place, source), found in groupby(records, key=lambda r: (r.path.rpartition(".")[0], _origin(r))):
+        names = ", ".join(f"{r.path.rpartition('.')[2]} {_value(r)}" for r in found)
+        yield f"    {place}: {names} {source}"
+
+
 def _source(system: System, path: str) -> str:
     """Return `3350 GB/s [datasheet] NVIDIA data sheet, ...` for a number of the system."""
     return next((_shown(record) for record in _records(system, (path,))), path)
 
 
 def _shown(record: NumberRecord) -> str:
-    unit = f" {record.unit}" if record.unit not in ("", "1") else ""
-    return f"{record.value:g}{unit} [{record.confidence}] {record.source}"
+    return f"{_value(record)} {_origin(record)}"
+
+
+def _value(record: NumberRecord) -> str:
+    return f"{record.value:g}{f' {record.unit}' if record.unit not in ('', '1') else ''}"
+
+
+def _origin(record: NumberRecord) -> str:
+    return f"[{record.confidence}] {record.source}"

@@ -2,7 +2,9 @@
 
 import os
 from functools import cache
+from importlib import resources
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +35,19 @@ def traced() -> "Callable[[str], Graph]":
 
     folder = Path(__file__).parent / "golden"
     return cache(lambda name: load_graph(folder / f"{name}.graph"))
+
+
+@pytest.fixture(scope="session")
+def h100_text() -> str:
+    """The file of a machine with nothing referred to: chip and network are written out in it."""
+    folder = resources.files("slipstick.backends")
+    system, chip, network = (
+        (folder / kind / f"{name}.yaml").read_text(encoding="utf-8")
+        for kind, name in (("systems", "dgx-h100"), ("chips", "h100-sxm-80gb"), ("networks", "ndr-infiniband"))
+    )
+    levels = network.partition("levels:\n")[2]
+    system = system.replace("chip: h100-sxm-80gb\n", "chip:\n" + indent(chip, "  "))
+    return system.replace("  - ndr-infiniband\n", levels)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from .attention_sizes import AttentionSizes, Flags
+from .attention_sizes import AttentionSizes
 from .limits import ChipShare, Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
@@ -15,21 +15,28 @@ if TYPE_CHECKING:
     from ..system import Chip
 
 
+# How reading the memory, filling the multiprocessors and the products hide behind one another: 1 adds them up, infinity
+# takes the longest.
+OVERLAP = 3.0
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeConstants:
     """Constants of decode kernels, of the two kinds that libraries have.
 
-    One takes the queries of all heads that share keys in one thread block, on tensor units. The other, older one has a
-    thread block for each head of queries, and reads shared keys once for each.
+    One takes the queries of all heads that share keys in one thread block, on tensor units. The other has a thread block
+    for each head of queries, and reads shared keys once for each; it is also what runs where heads share none.
 
     Attributes:
         overhead_s: O, launches and fixed work of the two or three kernels of a call.
         memory: u_m, part of the memory's bandwidth.
         tensor: u_c, part of the tensor peak.
         group_limit: heads of queries for a head of keys up to which the library takes them in one block; 0 for never.
-        group_rate: r_g, bytes of keys and values that such a block reads in a clock, alone on its multiprocessor.
-        head_rate: r_h, the same for a block of one head.
-        split: how far the blocks that a sequence is cut into, where heads and batch leave the chip idle, fill it.
+        group_rate: r_g, bytes of keys and values that such blocks read in a clock of a multiprocessor.
+        head_rate: r_h, the same for blocks of one head.
+        block_clocks: c_b, fixed work of a block, in clocks.
+        ramp: w_0, part of a wave that a multiprocessor loses at the start and the end.
+        split: how far the parts that a sequence is cut into fill a chip that batch and heads leave idle.
         split_keys: keys of the smallest part that a sequence is cut into.
         row_clocks: c_r, fixed work of a row of queries, rotary embedding included, in clocks of a multiprocessor.
         min_rows: rows that the tensor units take at least.
@@ -42,6 +49,8 @@ class DecodeConstants:
     group_limit: Annotated[float, Limit(Scope.LIBRARY, 0.0, 1024.0)]
     group_rate: Annotated[float, Limit(Scope.KERNEL, 1.0, 500.0)]
     head_rate: Annotated[float, Limit(Scope.KERNEL, 1.0, 500.0)]
+    block_clocks: Annotated[float, Limit(Scope.KERNEL, 0.0, 20000.0)]
+    ramp: Annotated[float, Limit(Scope.KERNEL, 0.0, 3.0)]
     split: Annotated[float, Limit(Scope.KERNEL, 0.05, 2.0)]
     split_keys: Annotated[float, Limit(Scope.KERNEL, 16.0, 8192.0)]
     row_clocks: Annotated[float, Limit(Scope.KERNEL, 0.0, 5000.0)]
@@ -52,36 +61,32 @@ class DecodeConstants:
 def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) -> KernelTimes:
     """Return times of attention over a cache.
 
-    T = O + sqrt(M^2 + W^2 + C^2) + c_r R / (SM f): M the cache read once over u_m BW, W waves of blocks each reading
-    its part at r bytes a clock, C the products, R rows of queries. Blocks are those of the kernel that `group_limit`
-    says; a sequence is cut into parts of at least `split_keys` where there are fewer blocks than multiprocessors.
+    T = O + (M^3 + W^3 + C^3)^(1/3) + c_r R / (SM f)
+
+    M is the cache read once over u_m BW, C the products, R the rows of queries. W is the waves of thread blocks, rounded
+    up and w_0 more, each as long as a block takes for its sequence: bytes / r + c_b clocks. Where there are fewer blocks
+    than multiprocessors a sequence is cut into parts of at least `split_keys`.
     """
-    clocks_per_s = chip.num_sms * chip.clock_hz
-    grouped = np.asarray(sizes.heads / sizes.kv_heads <= constants.group_limit)
-    keys = np.ceil(sizes.keys_seen / constants.page) * constants.page
-    read = sizes.batch * sizes.kv_heads * keys * sizes.key_bytes + sizes.query_bytes + sizes.output_bytes
-    memory = read / (constants.memory * chip.hbm_bytes_per_s)
-    waves = _waves(sizes, keys, grouped, chip.num_sms, constants) * _block_clocks(sizes, keys, grouped, constants)
-    waves_s = waves / chip.clock_hz
-    together = np.where(grouped, sizes.heads / sizes.kv_heads, 1.0) * sizes.q_len
-    lanes = np.maximum(together, constants.min_rows) / together * sizes.rows
-    tensor = lanes * keys * sizes.flops_a_pair / (constants.tensor * chip.matmul_flop_per_s(sizes.dtype))
-    by_row = sizes.rows * constants.row_clocks / clocks_per_s
-    overhead = np.full_like(memory, constants.overhead_s)
-    time_s = overhead + np.sqrt(memory**2 + waves_s**2 + tensor**2) + by_row
-    zero = np.zeros_like(memory)
-    terms = {"tensor": tensor, "softmax": zero, "rows": by_row, "waves": waves_s, "memory": memory}
-    return KernelTimes(time_s, {**terms, "overhead": overhead})
+    k, clocks_per_s = constants, chip.num_sms * chip.clock_hz
+    sharing = sizes.heads / sizes.kv_heads
+    grouped = np.asarray((sharing > 1.0) & (sharing <= k.group_limit))
+    keys = np.ceil(sizes.keys_seen / k.page) * k.page
+    sequence_bytes = keys * sizes.key_bytes
+    read = sizes.batch * sizes.kv_heads * sequence_bytes + sizes.query_bytes + sizes.output_bytes
+    memory = read / (k.memory * chip.hbm_bytes_per_s)
+    blocks = sizes.batch * np.where(grouped, sizes.kv_heads, sizes.heads) / chip.num_sms
+    reading = np.where(grouped, sequence_bytes / k.group_rate, sequence_bytes * sizes.q_len / k.head_rate)
+    waves = _waves(blocks, keys, k) * (reading + k.block_clocks) / chip.clock_hz
+    together = np.where(grouped, sharing, 1.0) * sizes.q_len
+    lanes = np.maximum(together, k.min_rows) / together * sizes.rows
+    tensor = lanes * keys * sizes.flops_a_pair / (k.tensor * chip.matmul_flop_per_s(sizes.dtype))
+    by_row = sizes.rows * k.row_clocks / clocks_per_s
+    time_s = (memory**OVERLAP + waves**OVERLAP + tensor**OVERLAP) ** (1.0 / OVERLAP) + by_row + k.overhead_s
+    terms = {"tensor": tensor, "softmax": np.zeros_like(time_s), "rows": by_row, "waves": waves, "memory": memory}
+    return KernelTimes(time_s, {**terms, "overhead": np.full_like(time_s, k.overhead_s)})
 
 
-def _waves(sizes: AttentionSizes, keys: Array, grouped: Flags, num_sms: int, constants: DecodeConstants) -> Array:
-    """Rounds of thread blocks over the multiprocessors; below one where a sequence is cut."""
-    blocks = sizes.batch * np.where(grouped, sizes.kv_heads, sizes.heads) / num_sms
-    parts = np.maximum(blocks / constants.split, constants.split_keys / keys)
-    return np.asarray(np.where(blocks > 1.0, np.ceil(blocks), np.minimum(parts, 1.0)))
-
-
-def _block_clocks(sizes: AttentionSizes, keys: Array, grouped: Flags, constants: DecodeConstants) -> Array:
-    """Clocks of a block that reads a whole sequence; one of a single head reads it for each of its queries."""
-    alone = keys * sizes.key_bytes
-    return np.asarray(np.where(grouped, alone / constants.group_rate, alone * sizes.q_len / constants.head_rate))
+def _waves(blocks: Array, keys: Array, constants: DecodeConstants) -> Array:
+    """Rounds of blocks over the multiprocessors, of which there are `blocks` for each; less than one where cut."""
+    cut = np.minimum(np.maximum(blocks / constants.split, constants.split_keys / keys), 1.0 + constants.ramp)
+    return np.where(blocks > 1.0, np.ceil(blocks) + constants.ramp, cut)

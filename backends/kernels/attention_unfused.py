@@ -26,6 +26,7 @@ class UnfusedConstants:
         passes: times that the whole matrix of scores goes through memory in the forward phase.
         masked_passes: what a mask adds to them.
         backward_passes: as `passes`, in the backward phase.
+        operand_passes: times that queries, keys, values and outputs go through memory, copies into another layout included.
     """
 
     overhead_s: Overhead
@@ -34,6 +35,7 @@ class UnfusedConstants:
     passes: Annotated[float, Limit(Scope.KERNEL, 1.0, 30.0)]
     masked_passes: Annotated[float, Limit(Scope.KERNEL, 0.0, 30.0)]
     backward_passes: Annotated[float, Limit(Scope.KERNEL, 1.0, 30.0)]
+    operand_passes: Annotated[float, Limit(Scope.KERNEL, 1.0, 30.0)]
 
 
 def unfused_times(sizes: AttentionSizes, chip: Chip, constants: UnfusedConstants) -> KernelTimes:
@@ -42,15 +44,16 @@ def unfused_times(sizes: AttentionSizes, chip: Chip, constants: UnfusedConstants
     T = O + C + M: C all products, masked or not (four in the backward phase: scores are kept), M passes over the scores
     in the precision of operands, and the operands. Products and passes are kernels one after the other.
     """
-    scores = sizes.rows * sizes.kv_len
-    products = np.where(sizes.backward, 4.0 * (sizes.qk_dim + sizes.v_dim), sizes.flops_a_pair)
-    tensor = scores * products / (constants.tensor * chip.matmul_flop_per_s(sizes.dtype))
-    masked = np.where(sizes.causal | (sizes.window > 0), constants.masked_passes, 0.0)
-    passes = np.where(sizes.backward, constants.backward_passes, constants.passes + masked)
-    operands = (sizes.query_bytes + sizes.cache_bytes + sizes.output_bytes) * np.where(sizes.backward, 2.0, 1.0)
-    bandwidth = constants.memory * chip.hbm_bytes_per_s
+    k, scores = constants, sizes.rows * sizes.kv_len
+    products = sizes.by_phase(1.0, 2.0) * 2.0 * (sizes.qk_dim + sizes.v_dim)
+    tensor = scores * products / (k.tensor * chip.matmul_flop_per_s(sizes.dtype))
+    masked = (sizes.causal | (sizes.window > 0)) * sizes.by_phase(k.masked_passes, 0.0)
+    passes = sizes.by_phase(k.passes, k.backward_passes) + masked
+    bandwidth = k.memory * chip.hbm_bytes_per_s
     softmax = passes * scores * sizes.operand_bytes / bandwidth
-    memory = operands / bandwidth
-    overhead = np.full_like(memory, constants.overhead_s)
-    time_s = overhead + tensor + softmax + memory
+    whole = sizes.batch * sizes.kv_heads * sizes.kv_len * sizes.key_bytes
+    operands = sizes.query_bytes + whole + sizes.output_bytes
+    memory = k.operand_passes * sizes.by_phase(1.0, 2.0) * operands / bandwidth
+    time_s = tensor + softmax + memory + k.overhead_s
+    overhead = np.full_like(time_s, k.overhead_s)
     return KernelTimes(time_s, {"tensor": tensor, "softmax": softmax, "memory": memory, "overhead": overhead})

@@ -122,7 +122,7 @@ def test_a_faster_chip_is_never_slower(made_up: System, tensor: int, vector: int
     work = Work(as_expr(tensor), as_expr(vector), as_expr(moved), gemms=gemm(1, 1, 1).gemms)
     before = float(price(made_up, entry(work)).time_s[0, 0])
     chip = made_up.chip
-    peaks = dataclasses.replace(chip.peak_flop_per_s, bf16=chip.peak_flop_per_s.bf16 * factor)
+    peaks = chip.peak_flop_per_s.times(factor)
     for faster in (
         dataclasses.replace(chip, peak_flop_per_s=peaks),
         dataclasses.replace(chip, vector_flop_per_s=chip.vector_flop_per_s * factor),

@@ -135,12 +135,9 @@ def test_a_factory_says_that_it_runs_code(cli: Cli, data: Path) -> None:
     assert done.stdout.startswith("factory  train  1 x H100")
 
 
-def test_a_system_may_be_a_file(estimate: Cli, cli: Cli, tmp_path: Path) -> None:
-    from importlib import resources
-
-    text = (resources.files("slipstick.backends") / "systems" / "dgx-h100.yaml").read_text(encoding="utf-8")
+def test_a_system_may_be_a_file(cli: Cli, h100_text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(text.replace("H100-SXM5-80GB", "my chip"), encoding="utf-8")
+    path.write_text(h100_text.replace("H100-SXM5-80GB", "my chip"), encoding="utf-8")
     assert "1 x my chip" in cli("estimate", "gpt2", "--system", str(path)).stdout
 
 

@@ -99,9 +99,9 @@ def is_legal(graph: Graph, plan: Plan) -> bool:
 def faster(machine: System, part: str, factor: float) -> System:
     chip, peaks = machine.chip, machine.chip.peak_flop_per_s
     if part == "peak":
-        more = replace(peaks, bf16=peaks.bf16 * factor, fp16=peaks.fp16 * factor, fp32=peaks.fp32 * factor)
         return replace(
-            machine, chip=replace(chip, peak_flop_per_s=more, vector_flop_per_s=chip.vector_flop_per_s * factor)
+            machine,
+            chip=replace(chip, peak_flop_per_s=peaks.times(factor), vector_flop_per_s=chip.vector_flop_per_s * factor),
         )
     if part == "memory":
         return replace(machine, chip=replace(chip, hbm_bytes_per_s=chip.hbm_bytes_per_s * factor))

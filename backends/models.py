@@ -1,0 +1,92 @@
+"""Kernel models on the nodes of a graph: which model prices what, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from ..ir.ops import OpClass
+from .amounts import Amounts, Array, Index
+from .constants import KernelConstants
+from .host import HostSide
+from .kernels.gemm import OPERAND_BYTES, GemmSizes, gemm_times
+from .kernels.terms import KernelTimes
+from .program import Entry, Group
+from .roofline import Backend, Roofline
+from .system import System
+
+K = TypeVar("K", bound=Hashable)
+
+
+def built_in(kernels: KernelConstants) -> tuple[Backend, ...]:
+    """Return the models whose constants there are; what none of them prices is left to the roofline."""
+    models: list[Backend] = [HostSide()]
+    models += [GemmModel()] if kernels.gemm else []
+    return (*models, Roofline())
+
+
+@dataclass(frozen=True, slots=True)
+class GemmModel:
+    """Matrix products by tiles and waves."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return "gemm"
+
+    @property
+    def formula(self) -> str:
+        """How its terms make up the time."""
+        return "launch + hypot(tensor, memory) + split, not below sustained, + quantise"
+
+    def claims(self, entry: Entry) -> bool:
+        """Products of two matrices."""
+        return entry.kind is OpClass.MATMUL and len(entry.work.gemms) == 1
+
+    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+        """Peak, bandwidth, SMs and the constants of the operands' dtype."""
+        kind = _gemm_kind(str(entry.dtype), system)
+        return (f"chip.matmul.{entry.dtype}", "chip.memory.hbm.bandwidth", "chip.num_sms", f"calibration.gemm.{kind}.")
+
+    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+        """Price products, those of one dtype at a time."""
+
+        def price(dtype: str, rows: Index) -> KernelTimes:
+            constants = system.kernels.gemm[_gemm_kind(dtype, system)]
+            return gemm_times(_gemm_sizes(amounts, rows, dtype), system.chip, constants)
+
+        return by_kind([str(e.dtype) for e in group.entries], amounts.num_bytes.shape, price)
+
+
+def _gemm_kind(dtype: str, system: System) -> str:
+    return dtype if dtype in system.kernels.gemm else "bf16"
+
+
+def _gemm_sizes(amounts: Amounts, rows: Index, dtype: str) -> GemmSizes:
+    """Sizes of the products of some entries, of which each has one; what is not operands is the result."""
+    p = amounts.products
+    batch, m, n, k = (x[rows] for x in (p.batch, p.m, p.n, p.k))
+    each = np.asarray(OPERAND_BYTES[dtype])
+    operands = batch * (m * k + k * n) * each
+    written = np.maximum(amounts.num_bytes[rows] - operands, 0.0) / (batch * m * n)
+    return GemmSizes(m, n, k, dtype, batch, each, each, written, np.asarray(0.0))
+
+
+def by_kind(kinds: Sequence[K], shape: tuple[int, ...], price: Callable[[K, Index], KernelTimes]) -> KernelTimes:
+    """Price entries kind by kind and put the answers back in their order; terms that a kind lacks are zero."""
+    found: dict[K, list[int]] = {}
+    for i, kind in enumerate(kinds):
+        found.setdefault(kind, []).append(i)
+    if len(found) == 1:
+        return price(kinds[0], np.arange(len(kinds)))
+    time_s, terms = np.zeros(shape), dict[str, Array]()
+    for kind, members in found.items():
+        rows = np.array(members, dtype=np.intp)
+        times = price(kind, rows)
+        time_s[rows] = times.time_s
+        for name, seconds in times.terms.items():
+            terms.setdefault(name, np.zeros(shape))[rows] = seconds
+    return KernelTimes(time_s, terms)
