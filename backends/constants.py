@@ -1,7 +1,8 @@
 """Constants of kernels: those that carry over to any chip, then what a chip and a library were measured to have.
 
 A calibration is a YAML file of layers. `kernels` holds constants by class and kind; `libraries` holds, by the name of a
-library and way of measuring, what differs under it. Later layers go before earlier ones, constant by constant.
+library and way of measuring, what differs under it. Later layers go before earlier ones, constant by constant. `fit`
+records what a fit was made from and how near it came.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 Kinds: TypeAlias = Mapping[str, C]
+# What a calibration holds: `fit` says to which rows of which tables it was fitted, for those who judge it.
+_PARTS = ("name", "kernels", "libraries", "fit")
 # What a kind says of itself beside its constants.
 _NOTES = ("source", "confidence", "as_of", "like")
 
@@ -87,6 +90,7 @@ def read_constants(
     cells: Cells = {}
     faults: list[str] = []
     for where, tree in layers:
+        faults += [f"{where}: {fault}" for fault in _unknown_parts(tree)]
         for path, part in (("kernels", tree.get("kernels")), (f"libraries.{library}", _library(tree, library))):
             faults += [f"{where}: {path}.{fault}" for fault in _lay(cells, part)]
     records = [r for (cls, kind), found in cells.items() for r in _records(cls, kind, found, faults)]
@@ -104,6 +108,12 @@ def library_names(layers: Sequence[Mapping[str, Tree]]) -> tuple[str, ...]:
         libraries = tree.get("libraries")
         found |= dict.fromkeys(libraries) if isinstance(libraries, dict) else {}
     return tuple(sorted(found))
+
+
+def _unknown_parts(tree: Mapping[str, Tree]) -> Iterator[str]:
+    for key in tree:
+        if key not in _PARTS:
+            yield f"unknown key '{key}'{did_you_mean(key, _PARTS)} allowed: {', '.join(_PARTS)}"
 
 
 def _library(tree: Mapping[str, Tree], library: str) -> Tree:

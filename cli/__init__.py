@@ -21,6 +21,7 @@ from ..ir.errors import InternalError, SlipstickError, did_you_mean
 # Verb -> module and one line for --help; a verb is imported when it is used.
 VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "calibrate": ("calibrate", "Fit the constants of kernels to tables of measurements."),
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
         "list": ("catalogue", "List models, systems, passes, ops, metrics or tensor-parallel plans."),

@@ -1,56 +1,88 @@
-"""`slipstick validate`: predictions beside a table of measurements."""
+"""`slipstick validate`: predictions beside tables of measurements."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import UsageError
+from ..ir.errors import InfeasibleError
 from .flags import Named
-from .output import columns
+from .output import columns, write_text
 
-# Quantity -> what its table is called in docs/validation.md.
-QUANTITIES = ("memory",)
+if TYPE_CHECKING:
+    from ..validation.outcomes import Outcome
 
 
 @click.command("validate")
-@click.argument("quantity", type=Named(QUANTITIES))
-@click.argument("table", required=False, type=click.Path(path_type=Path))
-@click.option("--dataset", "datasets", multiple=True, metavar="NAME", help="Judge this data set only. Repeatable.")
-@click.option("--rows", is_flag=True, help="List every row with prediction, measurement and error.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE.csv...", type=click.Path(path_type=Path))
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Judge the rows with this cell only, as in dataset=vidur_linear; numbers also with > >= < <=. Repeatable: "
+    "all must hold, values of one column are alternatives.",
+)
+@click.option(
+    "--part",
+    type=Named(("all", "fit", "judged")),
+    default="all",
+    show_default=True,
+    help="Rows to count: those that constants were fitted to, those that judge them, or all.",
+)
+@click.option(
+    "--calibration",
+    metavar="NAME|FILE",
+    help="Constants of kernels: a name of the catalogue or a YAML file.  [default: those of each row's chip]",
+)
+@click.option("--rows", metavar="OUT.csv", help="Write every row with prediction, measurement, error and reason.")
 @click.option("--worst", type=click.IntRange(min=1), metavar="N", help="List the N rows that are farthest off.")
+@click.option(
+    "--max-error",
+    type=click.FloatRange(min=0),
+    metavar="PCT",
+    help="Leave with exit code 3 when the median error of a data set is above this many percent.",
+)
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 @click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep traced graphs in the user's cache folder."
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def validate_command(
-    quantity: str, table: Path | None, datasets: tuple[str, ...], rows: bool, worst: int | None, form: str,
-    cache: bool, quiet: bool,
+    files: tuple[Path, ...], where: tuple[str, ...], part: str, calibration: str | None, rows: str | None,
+    worst: int | None, max_error: float | None, form: str, cache: bool, quiet: bool,
 ) -> int:  # fmt: skip
-    """Judge a QUANTITY against measurements in TABLE, a CSV file.
+    """Judge predictions against measurements in FILEs, tables whose kind their columns say.
 
-    Every row is judged, or listed with the reason why it is not. docs/validation.md says which columns a table has and
-    what the figures mean.
-
-    \b
-    memory  peak memory of a GPU in training, and whether configurations fit
-    """  # noqa: D301
-    if table is None:
-        raise UsageError(
-            f"validate {quantity} needs a table of measurements, such as tests/validation/{quantity}.csv of a "
-            "checkout; docs/validation.md says which columns it has"
-        )
+    Every row is judged, or listed with the reason why it is not: skipped rows have no prediction, excluded ones are
+    documented outliers, counted in the whole and in no part. Errors are predicted / measured - 1. docs/validation.md
+    says which columns a table has and what the figures mean.
+    """
     from ..frontend import GraphCache
-    from ..validation.memory import MEMORY_COLUMNS, MemoryJudge
-    from ..validation.report import summary_json, summary_text
-    from ..validation.rows import of_datasets, read_rows
+    from ..validation.judge import chosen, judge_files
+    from ..validation.kinds import Settings
+    from ..validation.machine_room import MachineRoom
+    from ..validation.report import rows_csv, summary_json, summary_text
 
-    chosen = of_datasets(read_rows(table, MEMORY_COLUMNS), datasets)
     report = None if quiet else lambda line: click.echo(line, err=True)
-    verdicts = MemoryJudge(GraphCache.default() if cache else None, report).judge(chosen)
-    limit = len(verdicts) if rows else worst or 0
-    text = summary_json(verdicts, limit) if form == "json" else summary_text(verdicts, limit, columns(), rows)
+    settings = Settings(MachineRoom(calibration), GraphCache.default() if cache else None, report)
+    outcomes = chosen(judge_files(files, where, settings), part)
+    if rows is not None:
+        write_text(rows_csv(outcomes), rows)
+    text = summary_json(outcomes, worst or 0) if form == "json" else summary_text(outcomes, worst or 0, columns())
     click.echo(text)
+    _refuse_above(max_error, outcomes)
     return 0
+
+
+def _refuse_above(max_error: float | None, outcomes: Sequence[Outcome]) -> None:
+    from ..validation.judge import medians
+
+    if max_error is None:
+        return
+    over = {name: error for name, error in medians(outcomes).items() if error > max_error / 100}
+    if over:
+        named = ", ".join(f"{name} {error:.1%}" for name, error in over.items())
+        raise InfeasibleError(f"the median error is above {max_error:g}%: {named}")

@@ -17,10 +17,10 @@ from ..ir.graph import Graph
 from ..ir.plan import Family, PlanTable
 from ..ir.points import Points
 from .models import architecture
+from .outcomes import Label, Outcome, Part
 from .plans import plan_of, stack_of
 from .rows import NotJudged, Row
 
-MEMORY_COLUMNS = ("id", "dataset", "accelerator", "layers", "hidden", "heads", "seq_len", "tp", "pp", "micro_batch")
 # Part of a device's memory that a configuration may fill and still be said to fit: beyond it allocators thrash.
 SAFE_SHARE = 0.9
 # How the note of a row says that the values are those of the last rank, which is on the last stage.
@@ -133,6 +133,23 @@ class MemoryJudge:
             named = config_of(row.text("model") or row.id, json.loads(config))
             self._graphs[config] = load_config(named, cache=self.cache, report=self.report)
         return self._graphs[config]
+
+
+def memory_outcome(verdict: Verdict) -> Outcome:
+    """Return a verdict as judging any table gives it; no constant is fitted to these rows, so all of them judge."""
+    row = verdict.row
+    if isinstance(verdict, LeftOut):
+        return Outcome(row=row, table="memory", part=Part.SKIPPED, unit="B", reason=verdict.reason)
+    if isinstance(verdict, Labelled):
+        label = Label(verdict.fitted, verdict.fits)
+        return Outcome(
+            row=row, table="memory", part=Part.JUDGED, unit="B", predicted=verdict.predicted_bytes, kind="reserved",
+            label=label,
+        )  # fmt: skip
+    return Outcome(
+        row=row, table="memory", part=Part.JUDGED, unit="B", predicted=verdict.predicted_bytes,
+        measured=verdict.measured_bytes, kind=verdict.quantity, reason=", ".join(verdict.assumed),
+    )  # fmt: skip
 
 
 def _refuse_unmeasured(row: Row) -> None:

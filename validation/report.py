@@ -1,121 +1,168 @@
-"""Verdicts as text and JSON: each data set with its accuracy, the rows farthest off, and what was left out and why."""
+"""Outcomes as text, JSON and CSV: accuracy by data set and kind, the rows farthest off, what was left out and why."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from ..ir.units import format_bytes
+from ..ir.units import format_bytes, format_time
 from ..report.columns import in_columns
-from .memory import Judged, Labelled, LeftOut, Verdict
-from .statistics import Accuracy, Confusion
+from .figures import Figures, by_dataset, by_kernel, by_kind, worst_first
+from .outcomes import Outcome, Part
+from .statistics import Accuracy
 
-Table = list[list[str]]
-
-
-def summary_text(verdicts: Sequence[Verdict], limit: int, columns: int | None = None, in_order: bool = False) -> str:
-    """Return the tables for a screen of so many columns, with at most `limit` rows listed, the worst first."""
-    parts = [
-        in_columns(table, columns)
-        for table in (_accuracies(verdicts), _labels(verdicts), _rows(verdicts, limit, in_order), _reasons(verdicts))
-        if len(table) > 1
-    ]
-    return "\n\n".join(parts or ["the table holds no rows"])
+Lines = list[list[str]]
+_FIGURES = ["rows", "n", "median", "mean", "p90", "worst", "bias"]
+_CELLS = [
+    "id", "dataset", "part", "predicted_us", "measured_us", "error", "reason", "table", "system", "library", "kind",
+    "group", "predicted_bytes", "measured_bytes",
+]  # fmt: skip
 
 
-def summary_json(verdicts: Sequence[Verdict], limit: int) -> str:
-    """Return the same as JSON: shares as fractions, memory in bytes."""
+def summary_text(outcomes: Sequence[Outcome], limit: int, columns: int | None = None) -> str:
+    """Return the tables for a screen of so many columns, with the `limit` rows that are farthest off."""
+    tables = (_datasets(outcomes), _kinds(outcomes), _labels(outcomes), _worst(outcomes, limit), _left_out(outcomes))
+    return "\n\n".join(in_columns(t, columns) for t in tables if len(t) > 1) or "no rows"
+
+
+def summary_json(outcomes: Sequence[Outcome], limit: int) -> str:
+    """Return the same as JSON: errors as fractions, times in seconds, memory in bytes."""
+    datasets = {
+        name: {**_record(Figures.of(of)), "by": _kernels(of)} for name, of in by_dataset(outcomes).items()
+    }  # fmt: skip
     return json.dumps(
         {
-            "schema": "slipstick/validation/1",
-            "datasets": {name: _dataset(of) for name, of in _by_dataset(verdicts).items()},
-            "rows": [_record(v) for v in _worst_first(verdicts)[:limit]],
+            "schema": "slipstick/validation/2",
+            "datasets": datasets,
+            "overall": _record(Figures.of(outcomes)),
+            "kinds": {" ".join(key): _record(Figures.of(of)) for key, of in by_kind(outcomes).items()},
+            "rows": [_row(o) for o in worst_first(outcomes)[:limit]],
             "left_out": [
-                {"id": v.row.id, "dataset": v.row.dataset, "reason": v.reason}
-                for v in verdicts
-                if isinstance(v, LeftOut)
+                {"id": o.row.id, "dataset": o.row.dataset, "part": o.part.value, "reason": o.reason}
+                for o in outcomes
+                if o.part in (Part.EXCLUDED, Part.SKIPPED)
             ],
         },
         indent=2,
     )
 
 
-def _by_dataset(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
-    found: dict[str, list[Verdict]] = {}
-    for v in verdicts:
-        found.setdefault(v.row.dataset, []).append(v)
+def rows_csv(outcomes: Sequence[Outcome]) -> str:
+    """Return one line a row: what was predicted and measured, or why not."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _CELLS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_cells(o) for o in outcomes)
+    return text.getvalue()
+
+
+def _datasets(outcomes: Sequence[Outcome]) -> Lines:
+    lines = [["data set", "system", "kind", *_FIGURES]]
+    for (dataset, system, kind), of in by_kernel(outcomes).items():
+        lines += _under([dataset, system, kind], Figures.of(of))
+    return lines
+
+
+def _kinds(outcomes: Sequence[Outcome]) -> Lines:
+    """Gather kinds over data sets, where there are several."""
+    lines = [["table", "kind", *_FIGURES]]
+    if len(by_kernel(outcomes)) < 2:
+        return lines
+    for (table, kind), of in by_kind(outcomes).items():
+        lines += _under([table, kind], Figures.of(of))
+    return [*lines, *_under(["all", ""], Figures.of(outcomes))]
+
+
+def _under(names: list[str], figures: Figures) -> Lines:
+    """One line a part; the names stand before the first."""
+    found: Lines = []
+    for part, accuracy in figures.lines():
+        found.append([*(names if not found else [""] * len(names)), part, *_shown(accuracy)])
     return found
 
 
-def _dataset(verdicts: Sequence[Verdict]) -> dict[str, object]:
-    errors = [v.error for v in verdicts if isinstance(v, Judged)]
-    labels = [(v.fitted, v.fits) for v in verdicts if isinstance(v, Labelled)]
-    found: dict[str, object] = {"left_out": sum(isinstance(v, LeftOut) for v in verdicts)}
-    if errors:
-        found["error"] = asdict(Accuracy.of(errors))
-    if labels:
-        confusion = Confusion.of(labels)
-        found["labels"] = {**asdict(confusion), "accuracy": confusion.accuracy}
-    return found
+def _shown(a: Accuracy) -> list[str]:
+    return [str(a.num), *(f"{x:.1%}" for x in (a.median, a.mean, a.p90, a.worst)), f"{a.bias:+.1%}"]
 
 
-def _accuracies(verdicts: Sequence[Verdict]) -> Table:
-    rows = [["data set", "quantity", "judged", "left out", "median", "p90", "worst", "bias"]]
-    for name, of in _by_dataset(verdicts).items():
-        judged = [v for v in of if isinstance(v, Judged)]
-        out = str(sum(isinstance(v, LeftOut) for v in of))
-        if not judged:
-            rows.append([name, "-", "0", out, "-", "-", "-", "-"])
-            continue
-        a = Accuracy.of([v.error for v in judged])
-        shown = [f"{a.median:.1%}", f"{a.p90:.1%}", f"{a.worst:.1%}", f"{a.bias:+.1%}"]
-        rows.append([name, "/".join(sorted({v.quantity for v in judged})), str(a.num), out, *shown])
-    return rows
-
-
-def _labels(verdicts: Sequence[Verdict]) -> Table:
-    rows = [
-        [
-            "data set",
-            "labels",
-            "right",
-            "ran, said to fit",
-            "ran, said not to",
-            "failed, said not to",
-            "failed, said to fit",
-        ]
-    ]
-    for name, of in _by_dataset(verdicts).items():
-        labels = [(v.fitted, v.fits) for v in of if isinstance(v, Labelled)]
-        if labels:
-            c = Confusion.of(labels)
+def _labels(outcomes: Sequence[Outcome]) -> Lines:
+    lines = [["data set", "labels", "right", "ran, said to fit", "ran, said not to", "failed, said not to",
+              "failed, said to fit"]]  # fmt: skip
+    for name, of in by_dataset(outcomes).items():
+        c = Figures.of(of).labels
+        if c is not None:
             counts = (c.fits_right, c.fits_wrong, c.fails_right, c.fails_wrong)
-            rows.append([name, str(c.num), f"{c.accuracy:.1%}", *map(str, counts)])
-    return rows
+            lines.append([name, str(c.num), f"{c.accuracy:.1%}", *map(str, counts)])
+    return lines
 
 
-def _rows(verdicts: Sequence[Verdict], limit: int, in_order: bool) -> Table:
-    table = [["row", "quantity", "predicted", "measured", "error", "assumed"]]
-    judged = [v for v in verdicts if isinstance(v, Judged)] if in_order else _worst_first(verdicts)
-    for v in judged[:limit]:
-        sizes = (format_bytes(v.predicted_bytes), format_bytes(v.measured_bytes))
-        table.append([v.row.id, v.quantity, *sizes, f"{v.error:+.1%}", ", ".join(v.assumed)])
-    return table
+def _worst(outcomes: Sequence[Outcome], limit: int) -> Lines:
+    lines = [["row", "kind", "rows", "predicted", "measured", "error", "because"]]
+    for o in worst_first(outcomes)[:limit]:
+        shown = format_bytes if o.unit == "B" else format_time
+        values = (shown(o.predicted), shown(o.measured), f"{o.error:+.1%}")
+        lines.append([o.row.id, o.kind, o.part.value, *values, o.reason])
+    return lines
 
 
-def _worst_first(verdicts: Sequence[Verdict]) -> list[Judged]:
-    return sorted((v for v in verdicts if isinstance(v, Judged)), key=lambda v: -abs(v.error))
+def _left_out(outcomes: Sequence[Outcome]) -> Lines:
+    counts = Counter((o.row.dataset, o.part, o.reason) for o in outcomes if o.part in (Part.EXCLUDED, Part.SKIPPED))
+    lines = [[name, part.value, str(n), why] for (name, part, why), n in counts.most_common()]
+    return [["data set", "left out", "rows", "because"], *lines]
 
 
-def _record(v: Judged) -> dict[str, object]:
+def _kernels(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
+    return [
+        {"system": system, "kind": kind, **_record(Figures.of(of))}
+        for (_, system, kind), of in by_kernel(outcomes).items()
+    ]
+
+
+def _record(figures: Figures) -> dict[str, object]:
+    found: dict[str, object] = {
+        "n": 0 if figures.whole is None else figures.whole.num,
+        "skipped": figures.num_skipped,
+        "excluded": figures.num_excluded,
+        **_errors(figures.whole),
+        **{part.value: {"n": of.num, **_errors(of)} for part, of in figures.parts.items()},
+    }
+    if figures.labels is not None:
+        found["labels"] = {**asdict(figures.labels), "accuracy": figures.labels.accuracy}
+    return found
+
+
+def _errors(a: Accuracy | None) -> dict[str, float | None]:
+    if a is None:
+        return dict.fromkeys(("median_ape", "mean_ape", "p90_ape", "worst_ape", "bias"))
+    return {"median_ape": a.median, "mean_ape": a.mean, "p90_ape": a.p90, "worst_ape": a.worst, "bias": a.bias}
+
+
+def _row(o: Outcome) -> dict[str, object]:
+    unit = "bytes" if o.unit == "B" else "s"
     return {
-        "id": v.row.id, "dataset": v.row.dataset, "quantity": v.quantity, "predicted_bytes": v.predicted_bytes,
-        "measured_bytes": v.measured_bytes, "error": v.error, "assumed": list(v.assumed),
+        "id": o.row.id, "dataset": o.row.dataset, "kind": o.kind, "part": o.part.value,
+        f"predicted_{unit}": o.predicted, f"measured_{unit}": o.measured, "error": o.error, "reason": o.reason,
     }  # fmt: skip
 
 
-def _reasons(verdicts: Sequence[Verdict]) -> Table:
-    counts = Counter((v.row.dataset, v.reason) for v in verdicts if isinstance(v, LeftOut))
-    return [["left out", "rows", "because"], *([name, str(n), why] for (name, why), n in counts.most_common())]
+def _cells(o: Outcome) -> dict[str, str]:
+    unit, scale = ("bytes", 1.0) if o.unit == "B" else ("us", 1e6)
+    cells = {
+        "id": o.row.id, "dataset": o.row.dataset, "part": o.part.value, "reason": o.reason or _label(o),
+        "table": o.table, "system": o.system, "library": o.library, "kind": o.kind, "group": o.group,
+    }  # fmt: skip
+    if o.part is not Part.SKIPPED:
+        cells[f"predicted_{unit}"] = f"{o.predicted * scale:.6g}"
+    if o.has_error:
+        cells |= {f"measured_{unit}": f"{o.measured * scale:.6g}", "error": f"{o.error:.6f}"}
+    return cells
+
+
+def _label(o: Outcome) -> str:
+    if o.label is None:
+        return ""
+    return f"{'ran' if o.label.ran else 'failed'}, said {'to fit' if o.label.fits else 'not to fit'}"

@@ -1,13 +1,12 @@
-"""A table of measurements as rows of checked fields; what cannot be judged says why."""
+"""A row of a table of measurements as checked fields; what cannot be judged says why."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from ..ir.errors import SlipstickError, UnknownNameError, UsageError
+from ..ir.errors import SlipstickError, UsageError
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
@@ -18,9 +17,10 @@ class NotJudged(SlipstickError):  # noqa: N818 - a verdict, not a mistake
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement: the cells as written, and how to read them."""
+    """One measurement: the cells as written, how to read them, and the line of the file."""
 
     cells: Mapping[str, str]
+    line: int = 0
 
     @property
     def id(self) -> str:
@@ -47,9 +47,12 @@ class Row:
         """Return a number, None where the cell is empty; UsageError where it is no number."""
         given = self.text(column)
         try:
-            return float(given) if given else None
+            number = float(given) if given else None
         except ValueError:
             raise UsageError(f"row '{self.id}', column '{column}': '{given}' is not a number") from None
+        if number is not None and not math.isfinite(number):
+            raise UsageError(f"row '{self.id}', column '{column}': '{given}' is not a finite number")
+        return number
 
     def flag(self, column: str) -> bool:
         """Return yes or no; an empty cell is no."""
@@ -57,27 +60,3 @@ class Row:
         if given in _TRUE or given in (*_FALSE, ""):
             return given in _TRUE
         raise UsageError(f"row '{self.id}', column '{column}': '{given}' is neither true nor false")
-
-
-def read_rows(path: Path, needed: Sequence[str]) -> list[Row]:
-    """Read a table; UsageError where it is no table or lacks a column that is needed."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            table = csv.DictReader(file)
-            rows = [Row({k: v for k, v in cells.items() if isinstance(v, str)}) for cells in table]
-            columns = table.fieldnames or []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"cannot read '{path}' as a table: {error}") from error
-    lacking = [name for name in needed if name not in columns]
-    if lacking:
-        raise UsageError(f"'{path}' lacks the columns {', '.join(lacking)}; docs/validation.md lists them all")
-    return rows
-
-
-def of_datasets(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
-    """Return the rows of some data sets, all where none is named; UnknownNameError names the nearest."""
-    known = dict.fromkeys(r.dataset for r in rows)
-    for name in names:
-        if name not in known:
-            raise UnknownNameError.of("data set", name, known)
-    return [r for r in rows if not names or r.dataset in names]

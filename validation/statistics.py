@@ -14,6 +14,7 @@ class Accuracy:
 
     num: int
     median: float
+    mean: float
     p90: float
     worst: float
     bias: float
@@ -27,7 +28,7 @@ class Accuracy:
         """
         sizes = np.abs(np.asarray(errors, dtype=np.float64))
         median, p90 = (float(q) for q in np.quantile(sizes, [0.5, 0.9]))
-        return cls(len(errors), median, p90, float(sizes.max()), float(np.median(errors)))
+        return cls(len(errors), median, float(sizes.mean()), p90, float(sizes.max()), float(np.median(errors)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -23,40 +24,55 @@ def table(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_table_is_judged_and_the_rest_listed(cli: Cli, table: str) -> None:
-    done = cli("validate", "memory", table, "--rows")
+def test_a_table_is_judged_and_the_rest_listed(cli: Cli, table: str, tmp_path: Path) -> None:
+    done = cli("validate", table, "--rows", str(tmp_path / "rows.csv"))
     assert done.returncode == 0
-    lines = done.stdout.splitlines()
-    assert lines[1].split()[:4] == ["mine", "allocated", "1", "1"]
-    assert any(line.startswith("a ") for line in lines)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("mine "))
+    assert line.split()[:4] == ["mine", "allocated", "judged", "1"]
     assert "vocab is not given" in done.stdout
+    rows = list(csv.DictReader((tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines()))
+    assert [(r["id"], r["part"]) for r in rows] == [("a", "judged"), ("b", "skipped"), ("c", "judged")]
+    assert list(rows[0])[:7] == ["id", "dataset", "part", "predicted_us", "measured_us", "error", "reason"]
 
 
 def test_progress_goes_to_stderr_and_can_be_silenced(cli: Cli, table: str) -> None:
-    assert "recording" in cli("validate", "memory", table, "--no-cache").stderr
-    assert cli("validate", "memory", table, "--no-cache", "-q").stderr == ""
+    assert "recording" in cli("validate", table, "--no-cache").stderr
+    assert cli("validate", table, "--no-cache", "-q").stderr == ""
 
 
 def test_json_holds_errors_as_fractions(cli: Cli, table: str) -> None:
-    done = cli("validate", "memory", table, "--format", "json", "--dataset", "yours", "--worst", "1", "-q")
+    done = cli("validate", table, "--format", "json", "--where", "dataset=yours", "--worst", "1", "-q")
     found = json.loads(done.stdout)
     assert list(found["datasets"]) == ["yours"]
-    assert found["rows"][0]["error"] == found["rows"][0]["predicted_bytes"] / 3e6 - 1
-    assert found["left_out"] == []
+    row, yours = found["rows"][0], found["datasets"]["yours"]
+    assert row["error"] == row["predicted_bytes"] / 3e6 - 1
+    assert yours["bias"] == row["error"]
+    assert yours["median_ape"] == yours["mean_ape"] == yours["p90_ape"] == abs(row["error"])
+    assert (yours["n"], yours["skipped"], found["overall"]["n"], found["left_out"]) == (1, 0, 1, [])
 
 
-def test_without_a_table_it_says_which_one_it_needs(cli: Cli) -> None:
-    done = cli("validate", "memory")
-    assert done.returncode == 2
-    assert "tests/validation/memory.csv" in done.stderr
+def test_a_limit_on_errors_is_an_exit_code(cli: Cli, table: str) -> None:
+    assert cli("validate", table, "-q", "--max-error", "1000").returncode == 0
+    done = cli("validate", table, "-q", "--max-error", "1")
+    assert done.returncode == 3
+    assert "above 1%: mine" in done.stderr
+    assert "data set" in done.stdout
+
+
+def test_one_half_alone_may_be_asked_for(cli: Cli, table: str) -> None:
+    assert cli("validate", table, "-q", "--part", "judged").stdout == cli("validate", table, "-q").stdout
+    assert "mine" in cli("validate", table, "-q", "--part", "fit").stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("speed", "t.csv"), "memory"),
-        (("memory", "absent.csv"), "cannot read"),
-        (("memory", "TABLE", "--dataset", "min"), "mine"),
+        ((), "FILE.csv"),
+        (("absent.csv",), "cannot read"),
+        (("TABLE", "--where", "dataset=min"), "mine"),
+        (("TABLE", "--where", "datset=mine"), "dataset"),
+        (("TABLE", "--calibration", "defualt"), "default"),
+        (("TABLE", "--part", "judge"), "judged"),
     ],
 )
 def test_mistakes_are_answered(cli: Cli, table: str, words: tuple[str, ...], said: str) -> None:

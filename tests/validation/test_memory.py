@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
 
 import pytest
 
-from slipstick.validation.memory import Judged, Labelled, LeftOut, MemoryJudge, Verdict
-from slipstick.validation.report import summary_json, summary_text
+from slipstick.validation.memory import Judged, Labelled, LeftOut, MemoryJudge, Verdict, memory_outcome
+from slipstick.validation.report import rows_csv, summary_json, summary_text
 from slipstick.validation.rows import Row
 from slipstick.validation.statistics import Accuracy, Confusion
 
@@ -103,13 +105,24 @@ def test_peaks_of_pipelines_are_as_accurate_as_documented(fits: list[Verdict]) -
 def test_summaries_say_the_same(memory: list[Verdict]) -> None:
     import json
 
-    text, record = summary_text(memory, 3), json.loads(summary_json(memory, 3))
-    simumax = record["datasets"]["simumax_b200_memory"]["error"]
-    assert f"{simumax['median']:.1%}" in text
+    outcomes = [memory_outcome(v) for v in memory]
+    text, record = summary_text(outcomes, 3), json.loads(summary_json(outcomes, 3))
+    simumax = record["datasets"]["simumax_b200_memory"]
+    assert f"{simumax['median_ape']:.1%}" in text
+    assert simumax["judged"]["n"] == simumax["n"] == 13
     assert all(r["id"] in text for r in record["rows"])
     assert len(record["rows"]) == 3
-    assert sum(d["left_out"] for d in record["datasets"].values()) == len(record["left_out"])
+    assert sum(d["skipped"] for d in record["datasets"].values()) == len(record["left_out"])
+    assert record["overall"]["n"] == sum(d["n"] for d in record["datasets"].values())
+
+
+def test_every_row_is_written(memory: list[Verdict]) -> None:
+    rows = list(csv.DictReader(io.StringIO(rows_csv([memory_outcome(v) for v in memory]))))
+    assert [r["id"] for r in rows] == [v.row.id for v in memory]
+    judged = [r for r in rows if r["part"] == "judged"]
+    assert all(float(r["predicted_bytes"]) > 0 and r["predicted_us"] == "" for r in judged)
+    assert all(r["reason"] for r in rows if r["part"] == "skipped")
 
 
 def test_an_empty_table_is_said_to_be_one() -> None:
-    assert summary_text([], 0) == "the table holds no rows"
+    assert summary_text([], 0) == "no rows"

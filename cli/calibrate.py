@@ -1,0 +1,127 @@
+"""`slipstick calibrate`: constants of kernels from tables of measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import UsageError
+from .flags import Named
+from .output import columns, writing
+
+if TYPE_CHECKING:
+    from ..validation.calibrate import KindFit
+
+
+@click.command("calibrate")
+@click.option(
+    "--from",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE.csv",
+    type=click.Path(path_type=Path),
+    help="A table of measured kernels, as for `slipstick validate`. Repeatable.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Fit the rows with this cell only, as in accelerator=L40S. Repeatable, as for `slipstick validate`.",
+)
+@click.option("--leave-out", multiple=True, metavar="SYSTEM", help="Use no row of this system. Repeatable.")
+@click.option(
+    "--part",
+    type=Named(("half", "all")),
+    default="half",
+    show_default=True,
+    help="Configurations to fit: half of them, so that the others judge, or all.",
+)
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="Fit every constant over all chips at once: what a chip has that was never measured.  [default: those of each "
+    "chip and library by itself]",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT.yaml|FOLDER",
+    help="File to write; or a folder, which gets one file a chip. Kinds of kernels that are in a file and are not "
+    "fitted stay.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+def calibrate_command(
+    files: tuple[Path, ...], where: tuple[str, ...], leave_out: tuple[str, ...], part: str, joint: bool, output: str,
+    quiet: bool,
+) -> int:  # fmt: skip
+    """Fit the constants of kernel models to tables of measurements and write them as a calibration.
+
+    Robust least squares on the logarithm of predicted / measured. The file says which data sets were fitted, which half
+    of their configurations, and how near both halves come; `slipstick validate` reads it to tell rows that were fitted
+    from rows that judge.
+    """
+    from ..validation.calibrate import Choice, calibrate
+
+    def report(line: str) -> None:
+        if not quiet:
+            click.echo(line, err=True)
+
+    choice = Choice(where=where, leave_out=leave_out, split=part, joint=joint)
+    found = calibrate(files, choice, report)
+    for why, rows in found.skipped.items():
+        report(f"{rows} rows in no fit: {why}")
+    by_file = _by_file(Path(output), found.fits, joint)
+    click.echo(_table(found.fits))
+    for path, fits in by_file.items():
+        _write(path, fits)
+    return 0
+
+
+def _by_file(output: Path, fits: Sequence[KindFit], joint: bool) -> dict[Path, list[KindFit]]:
+    one_file = output.suffix in (".yaml", ".yml")
+    owners = dict.fromkeys(fit.owner for fit in fits)
+    if one_file and len(owners) > 1:
+        raise UsageError(f"'{output}' would hold {len(owners)} chips ({', '.join(owners)}): give a folder, --where or "
+                         "--leave-out for one of them, or --joint")  # fmt: skip
+    if joint and not one_file:
+        raise UsageError(f"--joint makes one file: give -o NAME.yaml instead of the folder '{output}'")
+    found: dict[Path, list[KindFit]] = {}
+    for fit in fits:
+        found.setdefault(output if one_file else output / f"{fit.owner}.yaml", []).append(fit)
+    return found
+
+
+def _write(path: Path, fits: Sequence[KindFit]) -> None:
+    from .. import __version__
+    from ..backends.system import default_calibration
+    from ..backends.system_tree import read_tree
+    from ..ir.files import write_atomically
+    from ..validation.calibration_file import check, heading_of, text_of, updated
+
+    old = path.read_text(encoding="utf-8") if path.is_file() else ""
+    tree = updated(read_tree(old, path.name) if old else {}, fits, f"slipstick {__version__}", path.stem)
+    check(tree, [default_calibration()])
+    heading = heading_of(old) or f"Constants of kernels fitted to measurements{_of(fits)}; `slipstick calibrate`."
+    with writing(path):
+        write_atomically(path, text_of(tree, heading).encode())
+
+
+def _of(fits: Sequence[KindFit]) -> str:
+    return f" of {fits[0].owner}" if fits[0].owner else ""
+
+
+def _table(fits: Sequence[KindFit]) -> str:
+    from ..report.columns import in_columns
+
+    lines = [["chip", "class", "kind", "fitted", "median", "p90", "judged", "median", "p90", "bias", "excluded"]]
+    for fit in fits:
+        ours = [str(fit.fit.num), f"{fit.fit.median:.1%}", f"{fit.fit.p90:.1%}"]
+        j = fit.judged
+        theirs = ["0", "", "", ""] if j is None else [str(j.num), f"{j.median:.1%}", f"{j.p90:.1%}", f"{j.bias:+.1%}"]
+        lines.append([fit.owner or "all", fit.cls, fit.kind, *ours, *theirs, str(fit.num_excluded)])
+    return in_columns(lines, columns())

@@ -1,0 +1,99 @@
+"""The kinds of tables there are, and what judges each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, cast
+
+from .cases import Judge
+from .kernels import judge_kernels
+from .machine_room import MachineRoom
+from .outcomes import Outcome
+from .tables import Table
+
+if TYPE_CHECKING:
+    from ..frontend import GraphCache
+
+# Tables of kernels: the kind of table -> module and class of its judge.
+JUDGES: Mapping[str, tuple[str, str]] = MappingProxyType({})
+MEMORY_COLUMNS = ("id", "dataset", "accelerator", "layers", "hidden", "heads", "seq_len", "tp", "pp", "micro_batch")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What judging may need: machines and constants, a cache of graphs, and where to tell progress."""
+
+    room: MachineRoom
+    cache: GraphCache | None = None
+    report: Callable[[str], None] | None = None
+
+
+class TableKind(Protocol):
+    """One kind of table."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns it needs, by which it is told from others."""
+        ...
+
+    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+        """Judge every row; what cannot be read is added to `faults`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """A table of measured kernels."""
+
+    judge: Judge[object]
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.judge.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns it needs."""
+        return self.judge.columns
+
+    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+        """Judge every row."""
+        return judge_kernels(self.judge, table, settings.room, faults)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTable:
+    """A table of training runs with their peak memory, or whether they ran."""
+
+    name: str = "memory"
+    columns: tuple[str, ...] = MEMORY_COLUMNS
+
+    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+        """Judge every row."""
+        from .memory import MemoryJudge, memory_outcome
+
+        judge = MemoryJudge(settings.cache, settings.report)
+        return [memory_outcome(verdict) for verdict in judge.judge(table.rows)]
+
+
+def kernel_judges() -> dict[str, Judge[object]]:
+    """Return a judge of each kind of table of kernels."""
+    found = {}
+    for name, (module, judge) in JUDGES.items():
+        found[name] = cast("Judge[object]", getattr(import_module(f".{module}", __package__), judge)())
+    return found
+
+
+def table_kinds() -> dict[str, TableKind]:
+    """Return every kind of table by its name."""
+    kinds: list[TableKind] = [*map(KernelTable, kernel_judges().values()), MemoryTable()]
+    return {kind.name: kind for kind in kinds}
