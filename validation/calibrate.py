@@ -180,10 +180,10 @@ def _of_scope(constants: object, scope: Scope) -> list[str]:
 def _values(pools: Sequence[Pool], joint: bool) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """Return the constants to write: those for every library, and those of each.
 
-    Joint ones are all that there are, for any library: the one with most rows speaks for those that have none.
+    Joint ones are for any library: the one with most rows speaks for those that have none.
     """
     most = max(pools, key=lambda pool: len(pool.cases))
-    kept = () if joint else most.judge.fixed(most.cls, most.kind)
+    kept = most.judge.fixed(most.cls, most.kind)
     moved = {scope: [n for n in _of_scope(most.constants, scope) if n not in kept] for scope in Scope}
     names = [name for of in moved.values() for name in of] if joint else moved[Scope.CHIP]
     shared = {name: getattr(most.constants, name) for name in names}

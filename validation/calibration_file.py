@@ -20,6 +20,13 @@ Record: TypeAlias = "dict[str, Tree]"
 _DIGITS = 4
 
 
+class _Dumper(yaml.SafeDumper):
+    """Mappings a line a key, lists in one line."""
+
+
+_Dumper.add_representer(list, lambda dumper, items: dumper.represent_sequence("tag:yaml.org,2002:seq", items, True))
+
+
 def updated(tree: Mapping[str, Tree], fits: Sequence[KindFit], tool: str, name: str) -> Record:
     """Return the tree of a calibration with the kinds that were fitted put in; other kinds stay.
 
@@ -30,10 +37,10 @@ def updated(tree: Mapping[str, Tree], fits: Sequence[KindFit], tool: str, name: 
         found[part] = found.pop(part, {})
     for fit in fits:
         if fit.shared:
-            _put(found, ("kernels", fit.cls, fit.kind), _block(fit, fit.shared))
+            _lay(found, ("kernels", fit.cls, fit.kind), _block(fit, fit.shared))
         for library, values in fit.by_library.items():
-            _put(found, ("libraries", library, fit.cls, fit.kind), _block(fit, values))
-        _put(found, ("fit", fit.cls, fit.kind), _record(fit, tool))
+            _lay(found, ("libraries", library, fit.cls, fit.kind), _block(fit, values))
+        _lay(found, ("fit", fit.cls), {fit.kind: _record(fit, tool)})
     return found
 
 
@@ -51,7 +58,7 @@ def check(tree: Mapping[str, Tree], below: Sequence[tuple[str, Mapping[str, Tree
 def text_of(tree: Mapping[str, Tree], heading: str) -> str:
     """Return YAML under a heading of comments."""
     lines = [f"# {line}".rstrip() for line in heading.splitlines()]
-    body = yaml.safe_dump(dict(tree), sort_keys=False, width=116, allow_unicode=True, default_flow_style=None)
+    body = yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, width=116, allow_unicode=True)
     return "\n".join([*lines, body])
 
 
@@ -65,13 +72,14 @@ def heading_of(text: str) -> str:
     return "\n".join(lines)
 
 
-def _put(tree: Record, path: Sequence[str], leaf: Tree) -> None:
+def _lay(tree: Record, path: Sequence[str], block: Record) -> None:
+    """Lay a block over the one at a path; what it does not hold stays."""
     here = tree
-    for key in path[:-1]:
+    for key in path:
         below = here.get(key)
         here[key] = dict(below) if isinstance(below, dict) else {}
         here = cast(Record, here[key])
-    here[path[-1]] = leaf
+    here.update(block)
 
 
 def _block(fit: KindFit, values: Mapping[str, float]) -> Record:
@@ -80,8 +88,10 @@ def _block(fit: KindFit, values: Mapping[str, float]) -> Record:
 
 
 def _written(name: str, value: float) -> Tree:
-    """Return a number of a file: times with their unit, all of them as precise as a fit is."""
-    return format_si(value, "s", _DIGITS) if name.endswith("_s") else float(f"{value:.{_DIGITS}g}")
+    """Return a number of a file: times with their unit, all of them as precise as a fit is, counts exact."""
+    if name.endswith("_s"):
+        return format_si(value, "s", _DIGITS)
+    return int(value) if value == int(value) else float(f"{value:.{_DIGITS}g}")
 
 
 def _record(fit: KindFit, tool: str) -> Record:

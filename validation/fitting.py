@@ -29,7 +29,7 @@ ROBUST = 0.1
 # The pull towards where a constant began: a factor e off counts like one row that is 3 % off.
 PULL = 0.03
 # Further starts: constants times these, in turn.
-STARTS: Sequence[tuple[float, ...]] = ((1.0,), (0.6, 1.6), (1.6, 0.6), (2.5, 1.0, 0.5))
+STARTS: Sequence[tuple[float, ...]] = ((1.0,), (0.6, 1.6), (1.6, 0.6))
 # Logarithms beyond this are all the same: a model that gives nothing sensible there.
 FARTHEST = 5.0
 _STEP = 1e-4
@@ -184,6 +184,7 @@ def _solve(problem: _Problem, factors: Sequence[float]) -> tuple[float, Array]:
 
     found = least_squares(
         residuals, inside / scale, jac=slopes,
-        bounds=(problem.low / scale, problem.high / scale), loss="soft_l1", f_scale=ROBUST, max_nfev=200,
+        bounds=(problem.low / scale, problem.high / scale), loss="soft_l1", f_scale=ROBUST, ftol=1e-5, xtol=1e-5,
+        max_nfev=80,
     )  # fmt: skip
     return float(found.cost), np.clip(found.x * scale, problem.low, problem.high)
