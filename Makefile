@@ -6,7 +6,12 @@ STAMP := .venv/.stamp
 TYPING := .typing/slipstick
 
 .DEFAULT_GOAL := help
-.PHONY: bench check clean demo help setup test validation
+# What constants of kernels are fitted to, where they go, and the devices that a joint fit must do without in turn.
+TABLES := $(addprefix tests/validation/,gemm.csv attention.csv elementwise.csv collectives.csv moe.csv)
+CALIBRATE := $(BIN)/slipstick calibrate $(addprefix --from ,$(TABLES))
+UNSEEN := a40-server dgx-b200 l40s-server
+
+.PHONY: bench calibration check clean demo help setup test validation
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -26,6 +31,11 @@ check: $(STAMP)  ## lint, format, types, floors
 
 bench: $(STAMP)  ## measure slipstick itself
 	$(BIN)/python -m benchmarks
+
+calibration: $(STAMP)  ## fit constants of kernels anew: for any chip, without one device in turn, and chip by chip
+	$(CALIBRATE) --joint -o backends/calibration/default.yaml
+	for one in $(UNSEEN); do $(CALIBRATE) --joint --leave-out $$one -o tests/validation/unseen/$$one.yaml || exit 1; done
+	$(CALIBRATE) -o backends/calibration
 
 validation: $(STAMP)  ## judge again against measurements and write docs/validation.md
 	$(BIN)/pytest tests/docs --update-docs -k validation
