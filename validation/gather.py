@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..backends.system import System
-from ..ir.errors import UsageError
+from ..ir.errors import NotUnderstoodError, UnknownNameError, UsageError
 from .cases import Case, Judge
 from .machine_room import MachineRoom
 from .rows import NotJudged, Row
@@ -63,7 +63,7 @@ def cases_of(pools: Iterable[Pool]) -> list[Case[object]]:
 def _case(judge: Judge[object], table: Table, row: Row, faults: list[str]) -> Case[object] | str | None:
     try:
         return judge.case(row)
-    except NotJudged as reason:
+    except (NotJudged, UnknownNameError) as reason:
         return str(reason).splitlines()[0]
     except UsageError as error:
         faults.append(f"{table.path}, line {row.line}: {error}")
@@ -75,7 +75,8 @@ def _pool(judge: Judge[object], placed: Sequence[tuple[int, Case[object]]], room
     try:
         system = room.system(case.system)
         constants = room.constants(case.system, case.library, case.cls, case.kind)
-    except NotJudged as reason:
-        return str(reason)
+        judge.seconds([case], system, constants)
+    except (NotJudged, NotUnderstoodError, UnknownNameError) as reason:
+        return str(reason).splitlines()[0]
     cases, places = tuple(c for _, c in placed), tuple(place for place, _ in placed)
     return Pool(judge, system, case.library, case.cls, case.kind, constants, cases, places)
