@@ -65,7 +65,22 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One accelerator."""
+    """One accelerator.
+
+    Attributes:
+        name: as its maker calls it.
+        peak_flop_per_s: of its matrix units.
+        vector_flop_per_s: of everything else.
+        num_sms: units that take tiles of work one at a time.
+        clock_hz: of these units.
+        hbm_bytes: memory beside the chip.
+        hbm_bytes_per_s: its bandwidth.
+        l2_bytes: last level of cache, all partitions together.
+        power_w: what it may draw.
+        host_link: link to its host, if any.
+        l2_bytes_per_s: bandwidth of the cache where the maker gives it.
+        l2_partitions: parts of the cache that keep copies of one another's data for the units beside them.
+    """
 
     name: str
     peak_flop_per_s: Peaks
@@ -78,6 +93,7 @@ class Chip:
     power_w: float
     host_link: HostLink | None = None
     l2_bytes_per_s: float | None = None
+    l2_partitions: int = 1
 
     def matmul_flop_per_s(self, dtype: str) -> float:
         """Return the dense matmul peak for operands of a dtype; UnknownNameError where the chip has none."""

@@ -73,6 +73,7 @@ class CacheSection(Section):
 
     capacity: Capacity
     bandwidth: Bandwidth | None = None
+    partitions: Count | None = None
 
 
 class MemorySection(Section):
@@ -223,6 +224,7 @@ def _chip(chip: ChipSection) -> Chip:
         power_w=chip.power.si,
         host_link=_host_link(chip.host_link),
         l2_bytes_per_s=_optional(chip.memory.l2.bandwidth),
+        l2_partitions=int(_optional(chip.memory.l2.partitions) or 1),
     )
 
 

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 # Tiles that libraries hold kernels for, rows x columns of the result (CUTLASS's profiler lists them).
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))
-SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)
-SHORTEST_SPLIT = 128  # of k
+SPLITS = (1, 2, 3, 4, 6, 8, 16)
+SHORTEST_SPLIT = 128  # of k; below it a split saves nothing
 K_STEP = 32  # k is walked in whole steps
-_HALF_WARM = 0.3  # part of `warm` below which all operands are found in the cache
+_ALL_WARM = 0.3  # part of what `warm` gives below which all operands are found in the cache
 _REFERENCE = 128 * 128  # tile that loses nothing for being small
 TERMS = ("launch", "tensor", "memory", "split", "sustained", "quantise")
-_CHUNK = 1024  # rows whose tiles and splits stay in a core's cache
+_CHUNK = 2048  # rows whose tiles and splits stay in a core's cache
 
 # Bytes of an element with its scales: nvfp4 has one of a byte for 16 elements, mxfp4 for 32, int4 one of two for 128.
 OPERAND_BYTES = MappingProxyType(
@@ -36,8 +36,10 @@ OPERAND_BYTES = MappingProxyType(
         "fp4": 0.5, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.515625,
     }
 )  # fmt: skip
-# What multiplies formats that are storage alone.
-UNITS = MappingProxyType({"nvfp4": "fp4", "mxfp4": "fp4"})
+# What multiplies formats with scales.
+_UNITS = MappingProxyType({"nvfp4": "fp4", "mxfp4": "fp4"})
+# Whose constants serve a dtype: fp16 and bf16 are one unit, one rate, one set of kernels.
+_KINDS = MappingProxyType({"fp16": "bf16", "fp4": "nvfp4", "fp6": "nvfp4"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +49,17 @@ class GemmConstants:
     Attributes:
         overhead_s: O, launch and fixed work.
         sustained: u_s, part of the peak that power and clocks allow for long.
-        memory: u_m, part of the memory's bandwidth.
         quantise: u_q, part of the memory's bandwidth in the kernel that quantises activations.
-        warm: part of the last-level cache below which operands are still there from the call before; 0 for a model,
-            whose weights come by once a pass, more for one product measured again and again.
+        warm: part of a partition of the last-level cache below which operands are still there from the call before;
+            0 in a model, whose weights come by once a pass, more for one product measured again and again.
+        memory: u_m, part of the memory's bandwidth.
         tensor: u_c, part of the peak inside of a tile.
         prologue: k0, the start and end of a tile in units of k.
-        feed: lambda, on-chip bandwidth over that of the memory.
+        feed: phi, bytes that on-chip memory brings to the matrix units in the time of one FLOP at the peak.
+        cache: lambda, bandwidth of the last-level cache over that of the memory.
+        pace: clocks that a step of one along k takes at least.
         small: time that a tile of half of 128 x 128 loses, as a part of its own.
-        split_s: the second pass that adds up splits of k.
+        split_s: start of the second pass that adds up splits of k.
         waves: 1 where the last wave takes as long as a full one, 0 where work is dealt out evenly (stream-K).
         smallest_tile: elements of the smallest tile there is.
         largest_tile: elements of the largest.
@@ -69,13 +73,15 @@ class GemmConstants:
     memory: Annotated[float, Limit(Scope.CHIP, 0.4, 0.95)]
     tensor: Annotated[float, Limit(Scope.KERNEL, 0.3, 1.0)]
     prologue: Annotated[float, Limit(Scope.KERNEL, 0.0, 4000.0)]
-    feed: Annotated[float, Limit(Scope.KERNEL, 0.5, 50.0)]
+    feed: Annotated[float, Limit(Scope.KERNEL, 1e-3, 1.0)]
+    cache: Annotated[float, Limit(Scope.KERNEL, 1.0, 20.0)]
+    pace: Annotated[float, Limit(Scope.KERNEL, 0.0, 10.0)]
     small: Annotated[float, Limit(Scope.KERNEL, 0.0, 2.0)]
     split_s: Annotated[float, Limit(Scope.KERNEL, 0.0, 1e-5)]
     waves: Annotated[float, Limit(Scope.KERNEL, 0.0, 1.0)]
     smallest_tile: Annotated[float, Limit(Scope.KERNEL, 4096, 16384)]
     largest_tile: Annotated[float, Limit(Scope.KERNEL, 16384, 65536)]
-    most_splits: Annotated[float, Limit(Scope.KERNEL, 1, 32)]
+    most_splits: Annotated[float, Limit(Scope.KERNEL, 1, 16)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,23 @@ def gemm_sizes(
     a, b = OPERAND_BYTES[dtype], OPERAND_BYTES[weights or dtype]
     numbers = (np.asarray(x, dtype=np.float64) for x in (m, n, k, batch, a, b, c_bytes, quantised))
     first, second, third, *rest = numbers
-    return GemmSizes(first, second, third, UNITS.get(dtype, dtype), *rest)
+    return GemmSizes(first, second, third, _UNITS.get(dtype, dtype), *rest)
+
+
+def gemm_kinds(dtype: str) -> tuple[str, ...]:
+    """Name the kinds of constants that serve products of a dtype, the best first.
+
+    >>> gemm_kinds("fp16")
+    ('fp16', 'bf16')
+    """
+    return (dtype, _KINDS[dtype]) if dtype in _KINDS else (dtype,)
+
+
+def stacked(sizes: Sequence[GemmSizes]) -> GemmSizes:
+    """Return products of one unit, each of one size, as one table of them."""
+    names = [f.name for f in fields(GemmSizes) if f.name != "unit"]
+    columns = {name: np.array([getattr(s, name) for s in sizes], dtype=np.float64) for name in names}
+    return GemmSizes(unit=sizes[0].unit, **columns)
 
 
 def gemm_times(sizes: GemmSizes, chip: Chip, constants: GemmConstants) -> KernelTimes:
@@ -134,23 +156,31 @@ def gemm_times(sizes: GemmSizes, chip: Chip, constants: GemmConstants) -> Kernel
 
         T = O + (T_tile^8 + T_cap^8)^(1/8) + T_quant
         T_tile = min over tiles (bm, bn) and splits s of (c^2 + q^2)^(1/2) + [s > 1] (split + 8 s m n / (lambda BW))
-        c = waves(tiles s / SM) (tc^2 + tl^2)^(1/2), the tiles padded to whole ones, waves rounded up
-        tc = 2 bm bn (k_s + k0) SM / (u_c P) (1 + small (128^2 / (bm bn) - 1)), the last for tiles below 128 x 128
-        tl = (bm a_bytes + bn b_bytes) k_s SM / (lambda BW)
-        q = (m k a_bytes + k n b_bytes + m n c_bytes) / (u_m BW), at lambda BW for the part that the cache still holds
-        T_cap = 2 m n k / (u_s P)
-        T_quant = m k (2 + a_bytes) / (u_q BW)
+        c = ceil(ceil(m / bm) ceil(n / bn) batch s / SM) (tc^2 + tl^2 + tp^2)^(1/2)
+        tc = 2 bm bn (k_s + k0) SM / (u_c P) (1 + small max(128^2 / (bm bn) - 1, 0))
+        tl = (bm a_bytes + bn b_bytes) k_s SM / (phi P)
+        tp = pace k_s / clock
+        q = batch (m k a_bytes + k n b_bytes + m n c_bytes) / (u_m BW), the part in the cache at lambda BW
+        T_cap = 2 m n k batch / (u_s P)
+        T_quant = m k batch (2 + a_bytes) / (u_q BW)
 
-    P is the peak of the chip's matrix units, BW the bandwidth of its memory, k_s the part of k of one split in whole
-    steps. The form comes from fits to published tables (vidur, aiconfigurator, SimuMax, LLMCompass, DeepGEMM).
+    P is the peak of the chip's matrix units, BW the bandwidth of its memory, k_s the part of k in one split in whole
+    steps, in a split no fewer than 128. On-chip feeds are sized to the matrix units on all chips measured, so phi
+    carries over where bytes a second do not. Groups: one; a batch shares nothing. Operands stored the other way round
+    show no difference beyond the spread of one shape (SimuMax: NN, NT, TN), and so have no term.
 
     Terms: `launch` O, `tensor` c of the best cut, `memory` q, `split` its second pass, `sustained` T_cap, `quantise`.
 
     UnknownNameError where the chip has no such unit.
     """
-    arrays = [np.asarray(getattr(sizes, f.name)) for f in fields(sizes) if f.name != "unit"]
-    shape = np.broadcast_shapes(*(a.shape for a in arrays))
-    rows = np.stack([np.broadcast_to(a, shape).reshape(-1) for a in arrays])
+    given = (
+        sizes.m, sizes.n, sizes.k, sizes.batch, sizes.a_bytes, sizes.b_bytes, sizes.c_bytes, sizes.quantised
+    )  # fmt: skip
+    shape = np.broadcast_shapes(*(np.shape(a) for a in given))
+    table = np.empty((len(given), *shape))
+    for i, numbers in enumerate(given):
+        table[i] = numbers
+    rows = table.reshape(len(given), -1)
     machine = _machine(chip, sizes.unit, constants)
     out = np.empty((1 + len(TERMS), rows.shape[1]))
     for start in range(0, rows.shape[1], _CHUNK):
@@ -167,8 +197,10 @@ class _Machine:
     num_sms: int
     tensor_flop_per_s: float
     sustained_flop_per_s: float
-    memory_bytes_per_s: float
     feed_bytes_per_s: float
+    memory_bytes_per_s: float
+    cache_bytes_per_s: float
+    pace_s: float
     quantise_bytes_per_s: float
     warm_bytes: float
     tile_m: Array
@@ -180,8 +212,9 @@ def _machine(chip: Chip, unit: str, constants: GemmConstants) -> _Machine:
     peak, bandwidth, c = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s, constants
     tiles = np.array([t for t in TILES if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
     return _Machine(
-        chip.num_sms, peak * c.tensor, peak * c.sustained, bandwidth * c.memory, bandwidth * c.feed,
-        bandwidth * c.quantise, chip.l2_bytes * c.warm, tiles[:, 0, None, None], tiles[:, 1, None, None],
+        chip.num_sms, peak * c.tensor, peak * c.sustained, peak * c.feed, bandwidth * c.memory, bandwidth * c.cache,
+        c.pace / chip.clock_hz, bandwidth * c.quantise, chip.l2_bytes / chip.l2_partitions * c.warm,
+        tiles[:, 0, None, None], tiles[:, 1, None, None],
         np.array([[s] for s in SPLITS if s <= c.most_splits], dtype=np.float64),
     )  # fmt: skip
 
@@ -194,15 +227,14 @@ def _solve(rows: Array, machine: _Machine, constants: GemmConstants, out: Array)
     second = _second_pass_s(rows, machine, constants)
     total = np.sqrt(tiles + memory * memory)
     total += second
-    best = total.argmin(axis=0)[None]
-    cut = np.take_along_axis(total, best, 0)[0]
+    best = total.argmin(axis=0), np.arange(total.shape[1])
     sustained = 2.0 * m * n * k * batch / machine.sustained_flop_per_s
     quantise = quantised * m * k * batch * (2.0 + a_bytes) / machine.quantise_bytes_per_s
-    out[0] = constants.overhead_s + _norm8(cut, sustained) + quantise
+    out[0] = constants.overhead_s + _norm8(total[best], sustained) + quantise
     out[1] = constants.overhead_s
-    out[2] = np.sqrt(np.take_along_axis(tiles, best, 0)[0])
+    out[2] = np.sqrt(tiles[best])
     out[3] = memory
-    out[4] = np.take_along_axis(second, best, 0)[0]
+    out[4] = second[best]
     out[5], out[6] = sustained, quantise
 
 
@@ -211,10 +243,8 @@ def _memory_s(rows: Array, machine: _Machine) -> Array:
     m, n, k, batch, a_bytes, b_bytes, c_bytes, _ = rows
     moved = (m * k * a_bytes + k * n * b_bytes + m * n * c_bytes) * batch
     cold = moved / machine.memory_bytes_per_s
-    if machine.warm_bytes == 0.0:
-        return cold
-    held = np.clip((1.0 - moved / machine.warm_bytes) / (1.0 - _HALF_WARM), 0.0, 1.0)
-    return cold * (1.0 - held) + held * moved / max(machine.feed_bytes_per_s, machine.memory_bytes_per_s)
+    held = np.clip((machine.warm_bytes - moved) / max(machine.warm_bytes * (1.0 - _ALL_WARM), 1.0), 0.0, 1.0)
+    return cold * (1.0 - held) + held * moved / machine.cache_bytes_per_s
 
 
 def _tiles_squared(rows: Array, machine: _Machine, constants: GemmConstants) -> Array:
@@ -222,15 +252,17 @@ def _tiles_squared(rows: Array, machine: _Machine, constants: GemmConstants) -> 
     m, n, k, batch, a_bytes, b_bytes, _, _ = rows
     tile_m, tile_n = machine.tile_m, machine.tile_n
     steps = K_STEP * np.ceil(np.ceil(k / machine.splits) / K_STEP)
+    np.maximum(steps[1:], SHORTEST_SPLIT, out=steps[1:])
     reach = steps + constants.prologue
     area = tile_m * tile_n
     small = 1.0 + constants.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
     compute = 2.0 * area * small * (machine.num_sms / machine.tensor_flop_per_s)
     feed = (tile_m * a_bytes + tile_n * b_bytes) * (machine.num_sms / machine.feed_bytes_per_s)
     squared = (compute * compute) * (reach * reach)
-    squared += (feed * feed) * (steps * steps)
-    count = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch / machine.num_sms
-    waves = _waves(count * machine.splits, constants.waves)
+    squared += (feed * feed + machine.pace_s * machine.pace_s) * (steps * steps)
+    loads = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * machine.splits
+    loads /= machine.num_sms  # last, so that whole waves are whole numbers
+    waves = _waves(loads, constants.waves)
     waves *= waves
     squared *= waves
     least: Array = squared.min(axis=0)
@@ -246,13 +278,12 @@ def _waves(loads: Array, whole: float) -> Array:
 
 
 def _second_pass_s(rows: Array, machine: _Machine, constants: GemmConstants) -> Array:
-    """What adding up splits takes, none for one split, no end where splits would be too short: splits x rows."""
-    m, n, k, batch, *_ = rows
+    """What adding up splits takes, nothing for one: splits x rows."""
+    m, n, _, batch, *_ = rows
     splits = machine.splits
     partial_bytes = 8.0 * m * n * batch  # fp32, written and read
-    found = constants.split_s + splits * (partial_bytes / machine.feed_bytes_per_s)
+    found = constants.split_s + splits * (partial_bytes / machine.cache_bytes_per_s)
     found[0] = 0.0
-    np.copyto(found, np.inf, where=(splits > 1.0) & (k < SHORTEST_SPLIT * splits))
     return found
 
 
