@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from .limits import ChipShare, Overhead
+from .limits import ChipShare, Limit, Overhead, Scope
 from .terms import Array, KernelTimes
+
+if TYPE_CHECKING:
+    from ..system import Chip
 
 # Bytes of an element that is sent: fp8 with a scale of four bytes for 128 elements.
 FP8_BYTES = 1.0 + 4.0 / 128.0
@@ -19,12 +23,16 @@ class ExchangeConstants:
 
     Attributes:
         overhead_s: O, launch, notification and the empty exchange.
-        link: part of the links inside of a node that it fills.
-        nic: the same of the network between nodes.
+        link: u_l, part of the links inside of a node that it fills.
+        copy: c, bytes that the SMs it has, fixed in number, send a clock together.
+        pace: p, what link and copy run at over that.
+        nic: u_n, part of the network between nodes that it fills.
     """
 
     overhead_s: Overhead
-    link: ChipShare
+    link: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.5)]
+    copy: Annotated[float, Limit(Scope.KERNEL, 1.0, 10000.0)]
+    pace: Annotated[float, Limit(Scope.CHIP, 0.05, 3.0)]
     nic: ChipShare
 
 
@@ -57,18 +65,24 @@ class Copies:
         return ExchangeSizes(token * self.link, token * self.nic)
 
 
-def exchange_times(sizes: ExchangeSizes, rates: ExchangeRates, constants: ExchangeConstants) -> KernelTimes:
-    """Price exchanges in seconds: T = O + max(link bytes / (u_l B_l), nic bytes / (u_n B_n)).
+def exchange_times(sizes: ExchangeSizes, rates: ExchangeRates, chip: Chip, constants: ExchangeConstants) -> KernelTimes:
+    """Price exchanges in seconds: T = O + max(L / (p u_l B_l), L / (p c f), N / (u_n B_n)).
 
-    >>> one = ExchangeConstants(20e-6, 0.5, 0.8)
-    >>> times = exchange_times(ExchangeSizes(np.array(450e6), np.array(0.0)), ExchangeRates(450e9, 50e9), one)
-    >>> float(times.time_s.round(6))
+    L bytes go over links of the node, N over the network; c f is what the kernel's SMs copy in a second.
+
+    >>> from slipstick.backends.system import load_system
+    >>> one, rates = ExchangeConstants(20e-6, 0.5, 1000.0, 1.0, 0.8), ExchangeRates(450e9, 50e9)
+    >>> sizes = ExchangeSizes(np.array(450e6), np.array(0.0))
+    >>> float(exchange_times(sizes, rates, load_system("dgx-h100").chip, one).time_s.round(6))
     0.00202
     """
-    link = sizes.link_bytes / (constants.link * rates.link_bytes_per_s)
-    nic = sizes.nic_bytes / (constants.nic * rates.nic_bytes_per_s)
-    terms = {"overhead": np.array(constants.overhead_s), "link": link, "nic": nic}
-    return KernelTimes(constants.overhead_s + np.maximum(link, nic), terms)
+    hidden = {
+        "link": sizes.link_bytes / (constants.pace * constants.link * rates.link_bytes_per_s),
+        "copy": sizes.link_bytes / (constants.pace * constants.copy * chip.clock_hz),
+        "nic": sizes.nic_bytes / (constants.nic * rates.nic_bytes_per_s),
+    }
+    slowest = np.maximum.reduce(np.broadcast_arrays(*hidden.values()))
+    return KernelTimes(constants.overhead_s + slowest, {"overhead": np.array(constants.overhead_s), **hidden})
 
 
 def distinct_ranks(top_k: Array, ranks: Array, node: Array, groups: Array) -> Copies:
@@ -83,8 +97,8 @@ def distinct_ranks(top_k: Array, ranks: Array, node: Array, groups: Array) -> Co
     """
     nodes = np.maximum(ranks / node, 1.0)
     used = np.minimum(groups, nodes)
-    reached = _hit(used * np.minimum(node, ranks), top_k)
-    return Copies(reached * (1.0 - 1.0 / ranks), _hit(used, top_k) * (1.0 - 1.0 / nodes))
+    reached = reached_places(used * np.minimum(node, ranks), top_k)
+    return Copies(reached * (1.0 - 1.0 / ranks), reached_places(used, top_k) * (1.0 - 1.0 / nodes))
 
 
 def each_expert(top_k: Array, ranks: Array, node: Array) -> Copies:
@@ -107,6 +121,6 @@ def balanced_ranks(top_k: Array, ranks: Array, node: Array) -> Copies:
     return each_expert(np.minimum(top_k, ranks), ranks, node)
 
 
-def _hit(places: Array, tries: Array) -> Array:
-    """Expected number of places that random tries hit."""
+def reached_places(places: Array, tries: Array) -> Array:
+    """Return the expected number of places that random tries hit: p (1 - (1 - 1/p)^tries)."""
     return np.asarray(places * (1.0 - (1.0 - 1.0 / places) ** tries))

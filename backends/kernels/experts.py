@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from .gemm import OPERAND_BYTES
 from .grouped import padded, product_times, tile_rows
-from .limits import ChipShare, Limit, Overhead, Scope
+from .limits import Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ class ExpertsConstants:
     """
 
     overhead_s: Overhead
-    tensor: ChipShare
-    memory: ChipShare
+    tensor: Annotated[float, Limit(Scope.CHIP, 0.1, 1.0)]
+    memory: Annotated[float, Limit(Scope.CHIP, 0.1, 1.0)]
     row_passes: Annotated[float, Limit(Scope.LIBRARY, 0.0, 50.0)]
     token_passes: Annotated[float, Limit(Scope.LIBRARY, 0.0, 50.0)]
 
@@ -98,14 +99,15 @@ def of_loads(loads: Array, tokens: Array, hidden: Array, ffn: Array, gated: bool
     """Return the sizes of a bank whose experts get so many rows each, the last axis of `loads`."""
     return ExpertSizes(
         padded(loads, tile_rows(dtype)), loads.sum(axis=-1), np.asarray((loads > 0).sum(axis=-1), dtype=np.float64),
-        tokens, hidden, ffn, ffn * (2.0 if gated else 1.0), weight_bytes_of(dtype),
+        tokens, hidden, ffn, ffn * (2.0 if gated else 1.0), np.array(OPERAND_BYTES[dtype]),
     )  # fmt: skip
 
 
 def of_mean(sizes: ExpertSizes, num_experts: Array, imbalance: Array, dtype: str) -> ExpertSizes:
     """Return the sizes of the busiest rank, from those of the mean one, whose `rows` are spread over its experts.
 
-    Each of the rank's experts gets a row with probability 1 - (1 - 1/n)^rows; one that does pads half a tile on average.
+    Each of the rank's experts gets a row with probability 1 - (1 - 1/n)^rows; each that
+    does is padded by half a tile on average.
 
     Args:
         sizes: with the mean rows of a rank; what is padded and touched is worked out here.
@@ -118,12 +120,3 @@ def of_mean(sizes: ExpertSizes, num_experts: Array, imbalance: Array, dtype: str
     touched = count * (1.0 - (1.0 - 1.0 / count) ** rows)
     half_tile = 0.5 * (tile_rows(dtype) - 1)
     return replace(sizes, rows=rows, touched=touched, padded_rows=rows + touched * half_tile)
-
-
-def weight_bytes_of(dtype: str) -> Array:
-    """Return the bytes of an element of a weight; a scale of one byte for 16 elements with nvfp4.
-
-    >>> float(weight_bytes_of("nvfp4"))
-    0.5625
-    """
-    return np.array({"nvfp4": 0.5625, "fp8": 1.0, "int8": 1.0, "fp32": 4.0}.get(dtype, 2.0))

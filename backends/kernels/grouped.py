@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from .limits import ChipShare, Overhead
+from .limits import Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class GroupedConstants:
     """
 
     overhead_s: Overhead
-    tensor: ChipShare
-    memory: ChipShare
+    tensor: Annotated[float, Limit(Scope.CHIP, 0.1, 1.0)]
+    memory: Annotated[float, Limit(Scope.CHIP, 0.1, 1.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def padded(loads: Array, tile: int) -> Array:
     >>> float(padded(np.array([1.0, 64.0, 0.0, 65.0]), 64))
     256.0
     """
-    return np.asarray(tile * np.ceil(loads / tile)).sum(axis=-1)
+    return np.asarray((tile * np.ceil(loads / tile)).sum(axis=-1))
 
 
 def product_times(flops: Array, weight_bytes: Array, peak: float, chip: Chip, tensor: float, memory: float) -> Array:

@@ -81,7 +81,7 @@ def rowwise_times(sizes: RowwiseSizes, chip: Chip, constants: RowwiseConstants) 
     hidden = {
         "memory": sizes.num_bytes / (constants.memory * chip.hbm_bytes_per_s),
         "issue": sizes.num_bytes / (constants.issue * cores * clock),
-        "rows": waves * sizes.cols * constants.column / clock,
+        "rows": waves * sizes.cols * constants.column / chip.clock_hz,
         "vector": sizes.flops / (constants.arithmetic * chip.vector_flop_per_s),
         "special": sizes.specials / (constants.arithmetic * SPECIAL_PER_CLOCK * cores * chip.clock_hz),
     }
