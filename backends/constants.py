@@ -18,9 +18,13 @@ from .kernels.attention_additive import AdditiveConstants
 from .kernels.attention_decode import DecodeConstants
 from .kernels.attention_flash import FlashConstants
 from .kernels.attention_unfused import UnfusedConstants
+from .kernels.exchange import ExchangeConstants
+from .kernels.experts import ExpertsConstants
 from .kernels.gemm import GemmConstants
+from .kernels.grouped import GroupedConstants
 from .kernels.limits import Limit, limits_of
 from .kernels.roofline import RooflineConstants
+from .kernels.rowwise import RowwiseConstants
 from .records import Confidence, NumberRecord
 
 if TYPE_CHECKING:
@@ -45,6 +49,10 @@ class KernelConstants:
     decode: Kinds[DecodeConstants] = field(default_factory=dict)
     unfused_attention: Kinds[UnfusedConstants] = field(default_factory=dict)
     additive_attention: Kinds[AdditiveConstants] = field(default_factory=dict)
+    rowwise: Kinds[RowwiseConstants] = field(default_factory=dict)
+    grouped: Kinds[GroupedConstants] = field(default_factory=dict)
+    experts: Kinds[ExpertsConstants] = field(default_factory=dict)
+    exchange: Kinds[ExchangeConstants] = field(default_factory=dict)
 
 
 CLASSES: Mapping[str, type] = MappingProxyType(
@@ -55,6 +63,10 @@ CLASSES: Mapping[str, type] = MappingProxyType(
         "decode": DecodeConstants,
         "unfused_attention": UnfusedConstants,
         "additive_attention": AdditiveConstants,
+        "rowwise": RowwiseConstants,
+        "grouped": GroupedConstants,
+        "experts": ExpertsConstants,
+        "exchange": ExchangeConstants,
     }
 )
 

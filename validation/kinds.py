@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from ..frontend import GraphCache
 
 # Tables of kernels: the kind of table -> module and class of its judge.
-JUDGES: Mapping[str, tuple[str, str]] = MappingProxyType({"attention": ("attention", "AttentionJudge")})
+JUDGES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "attention": ("attention", "AttentionJudge"),
+        "elementwise": ("elementwise", "ElementwiseJudge"),
+        "gemm": ("gemm", "GemmJudge"),
+        "moe": ("moe", "MoeJudge"),
+    }
+)
 MEMORY_COLUMNS = ("id", "dataset", "accelerator", "layers", "hidden", "heads", "seq_len", "tp", "pp", "micro_batch")
 
 
