@@ -37,7 +37,7 @@ OPERAND_BYTES = MappingProxyType(
     }
 )  # fmt: skip
 # What multiplies formats with scales.
-_UNITS = MappingProxyType({"nvfp4": "fp4", "mxfp4": "fp4"})
+UNITS = MappingProxyType({"nvfp4": "fp4", "mxfp4": "fp4"})
 # Whose constants serve a dtype: fp16 and bf16 are one unit, one rate, one set of kernels.
 _KINDS = MappingProxyType({"fp16": "bf16", "fp4": "nvfp4", "fp6": "nvfp4"})
 
@@ -132,7 +132,7 @@ def gemm_sizes(
     a, b = OPERAND_BYTES[dtype], OPERAND_BYTES[weights or dtype]
     numbers = (np.asarray(x, dtype=np.float64) for x in (m, n, k, batch, a, b, c_bytes, quantised))
     first, second, third, *rest = numbers
-    return GemmSizes(first, second, third, _UNITS.get(dtype, dtype), *rest)
+    return GemmSizes(first, second, third, UNITS.get(dtype, dtype), *rest)
 
 
 def gemm_kinds(dtype: str) -> tuple[str, ...]:
