@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationInfo, field_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from ..ir.errors import UsageError
 from ..ir.units import format_si, parse_quantity, split_quantity, units_of
@@ -36,6 +38,12 @@ class Number(Section):
     source: str = Field(min_length=1)
     confidence: Confidence = "datasheet"
     as_of: str | None = None
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Say in the schema which units there are; JSON Schema cannot check them."""
+        schema = handler.resolve_ref_schema(handler(core))
+        return {**schema, "description": f"{schema.get('description', '')} Units: {units_of(cls.dimension)}.".strip()}
 
     @field_validator("value", mode="before")
     @classmethod
