@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast, get_args
 
-from ..ir.errors import SystemFileError, UnknownNameError, UsageError, did_you_mean
+from ..ir.errors import UnknownNameError, UsageError, did_you_mean
 from ..ir.units import parse_quantity, split_quantity
+from .faults import Fault, all_of
 from .kernels.attention_additive import AdditiveConstants
 from .kernels.attention_decode import DecodeConstants
 from .kernels.attention_flash import FlashConstants
@@ -81,36 +82,63 @@ def kind_of(kinds: Kinds[C], *names: str) -> C:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """One constant as written, with what its kind says of it."""
+    """One constant as written, with what its kind says of it and where it stands."""
 
     text: str
     source: str
     confidence: str
     as_of: str | None
+    home: _Home
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """A kind in a layer: the name of the layer and the way to the kind."""
+
+    layer: str
+    keys: tuple[str, ...]
+
+    def fault(self, message: str, *more: str) -> Fault:
+        keys = (*self.keys, *more)
+        return Fault(keys, ".".join(keys), message, self.layer)
 
 
 Cells: TypeAlias = dict[tuple[str, str], dict[str, _Cell]]
+# Calibrations over one another, each with its name; the last goes before the others.
+Layers: TypeAlias = Sequence[tuple[str, Mapping[str, "Tree"]]]
 
 
-def read_constants(
-    name: str, layers: Sequence[tuple[str, Mapping[str, Tree]]], library: str
-) -> tuple[KernelConstants, tuple[NumberRecord, ...]]:
-    """Lay calibrations over one another, each a name for messages and a tree; the last goes before the others.
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """What calibrations say together: the constants, every number of them, and all that is wrong."""
+
+    constants: KernelConstants
+    records: tuple[NumberRecord, ...]
+    faults: tuple[Fault, ...]
+
+
+def read_constants(name: str, layers: Layers, library: str) -> tuple[KernelConstants, tuple[NumberRecord, ...]]:
+    """Lay calibrations over one another; the last goes before the others.
 
     SystemFileError lists all that is unknown, missing, without its unit or out of range.
     """
+    laid = lay_constants(name, layers, library)
+    if laid.faults:
+        raise all_of(f"calibration '{name}'", laid.faults)
+    return laid.constants, laid.records
+
+
+def lay_constants(name: str, layers: Layers, library: str) -> Laid:
+    """Lay calibrations over one another and gather their faults; what is at fault is left out."""
     cells: Cells = {}
-    faults: list[str] = []
+    faults: list[Fault] = []
     for where, tree in layers:
-        faults += [f"{where}: {fault}" for fault in _unknown_parts(tree)]
-        for path, part in (("kernels", tree.get("kernels")), (f"libraries.{library}", _library(tree, library))):
-            faults += [f"{where}: {path}.{fault}" for fault in _lay(cells, part)]
-    records = [r for (cls, kind), found in cells.items() for r in _records(cls, kind, found, faults)]
+        faults += _unknown_parts(tree, where)
+        for keys, part in ((("kernels",), tree.get("kernels")), (("libraries", library), _library(tree, library))):
+            faults += _lay(cells, part, _Home(where, keys))
+    records = tuple(r for (cls, kind), found in cells.items() for r in _records(cls, kind, found))
     tables = {cls: _table(cls, cells, faults) for cls in CLASSES}
-    if faults:
-        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise SystemFileError("\n  ".join([f"calibration '{name}' has {count}:", *dict.fromkeys(faults)]))
-    return KernelConstants(name, **tables), tuple(records)  # type: ignore[arg-type]
+    return Laid(KernelConstants(name, **tables), records, tuple(dict.fromkeys(faults)))  # type: ignore[arg-type]
 
 
 def library_names(layers: Sequence[Mapping[str, Tree]]) -> tuple[str, ...]:
@@ -122,10 +150,11 @@ def library_names(layers: Sequence[Mapping[str, Tree]]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _unknown_parts(tree: Mapping[str, Tree]) -> Iterator[str]:
+def _unknown_parts(tree: Mapping[str, Tree], layer: str) -> Iterator[Fault]:
     for key in tree:
         if key not in _PARTS:
-            yield f"unknown key '{key}'{did_you_mean(key, _PARTS)} allowed: {', '.join(_PARTS)}"
+            allowed = f"{did_you_mean(key, _PARTS)} allowed: {', '.join(_PARTS)}"
+            yield Fault((key,), key, f"unknown key{allowed}", layer)
 
 
 def _library(tree: Mapping[str, Tree], library: str) -> Tree:
@@ -133,41 +162,42 @@ def _library(tree: Mapping[str, Tree], library: str) -> Tree:
     return libraries.get(library) if isinstance(libraries, dict) else None
 
 
-def _lay(cells: Cells, tree: Tree) -> Iterator[str]:
+def _lay(cells: Cells, tree: Tree, home: _Home) -> Iterator[Fault]:
     if tree is None:
         return
     if not isinstance(tree, dict):
-        yield f"expected classes of kernels, not {tree!r}"
+        yield home.fault(f"expected classes of kernels, not {tree!r}")
         return
     for cls, kinds in tree.items():
         if cls not in CLASSES or not isinstance(kinds, dict):
-            yield f"{cls}: unknown class of kernels{did_you_mean(cls, list(CLASSES))} allowed: {', '.join(CLASSES)}"
+            allowed = f"{did_you_mean(cls, list(CLASSES))} allowed: {', '.join(CLASSES)}"
+            yield home.fault(f"unknown class of kernels{allowed}", cls)
             continue
         for kind, block in kinds.items():
-            yield from _lay_kind(cells, cls, kind, block)
+            yield from _lay_kind(cells, cls, kind, block, _Home(home.layer, (*home.keys, cls, kind)))
 
 
-def _lay_kind(cells: Cells, cls: str, kind: str, block: Tree) -> Iterator[str]:
+def _lay_kind(cells: Cells, cls: str, kind: str, block: Tree, home: _Home) -> Iterator[Fault]:
     if not isinstance(block, dict):
-        yield f"{cls}.{kind}: expected its constants, not {block!r}"
+        yield home.fault(f"expected its constants, not {block!r}")
         return
     like = block.get("like")
     if isinstance(like, str):
         if (cls, like) not in cells:
-            yield f"{cls}.{kind}: like '{like}', which is not given before it"
+            yield home.fault(f"'{like}' is not given before it", "like")
         cells[cls, kind] = {**cells.get((cls, like), {}), **cells.get((cls, kind), {})}
     source, confidence, as_of = (block.get(k) for k in ("source", "confidence", "as_of"))
     if not isinstance(source, str) or not source:
-        yield f"{cls}.{kind}: missing source"
+        yield home.fault("missing source")
     if confidence not in get_args(Confidence):
-        yield f"{cls}.{kind}.confidence: one of {', '.join(get_args(Confidence))}, not {confidence!r}"
+        yield home.fault(f"one of {', '.join(get_args(Confidence))}, not {confidence!r}", "confidence")
     known = _keys(CLASSES[cls])
     for key, value in block.items():
         if key in known:
             here = cells.setdefault((cls, kind), {})
-            here[key] = _Cell(str(value), str(source), str(confidence), None if as_of is None else str(as_of))
+            here[key] = _Cell(str(value), str(source), str(confidence), None if as_of is None else str(as_of), home)
         elif key not in _NOTES:
-            yield f"{cls}.{kind}: unknown key '{key}'{did_you_mean(key, list(known))} allowed: {', '.join(known)}"
+            yield home.fault(f"unknown key{did_you_mean(key, list(known))} allowed: {', '.join(known)}", key)
 
 
 def _keys(constants: type) -> dict[str, str]:
@@ -179,28 +209,29 @@ def _dimension(name: str) -> str:
     return "s" if name.endswith("_s") else "1"
 
 
-def _table(cls: str, cells: Cells, faults: list[str]) -> Mapping[str, object]:
+def _table(cls: str, cells: Cells, faults: list[Fault]) -> Mapping[str, object]:
     kinds = CLASSES[cls]
     limits = limits_of(kinds)
     table: dict[str, object] = {}
     for (of, kind), found in cells.items():
         if of == cls:
-            table[kind] = _constants(kinds, f"{cls}.{kind}", found, limits, faults)
+            table[kind] = _constants(kinds, found, limits, faults)
     return MappingProxyType({k: v for k, v in table.items() if v is not None})
 
 
 def _constants(
-    kinds: type, path: str, found: Mapping[str, _Cell], limits: Mapping[str, Limit], faults: list[str]
+    kinds: type, found: Mapping[str, _Cell], limits: Mapping[str, Limit], faults: list[Fault]
 ) -> object | None:
+    homes = [cell.home for cell in found.values()]
     values: dict[str, float] = {}
     for key, name in _keys(kinds).items():
         if key not in found:
-            faults.append(f"{path}: missing {key}")
+            faults += [home.fault(f"missing {key}") for home in homes[-1:]]
             continue
         try:
             values[name] = _number(found[key].text, name, limits[name])
         except UsageError as error:
-            faults.append(f"{path}.{key}: {error}")
+            faults.append(found[key].home.fault(str(error), key))
     return kinds(**values) if len(values) == len(limits) else None
 
 
@@ -214,14 +245,14 @@ def _number(text: str, name: str, limit: Limit) -> float:
     return value
 
 
-def _records(cls: str, kind: str, found: Mapping[str, _Cell], faults: list[str]) -> Iterator[NumberRecord]:
+def _records(cls: str, kind: str, found: Mapping[str, _Cell]) -> Iterator[NumberRecord]:
+    """Every number that can be read; those that cannot are faults of the table."""
     keys = _keys(CLASSES[cls])
     for key, cell in found.items():
         try:
             number, unit = split_quantity(cell.text)
             value_si = parse_quantity(cell.text, _dimension(keys[key])).value_si
-        except UsageError as error:
-            faults.append(f"{cls}.{kind}.{key}: {error}")
+        except UsageError:
             continue
         confidence = cast(Confidence, cell.confidence)
         path = f"calibration.{cls}.{kind}.{key}"

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from ..ir.errors import SystemFileError, UnknownNameError
+from ..ir.errors import UnknownNameError
+from .catalogue import assemble, names, read_file
 from .constants import KernelConstants
+from .faults import in_files
 from .records import NumberRecord
 
-if TYPE_CHECKING:
-    from .system_tree import Tree
-
 Topology: TypeAlias = Literal["switch"]
-
-_PACKAGE = __name__.rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +194,34 @@ def load_system(
     >>> load_system("dgx-h100", ["chip.memory.hbm.bandwidth=4.8TB/s"]).chip.hbm_bytes_per_s
     4800000000000.0
     """
-    from .system_schema import build_system
+    from .system_build import build_system
 
-    tree, where = _read_file("systems", name_or_path)
-    chip = tree.get("chip")
-    tree["chip"] = _referenced("chips", chip)
-    tree["network"] = _levels(tree.get("network"))
-    tree["stack"] = _referenced("stacks", stack or tree.get("stack", "default"))
-    layers = _calibrations(calibration or tree.pop("calibration", None), chip)
-    tree.pop("calibration", None)
-    return build_system(tree, overrides, where, layers)
+    found = assemble(name_or_path, stack, calibration)
+    return build_system(found.tree, overrides, found.file.name, found.layers, in_files(found.origins))
+
+
+def load_chip(name_or_path: str | Path) -> tuple[Chip, tuple[NumberRecord, ...]]:
+    """Read a chip of the catalogue by name, or a YAML file by path, with every number of its file.
+
+    >>> load_chip("b200-sxm-180gb")[0].matmul_flop_per_s("fp4")
+    9000000000000000.0
+    """
+    from .system_build import build_chip
+
+    file = read_file("chips", name_or_path)
+    return build_chip(file.tree, file.name, in_files([file.origin()]))
+
+
+def load_network(name_or_path: str | Path) -> tuple[tuple[NetworkLevel, ...], tuple[NumberRecord, ...]]:
+    """Read a network of the catalogue by name, or a YAML file by path, with every number of its file.
+
+    >>> [level.name for level in load_network("ndr-infiniband")[0]]
+    ['infiniband']
+    """
+    from .system_build import build_network
+
+    file = read_file("networks", name_or_path)
+    return build_network(file.tree, file.name, in_files([file.origin()]))
 
 
 def load_stack(name: str) -> StackConstants:
@@ -216,9 +230,10 @@ def load_stack(name: str) -> StackConstants:
     >>> load_stack("megatron-core").kernels
     'fused'
     """
-    from .system_schema import build_stack
+    from .system_build import build_stack
 
-    return build_stack(_catalogue("stacks", name), name)
+    file = read_file("stacks", name)
+    return build_stack(file.tree, file.name, in_files([file.origin()]))
 
 
 def stack_names() -> tuple[str, ...]:
@@ -227,7 +242,7 @@ def stack_names() -> tuple[str, ...]:
     >>> "megatron-core" in stack_names()
     True
     """
-    return _names("stacks")
+    return names("stacks")
 
 
 def system_names() -> tuple[str, ...]:
@@ -236,7 +251,25 @@ def system_names() -> tuple[str, ...]:
     >>> "dgx-h100" in system_names()
     True
     """
-    return _names("systems")
+    return names("systems")
+
+
+def chip_names() -> tuple[str, ...]:
+    """Name the chips of the catalogue.
+
+    >>> "h100-sxm-80gb" in chip_names()
+    True
+    """
+    return names("chips")
+
+
+def network_names() -> tuple[str, ...]:
+    """Name the networks of the catalogue, which systems refer to.
+
+    >>> "ndr-infiniband" in network_names()
+    True
+    """
+    return names("networks")
 
 
 def chip_of(name_or_path: str | Path) -> str | None:
@@ -245,7 +278,7 @@ def chip_of(name_or_path: str | Path) -> str | None:
     >>> chip_of("dgx-h100")
     'h100-sxm-80gb'
     """
-    chip = _read_file("systems", name_or_path)[0].get("chip")
+    chip = read_file("systems", name_or_path).tree.get("chip")
     return chip if isinstance(chip, str) else None
 
 
@@ -257,14 +290,13 @@ def calibration_layers(name_or_path: str | Path, calibration: str | None = None)
     >>> [name for name, _ in calibration_layers("dgx-h100", "default")]
     ['default']
     """
-    tree = _read_file("systems", name_or_path)[0]
-    return _calibrations(calibration or tree.get("calibration"), tree.get("chip"))
+    return assemble(name_or_path, calibration=calibration).layers
 
 
 def read_calibration(name_or_path: str | Path) -> tuple[str, dict[str, Tree]]:
     """Return what to call a calibration and its tree; UnknownNameError or SystemFileError where there is none."""
-    tree, where = _read_file("calibration", name_or_path)
-    return where, tree
+    file = read_file("calibration", name_or_path)
+    return file.name, file.tree
 
 
 def default_calibration() -> tuple[str, dict[str, Tree]]:
@@ -273,69 +305,9 @@ def default_calibration() -> tuple[str, dict[str, Tree]]:
     >>> default_calibration()[0]
     'default'
     """
-    return "default", _catalogue("calibration", "default")
+    return read_calibration("default")
 
 
 def system_numbers(system: System) -> tuple[NumberRecord, ...]:
     """Return every number of a system with its path, unit and source, in the order of the file."""
     return system.sources
-
-
-def _read_file(folder: str, name_or_path: str | Path) -> tuple[dict[str, Tree], str]:
-    """Read a file of the catalogue by its name, or one by its path, and return it with what to call it."""
-    from .system_tree import read_tree
-
-    path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
-        return _catalogue(folder, str(name_or_path)), str(name_or_path)
-    kind = folder.removesuffix("s")
-    try:
-        return read_tree(path.read_text(encoding="utf-8"), path.name), path.name
-    except OSError as error:
-        raise SystemFileError(f"cannot read {kind} file '{path}': {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SystemFileError(f"{kind} file '{path}' is not UTF-8 text") from error
-
-
-def _calibrations(given: Tree, chip: Tree) -> list[tuple[str, dict[str, Tree]]]:
-    """Return the constants that carry over, then those of the chip or those given."""
-    layers = [default_calibration()]
-    if isinstance(given, dict):
-        return [*layers, ("calibration", given)]
-    name = given if isinstance(given, str) else chip if chip in _names("calibration") else "default"
-    if name == "default" or not isinstance(name, str):
-        return layers
-    tree, where = _read_file("calibration", name)
-    return [*layers, (where, tree)]
-
-
-def _referenced(folder: str, given: Tree) -> Tree:
-    return _catalogue(folder, given) if isinstance(given, str) else given
-
-
-def _levels(network: Tree) -> Tree:
-    """Put the levels of a network of the catalogue where a list of levels names it."""
-    if not isinstance(network, list):
-        return network
-    return [level for entry in network for level in (_named_levels(entry) if isinstance(entry, str) else [entry])]
-
-
-def _named_levels(name: str) -> list[Tree]:
-    levels = _catalogue("networks", name)["levels"]
-    assert isinstance(levels, list)
-    return levels
-
-
-def _catalogue(folder: str, name: str) -> dict[str, Tree]:
-    from .system_tree import read_tree
-
-    names = _names(folder)
-    if name not in names:
-        raise UnknownNameError.of(folder.removesuffix("s"), name, names)
-    file = resources.files(_PACKAGE) / folder / f"{name}.yaml"
-    return read_tree(file.read_text(encoding="utf-8"), name)
-
-
-def _names(folder: str) -> tuple[str, ...]:
-    files = (resources.files(_PACKAGE) / folder).iterdir()
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))

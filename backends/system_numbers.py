@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationInfo, field_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from ..ir.errors import UsageError
-from ..ir.units import parse_quantity, split_quantity, units_of
+from ..ir.units import format_si, parse_quantity, split_quantity, units_of
 from .records import Confidence, NumberRecord
 
 
@@ -26,6 +28,8 @@ class Number(Section):
     dimension: ClassVar[str] = "1"
     zero_allowed: ClassVar[bool] = False
     maximum: ClassVar[float] = float("inf")
+    # Beyond it lies no machine, built or planned: a slip of the unit.
+    sane: ClassVar[tuple[float, float]] = (0.0, float("inf"))
     whole: ClassVar[bool] = False
 
     # The unit stands before the value, so that the check of the value can see it.
@@ -35,13 +39,21 @@ class Number(Section):
     confidence: Confidence = "datasheet"
     as_of: str | None = None
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Say in the schema which units there are; JSON Schema cannot check them."""
+        schema = handler.resolve_ref_schema(handler(core))
+        return {**schema, "description": f"{schema.get('description', '')} Units: {units_of(cls.dimension)}.".strip()}
+
     @field_validator("value", mode="before")
     @classmethod
     def _check_value(cls, value: object, info: ValidationInfo) -> float | str:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise UsageError(f"expected a number, not {value!r}")
         if "unit" in info.data:
-            cls._check_range(value, cls._si(value, info.data["unit"]))
+            number = cls._si(value, info.data["unit"])
+            cls._check_range(value, number)
+            cls._check_sense(cls._text(value, info.data["unit"]), number)
         return value
 
     @classmethod
@@ -66,6 +78,14 @@ class Number(Section):
         if cls.whole and number != int(number):
             raise UsageError(f"'{value}' must be a whole number")
 
+    @classmethod
+    def _check_sense(cls, text: str, number: float) -> None:
+        low, high = cls.sane
+        if number and not low <= number <= high:
+            unit = "" if cls.dimension == "1" else cls.dimension
+            sense = f"{format_si(low, unit)} to {format_si(high, unit)}"
+            raise UsageError(f"'{text}' is beyond any machine: from {sense}")
+
     @property
     def si(self) -> float:
         """The number in base units."""
@@ -81,6 +101,7 @@ class Count(Number):
     """A whole number of things."""
 
     whole = True
+    sane = (1, 1e9)
 
 
 class Ratio(Number):
@@ -93,6 +114,7 @@ class Capacity(Number):
     """An amount of memory."""
 
     dimension = "B"
+    sane = (1e3, 1e16)
 
 
 class Reserve(Capacity):
@@ -105,12 +127,14 @@ class Bandwidth(Number):
     """Bytes per second."""
 
     dimension = "B/s"
+    sane = (1e6, 1e17)
 
 
 class FlopRate(Number):
     """Floating-point operations per second."""
 
     dimension = "FLOP/s"
+    sane = (1e8, 1e20)
 
 
 class Latency(Number):
@@ -118,15 +142,18 @@ class Latency(Number):
 
     dimension = "s"
     zero_allowed = True
+    sane = (1e-12, 10.0)
 
 
 class Frequency(Number):
     """A clock."""
 
     dimension = "Hz"
+    sane = (1e6, 1e11)
 
 
 class Power(Number):
     """Electrical power."""
 
     dimension = "W"
+    sane = (1e-3, 1e6)

@@ -1,19 +1,15 @@
-"""A tree read from a system file into a checked `System`; every fault of the file is reported at once."""
+"""What a system file may hold, section by section, and what each section is to the models."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Literal, get_args, get_origin
+from typing import Literal
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, field_validator
 
-from ..ir.errors import SystemFileError, UnknownNameError, UsageError, did_you_mean
-from ..ir.units import split_quantity
-from .constants import read_constants
-from .records import NumberRecord
+from ..ir.errors import UsageError
 from .system import (
     Chip,
     HostLink,
@@ -21,7 +17,6 @@ from .system import (
     NetworkLevel,
     Peaks,
     StackConstants,
-    System,
     Topology,
 )
 from .system_numbers import (
@@ -37,7 +32,6 @@ from .system_numbers import (
     Reserve,
     Section,
 )
-from .system_tree import Tree, assign, split_override
 
 
 class MatmulSection(Section):
@@ -130,6 +124,18 @@ class LevelSection(Section):
     efficiency: Ratio
 
 
+class NetworkSection(Section):
+    """A network of its own, which machines refer to by name: levels from the inside out."""
+
+    name: str
+    levels: list[LevelSection] = Field(min_length=1)
+
+    @field_validator("levels")
+    @classmethod
+    def _check_levels(cls, levels: list[LevelSection]) -> list[LevelSection]:
+        return nested(levels)
+
+
 class StackSection(Section):
     """Stack constants."""
 
@@ -157,61 +163,14 @@ class SystemSection(Section):
     network: list[LevelSection] = Field(min_length=1)
     stack: StackSection
 
-    @model_validator(mode="after")
-    def _check_levels(self) -> SystemSection:
-        faults = list(_level_faults(self.network))
-        if faults:
-            raise UsageError("network: " + "; ".join(faults))
-        return self
+    @field_validator("network")
+    @classmethod
+    def _check_levels(cls, network: list[LevelSection]) -> list[LevelSection]:
+        return nested(network)
 
 
-def build_system(
-    tree: dict[str, Tree], overrides: Sequence[str], where: str, calibrations: Sequence[tuple[str, dict[str, Tree]]]
-) -> System:
-    """Apply the overrides, check the tree and turn it into plain numbers.
-
-    `calibrations` are laid over one another, the last before the others.
-
-    Raises:
-        UnknownNameError: an override of a key that no system has.
-        SystemFileError: the tree breaks the schema.
-    """
-    kept = [text for text in overrides if not _of_calibration(text)]
-    for text in kept:
-        tree = _override(tree, text)
-    try:
-        file = SystemSection.model_validate(tree)
-    except ValidationError as error:
-        raise SystemFileError(_report(error, where, tree)) from None
-    layers = [*calibrations, *(("--set", _as_layer(text)) for text in overrides if _of_calibration(text))]
-    kernels, records = read_constants(calibrations[-1][0], layers, file.stack.library)
-    return System(
-        name=file.name,
-        chip=_chip(file.chip),
-        node_size=int(file.node.num_chips.si),
-        levels=tuple(_level(level) for level in file.network),
-        kernels=kernels,
-        stack=_stack(file.stack),
-        sources=(*_records(file, ""), *records),
-        host=_host_memory(file.node.host_memory),
-    )
-
-
-def _of_calibration(text: str) -> bool:
-    return split_override(text)[0][0] == "calibration"
-
-
-def _as_layer(text: str) -> dict[str, Tree]:
-    """Turn `calibration.gemm.bf16.sustained=0.9` into a calibration of one constant."""
-    keys, value = split_override(text)
-    if len(keys) != 4:
-        raise UsageError(f"cannot set '{text}': write calibration.CLASS.KIND.CONSTANT=value")
-    _, cls, kind, key = keys
-    block: Tree = {key: value, "source": "--set", "confidence": "estimated"}
-    return {"kernels": {cls: {kind: block}}}
-
-
-def _chip(chip: ChipSection) -> Chip:
+def as_chip(chip: ChipSection) -> Chip:
+    """Return a checked chip as plain numbers in base units."""
     return Chip(
         name=chip.name,
         peak_flop_per_s=_peaks(chip.matmul),
@@ -232,7 +191,8 @@ def _host_link(link: HostLinkSection | None) -> HostLink | None:
     return None if link is None else HostLink(link.bandwidth.si, link.efficiency.si, link.latency.si)
 
 
-def _host_memory(memory: HostMemorySection | None) -> HostMemory | None:
+def as_host_memory(memory: HostMemorySection | None) -> HostMemory | None:
+    """Return a checked host's memory as plain numbers in base units; None where the file has none."""
     return None if memory is None else HostMemory(memory.capacity.si, memory.bandwidth.si, memory.efficiency.si)
 
 
@@ -255,7 +215,8 @@ def _optional(number: Number | None) -> float | None:
     return None if number is None else number.si
 
 
-def _level(level: LevelSection) -> NetworkLevel:
+def as_level(level: LevelSection) -> NetworkLevel:
+    """Return a checked level as plain numbers in base units."""
     return NetworkLevel(
         name=level.name,
         size=None if level.size is None else int(level.size.si),
@@ -266,7 +227,8 @@ def _level(level: LevelSection) -> NetworkLevel:
     )
 
 
-def _stack(section: StackSection) -> StackConstants:
+def as_stack(section: StackSection) -> StackConstants:
+    """Return a checked stack as plain numbers in base units."""
     return StackConstants(
         name=section.name,
         launch_s=section.launch_overhead.si,
@@ -284,12 +246,12 @@ def _stack(section: StackSection) -> StackConstants:
     )
 
 
-def build_stack(tree: dict[str, Tree], where: str) -> StackConstants:
-    """Check the constants of a software stack; SystemFileError when they break the schema."""
-    try:
-        return _stack(StackSection.model_validate(tree))
-    except ValidationError as error:
-        raise SystemFileError(_report(error, where, tree)) from None
+def nested(levels: list[LevelSection]) -> list[LevelSection]:
+    """Return levels whose names differ and whose sizes nest; UsageError says what does not."""
+    faults = list(_level_faults(levels))
+    if faults:
+        raise UsageError("; ".join(faults))
+    return levels
 
 
 def _level_faults(levels: Sequence[LevelSection]) -> Iterator[str]:
@@ -301,109 +263,3 @@ def _level_faults(levels: Sequence[LevelSection]) -> Iterator[str]:
             yield f"only the last level may leave out its size, not '{inner.name}'"
         elif outer.size is not None and (outer.size.si <= inner.size.si or outer.size.si % inner.size.si):
             yield f"the size of '{outer.name}' must be a larger multiple of the size of '{inner.name}'"
-
-
-def _records(section: Section, path: str) -> Iterator[NumberRecord]:
-    if isinstance(section, Number):
-        yield section.record(path)
-        return
-    for key in type(section).model_fields:
-        below: object = getattr(section, key)
-        here = f"{path}.{key}" if path else key
-        if isinstance(below, Section):
-            yield from _records(below, here)
-        elif isinstance(below, list):
-            for level in below:
-                yield from _records(level, f"{here}.{level.name}")
-
-
-def _override(tree: dict[str, Tree], text: str) -> dict[str, Tree]:
-    keys, value = split_override(text)
-    kind = _kind_at(keys, _level_names(tree))
-    path = ".".join(keys)
-    if kind is not None and not issubclass(kind, Number):
-        raise UnknownNameError(f"'{path}' is a section; set one of its keys: {', '.join(kind.model_fields)}")
-    return assign(tree, keys, value if kind is None else _leaf(kind, value, path))
-
-
-def _leaf(kind: type[Number], text: str, path: str) -> Tree:
-    try:
-        number, unit = split_quantity(text)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    return {
-        "value": number,
-        "unit": unit or kind.dimension,
-        "source": "--set",
-        "confidence": "estimated",
-    }
-
-
-def _kind_at(keys: Sequence[str], level_names: Sequence[str]) -> type[Section] | None:
-    """Return the schema at a path, None for plain text; UnknownNameError names the nearest legal key."""
-    kind: type[Section] | None = SystemSection
-    path = "a system"
-    rest = list(keys)
-    while rest:
-        key = rest.pop(0)
-        if kind is None or issubclass(kind, Number):
-            raise UnknownNameError(f"'{path}' has no parts; set it as a whole, as in {path}=...")
-        if key not in kind.model_fields:
-            raise UnknownNameError.of(f"key of {path}", key, kind.model_fields)
-        is_list, kind = _field_kind(kind, key)
-        path = key if path == "a system" else f"{path}.{key}"
-        if is_list:
-            if not rest:
-                raise UnknownNameError(f"'{path}' is a list; go on with one of: {', '.join(level_names)}")
-            if rest[0] not in level_names:
-                raise UnknownNameError.of(f"level of {path}", rest[0], level_names)
-            path += f".{rest.pop(0)}"
-    return kind
-
-
-def _field_kind(section: type[BaseModel], key: str) -> tuple[bool, type[Section] | None]:
-    annotation = section.model_fields[key].annotation
-    kinds = [t for t in (annotation, *get_args(annotation)) if isinstance(t, type) and get_origin(t) is None]
-    return get_origin(annotation) is list, next((t for t in kinds if issubclass(t, Section)), None)
-
-
-def _level_names(tree: dict[str, Tree]) -> list[str]:
-    levels = tree.get("network")
-    named = [level.get("name") for level in levels if isinstance(level, dict)] if isinstance(levels, list) else []
-    return [name for name in named if isinstance(name, str)]
-
-
-def _report(error: ValidationError, where: str, tree: dict[str, Tree]) -> str:
-    lines = [_line(detail, _level_names(tree)) for detail in error.errors()]
-    count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
-    return "\n  ".join([f"system '{where}' has {count}:", *lines])
-
-
-def _line(detail: ErrorDetails, level_names: Sequence[str]) -> str:
-    loc = [_shown(part, level_names) for part in detail["loc"]]
-    if detail["type"] in ("missing", "extra_forbidden"):
-        *loc, key = loc
-        message = f"missing {key}" if detail["type"] == "missing" else _unknown_key(loc, key, level_names)
-    elif detail["type"] in ("model_type", "model_attributes_type"):
-        message = f"expected a mapping such as {{value: 3350, unit: GB/s, source: ...}}, not {detail['input']!r}"
-    else:
-        message = _plain_message(detail)
-    path = ".".join(loc[:-1] if loc and loc[-1] == "value" else loc)
-    return f"{path}: {message}" if path else message
-
-
-def _plain_message(detail: ErrorDetails) -> str:
-    cause = detail.get("ctx", {}).get("error")
-    if isinstance(cause, UsageError):
-        return str(cause)
-    return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {detail['input']!r}"
-
-
-def _shown(part: int | str, level_names: Sequence[str]) -> str:
-    return level_names[part] if isinstance(part, int) and part < len(level_names) else str(part)
-
-
-def _unknown_key(loc: Sequence[str], key: str, level_names: Sequence[str]) -> str:
-    kind = _kind_at(loc, level_names) if loc else SystemSection
-    allowed = sorted(kind.model_fields) if kind else []
-    return f"unknown key '{key}'{did_you_mean(key, allowed)} allowed: {', '.join(allowed)}"

@@ -58,6 +58,31 @@ def read_tree(text: str, where: str) -> dict[str, Tree]:
     return tree
 
 
+def line_of(text: str, keys: Sequence[str | int]) -> int:
+    r"""Return the line of a key; where it is missing, of the mapping that should hold it.
+
+    >>> line_of("name: demo\nchip:\n  power: 3 W\n", ["chip", "power"]), line_of("a: 1", ["b"])
+    (3, 1)
+    """
+    node = yaml.compose(text, Loader=_Loader)
+    line = 1
+    for key in keys:
+        found = _below(node, key)
+        if found is None:
+            break
+        line, node = found
+    return line
+
+
+def _below(node: yaml.Node | None, key: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        pairs = [(k.start_mark.line + 1, v) for k, v in node.value if k.value == key]
+        return pairs[0] if pairs else None
+    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+        return node.value[key].start_mark.line + 1, node.value[key]
+    return None
+
+
 def split_override(text: str) -> tuple[tuple[str, ...], str]:
     """Split `path.to.key=value`; a leading `system.` says nothing and is dropped.
 

@@ -24,8 +24,9 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "calibrate": ("calibrate", "Fit the constants of kernels to tables of measurements."),
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
-        "list": ("catalogue", "List models, systems, passes, ops, metrics or tensor-parallel plans."),
-        "show": ("catalogue", "Print one model, system, pass, op, metric or tensor-parallel plan in full."),
+        "list": ("catalogue", "List models, systems, chips, networks, stacks, passes, ops, metrics or plans."),
+        "schema": ("schema", "Print the JSON Schema of a file that you may write."),
+        "show": ("catalogue", "Print one model, system, chip, network, stack, pass, op, metric or plan in full."),
         "validate": ("validate", "Judge predictions against a table of measurements."),
     }
 )

@@ -7,8 +7,8 @@ import click
 from .flags import Named
 from .output import columns
 
-KINDS = ("metrics", "models", "ops", "passes", "stacks", "systems", "tp-plans")
-SINGULAR = ("metric", "model", "op", "pass", "stack", "system", "tp-plan")
+KINDS = ("chips", "metrics", "models", "networks", "ops", "passes", "stacks", "systems", "tp-plans")
+SINGULAR = ("chip", "metric", "model", "network", "op", "pass", "stack", "system", "tp-plan")
 
 
 @click.command("list")
@@ -28,7 +28,7 @@ def list_command(kind: str, form: str) -> int:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of a system.")
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 def show_command(kind: str, name: str, overrides: tuple[str, ...], form: str) -> int:
-    """Show one NAME of a KIND; systems print every number with its unit and source."""
+    """Show one NAME of a KIND; systems, chips and networks print every number with its unit and source."""
     from ..report.catalogue import show_text
 
     click.echo(show_text(_plural(kind), name, form == "json", overrides, columns()))

@@ -1,8 +1,9 @@
-"""Graphs to files and back, without torch: the textual form, gzipped when the name ends in .gz."""
+"""Files that are whole or not there at all; graphs among them, gzipped when the name ends in .gz, without torch."""
 
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,5 +46,14 @@ def write_atomically(path: Path, data: bytes) -> None:
     # A folder and not a bare temporary file, whose mode would hide the result from other users.
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         part = Path(folder, path.name)
-        part.write_bytes(data)
+        with part.open("wb") as out:
+            out.write(data)
+            out.flush()
+            # A rename may reach the disk before what it names: after a crash the file would be empty.
+            os.fsync(out.fileno())
         part.replace(path)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file; after a failure or a crash the old file is there as it was."""
+    write_atomically(path, text.encode())

@@ -1,4 +1,4 @@
-"""What there is: models, systems, passes, ops, metrics and tensor-parallel plans, as lists and in full."""
+"""What there is, from models and machines to passes and metrics, as lists and in full."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TypeAlias
 from ..ir.errors import UnknownNameError
 from ..ir.units import format_bytes, format_bytes_per_s, format_flop_per_s
 from .columns import in_columns
+from .machines import MACHINES, chips, networks, show_machine, systems
 
 # What JSON shows: numbers are raw, in SI units; the end of a key says which.
 Record: TypeAlias = Mapping[str, object]
@@ -28,8 +29,8 @@ def list_text(kind: str, as_json: bool, columns: int | None = None) -> str:
 
 def show_text(kind: str, name: str, as_json: bool, overrides: Sequence[str] = (), columns: int | None = None) -> str:
     """Return everything about one; UnknownNameError names the nearest."""
-    if kind == "systems":
-        return _system(name, overrides, as_json, columns)
+    if kind in MACHINES:
+        return show_machine(kind, name, overrides, as_json, columns)
     record = _model(name) if kind == "models" else _named(kind, name)
     return json.dumps(record, indent=2) if as_json else "\n".join(_lines(record))
 
@@ -57,36 +58,6 @@ def _model(name: str) -> Record:
     config = read_config(name)
     entry = index().get(config.name)
     return {**(asdict(entry) if entry is not None else {"name": config.name}), "config": json.loads(config.text)}
-
-
-def _systems() -> list[Record]:
-    from ..backends.system import load_system, system_names
-
-    return [
-        {
-            "name": s.name,
-            "chip": s.chip.name,
-            "gpus_a_node": s.node_size,
-            "bf16_peak_flop_per_s": s.chip.peak_flop_per_s.bf16,
-            "hbm_capacity_bytes": s.chip.hbm_bytes,
-            "hbm_bandwidth_bytes_per_s": s.chip.hbm_bytes_per_s,
-            "network": [level.name for level in s.levels],
-        }
-        for s in map(load_system, system_names())
-    ]
-
-
-def _system(name: str, overrides: Sequence[str], as_json: bool, columns: int | None) -> str:
-    """Every number with its unit, how sure it is, and its source."""
-    from ..backends.system import load_system, system_numbers
-
-    system = load_system(name, overrides)
-    numbers = system_numbers(system)
-    if as_json:
-        record = {"name": system.name, "chip": system.chip.name, "numbers": [asdict(n) for n in numbers]}
-        return json.dumps(record, indent=2)
-    rows = [[n.path, f"{n.value:g} {n.unit}".strip(), n.confidence, n.source] for n in numbers]
-    return f"{system.name}: {system.chip.name}, {system.node_size} a node\n\n{in_columns(rows, columns)}"
 
 
 def _passes() -> list[Record]:
@@ -131,12 +102,14 @@ def _stacks() -> list[Record]:
 
 _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
     {
+        "chips": chips,
         "metrics": _metrics,
         "models": _models,
+        "networks": networks,
         "ops": _ops,
         "passes": _passes,
         "stacks": _stacks,
-        "systems": _systems,
+        "systems": systems,
         "tp-plans": _tp_plans,
     }
 )
@@ -148,6 +121,8 @@ def _cell(key: str, value: object) -> str:
         return ", ".join(option.partition("=")[0] for option in str(value).split(", ")) if value else ""
     if isinstance(value, list):
         return str(len(value)) if key == "entries" else ", ".join(map(str, value))
+    if value is None:
+        return "-"
     if not isinstance(value, int | float):
         return str(value)
     if key == "num_parameters":
@@ -159,7 +134,12 @@ def _cell(key: str, value: object) -> str:
 
 
 _WRITERS: Mapping[str, Callable[[float], str]] = MappingProxyType(
-    {"_flop_per_s": format_flop_per_s, "_bytes_per_s": format_bytes_per_s, "_bytes": format_bytes}
+    {
+        "_flop_per_s": format_flop_per_s,
+        "_bytes_per_s": format_bytes_per_s,
+        "_bytes": format_bytes,
+        "_w": lambda watts: f"{watts:g} W",
+    }
 )
 
 

@@ -152,15 +152,78 @@ def test_all_faults_come_at_once_with_their_paths(h100_text: str, fault: Fault) 
     )
     lines = fault(text).splitlines()
     assert lines[0] == "system 'mine.yaml' has 7 faults:"
-    assert {line.strip() for line in lines[1:]} == {
-        "chip.clock: wrong unit 'GB' in '1.83 GB': allowed: Hz, MHz, GHz",
-        "network.nvlink.bandwidth: missing unit of '450': allowed: B/s, GB/s, TB/s, GiB/s, Gbit/s",
-        "node.num_chips: missing source",
-        "node.num_chips: unknown key 'sorce'; did you mean 'source'? allowed: as_of, confidence, source, unit, value",
-        "chip.memory.hbm.bandwidth: '-3350' must be more than zero",
-        "chip.power: '.nan' is not a quantity: write a number and a unit, as in '3350 GB/s'",
-        "chip.num_sms: expected a number, not True",
+    # What stands in the line of each fault; a number written over several lines has the fault in that of its value.
+    assert {_placed(line.strip(), str(fault.path), text) for line in lines[1:]} == {
+        ("value: 1.83", "chip.clock: wrong unit 'GB' in '1.83 GB': allowed: Hz, MHz, GHz"),
+        (
+            "bandwidth: {value: 450,",
+            "network.nvlink.bandwidth: missing unit of '450': allowed: B/s, GB/s, TB/s, GiB/s, Gbit/s",
+        ),
+        ("num_chips: {value: 8,", "node.num_chips: missing source"),
+        (
+            "num_chips: {value: 8,",
+            "node.num_chips: unknown key 'sorce'; did you mean 'source'? "
+            "allowed: as_of, confidence, source, unit, value",
+        ),
+        ("bandwidth: {value: -3350,", "chip.memory.hbm.bandwidth: '-3350' must be more than zero"),
+        (
+            "power: {value: .nan,",
+            "chip.power: '.nan' is not a quantity: write a number and a unit, as in '3350 GB/s'",
+        ),
+        ("num_sms: {value: true,", "chip.num_sms: expected a number, not True"),
     }
+
+
+def _placed(fault: str, path: str, text: str) -> tuple[str, str]:
+    """Return the start of the line that a fault names, and its message."""
+    number, message = fault.removeprefix(f"{path}:").split(": ", 1)
+    line = text.splitlines()[int(number) - 1].strip()
+    return line.partition(" unit")[0].partition(" sorce")[0].partition(" source")[0], message
+
+
+def test_faults_of_chip_stack_network_and_calibration_come_together(h100_text: str, tmp_path: Path) -> None:
+    stack = "stack:\n  name: mine\n  launch_overhead: {value: 3, unit: us, source: s}\n  colective_overhead: 1\n"
+    constants = (
+        "calibration:\n  name: mine\n  kernels:\n    gemm:\n      bf16:\n        overhead: 7\n        source: s\n"
+    )
+    (tmp_path / "chip.yaml").write_text("name: mine\nnum_sms: 3\n", encoding="utf-8")
+    network = "name: wide\nlevels:\n  - name: wide\n    topology: switch\n    bandwidth: {value: 4, source: s}\n"
+    (tmp_path / "wide.yaml").write_text(network, encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    head, tail = h100_text.partition("chip:\n")[0], h100_text[h100_text.index("node:\n") :]
+    path.write_text(f"{head}chip: chip.yaml\n{tail}  - wide.yaml\n{stack}{constants}", encoding="utf-8")
+    with pytest.raises(SystemFileError) as caught:
+        load_system(path)
+    faults = [line.strip().split(": ", 2) for line in str(caught.value).splitlines()[1:]]
+    places = {(Path(where.rpartition(":")[0]).name, int(where.rpartition(":")[2]), what) for where, what, _ in faults}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert {
+        ("chip.yaml", 2, "chip.num_sms"),
+        ("chip.yaml", 1, "chip"),
+        ("wide.yaml", 5, "network.wide.bandwidth"),
+        ("mine.yaml", lines.index("  colective_overhead: 1") + 1, "stack"),
+        ("mine.yaml", lines.index("        overhead: 7") + 1, "kernels.gemm.bf16.overhead"),
+        ("mine.yaml", lines.index("      bf16:") + 1, "kernels.gemm.bf16.confidence"),
+    } <= places
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("chip.memory.hbm.bandwidth=3350 EB/s", "'3350.0 EB/s' is beyond any machine: from 1 MB/s to 100 PB/s"),
+        ("chip.clock=1.83 Hz", "'1.83 Hz' is beyond any machine: from 1 MHz to 100 GHz"),
+        ("network.nvlink.latency=3 h", "beyond any machine: from 1 ps to 10 s"),
+        ("chip.matmul.bf16=989 GFLOP/s", ""),
+        ("network.nvlink.latency=0 s", ""),
+    ],
+)
+def test_what_no_machine_has_is_refused(text: str, message: str) -> None:
+    if not message:
+        assert load_system("dgx-h100", [text]).name == "dgx-h100"
+        return
+    with pytest.raises(SystemFileError, match=f"--set: {text.partition('=')[0]}") as caught:
+        load_system("dgx-h100", [text])
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

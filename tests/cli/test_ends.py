@@ -33,6 +33,22 @@ def test_help_lists_the_verbs_and_exit_codes(cli: Cli) -> None:
     assert "3 does not fit" in text
 
 
+@pytest.mark.parametrize("kind", ["system", "chip", "network", "stack", "calibration"])
+def test_a_schema_goes_to_stdout_or_to_a_file(cli: Cli, kind: str, tmp_path: Path) -> None:
+    done = cli("schema", kind)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["type"] == "object"
+    written = cli("schema", kind, "-o", str(tmp_path / "s.json"))
+    assert (written.returncode, written.stdout) == (0, "")
+    assert (tmp_path / "s.json").read_text(encoding="utf-8") == done.stdout
+
+
+def test_an_unknown_kind_of_file_gets_the_nearest(cli: Cli) -> None:
+    done = cli("schema", "sistem")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean 'system'?" in done.stderr
+
+
 @pytest.mark.parametrize("title", ["Options", "Workload", "Plan", "Machine", "Compiler", "Other"])
 def test_flags_are_grouped(cli: Cli, title: str) -> None:
     for verb in ("estimate", "compile"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.ir.errors import ParseError
-from slipstick.ir.files import load_graph, save_graph, write_atomically
+from slipstick.ir.files import load_graph, save_graph, write_atomically, write_whole
 from slipstick.ir.graph import Graph
 from slipstick.ir.text import print_graph
 
@@ -87,6 +87,27 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         write_atomically(tmp_path / "a.bin", b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
     assert (tmp_path / "a.bin").read_bytes() == b"old"
+
+
+def test_a_full_disk_in_the_middle_of_a_text_keeps_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_whole(tmp_path / "a.yaml", "name: old\n")
+
+    def refuse(descriptor: int) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="no space left"):
+        write_whole(tmp_path / "a.yaml", "name: new\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.yaml"]
+    assert (tmp_path / "a.yaml").read_text(encoding="utf-8") == "name: old\n"
+
+
+def test_a_text_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: seen.extend(p.name for p in tmp_path.glob("*.yaml")))
+    write_whole(tmp_path / "a.yaml", "name: grün\n")
+    assert seen == []
+    assert (tmp_path / "a.yaml").read_bytes() == "name: grün\n".encode()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links, pipes and devices are those of POSIX")

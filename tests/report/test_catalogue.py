@@ -9,7 +9,7 @@ from slipstick.ir.errors import UnknownNameError
 from slipstick.report.catalogue import list_text, show_text
 from slipstick.report.columns import in_columns
 
-KINDS = ("metrics", "models", "ops", "passes", "stacks", "systems", "tp-plans")
+KINDS = ("chips", "metrics", "models", "networks", "ops", "passes", "stacks", "systems", "tp-plans")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -49,13 +49,43 @@ def test_json_has_raw_numbers() -> None:
 
 
 def test_a_system_shows_every_number_with_unit_and_source() -> None:
-    text = show_text("systems", "dgx-h100", as_json=False)
+    lines = show_text("systems", "dgx-h100", as_json=False).splitlines()
     numbers = system_numbers(load_system("dgx-h100"))
-    assert len(text.splitlines()) == 2 + len(numbers)
     for number in numbers:
-        assert any(number.path in line and number.source in line for line in text.splitlines())
+        kind, _, constant = number.path.rpartition(".")
+        shown = number.path if not number.path.startswith("calibration.") else f"{constant} {number.value:g}"
+        assert any(
+            shown in line and kind in line and number.source in line and number.unit in line for line in lines
+        ), number
     record = json.loads(show_text("systems", "dgx-h100", as_json=True))
     assert [n["path"] for n in record["numbers"]] == [n.path for n in numbers]
+
+
+def test_parts_of_a_system_stand_apart_and_constants_of_a_kind_together() -> None:
+    text = show_text("systems", "dgx-h100", as_json=False)
+    title, *parts = text.split("\n\n")
+    assert title.startswith("dgx-h100: H100-SXM5-80GB, 8 a node; nvlink (switch, 8), infiniband (switch, any number)")
+    starts = [part.split(".")[0] for part in parts]
+    assert starts == ["chip", "node", "network", "network", "stack", "calibration"]
+    assert all(line.startswith(start) for start, part in zip(starts, parts, strict=True) for line in part.splitlines())
+    kinds = [line.split("  ")[0] for line in parts[-1].splitlines()]
+    assert len(kinds) == len(set(kinds))
+
+
+def test_a_chip_and_a_network_show_every_number() -> None:
+    text = show_text("chips", "v100-sxm2-32gb", as_json=False)
+    assert text.startswith("v100-sxm2-32gb: V100-SXM2-32GB\n")
+    assert "matmul.fp16" in text
+    assert "matmul.bf16" not in text
+    network = json.loads(show_text("networks", "ndr-infiniband", as_json=True))
+    assert next(n["path"] for n in network["numbers"]) == "levels.infiniband.bandwidth"
+
+
+def test_what_a_chip_lacks_is_no_zero() -> None:
+    chips = {r["name"]: r for r in json.loads(list_text("chips", as_json=True))}
+    assert chips["v100-sxm2-32gb"]["bf16_peak_flop_per_s"] is None
+    line = next(line for line in list_text("chips", as_json=False).splitlines() if line.startswith("v100"))
+    assert line.split()[2:4] == ["-", "-"]
 
 
 def test_an_override_is_its_own_source() -> None:

@@ -221,9 +221,7 @@ def test_twice_the_units_at_half_the_speed_never_help_without_a_pace(
 
 @given(products(), constants(), st.sampled_from(["m", "n", "k", "batch", "a_bytes", "b_bytes", "c_bytes"]), COUNTS)
 @settings(max_examples=200, deadline=None)
-def test_more_work_never_takes_less_time(
-    sizes: GemmSizes, constants: GemmConstants, grown: str, more: float
-) -> None:
+def test_more_work_never_takes_less_time(sizes: GemmSizes, constants: GemmConstants, grown: str, more: float) -> None:
     larger = dataclasses.replace(sizes, **{grown: np.asarray(getattr(sizes, grown) + more)})
     assert at_most(*(float(gemm_times(s, CHIP, constants).time_s) for s in (sizes, larger)))
 

@@ -1,0 +1,121 @@
+"""A tree read from files into a checked `System`, chip, network or stack; all faults are reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from .constants import Layers, lay_constants
+from .faults import Fault, Locate, all_of, nowhere
+from .records import NumberRecord
+from .system import Chip, NetworkLevel, StackConstants, System
+from .system_numbers import Number, Section
+from .system_overrides import as_layer, of_calibration, override
+from .system_report import faults_of
+from .system_schema import (
+    ChipSection,
+    NetworkSection,
+    StackSection,
+    SystemSection,
+    as_chip,
+    as_host_memory,
+    as_level,
+    as_stack,
+)
+from .system_tree import Tree, split_override
+
+S = TypeVar("S", bound=Section)
+
+
+def build_system(
+    tree: dict[str, Tree], overrides: Sequence[str], where: str, calibrations: Layers, locate: Locate = nowhere
+) -> System:
+    """Apply the overrides, check the tree and turn it into plain numbers.
+
+    `calibrations` are laid over one another, the last before the others; `locate` says in which file a fault lies.
+
+    Raises:
+        UnknownNameError: an override of a key that no system has.
+        SystemFileError: the tree or a calibration breaks its schema; all faults of all of them.
+    """
+    kept = [text for text in overrides if not of_calibration(text)]
+    for text in kept:
+        tree = override(tree, text)
+    file, faults = _checked(SystemSection, tree)
+    layers = [*calibrations, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
+    laid = lay_constants(calibrations[-1][0], layers, _library(tree))
+    if file is None or laid.faults:
+        raise all_of(f"system '{where}'", [*faults, *laid.faults], _unless_set(kept, locate))
+    return System(
+        name=file.name,
+        chip=as_chip(file.chip),
+        node_size=int(file.node.num_chips.si),
+        levels=tuple(as_level(level) for level in file.network),
+        kernels=laid.constants,
+        stack=as_stack(file.stack),
+        sources=(*records_of(file), *laid.records),
+        host=as_host_memory(file.node.host_memory),
+    )
+
+
+def build_stack(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> StackConstants:
+    """Check the constants of a software stack; SystemFileError when they break the schema."""
+    return as_stack(_section(StackSection, tree, f"stack '{where}'", locate))
+
+
+def build_chip(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> tuple[Chip, tuple[NumberRecord, ...]]:
+    """Check a chip; return it with every number of its file."""
+    section = _section(ChipSection, tree, f"chip '{where}'", locate)
+    return as_chip(section), tuple(records_of(section))
+
+
+def build_network(
+    tree: dict[str, Tree], where: str, locate: Locate = nowhere
+) -> tuple[tuple[NetworkLevel, ...], tuple[NumberRecord, ...]]:
+    """Check a network; return its levels with every number of its file."""
+    section = _section(NetworkSection, tree, f"network '{where}'", locate)
+    return tuple(as_level(level) for level in section.levels), tuple(records_of(section))
+
+
+def records_of(section: Section, path: str = "") -> Iterator[NumberRecord]:
+    """Return every number of a section with its path, in the order of the schema."""
+    if isinstance(section, Number):
+        yield section.record(path)
+        return
+    for key in type(section).model_fields:
+        below: object = getattr(section, key)
+        here = f"{path}.{key}" if path else key
+        if isinstance(below, Section):
+            yield from records_of(below, here)
+        elif isinstance(below, list):
+            for level in below:
+                yield from records_of(level, f"{here}.{level.name}")
+
+
+def _checked(top: type[S], tree: dict[str, Tree]) -> tuple[S | None, list[Fault]]:
+    try:
+        return top.model_validate(tree), []
+    except ValidationError as error:
+        return None, list(faults_of(error, tree, top))
+
+
+def _section(top: type[S], tree: dict[str, Tree], what: str, locate: Locate) -> S:
+    section, faults = _checked(top, tree)
+    if section is None:
+        raise all_of(what, faults, locate)
+    return section
+
+
+def _library(tree: dict[str, Tree]) -> str:
+    """The library of the stack, which its calibrations go by even when the stack is at fault."""
+    stack = tree.get("stack")
+    library = stack.get("library") if isinstance(stack, dict) else None
+    return library if isinstance(library, str) else "pytorch"
+
+
+def _unless_set(overrides: Sequence[str], locate: Locate) -> Locate:
+    """A number that was set on the command line has no line in a file."""
+    paths = {".".join(split_override(text)[0]) for text in overrides}
+    return lambda fault: "--set" if fault.layer is None and fault.path in paths else locate(fault)
