@@ -93,7 +93,7 @@ def distinct_ranks(top_k: Array, ranks: Array, node: Array, groups: Array) -> Co
 
     >>> one_node = distinct_ranks(np.array(8.0), np.array(8.0), np.array(8.0), np.array(1.0))
     >>> round(float(one_node.link), 2), float(one_node.nic)  # 5.25 of 8 ranks get one, one in eight of them itself
-    (4.6, 0.0)
+    (4.59, 0.0)
     """
     nodes = np.maximum(ranks / node, 1.0)
     used = np.minimum(groups, nodes)
