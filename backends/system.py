@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..ir.errors import UnknownNameError
 from .catalogue import assemble, names, read_file
 from .constants import KernelConstants
 from .faults import in_files
 from .records import NumberRecord
+
+if TYPE_CHECKING:
+    from .system_tree import Tree
 
 Topology: TypeAlias = Literal["switch"]
 
