@@ -17,6 +17,7 @@ from .kernels.attention_additive import AdditiveConstants
 from .kernels.attention_decode import DecodeConstants
 from .kernels.attention_flash import FlashConstants
 from .kernels.attention_unfused import UnfusedConstants
+from .kernels.collective import CollectiveConstants, CustomAllReduceConstants
 from .kernels.gemm import GemmConstants
 from .kernels.limits import Limit, limits_of
 from .kernels.roofline import RooflineConstants
@@ -42,6 +43,8 @@ class KernelConstants:
     decode: Kinds[DecodeConstants] = field(default_factory=dict)
     unfused_attention: Kinds[UnfusedConstants] = field(default_factory=dict)
     additive_attention: Kinds[AdditiveConstants] = field(default_factory=dict)
+    collective: Kinds[CollectiveConstants] = field(default_factory=dict)
+    custom_all_reduce: Kinds[CustomAllReduceConstants] = field(default_factory=dict)
 
 
 CLASSES: Mapping[str, type] = MappingProxyType(
@@ -52,6 +55,8 @@ CLASSES: Mapping[str, type] = MappingProxyType(
         "decode": DecodeConstants,
         "unfused_attention": UnfusedConstants,
         "additive_attention": AdditiveConstants,
+        "collective": CollectiveConstants,
+        "custom_all_reduce": CustomAllReduceConstants,
     }
 )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -12,17 +10,16 @@ from pydantic_core import ErrorDetails
 
 from ..ir.errors import SystemFileError, UnknownNameError, UsageError, did_you_mean
 from ..ir.units import split_quantity
-from .constants import read_constants
+from .constants import KernelConstants, read_constants
+from .network.section import LevelSection, level_faults, network_level
 from .records import NumberRecord
 from .system import (
     Chip,
     HostLink,
     HostMemory,
-    NetworkLevel,
     Peaks,
     StackConstants,
     System,
-    Topology,
 )
 from .system_numbers import (
     Bandwidth,
@@ -118,17 +115,6 @@ class NodeSection(Section):
     host_memory: HostMemorySection | None = None
 
 
-class LevelSection(Section):
-    """One network level; without a size it joins any number of ranks."""
-
-    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
-    topology: Topology
-    size: Count | None = None
-    bandwidth: Bandwidth
-    latency: Latency
-    efficiency: Ratio
-
-
 class StackSection(Section):
     """Stack constants."""
 
@@ -141,6 +127,7 @@ class StackSection(Section):
     gradient_copy: bool = False
     kernels: Literal["eager", "merged", "torch", "fused"] = "eager"
     library: str = "pytorch"
+    custom_all_reduce: bool = False
     attention: str = "flash2"
     issue_overhead: Latency | None = None
     graph_issue_overhead: Latency | None = None
@@ -158,7 +145,7 @@ class SystemSection(Section):
 
     @model_validator(mode="after")
     def _check_levels(self) -> SystemSection:
-        faults = list(_level_faults(self.network))
+        faults = list(level_faults(self.network))
         if faults:
             raise UsageError("network: " + "; ".join(faults))
         return self
@@ -184,16 +171,30 @@ def build_system(
         raise SystemFileError(_report(error, where, tree)) from None
     layers = [*calibrations, *(("--set", _as_layer(text)) for text in overrides if _of_calibration(text))]
     kernels, records = read_constants(calibrations[-1][0], layers, file.stack.library)
+    _check_protocols(file.network, kernels, where)
     return System(
         name=file.name,
         chip=_chip(file.chip),
         node_size=int(file.node.num_chips.si),
-        levels=tuple(_level(level) for level in file.network),
+        levels=tuple(network_level(level) for level in file.network),
         kernels=kernels,
         stack=_stack(file.stack),
         sources=(*_records(file, ""), *records),
         host=_host_memory(file.node.host_memory),
     )
+
+
+def _check_protocols(levels: Sequence[LevelSection], kernels: KernelConstants, where: str) -> None:
+    """Refuse a protocol of a level that no calibration has constants of."""
+    known = list(kernels.collective)
+    lines = [
+        f"network.{v.name}.protocol: unknown '{v.protocol}'{did_you_mean(v.protocol, known)}"
+        f" allowed: {', '.join(known)}"
+        for v in levels
+        if v.protocol is not None and v.protocol not in known
+    ]
+    if lines:
+        raise SystemFileError(_counted(where, lines))
 
 
 def _of_calibration(text: str) -> bool:
@@ -253,17 +254,6 @@ def _optional(number: Number | None) -> float | None:
     return None if number is None else number.si
 
 
-def _level(level: LevelSection) -> NetworkLevel:
-    return NetworkLevel(
-        name=level.name,
-        size=None if level.size is None else int(level.size.si),
-        bytes_per_s=level.bandwidth.si,
-        latency_s=level.latency.si,
-        topology=level.topology,
-        efficiency=level.efficiency.si,
-    )
-
-
 def _stack(section: StackSection) -> StackConstants:
     return StackConstants(
         name=section.name,
@@ -275,6 +265,7 @@ def _stack(section: StackSection) -> StackConstants:
         gradient_copy=section.gradient_copy,
         kernels=section.kernels,
         library=section.library,
+        custom_all_reduce=section.custom_all_reduce,
         attention=section.attention,
         issue_s=0.0 if section.issue_overhead is None else section.issue_overhead.si,
         graph_issue_s=0.0 if section.graph_issue_overhead is None else section.graph_issue_overhead.si,
@@ -288,17 +279,6 @@ def build_stack(tree: dict[str, Tree], where: str) -> StackConstants:
         return _stack(StackSection.model_validate(tree))
     except ValidationError as error:
         raise SystemFileError(_report(error, where, tree)) from None
-
-
-def _level_faults(levels: Sequence[LevelSection]) -> Iterator[str]:
-    repeated = [name for name, times in Counter(level.name for level in levels).items() if times > 1]
-    if repeated:
-        yield f"level named twice: {', '.join(repeated)}"
-    for inner, outer in pairwise(levels):
-        if inner.size is None:
-            yield f"only the last level may leave out its size, not '{inner.name}'"
-        elif outer.size is not None and (outer.size.si <= inner.size.si or outer.size.si % inner.size.si):
-            yield f"the size of '{outer.name}' must be a larger multiple of the size of '{inner.name}'"
 
 
 def _records(section: Section, path: str) -> Iterator[NumberRecord]:
@@ -373,6 +353,10 @@ def _level_names(tree: dict[str, Tree]) -> list[str]:
 
 def _report(error: ValidationError, where: str, tree: dict[str, Tree]) -> str:
     lines = [_line(detail, _level_names(tree)) for detail in error.errors()]
+    return _counted(where, lines)
+
+
+def _counted(where: str, lines: Sequence[str]) -> str:
     count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
     return "\n  ".join([f"system '{where}' has {count}:", *lines])
 
