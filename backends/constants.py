@@ -19,6 +19,7 @@ from .kernels.attention_additive import AdditiveConstants
 from .kernels.attention_decode import DecodeConstants
 from .kernels.attention_flash import FlashConstants
 from .kernels.attention_unfused import UnfusedConstants
+from .kernels.collective import CollectiveConstants, CustomAllReduceConstants
 from .kernels.exchange import ExchangeConstants
 from .kernels.experts import ExpertsConstants
 from .kernels.gemm import GemmConstants
@@ -54,6 +55,8 @@ class KernelConstants:
     grouped: Kinds[GroupedConstants] = field(default_factory=dict)
     experts: Kinds[ExpertsConstants] = field(default_factory=dict)
     exchange: Kinds[ExchangeConstants] = field(default_factory=dict)
+    collective: Kinds[CollectiveConstants] = field(default_factory=dict)
+    custom_all_reduce: Kinds[CustomAllReduceConstants] = field(default_factory=dict)
 
 
 CLASSES: Mapping[str, type] = MappingProxyType(
@@ -68,6 +71,8 @@ CLASSES: Mapping[str, type] = MappingProxyType(
         "grouped": GroupedConstants,
         "experts": ExpertsConstants,
         "exchange": ExchangeConstants,
+        "collective": CollectiveConstants,
+        "custom_all_reduce": CustomAllReduceConstants,
     }
 )
 

@@ -12,9 +12,10 @@ from pydantic import BaseModel, Field, JsonValue
 from ..ir.errors import UnknownNameError
 from .constants import CLASSES
 from .kernels.limits import limits_of
+from .network.section import LevelSection
 from .records import Confidence
 from .system_numbers import Section
-from .system_schema import ChipSection, LevelSection, NetworkSection, NodeSection, StackSection
+from .system_schema import ChipSection, NetworkSection, NodeSection, StackSection
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from ..ir.errors import UnknownNameError
 from .catalogue import assemble, names, read_file
 from .constants import KernelConstants
 from .faults import in_files
+from .network.level import NetworkLevel
 from .records import NumberRecord
 
 if TYPE_CHECKING:
     from .system_tree import Tree
-
-Topology: TypeAlias = Literal["switch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,27 +102,6 @@ class Chip:
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkLevel:
-    """One level of the network, inner to outer.
-
-    Attributes:
-        name: as people call it, `nvlink`.
-        size: ranks in a group of this level, inner levels included; None outermost for no limit.
-        bytes_per_s: bandwidth of one GPU into this level, one direction, all its links together.
-        latency_s: time of one step of a collective for an empty message.
-        topology: how the groups of the level below are joined.
-        efficiency: part of `bytes_per_s` that large messages reach.
-    """
-
-    name: str
-    size: int | None
-    bytes_per_s: float
-    latency_s: float
-    topology: Topology
-    efficiency: float
-
-
-@dataclass(frozen=True, slots=True)
 class StackConstants:
     """What the software adds: time per kernel and per collective, memory that the model cannot have.
 
@@ -137,6 +115,7 @@ class StackConstants:
         gradient_copy: whether data parallelism keeps gradients a second time, as they are computed, in its buckets.
         kernels: what its kernels keep and write in place, as in a plan's family.
         library: whose kernels it runs, by its name in calibrations.
+        custom_all_reduce: whether it has an all-reduce in one kernel for small messages, as serving engines do.
         attention: its kernel of attention in training, by its name in calibrations.
         issue_s: time of the host to issue a kernel, without which the next cannot start.
         graph_issue_s: the same inside of a captured CUDA graph.
@@ -156,6 +135,7 @@ class StackConstants:
     issue_s: float = 0.0
     graph_issue_s: float = 0.0
     cuda_graph: bool = False
+    custom_all_reduce: bool = False
 
     @property
     def spacing_s(self) -> float:

@@ -7,10 +7,13 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from .constants import Layers, lay_constants
+from ..ir.errors import did_you_mean
+from .constants import KernelConstants, Layers, lay_constants
 from .faults import Fault, Locate, all_of, nowhere
+from .network.level import NetworkLevel
+from .network.section import LevelSection, network_level
 from .records import NumberRecord
-from .system import Chip, NetworkLevel, StackConstants, System
+from .system import Chip, StackConstants, System
 from .system_numbers import Number, Section
 from .system_overrides import as_layer, of_calibration, override
 from .system_report import faults_of
@@ -21,7 +24,6 @@ from .system_schema import (
     SystemSection,
     as_chip,
     as_host_memory,
-    as_level,
     as_stack,
 )
 from .system_tree import Tree, split_override
@@ -46,18 +48,28 @@ def build_system(
     file, faults = _checked(SystemSection, tree)
     layers = [*calibrations, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
     laid = lay_constants(calibrations[-1][0], layers, _library(tree))
-    if file is None or laid.faults:
+    faults += [] if file is None else _protocol_faults(file.network, laid.constants)
+    if file is None or faults or laid.faults:
         raise all_of(f"system '{where}'", [*faults, *laid.faults], _unless_set(kept, locate))
     return System(
         name=file.name,
         chip=as_chip(file.chip),
         node_size=int(file.node.num_chips.si),
-        levels=tuple(as_level(level) for level in file.network),
+        levels=tuple(network_level(level) for level in file.network),
         kernels=laid.constants,
         stack=as_stack(file.stack),
         sources=(*records_of(file), *laid.records),
         host=as_host_memory(file.node.host_memory),
     )
+
+
+def _protocol_faults(levels: Sequence[LevelSection], kernels: KernelConstants) -> Iterator[Fault]:
+    """A protocol of a level that no calibration has constants of."""
+    known = list(kernels.collective)
+    for place, level in enumerate(levels):
+        if level.protocol is not None and level.protocol not in known:
+            message = f"unknown '{level.protocol}'{did_you_mean(level.protocol, known)} allowed: {', '.join(known)}"
+            yield Fault(("network", place, "protocol"), f"network.{level.name}.protocol", message)
 
 
 def build_stack(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> StackConstants:
@@ -76,7 +88,7 @@ def build_network(
 ) -> tuple[tuple[NetworkLevel, ...], tuple[NumberRecord, ...]]:
     """Check a network; return its levels with every number of its file."""
     section = _section(NetworkSection, tree, f"network '{where}'", locate)
-    return tuple(as_level(level) for level in section.levels), tuple(records_of(section))
+    return tuple(network_level(level) for level in section.levels), tuple(records_of(section))
 
 
 def records_of(section: Section, path: str = "") -> Iterator[NumberRecord]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Literal
 
 from pydantic import Field, field_validator
 
 from ..ir.errors import UsageError
+from .network.section import LevelSection, level_faults
 from .system import (
     Chip,
     HostLink,
     HostMemory,
-    NetworkLevel,
     Peaks,
     StackConstants,
-    Topology,
 )
 from .system_numbers import (
     Bandwidth,
@@ -113,17 +109,6 @@ class NodeSection(Section):
     host_memory: HostMemorySection | None = None
 
 
-class LevelSection(Section):
-    """One network level; without a size it joins any number of ranks."""
-
-    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
-    topology: Topology
-    size: Count | None = None
-    bandwidth: Bandwidth
-    latency: Latency
-    efficiency: Ratio
-
-
 class NetworkSection(Section):
     """A network of its own, which machines refer to by name: levels from the inside out."""
 
@@ -152,6 +137,7 @@ class StackSection(Section):
     issue_overhead: Latency | None = None
     graph_issue_overhead: Latency | None = None
     cuda_graph: bool = False
+    custom_all_reduce: bool = False
 
 
 class SystemSection(Section):
@@ -215,18 +201,6 @@ def _optional(number: Number | None) -> float | None:
     return None if number is None else number.si
 
 
-def as_level(level: LevelSection) -> NetworkLevel:
-    """Return a checked level as plain numbers in base units."""
-    return NetworkLevel(
-        name=level.name,
-        size=None if level.size is None else int(level.size.si),
-        bytes_per_s=level.bandwidth.si,
-        latency_s=level.latency.si,
-        topology=level.topology,
-        efficiency=level.efficiency.si,
-    )
-
-
 def as_stack(section: StackSection) -> StackConstants:
     """Return a checked stack as plain numbers in base units."""
     return StackConstants(
@@ -243,23 +217,13 @@ def as_stack(section: StackSection) -> StackConstants:
         issue_s=0.0 if section.issue_overhead is None else section.issue_overhead.si,
         graph_issue_s=0.0 if section.graph_issue_overhead is None else section.graph_issue_overhead.si,
         cuda_graph=section.cuda_graph,
+        custom_all_reduce=section.custom_all_reduce,
     )
 
 
 def nested(levels: list[LevelSection]) -> list[LevelSection]:
     """Return levels whose names differ and whose sizes nest; UsageError says what does not."""
-    faults = list(_level_faults(levels))
+    faults = list(level_faults(levels))
     if faults:
         raise UsageError("; ".join(faults))
     return levels
-
-
-def _level_faults(levels: Sequence[LevelSection]) -> Iterator[str]:
-    repeated = [name for name, times in Counter(level.name for level in levels).items() if times > 1]
-    if repeated:
-        yield f"level named twice: {', '.join(repeated)}"
-    for inner, outer in pairwise(levels):
-        if inner.size is None:
-            yield f"only the last level may leave out its size, not '{inner.name}'"
-        elif outer.size is not None and (outer.size.si <= inner.size.si or outer.size.si % inner.size.si):
-            yield f"the size of '{outer.name}' must be a larger multiple of the size of '{inner.name}'"

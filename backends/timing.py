@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from ..ir.errors import UnsupportedOpError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
-from .collectives import Collective, CollectiveTime, collective_time
 from .kernels.terms import KernelTimes
 from .models import built_in
+from .network.collectives import CollectiveTime, collective_time
+from .network.menu import Collective
 from .program import Entry, Group, Program, group_factors, group_of
 from .roofline import Backend
 from .system import System

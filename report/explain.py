@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 
 import numpy as np
 
+from ..backends.network.collectives import CUSTOM, collective_time
 from ..backends.program import Entry, group_factors
 from ..backends.records import NumberRecord
 from ..backends.system import System
@@ -177,22 +178,36 @@ def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point:
     if degree == 1:
         yield "  a group of one: no time"
         return
-    from ..backends.collectives import collective_time
-
-    single = collective_time(found.kind, size, first, stride, answer.table.system, more, entry.across)
+    system = answer.table.system
+    single = collective_time(found.kind, size, first, stride, system, more, entry.across)
     best = single.chosen()
-    for candidate in single.candidates:
-        slower = float(candidate.time_s) > float(best.time_s)
+    for candidate in single.compared():
+        slower = float(candidate.total_s) > float(best.total_s)
         mark = "chosen" if candidate.algorithm == best.algorithm else "slower" if slower else "as fast"
         yield f"    {candidate.algorithm} {format_time(float(candidate.time_s))} ({mark})"
-    system = answer.table.system
-    for term in best.terms:
-        if float(term.latency_s) or float(term.bandwidth_s):
-            latency, bandwidth = format_time(float(term.latency_s)), format_time(float(term.bandwidth_s))
-            yield f"    {term.level}: latency {latency} + bandwidth {bandwidth}"
-            for number in ("bandwidth", "efficiency", "latency"):
-                yield f"      {number}: {_source(system, f'network.{term.level}.{number}')}"
-    yield f"    overhead {_source(system, 'stack.collective_overhead')}"
+    used = [t for t in best.terms if float(t.latency_s) or float(t.bandwidth_s)]
+    for term in used:
+        latency, bandwidth = format_time(float(term.latency_s)), format_time(float(term.bandwidth_s))
+        yield f"    {term.level}: latency {latency} + bandwidth {bandwidth}"
+        for record in _records(system, _level_paths(system, term.level)):
+            yield f"      {record.path.removeprefix(f'network.{term.level}.')}: {_shown(record)}"
+    yield f"    overhead {format_time(float(best.overhead_s))}"
+    for record in _records(system, _overhead_paths(system, [t.level for t in used], best.algorithm)):
+        yield f"      {record.path}: {_shown(record)}"
+
+
+def _level_paths(system: System, name: str) -> tuple[str, ...]:
+    """The numbers of a level, and what its protocol makes of it."""
+    (level,) = (v for v in system.levels if v.name == name)
+    return (f"network.{name}.", *([f"calibration.collective.{level.protocol}."] if level.protocol else []))
+
+
+def _overhead_paths(system: System, used: Sequence[str], algorithm: str) -> tuple[str, ...]:
+    """Where the overhead comes from: the kernel of its own, the protocols of the levels used, else the software."""
+    if algorithm in CUSTOM:
+        return ("calibration.custom_all_reduce.default.",)
+    protocols = [v.protocol for v in system.levels if v.protocol and v.name in used]
+    return tuple(f"calibration.collective.{p}.overhead" for p in protocols) or ("stack.collective_overhead",)
 
 
 def _records(system: System, paths: tuple[str, ...]) -> Iterator[NumberRecord]:

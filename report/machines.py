@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from .columns import in_columns
 
 if TYPE_CHECKING:
+    from ..backends.network.level import NetworkLevel
     from ..backends.records import NumberRecord
-    from ..backends.system import Chip, NetworkLevel, System
+from ..backends.system import Chip, System
 
 # What JSON shows: numbers are raw, in SI units; the end of a key says which.
 Record = Mapping[str, object]

@@ -55,7 +55,8 @@ def made_up() -> "System":
     """A machine of round numbers, so that times can be had by hand; every efficiency is another one."""
     from slipstick.backends.constants import KernelConstants
     from slipstick.backends.kernels.roofline import RooflineConstants
-    from slipstick.backends.system import Chip, NetworkLevel, Peaks, StackConstants, System
+    from slipstick.backends.network.level import NetworkLevel
+    from slipstick.backends.system import Chip, Peaks, StackConstants, System
 
     peaks = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=None, int8=None)
     chip = Chip("toy", peaks, 8e12, 100, 1e9, 64 * 2**30, 1e12, 2**25, 500.0)

@@ -19,7 +19,8 @@ from ..backends.kernels.exchange import (
     reached_places,
 )
 from ..backends.kernels.terms import Array
-from ..backends.system import NetworkLevel, System
+from ..backends.network.level import NetworkLevel
+from ..backends.system import System
 from .cases import Case
 from .machines import system_of
 from .moe_sizes import MoeSizes

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.collectives import Candidate, Collective, CollectiveTime, collective_time
-from slipstick.backends.group_layout import lay_out
-from slipstick.backends.system import NetworkLevel, System, load_system
+from slipstick.backends.network.collectives import Candidate, CollectiveTime, collective_time
+from slipstick.backends.network.layout import lay_out
+from slipstick.backends.network.level import NetworkLevel
+from slipstick.backends.network.menu import Collective
+from slipstick.backends.system import System, load_system
 from slipstick.ir.errors import PlanError, UnknownNameError
 
 GIB = 2.0**30

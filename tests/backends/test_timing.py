@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from slipstick.backends.amounts import Amounts
-from slipstick.backends.collectives import collective_time
 from slipstick.backends.kernels.terms import KernelTimes
+from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.program import Entry, Group
 from slipstick.backends.roofline import Roofline
 from slipstick.backends.system import System

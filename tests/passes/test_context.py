@@ -133,8 +133,8 @@ def test_the_time_of_a_ring(llama: Graph) -> None:
     answer = estimate(llama, system, plan)
     found = next(s for e, s in answer.table.timing.rows() if e.op == "ring_gather" and e.phase == "forward")
     block_bytes = 2 * 8192 / cp * 8 * 128 * 2
-    link = system.levels[0]
-    step = link.latency_s + block_bytes / (link.bytes_per_s * link.efficiency) + system.stack.collective_launch_s
+    link, nccl = system.levels[0], system.kernels.collective["nccl"]
+    step = link.latency_s + nccl.step_s + block_bytes / (link.bytes_per_s * nccl.send) + nccl.overhead_s
     assert found == pytest.approx((cp - 1) * step, rel=1e-9)
 
 

@@ -1,0 +1,88 @@
+"""Collectives as a library runs them: what it makes of the links, and kernels of serving engines for small messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from .limits import ChipShare, Limit, Overhead, Scope
+from .terms import Array
+
+# What goes from one rank to one other.
+TO_ONE = frozenset(("send", "ring_gather", "ring_scatter"))
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveConstants:
+    """Constants of collectives of one library over one kind of link.
+
+    Attributes:
+        overhead_s: O, launch and fixed work, once a collective.
+        step_s: alpha, what a step adds to the latency of the link.
+        issue_s: o, what each peer adds when messages to all are posted at once.
+        fill_s: t_S, time to fill the pipeline that carries large messages at full rate.
+        start: f, part of that rate without any filling: protocols of low latency.
+        own: c, cost of the share that a rank keeps, in shares that it sends.
+        all_reduce: u, part of the link's bandwidth that all-reduce reaches.
+        gather: the same of all-gather, reduce-scatter and broadcast.
+        all_to_all: the same of all-to-all.
+        send: the same of a message from one rank to one other.
+        channels: SMs that move the data.
+    """
+
+    overhead_s: Overhead
+    step_s: Annotated[float, Limit(Scope.LIBRARY, 0.0, 2e-5)]
+    issue_s: Annotated[float, Limit(Scope.LIBRARY, 0.0, 2e-6)]
+    fill_s: Annotated[float, Limit(Scope.CHIP, 0.0, 5e-4)]
+    start: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.0)]
+    own: Annotated[float, Limit(Scope.KERNEL, 0.0, 2.0)]
+    all_reduce: ChipShare
+    gather: ChipShare
+    all_to_all: ChipShare
+    send: ChipShare
+    channels: Annotated[float, Limit(Scope.LIBRARY, 0.0, 512.0)]
+
+    def share(self, kind: str) -> float:
+        """Return the part of the bandwidth that a collective reaches, by the name of its kind."""
+        if kind in TO_ONE:
+            return self.send
+        return {"all_reduce": self.all_reduce, "all_to_all": self.all_to_all}.get(kind, self.gather)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomAllReduceConstants:
+    """Constants of an all-reduce in one kernel, as serving engines have it for small messages.
+
+    Attributes:
+        overhead_s: O, launch and a barrier.
+        peer: p, what each peer adds to it, as a part of O.
+        one_shot: u1, part of the bandwidth when every rank reads all of every other.
+        two_shot: u2, the same when each reduces its share, then reads those of the others.
+        second: r, what the second of the two passes adds, as a multiple of O.
+    """
+
+    overhead_s: Overhead
+    peer: Annotated[float, Limit(Scope.KERNEL, 0.0, 1.0)]
+    one_shot: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.5)]
+    two_shot: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.5)]
+    second: Annotated[float, Limit(Scope.KERNEL, 0.0, 50.0)]
+
+
+def wire_times(volume: Array, bytes_per_s: Array, members: Array, kind: str, constants: CollectiveConstants) -> Array:
+    """Return the seconds that V bytes of a rank take: V/B x (V + t_S B) / (V + f t_S B).
+
+    B = bandwidth x u / (1 + c/(n - 1)). Small messages move at f B, without filling a pipeline; for large ones
+    (1 - f) t_S is added to V/B. The time rises with V and falls with B. What goes to one other rank keeps no share and
+    moves at the full rate from the first byte: V/B.
+    """
+    rate = bytes_per_s * constants.share(kind)
+    if kind in TO_ONE:
+        return volume / rate
+    rate = rate / (1 + constants.own / np.maximum(members - 1, 1.0))
+    filling = constants.fill_s * rate
+    if constants.fill_s == 0:
+        return volume / rate
+    times: Array = volume / rate * (volume + filling) / (volume + constants.start * filling)
+    return times

@@ -1,0 +1,53 @@
+"""The links of a graph as text, one a line, into checked edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...ir.errors import UsageError
+from ...ir.units import parse_quantity, split_quantity
+from .level import Edge
+from .routes import graph_of, members_of
+
+
+def read_edges(text: str) -> tuple[Edge, ...]:
+    """Read lines such as `0 1 25 GB/s`; what follows a `#` is a comment.
+
+    Members are numbers from 0, in the order of the ranks; nodes of any other name are switches.
+
+    Raises:
+        UsageError: a line that is no link.
+
+    >>> read_edges("0 leaf 50 GB/s  # first rank")
+    (Edge(one='0', other='leaf', bytes_per_s=50000000000.0),)
+    """
+    lines = (line.partition("#")[0].split(maxsplit=2) for line in text.splitlines())
+    return tuple(_edge(words) for words in lines if words)
+
+
+def _edge(words: list[str]) -> Edge:
+    if len(words) != 3 or not split_quantity(words[2])[1]:
+        raise UsageError(f"edge '{' '.join(words)}': write two nodes and a bandwidth, as in 0 1 25 GB/s")
+    one, other, rate = words
+    bytes_per_s = parse_quantity(rate, "B/s").value_si
+    if bytes_per_s <= 0 or one == other:
+        raise UsageError(f"edge '{' '.join(words)}': it must join two nodes, with a bandwidth of more than zero")
+    return Edge(one, other, bytes_per_s)
+
+
+def edge_faults(text: str) -> Iterator[str]:
+    """Yield what is wrong with the links of a graph: lines, missing members, parts that nothing joins."""
+    import networkx as nx
+
+    try:
+        edges = read_edges(text)
+    except UsageError as error:
+        yield str(error)
+        return
+    members = members_of(edges)
+    if members != tuple(str(i) for i in range(len(members))) or len(members) < 2:
+        yield f"edges must name the members 0, 1, 2, ...; found {', '.join(members[:8]) or 'none'}"
+    parts = [sorted(part) for part in nx.connected_components(graph_of(edges))] if edges else []
+    if len(parts) > 1:
+        shown = "; ".join(", ".join(part[:4]) for part in parts[:3])
+        yield f"edges make a graph of {len(parts)} parts that nothing joins: {shown}"
