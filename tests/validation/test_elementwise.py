@@ -15,7 +15,8 @@ from slipstick.backends.system import load_system
 from slipstick.ir.errors import InternalError
 from slipstick.validation.cases import Case
 from slipstick.validation.elementwise import ElementwiseJudge
-from slipstick.validation.rows import NotJudged, Row, read_rows
+from slipstick.validation.rows import NotJudged, Row
+from slipstick.validation.tables import read_table
 
 JUDGE = ElementwiseJudge()
 TABLE = Path(__file__).parent / "elementwise.csv"
@@ -23,7 +24,7 @@ TABLE = Path(__file__).parent / "elementwise.csv"
 
 @pytest.fixture(scope="module")
 def cases() -> list[Case[RowwiseSizes]]:
-    return [JUDGE.case(row) for row in read_rows(TABLE, JUDGE.columns)]
+    return [JUDGE.case(row) for row in read_table(TABLE, []).rows]
 
 
 def test_every_row_is_judged_and_one_is_left_out_of_fits(cases: list[Case[RowwiseSizes]]) -> None:

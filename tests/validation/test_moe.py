@@ -17,7 +17,8 @@ from slipstick.ir.errors import InternalError
 from slipstick.validation.cases import Array, Case
 from slipstick.validation.moe import MoeJudge
 from slipstick.validation.moe_sizes import MoeSizes
-from slipstick.validation.rows import NotJudged, Row, read_rows
+from slipstick.validation.rows import NotJudged, Row
+from slipstick.validation.tables import read_table
 
 JUDGE = MoeJudge()
 TABLE = Path(__file__).parent / "moe.csv"
@@ -32,7 +33,7 @@ def refused() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def cases(refused: dict[str, str]) -> Cases:
     found = []
-    for row in read_rows(TABLE, JUDGE.columns):
+    for row in read_table(TABLE, []).rows:
         try:
             found.append(JUDGE.case(row))
         except NotJudged as reason:
