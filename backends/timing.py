@@ -13,7 +13,7 @@ from ..ir.errors import UnsupportedOpError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .kernels.terms import KernelTimes
-from .models import built_in
+from .models.built_in import built_in
 from .network.collectives import CollectiveTime, collective_time
 from .network.menu import Collective
 from .program import Entry, Group, Program, group_factors, group_of

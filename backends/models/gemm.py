@@ -1,31 +1,18 @@
-"""Kernel models on the nodes of a graph: which model prices what, and what it is given."""
+"""Matrix products of a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
-from ..ir.ops import OpClass
-from .amounts import Amounts, Array, Index
-from .constants import KernelConstants
-from .host import HostSide
-from .kernels.gemm import OPERAND_BYTES, GemmSizes, gemm_times
-from .kernels.terms import KernelTimes
-from .program import Entry, Group
-from .roofline import Backend, Roofline
-from .system import System
-
-K = TypeVar("K", bound=Hashable)
-
-
-def built_in(kernels: KernelConstants) -> tuple[Backend, ...]:
-    """Return the models whose constants there are; what none of them prices is left to the roofline."""
-    models: list[Backend] = [HostSide()]
-    models += [GemmModel()] if kernels.gemm else []
-    return (*models, Roofline())
+from ...ir.ops import OpClass
+from ..amounts import Amounts, Index
+from ..kernels.gemm import OPERAND_BYTES, GemmSizes, gemm_times
+from ..kernels.terms import KernelTimes
+from ..program import Entry, Group
+from ..system import System
+from .kinds import by_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +60,3 @@ def _gemm_sizes(amounts: Amounts, rows: Index, dtype: str) -> GemmSizes:
     operands = batch * (m * k + k * n) * each
     written = np.maximum(amounts.num_bytes[rows] - operands, 0.0) / (batch * m * n)
     return GemmSizes(m, n, k, dtype, batch, each, each, written, np.asarray(0.0))
-
-
-def by_kind(kinds: Sequence[K], shape: tuple[int, ...], price: Callable[[K, Index], KernelTimes]) -> KernelTimes:
-    """Price entries kind by kind and put the answers back in their order; terms that a kind lacks are zero."""
-    found: dict[K, list[int]] = {}
-    for i, kind in enumerate(kinds):
-        found.setdefault(kind, []).append(i)
-    if len(found) == 1:
-        return price(kinds[0], np.arange(len(kinds)))
-    time_s, terms = np.zeros(shape), dict[str, Array]()
-    for kind, members in found.items():
-        rows = np.array(members, dtype=np.intp)
-        times = price(kind, rows)
-        time_s[rows] = times.time_s
-        for name, seconds in times.terms.items():
-            terms.setdefault(name, np.zeros(shape))[rows] = seconds
-    return KernelTimes(time_s, terms)

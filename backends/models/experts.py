@@ -1,0 +1,112 @@
+"""Banks of experts and grouped products of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...ir.ops import OpClass
+from ..amounts import Amounts, Array, Index
+from ..kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_mean
+from ..kernels.gemm import OPERAND_BYTES
+from ..kernels.grouped import GroupedSizes, grouped_times, tile_rows
+from ..kernels.terms import KernelTimes
+from ..program import Entry, Group
+from ..system import System
+from .kinds import by_kind
+
+# Banks whose rows come in order and leave in order: other nodes permute them and add them up.
+_BANKS = ("expert_bank", "expert_bank_bwd")
+_PRODUCTS_OF_BACKWARD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsModel:
+    """Experts by their grouped products, the weights of those that get rows, and the passes of rows and tokens."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return "experts"
+
+    @property
+    def formula(self) -> str:
+        """How its terms make up the time."""
+        return "overhead + hypot(tensor, weights or memory) + rows + tokens"
+
+    def claims(self, entry: Entry) -> bool:
+        """Banks of experts, forward and backward, and single grouped products."""
+        return entry.kind is OpClass.EXPERTS and len(entry.work.gemms) in (1, 2, _PRODUCTS_OF_BACKWARD)
+
+    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+        """Peak, bandwidth and the constants of the dtype."""
+        dtype = str(entry.dtype)
+        of = "grouped" if len(entry.work.gemms) == 1 else "experts"
+        kind = _grouped_kind(dtype, system) if of == "grouped" else _kind(dtype, system)
+        return (f"chip.matmul.{dtype}", "chip.memory.hbm.bandwidth", f"calibration.{of}.{kind}.")
+
+    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+        """Price banks of one op and dtype at a time."""
+
+        def price(of: tuple[str, int, str], rows: Index) -> KernelTimes:
+            op, products, dtype = of
+            if products == 1:
+                return _grouped(amounts, rows, dtype, system)
+            peak, constants = system.chip.matmul_flop_per_s(dtype), system.kernels.experts[_kind(dtype, system)]
+            if op in _BANKS:
+                constants = _in_order(constants)
+            return experts_times(_sizes(amounts, rows, products, dtype), peak, system.chip, constants)
+
+        kinds = [(e.op, len(e.work.gemms), str(e.dtype)) for e in group.entries]
+        return by_kind(kinds, amounts.num_bytes.shape, price)
+
+
+def _in_order(constants: ExpertsConstants) -> ExpertsConstants:
+    """Of what goes through memory beside the weights only one pass over the rows is left."""
+    return replace(constants, row_passes=min(constants.row_passes, 1.0), token_passes=0.0)
+
+
+def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str) -> ExpertSizes:
+    """Sizes of banks by their products: up and down forward; backward the input gradients of down and up come 1st, 3rd.
+
+    Rows that the graph holds are those of the busiest rank already.
+    """
+    p = amounts.products
+    first = np.searchsorted(p.owner, rows)
+    backward = products == _PRODUCTS_OF_BACKWARD
+    routed, groups = p.m[first], p.groups[first]
+    hidden, ffn, width = (
+        (p.k[first], p.n[first], p.k[first + 2]) if backward else (p.k[first], p.k[first + 1], p.n[first])
+    )
+    nothing, each = np.zeros_like(routed), np.array(OPERAND_BYTES[dtype])
+    passes = 2.0 if backward else 1.0
+    sizes = ExpertSizes(nothing, routed, nothing, amounts.rows[rows], hidden, ffn, width, each, passes)
+    return of_mean(sizes, groups, np.array(1.0), dtype)
+
+
+def _grouped(amounts: Amounts, rows: Index, dtype: str, system: System) -> KernelTimes:
+    """Price single grouped products, in bytes as the node says."""
+    p = amounts.products
+    at = np.searchsorted(p.owner, rows)
+    routed, groups = p.m[at], p.groups[at]
+    touched = _touched(routed, groups)
+    padded = routed + touched * 0.5 * (tile_rows(dtype) - 1)
+    each = OPERAND_BYTES[dtype]
+    sizes = GroupedSizes(padded, routed, touched, p.n[at], p.k[at], each, each)
+    constants = system.kernels.grouped[_grouped_kind(dtype, system)]
+    return grouped_times(sizes, system.chip.matmul_flop_per_s(dtype), system.chip, constants)
+
+
+def _touched(routed: Array, groups: Array) -> Array:
+    """Groups that get a row when rows are dealt out evenly."""
+    count = np.maximum(groups, 1.0)
+    return np.asarray(count * (1.0 - (1.0 - 1.0 / count) ** routed))
+
+
+def _kind(dtype: str, system: System) -> str:
+    return dtype if dtype in system.kernels.experts else "bf16"
+
+
+def _grouped_kind(dtype: str, system: System) -> str:
+    return dtype if dtype in system.kernels.grouped else "bf16"

@@ -1,0 +1,76 @@
+"""Nodes of a graph that pass over rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from ...ir.ops import OpClass
+from ...ir.ops.normalize import NormAttrs
+from ...ir.ops.pointwise import ElementwiseAttrs
+from ..amounts import Amounts, Index
+from ..kernels.rowwise import RowwiseSizes, rowwise_times
+from ..kernels.rowwise_kinds import DEFAULT, kind_of_op, specials_per_element
+from ..kernels.terms import KernelTimes
+from ..program import Entry, Group
+from ..system import System
+from .kinds import by_kind
+
+_CLASSES = MappingProxyType(
+    dict.fromkeys(
+        (OpClass.NORM, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.LOSS, OpClass.MEMORY, OpClass.OPTIMIZER)
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowwiseModel:
+    """Elementwise chains, norms, softmax, lookups, copies, the optimizer."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return "rowwise"
+
+    @property
+    def formula(self) -> str:
+        """How its terms make up the time."""
+        return "overhead + max(memory, issue, rows, vector, special)"
+
+    def claims(self, entry: Entry) -> bool:
+        """What passes over rows and multiplies no matrices."""
+        return entry.kind in _CLASSES and entry.message is None and not entry.work.gemms
+
+    def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
+        """Bandwidth, SMs, clock, vector peak and the constants of the kind."""
+        silicon = ("chip.memory.hbm.bandwidth", "chip.num_sms", "chip.clock", "chip.vector.fp32")
+        return (*silicon, f"calibration.rowwise.{_kind(entry, system)}.")
+
+    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+        """Price entries, those of one kind at a time."""
+        specials = np.array([specials_per_element(e.op, _functions(e)) for e in group.entries], dtype=np.float64)
+
+        def price(kind: str, rows: Index) -> KernelTimes:
+            count = amounts.rows[rows] * amounts.cols[rows]
+            sizes = RowwiseSizes(
+                amounts.rows[rows], amounts.cols[rows], amounts.num_bytes[rows], amounts.vector_flops[rows],
+                specials[rows, None] * count,
+            )  # fmt: skip
+            return rowwise_times(sizes, system.chip, system.kernels.rowwise[kind])
+
+        return by_kind([_kind(e, system) for e in group.entries], amounts.num_bytes.shape, price)
+
+
+def _functions(entry: Entry) -> tuple[str, ...]:
+    if isinstance(entry.attrs, ElementwiseAttrs):
+        return entry.attrs.fns
+    return (entry.attrs.kind,) if isinstance(entry.attrs, NormAttrs) else ()
+
+
+def _kind(entry: Entry, system: System) -> str:
+    """The kind of an entry: the library's own where it has one, else the usual one, else that of plain chains."""
+    usual = kind_of_op(entry.op, _functions(entry))
+    names = (f"{system.stack.library}_{usual}", usual, DEFAULT)
+    return next(name for name in names if name in system.kernels.rowwise)
