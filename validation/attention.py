@@ -37,24 +37,26 @@ _KERNELS = MappingProxyType(
         "Standard attention": ("pytorch-eager", "unfused_attention", "eager"),
     }
 )
-_PREFILL_ONLY = ("exponent", "start", "edge", "reload", "backward", "backward_exponent", "backward_start")
-# What rows of a kind cannot tell: it is fixed by what the kernel is, or no row differs in what it acts on.
+# What rows of a kind cannot tell: it is fixed by what the kernel is, or no two rows differ in what it acts on.
+_PLOTTED = ("overhead_s", "row_clocks", "tail", "passes", "reload")
+_BACKWARD = ("backward", "backward_exponent", "backward_start")
+_SERVED = ("exponent", "start", "edge", "reload", *_BACKWARD)
+_GIVEN = ("tensor", "group_limit", "min_rows", "warm", "page")
+# On chips where memory is slower than the blocks, it hides what the blocks do; `by-head` rows tell that.
+_HIDDEN = ("head_rate", "block_clocks", "ramp", "split", "split_keys", "row_clocks")
 _FIXED: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
     {
-        ("attention", "flash2"): ("overhead_s", "row_clocks", "tail", "passes", "reload"),
-        ("attention", "flash3"): (
-            "overhead_s", "row_clocks", "tail", "passes", "reload", "exponent", "backward", "backward_exponent",
-            "backward_start",
-        ),
-        ("attention", "serving"): _PREFILL_ONLY,
-        ("attention", "serving-fp8"): _PREFILL_ONLY,
-        ("attention", "serving-mla"): _PREFILL_ONLY,
-        ("decode", "grouped"): ("tensor", "group_limit", "min_rows", "page"),
-        ("decode", "by-head"): ("tensor", "group_limit", "group_rate", "min_rows", "page"),
-        ("decode", "latent"): ("group_limit", "head_rate", "min_rows", "page"),
-        ("unfused_attention", "eager"): ("overhead_s",),
+        ("attention", "flash2"): (*_PLOTTED, "start"),
+        ("attention", "flash3"): (*_PLOTTED, "exponent", *_BACKWARD),
+        ("attention", "serving"): _SERVED,
+        ("attention", "serving-fp8"): _SERVED,
+        ("attention", "serving-mla"): (*_SERVED, "row_clocks", "tail", "passes"),
+        ("decode", "grouped"): (*_GIVEN, *_HIDDEN),
+        ("decode", "by-head"): (*_GIVEN, "group_rate"),
+        ("decode", "latent"): (*_GIVEN, *_HIDDEN, "group_rate"),
+        ("unfused_attention", "eager"): ("overhead_s", "memory", "tensor"),
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

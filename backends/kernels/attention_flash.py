@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 # Exponentials a streaming multiprocessor does in a clock: CUDA C++ Programming Guide, throughput of special functions,
 # the same from compute capability 7.0 to 10.0.
 EXPONENTIALS_A_CLOCK = 16.0
-# How far traffic hides behind computation: 1 adds them up, infinity hides all of the shorter one.
-OVERLAP = 1.5
 # Keys of the block for which flash-1 reads queries and outputs once more, and the bytes of a row's running statistics.
 KEY_BLOCK = 128.0
 STATISTICS_BYTES = 16.0
@@ -50,7 +48,7 @@ class FlashConstants:
     edge: Annotated[float, Limit(Scope.KERNEL, 0.0, 2000.0)]
     row_clocks: Annotated[float, Limit(Scope.KERNEL, 0.0, 2000.0)]
     tail: Annotated[float, Limit(Scope.KERNEL, 0.0, 5.0)]
-    passes: Annotated[float, Limit(Scope.KERNEL, 0.5, 10.0)]
+    passes: Annotated[float, Limit(Scope.CHIP, 0.5, 10.0)]
     reload: Annotated[float, Limit(Scope.KERNEL, 0.0, 2.0)]
     backward: Annotated[float, Limit(Scope.KERNEL, 0.2, 2.0)]
     backward_exponent: Annotated[float, Limit(Scope.KERNEL, 0.0, 8.0)]
@@ -63,13 +61,13 @@ def flash_times(sizes: AttentionSizes, chip: Chip, constants: FlashConstants) ->
     T = O + ((B (1 + w_t SM / tiles))^1.5 + M^1.5)^(1/1.5)
     B = N (2 (d + d_v) / (u_c P) + x_e / (16 SM f)) + c_r R / (SM f),  N = pairs + R (s_0 + s_m sides)
 
-    with R rows of queries, which fill whole tiles, and M the traffic over the bandwidth. The backward phase has
-    2 (3 d + 2 d_v) FLOPs a pair and constants of its own.
+    with R rows of queries, which fill whole tiles, and M the traffic over the bandwidth. Blocks that masks cut never
+    add more than the mask saves. The backward phase has 2 (3 d + 2 d_v) FLOPs a pair and constants of its own.
     """
     k, clocks_per_s = constants, chip.num_sms * chip.clock_hz
     fill = np.ceil(sizes.q_len / TILE_ROWS) * TILE_ROWS / sizes.q_len
-    seen, rows = sizes.pairs(), sizes.rows * fill
-    pairs = seen * fill + rows * (sizes.by_phase(k.start, k.backward_start) + k.edge * sizes.masked_sides)
+    seen, rows = _computed_pairs(sizes, k.edge), sizes.rows * fill
+    pairs = seen * fill + rows * sizes.by_phase(k.start, k.backward_start)
     tensor_per_s = sizes.by_phase(k.tensor, k.tensor * k.backward) * chip.matmul_flop_per_s(sizes.dtype)
     tensor = pairs * sizes.flops_a_pair / tensor_per_s
     softmax = pairs * sizes.by_phase(k.exponent, k.backward_exponent) / (EXPONENTIALS_A_CLOCK * clocks_per_s)
@@ -77,9 +75,21 @@ def flash_times(sizes: AttentionSizes, chip: Chip, constants: FlashConstants) ->
     body = tensor + softmax + by_row
     tail = body * k.tail * chip.num_sms / sizes.tiles
     memory = flash_bytes(sizes, k, seen) / chip.hbm_bytes_per_s
-    time_s = ((body + tail) ** OVERLAP + memory**OVERLAP) ** (1.0 / OVERLAP) + k.overhead_s
+    computed = body + tail
+    # Roots, and no powers, give one number alone what they give it among others.
+    hidden = np.cbrt(computed * np.sqrt(computed) + memory * np.sqrt(memory))
+    time_s = hidden * hidden + k.overhead_s
     terms = {"tensor": tensor, "softmax": softmax, "rows": by_row, "waves": tail, "memory": memory}
     return KernelTimes(time_s, {**terms, "overhead": np.full_like(time_s, k.overhead_s)})
+
+
+def _computed_pairs(sizes: AttentionSizes, edge: float) -> Array:
+    """Pairs with the rest of the blocks that masks cut: the diagonal's, and a window's far end."""
+    rows = sizes.rows
+    causal = np.minimum(sizes.pairs(windowed=False) + edge * sizes.causal * rows, rows * sizes.kv_len)
+    if not sizes.is_cut.any():
+        return causal
+    return np.minimum(sizes.pairs() + edge * (sizes.is_cut * 1.0 + sizes.causal) * rows, causal)
 
 
 def flash_bytes(sizes: AttentionSizes, constants: FlashConstants, pairs: Array) -> Array:

@@ -101,14 +101,14 @@ class AttentionSizes:
         """Rows of queries over all heads."""
         return np.asarray(self.batch * self.heads * self.q_len)
 
-    def pairs(self) -> Array:
-        """Return pairs of a query and a key that masks leave."""
-        share = executed_share(self.q_len, self.kv_len, self.causal, self.window, self.balanced)
+    def pairs(self, windowed: bool = True) -> Array:
+        """Return pairs of a query and a key that masks leave; without `windowed` as if there were no window."""
+        share = executed_share(self.q_len, self.kv_len, self.causal, self.window if windowed else 0, self.balanced)
         return np.asarray(share * self.rows * self.kv_len)
 
     def by_phase(self, forward: float, backward: float) -> Array:
         """Return a number of the phase that each call is."""
-        return np.asarray(forward + self.backward * (backward - forward))
+        return np.asarray(forward + self.backward * (backward - forward), dtype=np.float64)
 
     @property
     def flops_a_pair(self) -> Array:
@@ -122,21 +122,17 @@ class AttentionSizes:
         return np.asarray(self.batch * self.heads * np.ceil(self.q_len / TILE_ROWS))
 
     @property
-    def masked_sides(self) -> Array:
-        """Sides on which a mask cuts through blocks: the diagonal, the far end of a window shorter than the keys."""
-        return np.asarray(1.0 * self.causal + self._is_cut)
-
-    @property
     def keys_seen(self) -> Array:
         """Keys of a sequence that some query sees: with a window the last ones alone."""
-        cut = self._is_cut & ~self.balanced
+        cut = self.is_cut & ~self.balanced
         if not cut.any():
             return np.asarray(self.kv_len + 0.0 * self.q_len)
         reach = np.where(self.causal, self.window + self.q_len - 1.0, 2.0 * self.window + self.q_len)
         return np.where(cut, np.minimum(reach, self.kv_len), self.kv_len)
 
     @property
-    def _is_cut(self) -> Flags:
+    def is_cut(self) -> Flags:
+        """Whether a window leaves keys out."""
         return np.asarray((self.window > 0) & (self.window < self.kv_len))
 
     @property

@@ -26,7 +26,7 @@ class UnfusedConstants:
         passes: times that the whole matrix of scores goes through memory in the forward phase.
         masked_passes: what a mask adds to them.
         backward_passes: as `passes`, in the backward phase.
-        operand_passes: times that queries, keys, values and outputs go through memory, copies into another layout included.
+        operand_passes: times that queries, keys, values and outputs go through memory, copied into other layouts too.
     """
 
     overhead_s: Overhead

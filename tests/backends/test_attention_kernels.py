@@ -1,0 +1,180 @@
+"""Attention times on a made-up chip: 100 TFLOP/s, 1 TB/s, 100 multiprocessors at 1 GHz; each number derived by hand."""
+
+import numpy as np
+import pytest
+
+from slipstick.backends.kernels.attention import attention_times
+from slipstick.backends.kernels.attention_additive import AdditiveConstants, additive_times, flash1_bytes
+from slipstick.backends.kernels.attention_decode import DecodeConstants, decode_times
+from slipstick.backends.kernels.attention_flash import FlashConstants, flash_times
+from slipstick.backends.kernels.attention_sizes import AttentionSizes
+from slipstick.backends.kernels.attention_unfused import UnfusedConstants, unfused_times
+from slipstick.backends.kernels.terms import KernelTimes
+from slipstick.backends.system import Chip, Peaks
+
+PEAKS = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=200e12, int8=None)
+CHIP = Chip("toy", PEAKS, 8e12, 100, 1e9, 64 * 2**30, 1e12, 2**25, 500.0)
+FLASH = FlashConstants(
+    overhead_s=5e-6, tensor=0.5, exponent=0.8, start=0.0, edge=100.0, row_clocks=50.0, tail=0.5, passes=2.0, reload=0.0,
+    backward=0.9, backward_exponent=2.0, backward_start=150.0,
+)  # fmt: skip
+DECODE = DecodeConstants(
+    overhead_s=10e-6, memory=0.8, tensor=0.5, group_limit=8.0, group_rate=40.0, head_rate=20.0, block_clocks=1000.0,
+    ramp=0.5, split=0.5, split_keys=256.0, row_clocks=200.0, min_rows=16.0, warm=0.0, page=1.0,
+)  # fmt: skip
+
+
+def terms(times: KernelTimes) -> dict[str, float]:
+    return {name: float(value) * 1e6 for name, value in times.terms.items()}
+
+
+def test_fused_forward() -> None:
+    # 4 x 8 heads of 1024 causal rows: 32 * 1024 * (512.5 + 100 at the edge) pairs of 4 * 128 FLOPs, at 50 TFLOP/s.
+    found = flash_times(AttentionSizes.of(4, 8, 2, 1024, 1024), CHIP, FLASH)
+    pairs, rows = 32 * 1024 * 612.5, 32 * 1024
+    tensor, softmax, by_row = pairs * 512 / 50e6, pairs * 0.8 / 1.6e6, rows * 50 / 1e5
+    waves = (tensor + softmax + by_row) * 0.5 * 100 / 256
+    # Queries twice, keys and values of a quarter of the heads twice, outputs once, two bytes an element.
+    memory = rows * 128 * 2 * (2 + 2 * 2 / 4 + 1) / 1e6
+    wanted = {"tensor": tensor, "softmax": softmax, "rows": by_row, "waves": waves, "memory": memory, "overhead": 5.0}
+    assert terms(found) == pytest.approx(wanted)
+    hidden = (sum((tensor, softmax, by_row, waves)) ** 1.5 + memory**1.5) ** (2 / 3)
+    assert float(found.time_s) * 1e6 == pytest.approx(hidden + 5.0)
+
+
+def test_fused_backward_has_five_products() -> None:
+    # Scores anew, dP, dV, dQ, dK: 10 d FLOPs a pair at 0.9 of the forward share, 150 keys a row beside.
+    sizes = AttentionSizes.of(1, 8, 8, 1024, 1024, causal=False, backward=True)
+    pairs = 8 * 1024 * (1024 + 150)
+    assert terms(flash_times(sizes, CHIP, FLASH))["tensor"] == pytest.approx(pairs * 1280 / 45e6)
+
+
+def test_latent_widths_have_their_own_flops() -> None:
+    sizes = AttentionSizes.of(1, 1, 1, 128, 128, 192, 128)
+    assert float(sizes.flops_a_pair) == 2 * (192 + 128)
+    assert float(AttentionSizes.of(1, 1, 1, 128, 128, 192, 128, backward=True).flops_a_pair) == 2 * (3 * 192 + 2 * 128)
+
+
+def test_a_chunk_of_a_prompt_reads_older_keys_once() -> None:
+    # 128 new of 1024 keys, one head: 128 queries and fresh keys and values twice, outputs once, 896 older keys once.
+    found = flash_times(AttentionSizes.of(1, 1, 1, 128, 1024), CHIP, FLASH)
+    assert terms(found)["memory"] == pytest.approx((128 * 256 * (2 + 2 * 2 + 1) + 896 * 512) / 1e6)
+
+
+def test_a_window_leaves_keys_unread() -> None:
+    chunk = AttentionSizes.of(1, 1, 1, 128, 1024, window=100)
+    assert float(chunk.keys_seen) == 227
+    assert float(AttentionSizes.of(1, 1, 1, 128, 1024, window=100, causal=False).keys_seen) == 328
+    assert float(AttentionSizes.of(1, 1, 1, 1, 1024, window=100).cache_bytes) == 100 * 512
+
+
+def test_flash_1_reads_queries_and_outputs_for_each_block() -> None:
+    sizes = AttentionSizes.of(1, 1, 1, 1024, 1024, causal=False)
+    first = FlashConstants(5e-6, 0.5, 0.8, 0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 0.9, 2.0, 0.0)
+    # Four operands once; for each of eight blocks of 128 keys a read of Q, a read and a write of O, 16 bytes a row.
+    wanted = 1024 * (4 * 256 + 8 * (3 * 256 + 16)) / 1e6
+    assert terms(flash_times(sizes, CHIP, first))["memory"] == pytest.approx(wanted)
+
+
+def test_heads_that_share_keys_decode_in_one_block() -> None:
+    # 64 sequences x 2 heads of keys on 100 multiprocessors: two rounds and half of one, 1000 keys of 512 bytes each.
+    found = decode_times(AttentionSizes.of(64, 16, 2, 1, 1000), CHIP, DECODE)
+    rows = 64 * 16
+    memory = (128 * 1000 * 512 + 2 * rows * 256) / 0.8e6
+    waves = 2.5 * (512000 / 40 + 1000) / 1e3
+    # Eight rows of queries fill half of the sixteen that tensor units take.
+    tensor = 2 * rows * 1000 * 512 / 50e6
+    assert terms(found) == pytest.approx(
+        {"tensor": tensor, "softmax": 0.0, "rows": rows * 200 / 1e5, "waves": waves, "memory": memory, "overhead": 10.0}
+    )
+    hidden = (memory**3 + waves**3 + tensor**3) ** (1 / 3)
+    assert float(found.time_s) * 1e6 == pytest.approx(10.0 + rows * 200 / 1e5 + hidden)
+
+
+def test_more_heads_than_the_limit_decode_one_by_one() -> None:
+    # Nine heads a key: 90 blocks on 100 multiprocessors, no part smaller than the whole at a fill of a half.
+    found = decode_times(AttentionSizes.of(10, 9, 1, 1, 1000), CHIP, DECODE)
+    assert terms(found)["waves"] == pytest.approx((1.5 * 512000 / 20 + 1.5 * 1000) / 1e3)
+
+
+def test_few_blocks_cut_a_sequence() -> None:
+    # One head on 100 multiprocessors: 1/50 of a round at a fill of a half, but no part below 256 of 6400 keys.
+    found = decode_times(AttentionSizes.of(1, 1, 1, 1, 6400), CHIP, DECODE)
+    assert terms(found)["waves"] == pytest.approx((256 / 6400 * 6400 * 512 / 20 + 1000) / 1e3)
+
+
+def test_a_cache_is_read_in_whole_pages() -> None:
+    paged = DecodeConstants(10e-6, 0.8, 0.5, 8.0, 40.0, 20.0, 1000.0, 0.5, 0.5, 256.0, 200.0, 16.0, 0.0, 64.0)
+    by_page = decode_times(AttentionSizes.of(8, 8, 8, 1, 1000), CHIP, paged)
+    whole = decode_times(AttentionSizes.of(8, 8, 8, 1, 1024), CHIP, DECODE)
+    assert by_page.time_s == pytest.approx(whole.time_s)
+
+
+def test_latents_are_keys_and_values_at_once() -> None:
+    sizes = AttentionSizes.of(2, 16, 1, 1, 100, 576, 512, latent=True)
+    assert float(sizes.cache_bytes) == 2 * 100 * 576 * 2
+
+
+def test_what_a_benchmark_keeps_in_l2_is_not_read() -> None:
+    warm = DecodeConstants(10e-6, 0.8, 0.5, 8.0, 40.0, 20.0, 1000.0, 0.5, 0.5, 256.0, 200.0, 16.0, 1.0, 1.0)
+    small = AttentionSizes.of(8, 8, 8, 1, 1000)
+    assert terms(decode_times(small, CHIP, warm))["memory"] == 0.0
+    large = AttentionSizes.of(80, 8, 8, 1, 1000)
+    saved = terms(decode_times(large, CHIP, DECODE))["memory"] - terms(decode_times(large, CHIP, warm))["memory"]
+    assert saved == pytest.approx(2**25 / 0.8e6)
+
+
+def test_unfused_attention_passes_over_its_scores() -> None:
+    k = UnfusedConstants(20e-6, 0.5, 0.8, 5.0, 4.0, 9.0, 3.0)
+    scores, operands = 8 * 1024 * 1024, 8 * 1024 * 128 * 2 * 4
+    forward = unfused_times(AttentionSizes.of(1, 8, 8, 1024, 1024), CHIP, k)
+    # Masked scores are computed all the same; 5 + 4 passes of two bytes.
+    wanted = {"tensor": scores * 512 / 50e6, "softmax": scores * 18 / 0.8e6, "memory": 3 * operands / 0.8e6}
+    assert terms(forward) == pytest.approx({**wanted, "overhead": 20.0})
+    assert float(forward.time_s) * 1e6 == pytest.approx(sum(wanted.values()) + 20.0)
+    # Backward: four products, scores were kept.
+    backward = unfused_times(AttentionSizes.of(1, 8, 8, 1024, 1024, backward=True), CHIP, k)
+    assert terms(backward)["tensor"] == pytest.approx(scores * 1024 / 50e6)
+    assert terms(backward)["softmax"] == pytest.approx(scores * 18 / 0.8e6)
+
+
+def test_traffic_of_flash_1_is_that_of_its_paper() -> None:
+    # N 2048, d 128, 98304 elements on chip: 11 blocks of 192 keys; e (2 N d) + 11 (e 3 N d + 16 N), Dao et al. 2022.
+    loads, stores = flash1_bytes(AttentionSizes.of(1, 1, 1, 2048, 2048, causal=False), 98304)
+    assert float(loads + stores) == 2 * (2 * 2048 * 128) + 11 * (2 * 3 * 2048 * 128 + 16 * 2048) == 18710528
+    sizes = AttentionSizes.of(1, 1, 1, 2048, 2048, causal=False)
+    assert float(sizes.pairs() * sizes.flops_a_pair) == 2147483648
+    back = AttentionSizes.of(1, 1, 1, 2048, 2048, causal=False, backward=True)
+    assert float(back.pairs() * back.flops_a_pair) == 5368709120
+    # Backward: e (4 N d) + 11 (e 5 N d + 16 N).
+    moved = sum(flash1_bytes(back, 98304))
+    assert float(moved) == 2 * (4 * 2048 * 128) + 11 * (2 * 5 * 2048 * 128 + 16 * 2048)
+
+
+def test_the_additive_model_adds() -> None:
+    k = AdditiveConstants(5e-6, 0.5, 0.8, 0.5, 10.0, 98304.0)
+    found = additive_times(AttentionSizes.of(1, 8, 8, 2048, 2048, causal=False), CHIP, k)
+    pairs = 8 * 2048 * 2048
+    # 192 keys and 128 rows a block; on-chip bytes a pair: a score written and read, 256 elements over rows and keys.
+    sram = pairs * 2 * (2 + 256 * (1 / 128 + 1 / 192)) / 10e6
+    assert terms(found)["tensor"] == pytest.approx(max(pairs * 512 / 50e6, sram))
+    assert terms(found)["softmax"] == pytest.approx(pairs * 7 / 4e6)
+    assert terms(found)["load"] + terms(found)["store"] == pytest.approx(8 * 18710528 / 0.8e6)
+    assert float(found.time_s) * 1e6 == pytest.approx(sum(terms(found).values()))
+
+
+def test_one_query_decodes_and_many_do_not() -> None:
+    one, many = AttentionSizes.of(4, 8, 2, 1, 1000), AttentionSizes.of(4, 8, 2, 65, 1000)
+    assert attention_times(one, CHIP, FLASH, DECODE).time_s == decode_times(one, CHIP, DECODE).time_s
+    assert attention_times(many, CHIP, FLASH, DECODE).time_s == flash_times(many, CHIP, FLASH).time_s
+    few = AttentionSizes.of(4, 8, 2, 4, 1000)
+    both = decode_times(few, CHIP, DECODE).time_s, flash_times(few, CHIP, FLASH).time_s
+    assert attention_times(few, CHIP, FLASH, DECODE).time_s == min(both)
+    assert attention_times(one, CHIP, FLASH).time_s == flash_times(one, CHIP, FLASH).time_s
+
+
+def test_terms_are_arrays_of_the_shape_of_the_times() -> None:
+    sizes = AttentionSizes.of(4, 8, 2, 1024, 1024)
+    found = flash_times(sizes, CHIP, FLASH)
+    assert all(np.shape(term) == np.shape(found.time_s) for term in found.terms.values())
+    assert found.bound() == "tensor"
