@@ -19,7 +19,8 @@ from slipstick.backends.system import System, load_system
 from slipstick.ir.errors import InternalError
 from slipstick.validation.attention import IMPOSSIBLE, AttentionJudge, Measured
 from slipstick.validation.cases import Case
-from slipstick.validation.rows import NotJudged, Row, read_rows
+from slipstick.validation.rows import NotJudged, Row
+from slipstick.validation.tables import read_table
 
 HERE = Path(__file__).parent
 JUDGE = AttentionJudge()
@@ -34,7 +35,7 @@ def machine(name: str) -> System:
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, Row]:
-    return {row.id: row for row in read_rows(HERE / "attention.csv", JUDGE.columns)}
+    return {row.id: row for row in read_table(HERE / "attention.csv", []).rows}
 
 
 @pytest.fixture(scope="module")
