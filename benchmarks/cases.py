@@ -93,6 +93,15 @@ def screening(repeat: int) -> Iterator[Row]:
     yield row(f"constraints and memory of {size:,} deepseek-v3 plans", samples, "s", Target(5.0))
 
 
+def products(repeat: int) -> Iterator[Row]:
+    """Matrix products, all distinct, through their kernel model on one core."""
+    size = 1_000_000
+    found = measured("products", str(size), str(repeat * FAST))
+    speeds = [size / t for t in found["many_s"]]
+    yield row(f"matrix products a second, {size:,} distinct", speeds, "1/s", Target(1_000_000, at_most=False))
+    yield row("40 matrix products", [t * 1e6 for t in found["few_s"]], "us", Target(150.0))
+
+
 CASES: Mapping[str, Case] = MappingProxyType(
     {
         "trace": trace,
@@ -104,5 +113,6 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "doubling": doubling,
         "lowering": lowering,
         "screening": screening,
+        "products": products,
     }
 )

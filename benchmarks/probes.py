@@ -71,6 +71,25 @@ def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
     return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
 
 
+def products(num: str, repeat: str) -> Samples:
+    """Time the model of matrix products on as many distinct ones, and on a few as one estimate has them."""
+    import numpy as np
+
+    from slipstick.backends.kernels.gemm import gemm_sizes, gemm_times
+    from slipstick.backends.system import load_system
+
+    system = load_system(SYSTEM)
+    random = np.random.default_rng(0)
+    shapes = random.integers(1, 16384, (3, int(num))).astype(np.float64)
+    many, few = gemm_sizes(*shapes), gemm_sizes(*shapes[:, :40])
+    constants = system.kernels.gemm["bf16"]
+    gemm_times(few, system.chip, constants)
+    return {
+        "many_s": [_seconds(lambda: gemm_times(many, system.chip, constants)) for _ in range(int(repeat))],
+        "few_s": [_seconds(lambda: gemm_times(few, system.chip, constants)) for _ in range(int(repeat))],
+    }
+
+
 def screening(model: str, num_plans: str, repeat: str) -> Samples:
     """Time constraints and memory of a table of plans over every axis, nothing timed."""
     from slipstick.backends.system import load_system
@@ -147,6 +166,7 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "single": single,
         "evaluation": evaluation,
         "screening": screening,
+        "products": products,
         "doubling": doubling,
     }
 )

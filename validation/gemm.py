@@ -41,7 +41,7 @@ class GemmJudge:
         return GEMM_COLUMNS
 
     def case(self, row: Row) -> Case[GemmSizes]:
-        """Read a row; NotJudged where its dtype or machine is not known, UsageError where it has no sizes."""
+        """Read a row; NotJudged where dtype, machine or library is not known, UsageError for a size that is none."""
         kind = _KINDS.get(row.text("dtype").lower())
         if kind is None:
             raise NotJudged(f"products of {row.text('dtype')} have no table to compare with")
@@ -78,21 +78,27 @@ def _sizes(row: Row, kind: str) -> GemmSizes:
     c_bytes = (2 if accumulated else 1) * (4.0 if row.text("out_dtype") == "fp32" else 2.0)
     quantised = float("activation quantisation" in row.text("note") and kind != "bf16")
     m, n, k = (_size(row, name) for name in ("m", "n", "k"))
-    return gemm_sizes(m, n, k, kind, batch=row.number("batch", 1), c_bytes=c_bytes, quantised=quantised)
+    return gemm_sizes(m, n, k, kind, batch=_batch(row), c_bytes=c_bytes, quantised=quantised)
 
 
 def _size(row: Row, name: str) -> int:
-    size = row.number(name)
-    if size < 1:
-        raise UsageError(f"row '{row.id}', column '{name}': {size} is no size")
-    return size
+    size = row.measured(name)
+    if size is None:
+        raise NotJudged(f"{name} is not given")
+    if not (size >= 1.0 and size.is_integer()):
+        raise UsageError(f"row '{row.id}', column '{name}': {size:g} is no size")
+    return int(size)
+
+
+def _batch(row: Row) -> int:
+    return _size(row, "batch") if row.text("batch") else 1
 
 
 def _time_s(row: Row) -> float:
     time_us = row.measured("time_us")
     if time_us is None:
         raise NotJudged("time_us is not given")
-    if not time_us > 0.0:
+    if not 0.0 < time_us < float("inf"):
         raise UsageError(f"row '{row.id}', column 'time_us': {time_us:g} is no time")
     return time_us * 1e-6
 
@@ -110,7 +116,7 @@ def _outlier(row: Row) -> str:
 
 
 def _shape(row: Row) -> tuple[int, int, int]:
-    return row.number("m"), row.number("n"), row.number("k")
+    return _size(row, "m"), _size(row, "n"), _size(row, "k")
 
 
 def _on(row: Row, dataset: str, accelerator: str, dtype: str) -> bool:

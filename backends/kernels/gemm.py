@@ -1,11 +1,12 @@
 """Matrix products: sizes, a chip and constants to seconds.
 
-The product is cut into tiles of the result, and along k into splits; the best cut of a few is what a library is taken to
-choose. Tiles run in waves over the SMs, each at the pace of its tensor core or of the on-chip memory that feeds it.
+The product is cut into tiles of the result, and along k into splits; the best cut of a few is what a library is taken
+to choose. Tiles run in waves over the SMs, each at the pace of its tensor core or of the on-chip memory that feeds it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
@@ -176,18 +177,30 @@ def gemm_times(sizes: GemmSizes, chip: Chip, constants: GemmConstants) -> Kernel
     given = (
         sizes.m, sizes.n, sizes.k, sizes.batch, sizes.a_bytes, sizes.b_bytes, sizes.c_bytes, sizes.quantised
     )  # fmt: skip
-    shape = np.broadcast_shapes(*(np.shape(a) for a in given))
-    table = np.empty((len(given), *shape))
-    for i, numbers in enumerate(given):
-        table[i] = numbers
-    rows = table.reshape(len(given), -1)
+    shape = np.broadcast_shapes(*(a.shape for a in given))
+    columns = [_flat(a, shape) for a in given]
     machine = _machine(chip, sizes.unit, constants)
-    out = np.empty((1 + len(TERMS), rows.shape[1]))
-    for start in range(0, rows.shape[1], _CHUNK):
+    out = np.empty((1 + len(TERMS), math.prod(shape)))
+    for start in range(0, out.shape[1], _CHUNK):
         part = slice(start, start + _CHUNK)
-        _solve(rows[:, part], machine, constants, out[:, part])
+        _solve(_rows(columns, part, out[0, part].size), machine, constants, out[:, part])
     time_s, *terms = (row.reshape(shape) for row in out)
     return KernelTimes(time_s, MappingProxyType(dict(zip(TERMS, terms, strict=True))))
+
+
+def _flat(numbers: Array, shape: tuple[int, ...]) -> Array:
+    """One number, or one for each product in a row."""
+    if numbers.ndim == 0:
+        return numbers
+    return (numbers if numbers.shape == shape else np.broadcast_to(numbers, shape)).reshape(-1)
+
+
+def _rows(columns: Sequence[Array], part: slice, num: int) -> Array:
+    """Sizes of a few products, as wide as all of them."""
+    rows = np.empty((len(columns), num))
+    for i, column in enumerate(columns):
+        rows[i] = column[part] if column.ndim else column
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +257,8 @@ def _memory_s(rows: Array, machine: _Machine) -> Array:
     moved = (m * k * a_bytes + k * n * b_bytes + m * n * c_bytes) * batch
     cold = moved / machine.memory_bytes_per_s
     held = np.clip((machine.warm_bytes - moved) / max(machine.warm_bytes * (1.0 - _ALL_WARM), 1.0), 0.0, 1.0)
-    return cold * (1.0 - held) + held * moved / machine.cache_bytes_per_s
+    found: Array = cold * (1.0 - held) + held * moved / machine.cache_bytes_per_s
+    return found
 
 
 def _tiles_squared(rows: Array, machine: _Machine, constants: GemmConstants) -> Array:
@@ -274,7 +288,8 @@ def _waves(loads: Array, whole: float) -> Array:
     if whole == 1.0:
         return np.ceil(loads, out=loads)
     even = np.maximum(loads, 1.0)
-    return even + whole * (np.ceil(loads) - even)
+    found: Array = even + whole * (np.ceil(loads) - even)
+    return found
 
 
 def _second_pass_s(rows: Array, machine: _Machine, constants: GemmConstants) -> Array:
@@ -282,7 +297,7 @@ def _second_pass_s(rows: Array, machine: _Machine, constants: GemmConstants) -> 
     m, n, _, batch, *_ = rows
     splits = machine.splits
     partial_bytes = 8.0 * m * n * batch  # fp32, written and read
-    found = constants.split_s + splits * (partial_bytes / machine.cache_bytes_per_s)
+    found: Array = constants.split_s + splits * (partial_bytes / machine.cache_bytes_per_s)
     found[0] = 0.0
     return found
 
