@@ -178,19 +178,16 @@ def _of_scope(constants: object, scope: Scope) -> list[str]:
 
 
 def _values(pools: Sequence[Pool], joint: bool) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Return the constants to write: those for every library, and those of each.
-
-    Joint ones are for any library: the one with most rows speaks for those that have none.
-    """
-    most = max(pools, key=lambda pool: len(pool.cases))
-    kept = most.judge.fixed(most.cls, most.kind)
-    moved = {scope: [n for n in _of_scope(most.constants, scope) if n not in kept] for scope in Scope}
-    names = [name for of in moved.values() for name in of] if joint else moved[Scope.CHIP]
-    shared = {name: getattr(most.constants, name) for name in names}
+    """Return the constants to write: those for every library, and those of each; libraries without rows keep theirs."""
+    first = pools[0]
+    kept = first.judge.fixed(first.cls, first.kind)
+    moved = {scope: [n for n in _of_scope(first.constants, scope) if n not in kept] for scope in Scope}
+    shared = [*(moved[Scope.KERNEL] if joint else ()), *moved[Scope.CHIP]]
     by_library = {
         pool.library: {name: getattr(pool.constants, name) for name in moved[Scope.LIBRARY]} for pool in pools
     }
-    return shared, {library: values for library, values in sorted(by_library.items()) if values}
+    values = {name: getattr(first.constants, name) for name in shared}
+    return values, {library: of for library, of in sorted(by_library.items()) if of}
 
 
 def _accuracy(pools: Iterable[Pool]) -> Accuracy:
