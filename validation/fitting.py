@@ -1,8 +1,8 @@
 """Constants of kernels by robust least squares on the logarithm of predicted over measured times.
 
 What is minimised is the sum over the rows of 2 s^2 (sqrt(1 + (r/s)^2) - 1), r = log(predicted / measured), s = 0.1:
-squares for errors below 10 %, sizes above, so that a few odd rows do not bend a fit. Each library on each system has the
-same weight. Constants stay within their limits, and a weak pull keeps those that the rows do not tell where they were.
+squares for errors below 10 %, sizes above, so that a few odd rows do not bend a fit. Each library on each system has
+the same weight. Constants stay within limits, and a weak pull keeps those that the rows do not tell where they were.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ ROBUST = 0.1
 PULL = 0.03
 # Further starts: constants times these, in turn.
 STARTS: Sequence[tuple[float, ...]] = ((1.0,), (0.6, 1.6), (1.6, 0.6))
+# Rows that each number must have; fewer would be met exactly and tell nothing.
+ROWS_PER_NUMBER = 2
 # Logarithms beyond this are all the same: a model that gives nothing sensible there.
 FARTHEST = 5.0
 _STEP = 1e-4
@@ -109,7 +111,7 @@ class _Problem:
 
 
 def fitted(pools: Sequence[Pool], owners: Owners) -> dict[Slot, float]:
-    """Fit the constants that have an owner to the cases of pools of one kind of kernel.
+    """Fit the constants that have an owner to the cases of pools of one kind of kernel; see `tells`.
 
     Raises:
         UsageError: scipy is not installed.
@@ -120,6 +122,12 @@ def fitted(pools: Sequence[Pool], owners: Owners) -> dict[Slot, float]:
         return {}
     numbers = min((_solve(problem, factors) for factors in STARTS), key=lambda found: found[0])[1]
     return {slot: float(x) for slot, x in zip(problem.slots, numbers, strict=True)}
+
+
+def tells(pools: Sequence[Pool], owners: Owners) -> bool:
+    """Whether pools have rows enough for the constants that have an owner."""
+    slots = {slot for pool in pools for slot in _slots_of(pool, owners).values()}
+    return sum(len(pool.cases) for pool in pools) >= ROWS_PER_NUMBER * len(slots)
 
 
 def with_fitted(pool: Pool, owners: Owners, values: Mapping[Slot, float]) -> Pool:
