@@ -96,7 +96,7 @@ def assemble(name_or_path: str | Path, stack: str | None = None, calibration: st
 
 def calibration_layers(given: Tree, chip: Tree, folder: Path | None = None) -> list[tuple[str, File | Tree]]:
     """Return the constants that carry over, then those given or else those of the chip."""
-    base: list[tuple[str, File | Tree]] = [("default", read_file("calibration", "default"))]
+    base: list[tuple[str, File | Tree]] = [(name, read_file("calibration", name)) for name in carried_over()]
     if isinstance(given, dict):
         return [*base, ("calibration", given)]
     name = given if isinstance(given, str) else chip if chip in names("calibration") else "default"
@@ -104,6 +104,15 @@ def calibration_layers(given: Tree, chip: Tree, folder: Path | None = None) -> l
         return base
     file = read_file("calibration", name, folder)
     return [*base, (file.name, file)]
+
+
+def carried_over() -> tuple[str, ...]:
+    """Name the calibrations for any chip: what people set, over which lies what was fitted over many chips.
+
+    >>> carried_over()[0]
+    'default'
+    """
+    return tuple(name for name in ("default", "joint") if name in names("calibration"))
 
 
 def _calibrations(system: File, given: Tree, chip: Tree) -> tuple[Layers, list[Origin]]:

@@ -255,42 +255,6 @@ def network_names() -> tuple[str, ...]:
     return names("networks")
 
 
-def chip_of(name_or_path: str | Path) -> str | None:
-    """Name the chip's file that a system refers to; None where the chip is written out in the system itself.
-
-    >>> chip_of("dgx-h100")
-    'h100-sxm-80gb'
-    """
-    chip = read_file("systems", name_or_path).tree.get("chip")
-    return chip if isinstance(chip, str) else None
-
-
-def calibration_layers(name_or_path: str | Path, calibration: str | None = None) -> list[tuple[str, dict[str, Tree]]]:
-    """Return the calibrations that lie over one another on a system, each with its name, the last before the others.
-
-    `calibration` stands in place of the one that the system names or that its chip has, as in `load_system`.
-
-    >>> [name for name, _ in calibration_layers("dgx-h100", "default")]
-    ['default']
-    """
-    return assemble(name_or_path, calibration=calibration).layers
-
-
-def read_calibration(name_or_path: str | Path) -> tuple[str, dict[str, Tree]]:
-    """Return what to call a calibration and its tree; UnknownNameError or SystemFileError where there is none."""
-    file = read_file("calibration", name_or_path)
-    return file.name, file.tree
-
-
-def default_calibration() -> tuple[str, dict[str, Tree]]:
-    """Return the constants that carry over to any chip, over which all others lie.
-
-    >>> default_calibration()[0]
-    'default'
-    """
-    return read_calibration("default")
-
-
 def system_numbers(system: System) -> tuple[NumberRecord, ...]:
     """Return every number of a system with its path, unit and source, in the order of the file."""
     return system.sources

@@ -98,14 +98,14 @@ def _by_file(output: Path, fits: Sequence[KindFit], joint: bool) -> dict[Path, l
 
 def _write(path: Path, fits: Sequence[KindFit]) -> None:
     from .. import __version__
-    from ..backends.system import default_calibration
     from ..backends.system_tree import read_tree
     from ..ir.files import write_atomically
     from ..validation.calibration_file import check, heading_of, text_of, updated
+    from ..validation.machine_room import base_layers
 
     old = path.read_text(encoding="utf-8") if path.is_file() else ""
     tree = updated(read_tree(old, path.name) if old else {}, fits, f"slipstick {__version__}", path.stem)
-    check(tree, [default_calibration()])
+    check(tree, base_layers())
     heading = heading_of(old) or f"Constants of kernels fitted to measurements{_of(fits)}; `slipstick calibrate`."
     with writing(path):
         write_atomically(path, text_of(tree, heading).encode())

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backends.kernels.limits import Limit, Scope, limits_of
 from ..ir.errors import UnknownNameError, UsageError
-from .fitting import Owners, fitted, log_errors, measured_of, with_fitted, with_values
+from .fitting import Owners, fitted, log_errors, measured_of, tells, with_fitted, with_values
 from .gather import Pool, gather
 from .judge import read_tables
 from .kinds import KernelTable
@@ -81,7 +81,7 @@ def calibrate(paths: Sequence[Path], choice: Choice, report: Report) -> Calibrat
     Raises:
         UsageError: files that cannot be read, are no tables of kernels or leave nothing to fit; scipy is missing.
     """
-    room = MachineRoom("default")
+    room = MachineRoom("default", plain=choice.joint)
     pools, skipped = _pools(paths, choice, room)
     groups: dict[tuple[str, str, str], list[Pool]] = {}
     for pool in pools:
@@ -90,14 +90,19 @@ def calibrate(paths: Sequence[Path], choice: Choice, report: Report) -> Calibrat
     found = []
     for (owner, cls, kind), of in groups.items():
         seen = [p for p in (_part(pool, choice.split, True) for pool in of) if p.cases]
-        if not seen:
-            skipped[f"no row of {cls} '{kind}' is in the half that is fitted"] = sum(len(p.cases) for p in of)
+        if not seen or not tells(seen, _together):
+            skipped[_too_few(owner, cls, kind, seen)] = sum(len(p.cases) for p in of)
             continue
         report(f"fitting {cls} {kind}{f' of {owner}' if owner else ''}: {sum(len(p.cases) for p in seen)} rows")
         found.append(_kind_fit(owner, of, seen, choice, room))
     if not found:
         raise UsageError("nothing to fit: " + "; ".join(f"{n} rows: {why}" for why, n in skipped.items()))
     return Calibrated(tuple(found), skipped)
+
+
+def _too_few(owner: str, cls: str, kind: str, seen: Sequence[Pool]) -> str:
+    rows = sum(len(pool.cases) for pool in seen)
+    return f"the half to fit has {rows} rows, too few for the constants of {cls} '{kind}'{f' of {owner}' if owner else ''}"
 
 
 def _pools(paths: Sequence[Path], choice: Choice, room: MachineRoom) -> tuple[list[Pool], dict[str, int]]:
@@ -178,19 +183,16 @@ def _of_scope(constants: object, scope: Scope) -> list[str]:
 
 
 def _values(pools: Sequence[Pool], joint: bool) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """Return the constants to write: those for every library, and those of each.
-
-    Joint ones are for any library: the one with most rows speaks for those that have none.
-    """
-    most = max(pools, key=lambda pool: len(pool.cases))
-    kept = most.judge.fixed(most.cls, most.kind)
-    moved = {scope: [n for n in _of_scope(most.constants, scope) if n not in kept] for scope in Scope}
-    names = [name for of in moved.values() for name in of] if joint else moved[Scope.CHIP]
-    shared = {name: getattr(most.constants, name) for name in names}
+    """Return the constants to write: those for every library, and those of each; libraries without rows keep theirs."""
+    first = pools[0]
+    kept = first.judge.fixed(first.cls, first.kind)
+    moved = {scope: [n for n in _of_scope(first.constants, scope) if n not in kept] for scope in Scope}
+    shared = [*(moved[Scope.KERNEL] if joint else ()), *moved[Scope.CHIP]]
     by_library = {
         pool.library: {name: getattr(pool.constants, name) for name in moved[Scope.LIBRARY]} for pool in pools
     }
-    return shared, {library: values for library, values in sorted(by_library.items()) if values}
+    values = {name: getattr(first.constants, name) for name in shared}
+    return values, {library: of for library, of in sorted(by_library.items()) if of}
 
 
 def _accuracy(pools: Iterable[Pool]) -> Accuracy:

@@ -1,8 +1,8 @@
 """Constants of kernels by robust least squares on the logarithm of predicted over measured times.
 
 What is minimised is the sum over the rows of 2 s^2 (sqrt(1 + (r/s)^2) - 1), r = log(predicted / measured), s = 0.1:
-squares for errors below 10 %, sizes above, so that a few odd rows do not bend a fit. Constants stay within their
-limits, and a weak pull keeps those that the rows do not tell where they were.
+squares for errors below 10 %, sizes above, so that a few odd rows do not bend a fit. Each library on each system has
+the same weight. Constants stay within limits, and a weak pull keeps those that the rows do not tell where they were.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ ROBUST = 0.1
 PULL = 0.03
 # Further starts: constants times these, in turn.
 STARTS: Sequence[tuple[float, ...]] = ((1.0,), (0.6, 1.6), (1.6, 0.6))
+# Rows that each number must have; fewer would be met exactly and tell nothing.
+ROWS_PER_NUMBER = 2
 # Logarithms beyond this are all the same: a model that gives nothing sensible there.
 FARTHEST = 5.0
 _STEP = 1e-4
@@ -55,6 +57,7 @@ class _Problem:
     measured: tuple[Array, ...]
     slots: tuple[Slot, ...]
     taken: tuple[Mapping[str, int], ...]
+    weights: Array
     start: Array
     low: Array
     high: Array
@@ -73,6 +76,13 @@ class _Problem:
         """Return log(predicted / measured) pool by pool, then the pull."""
         rows = [self._of(place, numbers) for place in range(len(self.pools))]
         return np.concatenate([*rows, self._pull(numbers)])
+
+    def loss(self, squares: Array) -> Array:
+        """Return what squares of residuals cost, with first and second derivatives."""
+        over = 1.0 + squares / ROBUST**2
+        return self.weights * np.stack(
+            [2.0 * ROBUST**2 * (np.sqrt(over) - 1.0), over**-0.5, -0.5 / ROBUST**2 * over**-1.5]
+        )
 
     def slopes(self, numbers: Array) -> Array:
         """Return the derivatives by finite differences; only pools that take a number are predicted again."""
@@ -101,7 +111,7 @@ class _Problem:
 
 
 def fitted(pools: Sequence[Pool], owners: Owners) -> dict[Slot, float]:
-    """Fit the constants that have an owner to the cases of pools of one kind of kernel.
+    """Fit the constants that have an owner to the cases of pools of one kind of kernel; see `tells`.
 
     Raises:
         UsageError: scipy is not installed.
@@ -112,6 +122,12 @@ def fitted(pools: Sequence[Pool], owners: Owners) -> dict[Slot, float]:
         return {}
     numbers = min((_solve(problem, factors) for factors in STARTS), key=lambda found: found[0])[1]
     return {slot: float(x) for slot, x in zip(problem.slots, numbers, strict=True)}
+
+
+def tells(pools: Sequence[Pool], owners: Owners) -> bool:
+    """Whether pools have rows enough for the constants that have an owner."""
+    slots = {slot for pool in pools for slot in _slots_of(pool, owners).values()}
+    return sum(len(pool.cases) for pool in pools) >= ROWS_PER_NUMBER * len(slots)
 
 
 def with_fitted(pool: Pool, owners: Owners, values: Mapping[Slot, float]) -> Pool:
@@ -158,9 +174,16 @@ def _problem(pools: Sequence[Pool], owners: Owners) -> _Problem:
     return _Problem(
         tuple(pools), tuple(map(measured_of, pools)), slots,
         tuple({name: place[slot] for name, slot in of.items()} for of in by_pool),
-        np.asarray([start[slot] for slot in slots]),
+        _weights(pools, len(slots)), np.asarray([start[slot] for slot in slots]),
         np.asarray([limit.low for limit in limits]), np.asarray([limit.high for limit in limits]),
     )  # fmt: skip
+
+
+def _weights(pools: Sequence[Pool], num_slots: int) -> Array:
+    """Return the weight of each row and of the pull: a library on a system counts the same, however many its rows."""
+    sizes = np.asarray([len(pool.cases) for pool in pools], dtype=np.float64)
+    shares = sizes.mean() / sizes
+    return np.concatenate([*(np.full(len(p.cases), w) for p, w in zip(pools, shares, strict=True)), np.ones(num_slots)])
 
 
 def _need_scipy() -> None:
@@ -184,7 +207,7 @@ def _solve(problem: _Problem, factors: Sequence[float]) -> tuple[float, Array]:
 
     found = least_squares(
         residuals, inside / scale, jac=slopes,
-        bounds=(problem.low / scale, problem.high / scale), loss="soft_l1", f_scale=ROBUST, ftol=1e-5, xtol=1e-5,
+        bounds=(problem.low / scale, problem.high / scale), loss=problem.loss, ftol=1e-5, xtol=1e-5,
         max_nfev=80,
     )  # fmt: skip
     return float(found.cost), np.clip(found.x * scale, problem.low, problem.high)

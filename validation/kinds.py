@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 JUDGES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "attention": ("attention", "AttentionJudge"),
+        "collectives": ("collectives", "CollectiveJudge"),
         "elementwise": ("elementwise", "ElementwiseJudge"),
         "gemm": ("gemm", "GemmJudge"),
         "moe": ("moe", "MoeJudge"),

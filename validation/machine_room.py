@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from ..backends.catalogue import Layers, assemble, carried_over, names, read_file
 from ..backends.constants import KernelConstants, read_constants
-from ..backends.system import (
-    System,
-    calibration_layers,
-    chip_of,
-    default_calibration,
-    load_system,
-    read_calibration,
-    system_names,
-)
+from ..backends.system import System, load_system
 from .rows import NotJudged
 from .split import Fitted, fits_of
 
-if TYPE_CHECKING:
-    from ..backends.system_tree import Tree
 
-Layers = list[tuple[str, "dict[str, Tree]"]]
+def base_layers() -> Layers:
+    """Return the constants that carry over to any chip, over which those of a chip lie."""
+    return [(name, read_file("calibration", name).tree) for name in carried_over()]
 
 
 @dataclass(slots=True)
 class MachineRoom:
-    """The systems of the catalogue under one calibration, or under their own where none is named."""
+    """The systems of the catalogue under one calibration, or under their own where none is named.
+
+    With `plain`, under nothing but what people set: where a fit over many chips begins.
+    """
 
     calibration: str | None = None
+    plain: bool = False
     _systems: dict[str, System] = field(default_factory=dict)
     _layers: dict[str, Layers] = field(default_factory=dict)
     _constants: dict[tuple[str, str], KernelConstants] = field(default_factory=dict)
@@ -37,19 +33,21 @@ class MachineRoom:
     def check(self) -> None:
         """Read the calibration that was named; UsageError where there is none."""
         if self.calibration is not None:
-            read_constants(self.calibration, [default_calibration(), read_calibration(self.calibration)], "")
+            given = read_file("calibration", self.calibration)
+            read_constants(given.name, [*base_layers(), (given.name, given.tree)], "")
 
     def system(self, name: str) -> System:
         """Return a system; NotJudged where the catalogue has none of the name."""
         if name not in self._systems:
-            if name not in system_names():
+            if name not in names("systems"):
                 raise NotJudged(f"the catalogue has no system '{name}'")
             self._systems[name] = load_system(name, calibration=self.calibration)
         return self._systems[name]
 
     def chip(self, system: str) -> str:
         """Name the chip of a system, which is what has a calibration of its own."""
-        return chip_of(system) or system
+        chip = read_file("systems", system).tree.get("chip")
+        return chip if isinstance(chip, str) else system
 
     def constants(self, system: str, library: str, cls: str, kind: str) -> object:
         """Return the constants of a kind of kernel; NotJudged where there are none."""
@@ -67,5 +65,6 @@ class MachineRoom:
 
     def _of(self, system: str) -> Layers:
         if system not in self._layers:
-            self._layers[system] = calibration_layers(system, self.calibration)
+            layers = assemble(system, None, self.calibration).layers
+            self._layers[system] = layers[:1] if self.plain else layers
         return self._layers[system]

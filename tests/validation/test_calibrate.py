@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.system import default_calibration, load_system
+from slipstick.backends.system import load_system
 from slipstick.backends.system_tree import Tree, read_tree
 from slipstick.ir.errors import UnknownNameError, UsageError
 from slipstick.validation.calibrate import Calibrated, Choice, KindFit, calibrate
 from slipstick.validation.calibration_file import check, heading_of, text_of, updated
 from slipstick.validation.judge import judge_files
 from slipstick.validation.kinds import Settings
-from slipstick.validation.machine_room import MachineRoom
+from slipstick.validation.machine_room import MachineRoom, base_layers
 from slipstick.validation.outcomes import Part
 from slipstick.validation.split import in_first_half
 
@@ -112,7 +112,7 @@ def test_a_file_gives_back_what_was_fitted(toy: Toy, tmp_path: Path) -> None:
     table = toy(two_chips())
     (found,) = (f for f in fit(table).fits if f.owner == "h100-sxm-80gb")
     tree = updated({}, [found], "slipstick 0", "h100-sxm-80gb")
-    check(tree, [default_calibration()])
+    check(tree, base_layers())
     path = tmp_path / "mine.yaml"
     path.write_text(text_of(tree, "Made up.\nTwice."), encoding="utf-8")
     assert heading_of(path.read_text(encoding="utf-8")) == "Made up.\nTwice."
