@@ -15,7 +15,7 @@ from .network.level import NetworkLevel
 from .records import NumberRecord
 
 if TYPE_CHECKING:
-    from .system_tree import Tree
+    pass
 
 
 @dataclass(frozen=True, slots=True)
