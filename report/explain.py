@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import groupby
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from ..ir.stages import BOUNDARY
 from ..ir.text import print_node
 from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
 from .metrics import METRICS, format_metric
+from .numbers import by_origin, named, shown_value
 
 MOST = 12
 
@@ -220,9 +220,8 @@ def _records(system: System, paths: tuple[str, ...]) -> Iterator[NumberRecord]:
 
 def _numbers(records: Iterator[NumberRecord]) -> Iterator[str]:
     """One line for numbers of one place and source."""
-    for (place, source), found in groupby(records, key=lambda r: (r.path.rpartition(".")[0], _origin(r))):
-        names = ", ".join(f"{r.path.rpartition('.')[2]} {_value(r)}" for r in found)
-        yield f"    {place}: {names} {source}"
+    for (place, confidence, source), found in by_origin(records).items():
+        yield f"    {place}: {named(found)} [{confidence}] {source}"
 
 
 def _source(system: System, path: str) -> str:
@@ -231,12 +230,4 @@ def _source(system: System, path: str) -> str:
 
 
 def _shown(record: NumberRecord) -> str:
-    return f"{_value(record)} {_origin(record)}"
-
-
-def _value(record: NumberRecord) -> str:
-    return f"{record.value:g}{f' {record.unit}' if record.unit not in ('', '1') else ''}"
-
-
-def _origin(record: NumberRecord) -> str:
-    return f"[{record.confidence}] {record.source}"
+    return f"{shown_value(record)} [{record.confidence}] {record.source}"

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from .columns import in_columns
+from .numbers import by_origin, named, shown_value
 
 if TYPE_CHECKING:
     from ..backends.network.level import NetworkLevel
@@ -144,17 +145,10 @@ def _part(path: str) -> str:
 
 
 def _row(number: NumberRecord) -> list[str]:
-    return [number.path, _value(number), number.confidence, number.source]
+    return [number.path, shown_value(number), number.confidence, number.source]
 
 
 def _constants(numbers: Iterable[NumberRecord]) -> Iterator[list[str]]:
     """Constants of a kind that have one source, in one row."""
-    for (kind, confidence, source), found in groupby(
-        numbers, key=lambda n: (n.path.rpartition(".")[0], n.confidence, n.source)
-    ):
-        values = ", ".join(f"{n.path.rpartition('.')[2]} {_value(n)}" for n in found)
-        yield [kind, "", confidence, f"{values}: {source}"]
-
-
-def _value(number: NumberRecord) -> str:
-    return f"{number.value:g} {number.unit}".strip()
+    for (kind, confidence, source), found in by_origin(numbers).items():
+        yield [kind, "", confidence, f"{named(found)}: {source}"]

@@ -66,3 +66,19 @@ def made_up() -> "System":
     )
     kernels = KernelConstants("toy", {"default": RooflineConstants(0.5, 0.8, 0.25)})
     return System("toy", chip, 4, levels, kernels, StackConstants("toy", 2e-6, 3e-6, 2**30), ())
+
+
+@pytest.fixture(scope="session")
+def roofline_only() -> "Callable[[System], System]":
+    """Price everything by peaks, bandwidth and one launch: what laws of plain proportion hold for."""
+    from dataclasses import replace
+
+    from slipstick.backends.constants import KernelConstants
+    from slipstick.backends.system import System
+
+    def plain(system: System) -> System:
+        kept = KernelConstants("roofline", roofline=system.kernels.roofline)
+        levels = tuple(replace(level, protocol="") for level in system.levels)
+        return replace(system, kernels=kept, levels=levels, stack=replace(system.stack, issue_s=0.0))
+
+    return plain

@@ -42,7 +42,7 @@ def test_few_tokens_read_few_experts() -> None:
     lowered = lower(graph, family)
     plans = [make_plan(num_gpus=1, micro_batch=b, seq_len=1, kv_len=128, family=family) for b in (1, 64)]
     one, many = (estimate(graph, system, p, lowered=lowered).breakdown_s["compute.experts"] for p in plans)
-    launches = 32 * system.stack.launch_s
+    launches = 32 * system.kernels.experts["bf16"].overhead_s
     assert (one - launches) / (many - launches) == pytest.approx(1 - (7 / 8) ** 2, rel=0.02)
 
 

@@ -26,13 +26,6 @@ from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 
 Traced = Callable[[str], Graph]
 
-BANDWIDTHS = ("network.nvlink.bandwidth=1e30", "network.infiniband.bandwidth=1e30")
-NO_WAITING = (
-    "network.nvlink.latency=0",
-    "network.infiniband.latency=0",
-    "stack.collective_overhead=0",
-    "stack.launch_overhead=0",
-)
 FASTER = (
     "chip.memory.hbm.bandwidth",
     "chip.matmul.bf16",
@@ -40,6 +33,14 @@ FASTER = (
     "network.nvlink.bandwidth",
     "network.infiniband.bandwidth",
 )
+
+
+Plain = Callable[[System], System]
+
+
+def without_waiting(system: System) -> System:
+    levels = tuple(replace(level, latency_s=0.0) for level in system.levels)
+    return replace(system, levels=levels, stack=replace(system.stack, launch_s=0.0, collective_launch_s=0.0))
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +144,11 @@ def test_a_family_has_its_pipeline(family: Family, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_an_infinite_network_costs_nothing(llama: Graph, zero: int) -> None:
+def test_an_infinite_network_costs_nothing(llama: Graph, roofline_only: Plain, zero: int) -> None:
     family = Family(sp=True, zero=zero)
-    answer = estimate(llama, load_system("dgx-h100", (*BANDWIDTHS, *NO_WAITING)), plan(family=family))
+    machine = without_waiting(roofline_only(load_system("dgx-h100")))
+    levels = tuple(replace(level, bytes_per_s=1e30) for level in machine.levels)
+    answer = estimate(llama, replace(machine, levels=levels), plan(family=family))
     comm = [v for k, v in answer.breakdown_s.items() if k.startswith("comm.")]
     assert comm
     assert max(comm) == pytest.approx(0.0, abs=1e-20)
@@ -171,12 +174,12 @@ def test_a_faster_machine_is_never_slower(traced: Traced, key: str, factor: floa
         assert np.all(after <= before * (1 + 1e-12))
 
 
-def test_the_machine_s_speed_scales_time(llama: Graph) -> None:
+def test_the_machine_s_speed_scales_time(llama: Graph, roofline_only: Plain) -> None:
     """Without waiting, a machine twice as fast in everything takes half the time."""
-    system = load_system("dgx-h100", NO_WAITING)
-    doubled = [f"{n.path}={2 * n.value_si!r}" for n in system.sources if n.path in FASTER]
-    twice = load_system("dgx-h100", [*NO_WAITING, *doubled])
-    before, after = (estimate(llama, s, plan()).metrics["step_time_s"] for s in (system, twice))
+    numbers = load_system("dgx-h100").sources
+    doubled = load_system("dgx-h100", [f"{n.path}={2 * n.value_si!r}" for n in numbers if n.path in FASTER])
+    machines = (without_waiting(roofline_only(s)) for s in (load_system("dgx-h100"), doubled))
+    before, after = (estimate(llama, s, plan()).metrics["step_time_s"] for s in machines)
     assert after == pytest.approx(before / 2, rel=1e-12)
 
 

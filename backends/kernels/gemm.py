@@ -27,7 +27,7 @@ SHORTEST_SPLIT = 128  # of k; below it a split saves nothing
 K_STEP = 32  # k is walked in whole steps
 _ALL_WARM = 0.3  # part of what `warm` gives below which all operands are found in the cache
 _REFERENCE = 128 * 128  # tile that loses nothing for being small
-TERMS = ("launch", "tensor", "memory", "split", "sustained", "quantise")
+TERMS = ("overhead", "tensor", "memory", "split", "sustained", "quantise")
 _CHUNK = 2048  # rows whose tiles and splits stay in a core's cache
 
 # Bytes of an element with its scales: nvfp4 has one of a byte for 16 elements, mxfp4 for 32, int4 one of two for 128.
@@ -170,7 +170,7 @@ def gemm_times(sizes: GemmSizes, chip: Chip, constants: GemmConstants) -> Kernel
     carries over where bytes a second do not. Groups: one; a batch shares nothing. Operands stored the other way round
     show no difference beyond the spread of one shape (SimuMax: NN, NT, TN), and so have no term.
 
-    Terms: `launch` O, `tensor` c of the best cut, `memory` q, `split` its second pass, `sustained` T_cap, `quantise`.
+    Terms: `overhead` O, `tensor` c of the best cut, `memory` q, `split` its second pass, `sustained` T_cap, `quantise`.
 
     UnknownNameError where the chip has no such unit.
     """

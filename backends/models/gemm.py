@@ -27,7 +27,7 @@ class GemmModel:
     @property
     def formula(self) -> str:
         """How its terms make up the time."""
-        return "launch + hypot(tensor, memory) + split, not below sustained, + quantise"
+        return "overhead + hypot(tensor, memory) + split, not below sustained, + quantise"
 
     def claims(self, entry: Entry) -> bool:
         """Products of two matrices."""
