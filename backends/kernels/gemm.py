@@ -27,6 +27,7 @@ SHORTEST_SPLIT = 128  # of k; below it a split saves nothing
 K_STEP = 32  # k is walked in whole steps
 _ALL_WARM = 0.3  # part of what `warm` gives below which all operands are found in the cache
 _REFERENCE = 128 * 128  # tile that loses nothing for being small
+_WIDEST = 8192.0  # FLOPs of a clock of an SM in 16 bits: B200
 TERMS = ("overhead", "tensor", "memory", "split", "sustained", "quantise")
 _CHUNK = 2048  # rows whose tiles and splits stay in a core's cache
 
@@ -59,6 +60,7 @@ class GemmConstants:
         feed: phi, bytes that on-chip memory brings to the matrix units in the time of one FLOP at the peak.
         cache: lambda, bandwidth of the last-level cache over that of the memory.
         pace: clocks that a step of one along k takes at least.
+        draw: bytes that an SM draws from memory in a clock at most: requests under way over their latency.
         small: time that a tile of half of 128 x 128 loses, as a part of its own.
         split_s: start of the second pass that adds up splits of k.
         waves: 1 where the last wave takes as long as a full one, 0 where work is dealt out evenly (stream-K).
@@ -71,12 +73,13 @@ class GemmConstants:
     sustained: Annotated[float, Limit(Scope.LIBRARY, 0.2, 1.0)]
     quantise: Annotated[float, Limit(Scope.LIBRARY, 0.05, 1.0)]
     warm: Annotated[float, Limit(Scope.LIBRARY, 0.0, 1.0)]
-    memory: Annotated[float, Limit(Scope.CHIP, 0.4, 0.95)]
+    memory: Annotated[float, Limit(Scope.CHIP, 0.4, 1.0)]
     tensor: Annotated[float, Limit(Scope.KERNEL, 0.3, 1.0)]
     prologue: Annotated[float, Limit(Scope.KERNEL, 0.0, 4000.0)]
     feed: Annotated[float, Limit(Scope.KERNEL, 1e-3, 1.0)]
     cache: Annotated[float, Limit(Scope.KERNEL, 1.0, 20.0)]
     pace: Annotated[float, Limit(Scope.KERNEL, 0.0, 10.0)]
+    draw: Annotated[float, Limit(Scope.KERNEL, 5.0, 1000.0)]
     small: Annotated[float, Limit(Scope.KERNEL, 0.0, 2.0)]
     split_s: Annotated[float, Limit(Scope.KERNEL, 0.0, 1e-5)]
     waves: Annotated[float, Limit(Scope.KERNEL, 0.0, 1.0)]
@@ -161,7 +164,8 @@ def gemm_times(sizes: GemmSizes, chip: Chip, constants: GemmConstants) -> Kernel
         tc = 2 bm bn (k_s + k0) SM / (u_c P) (1 + small max(128^2 / (bm bn) - 1, 0))
         tl = (bm a_bytes + bn b_bytes) k_s SM / (phi P)
         tp = pace k_s / clock
-        q = batch (m k a_bytes + k n b_bytes + m n c_bytes) / (u_m BW), the part in the cache at lambda BW
+        q = batch (m k a_bytes + k n b_bytes + m n c_bytes) ((u_m BW)^-2 + (draw SM clock)^-2)^(1/2), or from the cache
+            at lambda BW
         T_cap = 2 m n k batch / (u_s P)
         T_quant = m k batch (2 + a_bytes) / (u_q BW)
 
@@ -207,7 +211,7 @@ def _rows(columns: Sequence[Array], part: slice, num: int) -> Array:
 class _Machine:
     """A chip under constants: rates of the whole chip, and the tiles there are."""
 
-    num_sms: int
+    num_sms: float
     tensor_flop_per_s: float
     sustained_flop_per_s: float
     feed_bytes_per_s: float
@@ -223,13 +227,22 @@ class _Machine:
 
 def _machine(chip: Chip, unit: str, constants: GemmConstants) -> _Machine:
     peak, bandwidth, c = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s, constants
+    units = _units(chip)
+    memory_s = math.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * chip.clock_hz))
     tiles = np.array([t for t in TILES if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
     return _Machine(
-        chip.num_sms, peak * c.tensor, peak * c.sustained, peak * c.feed, bandwidth * c.memory, bandwidth * c.cache,
+        units, peak * c.tensor, peak * c.sustained, peak * c.feed, 1.0 / memory_s, bandwidth * c.cache,
         c.pace / chip.clock_hz, bandwidth * c.quantise, chip.l2_bytes / chip.l2_partitions * c.warm,
         tiles[:, 0, None, None], tiles[:, 1, None, None],
         np.array([[s] for s in SPLITS if s <= c.most_splits], dtype=np.float64),
     )  # fmt: skip
+
+
+def _units(chip: Chip) -> float:
+    """SMs; a core that multiplies more in a clock than the widest SM there is works like several."""
+    peaks = chip.peak_flop_per_s.by_dtype()
+    width = max(peaks.get(dtype, 0.0) for dtype in ("bf16", "fp16", "fp32")) / (chip.num_sms * chip.clock_hz)
+    return chip.num_sms * max(1.0, width / _WIDEST)
 
 
 def _solve(rows: Array, machine: _Machine, constants: GemmConstants, out: Array) -> None:

@@ -29,7 +29,7 @@ CHIP = Chip("round", PEAKS, 1e13, 100, 1e9, 1e10, 1e12, 1e7, 100.0)
 # Nothing but whole tiles of 128 x 128: no start, no feed that shows, no cap, no splits.
 PLAIN = GemmConstants(
     overhead_s=1e-6, sustained=1.0, quantise=0.5, warm=0.0, memory=0.5, tensor=1.0, prologue=0.0, feed=1.0, cache=4.0,
-    pace=0.0, small=0.0, split_s=1e-6, waves=1.0, smallest_tile=16384, largest_tile=16384, most_splits=1,
+    pace=0.0, draw=1e9, small=0.0, split_s=1e-6, waves=1.0, smallest_tile=16384, largest_tile=16384, most_splits=1,
 )  # fmt: skip
 KINDS = load_system("dgx-h100").kernels.gemm
 
@@ -69,6 +69,22 @@ def test_on_chip_memory_feeds_tiles() -> None:
 def test_a_step_takes_some_clocks_at_least() -> None:
     step_s = np.hypot(50e-9, 2 * 128 * 128 / 1e12)
     assert terms(gemm_sizes(128, 128, 1024), pace=50.0)["tensor"] == pytest.approx(1024 * step_s, rel=1e-3)
+
+
+def test_units_draw_so_many_bytes_of_memory_in_a_clock() -> None:
+    """100 units at 1 GHz draw 0.5 TB/s at 5 bytes a clock, as much as memory gives: 1 / sqrt(2) of either."""
+    assert terms(gemm_sizes(100, 200, 300), draw=5.0)["memory"] == pytest.approx(
+        2**0.5 * terms(gemm_sizes(100, 200, 300))["memory"], rel=1e-4
+    )
+
+
+def test_a_core_far_wider_than_an_sm_works_like_several() -> None:
+    """10 cores of 16384 FLOPs a clock are 20 SMs of 8192: 40 tiles take 2 turns, not 4 of tiles twice as fast."""
+    chip = dataclasses.replace(CHIP, num_sms=10, peak_flop_per_s=PEAKS.times(10 * 16384 / 1e5))
+    cut = dataclasses.replace(PLAIN, pace=50.0)
+    of = gemm_times(gemm_sizes(40 * 128, 128, 1024), chip, cut).terms
+    turn_s = 1024 * float(np.hypot(2 * 128 * 128 / 8192e9, 50e-9))
+    assert float(of["tensor"]) == pytest.approx(2 * turn_s, rel=1e-3)
 
 
 def test_small_tiles_lose_time_of_their_own() -> None:
@@ -214,8 +230,8 @@ def test_more_units_of_the_same_speed_never_slow(sizes: GemmSizes, constants: Ge
 def test_twice_the_units_at_half_the_speed_never_help_without_a_pace(
     sizes: GemmSizes, constants: GemmConstants
 ) -> None:
-    """Every second wave may end half empty, none fuller; only the clocks of a step are shared by more units."""
-    of = dataclasses.replace(constants, pace=0.0)
+    """Every second wave may end half empty, none fuller; only clocks of a step and draws of memory are by the unit."""
+    of = dataclasses.replace(constants, pace=0.0, draw=1e9)
     halved = dataclasses.replace(CHIP, num_sms=2 * CHIP.num_sms)
     assert at_most(float(gemm_times(sizes, CHIP, of).time_s), float(gemm_times(sizes, halved, of).time_s))
 
