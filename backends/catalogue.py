@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..ir.errors import SystemFileError, UnknownNameError
 from .faults import Keys, Origin
+from .network.edges import with_edges
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -89,7 +90,7 @@ def assemble(name_or_path: str | Path, stack: str | None = None, calibration: st
             origins.append(part.origin((key,)))
     levels = list(_levels(file, tree.get("network")))
     if levels:
-        tree["network"] = [level for level, *_ in levels]
+        tree["network"] = [with_edges(level, part.folder) for level, part, _ in levels]
         origins += [part.origin(("network", place), inner) for place, (_, part, inner) in enumerate(levels)]
     return Assembled(file, tree, layers, tuple(origins))
 

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from ..backends.kernels.collective import constants_of
 from ..backends.network.collectives import CUSTOM, collective_time
 from ..backends.program import Entry, group_factors
 from ..backends.records import NumberRecord
@@ -189,17 +190,18 @@ def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point:
     for term in used:
         latency, bandwidth = format_time(float(term.latency_s)), format_time(float(term.bandwidth_s))
         yield f"    {term.level}: latency {latency} + bandwidth {bandwidth}"
-        for record in _records(system, _level_paths(system, term.level)):
+        for record in _records(system, _level_paths(system, term.level, found.kind)):
             yield f"      {record.path.removeprefix(f'network.{term.level}.')}: {_shown(record)}"
     yield f"    overhead {format_time(float(best.overhead_s))}"
     for record in _records(system, _overhead_paths(system, [t.level for t in used], best.algorithm)):
         yield f"      {record.path}: {_shown(record)}"
 
 
-def _level_paths(system: System, name: str) -> tuple[str, ...]:
-    """The numbers of a level, and what its protocol makes of it."""
+def _level_paths(system: System, name: str, kind: str) -> tuple[str, ...]:
+    """The numbers of a level, and what its protocol makes of it for a kind of collective."""
     (level,) = (v for v in system.levels if v.name == name)
-    return (f"network.{name}.", *([f"calibration.collective.{level.protocol}."] if level.protocol else []))
+    used = constants_of(kind) if level.protocol else ()
+    return (f"network.{name}.", *(f"calibration.collective.{level.protocol}.{key}" for key in used))
 
 
 def _overhead_paths(system: System, used: Sequence[str], algorithm: str) -> tuple[str, ...]:

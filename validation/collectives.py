@@ -38,6 +38,8 @@ _LIBRARIES = MappingProxyType(
     {
         "aiconfigurator_nccl": "nccl-tests",
         "aiconfigurator_custom_allreduce": "trtllm",
+        "vidur_all_reduce": "pytorch-events",
+        "vidur_send_recv": "pytorch-events",
         "vtrain_allreduce": "nccl-tests-2022",
         "llmcompass_allreduce": "pytorch-host",
     }
@@ -124,7 +126,7 @@ def _sizes(row: Row) -> CollectiveSizes:
 
 
 def _outlier(row: Row, sizes: CollectiveSizes) -> str:
-    """Say why no sane model fits a row; the reasons are in docs/validation.md."""
+    """Say why no sane model fits a row: neighbours in size or ranks say otherwise, or the timing does."""
     size = sizes.num_bytes
     if row.id in _SPIKES:
         return "a single spike, 1.5 to 2.5 times its neighbours"

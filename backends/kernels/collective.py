@@ -46,9 +46,34 @@ class CollectiveConstants:
 
     def share(self, kind: str) -> float:
         """Return the part of the bandwidth that a collective reaches, by the name of its kind."""
-        if kind in TO_ONE:
-            return self.send
-        return {"all_reduce": self.all_reduce, "all_to_all": self.all_to_all}.get(kind, self.gather)
+        return {
+            "all_reduce": self.all_reduce,
+            "all_to_all": self.all_to_all,
+            "send": self.send,
+        }.get(share_of(kind), self.gather)
+
+
+def share_of(kind: str) -> str:
+    """Name the constant that is a collective's part of the bandwidth.
+
+    >>> share_of("reduce_scatter"), share_of("ring_gather")
+    ('gather', 'send')
+    """
+    if kind in TO_ONE:
+        return "send"
+    return kind if kind in ("all_reduce", "all_to_all") else "gather"
+
+
+def constants_of(kind: str) -> tuple[str, ...]:
+    """Name the constants that the time of a collective rests on, its overhead aside.
+
+    >>> constants_of("send")
+    ('step', 'send')
+    """
+    if kind in TO_ONE:
+        return ("step", "send")
+    issue = ("issue",) if kind == "all_to_all" else ()
+    return ("step", *issue, "fill", "start", "own", share_of(kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ class Candidate:
     @property
     def total_s(self) -> Num:
         """With the overhead, and without end where it may not be used."""
-        return np.where(self.legal, np.asarray(self.time_s) + self.overhead_s, np.inf)
+        total = np.asarray(self.time_s) + self.overhead_s
+        return total if self.legal is True else np.where(self.legal, total, np.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,19 @@ def collective_time(
     rest = [(np.broadcast_to(np.asarray(n, float), size.shape), np.asarray(s, float)) for n, s in more]
     links = _links(kind, lay_out(size, step, system.levels, rest), system)
     candidates = tuple(_candidates(kind, volume, links, system, across))
-    totals = np.stack([np.asarray(c.total_s) for c in candidates])
-    fastest = np.argmin(totals, axis=0)[None]
-    overheads = np.stack([np.broadcast_to(np.asarray(c.overhead_s), size.shape) for c in candidates])
-    least, overhead = (np.take_along_axis(table, fastest, 0)[0] for table in (totals, overheads))
+    least, overhead = _fastest(candidates)
     return CollectiveTime(kind, _plain(least), _plain(overhead), candidates)
+
+
+def _fastest(candidates: Sequence[Candidate]) -> tuple[Array, Array]:
+    """Return the least time, and the overhead that is in it."""
+    least, overhead = np.asarray(candidates[0].total_s), np.asarray(candidates[0].overhead_s)
+    for candidate in candidates[1:]:
+        total = np.asarray(candidate.total_s)
+        if candidate.overhead_s is not candidates[0].overhead_s:
+            overhead = np.where(total < least, candidate.overhead_s, overhead)
+        least = np.minimum(least, total)
+    return least, overhead
 
 
 def _links(kind: Collective, shares: Sequence[LevelShare], system: System) -> Links:
@@ -137,14 +146,14 @@ def _links(kind: Collective, shares: Sequence[LevelShare], system: System) -> Li
 
 
 def _candidates(kind: Collective, volume: Array, links: Links, system: System, across: float) -> Iterator[Candidate]:
-    overhead = _overhead(kind, links, system)
+    overhead = _plain(_overhead(kind, links, system))
     for name, price in ALGORITHMS[kind].items():
         legal = _legal(kind, name, links)
         if np.any(legal):
             yield _candidate(name, price(volume, links), overhead, legal)
     if across < 1 and kind == "all_to_all":
         terms = node_limited(across, system.node_size)(volume, links)
-        yield _candidate("node_limited", terms, overhead, np.ones(volume.shape, bool))
+        yield _candidate("node_limited", terms, overhead)
     if kind == "all_reduce" and system.stack.custom_all_reduce:
         yield from _custom(volume, links, system)
 
@@ -152,18 +161,21 @@ def _candidates(kind: Collective, volume: Array, links: Links, system: System, a
 def _custom(volume: Array, links: Links, system: System) -> Iterator[Candidate]:
     constants = kind_of(system.kernels.custom_all_reduce, "default")
     prices: Mapping[str, Price] = dict(zip(CUSTOM, (one_shot(constants), two_shot(constants)), strict=True))
-    overhead = np.where(links[-1].share.spanned > 1, constants.overhead_s, 0.0)
+    overhead = _plain(np.where(links[-1].share.spanned > 1, constants.overhead_s, 0.0))
     for name, price in prices.items():
         yield _candidate(name, price(volume, links), overhead, innermost_only(links))
 
 
-def _legal(kind: Collective, name: str, links: Links) -> NDArray[np.bool_]:
+def _legal(kind: Collective, name: str, links: Links) -> NDArray[np.bool_] | bool:
     """Where the outermost level that the group spans allows an algorithm; a group of one may use any."""
-    found = links[-1].share.spanned <= 1
     innermost = links[0].share.level
-    for link in links:
-        level = link.share.level
-        found = found | (link.is_top & allows(level, kind, name, level is innermost))
+    allowed = [allows(x.share.level, kind, name, x.share.level is innermost) for x in links]
+    if all(allowed) or not any(allowed):
+        return allowed[0]
+    found = links[-1].share.spanned <= 1
+    for link, may in zip(links, allowed, strict=True):
+        if may:
+            found = found | link.is_top
     return found
 
 
@@ -179,13 +191,13 @@ def _overhead(kind: Collective, links: Links, system: System) -> Array:
     return launches * np.where(plain, system.stack.collective_launch_s, found)
 
 
-def _candidate(algorithm: str, terms: Terms, overhead_s: Array, legal: NDArray[np.bool_]) -> Candidate:
+def _candidate(algorithm: str, terms: Terms, overhead_s: Num, legal: NDArray[np.bool_] | bool = True) -> Candidate:
     by_level: dict[str, LevelTerm] = {}
     for t in terms:
         before = by_level.get(t.level, LevelTerm(t.level, 0.0, 0.0))
         by_level[t.level] = LevelTerm(t.level, before.latency_s + t.latency_s, before.bandwidth_s + t.bandwidth_s)
     plain = (LevelTerm(t.level, _plain(t.latency_s), _plain(t.bandwidth_s)) for t in by_level.values())
-    return Candidate(algorithm, tuple(plain), _plain(overhead_s), legal)
+    return Candidate(algorithm, tuple(plain), overhead_s, legal)
 
 
 def _plain(value: Num) -> Num:

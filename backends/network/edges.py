@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...ir.errors import UsageError
+from ...ir.errors import SystemFileError, UsageError
 from ...ir.units import parse_quantity, split_quantity
 from .level import Edge
 from .routes import graph_of, members_of
+
+if TYPE_CHECKING:
+    from ..system_tree import Tree
 
 
 def read_edges(text: str) -> tuple[Edge, ...]:
@@ -35,6 +40,15 @@ def _edge(words: list[str]) -> Edge:
     return Edge(one, other, bytes_per_s)
 
 
+def least_bytes_per_s(edges: Sequence[Edge]) -> float:
+    """Return the bandwidth of all links of a member, of the one that has least.
+
+    >>> least_bytes_per_s(read_edges("0 1 25 GB/s"))
+    25000000000.0
+    """
+    return min(sum(e.bytes_per_s for e in edges if node in (e.one, e.other)) for node in members_of(edges))
+
+
 def edge_faults(text: str) -> Iterator[str]:
     """Yield what is wrong with the links of a graph: lines, missing members, parts that nothing joins."""
     import networkx as nx
@@ -51,3 +65,19 @@ def edge_faults(text: str) -> Iterator[str]:
     if len(parts) > 1:
         shown = "; ".join(", ".join(part[:4]) for part in parts[:3])
         yield f"edges make a graph of {len(parts)} parts that nothing joins: {shown}"
+
+
+def with_edges(level: Tree, folder: Path | None) -> Tree:
+    """Put the text of a file in place of `edges_file: NAME`, which lies in the folder of the system's own.
+
+    Raises:
+        SystemFileError: a file that cannot be read.
+    """
+    if folder is None or not isinstance(level, dict) or not isinstance(level.get("edges_file"), str):
+        return level
+    path = folder / str(level["edges_file"])
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemFileError(f"cannot read the edges of '{level.get('name')}' in '{path}': {error}") from error
+    return {**{k: v for k, v in level.items() if k != "edges_file"}, "edges": text}

@@ -39,6 +39,8 @@ class Lane:
     share: Array
 
 
+# One number for all plans: what most networks are made of must cost no time.
+PLAIN = Lane(np.ones(()), np.ones(()))
 Counts: TypeAlias = Callable[[Pattern, LevelShare], Lane]
 
 
@@ -59,8 +61,7 @@ def _members(part: Part) -> float:
 
 
 def _switch(pattern: Pattern, share: LevelShare) -> Lane:
-    ones = np.ones_like(share.fanout)
-    return Lane(ones, ones)
+    return PLAIN
 
 
 def _rails(pattern: Pattern, share: LevelShare) -> Lane:
@@ -92,6 +93,8 @@ def _ring(pattern: Pattern, share: LevelShare) -> Lane:
     """Two wires a member, a way round where the group closes it; else a line."""
     n, step = share.fanout, share.step
     closed = _segment(n, step, closed=True, pattern=pattern)
+    # All wires of one of two lead to the other.
+    closed = Lane(closed.hops, np.where(n == 2, 1 / step, closed.share))
     line = _line(pattern, share)
     full = n * step >= _members(share.part)
     return Lane(np.where(full, closed.hops, line.hops), np.where(full, closed.share, line.share))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.collective import CollectiveConstants, wire_times
-from .lanes import Pattern, lane
+from .lanes import PLAIN, Pattern, lane
 from .layout import Array, LevelShare
 
 
@@ -70,13 +70,18 @@ class Link:
         `num_bytes` over bandwidth x efficiency x the part of it that the pattern has; under a protocol as its
         `wire_times` says.
         """
-        part = lane(pattern, self.share).share
-        rate = self.share.part.bytes_per_s * self.share.level.efficiency * np.where(part > 0, part, 1.0)
+        found = lane(pattern, self.share)
+        rate = self.share.part.bytes_per_s * self.share.level.efficiency * found.share
+        if found is PLAIN:
+            return self._seconds(num_bytes, rate)
+        blocked = found.share <= 0
+        seconds = self._seconds(num_bytes, np.where(blocked, 1.0, rate))
+        return np.where(blocked & (num_bytes > 0), np.inf, seconds)
+
+    def _seconds(self, num_bytes: Array, rate: Array) -> Array:
         if self.constants is None:
-            seconds = num_bytes / rate
-        else:
-            seconds = wire_times(num_bytes, rate, self.fanout, self.kind, self.constants)
-        return np.where((part > 0) | (num_bytes == 0), seconds, np.inf)
+            return num_bytes / rate
+        return wire_times(num_bytes, rate, self.fanout, self.kind, self.constants)
 
     def term(self, steps: Array, num_bytes: Array, pattern: Pattern) -> LevelTerm:
         """Return the time of some steps of a pattern, and of the bytes of all of them."""

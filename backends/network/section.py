@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from ...ir.errors import UsageError, did_you_mean
 from ..system_numbers import Bandwidth, Count, Latency, Number, Ratio, Section
-from .edges import edge_faults, read_edges
+from .edges import edge_faults, least_bytes_per_s, read_edges
 from .level import Dragonfly, NetworkLevel, Topology
 from .menu import BEST, algorithm_names
 from .routes import members_of
@@ -114,7 +114,16 @@ def _shape_faults(level: LevelSection) -> Iterator[str]:
     if level.size is None and level.topology in _SIZED:
         yield f"a {level.topology} needs a size"
     if level.topology == "graph" and level.edges:
-        yield from edge_faults(level.edges)
+        yield from _graph_faults(level, level.edges)
+
+
+def _graph_faults(level: LevelSection, text: str) -> Iterator[str]:
+    faults = list(edge_faults(text))
+    yield from faults
+    if not faults and level.bandwidth is not None:
+        least = least_bytes_per_s(read_edges(text))
+        if level.bandwidth.si > least * (1 + 1e-9):
+            yield f"bandwidth {_rate(level.bandwidth.si)} is above the sum of its links, {_rate(least)}"
 
 
 _SIZED: frozenset[Topology] = frozenset(
@@ -193,8 +202,7 @@ def _bytes_per_s(level: LevelSection) -> float:
         return level.bandwidth.si
     if level.links is not None and level.link_bandwidth is not None:
         return level.links.si * level.link_bandwidth.si
-    edges = read_edges(level.edges or "")
-    return min(sum(e.bytes_per_s for e in edges if node in (e.one, e.other)) for node in members_of(edges))
+    return least_bytes_per_s(read_edges(level.edges or ""))
 
 
 def _dragonfly(section: DragonflySection | None) -> Dragonfly | None:

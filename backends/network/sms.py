@@ -1,0 +1,23 @@
+"""What a collective takes from the chip while it runs beside other kernels: SMs that move and reduce its data."""
+
+from __future__ import annotations
+
+from ..system import System
+
+# Without a protocol nothing says who moves the data; engines for copies take no SM.
+_NONE = 0.0
+
+
+def sm_share(system: System, level: str) -> float:
+    """Return the part of the chip's SMs that a collective over a level takes, at most 1; 0 where no protocol is named.
+
+    Products that run at the same time have the rest, so that they take 1/(1 - share) of their time alone.
+
+    >>> from slipstick.backends.system import load_system
+    >>> round(sm_share(load_system("dgx-h100"), "nvlink") * 132)
+    16
+    """
+    (found,) = (v for v in system.levels if v.name == level)
+    if not found.protocol:
+        return _NONE
+    return min(system.kernels.collective[found.protocol].channels / system.chip.num_sms, 1.0)
