@@ -71,7 +71,7 @@ def read_file(kind: str, name_or_path: str | Path, folder: Path | None = None) -
     if path.suffix not in (".yaml", ".yml"):
         return _of_catalogue(kind, str(name_or_path))
     path = path if folder is None else folder / path
-    return _read(path.name, str(path), path, f"{kind.removesuffix('s')} file '{path}'")
+    return read_at(path.name, str(path), path, f"{kind.removesuffix('s')} file '{path}'")
 
 
 def assemble(name_or_path: str | Path, stack: str | None = None, calibration: str | None = None) -> Assembled:
@@ -151,10 +151,11 @@ def _of_catalogue(kind: str, name: str) -> File:
     if name not in known:
         raise UnknownNameError.of(kind.removesuffix("s"), name, known)
     file = resources.files(_PACKAGE) / kind / f"{name}.yaml"
-    return _read(name, f"{kind}/{name}.yaml", file, f"{kind.removesuffix('s')} '{name}'")
+    return read_at(name, f"{kind}/{name}.yaml", file, f"{kind.removesuffix('s')} '{name}'")
 
 
-def _read(name: str, where: str, file: Traversable, what: str) -> File:
+def read_at(name: str, where: str, file: Traversable, what: str) -> File:
+    """Read a file that was found; SystemFileError says why it cannot be."""
     from .system_tree import read_tree
 
     try:

@@ -74,12 +74,12 @@ def _protocol_faults(levels: Sequence[LevelSection], kernels: KernelConstants) -
 
 def build_stack(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> StackConstants:
     """Check the constants of a software stack; SystemFileError when they break the schema."""
-    return as_stack(_section(StackSection, tree, f"stack '{where}'", locate))
+    return as_stack(section_of(StackSection, tree, f"stack '{where}'", locate))
 
 
 def build_chip(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> tuple[Chip, tuple[NumberRecord, ...]]:
     """Check a chip; return it with every number of its file."""
-    section = _section(ChipSection, tree, f"chip '{where}'", locate)
+    section = section_of(ChipSection, tree, f"chip '{where}'", locate)
     return as_chip(section), tuple(records_of(section))
 
 
@@ -87,7 +87,7 @@ def build_network(
     tree: dict[str, Tree], where: str, locate: Locate = nowhere
 ) -> tuple[tuple[NetworkLevel, ...], tuple[NumberRecord, ...]]:
     """Check a network; return its levels with every number of its file."""
-    section = _section(NetworkSection, tree, f"network '{where}'", locate)
+    section = section_of(NetworkSection, tree, f"network '{where}'", locate)
     return tuple(network_level(level) for level in section.levels), tuple(records_of(section))
 
 
@@ -113,7 +113,8 @@ def _checked(top: type[S], tree: dict[str, Tree]) -> tuple[S | None, list[Fault]
         return None, list(faults_of(error, tree, top))
 
 
-def _section(top: type[S], tree: dict[str, Tree], what: str, locate: Locate) -> S:
+def section_of(top: type[S], tree: dict[str, Tree], what: str, locate: Locate = nowhere) -> S:
+    """Check a tree against its schema; SystemFileError lists all faults, each where it lies."""
     section, faults = _checked(top, tree)
     if section is None:
         raise all_of(what, faults, locate)

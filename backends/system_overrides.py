@@ -29,10 +29,12 @@ def as_layer(text: str) -> dict[str, Tree]:
     return {"kernels": {cls: {kind: block}}}
 
 
-def override(tree: dict[str, Tree], text: str) -> dict[str, Tree]:
-    """Return the tree with one assignment made; UnknownNameError for a key that no system has."""
+def override(
+    tree: dict[str, Tree], text: str, top: type[Section] = SystemSection, called: str = "a system"
+) -> dict[str, Tree]:
+    """Return the tree with one assignment made; UnknownNameError for a key that a `top` has not."""
     keys, value = split_override(text)
-    kind = kind_at(keys, level_names(tree))
+    kind = kind_at(keys, level_names(tree), top, called)
     path = ".".join(keys)
     if kind is not None and not issubclass(kind, Number):
         raise UnknownNameError(f"'{path}' is a section; set one of its keys: {', '.join(kind.model_fields)}")
@@ -65,21 +67,25 @@ def kind_at(
             raise UnknownNameError(f"'{path}' has no parts; set it as a whole, as in {path}=...")
         if key not in kind.model_fields:
             raise UnknownNameError.of(f"key of {path}", key, kind.model_fields)
-        is_list, kind = _field_kind(kind, key)
+        container, kind = _field_kind(kind, key)
         path = key if path == called else f"{path}.{key}"
-        if is_list:
+        if container is list:
             if not rest:
                 raise UnknownNameError(f"'{path}' is a list; go on with one of: {', '.join(levels)}")
             if rest[0] not in levels:
                 raise UnknownNameError.of(f"level of {path}", rest[0], levels)
+        if container is not None and rest:
             path += f".{rest.pop(0)}"
     return kind
 
 
-def _field_kind(section: type[BaseModel], key: str) -> tuple[bool, type[Section] | None]:
+def _field_kind(section: type[BaseModel], key: str) -> tuple[type | None, type[Section] | None]:
+    """Return whether a field holds a list or a mapping of names, and the section that it holds."""
     annotation = section.model_fields[key].annotation
     kinds = [t for t in (annotation, *get_args(annotation)) if isinstance(t, type) and get_origin(t) is None]
-    return get_origin(annotation) is list, next((t for t in kinds if issubclass(t, Section)), None)
+    container = get_origin(annotation)
+    found = next((t for t in kinds if issubclass(t, Section)), None)
+    return container if container in (list, dict) else None, found
 
 
 def level_names(tree: dict[str, Tree]) -> list[str]:

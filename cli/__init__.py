@@ -23,6 +23,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "calibrate": ("calibrate", "Fit the constants of kernels to tables of measurements."),
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
+        "design": ("design", "Design a chip or a system from area and power on a technology node."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
         "list": ("catalogue", "List models, systems, chips, networks, stacks, passes, ops, metrics or plans."),
         "schema": ("schema", "Print the JSON Schema of a file that you may write."),

@@ -1,6 +1,6 @@
 """Text such as `3350 GB/s` into a number in base units, and numbers back into text for people.
 
-Base units are s, B (bytes), FLOP, W, J, Hz, USD, mm2 and 1 (plain numbers); a dimension is spelled as its
+Base units are s, B (bytes), FLOP, W, J, Hz, V, USD, mm, mm2 and 1 (plain numbers); a dimension is spelled as its
 base unit, so the dimension of `3350 GB/s` is `B/s`. Case counts: `GB` is 1e9 bytes, `GiB` is 2**30 bytes,
 `Gbit` is 1e9 / 8 bytes.
 """
@@ -45,6 +45,8 @@ _ATOMS: Mapping[str, Quantity] = {
     **_scaled("USD", "USD", {"": 1.0, "k": 1e3, "M": 1e6}),
     **{name: Quantity(v, "s") for name, v in (("min", 60.0), ("h", 3600.0), ("day", 86400.0))},
     **{name: Quantity(v, "mm2") for name, v in (("mm2", 1.0), ("cm2", 100.0), ("m2", 1e6))},
+    **_scaled("V", "V", _SMALL),
+    "mm": Quantity(1.0, "mm"),
     "%": Quantity(0.01, "1"),
     "1": Quantity(1.0, "1"),
 }
@@ -110,7 +112,11 @@ def units_of(dimension: str) -> str:
         "J": "J, kJ, kWh",
         "Hz": "Hz, MHz, GHz",
         "USD": "USD, kUSD, MUSD",
+        "V": "V, mV",
         "mm2": "mm2, cm2, m2",
+        "J/B": "J/B, pJ/B, pJ/bit",
+        "W/B": "W/B, W/MB, W/GB",
+        "1/mm": "1/mm",
         "1": "1, %, or no unit",
     }
     return common.get(dimension, dimension)
@@ -136,7 +142,7 @@ def _unknown_unit(name: str, text: str) -> str:
     if flops:
         return f"ambiguous {given}: write {flops[1]}FLOP/s for a rate, {flops[1]}FLOP for a count"
     near = did_you_mean(name, [*_ATOMS, "GB/s", "TB/s", "GiB/s", "Gbit/s"])
-    return f"unknown {given}{near} allowed: B, bit, FLOP, s, W, J, Wh, Hz, USD, mm2, % and quotients of two"
+    return f"unknown {given}{near} allowed: B, bit, FLOP, s, W, J, Wh, Hz, V, USD, mm, mm2, % and quotients of two"
 
 
 def _finite(number: float, text: str) -> float:

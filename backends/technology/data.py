@@ -1,0 +1,123 @@
+"""The data of the technology engine, read from the files beside it, with a user's file laid over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from ...ir.errors import SystemFileError, UnknownNameError
+from ..catalogue import File, read_at
+from ..faults import Origin, in_files
+from ..system_build import section_of
+from ..system_overrides import override
+from .schema import LinkSection, MemorySection, NodeSection, TechnologySection, UnitSection
+
+if TYPE_CHECKING:
+    from ..system_tree import Tree
+
+T = TypeVar("T")
+PARTS = ("nodes", "units", "memories", "links")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What a node makes of one unit of another: areas and power at the same clock."""
+
+    logic: float
+    cache: float
+    analog: float
+    power: float
+
+
+@dataclass(frozen=True, slots=True)
+class Technology:
+    """All that the engine builds from."""
+
+    section: TechnologySection
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """Name the nodes, oldest first."""
+        return tuple(self.section.nodes)
+
+    def node(self, name: str) -> NodeSection:
+        """Return a node; UnknownNameError names the nearest."""
+        return _named("node", self.section.nodes, name)
+
+    def unit(self, name: str) -> UnitSection:
+        """Return a unit of compute; UnknownNameError names the nearest."""
+        return _named("unit of compute", self.section.units, name)
+
+    def memory(self, name: str) -> MemorySection:
+        """Return a memory; UnknownNameError names the nearest."""
+        return _named("memory", self.section.memories, name)
+
+    def link(self, name: str) -> LinkSection:
+        """Return a link; UnknownNameError names the nearest."""
+        return _named("link", self.section.links, name)
+
+    def scale(self, before: str, after: str) -> Scale:
+        """Return what is left of area and power when a circuit of one node is made on another.
+
+        >>> half = load_technology().scale("N7", "N5")
+        >>> round(half.logic, 4), round(half.cache, 4), half.analog, round(half.power, 4)
+        (0.5556, 0.7692, 1.0, 0.7692)
+        """
+        for name in (before, after):
+            self.node(name)
+        old, new = self.node_names.index(before), self.node_names.index(after)
+        steps = [self.section.nodes[n] for n in self.node_names[min(old, new) + 1 : max(old, new) + 1]]
+        logic = cache = analog = power = 1.0
+        for step in steps:
+            logic, cache = logic / step.logic.si, cache / step.cache.si
+            analog, power = analog / step.analog.si, power / step.power.si
+        return Scale(logic, cache, analog, power) if old <= new else Scale(1 / logic, 1 / cache, 1 / analog, 1 / power)
+
+
+def load_technology(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Technology:
+    """Read the data that is shipped, with a file of the user over it.
+
+    A file holds any of `nodes`, `units`, `memories` and `links`. Its nodes stand in place of all nodes, since they are
+    an order; what else it holds stands beside what is shipped, or in its place where it has the same name.
+
+    Args:
+        path: a YAML file, None for none.
+        overrides: `units.a100.area_shares.core=0.6`, as `--set` of a system.
+
+    Raises:
+        SystemFileError: a file that cannot be read or breaks the schema; all faults with their lines.
+        UnknownNameError: an override of a key that there is not.
+    """
+    files = [_shipped(part) for part in PARTS] + ([] if path is None else [_own(path)])
+    tree: dict[str, Tree] = {}
+    origins: list[Origin] = []
+    for file in files:
+        for part, found in file.tree.items():
+            before = {} if part == "nodes" else tree.get(part, {})
+            tree[part] = {**before, **found} if isinstance(before, dict) and isinstance(found, dict) else found
+            inside = found if isinstance(found, dict) else {}
+            origins += [file.origin((part,), (part,)), *(file.origin((part, n), (part, n)) for n in inside)]
+    for text in overrides:
+        tree = override(tree, text, TechnologySection, "the technology")
+    return Technology(section_of(TechnologySection, tree, "technology", in_files(origins[::-1])))
+
+
+def _shipped(part: str) -> File:
+    file = resources.files(__name__.rpartition(".")[0]) / "data" / f"{part}.yaml"
+    return read_at(part, f"technology/data/{part}.yaml", file, f"technology file '{part}'")
+
+
+def _own(path: str | Path) -> File:
+    file = read_at(Path(path).name, str(path), Path(path), f"technology file '{path}'")
+    if not set(file.tree) & set(PARTS):
+        raise SystemFileError(f"technology file '{path}' has none of: {', '.join(PARTS)}")
+    return file
+
+
+def _named(kind: str, known: Mapping[str, T], name: str) -> T:
+    if name not in known:
+        raise UnknownNameError.of(kind, name, known)
+    return known[name]

@@ -1,0 +1,196 @@
+"""The data files of the technology engine: nodes, units of compute, memories and links."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, TypeVar
+
+from pydantic import Field, model_validator
+
+from ...ir.errors import UsageError
+from ..system_numbers import Capacity, Count, Frequency, Number, Power, Ratio, Section
+from .voltage import VoltageLaw
+
+# Dtypes whose rate a unit may give beside that of fp16.
+Dtype: TypeAlias = Literal["bf16", "tf32", "fp64", "fp8", "fp6", "fp4", "int8", "int4"]
+S = TypeVar("S", bound=Section)
+
+
+class Gain(Number):
+    """How much better than on the node before; one is as good."""
+
+    sane = (0.1, 10.0)
+
+
+class Area(Number):
+    """An area of silicon or package."""
+
+    dimension = "mm2"
+    sane = (1e-6, 1e6)
+
+
+class Voltage(Number):
+    """A voltage."""
+
+    dimension = "V"
+    sane = (0.01, 10.0)
+
+
+class Energy(Number):
+    """Energy to move data."""
+
+    dimension = "J/B"
+    sane = (1e-16, 1e-6)
+
+
+class Leakage(Number):
+    """Power that memory takes at rest."""
+
+    dimension = "W/B"
+    zero_allowed = True
+    sane = (1e-18, 1e-3)
+
+
+class Density(Number):
+    """Wires along the edge of a die."""
+
+    dimension = "1/mm"
+    sane = (1e-2, 1e5)
+
+
+class LinkRate(Number):
+    """What one wire or lane carries, one direction."""
+
+    dimension = "B/s"
+    sane = (1e6, 1e12)
+
+
+class Rate(Number):
+    """The rate of a dtype over that of fp16."""
+
+    sane = (1e-3, 1e3)
+
+
+class PackageRatio(Number):
+    """The area of a package over that of its dies."""
+
+    sane = (1.0, 100.0)
+
+
+class VoltageSection(Section):
+    """Voltages of a circuit."""
+
+    nominal: Voltage
+    threshold: Voltage
+    margin: Voltage
+    maximum: Voltage
+
+    @model_validator(mode="after")
+    def _check_order(self) -> VoltageSection:
+        if not self.threshold.si + self.margin.si <= self.nominal.si <= self.maximum.si:
+            raise UsageError("voltages must rise: threshold with margin, nominal, maximum")
+        return self
+
+    @property
+    def law(self) -> VoltageLaw:
+        """The voltages as plain numbers."""
+        return VoltageLaw(self.nominal.si, self.threshold.si, self.margin.si, self.maximum.si)
+
+
+class NodeSection(Section):
+    """A technology node: gains over the node before it in the file."""
+
+    logic: Gain
+    cache: Gain
+    analog: Gain
+    power: Gain
+
+
+class CacheSection(Section):
+    """The last memory level on the die, in banks."""
+
+    bank: Capacity
+    area: Area
+    energy: Energy
+    leakage: Leakage
+
+
+class SharesSection(Section):
+    """Parts of a budget; what is left is for all that the engine does not build."""
+
+    core: Ratio
+    cache: Ratio
+    memory: Ratio
+    network: Ratio
+
+    @model_validator(mode="after")
+    def _check_sum(self) -> SharesSection:
+        return _at_most_one(self, self.core.si + self.cache.si + self.memory.si + self.network.si)
+
+
+class EdgeSection(Section):
+    """Parts of the perimeter of the dies."""
+
+    memory: Ratio
+    network: Ratio
+
+    @model_validator(mode="after")
+    def _check_sum(self) -> EdgeSection:
+        return _at_most_one(self, self.memory.si + self.network.si)
+
+
+def _at_most_one(section: S, total: float) -> S:
+    if total > 1.0:
+        raise UsageError(f"the shares add up to {total:g}, more than there is")
+    return section
+
+
+class UnitSection(Section):
+    """A unit of compute, what comes with it, and how a chip made of it shares its budgets."""
+
+    node: str
+    area: Area
+    power: Power
+    clock: Frequency
+    flop_per_clock: Count
+    per_sm: Count
+    vector_flop_per_clock: Count
+    rates: dict[Dtype, Rate]
+    voltage: VoltageSection
+    cache: CacheSection
+    package: PackageRatio
+    area_shares: SharesSection
+    power_shares: SharesSection
+    edge_shares: EdgeSection
+
+
+class MemorySection(Section):
+    """A stack of memory beside the die, its controller on the die, and its wires."""
+
+    capacity: Capacity
+    links: Count
+    rate: LinkRate
+    footprint: Area
+    controller: Area
+    density: Density
+    energy: Energy
+    leakage: Leakage
+    voltage: VoltageSection
+
+
+class LinkSection(Section):
+    """A lane to other chips: one wire pair each way."""
+
+    rate: LinkRate
+    area: Area
+    density: Density
+    energy: Energy
+    voltage: VoltageSection
+
+
+class TechnologySection(Section):
+    """All data of the engine by name; nodes from the oldest to the newest."""
+
+    nodes: dict[str, NodeSection] = Field(min_length=1)
+    units: dict[str, UnitSection] = Field(min_length=1)
+    memories: dict[str, MemorySection] = Field(min_length=1)
+    links: dict[str, LinkSection] = Field(min_length=1)
