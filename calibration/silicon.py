@@ -1,0 +1,61 @@
+"""What stands in a data sheet, measured where there is none: peaks, bandwidths, the time of an empty op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ..frontend.adapter import torch_dtype
+from ..ir.types import DType
+from .device import Device
+from .probe import Call
+from .stopwatch import Effort, median_s
+
+_SIDE, _SIDE_CUDA = 1536, 8192
+_BYTES, _BYTES_QUICK = 256 * 2**20, 64 * 2**20
+DTYPES = (DType.FP32, DType.BF16, DType.FP16)
+
+
+@dataclass(frozen=True, slots=True)
+class Silicon:
+    """Rates that a machine reaches.
+
+    Attributes:
+        flop_per_s: of a large square product, by dtype of its operands.
+        memory_bytes_per_s: of a copy far beyond the caches, bytes read and bytes written.
+        dispatch_s: of an op on one element.
+    """
+
+    flop_per_s: dict[DType, float]
+    memory_bytes_per_s: float
+    dispatch_s: float
+
+
+def measure_silicon(device: Device, effort: Effort) -> Silicon:
+    """Measure each rate, the best of some rounds."""
+    peaks = {dtype: _peak(device, dtype, effort) for dtype in DTYPES}
+    return Silicon(peaks, _bandwidth(device, effort), _best(_one_element(device), device, effort))
+
+
+def _best(call: Call, device: Device, effort: Effort) -> float:
+    return min(median_s(call, effort, device) for _ in range(effort.num_rounds))
+
+
+def _peak(device: Device, dtype: DType, effort: Effort) -> float:
+    """Rates of formats that no unit computes are low: a small product tells as much in less time."""
+    side = _SIDE_CUDA if device.is_cuda else 512 if effort.quick or dtype is not DType.FP32 else _SIDE
+    a, b = device.random(dtype, side, side), device.random(dtype, side, side)
+    return 2.0 * side**3 / _best(lambda: torch.mm(a, b), device, effort)
+
+
+def _bandwidth(device: Device, effort: Effort) -> float:
+    size = _BYTES_QUICK if effort.quick else _BYTES
+    source = torch.ones(size // 4, device=device.kind, dtype=torch_dtype(DType.FP32))
+    target = torch.empty_like(source)
+    return 2.0 * size / _best(lambda: target.copy_(source), device, effort)
+
+
+def _one_element(device: Device) -> Call:
+    x = torch.ones(1, device=device.kind)
+    return lambda: torch.neg(x)
