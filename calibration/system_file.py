@@ -35,7 +35,7 @@ def _system(
         "name": name,
         "chip": _chip(device, facts, silicon, how, when),
         "node": {"num_chips": _count(1, "ranks that were measured")},
-        "network": [_network(silicon, how, when)],
+        "network": [_network(silicon)],
         "stack": _stack(silicon, how, when),
         "calibration": calibration,
     }
@@ -54,17 +54,17 @@ def _count(value: int, source: str) -> dict[str, object]:
 
 
 def _chip(device: Device, facts: Facts, silicon: Silicon, how: str, when: str) -> dict[str, object]:
-    peaks = {dtype.value: _measured(rate / 1e12, "TFLOP/s", f"a large product and a tenth more, for none reaches a peak; {how}", when)
-             for dtype, rate in silicon.flop_per_s.items()}  # fmt: skip
+    rate = f"a large product and a tenth more, for none reaches a peak; {how}"
+    peaks = {d.value: _measured(r / 1e12, "TFLOP/s", rate, when) for d, r in silicon.flop_per_s.items()}
     watts = _WATTS_CUDA if device.is_cuda else _WATTS_A_THREAD * device.threads
     units = "multiprocessors" if device.is_cuda else "threads used; a thread counts as an SM"
     return {
         "name": facts.name,
         "num_sms": _count(facts.num_sms, units),
-        "clock": {"value": facts.clock_hz / 1e9, "unit": "GHz", "confidence": "measured", "source": "the system says so"},
+        "clock": _measured(facts.clock_hz / 1e9, "GHz", "the system says so", when),
         "power": _estimated(watts, "W", "not measured: what processors of its kind draw"),
         "matmul": peaks,
-        "vector": {"fp32": _vector(device, silicon, peaks)},
+        "vector": {"fp32": _vector(device, peaks)},
         "memory": {
             "hbm": {
                 "capacity": _measured(facts.memory_bytes / 1e9, "GB", "the system says so", when),
@@ -76,18 +76,20 @@ def _chip(device: Device, facts: Facts, silicon: Silicon, how: str, when: str) -
     }  # fmt: skip
 
 
-def _vector(device: Device, silicon: Silicon, peaks: Mapping[str, dict[str, object]]) -> dict[str, object]:
-    """On a CPU products run on the vector units; those of a GPU have its fp32 rate too, where no tensor core takes it."""
-    source = "products run on the vector units" if not device.is_cuda else "products in fp32, which no tensor core takes"
+def _vector(device: Device, peaks: Mapping[str, dict[str, object]]) -> dict[str, object]:
+    """On a CPU products run on the vector units; on a GPU those in fp32 do."""
+    source = "products in fp32, which no tensor core takes" if device.is_cuda else "products run on the vector units"
     return {**peaks[DType.FP32.value], "source": source}
 
 
-def _network(silicon: Silicon, how: str, when: str) -> dict[str, object]:
+def _network(silicon: Silicon) -> dict[str, object]:
     """Other ranks are on the same host: what they send each other goes through its memory."""
     return {
         "name": "host",
         "topology": "switch",
-        "bandwidth": _estimated(float(f"{silicon.memory_bytes_per_s / 2e9:.4g}"), "GB/s", "half of a large copy's rate"),
+        "bandwidth": _estimated(
+            float(f"{silicon.memory_bytes_per_s / 2e9:.4g}"), "GB/s", "half of a large copy's rate"
+        ),
         "latency": _estimated(20, "us", "a message between processes of one host"),
         "efficiency": _estimated(0.5, "", "what messages between processes of one host reach"),
     }
