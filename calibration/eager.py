@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
@@ -68,9 +67,3 @@ def loss(at: Ground) -> Leaves:
     """Mean cross-entropy of logits in fp32, as HuggingFace takes it."""
     logits, labels = at.full(), at.indices(at.cols)
     return lambda: F.cross_entropy(logits.float(), labels), (logits,)
-
-
-def concat(at: Ground) -> Leaves:
-    """Put two tensors beside one another."""
-    x, y = at.full(), at.full()
-    return lambda: torch.cat((x, y), dim=-1), (x, y)

@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 from ..ir.graph import Attrs
 from ..ir.ops import OpCall
-from ..ir.ops.layout import ConcatAttrs
 from ..ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from ..ir.ops.pointwise import ElementwiseAttrs
 from ..ir.types import DType, TensorType
@@ -89,12 +88,6 @@ def loss_bwd(at: Ground) -> OpCall:
     logits, labels = at.kind(at.rows, at.cols), at.kind(at.rows, dtype=DType.INT64)
     stats = at.kind(at.rows, 3, dtype=DType.FP32)
     return OpCall("cross_entropy_bwd", Attrs(), (at.kind(dtype=DType.FP32), logits, labels, stats), (logits,))
-
-
-def concat(at: Ground) -> OpCall:
-    """Two tensors beside one another."""
-    t = at.kind(at.rows, at.cols)
-    return OpCall("concat", ConcatAttrs(1), (t, t), (at.kind(at.rows, 2 * at.cols),))
 
 
 def reduce(at: Ground) -> OpCall:

@@ -65,7 +65,6 @@ KERNELS: Mapping[str, Kernel] = MappingProxyType(
         "softmax": Kernel(eager.unary(_softmax), nodes.softmax("softmax", 1), nodes.softmax("softmax_bwd", 2)),
         "embedding": Kernel(eager.embedding, nodes.embedding, nodes.embedding_bwd),
         "loss": Kernel(eager.loss, nodes.loss, nodes.loss_bwd),
-        "concat": Kernel(eager.concat, nodes.concat),
         "reduce": Kernel(eager.unary(_column_sums), nodes.reduce),
         "copy": Kernel(eager.unary(torch.clone), nodes.copy),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ..ir.types import DType
 from .device import Device
 from .huggingface import llama
 from .op_clock import OpClock
-from .stopwatch import clock_of
+from .stopwatch import Tell, clock_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class _Training:
         self.optimizer.zero_grad(set_to_none=False)
 
 
-def run_step(size: StepSize, device: Device, dtype: DType, num_steps: int, tell: Callable[[str], None]) -> StepTime:
+def run_step(size: StepSize, device: Device, dtype: DType, num_steps: int, tell: Tell) -> StepTime:
     """Train for some steps, timed as a whole, then for a few whose ops are timed one by one."""
     training = _Training.of(size, device, dtype)
     for _ in range(3):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch.utils.benchmark import Timer
 
 from .device import Device
 from .probe import Call, Measured, Probe
+
+# Hears of progress, a line each.
+Tell: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,7 @@ def median_s(call: Call, effort: Effort, device: Device) -> float:
     return float(timer.blocked_autorange(min_run_time=effort.least_s).median)
 
 
-def measure(
-    probes: Sequence[Probe], effort: Effort, device: Device, tell: Callable[[str], None]
-) -> tuple[Measured, ...]:
+def measure(probes: Sequence[Probe], effort: Effort, device: Device, tell: Tell) -> tuple[Measured, ...]:
     """Time all probes, in rounds; `tell` hears of the progress."""
     times: list[list[float]] = [[] for _ in probes]
     for turn in range(effort.num_rounds):

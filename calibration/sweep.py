@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ..ir.types import DType
 from .attention import attention_probes
-from .collectives import collective_probes, is_first, join_ranks, leave_ranks, num_ranks
+from .collectives import collective_probes, join_ranks, leave_ranks, num_ranks
 from .device import Device, Facts, facts_of
 from .probe import Measured, Probe
 from .products import product_probes
 from .rowwise import rowwise_probes
 from .silicon import Silicon, measure_silicon
-from .stopwatch import Effort, measure
+from .stopwatch import Effort, Tell, measure
 from .system_file import write_system
 from .tables import Origin, rows_of, write_tables
 from .updates import update_probes
 
-Tell = Callable[[str], None]
 # A dtype is swept where its products reach this part of the rate of the fastest: others no unit computes.
 _WORTH = 0.5
 
@@ -42,6 +40,7 @@ class Files:
 
     system: Path
     tables: tuple[Path, ...]
+    origin: Origin
 
 
 def run_sweep(device: Device, effort: Effort, tell: Tell) -> Sweep:
@@ -59,12 +58,11 @@ def run_sweep(device: Device, effort: Effort, tell: Tell) -> Sweep:
 
 
 def write_sweep(sweep: Sweep, folder: Path) -> Files:
-    """Write the system file and the tables; only the first of several ranks writes."""
-    system, name = folder / f"{sweep.device.kind}.yaml", sweep.device.kind
-    if not is_first():
-        return Files(system, ())
+    """Write the system file and the tables."""
+    name = sweep.device.kind
+    system, origin = folder / f"{name}.yaml", _origin(sweep)
     write_system(system, sweep.device, sweep.facts, sweep.silicon, sweep.when, f"{name}.calibration.yaml")
-    return Files(system, write_tables(rows_of(sweep.measured, _origin(sweep)), folder))
+    return Files(system, write_tables(rows_of(sweep.measured, origin), folder), origin)
 
 
 def _probes(device: Device, silicon: Silicon, quick: bool) -> tuple[Probe, ...]:
