@@ -81,8 +81,8 @@ def predict(system: Path, size: StepSize, dtype: DType) -> tuple[float, Mapping[
         config = Path(folder, "config.json")
         size.write(config)
         graph = load(str(config), dtype=dtype)
-    # Gradients are summed in the type of the weights, as PyTorch does.
-    family = Family(grad_dtype=dtype)
+    # Eager PyTorch fuses nothing, and sums gradients in the type of the weights.
+    family = Family(grad_dtype=dtype, fused=False)
     plan = make_plan(num_gpus=1, seq_len=size.seq, family=family, micro_batch=size.batch, global_batch=size.batch)
     answer = estimate(graph, load_system(system), plan)
     parts = answer.table.timing.sums(lambda entry: entry.kind)

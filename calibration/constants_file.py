@@ -18,15 +18,12 @@ from ..validation.calibration_file import check, text_of, updated
 from ..validation.cases import Judge
 from ..validation.fitting import fitted, log_errors, measured_of, with_fitted
 from ..validation.gather import Pool
-from ..validation.measured import MeasuredJudge
+from ..validation.measured import CLASSES, MeasuredJudge
 from ..validation.rows import Row
 from ..validation.split import ALL, Fitted
 from ..validation.statistics import Accuracy
 from .device import Device
 from .stopwatch import Tell
-
-# The class of kernels of each table; what goes over a network has no constants of kernels.
-CLASSES = {"gemm": "gemm", "attention": "attention", "elementwise": "rowwise"}
 
 
 def start_calibration(path: Path, device: Device) -> None:
@@ -76,10 +73,11 @@ def _fit(pool: Pool) -> KindFit:
     done = with_fitted(pool, _all_of_one, fitted([pool], _all_of_one))
     errors = np.expm1(log_errors(done, done.constants, measured_of(done)))
     sets = tuple(sorted({case.row.dataset for case in done.cases}))
+    systems = tuple(sorted({case.system for case in done.cases}))
     names = list(limits_of(type(done.constants)))
     return KindFit(
         owner=done.system.chip.name, cls=done.cls, kind=done.kind,
         shared={name: getattr(done.constants, name) for name in names}, by_library={},
-        seen=Fitted(done.judge.name, sets, (done.system.name,), ALL, joint=True),
+        seen=Fitted(done.judge.name, sets, systems, ALL, joint=True),
         fit=Accuracy.of(errors.tolist()), judged=None, num_excluded=0,
     )  # fmt: skip

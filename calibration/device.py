@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import platform
 import sys
@@ -19,6 +20,7 @@ from ..ir.types import DType
 
 # glibc's mallopt: memory that was freed is kept for the next tensor, as allocators of accelerators do.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_RANDOM = 2**20  # numbers drawn at most, for the drawing takes longer than what is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,10 @@ class Device:
         return self.kind == "cuda"
 
     def random(self, dtype: DType, *sizes: int) -> Tensor:
-        """Return a tensor of normal numbers: rates depend on them where power does."""
-        return torch.randn(*sizes, device=self.kind, dtype=torch.float32).to(torch_dtype(dtype))
+        """Return a tensor of normal numbers, since rates depend on them where power does; the same ones repeat."""
+        numel = math.prod(sizes)
+        some = torch.randn(min(numel, _RANDOM), device=self.kind, dtype=torch.float32).to(torch_dtype(dtype))
+        return some.repeat(-(-numel // _RANDOM))[:numel].clone().view(sizes)
 
 
 @dataclass(frozen=True, slots=True)

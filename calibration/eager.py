@@ -8,7 +8,7 @@ from typing import TypeAlias
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from .ground import HEAD_DIM, Ground
+from .ground import HEAD_DIM, VOCABULARY, Ground
 from .huggingface import rms_norm, rotate
 
 Forward: TypeAlias = Callable[[], Tensor]
@@ -59,7 +59,7 @@ def rope(at: Ground) -> Leaves:
 
 def embedding(at: Ground) -> Leaves:
     """Look up one row of a table for each index."""
-    table, ids = at.leaf(at.vocabulary, at.cols), at.indices(at.vocabulary)
+    table, ids = at.leaf(VOCABULARY, at.cols), at.indices(VOCABULARY)
     return lambda: F.embedding(ids, table), (table,)
 
 

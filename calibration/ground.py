@@ -11,6 +11,7 @@ from ..ir.types import DType, TensorType
 from .device import Device
 
 HEAD_DIM = 64
+VOCABULARY = 4096  # rows of the tables that are looked up in
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,6 @@ class Ground:
     def indices(self, below: int) -> Tensor:
         """Return one index a row."""
         return torch.randint(below, (self.rows,), device=self.device.kind)
-
-    @property
-    def vocabulary(self) -> int:
-        """Rows of a table to look up in."""
-        return 8 * self.cols
 
     def kind(self, *sizes: int, dtype: DType | None = None) -> TensorType:
         """Return the type of a tensor as a graph has it."""

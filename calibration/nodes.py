@@ -10,7 +10,7 @@ from ..ir.ops import OpCall
 from ..ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from ..ir.ops.pointwise import ElementwiseAttrs
 from ..ir.types import DType, TensorType
-from .ground import HEAD_DIM, Ground
+from .ground import HEAD_DIM, VOCABULARY, Ground
 
 Node: TypeAlias = Callable[[Ground], OpCall]
 
@@ -56,13 +56,13 @@ def rope(op: str) -> Node:
 
 def embedding(at: Ground) -> OpCall:
     """A lookup."""
-    ids, table = at.kind(at.rows, dtype=DType.INT64), at.kind(at.vocabulary, at.cols)
+    ids, table = at.kind(at.rows, dtype=DType.INT64), at.kind(VOCABULARY, at.cols)
     return OpCall("embedding", Attrs(), (ids, table), (at.kind(at.rows, at.cols),))
 
 
 def embedding_bwd(at: Ground) -> OpCall:
     """The gradient of a lookup's table."""
-    ids, table = at.kind(at.rows, dtype=DType.INT64), at.kind(at.vocabulary, at.cols)
+    ids, table = at.kind(at.rows, dtype=DType.INT64), at.kind(VOCABULARY, at.cols)
     return OpCall("embedding_bwd", Attrs(), (at.kind(at.rows, at.cols), ids), (table,))
 
 

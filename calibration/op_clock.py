@@ -28,6 +28,11 @@ _BY_OP: Mapping[str, OpClass] = MappingProxyType(
         "nll_loss_backward": OpClass.LOSS,
     }
 )
+# What makes a view of a tensor does no work; its time is between ops.
+_VIEWS = frozenset(
+    ("_unsafe_view", "alias", "as_strided", "detach", "expand", "permute", "select", "slice", "split", "squeeze", "t",
+     "transpose", "unsqueeze", "view")
+)  # fmt: skip
 
 
 class OpClock(DispatchMode):
@@ -51,10 +56,13 @@ class OpClock(DispatchMode):
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """Run one op and time it."""
+        """Run one op and time it, unless it makes a view."""
+        op = func.overloadpacket.__name__
+        if op in _VIEWS:
+            return func(*args, **(kwargs or {}))
         start = self._now_s()
         out = func(*args, **(kwargs or {}))
-        kind = self._class_of(func.overloadpacket.__name__)
+        kind = self._class_of(op)
         self.times_s[kind] = self.times_s.get(kind, 0.0) + self._now_s() - start
         return out
 

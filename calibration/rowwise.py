@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from ..frontend.adapter import torch_dtype
 from ..ir.expr import as_expr
 from ..ir.ops import OpCall, op_def
 from ..ir.types import DType
 from . import eager, nodes
+from .cold import cold
 from .device import Device
-from .ground import Ground
+from .ground import VOCABULARY, Ground
 from .probe import Call, Probe
 
 FULL = tuple((rows, cols) for rows in (64, 192, 384, 768, 1536) for cols in (384, 768, 1536, 3072))
@@ -33,11 +35,19 @@ LOSS_LARGE = tuple((rows, cols) for rows in (512, 2048, 8192) for cols in (32000
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kind of node: how eager code runs it, and the nodes that a graph has for both directions."""
+    """A kind of node: how eager code runs it, and the nodes that a graph has for both directions.
+
+    `looks_up` says that it holds a table of which it reads a few rows.
+    """
 
     build: eager.Build
     forward: nodes.Node
     backward: nodes.Node | None = None
+    looks_up: bool = False
+
+    def held_bytes(self, at: Ground, moved: float) -> float:
+        """Bytes that the operands of one call take."""
+        return moved + (VOCABULARY * at.cols * torch_dtype(at.dtype).itemsize if self.looks_up else 0.0)
 
 
 def _softmax(x: Tensor) -> Tensor:
@@ -63,7 +73,7 @@ KERNELS: Mapping[str, Kernel] = MappingProxyType(
         "layernorm": Kernel(eager.layer, *nodes.norm("layer")),
         "rope": Kernel(eager.rope, nodes.rope("rope"), nodes.rope("rope_bwd")),
         "softmax": Kernel(eager.unary(_softmax), nodes.softmax("softmax", 1), nodes.softmax("softmax_bwd", 2)),
-        "embedding": Kernel(eager.embedding, nodes.embedding, nodes.embedding_bwd),
+        "embedding": Kernel(eager.embedding, nodes.embedding, nodes.embedding_bwd, looks_up=True),
         "loss": Kernel(eager.loss, nodes.loss, nodes.loss_bwd),
         "reduce": Kernel(eager.unary(_column_sums), nodes.reduce),
         "copy": Kernel(eager.unary(torch.clone), nodes.copy),
@@ -90,27 +100,30 @@ def _sizes(device: Device, quick: bool, long: bool) -> tuple[tuple[int, int], ..
 
 
 def _forward(name: str, kernel: Kernel, at: Ground) -> Probe:
-    def prepare() -> Call:
+    def one() -> Call:
         call, _ = kernel.build(at)
         return call
 
-    return _probe(name, at, kernel.forward(at), prepare)
+    return _probe(name, kernel, at, kernel.forward(at), one)
 
 
 def _backward(name: str, kernel: Kernel, node: OpCall, at: Ground) -> Probe:
-    def prepare() -> Call:
+    def one() -> Call:
         call, leaves = kernel.build(at)
         out = call()
-        dy = torch.randn_like(out)
+        dy = torch.ones_like(out)
         return lambda: torch.autograd.grad(out, leaves, dy, retain_graph=True)
 
-    return _probe(f"{name}_bwd", at, node, prepare)
+    return _probe(f"{name}_bwd", kernel, at, node, one)
 
 
-def _probe(name: str, at: Ground, node: OpCall, prepare: Callable[[], Call]) -> Probe:
-    moved = as_expr(op_def(node.op).work(node).num_bytes).evaluate({})
+def _probe(name: str, kernel: Kernel, at: Ground, node: OpCall, one: Callable[[], Call]) -> Probe:
+    moved = float(as_expr(op_def(node.op).work(node).num_bytes).evaluate({}))
+    held = kernel.held_bytes(at, moved)
     cells: dict[str, str | int | float] = {
         "op": name, "dtype": at.dtype.value, "rows": at.rows, "cols": at.cols, "n_elements": at.rows * at.cols,
         "bytes_moved_min": int(moved),
     }  # fmt: skip
-    return Probe("elementwise", f"{at.dtype.value}_{name}_{at.rows}_{at.cols}", cells, prepare)
+    return Probe(
+        "elementwise", f"{at.dtype.value}_{name}_{at.rows}_{at.cols}", cells, lambda: cold(one, held, at.device)
+    )

@@ -26,7 +26,7 @@ class Silicon:
 
     Attributes:
         flop_per_s: peaks by dtype of the operands: what a large square product reaches, and a tenth more.
-        memory_bytes_per_s: of a copy far beyond the caches, bytes read and bytes written.
+        memory_bytes_per_s: of a copy or a sum far beyond the caches, whichever is faster, bytes read and bytes written.
         dispatch_s: of an op on one element.
     """
 
@@ -55,8 +55,10 @@ def _peak(device: Device, dtype: DType, effort: Effort) -> float:
 def _bandwidth(device: Device, effort: Effort) -> float:
     size = _BYTES_QUICK if effort.quick else _BYTES
     source = torch.ones(size // 4, device=device.kind, dtype=torch_dtype(DType.FP32))
-    target = torch.empty_like(source)
-    return 2.0 * size / _best(lambda: target.copy_(source), device, effort)
+    target = torch.zeros_like(source)
+    copied = 2.0 * size / _best(lambda: target.copy_(source), device, effort)
+    # A cache reads what it is about to write, and no sum counts that.
+    return max(copied, 3.0 * size / _best(lambda: target.add_(source), device, effort))
 
 
 def _one_element(device: Device) -> Call:

@@ -88,7 +88,7 @@ def _origin(sweep: Sweep) -> Origin:
     device, facts = sweep.device, sweep.facts
     clock = "wall time" if device.is_cuda or device.threads > 1 else "time of the process"
     return Origin(
-        device.kind, facts.name, facts.versions.split(",")[0],
-        f"slipstick calibrate --device {device.kind}; {facts.versions}; {sweep.when}",
+        device.kind, f"{device.kind}.yaml", facts.versions.split(",")[0],
+        f"slipstick calibrate --device {device.kind}; {facts.name}; {facts.versions}; {sweep.when}",
         f"torch.utils.benchmark, {clock}, median, least of the rounds; operands warm",
     )  # fmt: skip

@@ -68,7 +68,7 @@ def _chip(device: Device, facts: Facts, silicon: Silicon, how: str, when: str) -
         "memory": {
             "hbm": {
                 "capacity": _measured(facts.memory_bytes / 1e9, "GB", "the system says so", when),
-                "bandwidth": _measured(silicon.memory_bytes_per_s / 1e9, "GB/s", f"a large copy; {how}", when),
+                "bandwidth": _measured(silicon.memory_bytes_per_s / 1e9, "GB/s", f"a large copy or sum; {how}", when),
             },
             "l2": {"capacity": {"value": facts.cache_bytes / 2**20, "unit": "MiB", "confidence": "measured",
                                 "source": "the system says so: the last cache before the memory"}},
@@ -88,7 +88,7 @@ def _network(silicon: Silicon) -> dict[str, object]:
         "name": "host",
         "topology": "switch",
         "bandwidth": _estimated(
-            float(f"{silicon.memory_bytes_per_s / 2e9:.4g}"), "GB/s", "half of a large copy's rate"
+            float(f"{silicon.memory_bytes_per_s / 2e9:.4g}"), "GB/s", "half of what a large copy or sum moves"
         ),
         "latency": _estimated(20, "us", "a message between processes of one host"),
         "efficiency": _estimated(0.5, "", "what messages between processes of one host reach"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -10,15 +9,14 @@ from torch import Tensor
 
 from ..frontend.adapter import torch_dtype
 from ..ir.types import DType
-from .device import Device, facts_of
+from .cold import cold
+from .device import Device
 from .probe import Call, Probe
 
 # (hidden, ffn) of the layer whose weights are updated at once.
 FULL = ((192, 512), (384, 1024), (640, 1792), (1280, 3456))
 QUICK = ((128, 320), (384, 1024))
 LARGE = ((2048, 8192), (4096, 14336))
-# Times the last cache that sums take together.
-_BEYOND = 4
 SUMS_FULL = tuple((rows, cols) for rows in (256, 768, 2176, 4352) for cols in (384, 768, 1536))
 SUMS_QUICK = ((128, 256), (768, 768))
 
@@ -27,16 +25,6 @@ def update_probes(device: Device, dtype: DType, quick: bool) -> Iterator[Probe]:
     """Yield steps over the weights of a layer, and sums of one gradient."""
     yield from (_step(device, dtype, *size) for size in (QUICK if quick else LARGE if device.is_cuda else FULL))
     yield from (_sum(device, dtype, *size) for size in (SUMS_QUICK if quick else SUMS_FULL))
-
-
-def _in_turn(pairs: list[tuple[Tensor, Tensor]]) -> Call:
-    turns = itertools.cycle(pairs)
-
-    def add() -> Tensor:
-        total, grad = next(turns)
-        return total.add_(grad)
-
-    return add
 
 
 def layer_shapes(hidden: int, ffn: int) -> tuple[tuple[int, ...], ...]:
@@ -74,13 +62,12 @@ def _update(optimizer: torch.optim.AdamW, sums: list[Tensor]) -> None:
 
 
 def _sum(device: Device, dtype: DType, rows: int, cols: int) -> Probe:
-    """One sum after the other, over more of them than caches hold: in a step each comes by once."""
+    def one() -> Call:
+        total, grad = device.random(dtype, rows, cols), device.random(dtype, rows, cols)
+        return lambda: total.add_(grad)
 
     def prepare() -> Call:
-        size = rows * cols * torch_dtype(dtype).itemsize
-        count = max(2, int(_BEYOND * facts_of(device).cache_bytes / (2 * size)))
-        like = torch.ones(rows, cols, device=device.kind, dtype=torch_dtype(dtype))
-        return _in_turn([(torch.zeros_like(like), like.clone()) for _ in range(count)])
+        return cold(one, 2.0 * rows * cols * torch_dtype(dtype).itemsize, device)
 
     numel = rows * cols
     return _row(device, dtype, "accumulate", rows, cols, numel, 3 * numel * torch_dtype(dtype).itemsize, prepare)

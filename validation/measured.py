@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from ..backends.kernels.gemm import OPERAND_BYTES, GemmConstants, gemm_sizes, ge
 from ..backends.kernels.rowwise import RowwiseConstants, RowwiseSizes, rowwise_times
 from ..backends.system import System
 from ..ir.errors import InternalError
-from .cases import Array, Case
-from .rows import Row
+from .cases import Array, Case, Judge
+from .rows import NotJudged, Row
 
 if TYPE_CHECKING:
     from ..backends.kernels.terms import KernelTimes
@@ -29,9 +29,21 @@ _FIXED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "gemm": ("quantise", "warm", "cache", "split_s", "waves", "smallest_tile", "largest_tile", "most_splits"),
         "rowwise": ("column", "pace", "arithmetic"),
-        "attention": ("tail", "reload"),
+        "attention": ("tail", "reload", "edge", "key_block"),
     }
 )
+
+
+# The class of kernels of each table; what goes over a network has no constants of kernels.
+CLASSES: Mapping[str, str] = MappingProxyType({"gemm": "gemm", "attention": "attention", "elementwise": "rowwise"})
+_DATASET = "measured_"
+
+
+def judge_of(judge: Judge[object], row: Row) -> Judge[object]:
+    """Return the judge of a row: that of its kind of table, or the one of measured tables where it is of one."""
+    if not row.dataset.startswith(_DATASET) or judge.name not in CLASSES:
+        return judge
+    return cast("Judge[object]", MeasuredJudge(CLASSES[judge.name]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +63,12 @@ class MeasuredJudge:
         return ("id", "dataset", "accelerator", "time_us")
 
     def case(self, row: Row) -> Case[Row]:
-        """Read a row; its sizes are read when it is predicted."""
+        """Read a row, whose sizes are read when it is predicted; NotJudged where it has no time."""
         kind, group = _KINDS[self.cls](row)
-        seconds = float(row.text("time_us")) * 1e-6
-        return Case(row, row.text("accelerator"), LIBRARY, self.cls, kind, group, row, seconds)
+        time_us = row.measured("time_us")
+        if time_us is None:
+            raise NotJudged("time_us is not given")
+        return Case(row, row.text("accelerator"), LIBRARY, self.cls, kind, group, row, time_us * 1e-6)
 
     def seconds(self, cases: Sequence[Case[Row]], system: System, constants: object) -> Array:
         """Predict rows of one kind."""
@@ -85,8 +99,8 @@ def _products(rows: Sequence[Row], system: System, constants: GemmConstants) -> 
 def _rowwise_sizes(rows: Sequence[Row]) -> RowwiseSizes:
     """Arithmetic is left out: what is measured whole has it in the pace at which its bytes are moved."""
     nothing = np.zeros(len(rows))
-    given = (_column(rows, name) for name in ("rows", "cols", "bytes_moved_min"))
-    return RowwiseSizes(*given, nothing, nothing)
+    moved = _column(rows, "bytes_moved_min")
+    return RowwiseSizes(_column(rows, "rows"), _column(rows, "cols"), moved, nothing, nothing)
 
 
 def _attention_sizes(rows: Sequence[Row]) -> AttentionSizes:
