@@ -255,15 +255,6 @@ def network_names() -> tuple[str, ...]:
     return names("networks")
 
 
-def calibration_tree(name_or_path: str | Path) -> dict[str, Tree]:
-    """Read a calibration of the catalogue by name, or a file by path, as it is written.
-
-    >>> "kernels" in calibration_tree("default")
-    True
-    """
-    return _read_file("calibration", name_or_path)[0]
-
-
 def system_numbers(system: System) -> tuple[NumberRecord, ...]:
     """Return every number of a system with its path, unit and source, in the order of the file."""
     return system.sources

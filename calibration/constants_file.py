@@ -10,14 +10,16 @@ from typing import cast
 import numpy as np
 
 from .. import __version__
+from ..backends.catalogue import read_file
 from ..backends.kernels.limits import Limit, limits_of
-from ..backends.system import System, calibration_tree, default_calibration, load_system
+from ..backends.system import System, load_system
 from ..ir.files import write_atomically
 from ..validation.calibrate import KindFit
 from ..validation.calibration_file import check, text_of, updated
 from ..validation.cases import Judge
 from ..validation.fitting import fitted, log_errors, measured_of, with_fitted
 from ..validation.gather import Pool
+from ..validation.machine_room import base_layers
 from ..validation.measured import CLASSES, MeasuredJudge
 from ..validation.rows import Row
 from ..validation.split import ALL, Fitted
@@ -28,7 +30,7 @@ from .stopwatch import Tell
 
 def start_calibration(path: Path, device: Device) -> None:
     """Write what a fit begins at: constants of eager PyTorch on a machine of the kind."""
-    tree = calibration_tree(f"eager-{device.kind}")
+    tree = read_file("calibration", f"eager-{device.kind}").tree
     write_atomically(path, text_of({**tree, "name": path.stem}, "What a fit begins at.").encode())
 
 
@@ -41,8 +43,10 @@ def fit_sweep(
     for pool in _pools(tables, machine):
         tell(f"fitting {pool.cls} {pool.kind}: {len(pool.cases)} rows")
         fits.append(_fit(pool))
-    tree = updated({**calibration_tree(path), "name": path.stem}, fits, f"slipstick {__version__}", path.stem)
-    check(tree, [default_calibration()])
+    tree = updated(
+        {**read_file("calibration", path).tree, "name": path.stem}, fits, f"slipstick {__version__}", path.stem
+    )
+    check(tree, base_layers())
     heading = f"Constants of kernels as PyTorch runs them on {machine.chip.name}: `slipstick calibrate --device`."
     write_atomically(path, text_of(tree, heading).encode())
     return tuple(fits)

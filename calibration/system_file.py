@@ -10,6 +10,7 @@ import yaml
 
 from ..ir.files import write_atomically
 from ..ir.types import DType
+from ..validation.measured import ATTENTION_KIND, LIBRARY
 from .device import Device, Facts
 from .silicon import Silicon
 
@@ -103,5 +104,6 @@ def _stack(silicon: Silicon, how: str, when: str) -> dict[str, object]:
         "collective_overhead": _estimated(50, "us", "a collective of gloo, or of NCCL from eager code"),
         "memory_reserve": _estimated(0, "B", "what the process itself needs is not counted"),
         "kernels": "eager",
-        "library": "pytorch",
+        "library": LIBRARY,
+        "attention": ATTENTION_KIND,
     }

@@ -14,8 +14,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("measured")
 
 
-@pytest.fixture(scope="session")
-def measured(folder: Path) -> Iterator[Calibrated]:
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
-    yield calibrate_device(Wanted("cpu", quick=True, judged=True), folder, lambda line: None)
+    torch.set_num_threads(1)
+    yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def measured(folder: Path, one_thread: None) -> Calibrated:
+    return calibrate_device(Wanted("cpu", quick=True, judged=True), folder, lambda line: None)
