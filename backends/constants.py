@@ -8,7 +8,7 @@ records what a fit was made from and how near it came.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast, get_args
 
@@ -229,15 +229,16 @@ def _constants(
 ) -> object | None:
     homes = [cell.home for cell in found.values()]
     values: dict[str, float] = {}
+    needed = {f.name for f in fields(kinds) if f.default is MISSING}
     for key, name in _keys(kinds).items():
         if key not in found:
-            faults += [home.fault(f"missing {key}") for home in homes[-1:]]
+            faults += [home.fault(f"missing {key}") for home in homes[-1:] if name in needed]
             continue
         try:
             values[name] = _number(found[key].text, name, limits[name])
         except UsageError as error:
             faults.append(found[key].home.fault(str(error), key))
-    return kinds(**values) if len(values) == len(limits) else None
+    return kinds(**values) if needed <= set(values) else None
 
 
 def _number(text: str, name: str, limit: Limit) -> float:

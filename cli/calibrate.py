@@ -1,8 +1,8 @@
-"""`slipstick calibrate`: constants of kernels from tables of measurements."""
+"""`slipstick calibrate`: constants of kernels from tables of measurements, or from the machine at hand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     "--from",
     "files",
     multiple=True,
-    required=True,
     metavar="FILE.csv",
     type=click.Path(path_type=Path),
     help="A table of measured kernels, as for `slipstick validate`. Repeatable.",
@@ -47,6 +46,14 @@ if TYPE_CHECKING:
     "chip and library by itself]",
 )
 @click.option(
+    "--device",
+    type=Named(("cpu", "cuda")),
+    help="Measure this machine instead: kernels as PyTorch runs them, peaks, bandwidth; under torchrun collectives.",
+)
+@click.option("--threads", type=int, metavar="N", default=1, show_default=True, help="With --device: threads to use.")
+@click.option("--quick", is_flag=True, help="With --device: few sizes, once; seconds instead of minutes.")
+@click.option("--check", is_flag=True, help="With --device: train a small Llama afterwards, predicted and measured.")
+@click.option(
     "-o",
     "--output",
     required=True,
@@ -56,20 +63,29 @@ if TYPE_CHECKING:
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def calibrate_command(
-    files: tuple[Path, ...], where: tuple[str, ...], leave_out: tuple[str, ...], part: str, joint: bool, output: str,
-    quiet: bool,
+    files: tuple[Path, ...], where: tuple[str, ...], leave_out: tuple[str, ...], part: str, joint: bool,
+    device: str | None, threads: int, quick: bool, check: bool, output: str, quiet: bool,
 ) -> int:  # fmt: skip
     """Fit the constants of kernel models to tables of measurements and write them as a calibration.
 
     Robust least squares on the logarithm of predicted / measured. The file says which data sets were fitted, which half
     of their configurations, and how near both halves come; `slipstick validate` reads it to tell rows that were fitted
     from rows that judge.
+
+    With --device the machine at hand is measured first. The folder gets DEVICE.yaml, a system that --system takes,
+    DEVICE.calibration.yaml with its constants, and the tables.
     """
-    from ..validation.calibrate import Choice, calibrate
 
     def report(line: str) -> None:
         if not quiet:
             click.echo(line, err=True)
+
+    if device is not None:
+        _refuse_mixed(files, output)
+        return _measure(device, threads, quick, check, Path(output), report)
+    if not files:
+        raise UsageError("nothing to fit: give --from FILE.csv, or --device cpu to measure this machine")
+    from ..validation.calibrate import Choice, calibrate
 
     choice = Choice(where=where, leave_out=leave_out, split=part, joint=joint)
     found = calibrate(files, choice, report)
@@ -79,6 +95,27 @@ def calibrate_command(
     click.echo(_table(found.fits))
     for path, fits in by_file.items():
         _write(path, fits)
+    return 0
+
+
+def _refuse_mixed(files: tuple[Path, ...], output: str) -> None:
+    if files:
+        raise UsageError("--device measures what it fits: leave out --from")
+    if output.endswith((".yaml", ".yml")):
+        raise UsageError(f"--device writes several files: give a folder instead of '{output}'")
+
+
+def _measure(device: str, threads: int, quick: bool, check: bool, folder: Path, report: Callable[[str], None]) -> int:
+    from ..calibration.run import Wanted, calibrate_device
+
+    wanted = Wanted(device, threads, quick, check)
+    found = calibrate_device(wanted, folder, report)
+    if found.fits:
+        click.echo(_table(found.fits))
+    for judged in found.checks:
+        click.echo(f"\n{judged.text()}")
+    for path in found.files:
+        click.echo(f"wrote {path}", err=True)
     return 0
 
 

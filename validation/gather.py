@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..backends.system import System
 from ..ir.errors import NotUnderstoodError, UnknownNameError, UsageError
 from .cases import Case, Judge
-from .machine_room import MachineRoom
+from .machine_room import MachineRoom, is_file
+from .measured import judge_of
 from .rows import NotJudged, Row
 from .tables import Table
 
@@ -62,7 +63,9 @@ def cases_of(pools: Iterable[Pool]) -> list[Case[object]]:
 
 def _case(judge: Judge[object], table: Table, row: Row, faults: list[str]) -> Case[object] | str | None:
     try:
-        return judge.case(row)
+        case = judge_of(judge, row).case(row)
+        # A table of one machine names the machine's own file, which lies beside it.
+        return replace(case, system=str(table.path.parent / case.system)) if is_file(case.system) else case
     except (NotJudged, UnknownNameError) as reason:
         return str(reason).splitlines()[0]
     except UsageError as error:
@@ -72,6 +75,7 @@ def _case(judge: Judge[object], table: Table, row: Row, faults: list[str]) -> Ca
 
 def _pool(judge: Judge[object], placed: Sequence[tuple[int, Case[object]]], room: MachineRoom) -> Pool | str:
     case = placed[0][1]
+    judge = judge_of(judge, case.row)
     try:
         system = room.system(case.system)
         constants = room.constants(case.system, case.library, case.cls, case.kind)

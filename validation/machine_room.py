@@ -39,7 +39,7 @@ class MachineRoom:
     def system(self, name: str) -> System:
         """Return a system; NotJudged where the catalogue has none of the name."""
         if name not in self._systems:
-            if name not in names("systems"):
+            if not is_file(name) and name not in names("systems"):
                 raise NotJudged(f"the catalogue has no system '{name}'")
             self._systems[name] = load_system(name, calibration=self.calibration)
         return self._systems[name]
@@ -68,3 +68,8 @@ class MachineRoom:
             layers = assemble(system, None, self.calibration).layers
             self._layers[system] = layers[:1] if self.plain else layers
         return self._layers[system]
+
+
+def is_file(system: str) -> bool:
+    """Whether a system is named by its file and not by its name in the catalogue."""
+    return system.endswith((".yaml", ".yml"))

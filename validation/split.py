@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ir.errors import SystemFileError
@@ -44,8 +45,8 @@ class Fitted:
     joint: bool = False
 
     def saw(self, table: str, dataset: str, system: str, group: str) -> bool:
-        """Whether a row was among those that were fitted."""
-        if table != self.table or dataset not in self.data_sets or system not in self.systems:
+        """Whether a row was among those that were fitted; a system that is a file goes by the file's name."""
+        if table != self.table or dataset not in self.data_sets or Path(system).name not in self.systems:
             return False
         return self.split == ALL or in_first_half(table, group)
 

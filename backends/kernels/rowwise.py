@@ -19,6 +19,8 @@ BLOCKS_PER_SM = 4
 SPECIAL_PER_CLOCK = 16
 # FLOPs a clock of the widest SM or compute unit that GPUs have; a core of another chip that does more is several.
 FLOPS_PER_CLOCK = 256
+# Part of `warm` below which all operands are found in the cache.
+_HALF_WARM = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class RowwiseConstants:
         column: clocks that one column of a row takes in the block that has the row.
         pace: what issue and columns run at over what the clock of the data sheet gives.
         arithmetic: part of the vector and special function peaks.
+        warm: part of the last cache, or times it, below which a call finds its operands there, 0 where never: those of
+            a model on an accelerator come from memory, those of a small one on a CPU seldom do.
     """
 
     overhead_s: Overhead
@@ -40,6 +44,7 @@ class RowwiseConstants:
     column: Annotated[float, Limit(Scope.KERNEL, 0.0, 100.0)]
     pace: Annotated[float, Limit(Scope.CHIP, 0.05, 4.0)]
     arithmetic: Annotated[float, Limit(Scope.KERNEL, 0.05, 1.0)]
+    warm: Annotated[float, Limit(Scope.LIBRARY, 0.0, 4.0)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ def rowwise_times(sizes: RowwiseSizes, chip: Chip, constants: RowwiseConstants) 
     cores, clock = _cores(chip), chip.clock_hz * constants.pace
     waves = np.ceil(sizes.rows / (BLOCKS_PER_SM * cores))
     hidden = {
-        "memory": sizes.num_bytes / (constants.memory * chip.hbm_bytes_per_s),
+        "memory": _cold_bytes(sizes.num_bytes, chip, constants) / (constants.memory * chip.hbm_bytes_per_s),
         "issue": sizes.num_bytes / (constants.issue * cores * clock),
         "rows": waves * sizes.cols * constants.column / chip.clock_hz,
         "vector": sizes.flops / (constants.arithmetic * chip.vector_flop_per_s),
@@ -87,6 +92,14 @@ def rowwise_times(sizes: RowwiseSizes, chip: Chip, constants: RowwiseConstants) 
     }
     slowest = np.maximum.reduce(np.broadcast_arrays(*hidden.values()))
     return KernelTimes(constants.overhead_s + slowest, {"overhead": np.array(constants.overhead_s), **hidden})
+
+
+def _cold_bytes(num_bytes: Array, chip: Chip, constants: RowwiseConstants) -> Array:
+    """Bytes that come from memory: all of a call beyond the cache, none of one far below, in between a part."""
+    if constants.warm == 0.0:
+        return num_bytes
+    part = num_bytes / (constants.warm * chip.l2_bytes)
+    return np.asarray(num_bytes * np.clip((part - _HALF_WARM) / (1.0 - _HALF_WARM), 0.0, 1.0))
 
 
 def _cores(chip: Chip) -> float:
