@@ -26,8 +26,8 @@ Array = NDArray[np.float64]
 T = TypeVar("T")
 # Errors above this count by their size and no longer by their square.
 ROBUST = 0.1
-# The pull towards where a constant began: a factor e off counts like one row that is 3 % off.
-PULL = 0.03
+# The pull towards where a constant began: a factor e off counts like one row that is 10 % off.
+PULL = 0.1
 # Further starts: constants times these, in turn.
 STARTS: Sequence[tuple[float, ...]] = ((1.0,), (0.6, 1.6), (1.6, 0.6))
 # Rows that each number must have; fewer would be met exactly and tell nothing.
