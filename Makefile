@@ -7,8 +7,9 @@ TYPING := .typing/slipstick
 
 .DEFAULT_GOAL := help
 # What constants of kernels are fitted to, where they go, and the devices that a joint fit must do without in turn.
-TABLES := $(addprefix tests/validation/,gemm.csv attention.csv elementwise.csv collectives.csv moe.csv)
-CALIBRATE := $(BIN)/slipstick calibrate $(addprefix --from ,$(TABLES))
+SINGLE := $(foreach table,gemm attention,--from tests/validation/$(table).csv)
+TABLES := $(SINGLE) $(foreach table,elementwise collectives moe,--from tests/validation/$(table).csv)
+CALIBRATE := $(BIN)/slipstick calibrate
 UNSEEN := a40-server dgx-b200 l40s-server
 # Kernels of AMD's libraries are other kernels: one chip of theirs tells nothing of NVIDIA's.
 JOINT := --joint --leave-out mi210-server
@@ -35,9 +36,9 @@ bench: $(STAMP)  ## measure slipstick itself
 	$(BIN)/python -m benchmarks
 
 calibration: $(STAMP)  ## fit constants of kernels anew: for any chip, without one device in turn, and chip by chip
-	$(CALIBRATE) $(JOINT) -o backends/calibration/joint.yaml
-	for one in $(UNSEEN); do $(CALIBRATE) $(JOINT) --leave-out $$one -o tests/validation/unseen/$$one.yaml || exit 1; done
-	$(CALIBRATE) -o backends/calibration
+	$(CALIBRATE) $(TABLES) $(JOINT) -o backends/calibration/joint.yaml
+	$(foreach one,$(UNSEEN),$(CALIBRATE) $(SINGLE) $(JOINT) --leave-out $(one) -o tests/validation/unseen/$(one).yaml &&) true
+	$(CALIBRATE) $(TABLES) -o backends/calibration
 
 validation: $(STAMP)  ## judge again against measurements and write docs/validation.md
 	$(BIN)/pytest tests/docs --update-docs -k validation

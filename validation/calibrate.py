@@ -158,13 +158,16 @@ def _kind_fit(owner: str, pools: Sequence[Pool], seen: Sequence[Pool], choice: C
     )  # fmt: skip
 
 
-def _fit(pools: Sequence[Pool], owners: Owners) -> list[Pool]:
-    values = fitted(pools, owners)
+def _fit(pools: Sequence[Pool], owners: Owners, alike: bool = False) -> list[Pool]:
+    values = fitted(pools, owners, alike)
     return [with_fitted(pool, owners, values) for pool in pools]
 
 
 def _joint(pools: Sequence[Pool], room: MachineRoom) -> list[Pool]:
-    """Fit what carries over while every chip and library has its own constants, then one of those for all chips."""
+    """Fit what carries over while every chip and library has its own constants, then one of those for all chips.
+
+    Rows tell the first, machines the second: there each library on each system has the same weight.
+    """
 
     def apart(pool: Pool, limit: Limit) -> str:
         chip = room.chip(pool.cases[0].system)
@@ -172,7 +175,7 @@ def _joint(pools: Sequence[Pool], room: MachineRoom) -> list[Pool]:
 
     carried = _fit(pools, apart)[0].constants
     kept = {name: getattr(carried, name) for name in _of_scope(carried, Scope.KERNEL)}
-    return _fit([replace(pool, constants=with_values(pool.constants, kept)) for pool in pools], _together)
+    return _fit([replace(pool, constants=with_values(pool.constants, kept)) for pool in pools], _together, alike=True)
 
 
 def _together(pool: Pool, limit: Limit) -> str | None:

@@ -11,7 +11,7 @@ import yaml
 from ..backends.constants import read_constants
 from ..ir.units import format_si
 from .calibrate import KindFit
-from .split import RULE
+from .split import HALF, RULE
 
 if TYPE_CHECKING:
     from ..backends.system_tree import Tree
@@ -84,7 +84,9 @@ def _lay(tree: Record, path: Sequence[str], block: Record) -> None:
 
 def _block(fit: KindFit, values: Mapping[str, float]) -> Record:
     written: Record = {name.removesuffix("_s"): _written(name, value) for name, value in values.items()}
-    return {**written, "confidence": "measured", "source": f"fitted to {', '.join(fit.seen.data_sets)}; see fit below"}
+    part = "half of the configurations of " if fit.seen.split == HALF else ""
+    source = f"robust fit to {part}{', '.join(fit.seen.data_sets)} ({', '.join(fit.seen.systems)})"
+    return {**written, "confidence": "measured", "source": source}
 
 
 def _written(name: str, value: float) -> Tree:

@@ -1,8 +1,8 @@
 """Constants of kernels by robust least squares on the logarithm of predicted over measured times.
 
 What is minimised is the sum over the rows of 2 s^2 (sqrt(1 + (r/s)^2) - 1), r = log(predicted / measured), s = 0.1:
-squares for errors below 10 %, sizes above, so that a few odd rows do not bend a fit. Each library on each system has
-the same weight. Constants stay within limits, and a weak pull keeps those that the rows do not tell where they were.
+squares for errors below 10 %, sizes above, so that a few odd rows do not bend a fit. Constants stay within their
+limits, and a weak pull keeps those that the rows do not tell where they were.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Array = NDArray[np.float64]
 T = TypeVar("T")
 # Errors above this count by their size and no longer by their square.
 ROBUST = 0.1
-# The pull towards where a constant began: a factor e off counts like one row that is 3 % off.
-PULL = 0.03
+# The pull towards where a constant began: a factor e off counts like one row that is 10 % off.
+PULL = 0.1
 # Further starts: constants times these, in turn.
 STARTS: Sequence[tuple[float, ...]] = ((1.0,), (0.6, 1.6), (1.6, 0.6))
 # Rows that each number must have; fewer would be met exactly and tell nothing.
@@ -110,14 +110,16 @@ class _Problem:
         return np.asarray(PULL * np.log((numbers + little) / (self.start + little)))
 
 
-def fitted(pools: Sequence[Pool], owners: Owners) -> dict[Slot, float]:
+def fitted(pools: Sequence[Pool], owners: Owners, alike: bool = False) -> dict[Slot, float]:
     """Fit the constants that have an owner to the cases of pools of one kind of kernel; see `tells`.
+
+    With `alike` pools have the same weight, however many rows they have.
 
     Raises:
         UsageError: scipy is not installed.
     """
     _need_scipy()
-    problem = _problem(pools, owners)
+    problem = _problem(pools, owners, alike)
     if not problem.slots:
         return {}
     numbers = min((_solve(problem, factors) for factors in STARTS), key=lambda found: found[0])[1]
@@ -164,7 +166,7 @@ def _slots_of(pool: Pool, owners: Owners) -> dict[str, Slot]:
     return found
 
 
-def _problem(pools: Sequence[Pool], owners: Owners) -> _Problem:
+def _problem(pools: Sequence[Pool], owners: Owners, alike: bool) -> _Problem:
     by_pool = [_slots_of(pool, owners) for pool in pools]
     slots = tuple(dict.fromkeys(slot for of in by_pool for slot in of.values()))
     place = {slot: k for k, slot in enumerate(slots)}
@@ -174,16 +176,16 @@ def _problem(pools: Sequence[Pool], owners: Owners) -> _Problem:
     return _Problem(
         tuple(pools), tuple(map(measured_of, pools)), slots,
         tuple({name: place[slot] for name, slot in of.items()} for of in by_pool),
-        _weights(pools, len(slots)), np.asarray([start[slot] for slot in slots]),
+        _weights(pools, len(slots), alike), np.asarray([start[slot] for slot in slots]),
         np.asarray([limit.low for limit in limits]), np.asarray([limit.high for limit in limits]),
     )  # fmt: skip
 
 
-def _weights(pools: Sequence[Pool], num_slots: int) -> Array:
-    """Return the weight of each row and of the pull: a library on a system counts the same, however many its rows."""
-    sizes = np.asarray([len(pool.cases) for pool in pools], dtype=np.float64)
-    shares = sizes.mean() / sizes
-    return np.concatenate([*(np.full(len(p.cases), w) for p, w in zip(pools, shares, strict=True)), np.ones(num_slots)])
+def _weights(pools: Sequence[Pool], num_slots: int, alike: bool) -> Array:
+    """Return the weight of each row and of the pull."""
+    sizes = np.asarray([len(pool.cases) for pool in pools])
+    shares = sizes.mean() / sizes if alike else np.ones(len(pools))
+    return np.concatenate([np.repeat(shares, sizes), np.ones(num_slots)])
 
 
 def _need_scipy() -> None:

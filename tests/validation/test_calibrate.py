@@ -66,10 +66,10 @@ def test_constants_that_are_known_are_found(toy: Toy) -> None:
 
 
 def test_a_joint_fit_finds_what_carries_over(toy: Toy) -> None:
-    rows = [*lines("H100", "pytorch", 0.9, 4.0, 900), *lines("A100", "pytorch", 0.6, 4.0, 900)]
+    rows = [*lines("H100", "pytorch", 0.9, 4.0, 300), *lines("A100", "pytorch", 0.6, 4.0, 300)]
     (found,) = fit(toy(rows), Choice(joint=True)).fits
     assert found.owner == ""
-    assert found.shared["prologue"] == pytest.approx(900, rel=0.1)
+    assert found.shared["prologue"] == pytest.approx(300, rel=0.1)
     # One share for chips of 0.9 and 0.6 lies between them.
     assert 0.6 < found.shared["memory"] < 0.9
 
