@@ -34,7 +34,7 @@ _CHUNK = 2048  # rows whose tiles and splits stay in a core's cache
 # Bytes of an element with its scales: nvfp4 has one of a byte for 16 elements, mxfp4 for 32, int4 one of two for 128.
 OPERAND_BYTES = MappingProxyType(
     {
-        "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp6": 0.75,
+        "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp6": 0.75,
         "fp4": 0.5, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.515625,
     }
 )  # fmt: skip
