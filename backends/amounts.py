@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -91,21 +92,40 @@ def exprs_of(works: Sequence[Work], shapes: Sequence[Shape]) -> list[Expr]:
     ]
 
 
-def amounts_of(works: Sequence[Work], values: Array) -> Amounts:
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Which entry each call of attention, bank and product belongs to."""
+
+    calls: Index
+    banks: Index
+    products: Index
+
+    @classmethod
+    def of(cls, works: Sequence[Work]) -> Owners:
+        """Look at the entries in order."""
+        return cls(
+            _owners(i for i, w in enumerate(works) if w.attention is not None),
+            _owners(i for i, w in enumerate(works) if w.experts is not None),
+            _owners(i for i, w in enumerate(works) for _ in w.gemms),
+        )
+
+
+def amounts_of(num_entries: int, owners: Owners, values: Array) -> Amounts:
     """Name the rows of an evaluated table."""
-    n = len(works)
-    calls = _owners(i for i, w in enumerate(works) if w.attention is not None)
-    banks = _owners(i for i, w in enumerate(works) if w.experts is not None)
-    products = _owners(i for i, w in enumerate(works) for _ in w.gemms)
-    ends = np.cumsum([5 * n, 5 * len(calls), 3 * len(banks)])
-    whole, lengths, dealt, sizes = np.split(values, ends)
-    tensor, vector, moved, rows, cols = np.split(whole, 5)
-    return Amounts(
-        tensor, vector, moved, rows, cols,
-        Lengths(calls, *np.split(lengths, 5)),
-        Banks(banks, *np.split(dealt, 3)),
-        Products(products, *np.split(sizes, 5)),
-    )  # fmt: skip
+    parts = iter(_parts(values, (num_entries, len(owners.calls), len(owners.banks), len(owners.products))))
+    tensor, vector, moved, rows, cols = islice(parts, 5)
+    lengths = Lengths(owners.calls, *islice(parts, 5))
+    banks = Banks(owners.banks, *islice(parts, 3))
+    return Amounts(tensor, vector, moved, rows, cols, lengths, banks, Products(owners.products, *islice(parts, 5)))
+
+
+def _parts(values: Array, counts: tuple[int, int, int, int]) -> Iterator[Array]:
+    """Cut the rows as `exprs_of` lists them."""
+    start = 0
+    for count, repeats in zip(counts, (5, 5, 3, 5), strict=True):
+        for _ in range(repeats):
+            yield values[start : start + count]
+            start += count
 
 
 def _lengths(call: AttentionShape) -> tuple[Expr, ...]:

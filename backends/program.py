@@ -13,7 +13,7 @@ from ..ir.ops.base import NO_ATTRS, Attrs
 from ..ir.ops.collectives import CollectiveAttrs, message_bytes
 from ..ir.plan import ORDER, rank_order
 from ..ir.types import DType
-from .amounts import SCALAR, Amounts, Shape, amounts_of, exprs_of
+from .amounts import SCALAR, Amounts, Owners, Shape, amounts_of, exprs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,12 @@ class Group:
     axis: str = ""
     collective: str = ""
     across: float = 1.0
+    owners: Owners | None = None
 
     def amounts(self, env: Mapping[str, Num], num_points: int) -> Amounts:
         """Evaluate what the entries of a compute group do; each symbol is a number or an array of `num_points`."""
-        return amounts_of([e.work for e in self.entries], self.table.evaluate(env, num_points))
+        owners = self.owners or Owners.of([e.work for e in self.entries])
+        return amounts_of(len(self.entries), owners, self.table.evaluate(env, num_points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,9 @@ def _symbols(entry: Entry, axes: tuple[str, ...], order: str) -> tuple[str, ...]
 def group_of(symbols: tuple[str, ...], entries: Iterable[Entry]) -> Group:
     """Return a compute group of these entries."""
     kept = tuple(entries)
-    exprs = exprs_of([e.work for e in kept], [e.shape for e in kept])
-    return Group(symbols, kept, ExprTable.of(exprs))
+    works = [e.work for e in kept]
+    exprs = exprs_of(works, [e.shape for e in kept])
+    return Group(symbols, kept, ExprTable.of(exprs), owners=Owners.of(works))
 
 
 def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list[tuple[Num, Num]]:

@@ -21,6 +21,9 @@ def by_kind(kinds: Sequence[K], shape: tuple[int, ...], price: Callable[[K, Inde
     found: dict[K, list[int]] = {}
     for i, kind in enumerate(kinds):
         found.setdefault(kind, []).append(i)
+    if len(found) == 1:
+        times = price(kinds[0], np.arange(len(kinds)))
+        return KernelTimes(np.broadcast_to(times.time_s, shape), times.terms)
     time_s, terms = np.zeros(shape), dict[str, Array]()
     for kind, members in found.items():
         rows = np.array(members, dtype=np.intp)

@@ -15,7 +15,7 @@ from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.system import load_system
 from slipstick.validation.cases import Case
 from slipstick.validation.collectives import CollectiveJudge, CollectiveSizes
-from slipstick.validation.rows import NotJudged, Row, read_rows
+from slipstick.validation.rows import NotJudged, Row, read_table
 
 TABLE = Path(__file__).with_name("collectives.csv")
 JUDGE = CollectiveJudge()
@@ -63,7 +63,7 @@ def test_what_is_not_judged(cells: Mapping[str, str], reason: str) -> None:
 
 def cases() -> list[Case[CollectiveSizes]]:
     found = []
-    for one in read_rows(TABLE, JUDGE.columns):
+    for one in read_table(TABLE, JUDGE.columns):
         try:
             found.append(JUDGE.case(one))
         except NotJudged:
