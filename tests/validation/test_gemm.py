@@ -149,7 +149,7 @@ def halves() -> Calibrated:
         ("a40-48gb", "bf16", 0.05, 0.14),
         ("b200-sxm-180gb", "bf16", 0.05, 0.22),  # two libraries, one of them at two clocks
         ("l40s-48gb", "bf16", 0.10, 0.20),  # what its cache holds from run to run decides
-        ("h100-sxm-80gb", "fp8", 0.04, 0.09),
+        ("h100-sxm-80gb", "fp8", 0.05, 0.12),
         ("b200-sxm-180gb", "fp8", 0.05, 0.13),
         ("b200-sxm-180gb", "nvfp4", 0.05, 0.09),
     ],
