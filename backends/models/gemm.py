@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.ops import OpClass
 from ..amounts import Amounts, Index
-from ..kernels.gemm import OPERAND_BYTES, GemmSizes, gemm_times
+from ..kernels.gemm import OPERAND_BYTES, UNITS, GemmSizes, gemm_times
 from ..kernels.terms import KernelTimes
 from ..program import Entry, Group
 from ..system import System
@@ -59,4 +59,4 @@ def _gemm_sizes(amounts: Amounts, rows: Index, dtype: str) -> GemmSizes:
     each = np.asarray(OPERAND_BYTES[dtype])
     operands = batch * (m * k + k * n) * each
     written = np.maximum(amounts.num_bytes[rows] - operands, 0.0) / (batch * m * n)
-    return GemmSizes(m, n, k, dtype, batch, each, each, written, np.asarray(0.0))
+    return GemmSizes(m, n, k, UNITS.get(dtype, dtype), batch, each, each, written, np.asarray(0.0))
