@@ -39,10 +39,14 @@ _LIBRARIES = MappingProxyType(
         "aiconfigurator_nccl": "nccl-tests",
         "aiconfigurator_custom_allreduce": "trtllm",
         "vidur_all_reduce": "pytorch-events",
-        "vidur_send_recv": "pytorch-events",
-        "vtrain_allreduce": "nccl-tests-2022",
+        "vidur_send_recv": "pytorch-send",
+        "vtrain_allreduce": "nccl-tests",
         "llmcompass_allreduce": "pytorch-host",
     }
+)
+# Which NCCL ran; what is not named here is of 2025, version 2.27 or later.
+_NCCL = MappingProxyType(
+    dict.fromkeys(("vtrain_allreduce", "llmcompass_allreduce", "vidur_all_reduce", "vidur_send_recv"), "nccl-2023")
 )
 _CUSTOM = "custom all-reduce"
 _SPIKES = frozenset(
@@ -85,7 +89,7 @@ class CollectiveJudge:
             system=system_of(row),
             library=_LIBRARIES.get(row.dataset, "pytorch"),
             cls="custom_all_reduce" if custom else "collective",
-            kind="default" if custom else "nccl",
+            kind="default" if custom else _NCCL.get(row.dataset, "nccl"),
             # A curve over sizes is split by size: without any row of a collective nothing would tell its bandwidth.
             group=f"{sizes.kind} of {sizes.group_size}, {sizes.num_bytes:.0f} B{', custom' if custom else ''}",
             sizes=sizes,
@@ -108,8 +112,10 @@ class CollectiveJudge:
         return out
 
     def fixed(self, cls: str, kind: str) -> tuple[str, ...]:
-        """Name the constants that rows of a kind cannot tell: SMs that a collective takes, a pass no row shows."""
-        return ("channels",) if cls == "collective" else ("two_shot", "second")
+        """Name the constants that rows of a kind cannot tell: collectives that no row shows, SMs that they take."""
+        if cls == "custom_all_reduce":
+            return ("two_shot", "second")
+        return ("channels", "send") if kind == "nccl" else ("channels", "gather", "all_to_all", "issue_s")
 
 
 def _sizes(row: Row) -> CollectiveSizes:
@@ -147,12 +153,13 @@ def _kept_too_long(row: Row, sizes: CollectiveSizes) -> bool:
 
 
 def _with(system: System, kind: str, constants: object) -> System:
+    """Put constants in place of those that the levels of a system go by, whichever NCCL they are of."""
     kernels = system.kernels
     if isinstance(constants, CustomAllReduceConstants):
         changed = replace(kernels, custom_all_reduce={**kernels.custom_all_reduce, kind: constants})
         return _changed(system, changed, True)
     assert isinstance(constants, CollectiveConstants)
-    return _changed(system, replace(kernels, collective={**kernels.collective, kind: constants}), False)
+    return _changed(system, replace(kernels, collective=dict.fromkeys(kernels.collective, constants)), False)
 
 
 def _changed(system: System, kernels: KernelConstants, custom: bool) -> System:

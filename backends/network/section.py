@@ -17,20 +17,11 @@ from .level import Dragonfly, NetworkLevel, Topology
 from .menu import BEST, algorithm_names
 from .routes import members_of
 
-# A step over half the earth takes less than a tenth of a second.
-_LONGEST_S = 0.1
-
 
 class Oversubscription(Number):
     """Ranks below an uplink over those that it carries at full speed: one or more."""
 
     maximum = 1000.0
-
-
-class Hop(Latency):
-    """The time of a step or a hop."""
-
-    maximum = _LONGEST_S
 
 
 class DragonflySection(Section):
@@ -56,13 +47,13 @@ class LevelSection(Section):
     bandwidth: Bandwidth | None = None
     links: Count | None = None
     link_bandwidth: Bandwidth | None = None
-    latency: Hop
-    hop_latency: Hop | None = None
+    latency: Latency
+    hop_latency: Latency | None = None
     efficiency: Ratio | None = None
     oversubscription: Oversubscription | None = None
     dims: str | None = Field(default=None, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$")
     direction: Literal["both", "one"] = "both"
-    reduction_latency: Hop | None = None
+    reduction_latency: Latency | None = None
     algorithm: str | None = None
     protocol: str | None = None
     edges: str | None = None

@@ -91,7 +91,7 @@ FLY = {"hosts": number(1), "routers": number(2), "groups": number(4), "global_li
         ({"bandwidth": None}, "missing bandwidth, or links and link_bandwidth"),
         ({"bandwidth": number(100)}, "network.net.bandwidth: missing unit of '100'"),
         ({"bandwidth": number(-1, "GB/s")}, "network.net.bandwidth: '-1' must be more than zero"),
-        ({"latency": number(3, "s")}, "network.net.latency: '3' must be at most 0.1"),
+        ({"latency": number(30, "s")}, "network.net.latency: '30 s' is beyond any machine"),
         ({"efficiency": None}, "missing efficiency (or a protocol, whose constants say it)"),
         ({"oversubscription": number(0.5)}, "oversubscription 0.5 is below 1"),
         ({"topology": "torsu"}, "network.net.topology: input should be 'switch', 'crossbar', 'fully_connected'"),

@@ -15,7 +15,8 @@ from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.system import load_system
 from slipstick.validation.cases import Case
 from slipstick.validation.collectives import CollectiveJudge, CollectiveSizes
-from slipstick.validation.rows import NotJudged, Row, read_table
+from slipstick.validation.rows import NotJudged, Row
+from slipstick.validation.tables import read_table
 
 TABLE = Path(__file__).with_name("collectives.csv")
 JUDGE = CollectiveJudge()
@@ -42,6 +43,7 @@ def test_a_row() -> None:
     assert (case.system, case.library, case.cls, case.kind) == ("dgx-h100", "nccl-tests", "collective", "nccl")
     assert case.sizes == CollectiveSizes("all_to_all", 8, 1, MIB)
     assert case.measured_s == pytest.approx(15e-6)
+    assert JUDGE.case(row(dataset="vtrain_allreduce")).kind == "nccl-2023"
     custom = JUDGE.case(row(collective="all_reduce", library="TensorRT-LLM custom all-reduce"))
     assert (custom.cls, custom.kind) == ("custom_all_reduce", "default")
 
@@ -63,7 +65,7 @@ def test_what_is_not_judged(cells: Mapping[str, str], reason: str) -> None:
 
 def cases() -> list[Case[CollectiveSizes]]:
     found = []
-    for one in read_table(TABLE, JUDGE.columns):
+    for one in read_table(TABLE, []).rows:
         try:
             found.append(JUDGE.case(one))
         except NotJudged:
@@ -92,11 +94,7 @@ def errors(found: Sequence[Case[CollectiveSizes]], constants: CollectiveConstant
 def test_large_messages_by_constants_that_carry_over(system: str) -> None:
     """No constant of the chip: within a quarter for nine of ten above 100 MB, half of them within 15 %."""
     constants = load_system(system, calibration="default").kernels.collective["nccl"]
-    large = [
-        c
-        for c in cases()
-        if (c.system, c.library) == (system, "nccl-tests") and c.sizes.num_bytes > 1e8 and not c.outlier
-    ]
+    large = [c for c in cases() if (c.system, c.kind) == (system, "nccl") and c.sizes.num_bytes > 1e8 and not c.outlier]
     assert len(large) >= 18
     off = np.abs(errors(large, constants))
     assert np.median(off) < 0.15
@@ -116,5 +114,6 @@ def test_constants_given_are_those_used() -> None:
 
 
 def test_what_no_row_tells_is_left_alone() -> None:
-    assert JUDGE.fixed("collective", "nccl") == ("channels",)
+    assert JUDGE.fixed("collective", "nccl") == ("channels", "send")
+    assert JUDGE.fixed("collective", "nccl-2023") == ("channels", "gather", "all_to_all", "issue_s")
     assert JUDGE.fixed("custom_all_reduce", "default") == ("two_shot", "second")
