@@ -27,10 +27,17 @@ def list_text(kind: str, as_json: bool, columns: int | None = None) -> str:
     return in_columns(rows, columns)
 
 
-def show_text(kind: str, name: str, as_json: bool, overrides: Sequence[str] = (), columns: int | None = None) -> str:
-    """Return everything about one; UnknownNameError names the nearest."""
+def show_text(
+    kind: str,
+    name: str,
+    as_json: bool,
+    overrides: Sequence[str] = (),
+    columns: int | None = None,
+    constants: bool = False,
+) -> str:
+    """Return everything about one; UnknownNameError names the nearest. `constants` are those of a system's kernels."""
     if kind in MACHINES:
-        return show_machine(kind, name, overrides, as_json, columns)
+        return show_machine(kind, name, overrides, as_json, columns, constants)
     record = _model(name) if kind == "models" else _named(kind, name)
     return json.dumps(record, indent=2) if as_json else "\n".join(_lines(record))
 

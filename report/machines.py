@@ -76,12 +76,27 @@ def _network(name: str, levels: Sequence[NetworkLevel]) -> Record:
     }
 
 
-def show_machine(kind: str, name: str, overrides: Sequence[str], as_json: bool, columns: int | None) -> str:
-    """Return every number of a system, a chip or a network with its unit, how sure it is, and its source."""
+def show_machine(
+    kind: str, name: str, overrides: Sequence[str], as_json: bool, columns: int | None, constants: bool = True
+) -> str:
+    """Return every number of a system, a chip or a network with its unit, how sure it is, and its source.
+
+    Constants of kernels, of which there are many, are counted only, unless asked for; JSON has them all.
+    """
     title, record, numbers = _READERS[kind](name, overrides)
     if as_json:
         return json.dumps({**record, "numbers": [asdict(n) for n in numbers]}, indent=2)
-    return f"{title}\n\n{numbers_text(numbers, columns)}"
+    silicon = [n for n in numbers if constants or not _of_kernels(n)]
+    return f"{title}\n\n{numbers_text(silicon, columns)}{_left_out([n for n in numbers if n not in silicon])}"
+
+
+def _of_kernels(number: NumberRecord) -> bool:
+    return number.path.startswith("calibration.")
+
+
+def _left_out(numbers: Sequence[NumberRecord]) -> str:
+    kinds = {n.path.rpartition(".")[0] for n in numbers}
+    return f"\n\ncalibration: {len(numbers)} constants of {len(kinds)} kinds of kernels (--constants)" if kinds else ""
 
 
 def _of_system(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence[NumberRecord]]:

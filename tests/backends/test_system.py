@@ -213,7 +213,7 @@ def test_faults_of_chip_stack_network_and_calibration_come_together(h100_text: s
     [
         ("chip.memory.hbm.bandwidth=3350 EB/s", "'3350.0 EB/s' is beyond any machine: from 1 MB/s to 100 PB/s"),
         ("chip.clock=1.83 Hz", "'1.83 Hz' is beyond any machine: from 1 MHz to 100 GHz"),
-        ("network.nvlink.latency=3 h", "beyond any machine: from 1 ps to 10 s"),
+        ("stack.launch_overhead=3 h", "beyond any machine: from 1 ps to 10 s"),
         ("chip.matmul.bf16=989 GFLOP/s", ""),
         ("network.nvlink.latency=0 s", ""),
     ],
