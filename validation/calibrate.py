@@ -102,9 +102,8 @@ def calibrate(paths: Sequence[Path], choice: Choice, report: Report) -> Calibrat
 
 def _too_few(owner: str, cls: str, kind: str, seen: Sequence[Pool]) -> str:
     rows = sum(len(pool.cases) for pool in seen)
-    return (
-        f"the half to fit has {rows} rows, too few for the constants of {cls} '{kind}'{f' of {owner}' if owner else ''}"
-    )
+    whose = f" of {owner}" if owner else ""
+    return f"the half to fit has {rows} rows, too few for the constants of {cls} '{kind}'{whose}"
 
 
 def _pools(paths: Sequence[Path], choice: Choice, room: MachineRoom) -> tuple[list[Pool], dict[str, int]]:

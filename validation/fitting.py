@@ -57,7 +57,7 @@ class _Problem:
     measured: tuple[Array, ...]
     slots: tuple[Slot, ...]
     taken: tuple[Mapping[str, int], ...]
-    weights: Array
+    weights: tuple[float, ...]
     start: Array
     low: Array
     high: Array
@@ -73,16 +73,9 @@ class _Problem:
         return with_values(self.pools[place].constants, moved)
 
     def residuals(self, numbers: Array) -> Array:
-        """Return log(predicted / measured) pool by pool, then the pull."""
+        """Return what is squared and summed: errors pool by pool, then the pull."""
         rows = [self._of(place, numbers) for place in range(len(self.pools))]
         return np.concatenate([*rows, self._pull(numbers)])
-
-    def loss(self, squares: Array) -> Array:
-        """Return what squares of residuals cost, with first and second derivatives."""
-        over = 1.0 + squares / ROBUST**2
-        return self.weights * np.stack(
-            [2.0 * ROBUST**2 * (np.sqrt(over) - 1.0), over**-0.5, -0.5 / ROBUST**2 * over**-1.5]
-        )
 
     def slopes(self, numbers: Array) -> Array:
         """Return the derivatives by finite differences; only pools that take a number are predicted again."""
@@ -103,7 +96,8 @@ class _Problem:
         return np.where(numbers + step <= self.high, step, -step)
 
     def _of(self, place: int, numbers: Array) -> Array:
-        return log_errors(self.pools[place], self.constants(place, numbers), self.measured[place])
+        errors = log_errors(self.pools[place], self.constants(place, numbers), self.measured[place])
+        return self.weights[place] * softened(errors)
 
     def _pull(self, numbers: Array) -> Array:
         little = 0.02 * self.scale
@@ -151,6 +145,18 @@ def log_errors(pool: Pool, constants: object, measured: Array) -> Array:
     return np.asarray(np.clip(np.nan_to_num(found, nan=FARTHEST), -FARTHEST, FARTHEST))
 
 
+def softened(errors: Array) -> Array:
+    """Return numbers whose squares grow as errors do beyond `ROBUST`, and as their squares below.
+
+    The square is 2 s^2 (sqrt(1 + (r/s)^2) - 1), which scipy calls soft_l1.
+
+    >>> [round(float(x), 3) for x in softened(np.array([0.01, -0.01, 1.0]))]
+    [0.01, -0.01, 0.425]
+    """
+    over = np.sqrt(1.0 + (errors / ROBUST) ** 2)
+    return np.asarray(np.sign(errors) * ROBUST * np.sqrt(2.0 * (over - 1.0)))
+
+
 def measured_of(pool: Pool) -> Array:
     """Return the measured times of the cases of a pool."""
     return np.asarray([case.measured_s for case in pool.cases], dtype=np.float64)
@@ -176,16 +182,15 @@ def _problem(pools: Sequence[Pool], owners: Owners, alike: bool) -> _Problem:
     return _Problem(
         tuple(pools), tuple(map(measured_of, pools)), slots,
         tuple({name: place[slot] for name, slot in of.items()} for of in by_pool),
-        _weights(pools, len(slots), alike), np.asarray([start[slot] for slot in slots]),
+        _weights(pools, alike), np.asarray([start[slot] for slot in slots]),
         np.asarray([limit.low for limit in limits]), np.asarray([limit.high for limit in limits]),
     )  # fmt: skip
 
 
-def _weights(pools: Sequence[Pool], num_slots: int, alike: bool) -> Array:
-    """Return the weight of each row and of the pull."""
+def _weights(pools: Sequence[Pool], alike: bool) -> tuple[float, ...]:
+    """Return the weight of the rows of each pool, by which errors are multiplied before they are squared."""
     sizes = np.asarray([len(pool.cases) for pool in pools])
-    shares = sizes.mean() / sizes if alike else np.ones(len(pools))
-    return np.concatenate([np.repeat(shares, sizes), np.ones(num_slots)])
+    return tuple(np.sqrt(sizes.mean() / sizes if alike else np.ones(len(pools))).tolist())
 
 
 def _need_scipy() -> None:
@@ -209,7 +214,7 @@ def _solve(problem: _Problem, factors: Sequence[float]) -> tuple[float, Array]:
 
     found = least_squares(
         residuals, inside / scale, jac=slopes,
-        bounds=(problem.low / scale, problem.high / scale), loss=problem.loss, ftol=1e-5, xtol=1e-5,
+        bounds=(problem.low / scale, problem.high / scale), ftol=1e-5, xtol=1e-5,
         max_nfev=80,
     )  # fmt: skip
     return float(found.cost), np.clip(found.x * scale, problem.low, problem.high)

@@ -25,7 +25,7 @@ TOY_HEADER = "id,dataset,accelerator,library,name,n_elements,time_us"
 
 @dataclass(frozen=True, slots=True)
 class ToyJudge:
-    """T = overhead + (bytes + prologue x sqrt(bytes)) / (memory x bandwidth), with the constants of bf16 products."""
+    """T = overhead + (bytes + 10 x prologue x sqrt(bytes)) / (memory x bandwidth), with constants of products."""
 
     name: str = "toy"
     columns: tuple[str, ...] = ("id", "dataset", "accelerator", "library", "name", "n_elements", "time_us")
@@ -44,7 +44,7 @@ class ToyJudge:
     def seconds(self, cases: Sequence[Case[float]], system: System, constants: object) -> Array:
         assert isinstance(constants, GemmConstants)
         num_bytes = np.asarray([c.sizes for c in cases])
-        moved = num_bytes + constants.prologue * np.sqrt(num_bytes)
+        moved = num_bytes + 10 * constants.prologue * np.sqrt(num_bytes)
         return np.asarray(constants.overhead_s + moved / (constants.memory * system.chip.hbm_bytes_per_s))
 
     def fixed(self, cls: str, kind: str) -> tuple[str, ...]:

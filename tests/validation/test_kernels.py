@@ -101,10 +101,12 @@ def test_a_device_that_was_left_out_is_in_no_fit(system: str, accelerator: str) 
     tree = read_file("calibration", path).tree
     for kinds in below(tree, "fit").values():
         assert all(system not in str(below(tree_of(kinds), kind)["systems"]) for kind in tree_of(kinds))
-    table = [HERE / "gemm.csv"]
-    found = judge_files(
-        table, [f"accelerator={accelerator}", "dtype=fp16", "dtype=bfloat16"], Settings(MachineRoom(str(path)))
-    )
+    where = [f"accelerator={accelerator}", "dataset=vidur_linear", "dataset=aiconfigurator_gemm"]
+    found = [
+        o
+        for o in judge_files([HERE / "gemm.csv"], where, Settings(MachineRoom(str(path))))
+        if o.kind in ("bf16", "fp8")
+    ]
     assert not [o for o in found if o.part is Part.FIT]
     figures = accuracy(found, of("gemm", "bf16"))
     assert figures.median <= 0.13
