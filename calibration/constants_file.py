@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +14,7 @@ from .. import __version__
 from ..backends.catalogue import read_file
 from ..backends.kernels.limits import Limit, limits_of
 from ..backends.system import System, load_system
+from ..backends.system_tree import read_tree
 from ..ir.files import write_atomically
 from ..validation.calibrate import KindFit
 from ..validation.calibration_file import check, text_of, updated
@@ -30,7 +32,8 @@ from .stopwatch import Tell
 
 def start_calibration(path: Path, device: Device) -> None:
     """Write what a fit begins at: constants of eager PyTorch on a machine of the kind."""
-    tree = read_file("calibration", f"eager-{device.kind}").tree
+    start = resources.files(__package__) / "starts" / f"{device.kind}.yaml"
+    tree = read_tree(start.read_text(encoding="utf-8"), start.name)
     write_atomically(path, text_of({**tree, "name": path.stem}, "What a fit begins at.").encode())
 
 

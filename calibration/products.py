@@ -8,7 +8,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from ..frontend.adapter import torch_dtype
 from ..ir.types import DType
+from .cold import cold
 from .device import Device
 from .probe import Call, Probe
 
@@ -69,12 +71,10 @@ def _probe(device: Device, dtype: DType, layout: str, tokens: int, out: int, int
         "layout": layout,
     }  # fmt: skip
 
-    def prepare() -> Call:
-        x, w, dy = (
-            device.random(dtype, tokens, into),
-            device.random(dtype, out, into),
-            device.random(dtype, tokens, out),
-        )
+    def one() -> Call:
+        x, w, dy = (device.random(dtype, *size) for size in ((tokens, into), (out, into), (tokens, out)))
         return _LAYOUTS[layout](x, w, dy)
 
-    return Probe("gemm", f"{dtype.value}_{layout}_{m}_{n}_{k}", cells, prepare)
+    held = float((m * k + k * n + m * n) * torch_dtype(dtype).itemsize)
+    name = f"{dtype.value}_{layout}_{m}_{n}_{k}"
+    return Probe("gemm", name, cells, lambda: cold(one, held, device))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +59,7 @@ class StepSize:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The median of some steps and their quartiles' distance over it; seconds by class of op, of an instrumented run.
+    """The median of some steps and their quartiles' distance over it; seconds by class of op, medians of other steps.
 
     What lies between ops (Python, autograd) is `rest_s`: the step less its ops.
     """
@@ -97,14 +98,22 @@ class _Training:
 
 
 def run_step(size: StepSize, device: Device, dtype: DType, num_steps: int, tell: Tell) -> StepTime:
-    """Train for some steps, timed as a whole, then for a few whose ops are timed one by one."""
+    """Train for some steps timed as a whole, and for as many whose ops are timed one by one, in turn."""
     training = _Training.of(size, device, dtype)
     for _ in range(3):
         _timed(training, device)
     tell(f"step: {num_steps} steps of a Llama of {size.title}")
-    times = sorted(_timed(training, device) for _ in range(num_steps))
-    by_class = _by_class(training, device, max(2, num_steps // 3))
-    middle, quarter = times[len(times) // 2], len(times) // 4
+    clock = OpClock(device)
+    for name, module in training.model.named_modules():
+        if name.endswith("norm"):
+            clock.watch_norm(module)
+    times, parts = [], []
+    for _ in range(num_steps):
+        times.append(_timed(training, device))
+        parts.append(_by_class(training, device, clock))
+    times.sort()
+    quarter, middle = num_steps // 4, median(times)
+    by_class = {kind: median(part.get(kind, 0.0) for part in parts) for kind in parts[0]}
     return StepTime(middle, (times[-1 - quarter] - times[quarter]) / middle, by_class)
 
 
@@ -116,17 +125,11 @@ def _timed(training: _Training, device: Device) -> float:
     return now_s() - start
 
 
-def _by_class(training: _Training, device: Device, num_steps: int) -> Mapping[OpClass, float]:
-    clock, now_s = OpClock(device), clock_of(device)
-    for name, module in training.model.named_modules():
-        if name.endswith("norm"):
-            clock.watch_norm(module)
-    update_s = 0.0
-    for _ in range(num_steps):
-        with clock:
-            training.forward_backward()
-        start = now_s()
-        training.update()
-        update_s += now_s() - start
-    found = {**clock.times_s, OpClass.OPTIMIZER: update_s}
-    return {kind: t / num_steps for kind, t in found.items()}
+def _by_class(training: _Training, device: Device, clock: OpClock) -> Mapping[OpClass, float]:
+    now_s = clock_of(device)
+    clock.times_s.clear()
+    with clock:
+        training.forward_backward()
+    start = now_s()
+    training.update()
+    return {**clock.times_s, OpClass.OPTIMIZER: now_s() - start}

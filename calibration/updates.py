@@ -15,6 +15,9 @@ from .probe import Call, Probe
 
 # (hidden, ffn) of the layer whose weights are updated at once.
 FULL = ((192, 512), (384, 1024), (640, 1792), (1280, 3456))
+# Embeddings and heads: one large weight.
+TABLES = ((4096, 384), (12288, 640))
+TABLES_LARGE = ((32000, 4096),)
 QUICK = ((128, 320), (384, 1024))
 LARGE = ((2048, 8192), (4096, 14336))
 SUMS_FULL = tuple((rows, cols) for rows in (256, 768, 2176, 4352) for cols in (384, 768, 1536))
@@ -22,8 +25,10 @@ SUMS_QUICK = ((128, 256), (768, 768))
 
 
 def update_probes(device: Device, dtype: DType, quick: bool) -> Iterator[Probe]:
-    """Yield steps over the weights of a layer, and sums of one gradient."""
-    yield from (_step(device, dtype, *size) for size in (QUICK if quick else LARGE if device.is_cuda else FULL))
+    """Yield steps over the weights of a layer or over a table, and sums of one gradient."""
+    sizes, tables = (QUICK, ()) if quick else (LARGE, TABLES_LARGE) if device.is_cuda else (FULL, TABLES)
+    yield from (_step(device, dtype, layer_shapes(*size)) for size in sizes)
+    yield from (_step(device, dtype, (table,)) for table in tables)
     yield from (_sum(device, dtype, *size) for size in (SUMS_QUICK if quick else SUMS_FULL))
 
 
@@ -38,8 +43,7 @@ def layer_shapes(hidden: int, ffn: int) -> tuple[tuple[int, ...], ...]:
     return (*attention, (ffn, hidden), (ffn, hidden), (hidden, ffn), (hidden,), (hidden,))
 
 
-def _step(device: Device, dtype: DType, hidden: int, ffn: int) -> Probe:
-    shapes = layer_shapes(hidden, ffn)
+def _step(device: Device, dtype: DType, shapes: tuple[tuple[int, ...], ...]) -> Probe:
     numel = sum(torch.Size(s).numel() for s in shapes)
     # Weight, both moments read and written; gradient read; low precision keeps no master weight here.
     moved = numel * (7 * torch_dtype(dtype).itemsize)

@@ -29,7 +29,7 @@ _FIXED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "gemm": ("quantise", "warm", "cache", "split_s", "waves", "smallest_tile", "largest_tile", "most_splits"),
         "rowwise": ("column", "pace", "arithmetic"),
-        "attention": ("tail", "reload", "edge", "key_block"),
+        "attention": ("tail", "reload"),
     }
 )
 

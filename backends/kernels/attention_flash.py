@@ -39,8 +39,6 @@ class FlashConstants:
         backward: part of u_c that the backward phase reaches.
         backward_exponent: x_e of the backward phase.
         backward_start: s_0 of the backward phase.
-        key_block: keys of a block that a causal mask skips as a whole or not at all, where whole sequences attend; 0
-            where `edge` says what is lost on blocks that it cuts.
     """
 
     overhead_s: Overhead
@@ -55,7 +53,6 @@ class FlashConstants:
     backward: Annotated[float, Limit(Scope.KERNEL, 0.2, 2.0)]
     backward_exponent: Annotated[float, Limit(Scope.KERNEL, 0.0, 8.0)]
     backward_start: Annotated[float, Limit(Scope.KERNEL, 0.0, 2000.0)]
-    key_block: Annotated[float, Limit(Scope.KERNEL, 0.0, 4096.0)] = 0.0
 
 
 def flash_times(sizes: AttentionSizes, chip: Chip, constants: FlashConstants) -> KernelTimes:
