@@ -67,6 +67,14 @@ def adds_up(answer: Estimate) -> None:
     assert sum(answer.memory_bytes.values()) == pytest.approx(answer.metrics["peak_mem_bytes"], rel=1e-12)
 
 
+def test_an_answer_beyond_numbers_is_refused(llama: Graph) -> None:
+    # No file can say it; a machine made in Python can.
+    system = load_system("dgx-h100")
+    still = replace(system, chip=replace(system.chip, hbm_bytes_per_s=1e-320))
+    with np.errstate(all="ignore"), pytest.raises(UsageError, match="step_time_s is beyond any number"):
+        estimate(llama, still, plan())
+
+
 def test_parts_add_up_to_the_whole(llama: Graph) -> None:
     answer = estimate(llama, load_system("dgx-h100"), plan())
     adds_up(answer)

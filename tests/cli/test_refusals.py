@@ -217,7 +217,10 @@ def test_a_single_token_is_not_split(tiny: Cli) -> None:
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        ("calibration.roofline.default.matmul_efficiency=1e-320", "is beyond any number"),
+        (
+            "calibration.roofline.default.memory_efficiency=1e-320",
+            "--set: kernels.roofline.default.memory_efficiency: '1e-320' is outside of 0.01 to 1.5",
+        ),
         ("chip.memory.hbm.bandwidth=1e-307", "'1e-307 B/s' is beyond any machine: from 1 MB/s to 100 PB/s"),
     ],
 )
