@@ -33,10 +33,9 @@ _KINDS = MappingProxyType(
         "send_recv": "send",
     }
 )
-# Whose library ran, and how it was timed, by data set; any other is taken as the profiler of PyTorch.
+# Whose library ran, and how it was timed, by data set. Any other is what PyTorch runs: NCCL, as nccl-tests time it.
 _LIBRARIES = MappingProxyType(
     {
-        "aiconfigurator_nccl": "nccl-tests",
         "aiconfigurator_custom_allreduce": "trtllm",
         "vidur_all_reduce": "pytorch-events",
         "vidur_send_recv": "pytorch-send",

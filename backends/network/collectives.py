@@ -112,7 +112,7 @@ def collective_time(
         PlanError: a group that does not fit the network.
 
     >>> from slipstick.backends.system import load_system
-    >>> result = collective_time("all_reduce", 2.0**30, 64, 1, load_system("dgx-h100"))
+    >>> result = collective_time("all_reduce", 2.0**30, 64, 1, load_system("dgx-h100", calibration="default"))
     >>> f"{result.time_s * 1e3:.2f} ms", result.chosen().algorithm
     ('6.18 ms', 'double_tree')
     """
