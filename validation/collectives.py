@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import cast
@@ -33,10 +33,9 @@ _KINDS = MappingProxyType(
         "send_recv": "send",
     }
 )
-# Whose library ran, and how it was timed, by data set; any other is taken as the profiler of PyTorch.
+# Whose library ran, and how it was timed, by data set. Any other is what PyTorch runs: NCCL, as nccl-tests time it.
 _LIBRARIES = MappingProxyType(
     {
-        "aiconfigurator_nccl": "nccl-tests",
         "aiconfigurator_custom_allreduce": "trtllm",
         "vidur_all_reduce": "pytorch-events",
         "vidur_send_recv": "pytorch-send",
@@ -45,7 +44,7 @@ _LIBRARIES = MappingProxyType(
     }
 )
 # Which NCCL ran; what is not named here is of 2025, version 2.27 or later.
-_NCCL = MappingProxyType(
+_NCCL: Mapping[str, str] = MappingProxyType(
     dict.fromkeys(("vtrain_allreduce", "llmcompass_allreduce", "vidur_all_reduce", "vidur_send_recv"), "nccl-2023")
 )
 _CUSTOM = "custom all-reduce"

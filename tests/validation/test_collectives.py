@@ -40,7 +40,7 @@ def row(**cells: str) -> Row:
 
 def test_a_row() -> None:
     case = JUDGE.case(row())
-    assert (case.system, case.library, case.cls, case.kind) == ("dgx-h100", "nccl-tests", "collective", "nccl")
+    assert (case.system, case.library, case.cls, case.kind) == ("dgx-h100", "pytorch", "collective", "nccl")
     assert case.sizes == CollectiveSizes("all_to_all", 8, 1, MIB)
     assert case.measured_s == pytest.approx(15e-6)
     assert JUDGE.case(row(dataset="vtrain_allreduce")).kind == "nccl-2023"
