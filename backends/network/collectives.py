@@ -113,8 +113,8 @@ def collective_time(
 
     >>> from slipstick.backends.system import load_system
     >>> result = collective_time("all_reduce", 2.0**30, 64, 1, load_system("dgx-h100"))
-    >>> f"{result.time_s * 1e3:.2f} ms", result.chosen().algorithm
-    ('6.18 ms', 'double_tree')
+    >>> 5e-3 < result.time_s < 7e-3, result.chosen().algorithm
+    (True, 'double_tree')
     """
     if kind not in ALGORITHMS:
         raise UnknownNameError.of("collective", kind, ALGORITHMS)
