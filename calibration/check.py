@@ -20,7 +20,7 @@ from .stopwatch import Tell
 
 SMALL = StepSize(512, 1408, 4, 8, 4, 8192, 1, 256)
 MEDIUM = StepSize(1024, 2816, 4, 16, 8, 8192, 1, 512)
-TINY = StepSize(128, 320, 2, 4, 2, 1024, 2, 64)
+TINY = StepSize(256, 704, 2, 4, 2, 2048, 2, 128)
 # A block of an 8-billion Llama with its step, on a GPU.
 LARGE = StepSize(4096, 14336, 1, 32, 8, 32000, 1, 4096)
 

@@ -10,7 +10,6 @@ from .probe import Call
 
 # Times the last cache that the operands of all calls take together.
 BEYOND = 2
-_MOST = 256
 
 
 def cold(one: Callable[[], Call], num_bytes: float, device: Device) -> Call:
@@ -20,7 +19,7 @@ def cold(one: Callable[[], Call], num_bytes: float, device: Device) -> Call:
     `num_bytes` are what one call reads and writes.
     """
     wanted = BEYOND * facts_of(device).cache_bytes / max(num_bytes, 1.0)
-    calls = [one() for _ in range(min(_MOST, 1 + int(wanted)))]
+    calls = [one() for _ in range(min(device.most_turns, 1 + int(wanted)))]
     results: list[object] = [call() for call in calls]
     turns = itertools.cycle(range(len(calls)))
 

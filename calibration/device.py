@@ -20,15 +20,17 @@ from ..ir.types import DType
 
 # glibc's mallopt: memory that was freed is kept for the next tensor, as allocators of accelerators do.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_QUICK_TURNS = 8
 _RANDOM = 2**20  # numbers drawn at most, for the drawing takes longer than what is measured
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where probes run: `cpu` or `cuda`, and on how many threads of the host."""
+    """Where probes run: `cpu` or `cuda`, on how many threads of the host, and how many operands take turns at most."""
 
     kind: str
     threads: int
+    most_turns: int = 256
 
     @property
     def is_cuda(self) -> bool:
@@ -63,7 +65,7 @@ class Facts:
     versions: str
 
 
-def open_device(kind: str, threads: int) -> Device:
+def open_device(kind: str, threads: int, quick: bool = False) -> Device:
     """Make a device ready; UsageError where there is none of its kind.
 
     On a CPU the process keeps memory that it frees: else fresh pages of the system, at a few GB/s, outweigh most
@@ -75,7 +77,7 @@ def open_device(kind: str, threads: int) -> Device:
     torch.manual_seed(0)
     if kind == "cpu":
         keep_memory()
-    return Device(kind, threads)
+    return Device(kind, threads, _QUICK_TURNS) if quick else Device(kind, threads)
 
 
 def keep_memory() -> bool:

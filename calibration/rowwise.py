@@ -25,7 +25,7 @@ from .ground import VOCABULARY, Ground
 from .probe import Call, Probe
 
 FULL = tuple((rows, cols) for rows in (64, 192, 384, 768, 1536) for cols in (384, 768, 1536, 3072))
-QUICK = ((64, 256), (128, 768), (384, 1536))
+QUICK = ((8, 64), (64, 256), (128, 768), (384, 1536))
 LARGE = tuple((rows, cols) for rows in (64, 512, 2048, 8192) for cols in (2048, 4096, 8192, 14336))
 # Rows of the loss are longer: a vocabulary each.
 LOSS_FULL = tuple((rows, cols) for rows in (64, 192, 384, 768) for cols in (4096, 12288, 24576))

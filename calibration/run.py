@@ -45,7 +45,7 @@ def calibrate_device(wanted: Wanted, folder: Path, tell: Tell) -> Calibrated:
     """
     if wanted.threads < 1:
         raise UsageError(f"--threads {wanted.threads}: 1 or more")
-    device = open_device(wanted.device, wanted.threads)
+    device = open_device(wanted.device, wanted.threads, wanted.quick)
     effort = QUICK if wanted.quick else Effort()
     sweep = run_sweep(device, effort, tell)
     if not is_first():

@@ -18,7 +18,7 @@ FULL = ((192, 512), (384, 1024), (640, 1792), (1280, 3456))
 # Embeddings and heads: one large weight.
 TABLES = ((4096, 384), (12288, 640))
 TABLES_LARGE = ((32000, 4096),)
-QUICK = ((128, 320), (384, 1024))
+QUICK = ((32, 80), (128, 320), (384, 1024))
 LARGE = ((2048, 8192), (4096, 14336))
 SUMS_FULL = tuple((rows, cols) for rows in (256, 768, 2176, 4352) for cols in (384, 768, 1536))
 SUMS_QUICK = ((128, 256), (768, 768))

@@ -16,7 +16,7 @@ from slipstick.calibration.tables import Origin, rows_of, write_tables
 from slipstick.calibration.updates import layer_shapes, update_probes
 from slipstick.ir.types import DType
 
-CPU = Device("cpu", 1)
+CPU = Device("cpu", 1, 4)
 
 
 def _cells(probe: Probe, *names: str) -> tuple[int, ...]:

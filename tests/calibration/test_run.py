@@ -1,12 +1,15 @@
 """A quick sweep of this machine: files that are read back, and a real step that they predict within a wide band."""
 
 import csv
+import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from slipstick.backends.system import load_system
 from slipstick.calibration.run import Calibrated, Wanted, calibrate_device
+from slipstick.cli import run
 from slipstick.ir.errors import UsageError
 from slipstick.ir.ops import OpClass
 
@@ -41,7 +44,8 @@ def test_the_system_and_its_constants_are_read_back(measured: Calibrated, folder
 def test_fitted_kernels_come_near_what_was_measured(measured: Calibrated) -> None:
     errors = {(fit.cls, fit.kind): fit.fit.median for fit in measured.fits}
     assert errors["gemm", "fp32"] < 0.3
-    assert max(errors.values()) < 0.6
+    # Three sizes a kind, each timed once: single kinds may be far off where others use the machine.
+    assert median(errors.values()) < 0.15
 
 
 def test_tables_have_the_columns_of_published_ones(measured: Calibrated, folder: Path) -> None:
@@ -70,3 +74,16 @@ def test_a_device_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(UsageError, match="no CUDA device"):
         calibrate_device(Wanted("cuda"), tmp_path, print)
     assert not list(tmp_path.iterdir())
+
+
+def test_measured_tables_are_judged_beside_their_system(
+    measured: Calibrated, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = [str(folder / f"{name}.csv") for name in ("gemm", "attention", "elementwise")]
+    assert run(["validate", *tables, "--format", "json", "-q"]) == 0
+    found = json.loads(capsys.readouterr().out)["datasets"]
+    assert set(found) == {"measured_gemm", "measured_attention", "measured_elementwise"}
+    assert all(of["n"] > 0 and of["skipped"] == 0 for of in found.values())
+    by_kind = {fit.kind: fit.fit.median for fit in measured.fits if fit.cls == "attention"}
+    # What validate says of a table is what the fit said of it; the file keeps four digits.
+    assert found["measured_attention"]["median_ape"] == pytest.approx(by_kind["sdpa"], abs=0.01)

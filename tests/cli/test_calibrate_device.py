@@ -1,0 +1,27 @@
+"""`slipstick calibrate --device`: what is refused before anything is measured."""
+
+from pathlib import Path
+
+import pytest
+
+from slipstick.cli import run
+
+
+def test_measuring_takes_no_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", "--device", "cpu", "--from", "gemm.csv", "-o", str(tmp_path)]) == 2
+    assert "leave out --from" in capsys.readouterr().err
+
+
+def test_measuring_writes_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", "--device", "cpu", "-o", "cpu.yaml"]) == 2
+    assert "give a folder" in capsys.readouterr().err
+
+
+def test_an_unknown_device_is_named_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", "--device", "cpi", "-o", "here"]) == 2
+    assert "allowed: cpu, cuda" in capsys.readouterr().err
+
+
+def test_something_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", "-o", "here"]) == 2
+    assert "--from FILE.csv, or --device" in capsys.readouterr().err
