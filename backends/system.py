@@ -78,6 +78,7 @@ class Chip:
         host_link: link to its host, if any.
         l2_bytes_per_s: bandwidth of the cache where the maker gives it.
         l2_partitions: parts of the cache that keep copies of one another's data for the units beside them.
+        power_limit_w: what it is allowed to draw, where that is less: see `backends/power.py`.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Chip:
     host_link: HostLink | None = None
     l2_bytes_per_s: float | None = None
     l2_partitions: int = 1
+    power_limit_w: float | None = None
 
     def matmul_flop_per_s(self, dtype: str) -> float:
         """Return the dense matmul peak for operands of a dtype; UnknownNameError where the chip has none."""

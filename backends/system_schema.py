@@ -96,6 +96,7 @@ class ChipSection(Section):
     num_sms: Count
     clock: Frequency
     power: Power
+    power_limit: Power | None = None
     matmul: MatmulSection
     vector: VectorSection
     memory: MemorySection
@@ -170,6 +171,7 @@ def as_chip(chip: ChipSection) -> Chip:
         host_link=_host_link(chip.host_link),
         l2_bytes_per_s=_optional(chip.memory.l2.bandwidth),
         l2_partitions=int(_optional(chip.memory.l2.partitions) or 1),
+        power_limit_w=_optional(chip.power_limit),
     )
 
 

@@ -16,6 +16,7 @@ from ..kernels.attention_additive import additive_times
 from ..kernels.attention_sizes import AttentionSizes
 from ..kernels.attention_unfused import unfused_times
 from ..kernels.terms import KernelTimes
+from ..power import powered
 from ..program import Entry, Group
 from ..system import System
 from .kinds import by_kind
@@ -64,7 +65,7 @@ class AttentionModel:
 
 def _kernel(system: System) -> _Price:
     """Return the kernel of the stack; UnknownNameError names the nearest."""
-    kind, k, chip = system.stack.attention, system.kernels, system.chip
+    kind, k, chip = system.stack.attention, system.kernels, powered(system.chip)
     if kind in k.attention:
         return lambda sizes: attention_times(sizes, chip, k.attention[kind], k.decode.get(DECODE))
     if kind in k.unfused_attention:

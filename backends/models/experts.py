@@ -12,6 +12,7 @@ from ..kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_m
 from ..kernels.gemm import OPERAND_BYTES
 from ..kernels.grouped import GroupedSizes, grouped_times, tile_rows
 from ..kernels.terms import KernelTimes
+from ..power import powered
 from ..program import Entry, Group
 from ..system import System
 from .kinds import by_kind
@@ -48,15 +49,16 @@ class ExpertsModel:
 
     def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
         """Price banks of one op and dtype at a time."""
+        chip = powered(system.chip)
 
         def price(of: tuple[str, int, str], rows: Index) -> KernelTimes:
             op, products, dtype = of
             if products == 1:
                 return _grouped(amounts, rows, dtype, system)
-            peak, constants = system.chip.matmul_flop_per_s(dtype), system.kernels.experts[_kind(dtype, system)]
+            peak, constants = chip.matmul_flop_per_s(dtype), system.kernels.experts[_kind(dtype, system)]
             if op in _BANKS:
                 constants = _in_order(constants)
-            return experts_times(_sizes(amounts, rows, products, dtype), peak, system.chip, constants)
+            return experts_times(_sizes(amounts, rows, products, dtype), peak, chip, constants)
 
         kinds = [(e.op, len(e.work.gemms), str(e.dtype)) for e in group.entries]
         return by_kind(kinds, amounts.num_bytes.shape, price)
@@ -94,8 +96,8 @@ def _grouped(amounts: Amounts, rows: Index, dtype: str, system: System) -> Kerne
     padded = routed + touched * 0.5 * (tile_rows(dtype) - 1)
     each = OPERAND_BYTES[dtype]
     sizes = GroupedSizes(padded, routed, touched, p.n[at], p.k[at], each, each)
-    constants = system.kernels.grouped[_grouped_kind(dtype, system)]
-    return grouped_times(sizes, system.chip.matmul_flop_per_s(dtype), system.chip, constants)
+    constants, chip = system.kernels.grouped[_grouped_kind(dtype, system)], powered(system.chip)
+    return grouped_times(sizes, chip.matmul_flop_per_s(dtype), chip, constants)
 
 
 def _touched(routed: Array, groups: Array) -> Array:

@@ -10,6 +10,7 @@ from ...ir.ops import OpClass
 from ..amounts import Amounts, Index
 from ..kernels.gemm import OPERAND_BYTES, UNITS, GemmSizes, gemm_times
 from ..kernels.terms import KernelTimes
+from ..power import powered
 from ..program import Entry, Group
 from ..system import System
 from .kinds import by_kind
@@ -40,10 +41,11 @@ class GemmModel:
 
     def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
         """Price products, those of one dtype at a time."""
+        chip = powered(system.chip)
 
         def price(dtype: str, rows: Index) -> KernelTimes:
             constants = system.kernels.gemm[_gemm_kind(dtype, system)]
-            return gemm_times(_gemm_sizes(amounts, rows, dtype), system.chip, constants)
+            return gemm_times(_gemm_sizes(amounts, rows, dtype), chip, constants)
 
         return by_kind([str(e.dtype) for e in group.entries], amounts.num_bytes.shape, price)
 
