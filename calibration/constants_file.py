@@ -32,7 +32,7 @@ from .stopwatch import Tell
 
 def start_calibration(path: Path, device: Device) -> None:
     """Write what a fit begins at: constants of eager PyTorch on a machine of the kind."""
-    start = resources.files(__package__) / "starts" / f"{device.kind}.yaml"
+    start = resources.files(__name__.rpartition(".")[0]) / "starts" / f"{device.kind}.yaml"
     tree = read_tree(start.read_text(encoding="utf-8"), start.name)
     write_atomically(path, text_of({**tree, "name": path.stem}, "What a fit begins at.").encode())
 
