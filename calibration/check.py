@@ -46,6 +46,8 @@ class Check:
         lines = [["class of ops", "predicted", "measured", "ratio"]]
         for kind in kinds:
             ours, theirs = self.predicted_by_class.get(kind, 0.0), self.measured.by_class.get(kind, 0.0)
+            if not ours and not theirs:
+                continue
             lines.append([LABELS.get(kind, kind.value), *_cells(ours, theirs)])
         lines.append(["between ops", "", f"{self.measured.rest_s * 1e3:.2f} ms", ""])
         return [*lines, ["step", *_cells(self.predicted_s, self.measured.time_s)]]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 from types import MappingProxyType
 
 import torch
@@ -11,10 +14,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .device import Device
-from .probe import Call, Probe
+from .probe import Call, Measured, Probe
+from .stopwatch import Effort, Tell
 
 FULL = tuple(2**power for power in range(10, 29, 2))
 QUICK = (2**12, 2**18)
+_SAMPLES = 11  # the same on every rank, or they would wait for one another for ever
 
 
 def num_ranks() -> int:
@@ -74,7 +79,6 @@ def _pass_on(x: Tensor) -> None:
         dist.recv(x, 0)
 
 
-# gloo has no reduce-scatter of one tensor in all versions; what a backend lacks is left out and said.
 _MAKERS: Mapping[str, Callable[[Device, int], Call]] = MappingProxyType(
     {
         "all_reduce": _all_reduce,
@@ -91,6 +95,50 @@ def collective_probes(device: Device, quick: bool) -> Iterator[Probe]:
     for name, maker in _MAKERS.items():
         for size in QUICK if quick else FULL:
             yield _probe(device, name, maker, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What one rank sends another: bytes per second of large messages, the time of a small one."""
+
+    bytes_per_s: float
+    latency_s: float
+
+
+def link_of(measured: Sequence[Measured]) -> Link | None:
+    """Return the link that messages between two ranks show; None where there are none."""
+    sent = [(float(m.probe.cells["size_bytes"]), m.time_s) for m in measured if m.probe.name.startswith("send_recv")]
+    if not sent:
+        return None
+    return Link(max(size / time_s for size, time_s in sent), min(time_s for _, time_s in sent))
+
+
+def measure_collectives(device: Device, effort: Effort, tell: Tell) -> tuple[Measured, ...]:
+    """Time all collectives, as often on every rank: medians of wall times, the least of the rounds."""
+    probes = tuple(collective_probes(device, effort.quick))
+    times: list[list[float]] = [[] for _ in probes]
+    for turn in range(effort.num_rounds):
+        tell(f"collectives of {num_ranks()} ranks: round {turn + 1} of {effort.num_rounds}")
+        for probe, seen in zip(probes, times, strict=True):
+            seen.append(_median_s(probe.prepare(), device))
+    return tuple(Measured(p, min(seen), max(seen) / min(seen) - 1.0) for p, seen in zip(probes, times, strict=True))
+
+
+def _median_s(call: Call, device: Device) -> float:
+    call()
+    samples = []
+    for _ in range(_SAMPLES):
+        dist.barrier()
+        start = _now_s(device)
+        call()
+        samples.append(_now_s(device) - start)
+    return median(samples)
+
+
+def _now_s(device: Device) -> float:
+    if device.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def _probe(device: Device, name: str, maker: Callable[[Device, int], Call], size: int) -> Probe:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..ir.types import DType
 from .attention import attention_probes
-from .collectives import collective_probes, join_ranks, leave_ranks, num_ranks
+from .collectives import join_ranks, leave_ranks, link_of, measure_collectives, num_ranks
 from .device import Device, Facts, facts_of
 from .probe import Measured, Probe
 from .products import product_probes
@@ -52,7 +52,7 @@ def run_sweep(device: Device, effort: Effort, tell: Tell) -> Sweep:
     silicon = measure_silicon(device, effort)
     found = measure(_probes(device, silicon, effort.quick), effort, device, tell)
     if num_ranks() > 1:
-        found += measure(tuple(collective_probes(device, effort.quick)), effort, device, tell)
+        found += measure_collectives(device, effort, tell)
         leave_ranks()
     return Sweep(device, facts_of(device), silicon, found, when)
 
@@ -61,7 +61,8 @@ def write_sweep(sweep: Sweep, folder: Path) -> Files:
     """Write the system file and the tables."""
     name = sweep.device.kind
     system, origin = folder / f"{name}.yaml", _origin(sweep)
-    write_system(system, sweep.device, sweep.facts, sweep.silicon, sweep.when, f"{name}.calibration.yaml")
+    link = link_of(sweep.measured)
+    write_system(system, sweep.device, sweep.facts, sweep.silicon, link, sweep.when, f"{name}.calibration.yaml")
     return Files(system, write_tables(rows_of(sweep.measured, origin), folder), origin)
 
 

@@ -11,6 +11,7 @@ import yaml
 from ..ir.files import write_atomically
 from ..ir.types import DType
 from ..validation.measured import ATTENTION_KIND, LIBRARY
+from .collectives import Link
 from .device import Device, Facts
 from .silicon import Silicon
 
@@ -20,23 +21,25 @@ Tree: TypeAlias = Mapping[str, "str | Tree | list[Tree] | float"]
 _WATTS_A_THREAD, _WATTS_CUDA = 4, 500
 
 
-def write_system(path: Path, device: Device, facts: Facts, silicon: Silicon, when: str, calibration: str) -> None:
+def write_system(
+    path: Path, device: Device, facts: Facts, silicon: Silicon, link: Link | None, when: str, calibration: str
+) -> None:
     """Write the file, whole; it refers to its calibration by the name of a file beside it."""
-    tree = _system(path.stem, device, facts, silicon, when, calibration)
+    tree = _system(path.stem, device, facts, silicon, link, when, calibration)
     heading = f"# {facts.name}, measured by `slipstick calibrate --device {device.kind}` on {when}.\n"
     text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=120)
     write_atomically(path, (heading + text).encode())
 
 
 def _system(
-    name: str, device: Device, facts: Facts, silicon: Silicon, when: str, calibration: str
+    name: str, device: Device, facts: Facts, silicon: Silicon, link: Link | None, when: str, calibration: str
 ) -> dict[str, object]:
     how = f"slipstick calibrate --device {device.kind}, {facts.versions}"
     return {
         "name": name,
         "chip": _chip(device, facts, silicon, how, when),
         "node": {"num_chips": _count(1, "ranks that were measured")},
-        "network": [_network(silicon)],
+        "network": [_network(silicon, link, how, when)],
         "stack": _stack(silicon, how, when),
         "calibration": calibration,
     }
@@ -83,11 +86,16 @@ def _vector(device: Device, peaks: Mapping[str, dict[str, object]]) -> dict[str,
     return {**peaks[DType.FP32.value], "source": source}
 
 
-def _network(silicon: Silicon) -> dict[str, object]:
+def _network(silicon: Silicon, link: Link | None, how: str, when: str) -> dict[str, object]:
     """Other ranks are on the same host: what they send each other goes through its memory."""
-    return {
-        "name": "host",
-        "topology": "switch",
+    level: dict[str, object] = {"name": "host", "topology": "switch"}
+    if link is not None:
+        return level | {
+            "bandwidth": _measured(link.bytes_per_s / 1e9, "GB/s", f"large messages between two ranks; {how}", when),
+            "latency": _measured(link.latency_s * 1e6, "us", f"small messages between two ranks; {how}", when),
+            "efficiency": _count(1, "the bandwidth is what messages reach"),
+        }
+    return level | {
         "bandwidth": _estimated(
             float(f"{silicon.memory_bytes_per_s / 2e9:.4g}"), "GB/s", "half of what a large copy or sum moves"
         ),

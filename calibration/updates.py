@@ -62,7 +62,8 @@ def _step(device: Device, dtype: DType, shapes: tuple[tuple[int, ...], ...]) -> 
 def _update(optimizer: torch.optim.AdamW, sums: list[Tensor]) -> None:
     """Step, and set sums to zero: others than the gradients, which would leave moments without normal numbers."""
     optimizer.step()
-    torch._foreach_zero_(sums)
+    for total in sums:
+        total.zero_()
 
 
 def _sum(device: Device, dtype: DType, rows: int, cols: int) -> Probe:
