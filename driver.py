@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .backends.network.sms import lent_share
 from .backends.program import Program, compile_graph
 from .backends.system import System
 from .backends.timing import Timing, annotate
@@ -167,7 +168,7 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         timing = annotate(lowered.program, system, plans, points=points)
         staging = lowered.stages.evaluate(plans, points)
-        step = roll_up(timing, plans, staging)
+        step = roll_up(timing, plans, staging, lent_share(system))
         memory = _memory(lowered, system, points, plans, staging)
         metrics = dict(_metrics(lowered, system, plans, step, staging, memory, convention))
         if plans.family.offload:

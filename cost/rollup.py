@@ -29,6 +29,7 @@ Spent = Mapping[tuple[str, str, str], Array]
 # The part of context parallelism that passes blocks on; in the breakdown it is `comm.cp`.
 RING = "comm.ring"
 HIDDEN_TP = "hidden.tp"
+LENT = "compute.lent_sms"
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
 # Data-parallel messages in the order in which they are sent: gradients are scattered, then their shards summed.
 _DATA = ("comm.fsdp", "comm.dp")
@@ -95,8 +96,11 @@ class _Stage:
     backward_s: Array
 
 
-def roll_up(timing: Timing, plans: PlanTable, staging: Staging) -> Step:
+def roll_up(timing: Timing, plans: PlanTable, staging: Staging, sm_share: float = 0.0) -> Step:
     """Add up a step.
+
+    `sm_share` is the part of the SMs that communication takes while it hides behind computation: what it keeps from
+    computing is done after it, in `compute.lent_sms`. Blocks taken apart for `async_tp` move by copy engines.
 
     Every micro-batch runs forward and backward in full on every stage; the slowest stage sets the pace, and filling
     and draining the pipeline takes what the others spend on one micro-batch, divided by the chunks of a stage:
@@ -123,9 +127,18 @@ def roll_up(timing: Timing, plans: PlanTable, staging: Staging) -> Step:
     step.hidden = {p: s * micro for p, s in pace.micro.hidden.items()}
     for part, seconds in once.exposed.items():
         step.add(part, seconds, once.hidden.get(part))
+    if sm_share > 0.0:
+        _lend(step, sm_share)
     if train or np.any(bubble > 0.0):
         step.add("bubble", bubble)
     return Step(_in_order(step.exposed), step.hidden, pace.forward_s, pace.backward_s)
+
+
+def _lend(step: Account, sm_share: float) -> None:
+    """Book the computation that waits for the SMs that hidden communication holds."""
+    parts = [seconds for part, seconds in step.hidden.items() if part.startswith("comm.") and part != "comm.tp"]
+    if parts:
+        step.add(LENT, sum(parts[1:], parts[0]) * sm_share)
 
 
 def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable) -> Spent:

@@ -93,7 +93,9 @@ def _label(name: str) -> str:
         return "host copies"
     if kind == "comm":
         return f"{rest} communication"
-    return {"memory": "data movement"}.get(rest, rest) if kind == "compute" else name
+    return (
+        {"memory": "data movement", "lent_sms": "SMs lent to messages"}.get(rest, rest) if kind == "compute" else name
+    )
 
 
 def _memory(answer: Estimate) -> Table:

@@ -8,6 +8,18 @@ from ..system import System
 _NONE = 0.0
 
 
+def lent_share(system: System) -> float:
+    """Return the part of the SMs that collectives take: that of the innermost level whose protocol says so.
+
+    A library drives its links between nodes from the same SMs.
+
+    >>> from slipstick.backends.system import load_system
+    >>> round(lent_share(load_system("dgx-h100")) * 132)
+    16
+    """
+    return next((sm_share(system, level.name) for level in system.levels if level.protocol), _NONE)
+
+
 def sm_share(system: System, level: str) -> float:
     """Return the part of the chip's SMs that a collective over a level takes, at most 1; 0 where no protocol is named.
 

@@ -40,7 +40,13 @@ def copy(phase: Phase, seconds: float, op: str, region: str = "last") -> Given:
     return Entry(region, 1, op, OpClass.HOST, phase, "", 1, DType.BF16, Work()), seconds
 
 
-def step(*given: Given, micro_batches: int = 1, workload: Workload = Workload.TRAIN, count: int = 1) -> Step:
+def step(
+    *given: Given,
+    micro_batches: int = 1,
+    workload: Workload = Workload.TRAIN,
+    count: int = 1,
+    sm_share: float = 0.0,
+) -> Step:
     regions = (Region("first", (), ()), Region("last", (), ()))
     graph = Graph("by hand", workload, DType.BF16, regions, (Run(("first",)), Run(("last",), count)))
     point = np.zeros(1, dtype=np.intp)
@@ -52,7 +58,21 @@ def step(*given: Given, micro_batches: int = 1, workload: Workload = Workload.TR
     plan = make_plan(num_gpus=1, seq_len=1, family=family, global_batch=micro_batches)
     table = PlanTable.of([plan])
     staging = StageProgram.of(graph).evaluate(table, Points(table))
-    return roll_up(Timing(Program(graph, (), ()), priced, 1), table, staging)
+    return roll_up(Timing(Program(graph, (), ()), priced, 1), table, staging, sm_share)
+
+
+def test_what_messages_hold_of_the_sms_is_computed_after_them() -> None:
+    # 3 s of gradients hide behind 5 s of the backward phase; an eighth of the SMs moves them.
+    parts = (compute(Phase.BACKWARD, 5.0), talk(Phase.BACKWARD, 3.0))
+    free, taxed = (step(*parts, sm_share=share) for share in (0.0, 1 / 8))
+    assert "compute.lent_sms" not in free.breakdown
+    assert numbers(taxed.breakdown)["compute.lent_sms"] == pytest.approx(3.0 / 8, rel=1e-12)
+    assert float(taxed.time_s[0]) == pytest.approx(5.0 + 3.0 / 8, rel=1e-12)
+
+
+def test_exposed_messages_hold_nothing_back() -> None:
+    taxed = step(compute(Phase.FORWARD, 5.0), talk(Phase.FORWARD, 3.0, axis="tp"), sm_share=0.5)
+    assert float(taxed.time_s[0]) == pytest.approx(8.0, rel=1e-12)
 
 
 def numbers(parts: Mapping[str, object]) -> dict[str, float]:

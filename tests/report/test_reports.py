@@ -66,7 +66,8 @@ def test_rows_are_all_priced_nodes_and_add_up(answer: Estimate) -> None:
     micro = answer.plan.num_micro_batches
     spent = sum(r.time_s * r.count * (1 if r.phase in ("reduce", "optimizer") else micro) for r in rows)
     hidden = sum(answer.hidden_comm_s.values())
-    assert spent - hidden == pytest.approx(answer.metrics["step_time_s"], rel=1e-12)
+    lent = answer.breakdown_s.get("compute.lent_sms", 0.0)
+    assert spent - hidden + lent == pytest.approx(answer.metrics["step_time_s"], rel=1e-12)
     terms = {name for p in answer.table.timing.priced if p.kernels is not None for name in p.kernels.terms}
     assert {r.bound for r in rows} <= {*terms, "network"}
 
