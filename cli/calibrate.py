@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from .flags import Named
 from .output import columns, writing
 
 if TYPE_CHECKING:
+    from ..backends.system_tree import Tree
     from ..validation.calibrate import KindFit
 
 
@@ -81,10 +82,13 @@ def calibrate_command(
             click.echo(line, err=True)
 
     if device is not None:
-        _refuse_mixed(files, output)
+        choices = {"--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half"}
+        _refuse_mixed(files, [name for name, given in choices.items() if given], output)
         return _measure(device, threads, quick, check, Path(output), report)
     if not files:
         raise UsageError("nothing to fit: give --from FILE.csv, or --device cpu to measure this machine")
+    _refuse_of_device({"--quick": quick, "--check": check, "--threads": threads != 1})
+    _refuse_unreadable(Path(output))
     from ..validation.calibrate import Choice, calibrate
 
     choice = Choice(where=where, leave_out=leave_out, split=part, joint=joint)
@@ -98,11 +102,41 @@ def calibrate_command(
     return 0
 
 
-def _refuse_mixed(files: tuple[Path, ...], output: str) -> None:
+def _refuse_mixed(files: tuple[Path, ...], choices: Sequence[str], output: str) -> None:
     if files:
         raise UsageError("--device measures what it fits: leave out --from")
+    if choices:
+        raise UsageError(f"--device fits all that it measures: leave out {', '.join(choices)}")
     if output.endswith((".yaml", ".yml")):
         raise UsageError(f"--device writes several files: give a folder instead of '{output}'")
+    # Said before minutes of measuring, not behind them.
+    if Path(output).exists() and not Path(output).is_dir():
+        raise UsageError(f"--device writes several files: '{output}' is a file and not a folder")
+
+
+def _refuse_of_device(given: Mapping[str, bool]) -> None:
+    idle = [name for name, is_given in given.items() if is_given]
+    if idle:
+        raise UsageError(f"{', '.join(idle)}: only with --device, which measures")
+
+
+def _refuse_unreadable(output: Path) -> None:
+    """Say before a fit that the file it would update is no calibration."""
+    if output.suffix in (".yaml", ".yml"):
+        _tree_of(output)
+
+
+def _tree_of(path: Path) -> tuple[str, Mapping[str, Tree]]:
+    """Return the text and the tree of a calibration; both are empty where there is no file."""
+    from ..backends.system_tree import read_tree
+
+    if path.is_dir():
+        raise UsageError(f"cannot write '{path}': Is a directory")
+    try:
+        old = path.read_text(encoding="utf-8") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read '{path}', the calibration to update: {error}") from error
+    return old, read_tree(old, path.name) if old else {}
 
 
 def _measure(device: str, threads: int, quick: bool, check: bool, folder: Path, report: Callable[[str], None]) -> int:
@@ -135,13 +169,12 @@ def _by_file(output: Path, fits: Sequence[KindFit], joint: bool) -> dict[Path, l
 
 def _write(path: Path, fits: Sequence[KindFit]) -> None:
     from .. import __version__
-    from ..backends.system_tree import read_tree
     from ..ir.files import write_atomically
     from ..validation.calibration_file import check, heading_of, text_of, updated
     from ..validation.machine_room import base_layers
 
-    old = path.read_text(encoding="utf-8") if path.is_file() else ""
-    tree = updated(read_tree(old, path.name) if old else {}, fits, f"slipstick {__version__}", path.stem)
+    old, before = _tree_of(path)
+    tree = updated(before, fits, f"slipstick {__version__}", path.stem)
     check(tree, base_layers())
     heading = heading_of(old) or f"Constants of kernels fitted to measurements{_of(fits)}; `slipstick calibrate`."
     with writing(path):

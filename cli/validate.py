@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import InfeasibleError
+from ..ir.errors import InfeasibleError, UsageError
 from .flags import Named
 from .output import columns, write_text
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     "--max-error",
     type=click.FloatRange(min=0),
     metavar="PCT",
-    help="Leave with exit code 3 when the median error of a data set is above this many percent.",
+    help="Leave with exit code 3 when the median error of a data set is above this many percent, or no row is judged.",
 )
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 @click.option(
@@ -60,6 +61,8 @@ def validate_command(
     documented outliers, counted in the whole and in no part. Errors are predicted / measured - 1. docs/validation.md
     says which columns a table has and what the figures mean.
     """
+    if max_error is not None and math.isnan(max_error):
+        raise UsageError("--max-error nan: a number of percent, 0 or more")
     from ..frontend import GraphCache
     from ..validation.judge import chosen, judge_files
     from ..validation.kinds import Settings
@@ -82,7 +85,10 @@ def _refuse_above(max_error: float | None, outcomes: Sequence[Outcome]) -> None:
 
     if max_error is None:
         return
-    over = {name: error for name, error in medians(outcomes).items() if error > max_error / 100}
+    found = medians(outcomes)
+    if not found:
+        raise InfeasibleError(f"no row was judged, so that no median error is known to be {max_error:g}% or less")
+    over = {name: error for name, error in found.items() if error > max_error / 100}
     if over:
         named = ", ".join(f"{name} {error:.1%}" for name, error in over.items())
         raise InfeasibleError(f"the median error is above {max_error:g}%: {named}")

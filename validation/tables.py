@@ -92,7 +92,7 @@ def nearest_kind(table: Table, kinds: Sequence[tuple[str, Sequence[str]]]) -> st
     near = did_you_mean(lacking[name][0], table.columns).removeprefix(";")
     raise UsageError(
         f"{table.path}, line 1: no known kind of table; nearest: {name}, which needs the columns "
-        f"{', '.join(lacking[name])} as well{';' if near else ''}{near} kinds: {', '.join(sorted(lacking))} "
+        f"{', '.join(lacking[name])} as well;{near} kinds: {', '.join(sorted(lacking))} "
         "(docs/validation.md lists their columns)"
     )
 

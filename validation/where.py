@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -74,9 +75,11 @@ def _condition(text: str) -> Condition:
 
 def _number(condition: Condition) -> None:
     try:
-        float(condition.value)
+        known = not math.isnan(float(condition.value))
     except ValueError:
-        raise UsageError(f"'{condition.value}' in a comparison of '{condition.column}' is not a number") from None
+        known = False
+    if not known:
+        raise UsageError(f"'{condition.value}' in a comparison of '{condition.column}' is not a number")
 
 
 def _check(tables: Sequence[Table], condition: Condition) -> None:

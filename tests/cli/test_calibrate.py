@@ -26,6 +26,7 @@ def memory() -> str:
         (("--from", "TABLE", "-o", "x.yaml", "--part", "hafl"), "half"),
         (("--from", "absent.csv", "-o", "x.yaml"), "cannot read"),
         (("--from", "TABLE", "--where", "datset=x", "-o", "x.yaml"), "dataset"),
+        (("--from", "TABLE", "-o", "x.yaml", "--quick", "--check"), "--quick, --check: only with --device"),
     ],
 )
 def test_mistakes_are_answered_and_nothing_is_written(
@@ -36,3 +37,14 @@ def test_mistakes_are_answered_and_nothing_is_written(
     assert done.returncode == 2
     assert said in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("held", "said"), [(b"a: [", "not readable as YAML"), (b"\xff\xfe", "cannot read 'old.yaml'")])
+def test_a_file_that_is_no_calibration_is_refused_before_the_fit_and_stays(
+    cli: Cli, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bytes, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("old.yaml").write_bytes(held)
+    done = cli("calibrate", "--from", memory, "-o", "old.yaml")
+    assert (done.returncode, Path("old.yaml").read_bytes()) == (2, held)
+    assert said in done.stderr

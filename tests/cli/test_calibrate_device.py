@@ -25,3 +25,17 @@ def test_an_unknown_device_is_named_with_those_there_are(capsys: pytest.CaptureF
 def test_something_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["calibrate", "-o", "here"]) == 2
     assert "--from FILE.csv, or --device" in capsys.readouterr().err
+
+
+def test_what_chooses_rows_of_tables_is_not_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", "--device", "cpu", "--joint", "--where", "m=1", "-o", "here"]) == 2
+    assert "leave out --where, --joint" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_the_folder_is_refused_before_measuring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").write_text("mine")
+    assert run(["calibrate", "--device", "cpu", "-o", str(tmp_path / "here")]) == 2
+    assert "is a file and not a folder" in capsys.readouterr().err
+    assert (tmp_path / "here").read_text() == "mine"

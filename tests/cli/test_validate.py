@@ -59,6 +59,12 @@ def test_a_limit_on_errors_is_an_exit_code(cli: Cli, table: str) -> None:
     assert "data set" in done.stdout
 
 
+def test_no_judged_row_is_within_no_limit(cli: Cli, table: str) -> None:
+    done = cli("validate", table, "-q", "--where", "layers>1e12", "--max-error", "1000")
+    assert done.returncode == 3
+    assert "no row was judged" in done.stderr
+
+
 def test_one_half_alone_may_be_asked_for(cli: Cli, table: str) -> None:
     assert cli("validate", table, "-q", "--part", "judged").stdout == cli("validate", table, "-q").stdout
     assert "mine" in cli("validate", table, "-q", "--part", "fit").stdout.splitlines()[-1]
@@ -73,6 +79,8 @@ def test_one_half_alone_may_be_asked_for(cli: Cli, table: str) -> None:
         (("TABLE", "--where", "datset=mine"), "dataset"),
         (("TABLE", "--calibration", "defualt"), "default"),
         (("TABLE", "--part", "judge"), "judged"),
+        (("TABLE", "--max-error", "nan"), "--max-error nan"),
+        (("TABLE", "--where", "layers>=nan"), "not a number"),
     ],
 )
 def test_mistakes_are_answered(cli: Cli, table: str, words: tuple[str, ...], said: str) -> None:
