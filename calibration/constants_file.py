@@ -77,7 +77,7 @@ def _all_of_one(pool: Pool, limit: Limit) -> str | None:
 
 
 def _fit(pool: Pool) -> KindFit:
-    done = with_fitted(pool, _all_of_one, fitted([pool], _all_of_one))
+    done = with_fitted(pool, _all_of_one, fitted([pool], _all_of_one, to_the_ends=True))
     errors = np.expm1(log_errors(done, done.constants, measured_of(done)))
     sets = tuple(sorted({case.row.dataset for case in done.cases}))
     systems = tuple(sorted({case.system for case in done.cases}))

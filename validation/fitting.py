@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.kernels.limits import Limit, limits_of
+from ..backends.kernels.limits import Limit, Scope, limits_of
 from ..ir.errors import UsageError
 from .gather import Pool
 
@@ -104,20 +104,39 @@ class _Problem:
         return np.asarray(PULL * np.log((numbers + little) / (self.start + little)))
 
 
-def fitted(pools: Sequence[Pool], owners: Owners, alike: bool = False) -> dict[Slot, float]:
+def fitted(
+    pools: Sequence[Pool],
+    owners: Owners,
+    alike: bool = False,
+    to_the_ends: bool = False,
+    kept: frozenset[str] = frozenset(),
+) -> dict[Slot, float]:
     """Fit the constants that have an owner to the cases of pools of one kind of kernel; see `tells`.
 
-    With `alike` pools have the same weight, however many rows they have.
+    With `alike` pools have the same weight, however many rows they have. Those that are `kept` stay, as do a chip's own
+    that come to lie at an end of their range, unless they may go `to_the_ends`.
 
     Raises:
         UsageError: scipy is not installed.
     """
     _need_scipy()
-    problem = _problem(pools, owners, alike)
+    problem = _problem(pools, owners, alike, kept)
     if not problem.slots:
         return {}
     numbers = min((_solve(problem, factors) for factors in STARTS), key=lambda found: found[0])[1]
+    stuck = frozenset[str]() if to_the_ends else _at_a_limit(problem, numbers)
+    if stuck:
+        return fitted(pools, owners, alike, to_the_ends, kept | stuck)
     return {slot: float(x) for slot, x in zip(problem.slots, numbers, strict=True)}
+
+
+def _at_a_limit(problem: _Problem, numbers: Array) -> frozenset[str]:
+    """Name constants of a chip's own that a fit ran to an end of their range: its rows do not tell them."""
+    limits = limits_of(type(problem.pools[0].constants))
+    near = 1e-3 * (problem.high - problem.low)
+    ends = (numbers <= problem.low + near) | (numbers >= problem.high - near)
+    found = (slot.field for slot, end in zip(problem.slots, ends, strict=True) if end)
+    return frozenset(name for name in found if limits[name].scope is Scope.CHIP)
 
 
 def tells(pools: Sequence[Pool], owners: Owners) -> bool:
@@ -128,7 +147,7 @@ def tells(pools: Sequence[Pool], owners: Owners) -> bool:
 
 def with_fitted(pool: Pool, owners: Owners, values: Mapping[Slot, float]) -> Pool:
     """Return a pool with the constants that a fit found for it."""
-    moved = {name: values[slot] for name, slot in _slots_of(pool, owners).items()}
+    moved = {name: values[slot] for name, slot in _slots_of(pool, owners).items() if slot in values}
     return replace(pool, constants=with_values(pool.constants, moved))
 
 
@@ -162,8 +181,8 @@ def measured_of(pool: Pool) -> Array:
     return np.asarray([case.measured_s for case in pool.cases], dtype=np.float64)
 
 
-def _slots_of(pool: Pool, owners: Owners) -> dict[str, Slot]:
-    kept = pool.judge.fixed(pool.cls, pool.kind)
+def _slots_of(pool: Pool, owners: Owners, more: frozenset[str] = frozenset()) -> dict[str, Slot]:
+    kept = {*pool.judge.fixed(pool.cls, pool.kind), *more}
     found = {}
     for name, limit in limits_of(type(pool.constants)).items():
         owner = owners(pool, limit)
@@ -172,8 +191,8 @@ def _slots_of(pool: Pool, owners: Owners) -> dict[str, Slot]:
     return found
 
 
-def _problem(pools: Sequence[Pool], owners: Owners, alike: bool) -> _Problem:
-    by_pool = [_slots_of(pool, owners) for pool in pools]
+def _problem(pools: Sequence[Pool], owners: Owners, alike: bool, kept: frozenset[str]) -> _Problem:
+    by_pool = [_slots_of(pool, owners, kept) for pool in pools]
     slots = tuple(dict.fromkeys(slot for of in by_pool for slot in of.values()))
     place = {slot: k for k, slot in enumerate(slots)}
     start = {slot: getattr(pool.constants, slot.field) for pool, of in zip(pools, by_pool, strict=True)

@@ -85,6 +85,14 @@ def test_rows_that_judge_and_outliers_are_not_seen(toy: Toy) -> None:
     assert found.judged.median > 0.1
 
 
+def test_a_chip_s_own_that_runs_to_an_end_stays_as_it_was(toy: Toy) -> None:
+    # Measured ten times slower than any share of the memory that a chip may have.
+    found = fit(toy(list(lines("A100", "pytorch", 0.04, 4.0)))).fits[0]
+    before = load_system("dgx-a100-80gb", calibration="default").kernels.gemm["bf16"].memory
+    assert found.shared == {"memory": pytest.approx(before, rel=1e-3)}
+    assert found.by_library["pytorch"]["overhead_s"] > 0
+
+
 def test_every_row_is_fitted_where_that_is_asked(toy: Toy) -> None:
     found = fit(toy(two_chips()), Choice(split="all")).fits[0]
     assert (found.fit.num, found.judged, found.seen.split) == (48, None, "all")
