@@ -19,7 +19,7 @@ def clock_share(chip: Chip) -> float:
 
     >>> from slipstick.backends.system import load_system
     >>> f'{clock_share(load_system("dgx-h100", ["chip.power_limit=500 W"]).chip):.3f}'  # of 700 W
-    '0.852'
+    '0.840'
     """
     if chip.power_limit_w is None or chip.power_limit_w >= chip.power_w:
         return 1.0

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from slipstick.backends.power import clock_share, powered
 from slipstick.backends.system import load_system
 
-
 CHIP = load_system("dgx-h100").chip
 
 
