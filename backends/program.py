@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..ir.expr import Expr, Num, as_expr, product
+from ..ir.expr import Expr, Num, as_expr, product, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Node, Phase, Region
 from ..ir.ops import OpCall, OpClass, Work, call_of, op_def, work_of
@@ -119,7 +119,9 @@ def _entry(graph: Graph, region: Region, node: Node) -> Entry:
 
 
 def _shape(call: OpCall) -> Shape:
-    """What the op runs over, its first operand or its result, as rows of its last dim."""
+    """What the op runs over, its first operand or its result, as rows of its last dim; an optimizer over elements."""
+    if op_def(call.op).kind is OpClass.OPTIMIZER:
+        return Shape(total(p.numel for p in call.inputs[: len(call.inputs) // 2]), as_expr(1))
     types = [*call.inputs[:1], *call.outputs[:1]]
     widest = max(types, key=lambda t: t.rank)
     if not widest.dims:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from ..ir.errors import did_you_mean
-from .constants import KernelConstants, Layers, lay_constants
+from .constants import KernelConstants, Layers, lay_constants, library_names
 from .faults import Fault, Locate, all_of, nowhere
 from .network.level import NetworkLevel
 from .network.section import LevelSection, network_level
@@ -49,6 +49,7 @@ def build_system(
     layers = [*calibrations, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
     laid = lay_constants(calibrations[-1][0], layers, _library(tree))
     faults += [] if file is None else _protocol_faults(file.network, laid.constants)
+    faults += [] if file is None else _library_faults(file.stack.library, [layer for _, layer in layers])
     if file is None or faults or laid.faults:
         raise all_of(f"system '{where}'", [*faults, *laid.faults], _unless_set(kept, locate))
     return System(
@@ -70,6 +71,14 @@ def _protocol_faults(levels: Sequence[LevelSection], kernels: KernelConstants) -
         if level.protocol is not None and level.protocol not in known:
             message = f"unknown '{level.protocol}'{did_you_mean(level.protocol, known)} allowed: {', '.join(known)}"
             yield Fault(("network", place, "protocol"), f"network.{level.name}.protocol", message)
+
+
+def _library_faults(library: str, layers: Sequence[Mapping[str, Tree]]) -> Iterator[Fault]:
+    """A library of the stack that no calibration knows, whose constants would silently be the usual ones."""
+    known = library_names(layers)
+    if library not in known:
+        message = f"unknown '{library}'{did_you_mean(library, known)} allowed: {', '.join(known)}"
+        yield Fault(("stack", "library"), "stack.library", message)
 
 
 def build_stack(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> StackConstants:

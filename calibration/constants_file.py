@@ -15,7 +15,7 @@ from ..backends.catalogue import read_file
 from ..backends.kernels.limits import Limit, limits_of
 from ..backends.system import System, load_system
 from ..backends.system_tree import read_tree
-from ..ir.files import write_atomically
+from ..ir.files import write_whole
 from ..validation.calibrate import KindFit
 from ..validation.calibration_file import check, text_of, updated
 from ..validation.cases import Judge
@@ -34,7 +34,7 @@ def start_calibration(path: Path, device: Device) -> None:
     """Write what a fit begins at: constants of eager PyTorch on a machine of the kind."""
     start = resources.files(__name__.rpartition(".")[0]) / "starts" / f"{device.kind}.yaml"
     tree = read_tree(start.read_text(encoding="utf-8"), start.name)
-    write_atomically(path, text_of({**tree, "name": path.stem}, "What a fit begins at.").encode())
+    write_whole(path, text_of({**tree, "name": path.stem}, "What a fit begins at."))
 
 
 def fit_sweep(
@@ -51,7 +51,7 @@ def fit_sweep(
     )
     check(tree, base_layers())
     heading = f"Constants of kernels as PyTorch runs them on {machine.chip.name}: `slipstick calibrate --device`."
-    write_atomically(path, text_of(tree, heading).encode())
+    write_whole(path, text_of(tree, heading))
     return tuple(fits)
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import yaml
 
-from ..ir.files import write_atomically
+from ..ir.files import write_whole
 from ..ir.types import DType
 from ..validation.measured import ATTENTION_KIND, LIBRARY
 from .collectives import Link
@@ -28,7 +28,7 @@ def write_system(
     tree = _system(path.stem, device, facts, silicon, link, when, calibration)
     heading = f"# {facts.name}, measured by `slipstick calibrate --device {device.kind}` on {when}.\n"
     text = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=120)
-    write_atomically(path, (heading + text).encode())
+    write_whole(path, heading + text)
 
 
 def _system(

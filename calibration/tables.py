@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from ..ir.files import write_atomically
+from ..ir.files import write_whole
 from .probe import Measured
 
 _FIRST = ("id", "dataset", "source", "status", "accelerator", "framework")
@@ -65,7 +65,7 @@ def write_tables(tables: Mapping[str, Sequence[Mapping[str, str]]], folder: Path
         writer.writeheader()
         writer.writerows(rows)
         paths.append(folder / f"{name}.csv")
-        write_atomically(paths[-1], text.getvalue().encode())
+        write_whole(paths[-1], text.getvalue())
     return tuple(paths)
 
 

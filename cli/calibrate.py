@@ -169,7 +169,7 @@ def _by_file(output: Path, fits: Sequence[KindFit], joint: bool) -> dict[Path, l
 
 def _write(path: Path, fits: Sequence[KindFit]) -> None:
     from .. import __version__
-    from ..ir.files import write_atomically
+    from ..ir.files import write_whole
     from ..validation.calibration_file import check, heading_of, text_of, updated
     from ..validation.machine_room import base_layers
 
@@ -178,7 +178,7 @@ def _write(path: Path, fits: Sequence[KindFit]) -> None:
     check(tree, base_layers())
     heading = heading_of(old) or f"Constants of kernels fitted to measurements{_of(fits)}; `slipstick calibrate`."
     with writing(path):
-        write_atomically(path, text_of(tree, heading).encode())
+        write_whole(path, text_of(tree, heading))
 
 
 def _of(fits: Sequence[KindFit]) -> str:

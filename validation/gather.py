@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..backends.system import System
@@ -54,11 +54,6 @@ def gather(judge: Judge[object], table: Table, room: MachineRoom, faults: list[s
         else:
             pools.append(pool)
     return Gathered(tuple(pools), tuple(skipped))
-
-
-def cases_of(pools: Iterable[Pool]) -> list[Case[object]]:
-    """Return the cases of pools, one pool behind the other."""
-    return [case for pool in pools for case in pool.cases]
 
 
 def _case(judge: Judge[object], table: Table, row: Row, faults: list[str]) -> Case[object] | str | None:

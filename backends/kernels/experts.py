@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from ...ir.ops.masking import touched_share
 from .gemm import OPERAND_BYTES
 from .grouped import padded, product_times, tile_rows
 from .limits import Limit, Overhead, Scope
@@ -117,6 +118,6 @@ def of_mean(sizes: ExpertSizes, num_experts: Array, imbalance: Array, dtype: str
     """
     rows = sizes.rows * imbalance
     count = np.maximum(num_experts, 1.0)
-    touched = count * (1.0 - (1.0 - 1.0 / count) ** rows)
+    touched = count * touched_share(rows, count)
     half_tile = 0.5 * (tile_rows(dtype) - 1)
     return replace(sizes, rows=rows, touched=touched, padded_rows=rows + touched * half_tile)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.errors import UnknownNameError
 from ...ir.ops.base import AttentionShape
+from ...ir.types import DType
 from ..amounts import Amounts, Index
 from ..kernels.attention import attention_times
 from ..kernels.attention_additive import additive_times
@@ -21,7 +22,7 @@ from ..program import Entry, Group
 from ..system import System
 from .kinds import by_kind
 
-# What a cache is read by, unless it holds latents.
+# What reads a cache; graphs keep keys and values of heads, never latents.
 DECODE = "grouped"
 _FORWARD_PRODUCTS = 2
 _Price: TypeAlias = Callable[[AttentionSizes], KernelTimes]
@@ -83,7 +84,7 @@ def _sizes(amounts: Amounts, rows: Index, calls: Sequence[AttentionShape], dtype
         return np.array(values, dtype=np.bool_)[:, None]
 
     lengths = amounts.lengths
-    width = 4.0 if dtype == "fp32" else 2.0
+    width = DType(dtype).num_bytes
     return AttentionSizes(
         batch=lengths.batch[rows], heads=lengths.heads[rows], kv_heads=lengths.kv_heads[rows],
         q_len=lengths.q_len[rows], kv_len=lengths.kv_len[rows], qk_dim=column([c.qk_dim for c in calls]),

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...ir.ops import OpClass
-from ..amounts import Amounts, Array, Index
+from ...ir.ops.experts import GroupedAttrs
+from ...ir.ops.masking import touched_share
+from ...ir.types import DType
+from ..amounts import Amounts, Index
 from ..kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_mean
-from ..kernels.gemm import OPERAND_BYTES
 from ..kernels.grouped import GroupedSizes, grouped_times, tile_rows
 from ..kernels.terms import KernelTimes
 from ..power import powered
@@ -51,16 +53,16 @@ class ExpertsModel:
         """Price banks of one op and dtype at a time."""
         chip = powered(system.chip)
 
-        def price(of: tuple[str, int, str], rows: Index) -> KernelTimes:
-            op, products, dtype = of
+        def price(of: tuple[str, int, bool, str], rows: Index) -> KernelTimes:
+            op, products, weight_grad, dtype = of
             if products == 1:
-                return _grouped(amounts, rows, dtype, system)
+                return _grouped(amounts, rows, weight_grad, dtype, system)
             peak, constants = chip.matmul_flop_per_s(dtype), system.kernels.experts[_kind(dtype, system)]
             if op in _BANKS:
                 constants = _in_order(constants)
             return experts_times(_sizes(amounts, rows, products, dtype), peak, chip, constants)
 
-        kinds = [(e.op, len(e.work.gemms), str(e.dtype)) for e in group.entries]
+        kinds = [(e.op, len(e.work.gemms), _is_weight_grad(e), str(e.dtype)) for e in group.entries]
         return by_kind(kinds, amounts.num_bytes.shape, price)
 
 
@@ -81,29 +83,28 @@ def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str) -> ExpertSi
     hidden, ffn, width = (
         (p.k[first], p.n[first], p.k[first + 2]) if backward else (p.k[first], p.k[first + 1], p.n[first])
     )
-    nothing, each = np.zeros_like(routed), np.array(OPERAND_BYTES[dtype])
+    nothing, each = np.zeros_like(routed), np.array(DType(dtype).num_bytes)
     passes = 2.0 if backward else 1.0
     sizes = ExpertSizes(nothing, routed, nothing, amounts.rows[rows], hidden, ffn, width, each, passes)
     return of_mean(sizes, groups, np.array(1.0), dtype)
 
 
-def _grouped(amounts: Amounts, rows: Index, dtype: str, system: System) -> KernelTimes:
-    """Price single grouped products, in bytes as the node says."""
+def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str, system: System) -> KernelTimes:
+    """Price single grouped products; the rows of a weight gradient are what it sums over, its result the matrices."""
     p = amounts.products
     at = np.searchsorted(p.owner, rows)
-    routed, groups = p.m[at], p.groups[at]
-    touched = _touched(routed, groups)
+    groups, n = p.groups[at], p.n[at]
+    routed, k = (p.k[at], p.m[at]) if weight_grad else (p.m[at], p.k[at])
+    touched = groups * touched_share(routed, groups)
     padded = routed + touched * 0.5 * (tile_rows(dtype) - 1)
-    each = OPERAND_BYTES[dtype]
-    sizes = GroupedSizes(padded, routed, touched, p.n[at], p.k[at], each, each)
+    each = DType(dtype).num_bytes
+    sizes = GroupedSizes(padded, routed, touched, n, k, each, each)
     constants, chip = system.kernels.grouped[_grouped_kind(dtype, system)], powered(system.chip)
     return grouped_times(sizes, chip.matmul_flop_per_s(dtype), chip, constants)
 
 
-def _touched(routed: Array, groups: Array) -> Array:
-    """Groups that get a row when rows are dealt out evenly."""
-    count = np.maximum(groups, 1.0)
-    return np.asarray(count * (1.0 - (1.0 - 1.0 / count) ** routed))
+def _is_weight_grad(entry: Entry) -> bool:
+    return isinstance(entry.attrs, GroupedAttrs) and entry.attrs.weight_grad
 
 
 def _kind(dtype: str, system: System) -> str:

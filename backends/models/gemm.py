@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.ops import OpClass
+from ...ir.types import DType
 from ..amounts import Amounts, Index
-from ..kernels.gemm import OPERAND_BYTES, UNITS, GemmSizes, gemm_times
+from ..kernels.gemm import UNITS, GemmSizes, gemm_kinds, gemm_times
 from ..kernels.terms import KernelTimes
 from ..power import powered
 from ..program import Entry, Group
@@ -51,14 +52,15 @@ class GemmModel:
 
 
 def _gemm_kind(dtype: str, system: System) -> str:
-    return dtype if dtype in system.kernels.gemm else "bf16"
+    """The dtype's own constants, those of its unit, or those of bf16."""
+    return next((kind for kind in gemm_kinds(dtype) if kind in system.kernels.gemm), "bf16")
 
 
 def _gemm_sizes(amounts: Amounts, rows: Index, dtype: str) -> GemmSizes:
     """Sizes of the products of some entries, of which each has one; what is not operands is the result."""
     p = amounts.products
     batch, m, n, k = (x[rows] for x in (p.batch, p.m, p.n, p.k))
-    each = np.asarray(OPERAND_BYTES[dtype])
+    each = np.asarray(DType(dtype).num_bytes)
     operands = batch * (m * k + k * n) * each
     written = np.maximum(amounts.num_bytes[rows] - operands, 0.0) / (batch * m * n)
     return GemmSizes(m, n, k, UNITS.get(dtype, dtype), batch, each, each, written, np.asarray(0.0))

@@ -17,6 +17,7 @@ from slipstick.ir.errors import PlanError, UnknownNameError
 
 GIB = 2.0**30
 KINDS: tuple[Collective, ...] = get_args(Collective)
+BASE = load_system("dgx-h100")
 
 
 def level(name: str, size: int | None, gb_per_s: float, us: float, efficiency: float = 1.0) -> NetworkLevel:
@@ -24,9 +25,8 @@ def level(name: str, size: int | None, gb_per_s: float, us: float, efficiency: f
 
 
 def network(*levels: NetworkLevel, overhead_s: float = 0.0) -> System:
-    system = load_system("dgx-h100")
-    stack = dataclasses.replace(system.stack, collective_launch_s=overhead_s)
-    return dataclasses.replace(system, levels=levels, stack=stack)
+    stack = dataclasses.replace(BASE.stack, collective_launch_s=overhead_s)
+    return dataclasses.replace(BASE, levels=levels, stack=stack)
 
 
 def by_name(result: CollectiveTime) -> dict[str, Candidate]:
@@ -150,7 +150,7 @@ def test_small_messages_take_the_algorithm_with_few_steps() -> None:
 
 
 def test_the_explanation_adds_up() -> None:
-    result = collective_time("all_reduce", np.array([1e3, 1e6, 1e9]), 64, 1, load_system("dgx-h100"))
+    result = collective_time("all_reduce", np.array([1e3, 1e6, 1e9]), 64, 1, BASE)
     assert isinstance(result.time_s, np.ndarray)
     assert isinstance(result.overhead_s, np.ndarray)
     for plan in range(3):

@@ -1,5 +1,7 @@
 """Power limits: the clock goes as the third root of the dynamic power, and only matrix kernels feel it."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,9 +9,11 @@ from hypothesis import strategies as st
 from slipstick.backends.power import clock_share, powered
 from slipstick.backends.system import load_system
 
+CHIP = load_system("dgx-h100").chip
+
 
 def limited(watts: float) -> float:
-    return clock_share(load_system("dgx-h100", [f"chip.power_limit={watts!r} W"]).chip)
+    return clock_share(replace(CHIP, power_limit_w=watts))
 
 
 def test_the_third_root_of_what_is_left() -> None:
@@ -31,5 +35,4 @@ def test_peaks_and_clock_follow_and_memory_does_not() -> None:
     assert slower.matmul_flop_per_s("bf16") == pytest.approx(989e12 * share, rel=1e-12)
     assert slower.clock_hz == pytest.approx(chip.clock_hz * share, rel=1e-12)
     assert slower.hbm_bytes_per_s == chip.hbm_bytes_per_s
-    plain = load_system("dgx-h100").chip
-    assert powered(plain) is plain
+    assert powered(CHIP) is CHIP

@@ -151,6 +151,11 @@ def test_what_is_written_out_is_what_is_named(h100_text: str, tmp_path: Path) ->
     assert written == named
 
 
+def test_a_library_that_no_calibration_knows_is_a_fault() -> None:
+    with pytest.raises(SystemFileError, match=r"stack\.library: unknown 'trtlm'; did you mean 'trtllm'\?"):
+        load_system("dgx-h100", ["stack.library=trtlm"])
+
+
 def test_all_faults_come_at_once_with_their_paths(h100_text: str, fault: Fault) -> None:
     text = (
         h100_text.replace("unit: GHz", "unit: GB")
