@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from ...ir.ops.masking import touched_share
 from .gemm import OPERAND_BYTES
-from .grouped import padded, product_times, tile_rows
+from .grouped import padded, product_times, spread_evenly, tile_rows
 from .limits import Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
@@ -107,8 +106,7 @@ def of_loads(loads: Array, tokens: Array, hidden: Array, ffn: Array, gated: bool
 def of_mean(sizes: ExpertSizes, num_experts: Array, imbalance: Array, dtype: str) -> ExpertSizes:
     """Return the sizes of the busiest rank, from those of the mean one, whose `rows` are spread over its experts.
 
-    Each of the rank's experts gets a row with probability 1 - (1 - 1/n)^rows; each that
-    does is padded by half a tile on average.
+    Rows go to its experts as `spread_evenly` has it.
 
     Args:
         sizes: with the mean rows of a rank; what is padded and touched is worked out here.
@@ -117,7 +115,5 @@ def of_mean(sizes: ExpertSizes, num_experts: Array, imbalance: Array, dtype: str
         dtype: of the products.
     """
     rows = sizes.rows * imbalance
-    count = np.maximum(num_experts, 1.0)
-    touched = count * touched_share(rows, count)
-    half_tile = 0.5 * (tile_rows(dtype) - 1)
-    return replace(sizes, rows=rows, touched=touched, padded_rows=rows + touched * half_tile)
+    touched, padded_rows = spread_evenly(rows, num_experts, dtype)
+    return replace(sizes, rows=rows, touched=touched, padded_rows=padded_rows)

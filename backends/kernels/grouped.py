@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from ...ir.ops.masking import touched_share
 from .limits import Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
@@ -69,6 +70,20 @@ def padded(loads: Array, tile: int) -> Array:
     256.0
     """
     return np.asarray((tile * np.ceil(loads / tile)).sum(axis=-1))
+
+
+def spread_evenly(rows: Array, groups: Array, dtype: str) -> tuple[Array, Array]:
+    """Return the groups that get a row, and the rows with padding, when rows go to groups by even chances.
+
+    Each group gets one with probability 1 - (1 - 1/n)^rows; each that does is padded by half a tile on average.
+
+    >>> touched, padded_rows = spread_evenly(np.array(1.0), np.array(8.0), "bf16")
+    >>> float(touched), float(padded_rows)
+    (1.0, 32.5)
+    """
+    count = np.maximum(groups, 1.0)
+    touched = np.asarray(count * touched_share(rows, count))
+    return touched, np.asarray(rows + touched * 0.5 * (tile_rows(dtype) - 1))
 
 
 def product_times(flops: Array, weight_bytes: Array, peak: float, chip: Chip, tensor: float, memory: float) -> Array:

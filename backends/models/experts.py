@@ -8,16 +8,15 @@ import numpy as np
 
 from ...ir.ops import OpClass
 from ...ir.ops.experts import GroupedAttrs
-from ...ir.ops.masking import touched_share
 from ...ir.types import DType
 from ..amounts import Amounts, Index
 from ..kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_mean
-from ..kernels.grouped import GroupedSizes, grouped_times, tile_rows
+from ..kernels.grouped import GroupedSizes, grouped_times, spread_evenly
 from ..kernels.terms import KernelTimes
 from ..power import powered
 from ..program import Entry, Group
 from ..system import System
-from .kinds import by_kind
+from .kinds import USUAL, by_kind, first_kind
 
 # Banks whose rows come in order and leave in order: other nodes permute them and add them up.
 _BANKS = ("expert_bank", "expert_bank_bwd")
@@ -45,19 +44,22 @@ class ExpertsModel:
     def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth and the constants of the dtype."""
         dtype = str(entry.dtype)
-        of = "grouped" if len(entry.work.gemms) == 1 else "experts"
-        kind = _grouped_kind(dtype, system) if of == "grouped" else _kind(dtype, system)
-        return (f"chip.matmul.{dtype}", "chip.memory.hbm.bandwidth", f"calibration.{of}.{kind}.")
+        k = system.kernels
+        of, kinds = ("grouped", k.grouped) if len(entry.work.gemms) == 1 else ("experts", k.experts)
+        constants = f"calibration.{of}.{first_kind(kinds, dtype, USUAL)}."
+        return (f"chip.matmul.{dtype}", "chip.memory.hbm.bandwidth", constants)
 
     def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
         """Price banks of one op and dtype at a time."""
-        chip = powered(system.chip)
+        chip, k = powered(system.chip), system.kernels
 
         def price(of: tuple[str, int, bool, str], rows: Index) -> KernelTimes:
             op, products, weight_grad, dtype = of
+            peak = chip.matmul_flop_per_s(dtype)
             if products == 1:
-                return _grouped(amounts, rows, weight_grad, dtype, system)
-            peak, constants = chip.matmul_flop_per_s(dtype), system.kernels.experts[_kind(dtype, system)]
+                sizes = _grouped(amounts, rows, weight_grad, dtype)
+                return grouped_times(sizes, peak, chip, k.grouped[first_kind(k.grouped, dtype, USUAL)])
+            constants = k.experts[first_kind(k.experts, dtype, USUAL)]
             if op in _BANKS:
                 constants = _in_order(constants)
             return experts_times(_sizes(amounts, rows, products, dtype), peak, chip, constants)
@@ -89,27 +91,16 @@ def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str) -> ExpertSi
     return of_mean(sizes, groups, np.array(1.0), dtype)
 
 
-def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str, system: System) -> KernelTimes:
-    """Price single grouped products; the rows of a weight gradient are what it sums over, its result the matrices."""
+def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str) -> GroupedSizes:
+    """Sizes of single grouped products; a weight gradient sums over the rows, and its result are the matrices."""
     p = amounts.products
     at = np.searchsorted(p.owner, rows)
     groups, n = p.groups[at], p.n[at]
     routed, k = (p.k[at], p.m[at]) if weight_grad else (p.m[at], p.k[at])
-    touched = groups * touched_share(routed, groups)
-    padded = routed + touched * 0.5 * (tile_rows(dtype) - 1)
+    touched, padded = spread_evenly(routed, groups, dtype)
     each = DType(dtype).num_bytes
-    sizes = GroupedSizes(padded, routed, touched, n, k, each, each)
-    constants, chip = system.kernels.grouped[_grouped_kind(dtype, system)], powered(system.chip)
-    return grouped_times(sizes, chip.matmul_flop_per_s(dtype), chip, constants)
+    return GroupedSizes(padded, routed, touched, n, k, each, each)
 
 
 def _is_weight_grad(entry: Entry) -> bool:
     return isinstance(entry.attrs, GroupedAttrs) and entry.attrs.weight_grad
-
-
-def _kind(dtype: str, system: System) -> str:
-    return dtype if dtype in system.kernels.experts else "bf16"
-
-
-def _grouped_kind(dtype: str, system: System) -> str:
-    return dtype if dtype in system.kernels.grouped else "bf16"

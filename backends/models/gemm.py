@@ -14,7 +14,7 @@ from ..kernels.terms import KernelTimes
 from ..power import powered
 from ..program import Entry, Group
 from ..system import System
-from .kinds import by_kind
+from .kinds import USUAL, by_kind, first_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class GemmModel:
 
 def _gemm_kind(dtype: str, system: System) -> str:
     """The dtype's own constants, those of its unit, or those of bf16."""
-    return next((kind for kind in gemm_kinds(dtype) if kind in system.kernels.gemm), "bf16")
+    return first_kind(system.kernels.gemm, *gemm_kinds(dtype), USUAL)
 
 
 def _gemm_sizes(amounts: Amounts, rows: Index, dtype: str) -> GemmSizes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -11,6 +11,17 @@ from ..amounts import Array, Index
 from ..kernels.terms import KernelTimes
 
 K = TypeVar("K", bound=Hashable)
+# The dtype whose constants serve those that have none of their own.
+USUAL = "bf16"
+
+
+def first_kind(kinds: Mapping[str, object], *names: str) -> str:
+    """Return the first of these kinds that there are constants of; the last is there always.
+
+    >>> first_kind({"bf16": 0}, "fp16", "bf16")
+    'bf16'
+    """
+    return next((name for name in names if name in kinds), names[-1])
 
 
 def by_kind(kinds: Sequence[K], shape: tuple[int, ...], price: Callable[[K, Index], KernelTimes]) -> KernelTimes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -16,12 +15,10 @@ from ..kernels.rowwise_kinds import DEFAULT, kind_of_op, specials_per_element
 from ..kernels.terms import KernelTimes
 from ..program import Entry, Group
 from ..system import System
-from .kinds import by_kind
+from .kinds import by_kind, first_kind
 
-_CLASSES = MappingProxyType(
-    dict.fromkeys(
-        (OpClass.NORM, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.LOSS, OpClass.MEMORY, OpClass.OPTIMIZER)
-    )
+_CLASSES = frozenset(
+    {OpClass.NORM, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.LOSS, OpClass.MEMORY, OpClass.OPTIMIZER}
 )
 
 
@@ -72,5 +69,4 @@ def _functions(entry: Entry) -> tuple[str, ...]:
 def _kind(entry: Entry, system: System) -> str:
     """The kind of an entry: the library's own where it has one, else the usual one, else that of plain chains."""
     usual = kind_of_op(entry.op, _functions(entry))
-    names = (f"{system.stack.library}_{usual}", usual, DEFAULT)
-    return next(name for name in names if name in system.kernels.rowwise)
+    return first_kind(system.kernels.rowwise, f"{system.stack.library}_{usual}", usual, DEFAULT)
