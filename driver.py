@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .backends.network.sms import lent_share
 from .backends.program import Program, compile_graph
 from .backends.system import System
 from .backends.timing import Timing, annotate
 from .cost.constraints import ConstraintProgram
 from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import Holding, MemoryProgram
+from .cost.policy import Policy
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
+from .cost.step_program import StepProgram
 from .ir.divisibility import check_divisibility, unevenness
 from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
@@ -42,6 +43,7 @@ class Lowered:
     constraints: ConstraintProgram
     flops: ModelFlops
     recomputed: ModelFlops
+    step: StepProgram
     pass_times: tuple[PassTime, ...] = ()
 
 
@@ -147,15 +149,17 @@ def lower(
     if graph.axes:
         raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
     lowered, times = (pipeline or pipeline_for(family)).run(graph, stop_after, dump)
+    program = compile_graph(lowered, family.order)
     return Lowered(
         graph,
         lowered,
-        compile_graph(lowered, family.order),
+        program,
         MemoryProgram.of(lowered),
         StageProgram.of(lowered, family.pp_layout, family.recompute_layers),
         ConstraintProgram.of(lowered),
         ModelFlops.of(graph),
         ModelFlops.of(lowered, REPEATED),
+        StepProgram.of(program),
         tuple(times),
     )
 
@@ -168,7 +172,7 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         timing = annotate(lowered.program, system, plans, points=points)
         staging = lowered.stages.evaluate(plans, points)
-        step = roll_up(timing, plans, staging, lent_share(system))
+        step = roll_up(timing, plans, staging, Policy.of(system), lowered.step)
         memory = _memory(lowered, system, points, plans, staging)
         metrics = dict(_metrics(lowered, system, plans, step, staging, memory, convention))
         if plans.family.offload:

@@ -74,6 +74,32 @@ def read_file(kind: str, name_or_path: str | Path, folder: Path | None = None) -
     return read_at(path.name, str(path), path, f"{kind.removesuffix('s')} file '{path}'")
 
 
+def read_stack(name_or_path: str | Path, folder: Path | None = None, above: tuple[str, ...] = ()) -> File:
+    """Read a software stack; one that is `like` another has what it does not say itself from that one.
+
+    SystemFileError where stacks are like one another in a circle.
+    """
+    file = read_file("stacks", name_or_path, folder)
+    tree = dict(file.tree)
+    base = tree.pop("like", None)
+    if base is None:
+        return file
+    if not isinstance(base, str) or file.where in above:
+        raise SystemFileError(f"stack '{file.name}': like: {base} names no other stack that ends the chain")
+    under = read_stack(base, file.folder, (*above, file.where))
+    return File(file.name, file.where, file.file, _over(under.tree, tree))
+
+
+def _over(base: dict[str, Tree], tree: dict[str, Tree]) -> dict[str, Tree]:
+    """Lay a tree over another: sections join, numbers and lists are replaced."""
+    found = dict(base)
+    for key, value in tree.items():
+        under = base.get(key)
+        joined = isinstance(under, dict) and isinstance(value, dict) and "source" not in value
+        found[key] = _over(under, value) if joined and isinstance(under, dict) and isinstance(value, dict) else value
+    return found
+
+
 def assemble(name_or_path: str | Path, stack: str | None = None, calibration: str | None = None) -> Assembled:
     """Read a system, and put chip, network and stack where it names them; see `load_system`."""
     file = read_file("systems", name_or_path)
@@ -85,7 +111,8 @@ def assemble(name_or_path: str | Path, stack: str | None = None, calibration: st
     for key, kind, given in (("chip", "chips", chip), ("stack", "stacks", stack or tree.get("stack", "default"))):
         if isinstance(given, str):
             # What stands on the command line starts from where the user is, what stands in a file from the file.
-            part = read_file(kind, given, None if given is stack else file.folder)
+            folder = None if given is stack else file.folder
+            part = read_stack(given, folder) if kind == "stacks" else read_file(kind, given, folder)
             tree[key] = dict(part.tree)
             origins.append(part.origin((key,)))
     levels = list(_levels(file, tree.get("network")))

@@ -14,8 +14,9 @@ from .constants import CLASSES
 from .kernels.limits import limits_of
 from .network.section import LevelSection
 from .records import Confidence
+from .stack_schema import StackSection
 from .system_numbers import Section
-from .system_schema import ChipSection, NetworkSection, NodeSection, StackSection
+from .system_schema import ChipSection, NetworkSection, NodeSection
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..ir.errors import UnknownNameError
-from .catalogue import assemble, names, read_file
+from .catalogue import assemble, names, read_file, read_stack
 from .constants import KernelConstants
 from .faults import in_files
 from .network.level import NetworkLevel
 from .records import NumberRecord
-
-if TYPE_CHECKING:
-    pass
+from .stack import StackConstants
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,48 +101,6 @@ class Chip:
 
 
 @dataclass(frozen=True, slots=True)
-class StackConstants:
-    """What the software adds: time per kernel and per collective, memory that the model cannot have.
-
-    Attributes:
-        name: as people call it, `megatron-core`.
-        launch_s: time of a kernel launch, for kernels without a model of their own.
-        collective_launch_s: the same for a collective.
-        memory_reserve_bytes: what driver, context and communication libraries take outside of the allocator.
-        workspace_bytes: scratch buffers of libraries inside of the allocator.
-        memory_packing: share of what the allocator holds that tensors fill.
-        gradient_copy: whether data parallelism keeps gradients a second time, as they are computed, in its buckets.
-        kernels: what its kernels keep and write in place, as in a plan's family.
-        library: whose kernels it runs, by its name in calibrations.
-        custom_all_reduce: whether it has an all-reduce in one kernel for small messages, as serving engines do.
-        attention: its kernel of attention in training, by its name in calibrations.
-        issue_s: time of the host to issue a kernel, without which the next cannot start.
-        graph_issue_s: the same inside of a captured CUDA graph.
-        cuda_graph: whether kernels are captured into graphs and replayed.
-    """
-
-    name: str
-    launch_s: float
-    collective_launch_s: float
-    memory_reserve_bytes: float
-    workspace_bytes: float = 0.0
-    memory_packing: float = 1.0
-    gradient_copy: bool = False
-    kernels: str = "eager"
-    library: str = "pytorch"
-    attention: str = "flash2"
-    issue_s: float = 0.0
-    graph_issue_s: float = 0.0
-    cuda_graph: bool = False
-    custom_all_reduce: bool = False
-
-    @property
-    def spacing_s(self) -> float:
-        """The least time from one kernel to the next: what the host, or a captured graph, takes to issue one."""
-        return self.graph_issue_s if self.cuda_graph else self.issue_s
-
-
-@dataclass(frozen=True, slots=True)
 class System:
     """A machine: the chip, how many share a node, the network, and the constants of kernels and software."""
 
@@ -209,15 +164,15 @@ def load_network(name_or_path: str | Path) -> tuple[tuple[NetworkLevel, ...], tu
     return build_network(file.tree, file.name, in_files([file.origin()]))
 
 
-def load_stack(name: str) -> StackConstants:
-    """Read the constants of a software stack of the catalogue; UnknownNameError names the nearest.
+def load_stack(name: str | Path) -> StackConstants:
+    """Read the constants of a software stack by name, or a YAML file by path; UnknownNameError names the nearest.
 
     >>> load_stack("megatron-core").kernels
     'fused'
     """
     from .system_build import build_stack
 
-    file = read_file("stacks", name)
+    file = read_stack(name)
     return build_stack(file.tree, file.name, in_files([file.origin()]))
 
 

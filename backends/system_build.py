@@ -13,18 +13,18 @@ from .faults import Fault, Locate, all_of, nowhere
 from .network.level import NetworkLevel
 from .network.section import LevelSection, network_level
 from .records import NumberRecord
-from .system import Chip, StackConstants, System
+from .stack import StackConstants
+from .stack_schema import StackSection, as_stack
+from .system import Chip, System
 from .system_numbers import Number, Section
 from .system_overrides import as_layer, of_calibration, override
 from .system_report import faults_of
 from .system_schema import (
     ChipSection,
     NetworkSection,
-    StackSection,
     SystemSection,
     as_chip,
     as_host_memory,
-    as_stack,
 )
 from .system_tree import Tree, split_override
 
@@ -111,8 +111,8 @@ def records_of(section: Section, path: str = "") -> Iterator[NumberRecord]:
         if isinstance(below, Section):
             yield from records_of(below, here)
         elif isinstance(below, list):
-            for level in below:
-                yield from records_of(level, f"{here}.{level.name}")
+            for place, entry in enumerate(below):
+                yield from records_of(entry, f"{here}.{getattr(entry, 'name', place)}")
 
 
 def _checked(top: type[S], tree: dict[str, Tree]) -> tuple[S | None, list[Fault]]:

@@ -110,6 +110,19 @@ class Ratio(Number):
     maximum = 1.0
 
 
+class Share(Number):
+    """A part of something: from none to all of it."""
+
+    zero_allowed = True
+    maximum = 1.0
+
+
+class Factor(Number):
+    """How many times something is, or lasts: 1 where it changes nothing."""
+
+    sane = (0.1, 1e3)
+
+
 class Capacity(Number):
     """An amount of memory."""
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, field_validator
 
 from ..ir.errors import UsageError
 from .network.section import LevelSection, level_faults
-from .system import (
-    Chip,
-    HostLink,
-    HostMemory,
-    Peaks,
-    StackConstants,
-)
+from .stack_schema import StackSection
+from .system import Chip, HostLink, HostMemory, Peaks
 from .system_numbers import (
     Bandwidth,
     Capacity,
@@ -25,7 +18,6 @@ from .system_numbers import (
     Number,
     Power,
     Ratio,
-    Reserve,
     Section,
 )
 
@@ -122,25 +114,6 @@ class NetworkSection(Section):
         return nested(levels)
 
 
-class StackSection(Section):
-    """Stack constants."""
-
-    name: str
-    launch_overhead: Latency
-    collective_overhead: Latency
-    memory_reserve: Reserve
-    workspace: Reserve | None = None
-    memory_packing: Ratio | None = None
-    gradient_copy: bool = False
-    kernels: Literal["eager", "merged", "torch", "fused"] = "eager"
-    library: str = "pytorch"
-    attention: str = "flash2"
-    issue_overhead: Latency | None = None
-    graph_issue_overhead: Latency | None = None
-    cuda_graph: bool = False
-    custom_all_reduce: bool = False
-
-
 class SystemSection(Section):
     """The whole file, with the chip and the software that it refers to put in place."""
 
@@ -201,26 +174,6 @@ def _peaks(matmul: MatmulSection) -> Peaks:
 
 def _optional(number: Number | None) -> float | None:
     return None if number is None else number.si
-
-
-def as_stack(section: StackSection) -> StackConstants:
-    """Return a checked stack as plain numbers in base units."""
-    return StackConstants(
-        name=section.name,
-        launch_s=section.launch_overhead.si,
-        collective_launch_s=section.collective_overhead.si,
-        memory_reserve_bytes=section.memory_reserve.si,
-        workspace_bytes=0.0 if section.workspace is None else section.workspace.si,
-        memory_packing=1.0 if section.memory_packing is None else section.memory_packing.si,
-        gradient_copy=section.gradient_copy,
-        kernels=section.kernels,
-        library=section.library,
-        attention=section.attention,
-        issue_s=0.0 if section.issue_overhead is None else section.issue_overhead.si,
-        graph_issue_s=0.0 if section.graph_issue_overhead is None else section.graph_issue_overhead.si,
-        cuda_graph=section.cuda_graph,
-        custom_all_reduce=section.custom_all_reduce,
-    )
 
 
 def nested(levels: list[LevelSection]) -> list[LevelSection]:

@@ -109,7 +109,8 @@ def _price_compute(group: Group, points: Points, system: System, backend: Backen
     env, point = points.of(group.symbols)
     num = int(point.max()) + 1
     times = backend.time(group, group.amounts(env, num), system)
-    issued = np.maximum(times.time_s, system.stack.spacing_s)
+    lasting = times.time_s * system.stack.passes(group.entries[0].kind)
+    issued = np.maximum(lasting, system.stack.spacing_s)
     return Priced(group, np.broadcast_to(issued, (len(group.entries), num)), point, backend, times)
 
 
@@ -119,7 +120,8 @@ def _price_communication(group: Group, points: Points, system: System, order: st
     messages = group.table.evaluate(env, num)
     (size, stride), *more = group_factors(group.axis, env, order)
     found = collective_time(_kind(group), messages, size, stride, system, more, group.across)
-    times = np.broadcast_to(np.asarray(found.time_s, dtype=np.float64), messages.shape)
+    lasting = np.asarray(found.time_s, dtype=np.float64) * system.stack.slowdown.of(group.axis)
+    times = np.broadcast_to(lasting, messages.shape)
     return Priced(group, times, point, messages=messages, collective=found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,13 +34,12 @@ def pairs_of(graph: Graph) -> list[Pair]:
     return [pair for region in graph.regions for pair in _pairs(region)]
 
 
-def hidden_behind_products(timing: Timing, plans: PlanTable) -> Mapping[tuple[str, int], Array]:
+def hidden_behind_products(timing: Timing, plans: PlanTable, pairs: Sequence[Pair]) -> Mapping[tuple[str, int], Array]:
     """Return the seconds of each message that its products hide, by region and key, plan by plan.
 
     Taken apart into t pieces, message and products overlap in all but one piece:
     exposed = max(0, t_message - t_products (1 - 1/t)).
     """
-    pairs = pairs_of(timing.program.graph)
     wanted = {(p.region, k) for p in pairs for k in (p.message, *p.products)}
     time_s = dict(_times(timing, wanted))
     share = 1.0 - 1.0 / plans.tp

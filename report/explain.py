@@ -14,7 +14,7 @@ from ..backends.program import Entry, group_factors
 from ..backends.records import NumberRecord
 from ..backends.system import System
 from ..backends.timing import Priced
-from ..cost.overlap import hidden_behind_products, pairs_of
+from ..cost.overlap import hidden_behind_products
 from ..driver import Estimate
 from ..ir.errors import UnknownNameError
 from ..ir.graph import ONCE_A_STEP, Node, Region
@@ -123,9 +123,9 @@ def _hidden(answer: Estimate, entry: Entry, time_s: float) -> Iterator[str]:
         yield "  hidden behind attention: all rings of a phase expose max(0, time - attention x (1 - 1/cp))"
     if not plans.family.async_tp:
         return
-    for pair in pairs_of(timing.program.graph):
+    for pair in answer.table.lowered.step.pairs:
         if (pair.region, pair.message) == (entry.region, entry.key):
-            hidden = float(hidden_behind_products(timing, plans)[entry.region, entry.key][0])
+            hidden = float(hidden_behind_products(timing, plans, [pair])[entry.region, entry.key][0])
             names = ", ".join(f"{pair.region}/%{k}" for k in pair.products)
             yield f"  exposed {format_time(time_s - hidden)} = max(0, time - products x (1 - 1/tp)); products: {names}"
 

@@ -56,7 +56,8 @@ def made_up() -> "System":
     from slipstick.backends.constants import KernelConstants
     from slipstick.backends.kernels.roofline import RooflineConstants
     from slipstick.backends.network.level import NetworkLevel
-    from slipstick.backends.system import Chip, Peaks, StackConstants, System
+    from slipstick.backends.stack import StackConstants
+    from slipstick.backends.system import Chip, Peaks, System
 
     peaks = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=None, int8=None)
     chip = Chip("toy", peaks, 8e12, 100, 1e9, 64 * 2**30, 1e12, 2**25, 500.0)

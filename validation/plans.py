@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..backends.system import StackConstants
+from ..backends.stack import StackConstants
 from ..ir.partition import filled_parts
 from ..ir.plan import Family, Plan, make_plan
 from ..ir.types import DType

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from slipstick.backends.system import System, load_system
 from slipstick.cost.overlap import pairs_of
-from slipstick.cost.rollup import RING, Account, _pass
+from slipstick.cost.policy import Policy
+from slipstick.cost.stage_time import pass_account
 from slipstick.cost.stages import StageProgram
+from slipstick.cost.step_program import RING
 from slipstick.driver import Estimate, Lowered, estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
@@ -110,9 +112,8 @@ def test_a_ring_takes_the_longer_of_both_at_each_step(attention: float, ring: fl
     """Of cp blocks, cp - 1 wait for an exchange of ring/(cp-1) seconds behind attention/cp, the last does not."""
     table = PlanTable.of([make_plan(num_gpus=1, seq_len=1, family=Family())])
     staging = StageProgram.of(ALONE).evaluate(table, Points(table))
-    account = Account()
     parts = {"compute.attention": np.array([attention]), RING: np.array([ring])}
-    _pass(account, parts, np.zeros(1), np.array([float(cp)]), staging)
+    account = pass_account(parts, np.zeros(1), np.array([float(cp)]), staging, Policy())
     steps = cp - 1
     by_step = attention / cp + steps * max(attention / cp, ring / steps) if steps else attention + ring
     total = float(account.exposed["compute.attention"][0] + account.exposed["comm.cp"][0])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from slipstick.backends.program import Entry, Group, Program
 from slipstick.backends.system import System
 from slipstick.backends.timing import Priced, Timing, annotate
+from slipstick.cost.policy import Policy
 from slipstick.cost.rollup import Step, roll_up
 from slipstick.cost.stages import StageProgram
 from slipstick.driver import lower
@@ -58,7 +59,7 @@ def step(
     plan = make_plan(num_gpus=1, seq_len=1, family=family, global_batch=micro_batches)
     table = PlanTable.of([plan])
     staging = StageProgram.of(graph).evaluate(table, Points(table))
-    return roll_up(Timing(Program(graph, (), ()), priced, 1), table, staging, sm_share)
+    return roll_up(Timing(Program(graph, (), ()), priced, 1), table, staging, Policy(sm_share=sm_share))
 
 
 def test_what_messages_hold_of_the_sms_is_computed_after_them() -> None:
