@@ -24,6 +24,7 @@ from .custom import innermost_only, one_shot, two_shot
 from .exchange import node_limited
 from .layout import Array, LevelShare, lay_out
 from .links import LevelTerm, Link, Links, Price, Terms
+from .measured import with_measured
 from .menu import ALGORITHMS, Collective, allows
 
 if TYPE_CHECKING:
@@ -125,6 +126,9 @@ def collective_time(
     links = _links(kind, lay_out(size, step, system.levels, rest), system)
     candidates = tuple(_candidates(kind, volume, links, system, across))
     least, overhead = _fastest(candidates)
+    state = system.stack.network
+    if state.all_reduces:
+        least = with_measured(kind, least, volume, size, step, state.all_reduces)
     return CollectiveTime(kind, _plain(least), _plain(overhead), candidates)
 
 
@@ -188,7 +192,16 @@ def _overhead(kind: Collective, links: Links, system: System) -> Array:
         if link.constants is not None:
             found = np.maximum(found, np.where(link.fanout > 1, link.constants.overhead_s, 0.0))
     plain = np.all([(x.fanout <= 1) | (x.constants is None) for x in links], axis=0)
-    return launches * np.where(plain, system.stack.collective_launch_s, found)
+    launched = launches * np.where(plain, system.stack.collective_launch_s, found)
+    return launched + _delays(size, links, system.stack.network.step_latency_s)
+
+
+def _delays(size: Array, links: Links, step_latency_s: float) -> Array:
+    """What a network in a bad state adds to each of n - 1 steps, where a group spans more than two nodes."""
+    if step_latency_s == 0.0:
+        return np.zeros(size.shape)
+    nodes = size / links[0].share.spanned
+    return np.where(nodes > 2.0, (size - 1.0) * step_latency_s, 0.0)
 
 
 def _candidate(algorithm: str, terms: Terms, overhead_s: Num, legal: NDArray[np.bool_] | bool = True) -> Candidate:

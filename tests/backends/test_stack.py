@@ -1,0 +1,108 @@
+"""Profiles of software: what a file may say, what one that is like another inherits, what is done with it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from slipstick.backends.network.collectives import collective_time
+from slipstick.backends.stack import HostFloor, MeasuredAllReduce, Overlap, Slowdown
+from slipstick.backends.system import load_stack, load_system, stack_names
+from slipstick.ir.errors import SystemFileError
+from slipstick.ir.ops import OpClass
+
+MINE = """
+name: mine
+like: megatron-core
+host:
+  layer: {value: 2, unit: ms, source: measured here}
+overlap:
+  tp: {value: 0.5, source: measured here}
+network:
+  step_latency: {value: 10, unit: us, source: measured here}
+  all_reduce:
+    - size: {value: 1, unit: GB, source: nccl-tests}
+      ranks: {value: 16, source: nccl-tests}
+      bus_bandwidth: {value: 150, unit: GB/s, source: nccl-tests}
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE, encoding="utf-8")
+    return path
+
+
+def test_a_profile_like_another_has_the_rest_from_it(mine: Path) -> None:
+    found, base = load_stack(mine), load_stack("megatron-core")
+    assert (found.kernels, found.memory_packing) == (base.kernels, base.memory_packing)
+    assert found.host.layer_s == pytest.approx(2e-3)
+    assert found.overlap == Overlap(tp=0.5, ep=base.overlap.ep, fsdp=base.overlap.fsdp, dp=base.overlap.dp)
+
+
+def test_bus_bandwidth_is_read_as_nccl_tests_prints_it(mine: Path) -> None:
+    # 2 (n - 1)/n x 1 GB / 150 GB/s over 16 ranks
+    (row,) = load_stack(mine).network.all_reduces
+    assert row == MeasuredAllReduce(1e9, 16, pytest.approx(2 * 15 / 16 / 150))
+
+
+def test_a_measured_all_reduce_replaces_the_model_for_its_group_alone(mine: Path) -> None:
+    system, plain = load_system("dgx-h100", stack=str(mine)), load_system("dgx-h100")
+    measured = 2 * 15 / 16 / 150
+    assert collective_time("all_reduce", 1e9, 16, 1, system).time_s == pytest.approx(measured)
+    assert collective_time("all_gather", 1e9, 16, 1, system).time_s == pytest.approx(measured / 2)
+    assert collective_time("all_reduce", 3e9, 16, 1, system).time_s == pytest.approx(3 * measured)
+    for group in ((8, 1), (16, 8)):  # a part of the job, and ranks of different nodes
+        usual = collective_time("all_reduce", 1e9, *group, plain).time_s
+        late = (group[0] - 1) * 10e-6 if group == (16, 8) else 0.0
+        assert collective_time("all_reduce", 1e9, *group, system).time_s == pytest.approx(float(usual) + late)
+
+
+def test_steps_are_late_where_a_group_spans_more_than_two_nodes() -> None:
+    late = load_system("dgx-h100", ["stack.network.step_latency=10us"])
+    usual = load_system("dgx-h100")
+    for ranks, steps in ((8, 0), (16, 0), (32, 31)):
+        added = collective_time("all_gather", 1e6, ranks, 1, late).time_s
+        assert float(added) - float(collective_time("all_gather", 1e6, ranks, 1, usual).time_s) == pytest.approx(
+            steps * 10e-6, abs=1e-12
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: a\nlike: a.yaml\n", "no other stack"),
+        ("name: a\nlike: default\nhost: {layr: {value: 1, unit: ms, source: s}}\n", "layr"),
+        ("name: a\nlike: default\noverlap: {tp: {value: 1.5, source: s}}\n", "at most 1"),
+        ("name: a\nlike: default\nslowdown: {dp: {value: 0, source: s}}\n", "more than zero"),
+        (
+            "name: a\nlike: default\nnetwork: {all_reduce: [{size: {value: 1, unit: GB, source: s}, "
+            "ranks: {value: 8, source: s}}]}\n",
+            "either time or bus_bandwidth",
+        ),
+    ],
+)
+def test_what_a_profile_may_not_say(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemFileError, match=message):
+        load_stack(path)
+
+
+def test_every_profile_of_the_catalogue_is_dated() -> None:
+    assert all(load_stack(name).as_of for name in stack_names() if name != "default")
+
+
+def test_slowdown_goes_by_axis() -> None:
+    slow = Slowdown(tp=2.0, cp=3.0, ep=4.0, pp=5.0, dp=6.0)
+    assert [slow.of(a) for a in ("tp", "tp/8", "up", "cp+dp", "ep", "pp", "fsdp", "ep+dp")] == [2, 2, 3, 6, 4, 5, 6, 6]
+
+
+def test_an_update_in_several_passes_reads_its_states_as_often() -> None:
+    stack = load_system("dgx-h100", ["stack.optimizer_passes=2", "stack.clip_passes=3"]).stack
+    # of 30 bytes a parameter 4 are the gradient
+    assert stack.passes(OpClass.OPTIMIZER) == pytest.approx(2 + 3 * 4 / 30)
+    assert stack.passes(OpClass.MATMUL) == 1.0
+    assert HostFloor().layer_s == 0.0
+    assert np.isfinite(stack.passes(OpClass.NORM))
