@@ -50,10 +50,16 @@ if TYPE_CHECKING:
 @click.option(
     "--cache/--no-cache", default=True, show_default=True, help="Keep traced graphs in the user's cache folder."
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that judge training steps.  [default: one a processor]",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def validate_command(
     files: tuple[Path, ...], where: tuple[str, ...], part: str, calibration: str | None, rows: str | None,
-    worst: int | None, max_error: float | None, form: str, cache: bool, quiet: bool,
+    worst: int | None, max_error: float | None, form: str, cache: bool, jobs: int | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Judge predictions against measurements in FILEs, tables whose kind their columns say.
 
@@ -67,10 +73,11 @@ def validate_command(
     from ..validation.judge import chosen, judge_files
     from ..validation.kinds import Settings
     from ..validation.machine_room import MachineRoom
+    from ..validation.processors import cpu_count
     from ..validation.report import rows_csv, summary_json, summary_text
 
     report = None if quiet else lambda line: click.echo(line, err=True)
-    settings = Settings(MachineRoom(calibration), GraphCache.default() if cache else None, report)
+    settings = Settings(MachineRoom(calibration), GraphCache.default() if cache else None, report, jobs or cpu_count())
     outcomes = chosen(judge_files(files, where, settings), part)
     if rows is not None:
         write_text(rows_csv(outcomes), rows)

@@ -28,15 +28,17 @@ JUDGES: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 MEMORY_COLUMNS = ("id", "dataset", "accelerator", "layers", "hidden", "heads", "seq_len", "tp", "pp", "micro_batch")
+STEP_COLUMNS = (*MEMORY_COLUMNS, "model", "n_gpus", "global_batch", "step_time_s")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What judging may need: machines and constants, a cache of graphs, and where to tell progress."""
+    """What judging may need: machines and constants, a cache of graphs, where to tell progress, how many processes."""
 
     room: MachineRoom
     cache: GraphCache | None = None
     report: Callable[[str], None] | None = None
+    jobs: int = 1
 
 
 class TableKind(Protocol):
@@ -93,6 +95,21 @@ class MemoryTable:
         return [memory_outcome(verdict) for verdict in judge.judge(table.rows)]
 
 
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """A table of training runs with the time of a step."""
+
+    name: str = "training"
+    columns: tuple[str, ...] = STEP_COLUMNS
+
+    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+        """Judge every row."""
+        from .training.outcomes import step_outcomes
+
+        calibration = settings.room.calibration
+        return step_outcomes(table, settings.cache, calibration, settings.jobs, settings.report, faults)
+
+
 def kernel_judges() -> dict[str, Judge[object]]:
     """Return a judge of each kind of table of kernels."""
     found = {}
@@ -103,5 +120,5 @@ def kernel_judges() -> dict[str, Judge[object]]:
 
 def table_kinds() -> dict[str, TableKind]:
     """Return every kind of table by its name."""
-    kinds: list[TableKind] = [*map(KernelTable, kernel_judges().values()), MemoryTable()]
+    kinds: list[TableKind] = [*map(KernelTable, kernel_judges().values()), MemoryTable(), StepTable()]
     return {kind.name: kind for kind in kinds}

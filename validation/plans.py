@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..backends.stack import StackConstants
+from ..backends.system import stack_names
 from ..ir.partition import filled_parts
 from ..ir.plan import Family, Plan, make_plan
 from ..ir.types import DType
@@ -15,12 +16,27 @@ STACKS = {
     "torchtitan_memory": "torchtitan",
     "nanotron_h100_fit": "nanotron",
 }
-_ZERO = {"true": 1, "false": 0, "": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2 full shard": 3}
+# Where the catalogue has no stack of the name: the one whose habits are nearest.
+NEAREST = {
+    "megatron-2022": "megatron-core",
+    "megatron-deepspeed": "megatron-core",
+    "composer-fsdp": "default",
+    "fsdp2": "torchtitan",
+}
+_ZERO = {
+    "true": 1, "false": 0, "": 0, "none": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2 full shard": 3,
+    "zero-1": 1, "zero-1 (dist. optimizer)": 1, "dist.opt. (zero-1)": 1, "ddp+dist.opt.": 1, "zero-3": 3,
+    "fsdp8": 3, "fsdp64": 3, "fsdp2 (zero-3)": 3, "full_shard": 3, "shard_grad_op": 3,
+    "fsdp (optimizer+grad sharded, no reshard after forward)": 3,
+    # Megatron-LM reduces gradients into shards once a step, as its distributed optimizer does.
+    "zero-2": 1,
+}  # fmt: skip
 
 
 def stack_of(row: Row) -> str:
     """Return the name of the software that a row was measured with."""
-    return row.text("stack") or STACKS.get(row.dataset, "default")
+    given = row.text("stack") or STACKS.get(row.dataset, "default")
+    return given if given in stack_names() else NEAREST.get(given, given)
 
 
 def plan_of(row: Row, stack: StackConstants) -> Plan:
@@ -38,21 +54,27 @@ def plan_of(row: Row, stack: StackConstants) -> Plan:
     )  # fmt: skip
 
 
+def dtype_of(row: Row) -> DType:
+    """Return the type of weights and activations: fp16 where a row says so, else bf16."""
+    return DType.FP16 if row.text("precision").lower().startswith("fp16") else DType.BF16
+
+
 def _check_precision(row: Row) -> None:
     given = row.text("precision").lower()
-    if "fp8" in given and "linear" not in given:
-        raise NotJudged("fp8 weights and activations are not modelled")
+    if ("fp8" in given and "linear" not in given) or "fp4" in given:
+        raise NotJudged(f"products in {'fp4' if 'fp4' in given else 'fp8'} are not modelled")
 
 
 def _family(row: Row, stack: StackConstants) -> Family:
     tp, cp = row.number("tp", 1), row.number("cp", 1)
     return Family(
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
-        cp="allgather" if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels,
+        cp=(row.text("cp_method") or "allgather") if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels,
         pp=row.number("pp", 1) > 1, reshard=_reshard(row, stack.name),
         reduce_dtype=DType.FP32 if stack.name == "torchtitan" else None,
         pp_layout=_nanotron_layout(row) if stack.name == "nanotron" else "auto",
-        attention="unfused" if _spelt_out(row) else "flash",
+        attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
+        async_tp=row.flag("async_tp") and tp > 1,
     )  # fmt: skip
 
 
@@ -112,6 +134,11 @@ def _reshard(row: Row, stack: str) -> str:
     Source: `apply_fsdp` in torchtitan `parallelisms/parallelize_llama.py` (no resharding behind the forward phase with
     a pipeline); `backward_maybe_with_nosync` in torch `distributed/pipelining/stage.py`.
     """
+    given = row.text("fsdp_or_zero").lower()
+    if "no reshard after forward" in given:
+        return "step"
+    if given == "shard_grad_op":
+        return "microbatch"
     return "step" if stack == "torchtitan" and _zero(row) == 3 and row.number("pp", 1) > 1 else "layer"
 
 

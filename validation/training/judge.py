@@ -1,0 +1,123 @@
+"""Cases to predictions: what shares a graph is recorded once, what shares a family lowered once, a machine priced once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...backends.system import System
+from ...cost.stages import StageProgram
+from ...driver import Estimates, Lowered, evaluate, lower
+from ...frontend import GraphCache, config_of, load_config
+from ...ir.divisibility import check_divisibility
+from ...ir.errors import InternalError, SlipstickError
+from ...ir.graph import Graph
+from ...ir.plan import Family, PlanTable
+from ...ir.types import DType
+from .cases import TrainingCase
+from .machine_shop import MachineShop
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Cases that one lowered graph and one machine serve, as a table of plans."""
+
+    cases: tuple[TrainingCase, ...]
+    lowered: Lowered
+    plans: PlanTable
+    system: System
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A case that turned out to be impossible, and why."""
+
+    case: TrainingCase
+    reason: str
+
+
+@dataclass
+class Bench:
+    """Records and lowers what cases need, each once."""
+
+    cache: GraphCache | None = None
+    report: Report | None = None
+    shop: MachineShop = field(default_factory=MachineShop)
+    _graphs: dict[tuple[str, DType], Graph] = field(default_factory=dict)
+    _lowered: dict[tuple[str, DType, Family], Lowered] = field(default_factory=dict)
+
+    def prepare(self, cases: Sequence[TrainingCase]) -> Iterator[Prepared | Refused]:
+        """Yield cases in tables, in the order in which their first ones come."""
+        for alike in _alike(cases):
+            legal: list[TrainingCase] = []
+            for case in alike:
+                reason = self._reason(case)
+                if reason:
+                    yield Refused(case, reason)
+                else:
+                    legal.append(case)
+            if legal:
+                yield self._prepared(legal)
+
+    def _prepared(self, cases: Sequence[TrainingCase]) -> Prepared:
+        first = cases[0]
+        system = self.shop.system(first.system, first.overrides, first.stack)
+        return Prepared(tuple(cases), self._lower(first), PlanTable.of([c.plan for c in cases]), system)
+
+    def _reason(self, case: TrainingCase) -> str:
+        try:
+            check_divisibility(self._lower(case).graph, case.plan)
+        except InternalError:
+            raise
+        except SlipstickError as error:
+            return str(error).splitlines()[0]
+        return ""
+
+    def _lower(self, case: TrainingCase) -> Lowered:
+        """Lower for a family; layouts on stages are numbers, so that all of them share one lowering."""
+        laid = case.plan.family
+        family = replace(laid, pp_layout="auto")
+        key = (case.config, case.dtype, family)
+        if key not in self._lowered:
+            self._lowered[key] = lower(self._graph(case), family)
+        found = self._lowered[key]
+        if laid.pp_layout == "auto":
+            return found
+        return replace(found, stages=StageProgram.of(found.graph, laid.pp_layout, laid.recompute_layers))
+
+    def _graph(self, case: TrainingCase) -> Graph:
+        key = (case.config, case.dtype)
+        if key not in self._graphs:
+            named = config_of(case.row.text("model") or case.row.id, json.loads(case.config))
+            self._graphs[key] = load_config(named, element=case.dtype, cache=self.cache, report=self.report)
+        return self._graphs[key]
+
+
+def prepared(
+    cases: Sequence[TrainingCase], cache: GraphCache | None = None, report: Report | None = None
+) -> list[tuple[TrainingCase, Lowered, PlanTable, System]]:
+    """Return what each case needs to be priced, alone; cases that turn out to be impossible are left out.
+
+    Lowered graphs, systems and stacks are shared between cases, so that they may be used as keys by identity.
+    """
+    found = []
+    for table in Bench(cache, report).prepare(cases):
+        if isinstance(table, Prepared):
+            found += [(c, table.lowered, PlanTable.of([c.plan]), table.system) for c in table.cases]
+    return found
+
+
+def priced(table: Prepared) -> Estimates:
+    """Return the estimates of the cases of a table, in their order."""
+    return evaluate(table.lowered, table.system, table.plans)
+
+
+def _alike(cases: Sequence[TrainingCase]) -> list[list[TrainingCase]]:
+    found: dict[tuple[object, ...], list[TrainingCase]] = {}
+    for case in cases:
+        key = (case.config, case.dtype, case.plan.family, case.system, case.overrides, case.stack)
+        found.setdefault(key, []).append(case)
+    return list(found.values())

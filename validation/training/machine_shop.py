@@ -1,0 +1,22 @@
+"""Systems with their overrides and stacks, each read once, for many rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...backends.system import System, load_system
+
+
+@dataclass(slots=True)
+class MachineShop:
+    """Systems of the catalogue under one calibration, or under their own where none is named."""
+
+    calibration: str | None = None
+    _systems: dict[tuple[str, tuple[str, ...], str], System] = field(default_factory=dict)
+
+    def system(self, name: str, overrides: tuple[str, ...], stack: str) -> System:
+        """Return a system as it was for a row."""
+        key = (name, overrides, stack)
+        if key not in self._systems:
+            self._systems[key] = load_system(name, overrides, stack, self.calibration)
+        return self._systems[key]

@@ -1,0 +1,73 @@
+"""Rows of a table of training steps to outcomes: read, judged in processes, put beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...frontend import GraphCache
+from ...ir.errors import InternalError, SlipstickError, UsageError
+from ..outcomes import Outcome, Part
+from ..rows import Row
+from ..split import in_first_half
+from ..tables import Table
+from .cases import TrainingCase, training_case
+from .fitted import FITTED
+from .machine_shop import MachineShop
+from .pool import Answer, answers
+
+TABLE = "training"
+Report = Callable[[str], None]
+
+
+def read_cases(table: Table, shop: MachineShop, faults: list[str]) -> tuple[dict[int, TrainingCase], dict[int, str]]:
+    """Return the cases of a table by the places of their rows, and why the other rows have none."""
+    cases: dict[int, TrainingCase] = {}
+    skipped: dict[int, str] = {}
+    for place, row in enumerate(table.rows):
+        try:
+            cases[place] = training_case(row, shop)
+        except InternalError:
+            raise
+        except UsageError as error:
+            # A cell that is no number is a fault of the file; a plan that cannot be is a reason.
+            if f"row '{row.id}'" in str(error):
+                faults.append(f"{table.path}, line {row.line}: {error}")
+            else:
+                skipped[place] = str(error).splitlines()[0]
+        except SlipstickError as reason:
+            skipped[place] = str(reason).splitlines()[0]
+    return cases, skipped
+
+
+def step_outcomes(
+    table: Table, cache: GraphCache | None, calibration: str | None, jobs: int, report: Report | None, faults: list[str]
+) -> list[Outcome]:
+    """Return the outcome of every row, in order."""
+    cases, skipped = read_cases(table, MachineShop(calibration), faults)
+    found = answers(cases, cache, calibration, jobs, report) if not faults else {}
+    placed = {place: _skipped(table.rows[place], why) for place, why in skipped.items()}
+    placed |= {place: outcome(cases[place], one) for place, one in found.items()}
+    return [placed[place] for place in sorted(placed)]
+
+
+def outcome(case: TrainingCase, answer: Answer) -> Outcome:
+    """Return one step beside its measurement; what was assumed stands as its reason."""
+    if answer.reason:
+        return _skipped(case.row, answer.reason)
+    return Outcome(
+        row=case.row, table=TABLE, part=part_of(case), predicted=answer.step_s, measured=case.measured_s,
+        system=case.system, library=case.stack, kind="step", group=case.group,
+        reason=case.outlier or "; ".join(case.assumed),
+    )  # fmt: skip
+
+
+def part_of(case: TrainingCase) -> Part:
+    """Return whether constants of the stack were fitted to a case, whether it judges them, or whether it is left out."""
+    if case.outlier:
+        return Part.EXCLUDED
+    fitted = case.row.dataset in FITTED and in_first_half(TABLE, case.group)
+    return Part.FIT if fitted else Part.JUDGED
+
+
+def _skipped(row: Row, why: str) -> Outcome:
+    return Outcome(row=row, table=TABLE, part=Part.SKIPPED, reason=why)

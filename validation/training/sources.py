@@ -1,0 +1,150 @@
+"""What a publication says of all its runs outside of its table, and what has to be assumed where it says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ..rows import Row
+
+GPT = MappingProxyType({"family": "gpt"})
+# Scores were written to memory before flash attention was taken up: Megatron-LM in 2023, Megatron-DeepSpeed after it.
+UNFUSED = MappingProxyType({"attention": "unfused"})
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """A setting that a publication leaves out: what is taken for it, for which models, and on what grounds."""
+
+    column: str
+    value: str
+    why: str
+    models: tuple[str, ...] = ()
+
+    def holds(self, row: Row) -> bool:
+        """Whether it is about a row, which has nothing in the cell."""
+        return not row.text(self.column) and (not self.models or row.text("model") in self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A publication: cells that all its rows have though its table has no such column, and what is assumed.
+
+    Attributes:
+        known: column -> value, from the text around the table.
+        assumed: settings that are nowhere; the first that holds is taken.
+        unknown: why none of its rows can be predicted, empty for most.
+    """
+
+    known: Mapping[str, str] = field(default_factory=dict)
+    assumed: tuple[Assumed, ...] = ()
+    unknown: str = ""
+
+
+_NO_INTERLEAVING = Assumed("vpp", "1", "not published; none")
+_DISTRIBUTED = Assumed("fsdp_or_zero", "zero1", "its recipes use the distributed optimizer")
+_RECIPE_SP = Assumed("sequence_parallel", "True", "its recipes split sequences over tp")
+_NONE_AGAIN = Assumed("activation_recompute", "none", "not published; none")
+_V51200 = Assumed("vocab", "51200", "as the other GPT runs of its authors")
+
+SOURCES: Mapping[str, Source] = MappingProxyType(
+    {
+        "korthikanti2022_table5": Source({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
+        "narayanan2021_table1": Source(
+            {**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"},
+            (
+                Assumed("micro_batch", "8", "not published; the best one", ("GPT-1.7B",)),
+                Assumed("micro_batch", "4", "not published; the best one", ("GPT-7.5B",)),
+                Assumed("micro_batch", "1", "not published; the best one"),
+                Assumed("vpp", "2", "not published; two chunks", ("GPT-39.1B", "GPT-145.6B")),
+                Assumed("vpp", "3", "not published; one layer a chunk", ("GPT-529.6B",)),
+            ),
+        ),
+        "narayanan2021_table2": Source(
+            {**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}, (_NO_INTERLEAVING,)
+        ),
+        "megascale2024_table2": Source(
+            {**GPT, "stack": "megatron-2022"},
+            (
+                Assumed("vocab", "64000", "recalled, as its row says"),
+                Assumed("micro_batch", "1", "not published; one sequence"),
+                _RECIPE_SP,
+                Assumed("activation_recompute", "none", "not published; flash attention needs none"),
+            ),
+        ),
+        "megascale2024_fig9": Source(
+            {**GPT, "stack": "megatron-2022"},
+            (
+                Assumed("vocab", "64000", "recalled, as the rows of its table 2 say"),
+                Assumed("micro_batch", "1", "not published; one sequence"),
+                _RECIPE_SP,
+                Assumed("activation_recompute", "none", "not published; flash attention needs none"),
+            ),
+        ),
+        "llama3_table4": Source(
+            {"stack": "fsdp2"}, (_NO_INTERLEAVING, Assumed("activation_recompute", "none", "as for the shorter rows"))
+        ),
+        "deepseek_v3_report": Source(
+            unknown="it is the average of a whole run, with restarts and a batch that grows: no step"
+        ),
+        "megatron_core_r0.8_h100": Source(
+            {**GPT, "stack": "megatron-core"},
+            (
+                Assumed("micro_batch", "1", "not published; one sequence"),
+                _NO_INTERLEAVING, _DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN,
+            ),
+        ),
+        "megatron_core_r0.8_h100_strong": Source(unknown="neither pp nor dp is given"),
+        "megatron_2020_single_node": Source({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
+        "megatron_2020_multi_node": Source({**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"}),
+        "llm_foundry_mpt": Source({"family": "mpt", "stack": "composer-fsdp"}),
+        "nemo_24.07": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
+        "nemo_25.02": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
+        "nemo_25.04": Source({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
+        "megatron_bridge_pretrain": Source({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING)),
+        "megatron_bridge_sft": Source(unknown="sequences are packed and of unequal length: no step of pre-training"),
+        "megatron_bridge_lora": Source(unknown="most weights are frozen, which is not modelled"),
+        "torchtitan": Source({"stack": "torchtitan"}),
+        "vtrain_single_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
+        "vtrain_multi_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
+        "simumax_b200": Source({"stack": "megatron-core"}),
+        "maxtext_tiering": Source(unknown="its degrees and batch are in no table"),
+        "maxtext_v5p_2024": Source(unknown="the sizes of its models, degrees and batch are in no table"),
+        "mt_nlg_530b": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed"}, (_NO_INTERLEAVING,)),
+        "llama1": Source(unknown="its degrees are not disclosed"),
+        "nanotron_h100": Source({"stack": "nanotron"}),
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A row with every setting in its cells, and the settings that were assumed, in words."""
+
+    row: Row
+    assumed: tuple[str, ...]
+
+
+def completed(row: Row) -> Completed:
+    """Fill in what a row's publication says elsewhere, and what has to be assumed.
+
+    >>> row = Row({"id": "a", "dataset": "narayanan2021_table1", "model": "GPT-7.5B", "micro_batch": ""})
+    >>> completed(row).assumed
+    ('micro_batch 4 (not published; the best one)',)
+    """
+    source = SOURCES.get(row.dataset, Source())
+    cells = {**row.cells, **{c: v for c, v in source.known.items() if not row.text(c)}}
+    said: list[str] = []
+    for one in source.assumed:
+        filled = Row(cells, row.line)
+        if one.holds(filled) and _matters(one, filled):
+            cells[one.column] = one.value
+            said.append(f"{one.column} {one.value} ({one.why})")
+    return Completed(Row(cells, row.line), tuple(said))
+
+
+def _matters(one: Assumed, row: Row) -> bool:
+    """Chunks need a pipeline, and splitting sequences over tp needs tp."""
+    needed = {"vpp": "pp", "sequence_parallel": "tp"}.get(one.column)
+    return needed is None or row.number(needed, 1) > 1
