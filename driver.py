@@ -104,7 +104,8 @@ def pipeline_for(family: Family) -> Pipeline:
     names += [bucket, "optimizer"] if train else []
     names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
     names += [f"offload{{what=[{_quoted(family.offload)}]}}"] if family.offload and train else []
-    names += ["pipeline"] if family.pp else []
+    pieces = family.scatter_p2p and not family.sp
+    names += ["pipeline{scatter=true}" if pieces else "pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
 

@@ -125,6 +125,7 @@ class StackConstants:
         overlap: which messages it hides behind computation.
         slowdown: how much longer messages take in a job than alone.
         network: what was measured of the network it runs on.
+        scatter_p2p: whether tensor-parallel ranks send pieces to the next pipeline stage, which gathers them.
         optimizer_passes: times that the update reads and writes its states: 1 where it is one kernel.
         clip_passes: times that gradients are read or written to limit their norm before the update.
         elementwise_slowdown: time of elementwise and normalising kernels over that of the fused ones in calibrations.
@@ -149,6 +150,7 @@ class StackConstants:
     overlap: Overlap = field(default_factory=Overlap)
     slowdown: Slowdown = field(default_factory=Slowdown)
     network: NetworkState = field(default_factory=NetworkState)
+    scatter_p2p: bool = False
     optimizer_passes: float = 1.0
     clip_passes: float = 0.0
     elementwise_slowdown: float = 1.0

@@ -88,6 +88,7 @@ class StackSection(Section):
     overlap: OverlapSection | None = None
     slowdown: SlowdownSection | None = None
     network: NetworkStateSection | None = None
+    scatter_p2p: bool = False
     optimizer_passes: Factor | None = None
     clip_passes: Count | None = None
     elementwise_slowdown: Factor | None = None
@@ -115,6 +116,7 @@ def as_stack(section: StackSection) -> StackConstants:
         overlap=_overlap(section.overlap or OverlapSection()),
         slowdown=_slowdown(section.slowdown or SlowdownSection()),
         network=_network(section.network or NetworkStateSection()),
+        scatter_p2p=section.scatter_p2p,
         optimizer_passes=_or(section.optimizer_passes, 1.0),
         clip_passes=_or(section.clip_passes, 0.0),
         elementwise_slowdown=_or(section.elementwise_slowdown, 1.0),

@@ -67,6 +67,12 @@ _PLAN = (
         help="Layers of each stage: even, balanced (by cost, ends included), auto (even where it divides, else "
         "balanced), or a list such as 9,8,8,7 (with --vpp: chunk by chunk, in the order of the model).",
     ),
+    click.Option(
+        ["--scatter-p2p/--no-scatter-p2p"],
+        default=None,
+        help="Without --sp, tensor-parallel ranks send pieces to the next stage, which gathers them.  [default: as the "
+        "stack does]",
+    ),
     _text("--order", default="tp-cp-ep-dp-pp", metavar="AXES", help="Mesh axes from neighbouring ranks outwards."),
     _number("--cp", "--context-parallel-size", default=1, help="Context-parallel degree."),
     _word("--cp-method", ("allgather", "ring", "ulysses"), "How attention crosses the context-parallel ranks."),

@@ -32,6 +32,7 @@ class Request:
     vpp: int
     schedule: str
     pp_layout: str
+    scatter_p2p: bool | None
     order: str
     mbs: int
     gbs: int | None
