@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -50,10 +51,10 @@ class Source:
         return self.unknown or next((why for text, why in self.unlike.items() if text in row.text("model")), "")
 
 
-_NO_INTERLEAVING = Assumed("vpp", "1", "not published; none")
+_NO_INTERLEAVING = Assumed("vpp", "1", "not published: none")
 _DISTRIBUTED = Assumed("fsdp_or_zero", "zero1", "its recipes use the distributed optimizer")
 _RECIPE_SP = Assumed("sequence_parallel", "True", "its recipes split sequences over tp")
-_NONE_AGAIN = Assumed("activation_recompute", "none", "not published; none")
+_NONE_AGAIN = Assumed("activation_recompute", "none", "not published: none")
 _V51200 = Assumed("vocab", "51200", "as the other GPT runs of its authors")
 _OWN_BLOCK = MappingProxyType(
     {"(MegaScale)": "MLP and attention side by side, attention in windows of a size that is not published"}
@@ -74,11 +75,11 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "narayanan2021_table1": Source(
             {**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"},
             (
-                Assumed("micro_batch", "8", "not published; the best one", ("GPT-1.7B",)),
-                Assumed("micro_batch", "4", "not published; the best one", ("GPT-7.5B",)),
-                Assumed("micro_batch", "1", "not published; the best one"),
-                Assumed("vpp", "2", "not published; two chunks", ("GPT-39.1B", "GPT-145.6B")),
-                Assumed("vpp", "3", "not published; one layer a chunk", ("GPT-529.6B",)),
+                Assumed("micro_batch", "8", "not published: the best one", ("GPT-1.7B",)),
+                Assumed("micro_batch", "4", "not published: the best one", ("GPT-7.5B",)),
+                Assumed("micro_batch", "1", "not published: the best one"),
+                Assumed("vpp", "2", "not published: two chunks", ("GPT-39.1B", "GPT-145.6B")),
+                Assumed("vpp", "3", "not published: one layer a chunk", ("GPT-529.6B",)),
             ),
         ),
         "narayanan2021_table2": Source(
@@ -88,9 +89,9 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             {**GPT, "stack": "megatron-2022"},
             (
                 Assumed("vocab", "64000", "recalled, as its row says"),
-                Assumed("micro_batch", "1", "not published; one sequence"),
+                Assumed("micro_batch", "1", "not published: one sequence"),
                 _RECIPE_SP,
-                Assumed("activation_recompute", "none", "not published; flash attention needs none"),
+                Assumed("activation_recompute", "none", "not published: flash attention needs none"),
             ),
             unlike=_OWN_BLOCK,
         ),
@@ -98,9 +99,9 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             {**GPT, "stack": "megatron-2022"},
             (
                 Assumed("vocab", "64000", "recalled, as the rows of its table 2 say"),
-                Assumed("micro_batch", "1", "not published; one sequence"),
+                Assumed("micro_batch", "1", "not published: one sequence"),
                 _RECIPE_SP,
-                Assumed("activation_recompute", "none", "not published; flash attention needs none"),
+                Assumed("activation_recompute", "none", "not published: flash attention needs none"),
             ),
             unlike=_OWN_BLOCK,
         ),
@@ -113,7 +114,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "megatron_core_r0.8_h100": Source(
             {**GPT, "stack": "megatron-core"},
             (
-                Assumed("micro_batch", "1", "not published; one sequence"),
+                Assumed("micro_batch", "1", "not published: one sequence"),
                 _NO_INTERLEAVING, _DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN,
             ),
         ),
@@ -141,6 +142,9 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
     }
 )  # fmt: skip
 
+# Settings that stand in the note of a row.
+_NOTED = MappingProxyType({"tied_embeddings": re.compile(r"tied embeddings=(\w+)")})
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:
@@ -155,11 +159,12 @@ def completed(row: Row) -> Completed:
 
     >>> row = Row({"id": "a", "dataset": "narayanan2021_table1", "model": "GPT-7.5B", "micro_batch": ""})
     >>> completed(row).assumed
-    ('micro_batch 4 (not published; the best one)',)
+    ('micro_batch 4 (not published: the best one)',)
     """
     source = SOURCES.get(row.dataset, Source())
     sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
-    cells = {**row.cells, **{c: v for c, v in {**source.known, **sizes}.items() if not row.text(c)}}
+    noted = {c: found[1] for c, pattern in _NOTED.items() if (found := pattern.search(row.text("note")))}
+    cells = {**row.cells, **{c: v for c, v in {**source.known, **sizes, **noted}.items() if not row.text(c)}}
     said: list[str] = []
     for one in source.assumed:
         filled = Row(cells, row.line)
