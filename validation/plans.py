@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..backends.stack import StackConstants
-from ..backends.system import stack_names
 from ..ir.partition import filled_parts
 from ..ir.plan import Family, Plan, make_plan
 from ..ir.types import DType
@@ -15,13 +14,6 @@ STACKS = {
     "megatron_golden_values": "megatron-core",
     "torchtitan_memory": "torchtitan",
     "nanotron_h100_fit": "nanotron",
-}
-# Where the catalogue has no stack of the name: the one whose habits are nearest.
-NEAREST = {
-    "megatron-2022": "megatron-core",
-    "megatron-deepspeed": "megatron-core",
-    "composer-fsdp": "default",
-    "fsdp2": "torchtitan",
 }
 _ZERO = {
     "true": 1, "false": 0, "": 0, "none": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2 full shard": 3,
@@ -35,8 +27,7 @@ _ZERO = {
 
 def stack_of(row: Row) -> str:
     """Return the name of the software that a row was measured with."""
-    given = row.text("stack") or STACKS.get(row.dataset, "default")
-    return given if given in stack_names() else NEAREST.get(given, given)
+    return row.text("stack") or STACKS.get(row.dataset, "default")
 
 
 def plan_of(row: Row, stack: StackConstants) -> Plan:
@@ -69,10 +60,11 @@ def _family(row: Row, stack: StackConstants) -> Family:
     tp, cp = row.number("tp", 1), row.number("cp", 1)
     return Family(
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
-        cp=(row.text("cp_method") or "allgather") if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels,
-        pp=row.number("pp", 1) > 1, scatter_p2p=stack.scatter_p2p, reshard=_reshard(row, stack.name),
-        reduce_dtype=DType.FP32 if stack.name == "torchtitan" else None,
-        pp_layout=_nanotron_layout(row) if stack.name == "nanotron" else "auto",
+        cp=(row.text("cp_method") or "allgather") if cp > 1 else "none", ep=row.number("ep", 1) > 1,
+        kernels=stack.kernels, pp=row.number("pp", 1) > 1, scatter_p2p=stack.scatter_p2p,
+        reshard=_reshard(row, stack.name),
+        reduce_dtype=DType.FP32 if stack.name in ("torchtitan", "fsdp2") else None,
+        pp_layout=_nanotron_layout(row) if stack.name.startswith("nanotron") else "auto",
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
         async_tp=row.flag("async_tp") and tp > 1,
     )  # fmt: skip
@@ -98,7 +90,7 @@ def _spelt_out(row: Row) -> bool:
     Of Megatron-LM's tests the deterministic ones with as many heads for keys as for queries say
     `--attention-backend: unfused` (`tests/functional_tests/test_cases/gpt/*/model_config.yaml`).
     """
-    same = row.number("kv_heads", row.number("heads")) == row.number("heads")
+    same = row.measured("kv_heads") in (None, row.measured("heads"))
     return row.text("attention") == "unfused" or (row.flag("deterministic_mode") and same)
 
 

@@ -1,4 +1,4 @@
-"""Cases to predictions: what shares a graph is recorded once, what shares a family lowered once, a machine priced once."""
+"""Cases to predictions: what they share is recorded once, lowered once and priced as one table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...ir.errors import InternalError, SlipstickError
 from ...ir.graph import Graph
 from ...ir.plan import Family, PlanTable
 from ...ir.types import DType
-from .cases import TrainingCase
+from .cases import TrainingCase, machine_of
 from .machine_shop import MachineShop
 
 Report = Callable[[str], None]
@@ -64,8 +64,8 @@ class Bench:
 
     def _prepared(self, cases: Sequence[TrainingCase]) -> Prepared:
         first = cases[0]
-        system = self.shop.system(first.system, first.overrides, first.stack)
-        return Prepared(tuple(cases), self._lower(first), PlanTable.of([c.plan for c in cases]), system)
+        plans = PlanTable.of([c.plan for c in cases])
+        return Prepared(tuple(cases), self._lower(first), plans, machine_of(first, self.shop))
 
     def _reason(self, case: TrainingCase) -> str:
         try:
@@ -77,16 +77,20 @@ class Bench:
         return ""
 
     def _lower(self, case: TrainingCase) -> Lowered:
+        return self._lowered_for(case, case.plan.family)
+
+    def _lowered_for(self, case: TrainingCase, family: Family) -> Lowered:
         """Lower for a family; layouts on stages are numbers, so that all of them share one lowering."""
-        laid = case.plan.family
-        family = replace(laid, pp_layout="auto")
         key = (case.config, case.dtype, family)
         if key not in self._lowered:
-            self._lowered[key] = lower(self._graph(case), family)
-        found = self._lowered[key]
-        if laid.pp_layout == "auto":
-            return found
-        return replace(found, stages=StageProgram.of(found.graph, laid.pp_layout, laid.recompute_layers))
+            shared = replace(family, pp_layout="auto")
+            same = family == shared
+            self._lowered[key] = lower(self._graph(case), family) if same else self._laid(case, family, shared)
+        return self._lowered[key]
+
+    def _laid(self, case: TrainingCase, family: Family, shared: Family) -> Lowered:
+        found = self._lowered_for(case, shared)
+        return replace(found, stages=StageProgram.of(found.graph, family.pp_layout, family.recompute_layers))
 
     def _graph(self, case: TrainingCase) -> Graph:
         key = (case.config, case.dtype)
@@ -118,6 +122,10 @@ def priced(table: Prepared) -> Estimates:
 def _alike(cases: Sequence[TrainingCase]) -> list[list[TrainingCase]]:
     found: dict[tuple[object, ...], list[TrainingCase]] = {}
     for case in cases:
-        key = (case.config, case.dtype, case.plan.family, case.system, case.overrides, case.stack)
+        key = (case.config, case.dtype, case.plan.family, case.system, case.overrides, case.stack, _late(case))
         found.setdefault(key, []).append(case)
     return list(found.values())
+
+
+def _late(case: TrainingCase) -> float:
+    return 0.0 if case.network is None else case.network.step_latency_s(case.plan.num_gpus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -34,19 +35,39 @@ class Source:
     Attributes:
         known: column -> value, from the text around the table.
         assumed: settings that are nowhere; the first that holds is taken.
+        models: cells of the rows whose model begins with a text: sizes that its table has no columns for.
+        unlike: why rows whose model holds a text cannot be predicted.
         unknown: why none of its rows can be predicted, empty for most.
     """
 
     known: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[Assumed, ...] = ()
+    models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unlike: Mapping[str, str] = field(default_factory=dict)
     unknown: str = ""
 
+    def refused(self, row: Row) -> str:
+        """Return why a row cannot be predicted, empty for most."""
+        return self.unknown or next((why for text, why in self.unlike.items() if text in row.text("model")), "")
 
-_NO_INTERLEAVING = Assumed("vpp", "1", "not published; none")
+
+_NO_INTERLEAVING = Assumed("vpp", "1", "not published: none")
 _DISTRIBUTED = Assumed("fsdp_or_zero", "zero1", "its recipes use the distributed optimizer")
 _RECIPE_SP = Assumed("sequence_parallel", "True", "its recipes split sequences over tp")
-_NONE_AGAIN = Assumed("activation_recompute", "none", "not published; none")
+_NONE_AGAIN = Assumed("activation_recompute", "none", "not published: none")
 _V51200 = Assumed("vocab", "51200", "as the other GPT runs of its authors")
+_OWN_BLOCK = MappingProxyType(
+    {"(MegaScale)": "MLP and attention side by side, attention in windows of a size that is not published"}
+)
+# Container and recipe of these rows leave tokens out where an expert is full: its factor is not published.
+_DROPPED = MappingProxyType({"(tokendrop)": "tokens beyond an expert's capacity are left out; it is not published"})
+# configs/models/deepseekv2.json and deepseekv3.json of MooreThreads/SimuMax at commit 4dcaae513ba7.
+_DEEPSEEK = MappingProxyType(
+    {
+        "DeepSeek-V2": {"mla": "true", "swiglu": "true", "moe_ffn_hidden": "1536", "shared_expert_ffn": "3072"},
+        "DeepSeek-V3": {"mla": "true", "swiglu": "true", "moe_ffn_hidden": "2048", "shared_expert_ffn": "2048"},
+    }
+)
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {
@@ -54,11 +75,11 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "narayanan2021_table1": Source(
             {**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"},
             (
-                Assumed("micro_batch", "8", "not published; the best one", ("GPT-1.7B",)),
-                Assumed("micro_batch", "4", "not published; the best one", ("GPT-7.5B",)),
-                Assumed("micro_batch", "1", "not published; the best one"),
-                Assumed("vpp", "2", "not published; two chunks", ("GPT-39.1B", "GPT-145.6B")),
-                Assumed("vpp", "3", "not published; one layer a chunk", ("GPT-529.6B",)),
+                Assumed("micro_batch", "8", "not published: the best one", ("GPT-1.7B",)),
+                Assumed("micro_batch", "4", "not published: the best one", ("GPT-7.5B",)),
+                Assumed("micro_batch", "1", "not published: the best one"),
+                Assumed("vpp", "2", "not published: two chunks", ("GPT-39.1B", "GPT-145.6B")),
+                Assumed("vpp", "3", "not published: one layer a chunk", ("GPT-529.6B",)),
             ),
         ),
         "narayanan2021_table2": Source(
@@ -68,19 +89,21 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             {**GPT, "stack": "megatron-2022"},
             (
                 Assumed("vocab", "64000", "recalled, as its row says"),
-                Assumed("micro_batch", "1", "not published; one sequence"),
+                Assumed("micro_batch", "1", "not published: one sequence"),
                 _RECIPE_SP,
-                Assumed("activation_recompute", "none", "not published; flash attention needs none"),
+                Assumed("activation_recompute", "none", "not published: flash attention needs none"),
             ),
+            unlike=_OWN_BLOCK,
         ),
         "megascale2024_fig9": Source(
             {**GPT, "stack": "megatron-2022"},
             (
                 Assumed("vocab", "64000", "recalled, as the rows of its table 2 say"),
-                Assumed("micro_batch", "1", "not published; one sequence"),
+                Assumed("micro_batch", "1", "not published: one sequence"),
                 _RECIPE_SP,
-                Assumed("activation_recompute", "none", "not published; flash attention needs none"),
+                Assumed("activation_recompute", "none", "not published: flash attention needs none"),
             ),
+            unlike=_OWN_BLOCK,
         ),
         "llama3_table4": Source(
             {"stack": "fsdp2"}, (_NO_INTERLEAVING, Assumed("activation_recompute", "none", "as for the shorter rows"))
@@ -91,7 +114,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "megatron_core_r0.8_h100": Source(
             {**GPT, "stack": "megatron-core"},
             (
-                Assumed("micro_batch", "1", "not published; one sequence"),
+                Assumed("micro_batch", "1", "not published: one sequence"),
                 _NO_INTERLEAVING, _DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN,
             ),
         ),
@@ -102,13 +125,15 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "nemo_24.07": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
         "nemo_25.02": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
         "nemo_25.04": Source({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
-        "megatron_bridge_pretrain": Source({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING)),
+        "megatron_bridge_pretrain": Source(
+            {"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING), unlike=_DROPPED
+        ),
         "megatron_bridge_sft": Source(unknown="sequences are packed and of unequal length: no step of pre-training"),
         "megatron_bridge_lora": Source(unknown="most weights are frozen, which is not modelled"),
         "torchtitan": Source({"stack": "torchtitan"}),
         "vtrain_single_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
         "vtrain_multi_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
-        "simumax_b200": Source({"stack": "megatron-core"}),
+        "simumax_b200": Source({"stack": "megatron-core"}, models=_DEEPSEEK),
         "maxtext_tiering": Source(unknown="its degrees and batch are in no table"),
         "maxtext_v5p_2024": Source(unknown="the sizes of its models, degrees and batch are in no table"),
         "mt_nlg_530b": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed"}, (_NO_INTERLEAVING,)),
@@ -116,6 +141,9 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "nanotron_h100": Source({"stack": "nanotron"}),
     }
 )  # fmt: skip
+
+# Settings that stand in the note of a row.
+_NOTED = MappingProxyType({"tied_embeddings": re.compile(r"tied embeddings=(\w+)")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +159,12 @@ def completed(row: Row) -> Completed:
 
     >>> row = Row({"id": "a", "dataset": "narayanan2021_table1", "model": "GPT-7.5B", "micro_batch": ""})
     >>> completed(row).assumed
-    ('micro_batch 4 (not published; the best one)',)
+    ('micro_batch 4 (not published: the best one)',)
     """
     source = SOURCES.get(row.dataset, Source())
-    cells = {**row.cells, **{c: v for c, v in source.known.items() if not row.text(c)}}
+    sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
+    noted = {c: found[1] for c, pattern in _NOTED.items() if (found := pattern.search(row.text("note")))}
+    cells = {**row.cells, **{c: v for c, v in {**source.known, **sizes, **noted}.items() if not row.text(c)}}
     said: list[str] = []
     for one in source.assumed:
         filled = Row(cells, row.line)
