@@ -19,6 +19,7 @@ from .cost.policy import Policy
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .cost.step_program import StepProgram
+from .cost.training_run import Job, RunEstimate, TrainingRun, checkpoint_bytes
 from .ir.divisibility import check_divisibility, unevenness
 from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
@@ -68,7 +69,10 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`."""
+    """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`.
+
+    `run` is there when a whole training run was asked for: see `train`.
+    """
 
     plan: Plan
     metrics: Mapping[str, float]
@@ -77,6 +81,7 @@ class Estimate:
     memory_bytes: Mapping[str, float]
     warnings: tuple[str, ...]
     table: Estimates
+    run: RunEstimate | None = None
 
     @property
     def fits(self) -> bool:
@@ -251,6 +256,23 @@ def estimate(
         ),
         table,
     )
+
+
+def train(answer: Estimate, run: TrainingRun) -> Estimate:
+    """Answer for a whole training run of steps such as this one: how long it takes, with checkpoints and failures.
+
+    UsageError when the steps are not of training, or nothing gets done between failures.
+    """
+    plan, source, system = answer.plan, answer.table.lowered.source, answer.table.system
+    if source.workload is not Workload.TRAIN:
+        raise UsageError(f"a training run is made of training steps, and this is one of {source.workload}")
+    link = system.chip.host_link
+    job = Job(
+        step_time_s=answer.metrics["step_time_s"], samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
+        num_gpus=plan.num_gpus, num_nodes=-(-plan.num_gpus // system.node_size), state_bytes=checkpoint_bytes(source),
+        copy_bytes_per_s=None if link is None else link.bytes_per_s * link.efficiency,
+    )  # fmt: skip
+    return replace(answer, run=run.over(job))
 
 
 def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
