@@ -272,7 +272,20 @@ def train(answer: Estimate, run: TrainingRun) -> Estimate:
         num_gpus=plan.num_gpus, num_nodes=-(-plan.num_gpus // system.node_size), state_bytes=checkpoint_bytes(source),
         copy_bytes_per_s=None if link is None else link.bytes_per_s * link.efficiency,
     )  # fmt: skip
-    return replace(answer, run=run.over(job))
+    found = run.over(job)
+    return replace(answer, run=found, warnings=(*answer.warnings, *_copy_warnings(found, job, system)))
+
+
+def _copy_warnings(run: RunEstimate, job: Job, system: System) -> list[str]:
+    """What a node's host lacks for its part of a checkpoint that is written from there."""
+    asked = run.run.checkpoints
+    if run.saving is None or asked is None or not asked.asynchronous or system.host is None:
+        return []
+    part = run.saving.num_bytes / job.num_nodes
+    if part <= system.host.num_bytes:
+        return []
+    needed, has = format_bytes(part), format_bytes(system.host.num_bytes)
+    return [f"a node's part of a checkpoint is {needed}, and its host, which keeps a copy of it, has {has}"]
 
 
 def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:

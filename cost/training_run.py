@@ -40,10 +40,14 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         """Refuse what is not positive, and storage without a speed."""
-        for name in ("every_steps", "every_s", "bytes_per_s", "node_bytes_per_s", "num_bytes"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise UsageError(f"{name} of checkpoints is {value:g}: a number above 0 is needed")
+        numbers = {
+            "--checkpoint-every": (self.every_steps, self.every_s), "--checkpoint-bandwidth": (self.bytes_per_s,),
+            "--checkpoint-node-bandwidth": (self.node_bytes_per_s,), "--checkpoint-bytes": (self.num_bytes,),
+        }  # fmt: skip
+        for name, values in numbers.items():
+            wrong = [v for v in values if v is not None and not 0 < v < math.inf]
+            if wrong:
+                raise UsageError(f"{name} is {wrong[0]:g}: a number above 0 is needed")
         if self.bytes_per_s is None and self.node_bytes_per_s is None:
             raise UsageError("checkpoints need the bandwidth of their storage: --checkpoint-bandwidth 200GB/s for the "
                              "whole job, --checkpoint-node-bandwidth 2GB/s for a node, or both")  # fmt: skip
@@ -72,8 +76,7 @@ class Failures:
         """Refuse what is not positive."""
         if not self.mtbf_s > 0 or not 0 <= self.restart_s < math.inf:
             raise UsageError(
-                f"mean time between failures {self.mtbf_s:g} s and restart {self.restart_s:g} s: "
-                "the first must be above 0, the second 0 or more"
+                f"--mtbf is {self.mtbf_s:g} s and --restart-time {self.restart_s:g} s: above 0, and 0 or more"
             )
 
     def of_job_s(self, num_gpus: int, num_nodes: int) -> float:

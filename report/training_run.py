@@ -69,8 +69,8 @@ def _failures(found: RunEstimate) -> Iterator[tuple[str, str]]:
     failing = found.run.failures
     if failing is None:
         return
-    often = f"one in {format_time(found.metrics['job_mtbf_s'])}"
-    alone = "" if failing.of == "job" else f" (of a {failing.of.replace('gpu', 'GPU')}: {_long(failing.mtbf_s)})"
+    often = f"one in {_long(found.metrics['job_mtbf_s'])}"
+    alone = "" if failing.of == "job" else f" (of a {failing.of.replace('gpu', 'GPU')}: {_hours(failing.mtbf_s)})"
     num = f"{_count(found.metrics['num_failures'])}, " if "num_failures" in found.metrics else ""
     yield "failures", f"{num}{often}{alone}, restart in {format_time(failing.restart_s)}"
 
@@ -82,6 +82,11 @@ def _count(number: float) -> str:
 def _long(seconds: float) -> str:
     """A time of weeks or years, of which all days are of interest."""
     return f"{seconds / 86400:,.0f} days" if seconds >= 1e3 * 86400 else format_time(seconds)
+
+
+def _hours(seconds: float) -> str:
+    """A mean time between failures as people give it."""
+    return f"{seconds / 3600:,.0f} h" if seconds >= 100 * 3600 else format_time(seconds)
 
 
 def run_inputs(found: RunEstimate) -> Mapping[str, object]:
@@ -121,8 +126,11 @@ def _formula(found: RunEstimate, name: str) -> Iterator[str]:
             yield f"M = {format_time(found.metrics['job_mtbf_s'])}, R = {format_time(failing.restart_s)}{late}"
             yield f"goodput = tau / (M exp((R{' + late' if late else ''}) / M) (exp((tau + delta) / M) - 1))"
             yield "source: Daly, FGCS 22(3), 2006"
+    elif name in ("train_time_s", "productive_time_s") and "num_steps" in found.metrics:
+        num_steps = found.metrics["num_steps"]
+        yield f"= {num_steps:,.0f} steps x {format_time(found.metrics['productive_time_s'] / num_steps)}"
     elif name == "checkpoint_every_s" and saving is not None and saving.chosen:
         yield "the whole number of steps of the largest goodput, where exp((tau + delta) / M) (1 - tau / M) = 1"
         yield "sources: Young, CACM 17(9), 1974; Daly, FGCS 22(3), 2006"
     elif name == "job_mtbf_s" and failing is not None and failing.of != "job":
-        yield f"= {format_time(failing.mtbf_s)} / number of {failing.of.replace('gpu', 'GPU')}s"
+        yield f"= {_hours(failing.mtbf_s)} / number of {failing.of.replace('gpu', 'GPU')}s"
