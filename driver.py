@@ -19,7 +19,7 @@ from .cost.policy import Policy
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .cost.step_program import StepProgram
-from .cost.training_run import Job, RunEstimate, TrainingRun, checkpoint_bytes
+from .cost.training_run import Job, RunEstimate, TrainingRun
 from .ir.divisibility import check_divisibility, unevenness
 from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
@@ -263,29 +263,12 @@ def train(answer: Estimate, run: TrainingRun) -> Estimate:
 
     UsageError when the steps are not of training, or nothing gets done between failures.
     """
-    plan, source, system = answer.plan, answer.table.lowered.source, answer.table.system
+    source, system = answer.table.lowered.source, answer.table.system
     if source.workload is not Workload.TRAIN:
         raise UsageError(f"a training run is made of training steps, and this is one of {source.workload}")
-    link = system.chip.host_link
-    job = Job(
-        step_time_s=answer.metrics["step_time_s"], samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
-        num_gpus=plan.num_gpus, num_nodes=-(-plan.num_gpus // system.node_size), state_bytes=checkpoint_bytes(source),
-        copy_bytes_per_s=None if link is None else link.bytes_per_s * link.efficiency,
-    )  # fmt: skip
+    job = Job.of(source, system, answer.plan, answer.metrics["step_time_s"])
     found = run.over(job)
-    return replace(answer, run=found, warnings=(*answer.warnings, *_copy_warnings(found, job, system)))
-
-
-def _copy_warnings(run: RunEstimate, job: Job, system: System) -> list[str]:
-    """What a node's host lacks for its part of a checkpoint that is written from there."""
-    asked = run.run.checkpoints
-    if run.saving is None or asked is None or not asked.asynchronous or system.host is None:
-        return []
-    part = run.saving.num_bytes / job.num_nodes
-    if part <= system.host.num_bytes:
-        return []
-    needed, has = format_bytes(part), format_bytes(system.host.num_bytes)
-    return [f"a node's part of a checkpoint is {needed}, and its host, which keeps a copy of it, has {has}"]
+    return replace(answer, run=found, warnings=(*answer.warnings, *found.warnings(job, system)))
 
 
 def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:

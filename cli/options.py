@@ -67,6 +67,7 @@ class Request:
     checkpoint_bandwidth: str | None
     checkpoint_node_bandwidth: str | None
     checkpoint_bytes: str | None
+    checkpoint_stall: str | None
     checkpoint_async: bool | None
     mtbf: str | None
     restart_time: str | None

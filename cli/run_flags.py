@@ -31,6 +31,11 @@ RUN_FLAGS = (
     _text("--checkpoint-bandwidth", "RATE", "What the storage takes from the whole job, as in 200GB/s."),
     _text("--checkpoint-node-bandwidth", "RATE", "What one node can write, as in 2GB/s; the slower of both counts."),
     _text("--checkpoint-bytes", "SIZE", "Size of a checkpoint.  [default: weights and optimizer states]"),
+    _text(
+        "--checkpoint-stall",
+        "TIME",
+        "What a checkpoint was measured to add to the run.  [default: the write, or the copy to the host]",
+    ),
     click.Option(
         ["--checkpoint-async/--no-checkpoint-async"],
         default=None,
@@ -89,7 +94,7 @@ def _length(request: Request) -> tuple[float | None, Amount]:
 def _checkpoints(request: Request) -> Checkpoints | None:
     given = (
         request.checkpoint_every, request.checkpoint_bandwidth, request.checkpoint_node_bandwidth,
-        request.checkpoint_bytes, request.checkpoint_async,
+        request.checkpoint_bytes, request.checkpoint_stall, request.checkpoint_async,
     )  # fmt: skip
     if all(flag is None for flag in given):
         return None
@@ -99,7 +104,7 @@ def _checkpoints(request: Request) -> Checkpoints | None:
     return Checkpoints(
         every_steps=every_steps, every_s=every_s, bytes_per_s=_si(request.checkpoint_bandwidth, "B/s"),
         node_bytes_per_s=_si(request.checkpoint_node_bandwidth, "B/s"), num_bytes=_si(request.checkpoint_bytes, "B"),
-        asynchronous=bool(request.checkpoint_async),
+        stall_s=_si(request.checkpoint_stall, "s"), asynchronous=bool(request.checkpoint_async),
     )  # fmt: skip
 
 

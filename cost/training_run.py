@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ..backends.system import System
 from ..ir.errors import UsageError
 from ..ir.graph import Graph
+from ..ir.plan import Plan
 from ..ir.units import format_bytes, format_time
 from .goodput import Shares, best_interval_s, shares
 from .states import held_parameters
@@ -28,6 +30,7 @@ class Checkpoints:
         bytes_per_s: what the storage takes from the whole job.
         node_bytes_per_s: what one node reaches; the slower of the two counts.
         num_bytes: of a checkpoint; None for weights and optimizer states.
+        stall_s: what a checkpoint adds to the run, where that was measured.
         asynchronous: the run waits only for the copy to the memory of the host, and is written from there.
     """
 
@@ -36,6 +39,7 @@ class Checkpoints:
     bytes_per_s: float | None = None
     node_bytes_per_s: float | None = None
     num_bytes: float | None = None
+    stall_s: float | None = None
     asynchronous: bool = False
 
     def __post_init__(self) -> None:
@@ -43,14 +47,19 @@ class Checkpoints:
         numbers = {
             "--checkpoint-every": (self.every_steps, self.every_s), "--checkpoint-bandwidth": (self.bytes_per_s,),
             "--checkpoint-node-bandwidth": (self.node_bytes_per_s,), "--checkpoint-bytes": (self.num_bytes,),
+            "--checkpoint-stall": (self.stall_s,),
         }  # fmt: skip
         for name, values in numbers.items():
             wrong = [v for v in values if v is not None and not 0 < v < math.inf]
             if wrong:
                 raise UsageError(f"{name} is {wrong[0]:g}: a number above 0 is needed")
-        if self.bytes_per_s is None and self.node_bytes_per_s is None:
-            raise UsageError("checkpoints need the bandwidth of their storage: --checkpoint-bandwidth 200GB/s for the "
-                             "whole job, --checkpoint-node-bandwidth 2GB/s for a node, or both")  # fmt: skip
+        known = self.bytes_per_s is not None or self.node_bytes_per_s is not None
+        if not known and (self.stall_s is None or self.asynchronous):
+            raise UsageError(
+                "checkpoints need the bandwidth of their storage: --checkpoint-bandwidth 200GB/s for the whole job, "
+                "--checkpoint-node-bandwidth 2GB/s for a node, or both; or, unless they are asynchronous, the time "
+                "that one was measured to take: --checkpoint-stall 20s"
+            )
 
     def storage_bytes_per_s(self, num_nodes: int) -> float:
         """Return what all nodes reach together."""
@@ -100,6 +109,17 @@ class Job:
     state_bytes: float
     copy_bytes_per_s: float | None = None
 
+    @classmethod
+    def of(cls, graph: Graph, system: System, plan: Plan, step_time_s: float) -> Job:
+        """Gather what a traced model, a machine and a plan say."""
+        link = system.chip.host_link
+        return cls(
+            step_time_s=step_time_s, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
+            num_gpus=plan.num_gpus, num_nodes=-(-plan.num_gpus // system.node_size),
+            state_bytes=checkpoint_bytes(graph),
+            copy_bytes_per_s=None if link is None else link.bytes_per_s * link.efficiency,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
@@ -122,6 +142,17 @@ class RunEstimate:
     metrics: Mapping[str, float]
     saving: Saving | None = None
     shares: Shares | None = None
+
+    def warnings(self, job: Job, system: System) -> list[str]:
+        """Say what a node's host lacks for its part of a checkpoint that is written from there."""
+        asked = self.run.checkpoints
+        if self.saving is None or asked is None or not asked.asynchronous or system.host is None:
+            return []
+        part = self.saving.num_bytes / job.num_nodes
+        if part <= system.host.num_bytes:
+            return []
+        needed, has = format_bytes(part), format_bytes(system.host.num_bytes)
+        return [f"a node's part of a checkpoint is {needed}, and its host, which keeps a copy of it, has {has}"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,10 +246,8 @@ def _failed(spent: Mapping[str, float], mtbf_s: float) -> dict[str, float]:
 def _saving(asked: Checkpoints, job: Job, mtbf_s: float, restart_s: float) -> Saving:
     """Price one checkpoint and settle how often there is one."""
     num_bytes = job.state_bytes if asked.num_bytes is None else asked.num_bytes
-    copy_s = _copy_s(asked, job, num_bytes)
-    # What is written while it is copied is not done before it is copied.
-    write_s = max(num_bytes / asked.storage_bytes_per_s(job.num_nodes), copy_s)
-    stall_s, late_s = (copy_s, write_s - copy_s) if asked.asynchronous else (write_s, 0.0)
+    stall_s, write_s = _stall_and_write(asked, job, num_bytes)
+    late_s = max(0.0, write_s - stall_s) if asked.asynchronous else 0.0
     least = max(1, math.ceil(late_s / job.step_time_s))
     chosen = asked.every_steps is None and asked.every_s is None
     if chosen:
@@ -234,6 +263,19 @@ def _saving(asked: Checkpoints, job: Job, mtbf_s: float, restart_s: float) -> Sa
         num_bytes=num_bytes, write_s=write_s, stall_s=stall_s, late_s=late_s, every_steps=num,
         every_s=num * job.step_time_s, chosen=chosen,
     )  # fmt: skip
+
+
+def _stall_and_write(asked: Checkpoints, job: Job, num_bytes: float) -> tuple[float, float]:
+    """How long the run waits for a checkpoint, and how long it takes until it is there."""
+    if math.isinf(asked.storage_bytes_per_s(job.num_nodes)) and asked.stall_s is not None:
+        return asked.stall_s, asked.stall_s
+    storage_s = num_bytes / asked.storage_bytes_per_s(job.num_nodes)
+    if asked.stall_s is not None:
+        return asked.stall_s, max(storage_s, asked.stall_s) if asked.asynchronous else asked.stall_s
+    copy_s = _copy_s(asked, job, num_bytes)
+    # What is written while it is copied is not done before it is copied.
+    write_s = max(storage_s, copy_s)
+    return (copy_s if asked.asynchronous else write_s), write_s
 
 
 def _copy_s(asked: Checkpoints, job: Job, num_bytes: float) -> float:

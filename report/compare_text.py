@@ -11,7 +11,7 @@ from .columns import in_columns
 from .comparison import Change, Comparison, Differs, Section, split
 from .gates import Gate
 from .metrics import METRICS
-from .readable import percent, shown, shown_change, shown_relative
+from .readable import percent, shown, shown_both, shown_change, shown_relative
 
 SCHEMA = "slipstick/comparison/1"
 # Parts that a sentence names, and the share of the whole change below which it does not.
@@ -90,8 +90,7 @@ def _sentences(found: Comparison, floor: float) -> Iterator[str]:
         within = f" within {floor * 100:.3g} %" if whole.difference else ""
         yield f"{label}: {shown(whole.after, whole.unit)}, the same{within}"
     else:
-        moved = f"{shown(whole.before, whole.unit)} to {shown(whole.after, whole.unit)}"
-        yield f"{label}: {moved}: {shown_change(whole)}, {shown_relative(whole)}"
+        yield f"{label}: {' to '.join(shown_both(whole))}: {shown_change(whole)}, {shown_relative(whole)}"
         yield from _reasons(found)
     yield from _other_work(found)
     for which, report in (("A", found.a), ("B", found.b)):
@@ -175,7 +174,7 @@ def _metrics(found: Comparison, floor: float) -> Block:
 
 
 def _row(c: Change) -> tuple[str, ...]:
-    return c.name, shown(c.before, c.unit), shown(c.after, c.unit), shown_change(c), shown_relative(c)
+    return c.name, *shown_both(c), shown_change(c), shown_relative(c)
 
 
 def _below(floor: float) -> str:

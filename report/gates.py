@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..ir.errors import UnknownNameError, UsageError
 from ..ir.units import parse_quantity, units_of
 from .comparison import Change, Comparison
-from .readable import shown, shown_change, shown_relative
+from .readable import shown_both, shown_change, shown_relative
 
 GRAMMAR = (
     "a gate is METRIC[.PART], then > >= < or <=, then a limit: +3% or -3% of change against A, +0.5s of change, "
@@ -44,8 +44,7 @@ class Gate:
     def __str__(self) -> str:
         """Say what was found."""
         c = self.change
-        moved = f"{shown(c.before, c.unit)} to {shown(c.after, c.unit)}"
-        return f"{self.text}: {moved} ({shown_change(c)}, {shown_relative(c)})"
+        return f"{self.text}: {' to '.join(shown_both(c))} ({shown_change(c)}, {shown_relative(c)})"
 
 
 def read_gate(text: str, found: Comparison) -> Gate:

@@ -30,6 +30,20 @@ def shown(value: float, unit: str) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
 
 
+def shown_both(change: Change) -> tuple[str, str]:
+    """Return both values, with so many digits that they do not look alike where they differ.
+
+    >>> from slipstick.report.comparison import Change
+    >>> shown_both(Change("step_time_s", "s", 11.6, 10.0)), shown_both(Change("step_time_s", "s", 11.636, 11.612))
+    (('11.6 s', '10 s'), ('11.636 s', '11.612 s'))
+    """
+    before, after = shown(change.before, change.unit), shown(change.after, change.unit)
+    if before != after or not change.difference:
+        return before, after
+    scale, unit = (100.0, "%") if change.unit == "1" else (1.0, change.unit)
+    return f"{change.before * scale:.7g} {unit}".rstrip(), f"{change.after * scale:.7g} {unit}".rstrip()
+
+
 def shown_change(change: Change) -> str:
     """Return the difference with its sign; of shares in percentage points.
 

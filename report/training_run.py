@@ -124,7 +124,8 @@ def _formula(found: RunEstimate, name: str) -> Iterator[str]:
         else:
             late = f", late = {format_time(saving.late_s)} of steps while one is written" if saving.late_s else ""
             yield f"M = {format_time(found.metrics['job_mtbf_s'])}, R = {format_time(failing.restart_s)}{late}"
-            yield f"goodput = tau / (M exp((R{' + late' if late else ''}) / M) (exp((tau + delta) / M) - 1))"
+            restart = "(R + late)" if late else "R"
+            yield f"goodput = tau / (M exp({restart} / M) (exp((tau + delta) / M) - 1))"
             yield "source: Daly, FGCS 22(3), 2006"
     elif name in ("train_time_s", "productive_time_s") and "num_steps" in found.metrics:
         num_steps = found.metrics["num_steps"]

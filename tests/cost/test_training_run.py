@@ -84,6 +84,18 @@ def test_the_size_of_a_checkpoint_may_be_given() -> None:
     assert found.metrics["checkpoint_stall_s"] == 30.0
 
 
+def test_a_measured_stall_takes_the_place_of_the_write_or_the_copy() -> None:
+    blocking = TrainingRun(checkpoints=Checkpoints(every_steps=500, stall_s=25.0)).over(JOB)
+    assert blocking.metrics["train_goodput"] == pytest.approx(1000 / 1025, rel=1e-12)
+    saved = Checkpoints(every_steps=500, stall_s=25.0, node_bytes_per_s=2e9, asynchronous=True)
+    found = TrainingRun(checkpoints=saved).over(replace(JOB, copy_bytes_per_s=None))
+    assert found.saving is not None
+    # Written after 40 s, of which the run waits for 25 s.
+    assert (found.saving.stall_s, found.saving.write_s, found.saving.late_s) == (25.0, 40.0, 15.0)
+    with pytest.raises(UsageError, match="need the bandwidth of their storage"):
+        Checkpoints(every_steps=500, stall_s=25.0, asynchronous=True)
+
+
 def test_the_best_number_of_steps_beats_every_other() -> None:
     failing = Failures(mtbf_s=3 * HOUR, of="job", restart_s=300.0)
     auto = Checkpoints(bytes_per_s=8e9)
