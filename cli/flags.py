@@ -8,6 +8,7 @@ from types import MappingProxyType
 import click
 
 from ..ir.errors import did_you_mean
+from .run_flags import RUN_FLAGS
 
 
 class Named(click.Choice[str]):
@@ -208,5 +209,6 @@ _OTHER = (
 )
 
 SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
-    {"Workload": _WORKLOAD, "Plan": (*_PLAN, _OFFLOAD), "Machine": _MACHINE, "Compiler": _COMPILER, "Other": _OTHER}
-)
+    {"Workload": _WORKLOAD, "Plan": (*_PLAN, _OFFLOAD), "Machine": _MACHINE, "Training run": RUN_FLAGS,
+     "Compiler": _COMPILER, "Other": _OTHER}
+)  # fmt: skip
