@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..ir.errors import UnknownNameError
@@ -32,8 +32,8 @@ class Peaks:
 
     def by_dtype(self) -> dict[str, float]:
         """Return what there is by dtype, in the order of the fields."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {dtype: peak for dtype, peak in found.items() if peak is not None}
+        found = ((dtype, getattr(self, dtype)) for dtype in self.__slots__)
+        return {dtype: peak for dtype, peak in found if peak is not None}
 
     def times(self, factor: float) -> Peaks:
         """Return all peaks scaled alike."""

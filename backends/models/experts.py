@@ -12,11 +12,11 @@ from ...ir.types import DType
 from ..amounts import Amounts, Index
 from ..kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_mean
 from ..kernels.grouped import GroupedSizes, grouped_times, spread_evenly
-from ..kernels.terms import KernelTimes
 from ..power import powered
 from ..program import Entry, Group
+from ..roofline import Pricer
 from ..system import System
-from .kinds import USUAL, by_kind, first_kind
+from .kinds import USUAL, Rows, by_kind, first_kind
 
 # Banks whose rows come in order and leave in order: other nodes permute them and add them up.
 _BANKS = ("expert_bank", "expert_bank_bwd")
@@ -49,23 +49,22 @@ class ExpertsModel:
         constants = f"calibration.{of}.{first_kind(kinds, dtype, USUAL)}."
         return (f"chip.matmul.{dtype}", "chip.memory.hbm.bandwidth", constants)
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+    def bind(self, group: Group, system: System) -> Pricer:
         """Price banks of one op and dtype at a time."""
         chip, k = powered(system.chip), system.kernels
 
-        def price(of: tuple[str, int, bool, str], rows: Index) -> KernelTimes:
+        def of_kind(of: tuple[str, int, bool, str], rows: Rows) -> Pricer:
             op, products, weight_grad, dtype = of
-            peak = chip.matmul_flop_per_s(dtype)
+            peak, places = chip.matmul_flop_per_s(dtype), np.arange(len(group.entries))[rows]
             if products == 1:
-                sizes = _grouped(amounts, rows, weight_grad, dtype)
-                return grouped_times(sizes, peak, chip, k.grouped[first_kind(k.grouped, dtype, USUAL)])
+                single = k.grouped[first_kind(k.grouped, dtype, USUAL)]
+                return lambda amounts: grouped_times(_grouped(amounts, places, weight_grad, dtype), peak, chip, single)
             constants = k.experts[first_kind(k.experts, dtype, USUAL)]
-            if op in _BANKS:
-                constants = _in_order(constants)
-            return experts_times(_sizes(amounts, rows, products, dtype), peak, chip, constants)
+            bank = _in_order(constants) if op in _BANKS else constants
+            return lambda amounts: experts_times(_sizes(amounts, places, products, dtype), peak, chip, bank)
 
         kinds = [(e.op, len(e.work.gemms), _is_weight_grad(e), str(e.dtype)) for e in group.entries]
-        return by_kind(kinds, amounts.num_bytes.shape, price)
+        return by_kind(kinds, of_kind)
 
 
 def _in_order(constants: ExpertsConstants) -> ExpertsConstants:

@@ -8,13 +8,13 @@ import numpy as np
 
 from ...ir.ops import OpClass
 from ...ir.types import DType
-from ..amounts import Amounts, Index
-from ..kernels.gemm import UNITS, GemmSizes, gemm_kinds, gemm_times
-from ..kernels.terms import KernelTimes
+from ..amounts import Amounts
+from ..kernels.gemm import UNITS, GemmMachine, GemmSizes, gemm_kinds
 from ..power import powered
 from ..program import Entry, Group
+from ..roofline import Pricer
 from ..system import System
-from .kinds import USUAL, by_kind, first_kind
+from .kinds import USUAL, Rows, by_kind, first_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,16 @@ class GemmModel:
         kind = _gemm_kind(str(entry.dtype), system)
         return (f"chip.matmul.{entry.dtype}", "chip.memory.hbm.bandwidth", "chip.num_sms", f"calibration.gemm.{kind}.")
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+    def bind(self, group: Group, system: System) -> Pricer:
         """Price products, those of one dtype at a time."""
         chip = powered(system.chip)
 
-        def price(dtype: str, rows: Index) -> KernelTimes:
+        def of_dtype(dtype: str, rows: Rows) -> Pricer:
             constants = system.kernels.gemm[_gemm_kind(dtype, system)]
-            return gemm_times(_gemm_sizes(amounts, rows, dtype), chip, constants)
+            machine = GemmMachine.of(chip, UNITS.get(dtype, dtype), constants)
+            return lambda amounts: machine.times(_gemm_sizes(amounts, rows, dtype))
 
-        return by_kind([str(e.dtype) for e in group.entries], amounts.num_bytes.shape, price)
+        return by_kind([str(e.dtype) for e in group.entries], of_dtype)
 
 
 def _gemm_kind(dtype: str, system: System) -> str:
@@ -56,7 +57,7 @@ def _gemm_kind(dtype: str, system: System) -> str:
     return first_kind(system.kernels.gemm, *gemm_kinds(dtype), USUAL)
 
 
-def _gemm_sizes(amounts: Amounts, rows: Index, dtype: str) -> GemmSizes:
+def _gemm_sizes(amounts: Amounts, rows: Rows, dtype: str) -> GemmSizes:
     """Sizes of the products of some entries, of which each has one; what is not operands is the result."""
     p = amounts.products
     batch, m, n, k = (x[rows] for x in (p.batch, p.m, p.n, p.k))
