@@ -13,6 +13,7 @@ from ...backends.network.collectives import collective_time
 from ...backends.program import Entry, group_factors
 from ...backends.timing import Priced
 from ...cost.schedules.tasks import Kind
+from ...cost.step_program import axis_of
 from ...driver import Estimate
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpClass, op_def
@@ -31,6 +32,7 @@ class NodeTime:
 
     Attributes:
         key: the node's key in its region.
+        op: its op.
         name: what a slice is called: the op and the end of the module path, the same in every layer.
         scope: module path, the layer's number a star.
         phase: the phase of the graph.
@@ -42,6 +44,7 @@ class NodeTime:
     """
 
     key: int
+    op: str
     name: str
     scope: str
     phase: Phase
@@ -74,6 +77,8 @@ def node_times(answer: Estimate) -> Mapping[str, Mapping[int, NodeTime]]:
     found: dict[str, dict[int, NodeTime]] = {r.name: {} for r in graph.regions}
     for priced in answer.table.timing.priced:
         for i, entry in enumerate(priced.group.entries):
+            if entry.op == "recv":
+                continue  # it runs while the send does that it waits for
             args = json.dumps(dict(_args(answer, entry, rows[entry.name], priced, i)), separators=(",", ":"))[1:-1]
             found[entry.region][entry.key] = _node(graph.region(entry.region), entry, rows[entry.name], args)
     return found
@@ -81,7 +86,7 @@ def node_times(answer: Estimate) -> Mapping[str, Mapping[int, NodeTime]]:
 
 def nodes_of(region: Region, times: Mapping[int, NodeTime], kind: Kind) -> list[NodeTime]:
     """Return the nodes that one kind of task runs in one run of a region, in running order."""
-    return [times[n.key] for n in keyed(region, kind) if n.key in times and n.op != "recv"]
+    return [times[n.key] for n in keyed(region, kind) if n.key in times]
 
 
 def keyed(region: Region, kind: Kind) -> list[Node]:
@@ -131,13 +136,7 @@ def _node(region: Region, entry: Entry, row: Row, args: str) -> NodeTime:
         part = "optimizer"
     gathers = _gathers(region, node)
     name = f"{entry.op} {short}".strip()
-    return NodeTime(entry.key, name, entry.scope, entry.phase, stream, part, row.time_s, gathers, args)
-
-
-def axis_of(entry: Entry) -> str:
-    """Return the axis a message is booked on: a group over several data axes counts as `dp`, `up` as `cp`."""
-    last = entry.axis.split("+")[-1].split("/")[0]
-    return "cp" if last == "up" else last
+    return NodeTime(entry.key, entry.op, name, entry.scope, entry.phase, stream, part, row.time_s, gathers, args)
 
 
 def _gathers(region: Region, node: Node) -> bool:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.network.sms import lent_share
-from ...cost import rollup
-from ...driver import Estimate, Estimates
+from ...cost.account import Account
+from ...cost.rollup import LENT
+from ...driver import Estimate
+from ...ir.graph import ONCE_A_STEP, Phase
+from ...ir.stages import BOUNDARY
+from .nodes import NodeTime
 
 Array = NDArray[np.float64]
 Parts = Mapping[str, float]
-_BY_REGION = Mapping[tuple[str, str, str], Array]
+NodeTimes = Mapping[str, Mapping[int, NodeTime]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +76,11 @@ class StageSpent:
         return self.prepare.time_s + self.reduce.time_s + self.update.time_s
 
 
-def stages_spent(answer: Estimate) -> list[StageSpent]:
+def stages_spent(answer: Estimate, nodes: NodeTimes) -> list[StageSpent]:
     """Return the classes of stages of an estimate, as the roll-up accounts for them."""
     table = answer.table
-    spent = table.timing.sums(rollup._label, once=True)
-    if table.plans.family.async_tp:
-        spent = rollup._with_hidden(spent, table.timing, table.plans)
-    return [_class(table, spent, cls) for cls in range(table.staging.num_classes) if table.staging.is_there(cls)[0]]
+    layout = table.staging.layouts[int(table.staging.which[0])]
+    return [_class(answer, nodes, cls) for cls in range(len(layout.classes))]
 
 
 def pace_once(stages: list[StageSpent]) -> StageSpent:
@@ -86,34 +88,63 @@ def pace_once(stages: list[StageSpent]) -> StageSpent:
     return max(stages, key=lambda s: s.once_s)
 
 
-def _class(table: Estimates, spent: _BY_REGION, cls: int) -> StageSpent:
-    """Account for phases apart by leaving the others out of what was spent."""
-    layout = table.staging.layouts[table.staging.which[0]].classes[cls]
-    share = lent_share(table.system)
-
-    def account(*phases: str, once: bool = False) -> Spent:
-        kept = {key: s for key, s in spent.items() if key[1] in phases}
-        stage = rollup._stage(kept, table.staging, cls, table.plans.columns["cp"])
-        found = stage.once if once else stage.micro
-        return _lent(Spent(_of(found.exposed), _of(found.hidden)), share)
-
-    forward = account("forward")
-    prepare = account("forward", "prepare", once=True)
-    behind = account("forward", "backward", "reduce", once=True)
-    update = account("forward", "backward", "reduce", "optimizer", once=True).less(behind)
-    both = account("forward", "backward")
-    return StageSpent(layout.first, layout.number, forward, both.less(forward), prepare, behind, update)
+def _class(answer: Estimate, nodes: NodeTimes, cls: int) -> StageSpent:
+    table = answer.table
+    layout, time = table.staging.layouts[int(table.staging.which[0])].classes[cls], table.step.stages[cls]
+    forward, backward, once = (_lent(answer, _of(account)) for account in (time.forward, time.backward, time.once))
+    alone = _once_alone(answer, nodes, layout.counts)
+    prepare, reduce = (_behind(once, alone, phase) for phase in (Phase.PREPARE, Phase.REDUCE))
+    update = once.less(prepare).less(reduce)
+    return StageSpent(layout.first, layout.number, forward, backward, prepare, reduce, update)
 
 
-def _lent(spent: Spent, share: float) -> Spent:
-    """Add the computation that waits for the SMs that hidden messages hold."""
-    hidden = [s for part, s in spent.hidden.items() if part.startswith("comm.") and part != "comm.tp"]
-    if share <= 0.0 or not hidden:
-        return spent
-    return Spent({**spent.exposed, rollup.LENT: sum(hidden) * share}, spent.hidden)
+def _behind(once: Spent, alone: Mapping[tuple[Phase, str], float], phase: Phase) -> Spent:
+    """What of an account is of one phase beside micro-batches.
+
+    The update exposes all its messages, so that what hides is of the other two phases; messages of one part in both
+    are exposed alike.
+    """
+    exposed: dict[str, float] = {}
+    hidden: dict[str, float] = {}
+    for (of, part), seconds in alone.items():
+        if of is not phase or seconds <= 0.0:
+            continue
+        both = alone.get((Phase.PREPARE, part), 0.0) + alone.get((Phase.REDUCE, part), 0.0)
+        mine = seconds / both
+        exposed[part] = max(once.exposed.get(part, 0.0) - alone.get((Phase.OPTIMIZER, part), 0.0), 0.0) * mine
+        hidden[part] = once.hidden.get(part, 0.0) * mine
+    if phase is Phase.REDUCE and LENT in once.exposed:
+        exposed[LENT] = once.exposed[LENT]
+    return Spent(exposed, hidden)
 
 
-def _of(parts: Mapping[str, Array]) -> Parts:
+def _once_alone(answer: Estimate, nodes: NodeTimes, counts: Sequence[int]) -> Mapping[tuple[Phase, str], float]:
+    """Seconds of nodes that run once a step on a stage, by phase and part."""
+    graph = answer.table.lowered.graph
+    found: dict[tuple[Phase, str], float] = {}
+    for region, count in zip(graph.regions, counts, strict=True):
+        times = 1 if region.name == BOUNDARY else count
+        for n in nodes[region.name].values():
+            if n.phase in ONCE_A_STEP and not n.is_copy and times:
+                found[n.phase, n.part] = found.get((n.phase, n.part), 0.0) + n.time_s * times
+    return found
+
+
+def _lent(answer: Estimate, spent: Spent) -> Spent:
+    """Add the computation that waits for the SMs that hidden messages hold; copy engines hold none."""
+    share, by_engines = lent_share(answer.table.system), answer.plan.family.async_tp
+    hidden = (
+        kv for kv in spent.hidden.items() if kv[0].startswith("comm.") and not (by_engines and kv[0] == "comm.tp")
+    )
+    seconds = sum(s for _, s in hidden) * share
+    return Spent({**spent.exposed, LENT: seconds}, spent.hidden) if seconds > 0.0 else spent
+
+
+def _of(account: Account) -> Spent:
+    return Spent(_first(account.exposed), _first(account.hidden))
+
+
+def _first(parts: Mapping[str, Array]) -> Parts:
     return {part: float(np.asarray(seconds).reshape(-1)[0]) for part, seconds in sorted(parts.items())}
 
 

@@ -72,7 +72,8 @@ def timeline_of(answer: Estimate) -> Timeline:
     between the gather before the first micro-batch and the reduction behind the last one is stretched by as much as the
     closed form of the roll-up differs from the simulation.
     """
-    stages, spent, nodes = stages_of(answer), stages_spent(answer), node_times(answer)
+    stages, nodes = stages_of(answer), node_times(answer)
+    spent = stages_spent(answer, nodes)
     shapes = _shapes(answer, stages, spent, nodes)
     simulated = run(stages.schedule, _times(stages, shapes))
     once = pace_once(list(spent))
