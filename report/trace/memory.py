@@ -184,33 +184,35 @@ class MemoryBook:
 
 def _curve(shape: Shape, kind: Kind, alive: Alive, graph: Graph, scale: float) -> Curve:
     """Follow one task region by region: what its micro-batch keeps there grows forward and shrinks backward."""
-    kept = [alive.kept[run.region] * scale for run in shape.runs]
-    whole = sum(kept)
+    kept = [alive.kept[run.region] for run in shape.runs]
     runs: list[Point] = []
     nodes: list[Point] = []
     for k, run in enumerate(shape.runs):
-        before = sum(kept[:k]) if kind is Kind.FORWARD else sum(kept[k + 1 :])
-        before = before if kind in (Kind.FORWARD, Kind.BACKWARD) else whole - kept[k]
-        steps = _steps(graph.region(run.region), shape, k, alive.nodes[run.region])
-        if not steps:
-            continue
-        made = [_point(at, before, kept[k], held, run.region, k, key) for at, key, held in steps]
+        before = scale * _before(kept, k, kind)
+        made = []
+        for at_s, key, held in _steps(graph.region(run.region), shape, k, alive.nodes[run.region]):
+            # Of what is alive in a region, what is kept counts as activations.
+            mine = min(kept[k], held)
+            made.append(Point(at_s, before + scale * mine, held - mine, run.region, k, key))
         nodes += made
-        top = max(made, key=lambda p: p.num_bytes)
-        runs.append(Point(run.start_s, top.activations, top.temporary, run.region, k, top.key))
+        if made:
+            top = max(made, key=lambda p: p.num_bytes)
+            runs.append(Point(run.start_s, top.activations, top.temporary, run.region, k, top.key))
+    whole = scale * sum(kept)
     return Curve(tuple(runs), tuple(nodes), _peak(nodes, whole, shape.time_s), whole)
+
+
+def _before(kept: Sequence[float], place: int, kind: Kind) -> float:
+    """What a micro-batch keeps in the other runs of its chunk while one runs."""
+    if kind is Kind.FORWARD:
+        return sum(kept[:place])
+    return sum(kept[place + 1 :]) if kind is Kind.BACKWARD else sum(kept) - kept[place]
 
 
 def _peak(nodes: Sequence[Point], whole: float, end_s: float) -> Point:
     """Return the moment of most bytes; at least what is kept in the end."""
     found = max(nodes, key=lambda p: p.num_bytes, default=None)
     return found if found is not None and found.num_bytes >= whole else Point(end_s, whole, 0.0)
-
-
-def _point(at_s: float, before: float, kept: float, held: float, region: str, place: int, key: int) -> Point:
-    """Of what is alive in a region, what is kept counts as activations."""
-    mine = min(kept, held)
-    return Point(at_s, before + mine, held - mine, region, place, key)
 
 
 def _steps(region: Region, shape: Shape, place: int, alive: Mapping[int, float]) -> list[tuple[float, int, float]]:

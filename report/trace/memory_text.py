@@ -87,7 +87,8 @@ def _peak(timeline: Timeline, stage: int, memory: StageMemory) -> Iterator[str]:
     task = int(np.flatnonzero(sim.stage == stage)[number])
     kind, chunk = Kind(int(sim.kind[task])), int(sim.chunk[task])
     phase = "forward" if kind is Kind.FORWARD else "backward"
-    place = f"{phase} phase of micro-batch {int(sim.micro_batch[task])}"
+    train = timeline.answer.table.lowered.graph.workload is Workload.TRAIN
+    place = f"{phase} phase" + (f" of micro-batch {int(sim.micro_batch[task])}" if train else "")
     place += f" in chunk {chunk}" if sim.schedule.num_chunks > 1 else ""
     if point.key >= 0:
         layers = timeline.stages.chunks[stage][chunk].layers
@@ -98,9 +99,9 @@ def _peak(timeline: Timeline, stage: int, memory: StageMemory) -> Iterator[str]:
     elif point.region == "" and memory.rest:
         place += ", where its gradients are copied"
     yield f"  peak: {place}"
-    if timeline.answer.table.lowered.graph.workload is Workload.TRAIN:
-        under_way = sim.peak_in_flight[stage]
-        yield f"  micro-batches under way at once: {under_way:g}, in whole stages ({sim.schedule.name})"
+    if train:
+        batches = f"{sim.peak_in_flight[stage]:g} micro-batch{'es' if sim.peak_in_flight[stage] > 1 else ''}"
+        yield f"  activations of {batches} at once, as {sim.schedule.name} runs them"
 
 
 def _others(timeline: Timeline, book: MemoryBook, fullest: int) -> Iterator[str]:

@@ -163,16 +163,27 @@ def draw(
 
 
 def _laid(stream: str, wanted: Sequence[tuple[float, float, NodeTime, int]], end_s: float) -> list[Piece]:
-    """Place messages of one stream in their order, none over another, all inside the task."""
+    """Place messages of one stream; where a stream has more than the task, all of them are drawn shorter."""
     total = sum(drawn for _, drawn, _, _ in wanted)
     shrink = min(1.0, end_s / total) if total > 0.0 else 1.0
     sizes = [drawn * shrink for _, drawn, _, _ in wanted]
-    starts, free = [], 0.0
-    for (early, *_), size in zip(wanted, sizes, strict=True):
-        starts.append(max(early, free))
+    starts = places([early for early, *_ in wanted], sizes, end_s)
+    return [Piece(stream, s, s + d, n, "", run) for s, d, (_, _, n, run) in zip(starts, sizes, wanted, strict=True)]
+
+
+def places(wanted: Sequence[float], sizes: Sequence[float], end: float) -> list[float]:
+    """Return where to put things on a line from 0 to `end`: in order, none over another, near where each is wanted.
+
+    >>> places([0.0, 1.0, 9.0], [2.0, 3.0, 4.0], 10.0)
+    [0.0, 2.0, 6.0]
+    """
+    starts: list[float] = []
+    free = 0.0
+    for at, size in zip(wanted, sizes, strict=True):
+        starts.append(max(at, free))
         free = starts[-1] + size
-    limit = end_s
+    limit = end
     for k in reversed(range(len(starts))):
         starts[k] = max(min(starts[k], limit - sizes[k]), 0.0)
         limit = starts[k]
-    return [Piece(stream, s, s + d, n, "", run) for s, d, (_, _, n, run) in zip(starts, sizes, wanted, strict=True)]
+    return starts

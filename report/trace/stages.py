@@ -13,6 +13,7 @@ from ...cost.schedules.loops import round_robin
 from ...cost.schedules.menu import schedule_of
 from ...cost.schedules.tasks import Index, Kind, OrderBuilder, Schedule
 from ...driver import Estimate
+from ...ir.errors import NotBuiltError
 from ...ir.graph import Graph, Workload
 from ...ir.stages import chunk_rows
 
@@ -52,7 +53,7 @@ class Stages:
 
 
 def stages_of(answer: Estimate) -> Stages:
-    """Lay a plan on its stages, task by task."""
+    """Lay a plan on its stages, task by task; NotBuiltError where a schedule puts other chunks on them than the plan."""
     table = answer.table
     graph, layout = table.lowered.graph, table.staging.layouts[int(table.staging.which[0])]
     schedule = _schedule(answer)
@@ -62,7 +63,10 @@ def stages_of(answer: Estimate) -> Stages:
     names = [r.name for r in graph.regions]
     known = {tuple(c.counts): k for k, c in enumerate(layout.classes)}
     counts = [Counter(name for chunk in stage for name in chunk.regions) for stage in chunks]
-    return Stages(schedule, chunks, tuple(known[tuple(c[name] for name in names)] for c in counts))
+    classes = [known.get(tuple(c[name] for name in names), -1) for c in counts]
+    if -1 in classes:
+        raise NotBuiltError(f"a trace of schedule '{schedule.name}', whose chunks lie elsewhere than those of the plan")
+    return Stages(schedule, chunks, tuple(classes))
 
 
 def _schedule(answer: Estimate) -> Schedule:
