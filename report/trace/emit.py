@@ -10,6 +10,7 @@ from ...driver import Estimate
 from .events import process
 from .levels import Levels, levels_of
 from .memory import MemoryBook
+from .nodes import short
 from .spent import pace_once
 from .stage_events import Links, StageEvents
 from .timeline import Timeline, timeline_of
@@ -43,7 +44,8 @@ class Trace:
         tracks = Tracks(0)
         reduced_s = timeline.last_s + once.reduce.time_s
         batches = f"{num} micro-batch{'es' if num > 1 else ''}"
-        args = json.dumps({k: v for k, v in timeline.answer.breakdown_s.items() if v})[1:-1]
+        parts = {f"{part}_us": short(s * 1e6) for part, s in timeline.answer.breakdown_s.items() if s}
+        args = json.dumps(parts, separators=(",", ":"))[1:-1]
         for name, start_s, end_s, inside in (
             ("gather parameters", 0.0, timeline.pipeline_s, ""), (batches, timeline.pipeline_s, timeline.last_s, args),
             ("reduce gradients", timeline.last_s, reduced_s, ""), ("update", reduced_s, timeline.end_s, ""),

@@ -92,5 +92,5 @@ def _named(levels: Sequence[Level], timeline: Timeline, shown: Sequence[int]) ->
         words.append(f"micro-batches {ranges(numbers)} {_WORDS[level]}")
     hidden = len(timeline.stages.cls) - len(shown)
     if hidden:
-        words.append(f"{hidden} of {len(timeline.stages.cls)} stages, which are like one that is shown")
+        words.append(f"of {len(timeline.stages.cls)} stages {len(shown)} are shown, the others are like one of them")
     return Levels(tuple(levels), tuple(words))

@@ -152,17 +152,17 @@ def _args(answer: Estimate, entry: Entry, row: Row, priced: Priced, i: int) -> I
     yield "op", entry.op
     yield "phase", str(entry.phase)
     yield "bound", row.bound
-    yield "alone_us", _short(row.time_s * 1e6)
+    yield "alone_us", short(row.time_s * 1e6)
     if entry.message is not None:
         yield from _collective(answer, entry, row, priced)
         return
     if row.tensor_flops or row.vector_flops:
-        yield "flops", _short(row.tensor_flops + row.vector_flops)
-    yield "bytes", _short(row.num_bytes)
+        yield "flops", short(row.tensor_flops + row.vector_flops)
+    yield "bytes", short(row.num_bytes)
     if priced.kernels is not None:
         at, shape = (i, int(priced.point[0])), priced.kernels.time_s.shape
         terms = {n: float(np.broadcast_to(t, shape)[at]) for n, t in priced.kernels.terms.items()}
-        yield "terms_us", {name: _short(seconds * 1e6) for name, seconds in terms.items() if seconds}
+        yield "terms_us", {name: short(seconds * 1e6) for name, seconds in terms.items() if seconds}
 
 
 def _collective(answer: Estimate, entry: Entry, row: Row, priced: Priced) -> Iterator[tuple[str, object]]:
@@ -170,8 +170,8 @@ def _collective(answer: Estimate, entry: Entry, row: Row, priced: Priced) -> Ite
     degrees = {k: float(v) for k, v in answer.plan.mesh.items()}
     (first, stride), *more = group_factors(entry.axis, degrees, answer.plan.family.order)
     yield "axis", entry.axis
-    yield "ranks", _short(float(first) * math.prod(float(n) for n, _ in more))
-    yield "message_bytes", _short(row.num_bytes)
+    yield "ranks", short(float(first) * math.prod(float(n) for n, _ in more))
+    yield "message_bytes", short(row.num_bytes)
     if priced.collective is None or row.time_s == 0.0:
         return
     kind, system = priced.collective.kind, answer.table.system
@@ -180,10 +180,14 @@ def _collective(answer: Estimate, entry: Entry, row: Row, priced: Priced) -> Ite
     for term in best.terms:
         latency, bandwidth = float(term.latency_s), float(term.bandwidth_s)
         if latency or bandwidth:
-            yield f"{term.level}_us", {"latency": _short(latency * 1e6), "bandwidth": _short(bandwidth * 1e6)}
+            yield f"{term.level}_us", {"latency": short(latency * 1e6), "bandwidth": short(bandwidth * 1e6)}
 
 
-def _short(value: float) -> float | int:
-    """Round to six figures: what a slice shows is for people."""
+def short(value: float) -> float | int:
+    """Round to six figures: what a slice says is for people.
+
+    >>> short(12345678.9), short(0.1234567)
+    (12345700, 0.123457)
+    """
     rounded = float(f"{value:.6g}")
     return int(rounded) if rounded == int(rounded) else rounded

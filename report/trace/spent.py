@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...backends.network.sms import lent_share
 from ...cost.account import Account
-from ...cost.rollup import LENT
+from ...cost.rollup import LENT, lend
 from ...driver import Estimate
 from ...ir.graph import ONCE_A_STEP, Phase
 from ...ir.stages import BOUNDARY
@@ -91,7 +91,7 @@ def pace_once(stages: list[StageSpent]) -> StageSpent:
 def _class(answer: Estimate, nodes: NodeTimes, cls: int) -> StageSpent:
     table = answer.table
     layout, time = table.staging.layouts[int(table.staging.which[0])].classes[cls], table.step.stages[cls]
-    forward, backward, once = (_lent(answer, _of(account)) for account in (time.forward, time.backward, time.once))
+    forward, backward, once = (_lent(answer, account) for account in (time.forward, time.backward, time.once))
     alone = _once_alone(answer, nodes, layout.counts)
     prepare, reduce = (_behind(once, alone, phase) for phase in (Phase.PREPARE, Phase.REDUCE))
     update = once.less(prepare).less(reduce)
@@ -130,18 +130,11 @@ def _once_alone(answer: Estimate, nodes: NodeTimes, counts: Sequence[int]) -> Ma
     return found
 
 
-def _lent(answer: Estimate, spent: Spent) -> Spent:
-    """Add the computation that waits for the SMs that hidden messages hold; copy engines hold none."""
-    share, by_engines = lent_share(answer.table.system), answer.plan.family.async_tp
-    hidden = (
-        kv for kv in spent.hidden.items() if kv[0].startswith("comm.") and not (by_engines and kv[0] == "comm.tp")
-    )
-    seconds = sum(s for _, s in hidden) * share
-    return Spent({**spent.exposed, LENT: seconds}, spent.hidden) if seconds > 0.0 else spent
-
-
-def _of(account: Account) -> Spent:
-    return Spent(_first(account.exposed), _first(account.hidden))
+def _lent(answer: Estimate, account: Account) -> Spent:
+    """Add the computation that waits for the SMs that hidden messages hold, as the roll-up does for the whole step."""
+    whole = Account(dict(account.exposed), dict(account.hidden))
+    lend(whole, lent_share(answer.table.system), answer.plan.family.async_tp)
+    return Spent(_first(whole.exposed), _first(whole.hidden))
 
 
 def _first(parts: Mapping[str, Array]) -> Parts:

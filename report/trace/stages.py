@@ -53,7 +53,10 @@ class Stages:
 
 
 def stages_of(answer: Estimate) -> Stages:
-    """Lay a plan on its stages, task by task; NotBuiltError where a schedule puts other chunks on them than the plan."""
+    """Lay a plan on its stages, task by task.
+
+    NotBuiltError where the schedule puts other chunks on a stage than the layout of the plan.
+    """
     table = answer.table
     graph, layout = table.lowered.graph, table.staging.layouts[int(table.staging.which[0])]
     schedule = _schedule(answer)

@@ -21,8 +21,8 @@ from slipstick.report.trace.writer import print_trace
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-class Event(TypedDict, total=False):
-    """One event of a trace."""
+class Event(TypedDict):
+    """One event of a trace; which keys it has depends on `ph`."""
 
     ph: str
     pid: int
@@ -90,6 +90,12 @@ def on(done: Document, stream: str, pid: int | None = None) -> list[Event]:
     """Slices of a stream, of one process or of all."""
     names = threads(done)
     return [e for at, es in slices(done).items() if names[at] == stream and pid in (None, at[0]) for e in es]
+
+
+def amounts(done: Document, counter: str) -> list[int]:
+    """The sums of a counter's parts, moment by moment."""
+    found = [e["args"].values() for e in done["traceEvents"] if e["ph"] == "C" and e["name"] == counter]
+    return [sum(v for v in values if isinstance(v, int)) for values in found]
 
 
 def faults(done: Document) -> Iterator[str]:
