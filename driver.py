@@ -231,6 +231,12 @@ def _memory(
     return lowered.memory.evaluate(points, reserve, plans, staging, holding)
 
 
+def stage_memory(table: Estimates, cls: int) -> Mapping[str, Array]:
+    """Return bytes of a device of one class of stages by part, plan by plan; those of the fullest are reported."""
+    staging = table.staging.only(cls)
+    return _memory(table.lowered, table.system, Points(table.plans), table.plans, staging)
+
+
 def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
     # Adding up is quick, and leaves nothing finite where one is not.
     if np.isfinite(sum(metrics.values())).all():

@@ -87,13 +87,13 @@ def roll_up(
     bubble = (sum_s - best.micro.total_s) / staging.chunks
     step = best.micro.times(plans.num_micro_batches if train else np.ones(len(plans)))
     step.join(once)
-    _lend(step, policy.sm_share, plans.family.async_tp)
+    lend(step, policy.sm_share, plans.family.async_tp)
     if train or np.any(bubble > 0.0):
         step.add("bubble", bubble)
     return Step(_in_order(step.exposed), step.hidden, best.forward_s, best.backward_s, tuple(stages))
 
 
-def _lend(step: Account, sm_share: float, by_engines: bool) -> None:
+def lend(step: Account, sm_share: float, by_engines: bool) -> None:
     """Book the computation that waits for the SMs that hidden communication holds."""
     none = ("comm.pp", *(("comm.tp",) if by_engines else ()))  # a send takes a channel or two
     parts = [seconds for part, seconds in step.hidden.items() if part.startswith("comm.") and part not in none]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,11 @@ class Staging:
         places = [self.regions.index(name) for name in regions]
         every = (self.counts[:, :, places].sum(axis=2) * self.number).sum(axis=1)
         return np.asarray(every[self.which])
+
+    def only(self, cls: int) -> Staging:
+        """Return the same layouts with one class of stages alone."""
+        one = slice(cls, cls + 1)
+        return replace(self, counts=self.counts[:, one], first=self.first[:, one], number=self.number[:, one])
 
     def is_there(self, cls: int) -> NDArray[np.bool_]:
         """Return which plans have a stage of this class."""

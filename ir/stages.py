@@ -82,6 +82,19 @@ def lay_stages(
     return Layout(pp, vpp, sizes, _classes(graph, parts, pp))
 
 
+def chunk_rows(graph: Graph, layout: Layout, recomputed: int = 0) -> list[tuple[str, ...]]:
+    """Return the regions of each chunk in the order of the model, the two ends of the graph in the first and the last.
+
+    `recomputed` is as in `lay_stages`.
+    """
+    row, ends = block_row(graph), graph.sequence_once()
+    parts = _parts(graph, row, layout.blocks, recomputed if layout.pp > 1 else 0)
+    if len(row) < len(tuple(graph.sequence())):
+        parts[0] = (ends[0], *parts[0])
+        parts[-1] = (*parts[-1], ends[-1])
+    return parts
+
+
 def can_lay(num_blocks: int, policy: str, chunks: Num) -> NDArray[np.bool_]:
     """Return whether blocks can be laid on so many chunks in all, as `lay_stages` would; arrays run over plans."""
     parts = np.asarray(chunks)
