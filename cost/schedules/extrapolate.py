@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from ...ir.pipelines import BIDIRECTIONAL, V_SHAPED
 from .line import Row
 from .tasks import Array
-from .waves import rows_of, waves_of
+from .waves import waves_of
 
 # Rounds of p micro-batches that are run; plans that are not settled then are run with twice as many, at most the last.
-ROUNDS, LAST = 4, 32
+ROUNDS, LAST = 3, 24
 OPEN = 0.01
 # Numbers that one run holds at a time.
 _HELD = 500_000
+# Forward, dgrad, wgrad and send seconds of every stage, as (stage, plan).
+_Stages = tuple[Array, Array, Array, Array]
 
 
 def extrapolated_s(
@@ -33,40 +35,53 @@ def extrapolated_s(
         row: the stages.
         times: forward, dgrad, wgrad and send seconds of each class, as (class, plan).
         num_micro_batches: micro-batches of each plan.
-        key: their number where it is at most 4 p, the same for all plans; more otherwise.
+        key: their number where it is at most ROUNDS x p, the same for all plans; more otherwise.
     """
     stage_class = [kind for kind, _, num in row.runs for _ in range(num)]
     share = 0.5 if schedule in V_SHAPED else 1.0
     forward, dgrad, wgrad = (a[stage_class] * share for a in times[:3])
-    rows, sends = rows_of(forward, dgrad, wgrad), np.vstack([times[3][stage_class], num_micro_batches * 0.0])
+    stages = (forward, dgrad, wgrad, times[3][stage_class])
     if key <= ROUNDS * row.num_stages:
-        return _run(schedule, row.num_stages, key, rows, sends)
-    slowest_s = (times[0] + times[1] + times[2])[stage_class].max(axis=0)
-    return _carried_on(schedule, row.num_stages, (rows, sends, slowest_s), num_micro_batches)
+        return _run(schedule, key, stages)
+    slowest_s = (forward + dgrad + wgrad).max(axis=0) / share
+    return _carried_on(schedule, stages, slowest_s, num_micro_batches)
 
 
-def _carried_on(schedule: str, p: int, times: tuple[Array, Array, Array], num_micro_batches: Array) -> Array:
+def _carried_on(schedule: str, stages: _Stages, slowest_s: Array, num_micro_batches: Array) -> Array:
+    """Run plans of more than ROUNDS x p micro-batches with so many, and those that are not settled with more."""
+    p = len(stages[0])
     found = np.zeros_like(num_micro_batches)
     rounds, left = ROUNDS, np.arange(len(num_micro_batches))
     while len(left):
-        rows, sends, slowest_s = (a[..., left] for a in times)
-        m = num_micro_batches[left]
+        here, m = _some(stages, left), num_micro_batches[left]
+        so_far = _run(schedule, rounds * p, here)
+        growth = (so_far - _run(schedule, (rounds - 1) * p, here)) / p
         more = m - float(rounds * p)
-        so_far = _run(schedule, p, rounds * p, rows, sends)
-        growth = (so_far - _run(schedule, p, (rounds - 1) * p, rows, sends)) / p
-        open_s = more * np.maximum(slowest_s - growth, 0.0)
+        open_s = more * np.maximum(slowest_s[left] - growth, 0.0)
         found[left] = so_far + more * growth + 0.5 * open_s
-        left = left[open_s > OPEN * found[left]] if rounds < LAST else left[:0]
         rounds *= 2
+        unsettled = open_s > OPEN * found[left]
+        few = unsettled & (m <= rounds * p)
+        for number in np.unique(m[few]):
+            plans = left[few & (m == number)]
+            found[plans] = _run(schedule, int(number), _some(stages, plans))
+        left = left[unsettled & ~few] if rounds <= LAST else left[:0]
     return found
 
 
-def _run(schedule: str, p: int, num_micro_batches: int, rows: Array, sends: Array) -> Array:
+def _some(stages: _Stages, plans: NDArray[np.intp]) -> _Stages:
+    forward, dgrad, wgrad, send = stages
+    return forward[:, plans], dgrad[:, plans], wgrad[:, plans], send[:, plans]
+
+
+def _run(schedule: str, num_micro_batches: int, stages: _Stages) -> Array:
     """Run so many micro-batches, as many plans at a time as stay in the cache."""
     chunks = 2 if schedule in V_SHAPED + BIDIRECTIONAL else 1
-    waves = waves_of(schedule, p, num_micro_batches, chunks)
+    waves = waves_of(schedule, len(stages[0]), num_micro_batches, chunks)
     width = max(_HELD // waves.num_units, 8)
-    parts: list[NDArray[np.float64]] = [
-        waves.step_s(rows[:, k : k + width], sends[:, k : k + width]) for k in range(0, rows.shape[1], width)
+    forward, dgrad, wgrad, send = stages
+    parts = [
+        waves.step_s(forward[:, k : k + width], dgrad[:, k : k + width], wgrad[:, k : k + width], send[:, k : k + width])
+        for k in range(0, forward.shape[1], width)
     ]
     return np.concatenate(parts)
