@@ -16,13 +16,22 @@ from .line import Row
 from .tasks import Array
 from .waves import waves_of
 
-# Rounds of p micro-batches that are run; plans that are not settled then are run with twice as many, at most the last.
-ROUNDS, LAST = 3, 24
+# Rounds of p micro-batches up to which plans that are not settled are run, twice as many at a time.
+LAST = 24
 OPEN = 0.01
 # Numbers that one run holds at a time.
 _HELD = 500_000
 # Forward, dgrad, wgrad and send seconds of every stage, as (stage, plan).
 _Stages = tuple[Array, Array, Array, Array]
+
+
+def first_rounds(schedule: str) -> int:
+    """Return how many rounds of p micro-batches are run; DualPipe is full from two on, the others while in the second.
+
+    >>> first_rounds("zb-h1"), first_rounds("dualpipe")
+    (3, 4)
+    """
+    return 4 if schedule in BIDIRECTIONAL else 3
 
 
 def extrapolated_s(
@@ -35,23 +44,23 @@ def extrapolated_s(
         row: the stages.
         times: forward, dgrad, wgrad and send seconds of each class, as (class, plan).
         num_micro_batches: micro-batches of each plan.
-        key: their number where it is at most ROUNDS x p, the same for all plans; more otherwise.
+        key: their number where it is at most p x `first_rounds`, the same for all plans; more otherwise.
     """
     stage_class = [kind for kind, _, num in row.runs for _ in range(num)]
     share = 0.5 if schedule in V_SHAPED else 1.0
     forward, dgrad, wgrad = (a[stage_class] * share for a in times[:3])
     stages = (forward, dgrad, wgrad, times[3][stage_class])
-    if key <= ROUNDS * row.num_stages:
+    if key <= first_rounds(schedule) * row.num_stages:
         return _run(schedule, key, stages)
     slowest_s = (forward + dgrad + wgrad).max(axis=0) / share
     return _carried_on(schedule, stages, slowest_s, num_micro_batches)
 
 
 def _carried_on(schedule: str, stages: _Stages, slowest_s: Array, num_micro_batches: Array) -> Array:
-    """Run plans of more than ROUNDS x p micro-batches with so many, and those that are not settled with more."""
+    """Run plans of more micro-batches than the first rounds have with those, and those that are not settled with more."""
     p = len(stages[0])
     found = np.zeros_like(num_micro_batches)
-    rounds, left = ROUNDS, np.arange(len(num_micro_batches))
+    rounds, left = first_rounds(schedule), np.arange(len(num_micro_batches))
     while len(left):
         here, m = _some(stages, left), num_micro_batches[left]
         so_far = _run(schedule, rounds * p, here)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .extrapolate import ROUNDS, extrapolated_s
+from .extrapolate import extrapolated_s, first_rounds
 from .forms import gpipe_s, one_f_one_b_s
 from .line import Line, Row
 from .rounds import interleaved_s
@@ -135,7 +135,7 @@ def _groups(
     elif schedule == "1f1b":
         key = np.where(chunks > 1, np.minimum(micro // stages, _ROUNDS), np.minimum(micro, stages + 1))
     else:
-        key = np.minimum(micro, ROUNDS * stages + 1)
+        key = np.minimum(micro, first_rounds(schedule) * stages + 1)
     code = (which * (int(chunks.max()) + 1) + chunks) * (int(key.max()) + 1) + key
     found, first, group = np.unique(code, return_index=True, return_inverse=True)
     order = np.argsort(group.reshape(-1), kind="stable")

@@ -21,4 +21,4 @@ def test_filling_and_draining_takes_p_minus_one_micro_batches(name: str, p: int,
 
 @pytest.mark.parametrize(("p", "v", "m"), [(2, 2, 4), (4, 3, 4), (8, 3, 64)])
 def test_interleaving_divides_the_bubble_by_the_chunks(p: int, v: int, m: int) -> None:
-    assert simulate("interleaved", equal(p, v), m).step_s == pytest.approx((m + (p - 1) / v) * 3.0, rel=1e-9)
+    assert simulate("1f1b", equal(p, v), m).step_s == pytest.approx((m + (p - 1) / v) * 3.0, rel=1e-9)
