@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from ..ir.expr import Expr, as_expr, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
-from ..ir.plan import PlanTable
+from ..ir.pipelines import BIDIRECTIONAL
+from ..ir.plan import Family, PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
+from .in_flight import in_flight, used_at_once
 from .liveness import runs_behind
 from .moments import Alive, moments
 from .stages import Staging
@@ -156,7 +158,7 @@ class MemoryProgram:
             for j, part in enumerate((*PARTS[:3], AWAY[0])):
                 found[part] = found[part] + shared[4 * i + j][point] * there
         found["gradients"] = found["gradients"] + self.placeholders.total(empty, point, self.regions, runs)
-        return found
+        return _of_both_copies(found, plans.family)
 
     def _copy_gradients(
         self, found: dict[str, Array], rows: Array, point: NDArray[np.intp], runs: Mapping[str, Array], plans: PlanTable
@@ -180,21 +182,15 @@ class MemoryProgram:
         """How many micro-batches' worth of a part a stage keeps: where the forward pass ends, one is used at once."""
         if part not in _ACTIVATIONS:
             return 1.0
-        return 1.0 if region == self.ends and plans.family.schedule != "gpipe" else under_way
+        return 1.0 if region == self.ends and used_at_once(plans.family.schedule) else under_way
 
 
-def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
-    """Return how many micro-batches' activations the earliest stage of a class holds at most, in whole stages.
-
-    1F1B: min(m, p - i). Interleaved: min(m v, 2 (p - i - 1) + (v - 1) p + 1) / v, of the stage's layers 1/v each.
-    GPipe: m. (Narayanan et al., arXiv 2104.04473; Korthikanti et al., arXiv 2205.05198.)
-    """
-    p, v, m = staging.stages, staging.chunks, plans.num_micro_batches
-    if plans.family.schedule == "gpipe":
-        return np.where(p > 1.0, m, 1.0)
-    behind = p - staging.first[staging.which, cls]
-    warm = np.where(v > 1.0, 2.0 * (behind - 1.0) + (v - 1.0) * p + 1.0, behind)
-    return np.asarray(np.minimum(m * v, warm) / v)
+def _of_both_copies(found: dict[str, Array], family: Family) -> dict[str, Array]:
+    """Where a stage holds chunks of two copies of the model, what ZeRO shards, it shards over both."""
+    if family.schedule not in BIDIRECTIONAL:
+        return found
+    sharded = [part for part, stage in (("weights", 3), ("gradients", 2), ("optimizer", 1)) if family.zero >= stage]
+    return found | {part: found[part] * 0.5 for part in sharded}
 
 
 def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:

@@ -13,7 +13,7 @@ from .errors import PlanError
 from .expr import Num
 from .graph import Graph
 from .partition import balanced_parts, even_parts
-from .pipelines import places
+from .pipelines import chunks_of, places
 from .plan import LAYOUTS
 
 # The region of what runs between two stages; no pass over the model runs it, a stage does.
@@ -96,6 +96,7 @@ def lay_stages(
     Raises:
         PlanError: more chunks than blocks, or a list that does not fit; shows every factor.
     """
+    vpp = chunks_of(schedule, vpp) if pp > 1 else vpp
     row = block_row(graph)
     sizes = _sizes(graph, row, policy, pp, vpp, costs)
     parts = _parts(graph, row, sizes, recomputed if pp > 1 else 0)

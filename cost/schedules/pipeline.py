@@ -108,6 +108,8 @@ _Form = Callable[[ClassTimes, Array], Array]
 def _form(schedule: str, row: Row, chunks: int, key: int) -> _Form:
     """The form for one layout and one range of micro-batches."""
     p = row.num_stages
+    if p == 1:
+        return lambda t, m: m * t.busy_s[row.runs[0][0]]
     if schedule == "gpipe":
         return lambda t, m: gpipe_s(_line(row, t, 1), m)
     if schedule == "1f1b" and chunks == 1:
@@ -136,10 +138,9 @@ def _groups(
         key = np.where(chunks > 1, np.minimum(micro // stages, _ROUNDS), np.minimum(micro, stages + 1))
     else:
         key = np.minimum(micro, first_rounds(schedule) * stages + 1)
+    if len(which) == 1:
+        return [(int(which[0]), int(chunks[0]), int(key[0]), np.zeros(1, dtype=np.intp))]
     code = (which * (int(chunks.max()) + 1) + chunks) * (int(key.max()) + 1) + key
-    found, first, group = np.unique(code, return_index=True, return_inverse=True)
-    order = np.argsort(group.reshape(-1), kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(group.reshape(-1)[order])) + 1)
-    return [
-        (int(which[k]), int(chunks[k]), int(key[k]), part) for k, part in zip(first, parts, strict=True) if len(found)
-    ]
+    order = np.argsort(code, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(code[order])) + 1)
+    return [(int(which[part[0]]), int(chunks[part[0]]), int(key[part[0]]), part) for part in parts if len(part)]
