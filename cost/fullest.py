@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.pipelines import BIDIRECTIONAL
 from ..ir.plan import PlanTable
+from .in_flight import used_at_once
 from .stages import Staging
 
 Array = NDArray[np.float64]
@@ -89,7 +91,7 @@ def fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging:
     found = np.empty((len(ALL), num))
     for start in range(0, num, _CHUNK):
         some = slice(start, start + _CHUNK)
-        part = replace(staging, which=staging.which[some], stages=staging.stages[some], chunks=staging.chunks[some])
+        part = staging.part(some)
         found[:, some] = _fullest(sizes, rules, point[some], plans.part(some), part, copies)
     return found
 
@@ -102,10 +104,19 @@ def _fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging
     found[:, -1] = _largest_moment(layers, sizes.moments[:, point], rules, runs)
     if copies.gradient_share:
         _add_copies(found, layers, runs, plans, copies.gradient_share)
+    _share_copies(found, plans)
     there = staging.number[staging.which].T > 0.0
     needed = np.where(there, found[:, _ON_DEVICE].sum(axis=1), -np.inf)
     best = len(there) - 1 - there[::-1].argmax(axis=0) if copies.last else needed.argmax(axis=0)
     return np.asarray(np.take_along_axis(found, best[None, None], axis=0)[0])
+
+
+def _share_copies(found: Array, plans: PlanTable) -> None:
+    """Where a stage holds chunks of two copies of the model, what ZeRO shards, it shards over both."""
+    if plans.family.schedule in BIDIRECTIONAL:
+        for part, stage in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
+            if plans.family.zero >= stage:
+                found[:, ALL.index(part)] *= 0.5
 
 
 def _held(layers: Array, runs: Array, rules: Rules, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
@@ -116,7 +127,7 @@ def _held(layers: Array, runs: Array, rules: Rules, plans: PlanTable, staging: S
     times = np.empty((num_classes, len(ALL) - 1, num_plans))
     for k in range(num_regions):
         # Where the forward pass ends, a micro-batch is used at once.
-        at_once = k == rules.ends and plans.family.schedule != "gpipe"
+        at_once = k == rules.ends and used_at_once(plans.family.schedule)
         times[:] = runs[:, k, None]
         times[:, _KEPT] *= 1.0 if at_once else under_way[:, None]
         found[:, :-1] += layers[k] * times

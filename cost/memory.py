@@ -17,6 +17,7 @@ from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
 from .fullest import ALL, AWAY, PARTS, STATES, TEMPORARY, Copies, Rules, Sizes, fullest
+from .in_flight import in_flight
 from .liveness import runs_behind
 from .moments import Alive, moments
 from .stages import Staging
@@ -140,20 +141,6 @@ def _rules(
         table([[float(n in h.regions) for n in names] for h in once]),
         table(empty),
     )
-
-
-def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
-    """Return how many micro-batches' activations the earliest stage of a class holds at most, in whole stages.
-
-    1F1B: min(m, p - i). Interleaved: min(m v, 2 (p - i - 1) + (v - 1) p + 1) / v, of the stage's layers 1/v each.
-    GPipe: m. (Narayanan et al., arXiv 2104.04473; Korthikanti et al., arXiv 2205.05198.)
-    """
-    p, v, m = staging.stages, staging.chunks, plans.num_micro_batches
-    if plans.family.schedule == "gpipe":
-        return np.where(p > 1.0, m, 1.0)
-    behind = p - staging.first[staging.which, cls]
-    warm = np.where(v > 1.0, 2.0 * (behind - 1.0) + (v - 1.0) * p + 1.0, behind)
-    return np.asarray(np.minimum(m * v, warm) / v)
 
 
 def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:

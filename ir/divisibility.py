@@ -38,7 +38,7 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
 
     Stages must find layers, too.
     """
-    lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
+    lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp, schedule=plan.family.schedule)
     asked = expert_options(plan.family, plan.ep)
     if asked and not has_experts(graph):
         raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; leave it out (ep=1)")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from ...ir.errors import UnknownNameError
+from ...ir.pipelines import check_schedule
+from .dualpipe import dualpipe
 from .loops import gpipe, interleaved, one_f_one_b
 from .tasks import Schedule
-
-NAMES = ("gpipe", "1f1b", "interleaved")
+from .v_shaped import zb_v
+from .zero_bubble import zb_h1, zb_h2
 
 
 def schedule_of(name: str, num_stages: int, num_micro_batches: int, num_chunks: int = 1) -> Schedule:
-    """Return the orders of a schedule; `1f1b` with chunks is the interleaved one."""
-    if name == "gpipe":
-        return gpipe(num_stages, num_micro_batches)
-    if name not in NAMES:
-        raise UnknownNameError.of("pipeline schedule", name, NAMES)
-    if num_chunks > 1:
+    """Return the orders of a schedule; `1f1b` with chunks is the interleaved one, DualPipe's chunks are two copies.
+
+    UnknownNameError or PlanError as `check_schedule` raises them.
+    """
+    whole = {"gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zb-h2": zb_h2, "dualpipe": dualpipe, "zb-v": zb_v}
+    check_schedule(name, num_micro_batches, num_stages, 1 if name == "dualpipe" else num_chunks)
+    if num_chunks > 1 and name == "1f1b":
         return interleaved(num_stages, num_micro_batches, num_chunks)
-    return one_f_one_b(num_stages, num_micro_batches)
+    return whole[name](num_stages, num_micro_batches)

@@ -69,7 +69,7 @@ def graph_of(schedule: Schedule) -> TaskGraph:
 
 
 def _needs(schedule: Schedule, stage: Index, chunk: Index, micro: Index, kind: Index) -> tuple[Index, Index]:
-    """The task whose result each task needs, -1 for none, and whether it comes from another chunk."""
+    """The task whose result each task needs, -1 for none, and whether it comes from another stage."""
     p, v, m = schedule.num_stages, schedule.num_chunks, schedule.num_micro_batches
     forward = kind == Kind.FORWARD
     weight = kind == Kind.WGRAD
@@ -83,7 +83,7 @@ def _needs(schedule: Schedule, stage: Index, chunk: Index, micro: Index, kind: I
     # A backward task at the end of the pipeline needs its own forward task, one for weights its own backward task.
     own = where[np.maximum(phase - 1, 0), stage, chunk, micro]
     needs = np.where(weight | (~forward & (from_stage < 0)), own, passed)
-    return needs, (from_stage >= 0) & ~weight
+    return needs, (from_stage >= 0) & (from_stage != stage) & ~weight
 
 
 def _reversed(next_stage: Index, next_chunk: Index) -> tuple[Index, Index]:
@@ -119,6 +119,13 @@ def lags(graph: TaskGraph, times: StageTimes) -> Array:
         times.send_backward_s[graph.stage[task], graph.chunk[task]],
     )
     return np.where(task >= 0, sent, 0.0)
+
+
+def depths(graph: TaskGraph) -> list[int]:
+    """Return the number of units on the longest chain that ends with each unit."""
+    num = graph.waits.shape[1]
+    nothing = [0.0] * num
+    return [round(end) for end in _ends(graph, [1.0] * num, (nothing, nothing))]
 
 
 def _ends(graph: TaskGraph, unit_s: Sequence[float], lag: Sequence[Sequence[float]]) -> list[float]:

@@ -123,8 +123,8 @@ class StageTimes:
         forward_s: forward.
         dgrad_s: backward, gradients of activations only.
         wgrad_s: backward, gradients of weights only.
-        send_forward_s: from the end of a chunk's forward task to the start of the next chunk's; 0 within a stage.
-        send_backward_s: from the end of a chunk's backward task to the start of the previous chunk's.
+        send_forward_s: from the end of a chunk's forward task to the start of the next one's on another stage.
+        send_backward_s: from the end of a chunk's backward task to the start of the previous one's there.
     """
 
     forward_s: Array
