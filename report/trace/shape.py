@@ -28,7 +28,10 @@ def stream_of(part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A slice of a stream, in seconds from the start of the task; what is no node has a name of its own."""
+    """A slice of a stream, in seconds from the start of the task; what is no node has a name of its own.
+
+    `run` is the place of the run it is of, -1 for what comes from another stage.
+    """
 
     stream: str
     start_s: float
@@ -117,6 +120,13 @@ class Drawing:
             early = self.clock_s - drawn if node.gathers else start
             self.wanted.setdefault(node.stream, []).append((early, drawn, node, run))
 
+    def arrived(self, node: NodeTime, receives: bool) -> None:
+        """Put together what arrived from another stage, or only let the time pass that is booked for that."""
+        if receives:
+            self.node(node, -1)
+        else:
+            self.clock_s += self.booking.passing_s(node)
+
     def extras(self, since_s: float, run: int) -> None:
         """Add what an account has beside its nodes, in proportion to what passed since a moment."""
         passed = self.clock_s - since_s
@@ -133,9 +143,17 @@ class Drawing:
         return tuple(sorted(self.pieces, key=lambda p: (p.start_s, p.end_s)))
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Whether a task takes something from another stage, and whether it hands something on."""
+
+    receives: bool = False
+    sends: bool = False
+
+
 def draw(
-    rows: Sequence[tuple[str, Sequence[NodeTime]]], kind: Kind, booking: Booking, boundary: Sequence[NodeTime],
-    sends: bool = True,
+    rows: Sequence[tuple[str, Sequence[NodeTime]]], kind: Kind, booking: Booking, boundary: Sequence[NodeTime] = (),
+    ends: Ends = Ends(),
 ) -> Shape:  # fmt: skip
     """Draw one task.
 
@@ -143,12 +161,16 @@ def draw(
         rows: the regions of the chunk with their nodes, in the order in which they run.
         kind: what the task does.
         booking: the account of its stage.
-        boundary: what the stage sends behind each task.
-        sends: whether there is someone to send to; else the time booked for that is spent waiting for what comes.
+        boundary: what stages exchange: sends, and what puts their pieces together where they arrive.
+        ends: what of that this task does. A roll-up books all of it for every task; what a task does not do, it waits
+            for: where it has no one to send to, at its start.
     """
     drawing = Drawing(booking)
-    message_s = sum(booking.passing_s(n) for n in boundary)
-    drawing.clock_s = 0.0 if sends else message_s
+    sent = [n for n in boundary if n.op == "send"]
+    message_s = sum(booking.passing_s(n) for n in sent)
+    drawing.clock_s = 0.0 if ends.sends else message_s
+    for node in (n for n in boundary if n.op != "send"):
+        drawing.arrived(node, ends.receives)
     runs: list[RegionRun] = []
     for place, (region, nodes) in enumerate(rows):
         start = drawing.clock_s
@@ -156,9 +178,9 @@ def draw(
             drawing.node(node, place)
         drawing.extras(start, place)
         runs.append(RegionRun(region, place, start, drawing.clock_s))
-    drawing.clock_s += message_s if sends else 0.0
-    whole = drawing.clock_s + sum(booking.extra_s.values()) * message_s
-    send_s = min(sum(booking.drawn_s(n) for n in boundary), whole) if sends else 0.0
+    drawing.clock_s += message_s if ends.sends else 0.0
+    whole = drawing.clock_s + sum(booking.extra_s.values()) * sum(booking.passing_s(n) for n in boundary)
+    send_s = min(sum(booking.drawn_s(n) for n in sent), whole) if ends.sends else 0.0
     return Shape(kind, whole, tuple(runs), drawing.done(), send_s)
 
 

@@ -110,7 +110,9 @@ class StageEvents:
 
     def _nodes(self, shape: Shape, layers: tuple[int, ...], start_s: float, where: str) -> Iterator[str]:
         for piece in shape.pieces:
-            yield from self._tracks.add(piece.stream, self._piece(piece, layers[piece.run], start_s, where))
+            yield from self._tracks.add(
+                piece.stream, self._piece(piece, layers[piece.run] if piece.run >= 0 else -1, start_s, where)
+            )
 
     def _piece(self, piece: Piece, layer: int, start_s: float, where: str) -> Slice:
         pace, node = self._timeline.pace, piece.node

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from ...cost.schedules.simulate import run
-from ...cost.schedules.tasks import Array, Index, Kind, Schedule, Simulated, StageTimes
+from ...cost.schedules.tasks import Array, Kind, Schedule, Simulated, StageTimes
 from ...driver import Estimate
 from ...ir.graph import Region
 from ...ir.stages import BOUNDARY
 from .nodes import NodeTime, node_times, nodes_of
-from .shape import Booking, Shape, draw
+from .shape import Booking, Ends, Shape, draw
 from .spent import Spent, StageSpent, pace_once, stages_spent
 from .stages import ChunkRow, Stages, stages_of
+
+# Class of stages, chunk, kind of task, what it exchanges with other stages.
+ShapeKey: TypeAlias = tuple[int, ChunkRow, Kind, Ends]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class Timeline:
         stages: the stages and their schedule.
         spent: the account of each class of stages.
         nodes: the priced nodes.
-        shapes: the task of each (class, chunk row, kind, whether it sends).
+        shapes: the task of each (class, chunk row, kind, what it exchanges).
         simulated: the tasks of the micro-batches, from 0.
         pipeline_s: when the first task starts.
         pace: seconds on this timeline for one of the simulation.
@@ -38,7 +42,7 @@ class Timeline:
     stages: Stages
     spent: Sequence[StageSpent]
     nodes: Mapping[str, Mapping[int, NodeTime]]
-    shapes: Mapping[tuple[int, ChunkRow, Kind, bool], Shape]
+    shapes: Mapping[ShapeKey, Shape]
     simulated: Simulated
     pipeline_s: float
     pace: float
@@ -61,8 +65,7 @@ class Timeline:
 
     def shape(self, stage: int, chunk: int, kind: Kind) -> Shape:
         """Return what a task looks like."""
-        row, cls = self.stages.chunks[stage][chunk], self.stages.cls[stage]
-        return self.shapes[cls, row, kind, receiver(self.stages.schedule, stage, chunk, kind) is not None]
+        return self.shapes[_key(self.stages, stage, chunk, kind)]
 
 
 def timeline_of(answer: Estimate) -> Timeline:
@@ -100,31 +103,42 @@ def receiver(schedule: Schedule, stage: int, chunk: int, kind: Kind) -> tuple[in
     return next(((int(s), int(c)) for s, c in where if s != stage), None)
 
 
+def sender(schedule: Schedule, stage: int, chunk: int, kind: Kind) -> tuple[int, int] | None:
+    """Return the stage and chunk whose result a task waits for; None where no other stage has it."""
+    if kind is Kind.WGRAD:
+        return None
+    # What goes forward comes from where gradients go back to.
+    return receiver(schedule, stage, chunk, Kind.BACKWARD if kind is Kind.FORWARD else Kind.FORWARD)
+
+
+def _key(stages: Stages, stage: int, chunk: int, kind: Kind) -> ShapeKey:
+    one = stages.schedule, stage, chunk, kind
+    ends = Ends(sender(*one) is not None, receiver(*one) is not None)
+    return stages.cls[stage], stages.chunks[stage][chunk], kind, ends
+
+
 def _shapes(
     answer: Estimate, stages: Stages, spent: Sequence[StageSpent], nodes: Mapping[str, Mapping[int, NodeTime]]
-) -> Mapping[tuple[int, ChunkRow, Kind, bool], Shape]:
+) -> Mapping[ShapeKey, Shape]:
     """Draw every distinct task once."""
     regions = answer.table.lowered.graph.by_name
     kinds = [Kind(int(k)) for k in np.unique(np.concatenate([o.kind for o in stages.schedule.orders]))]
     bookings = {cls: _bookings(spent[cls], stages, cls, regions, nodes) for cls in sorted(set(stages.cls))}
-    found: dict[tuple[int, ChunkRow, Kind, bool], Shape] = {}
-    for stage, chunks in enumerate(stages.chunks):
-        for chunk, row in enumerate(chunks):
-            for kind in kinds:
-                sends = receiver(stages.schedule, stage, chunk, kind) is not None
-                key = (stages.cls[stage], row, kind, sends)
-                if key not in found:
-                    found[key] = _drawn(row, kind, bookings[key[0]][kind is not Kind.FORWARD], regions, nodes, sends)
+    places = [(stage, chunk) for stage, chunks in enumerate(stages.chunks) for chunk in range(len(chunks))]
+    found: dict[ShapeKey, Shape] = {}
+    for key in (_key(stages, *place, kind) for place in places for kind in kinds):
+        if key not in found:
+            found[key] = _drawn(key, bookings[key[0]][key[2] is not Kind.FORWARD], regions, nodes)
     return found
 
 
 def _drawn(
-    row: ChunkRow, kind: Kind, booking: Booking, regions: Mapping[str, Region],
-    nodes: Mapping[str, Mapping[int, NodeTime]], sends: bool,
-) -> Shape:  # fmt: skip
+    key: ShapeKey, booking: Booking, regions: Mapping[str, Region], nodes: Mapping[str, Mapping[int, NodeTime]]
+) -> Shape:
+    _, row, kind, ends = key
     names = row.regions if kind is Kind.FORWARD else row.regions[::-1]
     rows = [(name, nodes_of(regions[name], nodes[name], kind)) for name in names]
-    return draw(rows, kind, booking, _boundary(regions, nodes, kind), sends)
+    return draw(rows, kind, booking, _boundary(regions, nodes, kind), ends)
 
 
 def _boundary(regions: Mapping[str, Region], nodes: Mapping[str, Mapping[int, NodeTime]], kind: Kind) -> list[NodeTime]:
@@ -149,19 +163,16 @@ def _bookings(
     return booking(spent.forward, Kind.FORWARD), booking(spent.backward, Kind.BACKWARD)
 
 
-def _times(stages: Stages, shapes: Mapping[tuple[int, ChunkRow, Kind, bool], Shape]) -> StageTimes:
+def _times(stages: Stages, shapes: Mapping[ShapeKey, Shape]) -> StageTimes:
     """Return the seconds of every task, as (stage, chunk)."""
     split = any(key[2] is Kind.DGRAD for key in shapes)
 
     def seconds(kind: Kind) -> Array:
-        def of(stage: int, chunk: int, row: ChunkRow) -> float:
-            key = (stages.cls[stage], row, kind, receiver(stages.schedule, stage, chunk, kind) is not None)
+        def of(stage: int, chunk: int) -> float:
+            key = _key(stages, stage, chunk, kind)
             return shapes[key].time_s if key in shapes else 0.0
 
-        return np.array([[of(s, c, row) for c, row in enumerate(chunks)] for s, chunks in enumerate(stages.chunks)])
+        return np.array([[of(s, c) for c in range(len(chunks))] for s, chunks in enumerate(stages.chunks)])
 
     back = Kind.DGRAD if split else Kind.BACKWARD
     return StageTimes.of(seconds(Kind.FORWARD), seconds(back), seconds(Kind.WGRAD))
-
-
-__all__ = ["Index", "Timeline", "receiver", "timeline_of"]

@@ -41,6 +41,7 @@ CASES = {
     "pp, few batches": lambda: answer_of(PIPE, pp=4, batches=2),
     "pp, uneven": lambda: answer_of(PIPE, pp=4, layers=10),
     "pp, all": lambda: answer_of(ALL, gpus=32, tp=4, pp=4, batches=9),
+    "pieces": lambda: answer_of(Family(pp=True, scatter_p2p=True), gpus=16, tp=2, pp=4),
     "gpipe": lambda: answer_of(Family(pp=True, schedule="gpipe"), pp=4),
     "interleaved": lambda: answer_of(PIPE, pp=2, vpp=2, batches=8),
     "interleaved deep": lambda: answer_of(PIPE, pp=4, vpp=2, batches=8),

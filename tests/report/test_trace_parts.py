@@ -60,7 +60,7 @@ def test_both_halves_of_a_backward_task_take_as_long_as_the_whole() -> None:
     booking = Booking({}, {}, {"host": 0.25})
     kinds = (Kind.DGRAD, Kind.WGRAD, Kind.BACKWARD)
     dgrad, wgrad, whole = (
-        draw([("block0", nodes_of(block, timeline.nodes["block0"], kind))], kind, booking, ()).time_s for kind in kinds
+        draw([("block0", nodes_of(block, timeline.nodes["block0"], kind))], kind, booking).time_s for kind in kinds
     )
     assert dgrad > 0.0
     assert wgrad > 0.0
@@ -71,8 +71,8 @@ def test_parts_that_are_no_nodes_take_their_share_of_every_task() -> None:
     timeline = timeline_of(answer_of(Family()))
     block = timeline.answer.table.lowered.graph.region("block0")
     nodes = nodes_of(block, timeline.nodes["block0"], Kind.FORWARD)
-    alone = draw([("block0", nodes)], Kind.FORWARD, Booking({}, {}, {}), ())
-    floored = draw([("block0", nodes)], Kind.FORWARD, Booking({}, {}, {"host": 0.5}), ())
+    alone = draw([("block0", nodes)], Kind.FORWARD, Booking({}, {}, {}))
+    floored = draw([("block0", nodes)], Kind.FORWARD, Booking({}, {}, {"host": 0.5}))
     assert floored.time_s == pytest.approx(1.5 * alone.time_s, rel=1e-12)
     (waiting,) = [p for p in floored.pieces if p.node is None]
     assert (waiting.stream, waiting.name) == ("host", "host")
