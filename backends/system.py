@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..ir.errors import UnknownNameError
-from .catalogue import assemble, names, read_file, read_stack
+from .catalogue import assemble, names, on_chip, read_file, read_stack
 from .constants import KernelConstants
 from .faults import in_files
 from .network.level import NetworkLevel
@@ -173,7 +173,7 @@ def load_stack(name: str | Path) -> StackConstants:
     from .system_build import build_stack
 
     file = read_stack(name)
-    return build_stack(file.tree, file.name, in_files([file.origin()]))
+    return build_stack(on_chip(file.tree, None), file.name, in_files([file.origin()]))
 
 
 def stack_names() -> tuple[str, ...]:
