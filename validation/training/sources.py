@@ -117,7 +117,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "torchtitan": Source({"stack": "torchtitan"}),
         "vtrain_single_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
         "vtrain_multi_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
-        "simumax_b200": Source({"stack": "megatron-core"}, models=_DEEPSEEK),
+        "simumax_b200": Source({"stack": "megatron-core-sync", "cp_method": "ulysses"}, models=_DEEPSEEK),
         "maxtext_tiering": Source(unknown="its degrees and batch are in no table"),
         "maxtext_v5p_2024": Source(unknown="the sizes of its models, degrees and batch are in no table"),
         "mt_nlg_530b": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed"}, (_NO_INTERLEAVING,)),
