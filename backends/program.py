@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ..ir.expr import Expr, Num, as_expr, product, total
 from ..ir.exprtable import ExprTable
@@ -14,15 +14,11 @@ from ..ir.ops.collectives import CollectiveAttrs, message_bytes
 from ..ir.plan import ORDER, rank_order
 from ..ir.types import DType
 from .amounts import SCALAR, Amounts, Owners, Shape, amounts_of, exprs_of
-from .running_sums import sums_in_place, work_of_sums
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One node to price: where it is, how often its region runs, and what it does.
-
-    `summed_bytes` are those of an element of the running sum that a product adds weight gradients to, 0 for others.
-    """
+    """One node to price: where it is, how often its region runs, and what it does."""
 
     region: str
     key: int
@@ -38,7 +34,6 @@ class Entry:
     across: float = 1.0
     attrs: Attrs = NO_ATTRS
     shape: Shape = SCALAR
-    summed_bytes: float = 0.0
 
     @property
     def name(self) -> str:
@@ -84,14 +79,17 @@ class Program:
 
 
 def compile_graph(graph: Graph, order: str = ORDER) -> Program:
-    """Compile a lowered graph; free nodes are left out, and additions that a product makes on its way.
+    """Compile a lowered graph; free nodes are left out, nothing else is.
 
     `order` names the mesh axes from neighbouring ranks outwards: `tp-cp-ep-dp-pp`.
     """
     compute: dict[tuple[tuple[str, ...], OpClass], list[Entry]] = {}
     talks: dict[tuple[tuple[str, ...], str, str, float], list[Entry]] = {}
     for region in graph.regions:
-        for entry in _entries(graph, region):
+        for node in region.nodes:
+            entry = _entry(graph, region, node)
+            if entry.kind is OpClass.FREE:
+                continue
             if entry.message is None:
                 compute.setdefault((_symbols(entry, graph.axes, order), entry.kind), []).append(entry)
             else:
@@ -106,18 +104,6 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
         ),
         order,
     )
-
-
-def _entries(graph: Graph, region: Region) -> Iterator[Entry]:
-    sums, additions = sums_in_place(region)
-    for node in region.nodes:
-        if op_def(node.op).kind is OpClass.FREE or node.key in additions:
-            continue
-        entry = _entry(graph, region, node)
-        if node.key in sums:
-            width = float(max(made.type.dtype.num_bytes for _, made in sums[node.key]))
-            entry = replace(entry, work=work_of_sums(entry.work, sums[node.key]), summed_bytes=width)
-        yield entry
 
 
 def _entry(graph: Graph, region: Region, node: Node) -> Entry:

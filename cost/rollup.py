@@ -95,8 +95,8 @@ def roll_up(
 
 def _lend(step: Account, sm_share: float, by_engines: bool) -> None:
     """Book the computation that waits for the SMs that hidden communication holds."""
-    hidden = (kv for kv in step.hidden.items() if kv[0].startswith("comm.") and not (by_engines and kv[0] == "comm.tp"))
-    parts = [seconds for _, seconds in hidden]
+    none = ("comm.pp", *(("comm.tp",) if by_engines else ()))  # a send takes a channel or two
+    parts = [seconds for part, seconds in step.hidden.items() if part.startswith("comm.") and part not in none]
     if parts and sm_share > 0.0:
         step.add(LENT, sum(parts[1:], parts[0]) * sm_share)
 

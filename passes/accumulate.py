@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
+from ..ir.ops.pointwise import AccumulateAttrs
 from ..ir.types import DType, TensorType
 from .base import Pass, PassResult, require_sharded
 
@@ -42,7 +43,7 @@ def _rewrite(region: Region, kind: DType) -> Region:
     for param, grad in region.grads:
         source, made = region.producer[grad], fresh + len(grads)
         values.append(Value(made, TensorType(region.by_id[grad].type.dims, kind), made))
-        addition = Node("accumulate", (grad,), (made,), scope=source.scope, phase=Phase.BACKWARD)
+        addition = Node("accumulate", (grad,), (made,), AccumulateAttrs(), scope=source.scope, phase=Phase.BACKWARD)
         added.setdefault(source.key, []).append(addition)
         grads.append((param, made))
     nodes = tuple(n for node in region.nodes for n in (node, *added.get(node.key, ())))

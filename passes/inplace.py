@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..ir.graph import Graph, Phase, Region, Role, Workload
+from ..ir.graph import Graph, Node, Phase, Region, Role, Workload
 from ..ir.ops import OpClass, op_def
+from ..ir.ops.pointwise import AccumulateAttrs
 from .base import Pass, PassResult, require_sharded, rewritten
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.EXPERTS)
@@ -40,7 +41,12 @@ def _rewrite(region: Region) -> Region:
     if not home:
         return region
     values = tuple(replace(v, storage=home.get(v.storage, v.storage)) for v in region.values)
-    return replace(region, values=values)
+    nodes = tuple(_fused(n) if n.op == "accumulate" and n.inputs[0] in home else n for n in region.nodes)
+    return replace(region, values=values, nodes=nodes)
+
+
+def _fused(node: Node) -> Node:
+    return replace(node, attrs=AccumulateAttrs(fused=True))
 
 
 def _added(region: Region) -> Iterator[tuple[int, int]]:

@@ -47,8 +47,6 @@ class GroupedSizes:
         k: the inner dim.
         operand_bytes: bytes of an element of both operands, scales included.
         result_bytes: bytes of an element of the result.
-        matrix_bytes: bytes that move for an element of a group's matrix, where they are not those of an operand: a
-            weight gradient added to a running sum reads and writes it.
     """
 
     padded_rows: Array
@@ -58,7 +56,6 @@ class GroupedSizes:
     k: Array
     operand_bytes: float
     result_bytes: float
-    matrix_bytes: Array | None = None
 
 
 def tile_rows(dtype: str) -> int:
@@ -104,8 +101,7 @@ def grouped_times(sizes: GroupedSizes, peak: float, chip: Chip, constants: Group
         constants: those of the layout and dtype.
     """
     flops = 2.0 * sizes.padded_rows * sizes.n * sizes.k
-    matrix_bytes = sizes.operand_bytes if sizes.matrix_bytes is None else sizes.matrix_bytes
-    moved = sizes.touched * sizes.n * sizes.k * matrix_bytes + sizes.rows * (
+    moved = sizes.touched * sizes.n * sizes.k * sizes.operand_bytes + sizes.rows * (
         sizes.k * sizes.operand_bytes + sizes.n * sizes.result_bytes
     )
     both = product_times(flops, moved, peak, chip, constants.tensor, constants.memory)

@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.ops import OpClass
 from ...ir.ops.experts import GroupedAttrs
 from ...ir.types import DType
-from ..amounts import Amounts, Array, Index
+from ..amounts import Amounts, Index
 from ..kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_mean
 from ..kernels.grouped import GroupedSizes, grouped_times, spread_evenly
 from ..kernels.terms import KernelTimes
@@ -56,14 +56,13 @@ class ExpertsModel:
         def price(of: tuple[str, int, bool, str], rows: Index) -> KernelTimes:
             op, products, weight_grad, dtype = of
             peak = chip.matmul_flop_per_s(dtype)
-            summed = np.array([group.entries[i].summed_bytes for i in rows])[:, None]
             if products == 1:
-                sizes = _grouped(amounts, rows, weight_grad, dtype, summed)
+                sizes = _grouped(amounts, rows, weight_grad, dtype)
                 return grouped_times(sizes, peak, chip, k.grouped[first_kind(k.grouped, dtype, USUAL)])
             constants = k.experts[first_kind(k.experts, dtype, USUAL)]
             if op in _BANKS:
                 constants = _in_order(constants)
-            return experts_times(_sizes(amounts, rows, products, dtype, summed), peak, chip, constants)
+            return experts_times(_sizes(amounts, rows, products, dtype), peak, chip, constants)
 
         kinds = [(e.op, len(e.work.gemms), _is_weight_grad(e), str(e.dtype)) for e in group.entries]
         return by_kind(kinds, amounts.num_bytes.shape, price)
@@ -74,11 +73,10 @@ def _in_order(constants: ExpertsConstants) -> ExpertsConstants:
     return replace(constants, row_passes=min(constants.row_passes, 1.0), token_passes=0.0)
 
 
-def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str, summed: Array) -> ExpertSizes:
+def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str) -> ExpertSizes:
     """Sizes of banks by their products: up and down forward; backward the input gradients of down and up come 1st, 3rd.
 
-    Rows that the graph holds are those of the busiest rank already. Backward reads each weight and writes its gradient,
-    or reads and writes the running sum that it adds it to.
+    Rows that the graph holds are those of the busiest rank already.
     """
     p = amounts.products
     first = np.searchsorted(p.owner, rows)
@@ -87,15 +85,13 @@ def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str, summed: Arr
     hidden, ffn, width = (
         (p.k[first], p.n[first], p.k[first + 2]) if backward else (p.k[first], p.k[first + 1], p.n[first])
     )
-    nothing, each = np.zeros_like(routed), np.array(float(DType(dtype).num_bytes))
+    nothing, each = np.zeros_like(routed), np.array(DType(dtype).num_bytes)
     passes = 2.0 if backward else 1.0
-    if backward:
-        each = np.where(summed > 0.0, 0.5 * each + summed, each)
     sizes = ExpertSizes(nothing, routed, nothing, amounts.rows[rows], hidden, ffn, width, each, passes)
     return of_mean(sizes, groups, np.array(1.0), dtype)
 
 
-def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str, summed: Array) -> GroupedSizes:
+def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str) -> GroupedSizes:
     """Sizes of single grouped products; a weight gradient sums over the rows, and its result are the matrices."""
     p = amounts.products
     at = np.searchsorted(p.owner, rows)
@@ -103,7 +99,7 @@ def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str, summe
     routed, k = (p.k[at], p.m[at]) if weight_grad else (p.m[at], p.k[at])
     touched, padded = spread_evenly(routed, groups, dtype)
     each = DType(dtype).num_bytes
-    return GroupedSizes(padded, routed, touched, n, k, each, each, np.where(summed > 0.0, 2.0 * summed, each))
+    return GroupedSizes(padded, routed, touched, n, k, each, each)
 
 
 def _is_weight_grad(entry: Entry) -> bool:

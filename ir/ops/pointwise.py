@@ -31,6 +31,13 @@ class FillAttrs(Attrs):
     kind: str
 
 
+@dataclass(frozen=True, slots=True)
+class AccumulateAttrs(Attrs):
+    """`fused`: the product that makes the gradient adds it to the sum itself; no gradient of its own is written."""
+
+    fused: bool = False
+
+
 def broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
     """Return the shape two operands broadcast to, None when they do not.
 
@@ -79,11 +86,14 @@ def _work_fill(call: OpCall) -> Work:
 
 
 def _work_accumulate(call: OpCall) -> Work:
-    """Add a gradient to the running sum of the step: read both, write the sum."""
-    total_bytes = call.outputs[0].num_bytes
-    return Work(
-        vector_flops=call.outputs[0].numel, read_bytes=call.inputs[0].num_bytes + total_bytes, write_bytes=total_bytes
-    )
+    """Add a gradient to the running sum of the step: read both, write the sum.
+
+    Fused into the product that makes the gradient, the sum is read and written where the gradient would be written.
+    """
+    kept, given = call.outputs[0].num_bytes, call.inputs[0].num_bytes
+    if call.attrs_as(AccumulateAttrs).fused:
+        return Work(vector_flops=call.outputs[0].numel, read_bytes=kept, write_bytes=kept - given)
+    return Work(vector_flops=call.outputs[0].numel, read_bytes=given + kept, write_bytes=kept)
 
 
 def check_optimizer(call: OpCall) -> Iterator[str]:
@@ -141,7 +151,7 @@ OPS = (
           num_outputs=None),
     OpDef(
         "accumulate", OpClass.ELEMENTWISE, _work_accumulate, "a gradient added to the step's running sum", _check_same,
-        max_inputs=1,
+        AccumulateAttrs, max_inputs=1,
     ),
     OpDef("identity", OpClass.FREE, free, "the same tensor under another name (a region's output)", _check_same),
 )  # fmt: skip

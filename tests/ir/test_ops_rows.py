@@ -7,7 +7,7 @@ from slipstick.ir.graph import NO_ATTRS
 from slipstick.ir.ops import op_def
 from slipstick.ir.ops.base import OpCall, Work
 from slipstick.ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
-from slipstick.ir.ops.pointwise import ElementwiseAttrs, FillAttrs, broadcast
+from slipstick.ir.ops.pointwise import AccumulateAttrs, ElementwiseAttrs, FillAttrs, broadcast
 from slipstick.ir.types import DType, TensorType
 
 B, S = symbol("batch"), symbol("seq")
@@ -56,7 +56,9 @@ def call(op: str, attrs: object, inputs: tuple[TensorType, ...], *outputs: Tenso
         (call("fill", FillAttrs("empty"), (), X), 0, 0, 0),
         (call("identity", NO_ATTRS, (X,), X), 0, 0, 0),
         # The running sum in fp32 is read and written, the gradient read.
-        (call("accumulate", NO_ATTRS, (X,), t(3, 8, dtype="fp32")), 24, 48 + 96, 96),
+        (call("accumulate", AccumulateAttrs(), (X,), t(3, 8, dtype="fp32")), 24, 48 + 96, 96),
+        # Added by the product itself: the sum read, and written in place of the gradient.
+        (call("accumulate", AccumulateAttrs(True), (X,), t(3, 8, dtype="fp32")), 24, 96, 96 - 48),
         # Adam, mixed precision: 14 FLOPs; reads gradient (2) + master, m, v (12); writes weight (2) + 12.
         (call("optimizer_step", NO_ATTRS, (X, WEIGHT, X, WEIGHT), X, WEIGHT), 32 * 14, 32 * 14, 32 * 14),
         (call("optimizer_step", NO_ATTRS, (X, t(3, 8, dtype="fp32")), X), 24 * 14, 24 * 16, 24 * 14),
@@ -108,7 +110,7 @@ def test_symbolic_rows() -> None:
         (call("rope_bwd", NO_ATTRS, (X, X, X), t(8)), "result: [8] is not [3, 8]"),
         (call("fill", NO_ATTRS, (), X), "needs FillAttrs, has Attrs"),
         (call("identity", NO_ATTRS, (X,), t(8)), "result: [8] is not [3, 8]"),
-        (call("accumulate", NO_ATTRS, (X,), t(8)), "result: [8] is not [3, 8]"),
+        (call("accumulate", AccumulateAttrs(), (X,), t(8)), "result: [8] is not [3, 8]"),
         (call("optimizer_step", NO_ATTRS, (X, WEIGHT, X), X), "takes as many gradients as parameters, has 3 inputs"),
         (call("optimizer_step", NO_ATTRS, (X, WEIGHT), X), "gradient and parameter: [8] is not [3, 8]"),
     ],
