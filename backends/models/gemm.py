@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.ops import OpClass
 from ...ir.types import DType
 from ..amounts import Amounts, Index
-from ..kernels.gemm import UNITS, GemmSizes, gemm_kinds, gemm_times
+from ..kernels.gemm import GemmSizes, gemm_kinds, gemm_times, unit_of
 from ..kernels.terms import KernelTimes
 from ..power import powered
 from ..program import Entry, Group
@@ -38,7 +38,12 @@ class GemmModel:
     def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth, SMs and the constants of the operands' dtype."""
         kind = _gemm_kind(str(entry.dtype), system)
-        return (f"chip.matmul.{entry.dtype}", "chip.memory.hbm.bandwidth", "chip.num_sms", f"calibration.gemm.{kind}.")
+        return (
+            f"chip.matmul.{unit_of(str(entry.dtype))}",
+            "chip.memory.hbm.bandwidth",
+            "chip.num_sms",
+            f"calibration.gemm.{kind}.",
+        )
 
     def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
         """Price products, those of one dtype at a time."""
@@ -63,4 +68,4 @@ def _gemm_sizes(amounts: Amounts, rows: Index, dtype: str) -> GemmSizes:
     each = np.asarray(DType(dtype).num_bytes)
     operands = batch * (m * k + k * n) * each
     written = np.maximum(amounts.num_bytes[rows] - operands, 0.0) / (batch * m * n)
-    return GemmSizes(m, n, k, UNITS.get(dtype, dtype), batch, each, each, written, np.asarray(0.0))
+    return GemmSizes(m, n, k, unit_of(dtype), batch, each, each, written, np.asarray(0.0))
