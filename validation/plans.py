@@ -69,8 +69,8 @@ def _family(row: Row, stack: StackConstants) -> Family:
     tp, cp = row.number("tp", 1), row.number("cp", 1)
     return Family(
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
-        cp=(row.text("cp_method") or "allgather") if cp > 1 else "none", ep=row.number("ep", 1) > 1, kernels=stack.kernels,
-        pp=row.number("pp", 1) > 1, reshard=_reshard(row, stack.name),
+        cp=(row.text("cp_method") or "allgather") if cp > 1 else "none", ep=row.number("ep", 1) > 1,
+        kernels=stack.kernels, pp=row.number("pp", 1) > 1, reshard=_reshard(row, stack.name),
         reduce_dtype=DType.FP32 if stack.name == "torchtitan" else None,
         pp_layout=_nanotron_layout(row) if stack.name == "nanotron" else "auto",
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
@@ -98,7 +98,7 @@ def _spelt_out(row: Row) -> bool:
     Of Megatron-LM's tests the deterministic ones with as many heads for keys as for queries say
     `--attention-backend: unfused` (`tests/functional_tests/test_cases/gpt/*/model_config.yaml`).
     """
-    same = row.number("kv_heads", row.number("heads")) == row.number("heads")
+    same = row.measured("kv_heads") in (None, row.measured("heads"))
     return row.text("attention") == "unfused" or (row.flag("deterministic_mode") and same)
 
 

@@ -1,4 +1,4 @@
-"""A row of a table of training steps as a case: what is run, on what, how long it took, and to which half it belongs."""
+"""A row of a table of training steps as a case: what is run, on what, and how long it took."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     return TrainingCase(
         row, group_of(row), config_of(row.text("model") or row.id, model.fields).text, dtype_of(row),
         plan_of(row, machine.stack), system, overrides, stack,
-        step_s(row, machine.chip.matmul_flop_per_s("bf16")), (*model.assumed, *filled.assumed), outlier(row),
-        network_of(row),
+        step_s(row, machine.chip.matmul_flop_per_s(str(dtype_of(row)))), (*model.assumed, *filled.assumed),
+        outlier(row), network_of(row),
     )  # fmt: skip
 
 
@@ -90,6 +90,6 @@ def group_of(row: Row) -> str:
 
 
 def network_of(row: Row) -> Network | None:
-    """Read the all-reduce bandwidths that a run measured before it trained, in bytes a second; None where it did not."""
+    """Read the all-reduce bandwidths that a run measured before it trained; None where it did not."""
     found = _BUS.search(row.text("note"))
     return None if found is None else Network(float(found[1]) * 1e9, float(found[2].rstrip(".")) * 1e9)

@@ -1,4 +1,4 @@
-"""Cases to predictions: what shares a graph is recorded once, what shares a family lowered once, a machine priced once."""
+"""Cases to predictions: what they share is recorded once, lowered once and priced as one table."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def outcome(case: TrainingCase, answer: Answer) -> Outcome:
 
 
 def part_of(case: TrainingCase) -> Part:
-    """Return whether constants of the stack were fitted to a case, whether it judges them, or whether it is left out."""
+    """Return whether constants were fitted to a case, whether it judges them, or whether it is left out."""
     if case.outlier:
         return Part.EXCLUDED
     fitted = case.row.dataset in FITTED and in_first_half(TABLE, case.group)
