@@ -91,14 +91,16 @@ def _gpt(row: Row) -> Architecture:
 
 
 def _mpt(row: Row) -> Architecture:
-    """MPT with learned positions and flash attention, as `scripts/train/yamls/pretrain` of llm-foundry sets it up.
+    """MPT as the recipes of llm-foundry set it up: GPT-2 with biases, learned positions and the exact GELU.
 
-    It is GPT-2 without biases; those of GPT-2 are kept here, which adds 0.1 % of the time of a layer.
+    The parameters that its tables print say so: of mpt_70b at 2048 tokens 64.8624 billion, which are 80 x (12 h^2 +
+    13 h) + (50368 + 2048 + 2) h with h = 8192.
     """
     fields = {
         "model_type": "gpt2", "n_embd": row.number("hidden"), "n_layer": row.number("layers"),
         "n_head": row.number("heads"), "n_positions": row.number("seq_len"), "vocab_size": row.number("vocab"),
         "n_inner": row.number("ffn_hidden", 4 * row.number("hidden")), "tie_word_embeddings": True,
+        "activation_function": "gelu",
         "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
     }  # fmt: skip
     return Architecture(fields)

@@ -29,6 +29,45 @@ CATALOGUE = MappingProxyType(
     }
 )
 
+_SQUARED_RELU = MappingProxyType({"model_type": "nemotron", "vocab_size": 256000, "max_position_embeddings": 4096})
+# Models that the catalogue lacks: their config, and where its sizes are published.
+SIZES: Mapping[str, tuple[Mapping[str, object], str]] = MappingProxyType(
+    {
+        "Kimi_K2": (
+            {
+                "model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 64,
+                "num_key_value_heads": 64, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+                "n_routed_experts": 384, "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 1,
+                "n_group": 1, "topk_group": 1, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+                "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 163840, "max_position_embeddings": 131072,
+                "tie_word_embeddings": False,
+            },
+            "moonshotai/Kimi-K2-Instruct config.json",
+        ),
+        "Nemotron-8B": (
+            {
+                **_SQUARED_RELU, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+                "num_key_value_heads": 32, "intermediate_size": 16384,
+            },
+            "nvidia/nemotron-3-8b-base-4k model card",
+        ),
+        "Nemotron-15B": (
+            {
+                **_SQUARED_RELU, "hidden_size": 6144, "num_hidden_layers": 32, "num_attention_heads": 48,
+                "num_key_value_heads": 8, "intermediate_size": 24576,
+            },
+            "arXiv 2402.16819, table 1",
+        ),
+        "Nemotron-340B": (
+            {
+                **_SQUARED_RELU, "hidden_size": 18432, "num_hidden_layers": 96, "num_attention_heads": 96,
+                "num_key_value_heads": 8, "intermediate_size": 73728,
+            },
+            "arXiv 2406.11704, table 1",
+        ),
+    }
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -45,8 +84,10 @@ def named_config(given: str) -> Named:
     8192
     """
     name = given.partition(" (")[0]
+    if name in SIZES:
+        fields, source = SIZES[name]
+        return Named(fields, (f"sizes of {name} from {source}",))
     if name not in CATALOGUE:
         raise NotJudged(f"the sizes of '{name}' are not given, and the catalogue has no such model")
-    config = read_config(CATALOGUE[name])
-    fields: Mapping[str, object] = json.loads(config.text)
-    return Named(fields, () if given == name else (f"'{given}' as {CATALOGUE[name]}",))
+    config: Mapping[str, object] = json.loads(read_config(CATALOGUE[name]).text)
+    return Named(config, () if given == name else (f"'{given}' as {CATALOGUE[name]}",))

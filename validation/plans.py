@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..backends.stack import StackConstants
-from ..backends.system import stack_names
 from ..ir.partition import filled_parts
 from ..ir.plan import Family, Plan, make_plan
 from ..ir.types import DType
@@ -15,13 +14,6 @@ STACKS = {
     "megatron_golden_values": "megatron-core",
     "torchtitan_memory": "torchtitan",
     "nanotron_h100_fit": "nanotron",
-}
-# Where the catalogue has no stack of the name: the one whose habits are nearest.
-NEAREST = {
-    "megatron-2022": "megatron-core",
-    "megatron-deepspeed": "megatron-core",
-    "composer-fsdp": "default",
-    "fsdp2": "torchtitan",
 }
 _ZERO = {
     "true": 1, "false": 0, "": 0, "none": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2 full shard": 3,
@@ -35,8 +27,7 @@ _ZERO = {
 
 def stack_of(row: Row) -> str:
     """Return the name of the software that a row was measured with."""
-    given = row.text("stack") or STACKS.get(row.dataset, "default")
-    return given if given in stack_names() else NEAREST.get(given, given)
+    return row.text("stack") or STACKS.get(row.dataset, "default")
 
 
 def plan_of(row: Row, stack: StackConstants) -> Plan:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from ...backends.system import System
 from ...frontend import config_of
 from ...ir.plan import Plan
 from ...ir.types import DType
@@ -13,19 +13,10 @@ from ..models import architecture
 from ..plans import dtype_of, plan_of, stack_of
 from ..rows import NotJudged, Row
 from .machine_shop import MachineShop
+from .network_state import NetworkState, network_state
 from .outliers import outlier
 from .quantity import step_s
 from .sources import SOURCES, Source, completed
-
-_BUS = re.compile(r"all-reduce bus bandwidth ([\d.]+) GB/s at this world size, intra-node ([\d.]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """What an all-reduce reached in the run itself: bus bandwidth over all its GPUs, and inside of one node."""
-
-    world_bus_bytes_per_s: float
-    node_bus_bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class TrainingCase:
     measured_s: float
     assumed: tuple[str, ...] = ()
     outlier: str = ""
-    network: Network | None = None
+    network: NetworkState | None = None
 
 
 def training_case(row: Row, shop: MachineShop) -> TrainingCase:
@@ -67,7 +58,8 @@ def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     if unknown:
         raise NotJudged(unknown)
     filled = completed(row)
-    row, stack = filled.row, stack_of(filled.row)
+    row, network = filled.row, network_state(filled.row)
+    stack = "nanotron-per-rank" if network is not None and network.per_rank else stack_of(row)
     model = architecture(row)
     system, overrides = system_of(row), overrides_of(row)
     machine = shop.system(system, overrides, stack)
@@ -75,7 +67,7 @@ def training_case(row: Row, shop: MachineShop) -> TrainingCase:
         row, group_of(row), config_of(row.text("model") or row.id, model.fields).text, dtype_of(row),
         plan_of(row, machine.stack), system, overrides, stack,
         step_s(row, machine.chip.matmul_flop_per_s(str(dtype_of(row)))), (*model.assumed, *filled.assumed),
-        outlier(row), network_of(row),
+        outlier(row), network,
     )  # fmt: skip
 
 
@@ -89,7 +81,9 @@ def group_of(row: Row) -> str:
     return f"{row.text('model')} tp{row.number('tp', 1)} pp{row.number('pp', 1)}"
 
 
-def network_of(row: Row) -> Network | None:
-    """Read the all-reduce bandwidths that a run measured before it trained; None where it did not."""
-    found = _BUS.search(row.text("note"))
-    return None if found is None else Network(float(found[1]) * 1e9, float(found[2].rstrip(".")) * 1e9)
+def machine_of(case: TrainingCase, shop: MachineShop) -> System:
+    """Return the machine of a case, its network in the state that the run recorded."""
+    system = shop.system(case.system, case.overrides, case.stack)
+    if case.network is None:
+        return system
+    return shop.late(system, case.network.step_latency_s(case.plan.num_gpus))

@@ -15,7 +15,7 @@ from ...ir.errors import InternalError, SlipstickError
 from ...ir.graph import Graph
 from ...ir.plan import Family, PlanTable
 from ...ir.types import DType
-from .cases import TrainingCase
+from .cases import TrainingCase, machine_of
 from .machine_shop import MachineShop
 
 Report = Callable[[str], None]
@@ -64,8 +64,8 @@ class Bench:
 
     def _prepared(self, cases: Sequence[TrainingCase]) -> Prepared:
         first = cases[0]
-        system = self.shop.system(first.system, first.overrides, first.stack)
-        return Prepared(tuple(cases), self._lower(first), PlanTable.of([c.plan for c in cases]), system)
+        plans = PlanTable.of([c.plan for c in cases])
+        return Prepared(tuple(cases), self._lower(first), plans, machine_of(first, self.shop))
 
     def _reason(self, case: TrainingCase) -> str:
         try:
@@ -118,6 +118,10 @@ def priced(table: Prepared) -> Estimates:
 def _alike(cases: Sequence[TrainingCase]) -> list[list[TrainingCase]]:
     found: dict[tuple[object, ...], list[TrainingCase]] = {}
     for case in cases:
-        key = (case.config, case.dtype, case.plan.family, case.system, case.overrides, case.stack)
+        key = (case.config, case.dtype, case.plan.family, case.system, case.overrides, case.stack, _late(case))
         found.setdefault(key, []).append(case)
     return list(found.values())
+
+
+def _late(case: TrainingCase) -> float:
+    return 0.0 if case.network is None else case.network.step_latency_s(case.plan.num_gpus)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...backends.system import System, load_system
 
@@ -20,3 +20,10 @@ class MachineShop:
         if key not in self._systems:
             self._systems[key] = load_system(name, overrides, stack, self.calibration)
         return self._systems[key]
+
+    def late(self, system: System, step_latency_s: float) -> System:
+        """Return the system with every step of a collective over more than two nodes late by so much."""
+        if step_latency_s == 0.0:
+            return system
+        network = replace(system.stack.network, step_latency_s=step_latency_s)
+        return replace(system, stack=replace(system.stack, network=network))

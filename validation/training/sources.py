@@ -34,11 +34,13 @@ class Source:
     Attributes:
         known: column -> value, from the text around the table.
         assumed: settings that are nowhere; the first that holds is taken.
+        models: cells of the rows whose model begins with a text: sizes that its table has no columns for.
         unknown: why none of its rows can be predicted, empty for most.
     """
 
     known: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[Assumed, ...] = ()
+    models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unknown: str = ""
 
 
@@ -47,6 +49,13 @@ _DISTRIBUTED = Assumed("fsdp_or_zero", "zero1", "its recipes use the distributed
 _RECIPE_SP = Assumed("sequence_parallel", "True", "its recipes split sequences over tp")
 _NONE_AGAIN = Assumed("activation_recompute", "none", "not published; none")
 _V51200 = Assumed("vocab", "51200", "as the other GPT runs of its authors")
+# configs/models/deepseekv2.json and deepseekv3.json of MooreThreads/SimuMax at commit 4dcaae513ba7.
+_DEEPSEEK = MappingProxyType(
+    {
+        "DeepSeek-V2": {"mla": "true", "swiglu": "true", "moe_ffn_hidden": "1536", "shared_expert_ffn": "3072"},
+        "DeepSeek-V3": {"mla": "true", "swiglu": "true", "moe_ffn_hidden": "2048", "shared_expert_ffn": "2048"},
+    }
+)
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {
@@ -108,7 +117,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "torchtitan": Source({"stack": "torchtitan"}),
         "vtrain_single_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
         "vtrain_multi_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
-        "simumax_b200": Source({"stack": "megatron-core"}),
+        "simumax_b200": Source({"stack": "megatron-core"}, models=_DEEPSEEK),
         "maxtext_tiering": Source(unknown="its degrees and batch are in no table"),
         "maxtext_v5p_2024": Source(unknown="the sizes of its models, degrees and batch are in no table"),
         "mt_nlg_530b": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed"}, (_NO_INTERLEAVING,)),
@@ -134,7 +143,8 @@ def completed(row: Row) -> Completed:
     ('micro_batch 4 (not published; the best one)',)
     """
     source = SOURCES.get(row.dataset, Source())
-    cells = {**row.cells, **{c: v for c, v in source.known.items() if not row.text(c)}}
+    sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
+    cells = {**row.cells, **{c: v for c, v in {**source.known, **sizes}.items() if not row.text(c)}}
     said: list[str] = []
     for one in source.assumed:
         filled = Row(cells, row.line)
