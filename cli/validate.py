@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 @click.option("--rows", metavar="OUT.csv", help="Write every row with prediction, measurement, error and reason.")
 @click.option("--worst", type=click.IntRange(min=1), metavar="N", help="List the N rows that are farthest off.")
 @click.option(
+    "--beyond",
+    type=click.FloatRange(min=0),
+    metavar="PCT",
+    help="List every row that is off by more than this many percent, with the cause where one was found.",
+)
+@click.option(
     "--max-error",
     type=click.FloatRange(min=0),
     metavar="PCT",
@@ -59,7 +65,8 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def validate_command(
     files: tuple[Path, ...], where: tuple[str, ...], part: str, calibration: str | None, rows: str | None,
-    worst: int | None, max_error: float | None, form: str, cache: bool, jobs: int | None, quiet: bool,
+    worst: int | None, beyond: float | None, max_error: float | None, form: str, cache: bool, jobs: int | None,
+    quiet: bool,
 ) -> int:  # fmt: skip
     """Judge predictions against measurements in FILEs, tables whose kind their columns say.
 
@@ -81,7 +88,11 @@ def validate_command(
     outcomes = chosen(judge_files(files, where, settings), part)
     if rows is not None:
         write_text(rows_csv(outcomes), rows)
-    text = summary_json(outcomes, worst or 0) if form == "json" else summary_text(outcomes, worst or 0, columns())
+    far = None if beyond is None else beyond / 100
+    if form == "json":
+        text = summary_json(outcomes, worst or 0, far)
+    else:
+        text = summary_text(outcomes, worst or 0, columns(), far)
     click.echo(text)
     _refuse_above(max_error, outcomes)
     return 0

@@ -72,6 +72,14 @@ def worst_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return sorted((o for o in outcomes if o.has_error), key=lambda o: -abs(o.error))
 
 
+def farther_than(outcomes: Iterable[Outcome], share: float | None) -> list[Outcome]:
+    """Return what is off by more than a share and not excluded, by data set and then the greatest error first."""
+    if share is None:
+        return []
+    far = [o for o in worst_first(outcomes) if abs(o.error) > share and o.part is not Part.EXCLUDED]
+    return [o for of in by_dataset(far).values() for o in of]
+
+
 def _accuracy(outcomes: Iterable[Outcome]) -> Accuracy | None:
     errors = [o.error for o in outcomes if o.has_error]
     return Accuracy.of(errors) if errors else None

@@ -28,6 +28,9 @@ JUDGES: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 MEMORY_COLUMNS = ("id", "dataset", "accelerator", "layers", "hidden", "heads", "seq_len", "tp", "pp", "micro_batch")
+LAYER_COLUMNS = (
+    "id", "dataset", "accelerator", "phase", "op", "tp", "batch", "seq_len", "hidden", "heads", "dtype", "time_us",
+)  # fmt: skip
 STEP_COLUMNS = (*MEMORY_COLUMNS, "model", "n_gpus", "global_batch", "step_time_s")
 
 
@@ -110,6 +113,20 @@ class StepTable:
         return step_outcomes(table, settings.cache, calibration, settings.jobs, settings.report, faults)
 
 
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """A table of layers and of ops in them."""
+
+    name: str = "layer"
+    columns: tuple[str, ...] = LAYER_COLUMNS
+
+    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+        """Judge every row."""
+        from .layers import LayerJudge
+
+        return LayerJudge(settings.room, settings.cache, settings.report).outcomes(table, faults)
+
+
 def kernel_judges() -> dict[str, Judge[object]]:
     """Return a judge of each kind of table of kernels."""
     found = {}
@@ -120,5 +137,5 @@ def kernel_judges() -> dict[str, Judge[object]]:
 
 def table_kinds() -> dict[str, TableKind]:
     """Return every kind of table by its name."""
-    kinds: list[TableKind] = [*map(KernelTable, kernel_judges().values()), MemoryTable(), StepTable()]
+    kinds: list[TableKind] = [*map(KernelTable, kernel_judges().values()), MemoryTable(), StepTable(), LayerTable()]
     return {kind.name: kind for kind in kinds}

@@ -15,6 +15,7 @@ SYSTEMS = MappingProxyType(
         "A100-SXM4-40GB": "dgx-a100-40gb",
         "A100-SXM4-40GB (DGX-A100)": "dgx-a100-40gb",
         "A100-SXM4-80GB": "dgx-a100-80gb",
+        "A100-SXM4-80GB (4-GPU node)": "dgx-a100-80gb",
         "A100-SXM4-80GB (Selene)": "dgx-a100-80gb",
         "A100 (8-GPU node, NVSwitch)": "dgx-a100-80gb",
         "A100-80GB PCIe, pairwise NVLink": "a100-pcie-80gb-pairs",

@@ -43,6 +43,7 @@ class Outcome:
         group: the configuration it belongs to.
         reason: why it is excluded or skipped; of others, what had to be assumed.
         label: whether it ran, of rows that say so.
+        cause: what was found to be the reason of a large error, empty where nothing was.
     """
 
     row: Row
@@ -57,6 +58,7 @@ class Outcome:
     group: str = ""
     reason: str = ""
     label: Label | None = None
+    cause: str = ""
 
     @property
     def error(self) -> float:

@@ -5,31 +5,40 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..ir.units import format_bytes, format_time
 from ..report.columns import in_columns
-from .figures import Figures, by_dataset, by_kernel, by_kind, worst_first
+from .figures import Figures, by_dataset, by_kernel, by_kind, farther_than, worst_first
 from .outcomes import Outcome, Part
-from .statistics import Accuracy
+from .statistics import Accuracy, Confusion
 
 Lines = list[list[str]]
-_FIGURES = ["rows", "n", "median", "mean", "p90", "worst", "bias"]
+_FIGURES = ["rows", "n", "median", "mean", "p75", "p90", "worst", "bias"]
 _CELLS = [
     "id", "dataset", "part", "predicted_us", "measured_us", "error", "reason", "table", "system", "library", "kind",
     "group", "predicted_bytes", "measured_bytes",
 ]  # fmt: skip
 
 
-def summary_text(outcomes: Sequence[Outcome], limit: int, columns: int | None = None) -> str:
-    """Return the tables for a screen of so many columns, with the `limit` rows that are farthest off."""
-    tables = (_datasets(outcomes), _kinds(outcomes), _labels(outcomes), _worst(outcomes, limit), _left_out(outcomes))
+def summary_text(
+    outcomes: Sequence[Outcome], limit: int, columns: int | None = None, beyond: float | None = None
+) -> str:
+    """Return the tables for a screen of so many columns.
+
+    With the `limit` rows that are farthest off, and those that are off by more than `beyond`.
+    """
+    tables = (
+        _datasets(outcomes), _kinds(outcomes), _labels(outcomes), _worst(outcomes, limit), _beyond(outcomes, beyond),
+        _left_out(outcomes),
+    )  # fmt: skip
     return "\n\n".join(in_columns(t, columns) for t in tables if len(t) > 1) or "no rows"
 
 
-def summary_json(outcomes: Sequence[Outcome], limit: int) -> str:
+def summary_json(outcomes: Sequence[Outcome], limit: int, beyond: float | None = None) -> str:
     """Return the same as JSON: errors as fractions, times in seconds, memory in bytes."""
     datasets = {
         name: {**_record(Figures.of(of)), "by": _kernels(of)} for name, of in by_dataset(outcomes).items()
@@ -41,6 +50,7 @@ def summary_json(outcomes: Sequence[Outcome], limit: int) -> str:
             "overall": _record(Figures.of(outcomes)),
             "kinds": {" ".join(key): _record(Figures.of(of)) for key, of in by_kind(outcomes).items()},
             "rows": [_row(o) for o in worst_first(outcomes)[:limit]],
+            "beyond": [_row(o) for o in farther_than(outcomes, beyond)],
             "left_out": [
                 {"id": o.row.id, "dataset": o.row.dataset, "part": o.part.value, "reason": o.reason}
                 for o in outcomes
@@ -86,26 +96,35 @@ def _under(names: list[str], figures: Figures) -> Lines:
 
 
 def _shown(a: Accuracy) -> list[str]:
-    return [str(a.num), *(f"{x:.1%}" for x in (a.median, a.mean, a.p90, a.worst)), f"{a.bias:+.1%}"]
+    return [str(a.num), *(f"{x:.1%}" for x in (a.median, a.mean, a.p75, a.p90, a.worst)), f"{a.bias:+.1%}"]
 
 
 def _labels(outcomes: Sequence[Outcome]) -> Lines:
-    lines = [["data set", "labels", "right", "ran, said to fit", "ran, said not to", "failed, said not to",
-              "failed, said to fit"]]  # fmt: skip
+    lines = [["data set", "labels", "right", "precision", "recall", "ran, said to fit", "ran, said not to",
+              "failed, said not to", "failed, said to fit"]]  # fmt: skip
     for name, of in by_dataset(outcomes).items():
         c = Figures.of(of).labels
         if c is not None:
             counts = (c.fits_right, c.fits_wrong, c.fails_right, c.fails_wrong)
-            lines.append([name, str(c.num), f"{c.accuracy:.1%}", *map(str, counts)])
+            shares = (f"{x:.1%}" for x in (c.accuracy, c.precision, c.recall))
+            lines.append([name, str(c.num), *shares, *map(str, counts)])
     return lines
 
 
 def _worst(outcomes: Sequence[Outcome], limit: int) -> Lines:
-    lines = [["row", "kind", "rows", "predicted", "measured", "error", "because"]]
-    for o in worst_first(outcomes)[:limit]:
+    return _listed("row", worst_first(outcomes)[:limit])
+
+
+def _beyond(outcomes: Sequence[Outcome], beyond: float | None) -> Lines:
+    return _listed("" if beyond is None else f"off by more than {beyond:.0%}", farther_than(outcomes, beyond))
+
+
+def _listed(title: str, outcomes: Sequence[Outcome]) -> Lines:
+    lines = [[title, "kind", "rows", "predicted", "measured", "error", "because"]]
+    for o in outcomes:
         shown = format_bytes if o.unit == "B" else format_time
         values = (shown(o.predicted), shown(o.measured), f"{o.error:+.1%}")
-        lines.append([o.row.id, o.kind, o.part.value, *values, o.reason])
+        lines.append([o.row.id, o.kind, o.part.value, *values, o.cause or o.reason])
     return lines
 
 
@@ -131,14 +150,23 @@ def _record(figures: Figures) -> dict[str, object]:
         **{part.value: {"n": of.num, **_errors(of)} for part, of in figures.parts.items()},
     }
     if figures.labels is not None:
-        found["labels"] = {**asdict(figures.labels), "accuracy": figures.labels.accuracy}
+        found["labels"] = {**asdict(figures.labels), **_shares(figures.labels)}
     return found
+
+
+def _shares(labels: Confusion) -> dict[str, float | None]:
+    """Shares of labels; None where there is nothing to take a share of."""
+    given = {"accuracy": labels.accuracy, "precision": labels.precision, "recall": labels.recall}
+    return {name: None if math.isnan(share) else share for name, share in given.items()}
 
 
 def _errors(a: Accuracy | None) -> dict[str, float | None]:
     if a is None:
-        return dict.fromkeys(("median_ape", "mean_ape", "p90_ape", "worst_ape", "bias"))
-    return {"median_ape": a.median, "mean_ape": a.mean, "p90_ape": a.p90, "worst_ape": a.worst, "bias": a.bias}
+        return dict.fromkeys(("median_ape", "mean_ape", "p75_ape", "p90_ape", "worst_ape", "bias"))
+    return {
+        "median_ape": a.median, "mean_ape": a.mean, "p75_ape": a.p75, "p90_ape": a.p90, "worst_ape": a.worst,
+        "bias": a.bias,
+    }  # fmt: skip
 
 
 def _row(o: Outcome) -> dict[str, object]:
@@ -146,6 +174,7 @@ def _row(o: Outcome) -> dict[str, object]:
     return {
         "id": o.row.id, "dataset": o.row.dataset, "kind": o.kind, "part": o.part.value,
         f"predicted_{unit}": o.predicted, f"measured_{unit}": o.measured, "error": o.error, "reason": o.reason,
+        "cause": o.cause,
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ class Accuracy:
     num: int
     median: float
     mean: float
+    p75: float
     p90: float
     worst: float
     bias: float
@@ -27,8 +29,8 @@ class Accuracy:
         0.2
         """
         sizes = np.abs(np.asarray(errors, dtype=np.float64))
-        median, p90 = (float(q) for q in np.quantile(sizes, [0.5, 0.9]))
-        return cls(len(errors), median, float(sizes.mean()), p90, float(sizes.max()), float(np.median(errors)))
+        median, p75, p90 = (float(q) for q in np.quantile(sizes, [0.5, 0.75, 0.9]))
+        return cls(len(errors), median, float(sizes.mean()), p75, p90, float(sizes.max()), float(np.median(errors)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +62,23 @@ class Confusion:
     def accuracy(self) -> float:
         """Share of the rows that are right."""
         return (self.fits_right + self.fails_right) / max(self.num, 1)
+
+    @property
+    def precision(self) -> float:
+        """Of those that are said to fit, the share that ran; NaN where none is.
+
+        >>> Confusion(fits_right=6, fits_wrong=1, fails_right=5, fails_wrong=2).precision
+        0.75
+        """
+        said = self.fits_right + self.fails_wrong
+        return self.fits_right / said if said else math.nan
+
+    @property
+    def recall(self) -> float:
+        """Of those that ran, the share that is said to fit; NaN where none did.
+
+        >>> Confusion(fits_right=6, fits_wrong=2, fails_right=5, fails_wrong=2).recall
+        0.75
+        """
+        ran = self.fits_right + self.fits_wrong
+        return self.fits_right / ran if ran else math.nan

@@ -54,9 +54,9 @@ class TrainingCase:
 
 def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     """Read a row; NotJudged, or what the plan's own check says, where it cannot be predicted."""
-    unknown = SOURCES.get(row.dataset, Source()).unknown
-    if unknown:
-        raise NotJudged(unknown)
+    refused = SOURCES.get(row.dataset, Source()).refused(row)
+    if refused:
+        raise NotJudged(refused)
     filled = completed(row)
     row, network = filled.row, network_state(filled.row)
     stack = "nanotron-per-rank" if network is not None and network.per_rank else stack_of(row)

@@ -77,16 +77,20 @@ class Bench:
         return ""
 
     def _lower(self, case: TrainingCase) -> Lowered:
+        return self._lowered_for(case, case.plan.family)
+
+    def _lowered_for(self, case: TrainingCase, family: Family) -> Lowered:
         """Lower for a family; layouts on stages are numbers, so that all of them share one lowering."""
-        laid = case.plan.family
-        family = replace(laid, pp_layout="auto")
         key = (case.config, case.dtype, family)
         if key not in self._lowered:
-            self._lowered[key] = lower(self._graph(case), family)
-        found = self._lowered[key]
-        if laid.pp_layout == "auto":
-            return found
-        return replace(found, stages=StageProgram.of(found.graph, laid.pp_layout, laid.recompute_layers))
+            shared = replace(family, pp_layout="auto")
+            same = family == shared
+            self._lowered[key] = lower(self._graph(case), family) if same else self._laid(case, family, shared)
+        return self._lowered[key]
+
+    def _laid(self, case: TrainingCase, family: Family, shared: Family) -> Lowered:
+        found = self._lowered_for(case, shared)
+        return replace(found, stages=StageProgram.of(found.graph, family.pp_layout, family.recompute_layers))
 
     def _graph(self, case: TrainingCase) -> Graph:
         key = (case.config, case.dtype)

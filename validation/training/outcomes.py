@@ -11,6 +11,7 @@ from ..rows import Row
 from ..split import in_first_half
 from ..tables import Table
 from .cases import TrainingCase, training_case
+from .causes import cause_of, causes
 from .fitted import FITTED
 from .machine_shop import MachineShop
 from .pool import Answer, answers
@@ -46,18 +47,21 @@ def step_outcomes(
     cases, skipped = read_cases(table, MachineShop(calibration), faults)
     found = answers(cases, cache, calibration, jobs, report) if not faults else {}
     placed = {place: _skipped(table.rows[place], why) for place, why in skipped.items()}
-    placed |= {place: outcome(cases[place], one) for place, one in found.items()}
+    known = causes()
+    for place, one in found.items():
+        row = table.rows[place]
+        placed[place] = outcome(cases[place], one, cause_of(row.dataset, row.id, known))
     return [placed[place] for place in sorted(placed)]
 
 
-def outcome(case: TrainingCase, answer: Answer) -> Outcome:
+def outcome(case: TrainingCase, answer: Answer, cause: str = "") -> Outcome:
     """Return one step beside its measurement; what was assumed stands as its reason."""
     if answer.reason:
         return _skipped(case.row, answer.reason)
     return Outcome(
         row=case.row, table=TABLE, part=part_of(case), predicted=answer.step_s, measured=case.measured_s,
         system=case.system, library=case.stack, kind="step", group=case.group,
-        reason=case.outlier or "; ".join(case.assumed),
+        reason=case.outlier or "; ".join(case.assumed), cause=cause,
     )  # fmt: skip
 
 

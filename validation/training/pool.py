@@ -1,4 +1,4 @@
-"""Cases judged in several processes: rows of one model go together, and come back in the order of the table."""
+"""Cases judged in several processes: rows of one model go together, and come back by their places in the table."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from .judge import Bench, Prepared, Refused, priced
 from .machine_shop import MachineShop
 
 Report = Callable[[str], None]
+Placed = Mapping[int, TrainingCase]
+
+# Loads a process: several, so that none waits long for the last, and few, so that what loads share is read few times.
+LOADS = 4
+# Recording and lowering a model take as long as judging so many rows.
+MODEL_ROWS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,59 +33,63 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Cases of one model, each with its place in the table, and what is needed to judge them anywhere."""
+    """Some models with their cases, each with its place in the table, and what is needed to judge them anywhere."""
 
-    cases: Mapping[int, TrainingCase]
+    models: tuple[Placed, ...]
     cache: GraphCache | None
     calibration: str | None
 
     @property
-    def name(self) -> str:
-        """The model, as its first row calls it."""
-        return next(iter(self.cases.values())).row.text("model")
+    def num_rows(self) -> int:
+        """Cases of all its models."""
+        return sum(map(len, self.models))
 
 
 def answers(
-    cases: Mapping[int, TrainingCase],
-    cache: GraphCache | None,
-    calibration: str | None,
-    jobs: int,
-    report: Report | None = None,
+    cases: Placed, cache: GraphCache | None, calibration: str | None, jobs: int, report: Report | None = None
 ) -> dict[int, Answer]:
     """Return the answer of each case by its place; the same whatever the number of processes."""
-    loads = [Load(part, cache, calibration) for part in _by_model(cases)]
-    if jobs <= 1 or len(loads) <= 1:
-        parts: Iterator[Mapping[int, Answer]] = (_told(load, report) for load in loads)
-    else:
-        parts = _parallel(loads, min(jobs, len(loads)), report)
-    return {place: answer for part in parts for place, answer in part.items()}
+    models = _by_model(cases)
+    if jobs <= 1 or len(models) <= 1:
+        return answer(Load(tuple(models), cache, calibration), report)
+    loads = [Load(tuple(part), cache, calibration) for part in dealt(models, LOADS * jobs)]
+    return {place: one for part in _parallel(loads, jobs, report) for place, one in part.items()}
 
 
 def answer(load: Load, report: Report | None = None) -> dict[int, Answer]:
-    """Judge the cases of one model."""
-    bench = Bench(load.cache, report, MachineShop(load.calibration))
-    places = {id(case): place for place, case in load.cases.items()}
+    """Judge the cases of a load, model by model."""
+    bench = Bench(load.cache, None, MachineShop(load.calibration))
     found: dict[int, Answer] = {}
-    for table in bench.prepare(list(load.cases.values())):
-        found |= {places[id(case)]: one for case, one in _answered(table)}
+    for model in load.models:
+        if report is not None:
+            report(f"judging {len(model)} rows of {_name(model)}")
+        places = {id(case): place for place, case in model.items()}
+        for table in bench.prepare(list(model.values())):
+            found |= {places[id(case)]: one for case, one in _answered(table)}
     return found
 
 
-def _told(load: Load, report: Report | None) -> dict[int, Answer]:
-    if report is not None:
-        report(f"judging {len(load.cases)} rows of {load.name}")
-    return answer(load)
+def dealt(models: Sequence[Placed], number: int) -> list[list[Placed]]:
+    """Deal models into so many parts or fewer that take about as long: the largest first, each to the lightest part."""
+    parts: list[list[Placed]] = [[] for _ in range(min(number, len(models)))]
+    weights = [0] * len(parts)
+    for model in sorted(models, key=lambda one: -len(one)):
+        lightest = weights.index(min(weights))
+        parts[lightest].append(model)
+        weights[lightest] += len(model) + MODEL_ROWS
+    return parts
 
 
 def _parallel(loads: Sequence[Load], jobs: int, report: Report | None) -> Iterator[Mapping[int, Answer]]:
-    """The largest loads first, so that none of them is left alone at the end; spawned, as torch needs it."""
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(answer, load): load for load in sorted(loads, key=lambda one: -len(one.cases))}
-        for number, done in enumerate(as_completed(running), start=1):
+    """Processes are spawned: a forked one would inherit the threads of torch in a state that it cannot use."""
+    whole, done = sum(load.num_rows for load in loads), 0
+    with ProcessPoolExecutor(min(jobs, len(loads)), mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(answer, load): load for load in loads}
+        for future in as_completed(running):
+            done += running[future].num_rows
             if report is not None:
-                load = running[done]
-                report(f"{number} of {len(loads)} models: {len(load.cases)} rows of {load.name}")
-            yield done.result()
+                report(f"judged {done} of {whole} rows")
+            yield future.result()
 
 
 def _answered(table: Prepared | Refused) -> Iterator[tuple[TrainingCase, Answer]]:
@@ -97,7 +107,11 @@ def _answered(table: Prepared | Refused) -> Iterator[tuple[TrainingCase, Answer]
         yield case, Answer(float(found["step_time_s"][number]), float(found["peak_mem_bytes"][number]))
 
 
-def _by_model(cases: Mapping[int, TrainingCase]) -> list[dict[int, TrainingCase]]:
+def _name(model: Placed) -> str:
+    return next(iter(model.values())).row.text("model")
+
+
+def _by_model(cases: Placed) -> list[dict[int, TrainingCase]]:
     found: dict[tuple[str, str], dict[int, TrainingCase]] = {}
     for place, case in cases.items():
         found.setdefault((case.config, str(case.dtype)), {})[place] = case
