@@ -127,6 +127,7 @@ class StackConstants:
         network: what was measured of the network it runs on.
         optimizer_passes: times that the update reads and writes its states: 1 where it is one kernel.
         clip_passes: times that gradients are read or written to limit their norm before the update.
+        tf32: whether products of fp32 run on the matrix units in tf32.
         elementwise_slowdown: time of elementwise and normalising kernels over that of the fused ones in calibrations.
         as_of: the year or month that it describes.
     """
@@ -152,6 +153,7 @@ class StackConstants:
     optimizer_passes: float = 1.0
     clip_passes: float = 0.0
     elementwise_slowdown: float = 1.0
+    tf32: bool = False
     as_of: str = ""
 
     def passes(self, kind: OpClass) -> float:

@@ -91,6 +91,7 @@ class StackSection(Section):
     optimizer_passes: Factor | None = None
     clip_passes: Count | None = None
     elementwise_slowdown: Factor | None = None
+    tf32: bool = False
     as_of: str = ""
 
 
@@ -118,6 +119,7 @@ def as_stack(section: StackSection) -> StackConstants:
         optimizer_passes=_or(section.optimizer_passes, 1.0),
         clip_passes=_or(section.clip_passes, 0.0),
         elementwise_slowdown=_or(section.elementwise_slowdown, 1.0),
+        tf32=section.tf32,
         as_of=section.as_of,
     )
 

@@ -44,7 +44,6 @@ def stack_of(row: Row) -> str:
 
 def plan_of(row: Row, stack: StackConstants) -> Plan:
     """Return the plan of a row; NotJudged where it is not given in full or is of a kind that is not modelled."""
-    _check_precision(row)
     family = _family(row, stack)
     model = {axis: row.number(axis, 1) for axis in ("tp", "pp", "cp")}
     ranks = model["tp"] * model["pp"] * model["cp"]
@@ -74,12 +73,6 @@ def recipe_of(row: Row) -> str:
     raise NotJudged(f"the precision '{row.text('precision')}' is not known")
 
 
-def _check_precision(row: Row) -> None:
-    recipe = recipe_of(row)
-    if recipe:
-        raise NotJudged(f"products in {recipe} are not modelled")
-
-
 def _family(row: Row, stack: StackConstants) -> Family:
     tp, cp = row.number("tp", 1), row.number("cp", 1)
     return Family(
@@ -89,7 +82,7 @@ def _family(row: Row, stack: StackConstants) -> Family:
         reduce_dtype=DType.FP32 if stack.name == "torchtitan" else None,
         pp_layout=_nanotron_layout(row) if stack.name == "nanotron" else "auto",
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
-        async_tp=row.flag("async_tp") and tp > 1,
+        async_tp=row.flag("async_tp") and tp > 1, precision=recipe_of(row) or "none",
     )  # fmt: skip
 
 
