@@ -46,6 +46,7 @@ class Overlap:
         fsdp: what ZeRO 2 and 3 gather and scatter in a micro-batch: beside its computation.
         dp: gradients of a step, and parameters gathered once: beside one backward, or forward, phase.
         pp: between interleaved stages: beside their other chunks.
+        batches: exchanges of experts: beside the computation of another micro-batch, whose layers run in turn.
     """
 
     tp: float = 0.0
@@ -53,6 +54,7 @@ class Overlap:
     fsdp: float = 1.0
     dp: float = 1.0
     pp: float = 1.0
+    batches: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

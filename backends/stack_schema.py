@@ -31,6 +31,7 @@ class OverlapSection(Section):
     fsdp: Share | None = None
     dp: Share | None = None
     pp: Share | None = None
+    batches: Share | None = None
 
 
 class SlowdownSection(Section):
@@ -142,7 +143,7 @@ def _overlap(section: OverlapSection) -> Overlap:
     usual = Overlap()
     return Overlap(
         _or(section.tp, usual.tp), _or(section.ep, usual.ep), _or(section.fsdp, usual.fsdp), _or(section.dp, usual.dp),
-        _or(section.pp, usual.pp),
+        _or(section.pp, usual.pp), _or(section.batches, usual.batches),
     )  # fmt: skip
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..rows import Row
+from .bridge import bridge_cells
 
 GPT = MappingProxyType({"family": "gpt"})
 # Scores were written to memory before flash attention was taken up: Megatron-LM in 2023, Megatron-DeepSpeed after it.
@@ -37,6 +38,7 @@ class Source:
         models: cells of the rows whose model begins with a text: sizes that its table has no columns for.
         unlike: why rows whose model holds a text cannot be predicted.
         unknown: why none of its rows can be predicted, empty for most.
+        derived: cells that follow from others of a row, as its publication's own recipes have them.
     """
 
     known: Mapping[str, str] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Source:
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unlike: Mapping[str, str] = field(default_factory=dict)
     unknown: str = ""
+    derived: Callable[[Row], Mapping[str, str]] | None = None
 
     def refused(self, row: Row) -> str:
         """Return why a row cannot be predicted, empty for most."""
@@ -125,7 +128,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "nemo_25.02": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
         "nemo_25.04": Source({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
         "megatron_bridge_pretrain": Source(
-            {"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING), unlike=_DROPPED
+            assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING), unlike=_DROPPED, derived=bridge_cells
         ),
         "megatron_bridge_sft": Source(unknown="sequences are packed and of unequal length: no step of pre-training"),
         "megatron_bridge_lora": Source(unknown="most weights are frozen, which is not modelled"),
@@ -159,7 +162,8 @@ def completed(row: Row) -> Completed:
     """
     source = SOURCES.get(row.dataset, Source())
     sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
-    cells = {**row.cells, **{c: v for c, v in {**source.known, **sizes}.items() if not row.text(c)}}
+    derived = {} if source.derived is None else source.derived(row)
+    cells = {**row.cells, **{c: v for c, v in {**source.known, **sizes, **derived}.items() if not row.text(c)}}
     said: list[str] = []
     for one in source.assumed:
         filled = Row(cells, row.line)
