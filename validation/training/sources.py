@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..rows import Row
-from .bridge import bridge_cells
+from .bridge import bridge_cells, fewer_chunks
 
 GPT = MappingProxyType({"family": "gpt"})
 # Scores were written to memory before flash attention was taken up: Megatron-LM in 2023, Megatron-DeepSpeed after it.
@@ -39,6 +39,7 @@ class Source:
         unlike: why rows whose model holds a text cannot be predicted.
         unknown: why none of its rows can be predicted, empty for most.
         derived: cells that follow from others of a row, as its publication's own recipes have them.
+        instead: cells that cannot be taken as they are given, as the nearest that can.
     """
 
     known: Mapping[str, str] = field(default_factory=dict)
@@ -47,6 +48,7 @@ class Source:
     unlike: Mapping[str, str] = field(default_factory=dict)
     unknown: str = ""
     derived: Callable[[Row], Mapping[str, str]] | None = None
+    instead: Callable[[Row], Mapping[str, str]] | None = None
 
     def refused(self, row: Row) -> str:
         """Return why a row cannot be predicted, empty for most."""
@@ -128,7 +130,8 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "nemo_25.02": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
         "nemo_25.04": Source({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
         "megatron_bridge_pretrain": Source(
-            assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING), unlike=_DROPPED, derived=bridge_cells
+            assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING), unlike=_DROPPED, derived=bridge_cells,
+            instead=fewer_chunks,
         ),
         "megatron_bridge_sft": Source(unknown="sequences are packed and of unequal length: no step of pre-training"),
         "megatron_bridge_lora": Source(unknown="most weights are frozen, which is not modelled"),
@@ -163,8 +166,10 @@ def completed(row: Row) -> Completed:
     source = SOURCES.get(row.dataset, Source())
     sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
     derived = {} if source.derived is None else source.derived(row)
-    cells = {**row.cells, **{c: v for c, v in {**source.known, **sizes, **derived}.items() if not row.text(c)}}
-    said: list[str] = []
+    instead = {} if source.instead is None else source.instead(row)
+    given = {c: v for c, v in {**source.known, **sizes, **derived}.items() if not row.text(c)}
+    cells = {**row.cells, **given, **instead}
+    said = [f"{column} {value} in place of {row.text(column)}" for column, value in instead.items()]
     for one in source.assumed:
         filled = Row(cells, row.line)
         if one.holds(filled) and _matters(one, filled):
