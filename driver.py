@@ -19,6 +19,7 @@ from .cost.policy import Policy
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .cost.step_program import StepProgram
+from .cost.training_run import Job, RunEstimate, TrainingRun
 from .ir.divisibility import check_divisibility, unevenness
 from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
@@ -69,7 +70,10 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`."""
+    """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`.
+
+    `run` is there when a whole training run was asked for: see `train`.
+    """
 
     plan: Plan
     metrics: Mapping[str, float]
@@ -78,6 +82,7 @@ class Estimate:
     memory_bytes: Mapping[str, float]
     warnings: tuple[str, ...]
     table: Estimates
+    run: RunEstimate | None = None
 
     @property
     def fits(self) -> bool:
@@ -106,7 +111,8 @@ def pipeline_for(family: Family) -> Pipeline:
     names += [bucket, "optimizer"] if train else []
     names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
     names += [f"offload{{what=[{_quoted(family.offload)}]}}"] if family.offload and train else []
-    names += ["pipeline"] if family.pp else []
+    pieces = family.scatter_p2p and not family.sp
+    names += ["pipeline{scatter=true}" if pieces else "pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
     return parse_pipeline(",".join(names))
 
@@ -262,6 +268,19 @@ def estimate(
         ),
         table,
     )
+
+
+def train(answer: Estimate, run: TrainingRun) -> Estimate:
+    """Answer for a whole training run of steps such as this one: how long it takes, with checkpoints and failures.
+
+    UsageError when the steps are not of training, or nothing gets done between failures.
+    """
+    source, system = answer.table.lowered.source, answer.table.system
+    if source.workload is not Workload.TRAIN:
+        raise UsageError(f"a training run is made of training steps, and this is one of {source.workload}")
+    job = Job.of(source, system, answer.plan, answer.metrics["step_time_s"])
+    found = run.over(job)
+    return replace(answer, run=found, warnings=(*answer.warnings, *found.warnings(job, system)))
 
 
 def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:

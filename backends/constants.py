@@ -2,8 +2,8 @@
 
 A calibration is a YAML file of layers. `kernels` holds constants by class and kind; `libraries` holds, by the name of a
 library and way of measuring, what differs under it; a library that is `like` another has what that one has, unless it
-says otherwise. Later layers go before earlier ones, constant by constant. `fit` records what a fit was made from and how
-near it came.
+says otherwise. Later layers go before earlier ones, constant by constant. `fit` records what a fit was made from and
+how near it came.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from ..ir.ops import OpClass
 
-_POINTWISE = (OpClass.ELEMENTWISE, OpClass.NORM, OpClass.REDUCTION, OpClass.LOSS)
 # Of the bytes that an update moves (fp32 gradient, weight, and its states twice), those of the gradient.
 _GRADIENT_SHARE = 4.0 / 30.0
 # How sharply the greater of two times hides the smaller: 1 adds them, infinity is the greater alone.
@@ -83,6 +82,31 @@ class Slowdown:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelSlowdown:
+    """Time of kernels in training steps over that of the same kernels alone, as calibrations have them.
+
+    Clocks under the load of a whole node, and kernels of other versions, differ from those in tables of kernels.
+
+    Attributes:
+        matmul: of matrix products, of experts too.
+        attention: of fused attention.
+        rowwise: of everything else on the device, but for updates.
+    """
+
+    matmul: float = 1.0
+    attention: float = 1.0
+    rowwise: float = 1.0
+
+    def of(self, kind: OpClass) -> float:
+        """Return the factor of a class of ops."""
+        if kind in (OpClass.MATMUL, OpClass.EXPERTS):
+            return self.matmul
+        if kind is OpClass.ATTENTION:
+            return self.attention
+        return 1.0 if kind in (OpClass.HOST, OpClass.OPTIMIZER) else self.rowwise
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredAllReduce:
     """A measured all-reduce: bytes on each rank, ranks, and the time it took."""
 
@@ -127,10 +151,11 @@ class StackConstants:
         overlap: which messages it hides behind computation.
         slowdown: how much longer messages take in a job than alone.
         network: what was measured of the network it runs on.
+        scatter_p2p: whether tensor-parallel ranks send pieces to the next pipeline stage, which gathers them.
         optimizer_passes: times that the update reads and writes its states: 1 where it is one kernel.
         clip_passes: times that gradients are read or written to limit their norm before the update.
         tf32: whether products of fp32 run on the matrix units in tf32.
-        elementwise_slowdown: time of elementwise and normalising kernels over that of the fused ones in calibrations.
+        kernel_slowdown: how much longer kernels take in its steps than alone.
         as_of: the year or month that it describes.
     """
 
@@ -152,17 +177,18 @@ class StackConstants:
     overlap: Overlap = field(default_factory=Overlap)
     slowdown: Slowdown = field(default_factory=Slowdown)
     network: NetworkState = field(default_factory=NetworkState)
+    scatter_p2p: bool = False
     optimizer_passes: float = 1.0
     clip_passes: float = 0.0
-    elementwise_slowdown: float = 1.0
+    kernel_slowdown: KernelSlowdown = field(default_factory=KernelSlowdown)
     tf32: bool = False
     as_of: str = ""
 
-    def passes(self, kind: OpClass) -> float:
-        """Return how often kernels of a class run over what one fused kernel would: of updates and pointwise chains."""
+    def factor(self, kind: OpClass) -> float:
+        """Return the time of kernels of a class in its steps over that of one fused kernel alone."""
         if kind is OpClass.OPTIMIZER:
             return self.optimizer_passes + self.clip_passes * _GRADIENT_SHARE
-        return self.elementwise_slowdown if kind in _POINTWISE else 1.0
+        return self.kernel_slowdown.of(kind)
 
     @property
     def spacing_s(self) -> float:

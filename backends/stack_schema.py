@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ..ir.errors import UsageError
-from .stack import HostFloor, MeasuredAllReduce, NetworkState, Overlap, Slowdown, StackConstants
+from .stack import HostFloor, KernelSlowdown, MeasuredAllReduce, NetworkState, Overlap, Slowdown, StackConstants
 from .system_numbers import Bandwidth, Capacity, Count, Factor, Latency, Number, Ratio, Reserve, Section, Share
 
 
@@ -42,6 +42,14 @@ class SlowdownSection(Section):
     ep: Factor | None = None
     pp: Factor | None = None
     dp: Factor | None = None
+
+
+class KernelSlowdownSection(Section):
+    """Time of kernels in training steps over that of the same kernels alone."""
+
+    matmul: Factor | None = None
+    attention: Factor | None = None
+    rowwise: Factor | None = None
 
 
 class AllReduceSection(Section):
@@ -89,9 +97,10 @@ class StackSection(Section):
     overlap: OverlapSection | None = None
     slowdown: SlowdownSection | None = None
     network: NetworkStateSection | None = None
+    scatter_p2p: bool = False
     optimizer_passes: Factor | None = None
     clip_passes: Count | None = None
-    elementwise_slowdown: Factor | None = None
+    kernel_slowdown: KernelSlowdownSection | None = None
     tf32: bool = False
     as_of: str = ""
 
@@ -117,9 +126,10 @@ def as_stack(section: StackSection) -> StackConstants:
         overlap=_overlap(section.overlap or OverlapSection()),
         slowdown=_slowdown(section.slowdown or SlowdownSection()),
         network=_network(section.network or NetworkStateSection()),
+        scatter_p2p=section.scatter_p2p,
         optimizer_passes=_or(section.optimizer_passes, 1.0),
         clip_passes=_or(section.clip_passes, 0.0),
-        elementwise_slowdown=_or(section.elementwise_slowdown, 1.0),
+        kernel_slowdown=_kernel_slowdown(section.kernel_slowdown or KernelSlowdownSection()),
         tf32=section.tf32,
         as_of=section.as_of,
     )
@@ -151,6 +161,10 @@ def _slowdown(section: SlowdownSection) -> Slowdown:
     return Slowdown(
         _or(section.tp, 1.0), _or(section.cp, 1.0), _or(section.ep, 1.0), _or(section.pp, 1.0), _or(section.dp, 1.0)
     )
+
+
+def _kernel_slowdown(section: KernelSlowdownSection) -> KernelSlowdown:
+    return KernelSlowdown(_or(section.matmul, 1.0), _or(section.attention, 1.0), _or(section.rowwise, 1.0))
 
 
 def _network(section: NetworkStateSection) -> NetworkState:

@@ -109,7 +109,7 @@ def _price_compute(group: Group, points: Points, system: System, backend: Backen
     env, point = points.of(group.symbols)
     num = int(point.max()) + 1
     times = backend.time(group, group.amounts(env, num), system)
-    lasting = times.time_s * system.stack.passes(group.entries[0].kind)
+    lasting = times.time_s * system.stack.factor(group.entries[0].kind)
     issued = np.maximum(lasting, system.stack.spacing_s)
     return Priced(group, np.broadcast_to(issued, (len(group.entries), num)), point, backend, times)
 

@@ -1,6 +1,6 @@
 """The command line: results on stdout, everything else on stderr, exit codes that scripts can rely on.
 
-0 ok, 1 internal error, 2 usage, 3 does not fit, 4 input not understood, 130 interrupted.
+0 ok, 1 internal error, 2 usage, 3 does not fit, 4 input not understood, 5 failed gate, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..ir.errors import InternalError, SlipstickError, did_you_mean
 VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "calibrate": ("calibrate", "Fit the constants of kernels to tables of measurements."),
+        "compare": ("compare", "Say what changed between two reports and why; gates for continuous integration."),
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
         "design": ("design", "Design a chip or a system from area and power on a technology node."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
@@ -32,7 +33,10 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 
-_EPILOG = "Exit codes: 0 ok, 1 internal error, 2 usage, 3 does not fit, 4 input not understood, 130 interrupted."
+_EPILOG = (
+    "Exit codes: 0 ok, 1 internal error, 2 usage, 3 does not fit, 4 input not understood, 5 failed gate, "
+    "130 interrupted."
+)
 
 
 class LazyGroup(click.Group):

@@ -12,6 +12,7 @@ from ..ir.errors import UsageError
 from .options import PlanCommand, Request
 from .output import write_text
 from .prepare import check_model, graph_of, lower_of, plan_of, system_of
+from .run_flags import run_of
 
 if TYPE_CHECKING:
     from ..backends.system import System
@@ -42,6 +43,8 @@ def compile_command(request: Request, emit: str, output: str) -> int:
         raise UsageError("--stop-after leaves an unfinished graph, which has no costs; see it with --emit sharded")
     if len(kinds) > 1 and output == "-":
         raise UsageError(f"--emit {emit} writes {len(kinds)} files: name a folder with -o")
+    if run_of(request) is not None and "report" not in kinds:
+        raise UsageError(f"a training run is part of the report, and --emit {emit} writes none")
     check_model(request)
     plan = plan_of(request)
     texts = _texts(request, plan, kinds)
@@ -99,10 +102,12 @@ def _plan_text(graph: Graph, plan: Plan) -> str:
 
 def _answer(request: Request, plan: Plan, system: System, lowered: Lowered) -> Estimate:
     from ..cost.flops import Convention
-    from ..driver import estimate
+    from ..driver import estimate, train
     from ..report.advice import shortage
 
     answer = estimate(lowered.source, system, plan, Convention(request.flops_convention), lowered)
+    run = run_of(request)
+    answer = answer if run is None else train(answer, run)
     lacking = shortage(answer)
     if lacking is not None:
         click.echo(f"warning: {lacking}", err=True)

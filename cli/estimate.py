@@ -11,6 +11,7 @@ from .flags import Named
 from .options import PlanCommand, Request
 from .output import columns
 from .prepare import check_model, graph_of, lower_of, plan_of, system_of
+from .run_flags import run_of
 
 # A result in a file or a pipe is laid out as on a wide screen.
 PIPE_COLUMNS = 120
@@ -32,14 +33,16 @@ def estimate_command(request: Request, form: str, explain: str | None, allow_inf
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
     check_model(request)
     plan = plan_of(request)
+    run = run_of(request)
     system = system_of(request)
     graph = graph_of(request)
     from ..cost.flops import Convention
-    from ..driver import estimate
+    from ..driver import estimate, train
     from ..report.advice import shortage
 
     lowered = lower_of(request, graph, plan.family)
     answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)
+    answer = answer if run is None else train(answer, run)
     if explain is not None:
         from ..report.explain import explain_text
 

@@ -9,6 +9,7 @@ import click
 
 from ..ir.errors import did_you_mean
 from ..ir.precision import PRECISIONS
+from .run_flags import RUN_FLAGS
 
 
 class Named(click.Choice[str]):
@@ -67,6 +68,12 @@ _PLAN = (
         metavar="WORD|LIST",
         help="Layers of each stage: even, balanced (by cost, ends included), auto (even where it divides, else "
         "balanced), or a list such as 9,8,8,7 (with --vpp: chunk by chunk, in the order of the model).",
+    ),
+    click.Option(
+        ["--scatter-p2p/--no-scatter-p2p"],
+        default=None,
+        help="Without --sp, tensor-parallel ranks send pieces to the next stage, which gathers them.  [default: as the "
+        "stack does]",
     ),
     _text("--order", default="tp-cp-ep-dp-pp", metavar="AXES", help="Mesh axes from neighbouring ranks outwards."),
     _number("--cp", "--context-parallel-size", default=1, help="Context-parallel degree."),
@@ -219,5 +226,6 @@ _OTHER = (
 )
 
 SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
-    {"Workload": _WORKLOAD, "Plan": (*_PLAN, _OFFLOAD), "Machine": _MACHINE, "Compiler": _COMPILER, "Other": _OTHER}
-)
+    {"Workload": _WORKLOAD, "Plan": (*_PLAN, _OFFLOAD), "Machine": _MACHINE, "Training run": RUN_FLAGS,
+     "Compiler": _COMPILER, "Other": _OTHER}
+)  # fmt: skip

@@ -32,6 +32,7 @@ class Request:
     vpp: int
     schedule: str
     pp_layout: str
+    scatter_p2p: bool | None
     order: str
     mbs: int
     gbs: int | None
@@ -63,6 +64,17 @@ class Request:
     async_tp: bool
     fuse: bool
     overrides: tuple[str, ...]
+    tokens: str | None
+    samples: str | None
+    steps: str | None
+    checkpoint_every: str | None
+    checkpoint_bandwidth: str | None
+    checkpoint_node_bandwidth: str | None
+    checkpoint_bytes: str | None
+    checkpoint_stall: str | None
+    checkpoint_async: bool | None
+    mtbf: str | None
+    restart_time: str | None
     flops_convention: str
     cache: bool
     quiet: bool

@@ -13,6 +13,7 @@ from .options import Request
 from .output import writing
 
 if TYPE_CHECKING:
+    from ..backends.stack import StackConstants
     from ..backends.system import System
     from ..driver import Lowered
     from ..ir.graph import Graph
@@ -50,17 +51,25 @@ def system_of(request: Request) -> System:
     return load_system(request.system, [*graphs, *request.overrides], request.stack, request.calibration)
 
 
-def _kernels(request: Request) -> str:
-    """The kernels asked for, else those of the stack."""
-    if request.kernels is not None or request.phase != "train":
-        return request.kernels or "eager"
+def _stack(request: Request) -> StackConstants | None:
+    """The software asked for: that of the system, one named alone, or none."""
     if request.system is not None:
-        return system_of(request).stack.kernels
+        return system_of(request).stack
     if request.stack is None:
-        return "eager"
+        return None
     from ..backends.system import load_stack
 
-    return load_stack(request.stack).kernels
+    return load_stack(request.stack)
+
+
+def _of_stack(request: Request) -> tuple[str, bool]:
+    """Kernels, and how stages send: as asked for, else as the stack has them; of training alone."""
+    if request.phase != "train":
+        return request.kernels or "eager", bool(request.scatter_p2p)
+    stack = _stack(request) if request.kernels is None or request.scatter_p2p is None else None
+    kernels = request.kernels or ("eager" if stack is None else stack.kernels)
+    scatter = request.scatter_p2p
+    return kernels, (stack is not None and stack.scatter_p2p and request.pp > 1) if scatter is None else scatter
 
 
 def family_of(request: Request) -> Family:
@@ -71,9 +80,10 @@ def family_of(request: Request) -> Family:
 
     auto = request.phase == "train" and request.tp > 1 and request.seq % request.tp == 0
     sp = auto if request.sp is None else request.sp
+    kernels, scatter_p2p = _of_stack(request)
     return Family(
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
-        kernels=_kernels(request), attention=request.attention,
+        kernels=kernels, scatter_p2p=scatter_p2p, attention=request.attention,
         recompute_modules=_listed(request.recompute_modules), recompute_layers=_given(request.recompute_layers, 0),
         recompute_every=_given(request.recompute_every, 1), early_stop=request.early_stop,
         offload=_listed(request.offload),

@@ -11,6 +11,7 @@ SlipstickError                 a message for people; the command line prints it 
     TraceError                 a module whose control flow depends on data
     UnsupportedOpError         an operator without a rule
     ParseError                 text that is not a graph
+  GateError              (5)   a comparison that breaks a limit which the user set
   InternalError          (1)   our own mistake
     VerifyError                a graph that breaks the rules of the IR
 """
@@ -81,6 +82,12 @@ class UnsupportedOpError(NotUnderstoodError):
 
 class ParseError(NotUnderstoodError):
     """Text that is not a graph, with the line where reading stopped."""
+
+
+class GateError(SlipstickError):
+    """A comparison that breaks a limit which the user set (exit code 5)."""
+
+    exit_code = 5
 
 
 class InternalError(SlipstickError):

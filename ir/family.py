@@ -34,6 +34,7 @@ CAPACITY, IMBALANCE = "cf", "imb"
 class Family:
     """What changes the structure of the graph; inside a family, degrees and batches are numbers.
 
+    `scatter_p2p` has each tensor-parallel rank send a piece of what all of them have to the next stage, which gathers.
     `kernels` says what is kept and what is written in place: as the model's own code does under autograd with a loss in
     one kernel (`eager`) or in PyTorch's two steps (`torch`), as `eager` but with queries, keys and values in one tensor
     (`merged`), or as hand-fused training kernels do (`fused`).
@@ -59,6 +60,7 @@ class Family:
     pp: bool = False
     schedule: str = "1f1b"
     pp_layout: str = "auto"
+    scatter_p2p: bool = False
     order: str = ORDER
     etp: bool = True
     capacity: bool = False

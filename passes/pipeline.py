@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ..ir.expr import Expr
+from ..ir.expr import Expr, as_expr, symbol
 from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.host import DOWN
+from ..ir.placement import Replicate, Shard
 from ..ir.stages import BOUNDARY
 from .base import Pass, PassResult, require, require_sharded
 
-PP = "pp"
+PP, TP = "pp", "tp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,14 @@ class Pipeline(Pass):
     Sent is what a block takes from the block before it, as it lies on the ranks: under sequence parallelism a shard.
     What stays the same from block to block (rotary tables) each stage makes itself. The gradient of a weight that the
     first and the last stage share is exchanged once a step. Which block stands on which stage is the plan's to say.
+
+    | option  | meaning                                                                                         |
+    |---------|-------------------------------------------------------------------------------------------------|
+    | scatter | what is the same on all tensor-parallel ranks goes in pieces, one a rank, and is gathered there |
     """
 
     name: ClassVar[str] = "pipeline"
+    scatter: bool = False
 
     def requires(self, graph: Graph) -> None:
         """What is sent comes from `shard`."""
@@ -34,7 +40,7 @@ class Pipeline(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Append the region; the schedule names it zero times."""
-        made = _Boundary()
+        made = _Boundary(self.scatter and TP in graph.axes)
         for phase in (Phase.FORWARD, Phase.BACKWARD):
             for v in _crossing(graph, phase):
                 made.exchange(v, phase, f"{_word(phase)} between stages")
@@ -48,14 +54,18 @@ class Pipeline(Pass):
 
 @dataclass
 class _Boundary:
-    """The region under construction."""
+    """The region under construction; `scatter` sends a piece from each rank of what all of them have."""
 
+    scatter: bool = False
     values: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
     def exchange(self, v: Value, phase: Phase, why: str) -> None:
         """A value leaves one stage and arrives at the next; both happen at the same time."""
         start = len(self.values)
+        whole = v
+        if self.scatter and phase is not Phase.REDUCE and isinstance(v.placement(TP), Replicate):
+            v = _piece(v)
         self.values += [
             Value(start, v.type, start, Role.INPUT, v.name, placements=v.placements),
             Value(start + 1, v.type, start, placements=v.placements),
@@ -64,6 +74,17 @@ class _Boundary:
         attrs = CollectiveAttrs(PP, why=why)
         self.nodes.append(Node("send", (start,), (start + 1,), attrs, phase=phase))
         self.nodes.append(Node("recv", (start + 1,), (start + 2,), attrs, phase=phase))
+        if v is not whole:
+            self.values.append(Value(start + 3, whole.type, start + 3, placements=whole.placements))
+            gather = CollectiveAttrs(TP, v.type.rank - 1, f"pieces of {why} put together over {TP}")
+            self.nodes.append(Node("all_gather", (start + 2,), (start + 3,), gather, phase=phase))
+
+
+def _piece(v: Value) -> Value:
+    """The part of the last dim that one tensor-parallel rank sends."""
+    *outer, last = v.type.dims
+    placements = tuple((a, Shard(v.type.rank - 1) if a == TP else p) for a, p in v.placements)
+    return replace(v, type=v.type.with_dims((*outer, as_expr(last) / symbol(TP))), placements=placements)
 
 
 def _word(phase: Phase) -> str:

@@ -26,6 +26,7 @@ from ..ir.text import print_node
 from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
 from .metrics import METRICS, format_metric
 from .numbers import by_origin, named, shown_value
+from .training_run import explain_run
 
 MOST = 12
 
@@ -36,6 +37,8 @@ def explain_text(answer: Estimate, wanted: str) -> str:
     UnknownNameError names the nearest when nothing matches.
     """
     wanted = _metric_name(wanted)
+    if answer.run is not None and wanted in answer.run.metrics:
+        return explain_run(answer.run, wanted)
     if wanted in answer.metrics:
         return "\n".join(_metric(answer, wanted))
     found = [(p, i, e) for p in answer.table.timing.priced for i, e in enumerate(p.group.entries) if _is(e, wanted)]
@@ -63,7 +66,8 @@ def _is(entry: Entry, wanted: str) -> bool:
 
 def _names(answer: Estimate) -> list[str]:
     entries = [e for p in answer.table.timing.priced for e in p.group.entries]
-    return sorted({e.op for e in entries} | {e.scope for e in entries if e.scope} | set(answer.metrics))
+    run = {} if answer.run is None else answer.run.metrics
+    return sorted({e.op for e in entries} | {e.scope for e in entries if e.scope} | {*answer.metrics, *run})
 
 
 def _metric(answer: Estimate, name: str) -> Iterator[str]:

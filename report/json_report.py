@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .. import __version__
+from ..backends.system import System
 from ..driver import Estimate
 from ..ir.text import print_graph
+from .training_run import run_inputs, run_records
 
 SCHEMA = "slipstick/report/1"
 
@@ -21,12 +24,14 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), convention: str
         "units": "SI",
         "inputs": _inputs(answer, overrides, convention),
         "feasible": answer.fits,
-        "metrics": dict(answer.metrics),
+        "metrics": {**answer.metrics, **({} if answer.run is None else answer.run.metrics)},
         "breakdown": {**answer.breakdown_s},
         "hidden_comm": dict(answer.hidden_comm_s),
         "memory": {**answer.memory_bytes, "capacity": answer.table.system.chip.hbm_bytes},
         "warnings": list(answer.warnings),
     }
+    if answer.run is not None:
+        report["run"] = run_records(answer.run)
     return json.dumps(report, indent=2)
 
 
@@ -43,6 +48,8 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
         "dtype": str(graph.dtype),
         "system": {
             "name": system.name, "stack": system.stack.name, "overrides": list(overrides), "num_gpus": plan.num_gpus,
+            "chip": system.chip.name, "calibration": system.kernels.name, "cuda_graph": system.stack.cuda_graph,
+            "numbers_sha256": _numbers_sha256(system),
         },
         "plan": {
             "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep, "etp": plan.etp, "dp": plan.dp,
@@ -66,4 +73,10 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "reduce_dtype": None if plan.family.reduce_dtype is None else str(plan.family.reduce_dtype),
         },
         "flops_convention": convention,
+        **({} if answer.run is None else {"run": run_inputs(answer.run)}),
     }  # fmt: skip
+
+
+def _numbers_sha256(system: System) -> str:
+    """Tell systems apart that have one name and other numbers, whatever their sources say."""
+    return hashlib.sha256(repr(replace(system, sources=())).encode()).hexdigest()

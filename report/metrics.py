@@ -41,6 +41,17 @@ _ALL = (
         "hidden_comm_s", "hidden comm", "s", "communication that runs behind computation; not part of the step time"
     ),
     Metric("bubble_fraction", "bubble", "1", "share of the step in which pipeline stages wait"),
+    Metric("num_steps", "steps", "steps", "steps of the whole training run"),
+    Metric("productive_time_s", "time of steps", "s", "steps of the run x step time: nothing fails, nothing is saved"),
+    Metric("train_time_s", "time to train", "s", "time of steps / goodput: what the whole run takes"),
+    Metric("gpu_hours", "GPU-hours", "h", "time to train x GPUs"),
+    Metric("train_goodput", "goodput", "1", "share of the time of a run in which steps are made that count"),
+    Metric("effective_tokens_per_s", "effective tokens/s", "1/s", "tokens/s x goodput"),
+    Metric("checkpoint_bytes", "checkpoint", "B", "one copy of weights and optimizer states"),
+    Metric("checkpoint_every_s", "checkpoint every", "s", "time of the steps between two checkpoints"),
+    Metric("checkpoint_stall_s", "checkpoint stall", "s", "what a checkpoint adds to the run"),
+    Metric("job_mtbf_s", "time between failures", "s", "mean time between failures of the whole job"),
+    Metric("num_failures", "failures", "failures", "failures expected in the whole run"),
 )
 METRICS: Mapping[str, Metric] = MappingProxyType({m.name: m for m in _ALL})
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..driver import Estimate
 from ..ir.units import format_bytes, format_time
 from .metrics import METRICS, format_metric
+from .training_run import run_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +31,8 @@ def report_text(answer: Estimate, columns: int, color: bool = False) -> str:
         _print_side_by_side(console, [_metrics(answer), _breakdown(answer), _memory(answer)])
         if answer.plan.pp > 1:
             console.print(f"layers by stage: {answer.table.staging.layouts[0]}", markup=False)
+        for line in run_lines(answer, columns):
+            console.print(line, markup=False)
         for warning in answer.warnings:
             console.print(f"note: {warning}", markup=False)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())

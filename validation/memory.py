@@ -148,7 +148,7 @@ def memory_outcome(verdict: Verdict) -> Outcome:
         )  # fmt: skip
     return Outcome(
         row=row, table="memory", part=Part.JUDGED, unit="B", predicted=verdict.predicted_bytes,
-        measured=verdict.measured_bytes, kind=verdict.quantity, reason=", ".join(verdict.assumed),
+        measured=verdict.measured_bytes, kind=verdict.quantity, reason="; ".join(verdict.assumed),
     )  # fmt: skip
 
 

@@ -78,9 +78,10 @@ def _family(row: Row, stack: StackConstants) -> Family:
     return Family(
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
         cp=(row.text("cp_method") or "allgather") if cp > 1 else "none", ep=row.number("ep", 1) > 1,
-        kernels=stack.kernels, pp=row.number("pp", 1) > 1, reshard=_reshard(row, stack.name),
-        reduce_dtype=DType.FP32 if stack.name == "torchtitan" else None,
-        pp_layout=_nanotron_layout(row) if stack.name == "nanotron" else "auto",
+        kernels=stack.kernels, pp=row.number("pp", 1) > 1, scatter_p2p=stack.scatter_p2p,
+        reshard=_reshard(row, stack.name),
+        reduce_dtype=DType.FP32 if stack.name in ("torchtitan", "fsdp2") else None,
+        pp_layout=_nanotron_layout(row) if stack.name.startswith("nanotron") else "auto",
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
         async_tp=row.flag("async_tp") and tp > 1, routing_nodes=row.number("routing_nodes", 0),
         etp=_expert_degree(row) != 1 or tp == 1, precision=recipe_of(row) or "none",

@@ -33,7 +33,7 @@ def summary_text(
     """
     tables = (
         _datasets(outcomes), _kinds(outcomes), _labels(outcomes), _worst(outcomes, limit), _beyond(outcomes, beyond),
-        _left_out(outcomes),
+        _assumed(outcomes), _left_out(outcomes),
     )  # fmt: skip
     return "\n\n".join(in_columns(t, columns) for t in tables if len(t) > 1) or "no rows"
 
@@ -51,6 +51,7 @@ def summary_json(outcomes: Sequence[Outcome], limit: int, beyond: float | None =
             "kinds": {" ".join(key): _record(Figures.of(of)) for key, of in by_kind(outcomes).items()},
             "rows": [_row(o) for o in worst_first(outcomes)[:limit]],
             "beyond": [_row(o) for o in farther_than(outcomes, beyond)],
+            "assumed": [{"dataset": name, "rows": int(n), "assumed": said} for name, n, said in _assumed(outcomes)[1:]],
             "left_out": [
                 {"id": o.row.id, "dataset": o.row.dataset, "part": o.part.value, "reason": o.reason}
                 for o in outcomes
@@ -126,6 +127,13 @@ def _listed(title: str, outcomes: Sequence[Outcome]) -> Lines:
         values = (shown(o.predicted), shown(o.measured), f"{o.error:+.1%}")
         lines.append([o.row.id, o.kind, o.part.value, *values, o.cause or o.reason])
     return lines
+
+
+def _assumed(outcomes: Sequence[Outcome]) -> Lines:
+    """Count what had to be assumed, setting by setting."""
+    used = (o for o in outcomes if o.part in (Part.FIT, Part.JUDGED) and o.has_error)
+    counts = Counter((o.row.dataset, said) for o in used for said in o.reason.split("; ") if said)
+    return [["data set", "rows", "assumed"], *([name, str(n), said] for (name, said), n in counts.items())]
 
 
 def _left_out(outcomes: Sequence[Outcome]) -> Lines:

@@ -193,12 +193,12 @@ def _overhead(kind: Collective, links: Links, system: System) -> Array:
             found = np.maximum(found, np.where(link.fanout > 1, link.constants.overhead_s, 0.0))
     plain = np.all([(x.fanout <= 1) | (x.constants is None) for x in links], axis=0)
     launched = launches * np.where(plain, system.stack.collective_launch_s, found)
-    return launched + _delays(size, links, system.stack.network.step_latency_s)
+    return launched + _delays(kind, size, links, system.stack.network.step_latency_s)
 
 
-def _delays(size: Array, links: Links, step_latency_s: float) -> Array:
+def _delays(kind: Collective, size: Array, links: Links, step_latency_s: float) -> Array:
     """What a network in a bad state adds to each of n - 1 steps, where a group spans more than two nodes."""
-    if step_latency_s == 0.0:
+    if step_latency_s == 0.0 or kind == "send":
         return np.zeros(size.shape)
     nodes = size / links[0].share.spanned
     return np.where(nodes > 2.0, (size - 1.0) * step_latency_s, 0.0)

@@ -103,7 +103,7 @@ def test_slowdown_goes_by_axis() -> None:
 def test_an_update_in_several_passes_reads_its_states_as_often() -> None:
     stack = load_system("dgx-h100", ["stack.optimizer_passes=2", "stack.clip_passes=3"]).stack
     # of 30 bytes a parameter 4 are the gradient
-    assert stack.passes(OpClass.OPTIMIZER) == pytest.approx(2 + 3 * 4 / 30)
-    assert stack.passes(OpClass.MATMUL) == 1.0
+    assert stack.factor(OpClass.OPTIMIZER) == pytest.approx(2 + 3 * 4 / 30)
+    assert stack.factor(OpClass.MATMUL) == 1.0
     assert HostFloor().layer_s == 0.0
-    assert np.isfinite(stack.passes(OpClass.NORM))
+    assert np.isfinite(stack.factor(OpClass.NORM))

@@ -38,6 +38,16 @@ def test_activations_go_on_and_their_gradients_back(tiny_llama: Graph, family: F
     assert sent(lower(tiny_llama, family).graph.region(BOUNDARY)) == {"forward": [size], "backward": [size]}
 
 
+def test_pieces_go_on_where_all_ranks_have_the_same(tiny_llama: Graph) -> None:
+    region = lower(tiny_llama, Family(pp=True, scatter_p2p=True)).graph.region(BOUNDARY)
+    assert sent(region) == {"forward": [HIDDEN / TP], "backward": [HIDDEN / TP]}
+    gathers = [n for n in region.nodes if n.op == "all_gather"]
+    assert [message_bytes(call_of(region, n)) for n in gathers] == [HIDDEN, HIDDEN]
+    # Under sequence parallelism every rank has a shard of its own.
+    shards = lower(tiny_llama, Family(pp=True, sp=True, scatter_p2p=True)).graph.region(BOUNDARY)
+    assert [n.op for n in shards.nodes] == ["send", "recv"] * 2
+
+
 def test_a_tied_matrix_is_kept_equal_on_both_ends(tiny_gpt2: Graph) -> None:
     found = sent(lower(tiny_gpt2, Family(pp=True)).graph.region(BOUNDARY))
     # 160 words of 64, summed in fp32, split over the vocabulary.

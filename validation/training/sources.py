@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -55,10 +56,10 @@ class Source:
         return self.unknown or next((why for text, why in self.unlike.items() if text in row.text("model")), "")
 
 
-_NO_INTERLEAVING = Assumed("vpp", "1", "not published; none")
+_NO_INTERLEAVING = Assumed("vpp", "1", "not published: none")
 _DISTRIBUTED = Assumed("fsdp_or_zero", "zero1", "its recipes use the distributed optimizer")
 _RECIPE_SP = Assumed("sequence_parallel", "True", "its recipes split sequences over tp")
-_NONE_AGAIN = Assumed("activation_recompute", "none", "not published; none")
+_NONE_AGAIN = Assumed("activation_recompute", "none", "not published: none")
 _V51200 = Assumed("vocab", "51200", "as the other GPT runs of its authors")
 _OWN_BLOCK = MappingProxyType(
     {"(MegaScale)": "MLP and attention side by side, attention in windows of a size that is not published"}
@@ -79,11 +80,11 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "narayanan2021_table1": Source(
             {**GPT, **UNFUSED, "stack": "megatron-2022", "grad_dtype": "fp16"},
             (
-                Assumed("micro_batch", "8", "not published; the best one", ("GPT-1.7B",)),
-                Assumed("micro_batch", "4", "not published; the best one", ("GPT-7.5B",)),
-                Assumed("micro_batch", "1", "not published; the best one"),
-                Assumed("vpp", "2", "not published; two chunks", ("GPT-39.1B", "GPT-145.6B")),
-                Assumed("vpp", "3", "not published; one layer a chunk", ("GPT-529.6B",)),
+                Assumed("micro_batch", "8", "not published: the best one", ("GPT-1.7B",)),
+                Assumed("micro_batch", "4", "not published: the best one", ("GPT-7.5B",)),
+                Assumed("micro_batch", "1", "not published: the best one"),
+                Assumed("vpp", "2", "not published: two chunks", ("GPT-39.1B", "GPT-145.6B")),
+                Assumed("vpp", "3", "not published: one layer a chunk", ("GPT-529.6B",)),
             ),
         ),
         "narayanan2021_table2": Source(
@@ -93,9 +94,9 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             {**GPT, "stack": "megatron-2022"},
             (
                 Assumed("vocab", "64000", "recalled, as its row says"),
-                Assumed("micro_batch", "1", "not published; one sequence"),
+                Assumed("micro_batch", "1", "not published: one sequence"),
                 _RECIPE_SP,
-                Assumed("activation_recompute", "none", "not published; flash attention needs none"),
+                Assumed("activation_recompute", "none", "not published: flash attention needs none"),
             ),
             unlike=_OWN_BLOCK,
         ),
@@ -103,9 +104,9 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             {**GPT, "stack": "megatron-2022"},
             (
                 Assumed("vocab", "64000", "recalled, as the rows of its table 2 say"),
-                Assumed("micro_batch", "1", "not published; one sequence"),
+                Assumed("micro_batch", "1", "not published: one sequence"),
                 _RECIPE_SP,
-                Assumed("activation_recompute", "none", "not published; flash attention needs none"),
+                Assumed("activation_recompute", "none", "not published: flash attention needs none"),
             ),
             unlike=_OWN_BLOCK,
         ),
@@ -118,7 +119,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "megatron_core_r0.8_h100": Source(
             {**GPT, "stack": "megatron-core"},
             (
-                Assumed("micro_batch", "1", "not published; one sequence"),
+                Assumed("micro_batch", "1", "not published: one sequence"),
                 _NO_INTERLEAVING, _DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN,
             ),
         ),
@@ -147,6 +148,9 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
     }
 )  # fmt: skip
 
+# Settings that stand in the note of a row.
+_NOTED = MappingProxyType({"tied_embeddings": re.compile(r"tied embeddings=(\w+)")})
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:
@@ -161,13 +165,14 @@ def completed(row: Row) -> Completed:
 
     >>> row = Row({"id": "a", "dataset": "narayanan2021_table1", "model": "GPT-7.5B", "micro_batch": ""})
     >>> completed(row).assumed
-    ('micro_batch 4 (not published; the best one)',)
+    ('micro_batch 4 (not published: the best one)',)
     """
     source = SOURCES.get(row.dataset, Source())
     sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
     derived = {} if source.derived is None else source.derived(row)
     instead = {} if source.instead is None else source.instead(row)
-    given = {c: v for c, v in {**source.known, **sizes, **derived}.items() if not row.text(c)}
+    noted = {c: found[1] for c, pattern in _NOTED.items() if (found := pattern.search(row.text("note")))}
+    given = {c: v for c, v in {**source.known, **sizes, **noted, **derived}.items() if not row.text(c)}
     cells = {**row.cells, **given, **instead}
     said = [f"{column} {value} in place of {row.text(column)}" for column, value in instead.items()]
     for one in source.assumed:

@@ -1,0 +1,142 @@
+"""The flags of a whole training run, and what they say together."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from ..cost.training_run import Amount, Checkpoints, Failures, TrainingRun, Unit
+    from .options import Request
+
+
+def _text(name: str, metavar: str, help: str) -> click.Option:
+    return click.Option([name], metavar=metavar, help=help)
+
+
+RUN_FLAGS = (
+    _text("--tokens", "N", "Tokens to train on, as in 15T (K, M, B, T): adds days and GPU-hours."),
+    _text("--samples", "N", "The same in sequences."),
+    _text("--steps", "N", "The same in steps."),
+    _text(
+        "--checkpoint-every",
+        "TIME|Nsteps|auto",
+        "Work between two checkpoints, as in 30min or 500steps; auto is what makes the run shortest.  "
+        "[default with --mtbf: auto]",
+    ),
+    _text("--checkpoint-bandwidth", "RATE", "What the storage takes from the whole job, as in 200GB/s."),
+    _text("--checkpoint-node-bandwidth", "RATE", "What one node can write, as in 2GB/s; the slower of both counts."),
+    _text("--checkpoint-bytes", "SIZE", "Size of a checkpoint.  [default: weights and optimizer states]"),
+    _text(
+        "--checkpoint-stall",
+        "TIME",
+        "What a checkpoint was measured to add to the run.  [default: the write, or the copy to the host]",
+    ),
+    click.Option(
+        ["--checkpoint-async/--no-checkpoint-async"],
+        default=None,
+        help="Wait only for the copy to the host's memory, write from there beside the steps.  [default: off]",
+    ),
+    _text(
+        "--mtbf",
+        "TIME[/gpu|/node|/job]",
+        "Mean time between failures of a GPU (or node, or the whole job), all causes, as in 50000h.",
+    ),
+    _text("--restart-time", "TIME", "From a failure to the first step behind it.  [default: 10min]"),
+)
+_COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][+]?[0-9]+)?)\s*([A-Za-z]?)")
+_SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_STEPS = re.compile(r"([0-9]+)\s*steps?")
+
+
+def run_of(request: Request) -> TrainingRun | None:
+    """Return the training run that was asked for, if any; UsageError for flags that do not go together."""
+    amount, unit = _length(request)
+    checkpoints, failures = _checkpoints(request), _failures(request)
+    if amount is None and checkpoints is None and failures is None:
+        return None
+    if request.phase != "train":
+        raise UsageError(f"--tokens, --checkpoint-..., --mtbf are for training runs, and --phase is {request.phase}")
+    from ..cost.training_run import TrainingRun
+
+    return TrainingRun(amount=amount, unit=unit, checkpoints=checkpoints, failures=failures)
+
+
+def count_of(text: str) -> float:
+    """Read a number of things, with K, M, B or T behind it.
+
+    >>> count_of("15.6T"), count_of("2_000"), count_of("1e9"), count_of("3 b")
+    (15600000000000.0, 2000.0, 1000000000.0, 3000000000.0)
+    """
+    match = _COUNT.fullmatch(text.strip())
+    scale = None if match is None else _SCALES.get(match[2].upper())
+    if match is None or scale is None:
+        raise UsageError(f"'{text}' is not a count: write a number and K, M, B or T, as in 15T")
+    return float(re.sub("[_,]", "", match[1])) * scale
+
+
+def _length(request: Request) -> tuple[float | None, Amount]:
+    units: tuple[tuple[Amount, str | None], ...] = (
+        ("tokens", request.tokens), ("samples", request.samples), ("steps", request.steps),
+    )  # fmt: skip
+    given: list[tuple[Amount, str]] = [(unit, text) for unit, text in units if text is not None]
+    if not given:
+        return None, "tokens"
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(f'--{unit}' for unit, _ in given)} all say how long the run is: give one")
+    return count_of(given[0][1]), given[0][0]
+
+
+def _checkpoints(request: Request) -> Checkpoints | None:
+    given = (
+        request.checkpoint_every, request.checkpoint_bandwidth, request.checkpoint_node_bandwidth,
+        request.checkpoint_bytes, request.checkpoint_stall, request.checkpoint_async,
+    )  # fmt: skip
+    if all(flag is None for flag in given):
+        return None
+    from ..cost.training_run import Checkpoints
+
+    every_steps, every_s = _every(request.checkpoint_every)
+    return Checkpoints(
+        every_steps=every_steps, every_s=every_s, bytes_per_s=_si(request.checkpoint_bandwidth, "B/s"),
+        node_bytes_per_s=_si(request.checkpoint_node_bandwidth, "B/s"), num_bytes=_si(request.checkpoint_bytes, "B"),
+        stall_s=_si(request.checkpoint_stall, "s"), asynchronous=bool(request.checkpoint_async),
+    )  # fmt: skip
+
+
+def _every(text: str | None) -> tuple[int | None, float | None]:
+    """Read `auto`, a number of steps, or a time; a bare number could be either."""
+    if text is None or text == "auto":
+        return None, None
+    if match := _STEPS.fullmatch(text.strip()):
+        return int(match[1]), None
+    if text.strip().isdigit():
+        raise UsageError(f"--checkpoint-every {text}: say {text}steps or {text}min; or auto")
+    return None, _si(text, "s")
+
+
+def _failures(request: Request) -> Failures | None:
+    if request.mtbf is None:
+        if request.restart_time is not None:
+            raise UsageError("--restart-time counts where something fails: say how often with --mtbf")
+        return None
+    from ..cost.training_run import UNITS, Failures
+
+    text, slash, word = request.mtbf.rpartition("/")
+    of: Unit | None = next((unit for unit in UNITS if unit == word), None) if slash else "gpu"
+    if of is None:
+        near = did_you_mean(word, UNITS)
+        raise UsageError(f"--mtbf {request.mtbf}: '{word}' does not fail{near} allowed: {', '.join(UNITS)}")
+    mtbf_s, restart_s = _si(text if slash else word, "s"), _si(request.restart_time, "s")
+    assert mtbf_s is not None
+    return Failures(mtbf_s=mtbf_s, of=of) if restart_s is None else Failures(mtbf_s=mtbf_s, of=of, restart_s=restart_s)
+
+
+def _si(text: str | None, dimension: str) -> float | None:
+    from ..ir.units import parse_quantity
+
+    return None if text is None else parse_quantity(text, dimension).value_si

@@ -1,0 +1,80 @@
+"""Numbers of reports and their changes as people read them, by unit."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
+
+if TYPE_CHECKING:
+    from .comparison import Change
+
+
+def shown(value: float, unit: str) -> str:
+    """Return a value with its unit.
+
+    >>> shown(11.64, "s"), shown(0.3298, "1"), shown(5632.2, "1/s"), shown(0.25, "")
+    ('11.6 s', '32.98 %', '5,632', '0.25')
+    """
+    if unit == "s":
+        return format_time(value)
+    if unit == "B":
+        return format_bytes(value)
+    if unit == "FLOP":
+        return format_flops(value)
+    if unit == "FLOP/s":
+        return format_flop_per_s(value)
+    if unit == "1":
+        return f"{value * 100:.2f} %"
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
+
+
+def shown_both(change: Change) -> tuple[str, str]:
+    """Return both values, with so many digits that they do not look alike where they differ.
+
+    >>> from slipstick.report.comparison import Change
+    >>> shown_both(Change("step_time_s", "s", 11.6, 10.0)), shown_both(Change("step_time_s", "s", 11.636, 11.612))
+    (('11.6 s', '10 s'), ('11.636 s', '11.612 s'))
+    """
+    before, after = shown(change.before, change.unit), shown(change.after, change.unit)
+    if before != after or not change.difference:
+        return before, after
+    scale, unit = (100.0, "%") if change.unit == "1" else (1.0, change.unit)
+    return f"{change.before * scale:.7g} {unit}".rstrip(), f"{change.after * scale:.7g} {unit}".rstrip()
+
+
+def shown_change(change: Change) -> str:
+    """Return the difference with its sign; of shares in percentage points.
+
+    >>> from slipstick.report.comparison import Change
+    >>> shown_change(Change("mfu", "1", 0.33, 0.35)), shown_change(Change("step_time_s", "s", 2.0, 1.5))
+    ('+2.00 pp', '-500 ms')
+    """
+    if not change.difference:
+        return "same"
+    sign = "-" if change.difference < 0 else "+"
+    if change.unit == "1":
+        return f"{change.difference * 100:+.2f} pp"
+    return f"{sign}{shown(abs(change.difference), change.unit)}"
+
+
+def shown_relative(change: Change) -> str:
+    """Return the difference as a share of A; nothing was there before where A is zero.
+
+    >>> from slipstick.report.comparison import Change
+    >>> shown_relative(Change("step_time_s", "s", 2.0, 1.5)), shown_relative(Change("bubble", "s", 0.0, 1.5))
+    ('-25 %', 'new')
+    """
+    if math.isinf(change.relative):
+        return "new"
+    return percent(change.relative) if change.difference else "0 %"
+
+
+def percent(share: float) -> str:
+    """Return a share with its sign, with as many digits as tell something.
+
+    >>> percent(0.0694), percent(-0.00051), percent(12.5)
+    ('+6.94 %', '-0.051 %', '+1250 %')
+    """
+    return f"{share * 100:+.0f} %" if abs(share) >= 1 else f"{share * 100:+.3g} %"

@@ -1,0 +1,137 @@
+"""A training run as lines of text, as records of JSON, and as explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ..ir.units import format_bytes, format_time
+from .columns import in_columns
+from .metrics import METRICS, format_metric
+
+if TYPE_CHECKING:
+    from ..cost.training_run import RunEstimate, Saving
+    from ..driver import Estimate
+
+
+def run_lines(answer: Estimate, columns: int | None = None) -> list[str]:
+    """Return what a screen says of the training run: nothing where none was asked for."""
+    if answer.run is None:
+        return []
+    rows = [*_length(answer, answer.run), *_time(answer.run), *_goodput(answer.run), *_saving(answer.run),
+            *_failures(answer.run)]  # fmt: skip
+    return ["Training run", *in_columns(rows, columns).splitlines()]
+
+
+def _length(answer: Estimate, found: RunEstimate) -> Iterator[tuple[str, str]]:
+    if found.run.amount is None:
+        return
+    tokens = answer.plan.global_batch * answer.plan.seq_len
+    yield "steps", f"{found.metrics['num_steps']:,.0f} of {tokens:,} tokens"
+
+
+def _time(found: RunEstimate) -> Iterator[tuple[str, str]]:
+    """Time and GPU-hours, and what they would be if nothing failed and nothing were saved."""
+    if found.run.amount is None:
+        return
+    time_s, steps_s = found.metrics["train_time_s"], found.metrics["productive_time_s"]
+    hours = found.metrics["gpu_hours"]
+    without = found.shares is None
+    yield "time to train", _long(time_s) + ("" if without else f", of which steps {_long(steps_s)}")
+    yield "GPU-hours", _count(hours) + ("" if without else f", of which steps {_count(hours * steps_s / time_s)}")
+
+
+def _goodput(found: RunEstimate) -> Iterator[tuple[str, str]]:
+    if found.shares is None:
+        return
+    lost = asdict(found.shares)
+    rest = ", ".join(f"{name} {share:.2%}" for name, share in lost.items() if name != "steps" and share)
+    yield "goodput", f"{found.shares.steps:.2%}" + (f"; {rest}" if rest else "")
+    yield "effective tokens/s", f"{found.metrics['effective_tokens_per_s']:,.0f}"
+
+
+def _saving(found: RunEstimate) -> Iterator[tuple[str, str]]:
+    saving = found.saving
+    if saving is None:
+        return
+    every = f"every {saving.every_steps:,} steps ({format_time(saving.every_s)}{', the best' if saving.chosen else ''})"
+    yield "checkpoint", f"{format_bytes(saving.num_bytes)} {every}, {_waiting(saving)}"
+
+
+def _waiting(saving: Saving) -> str:
+    if not saving.late_s:
+        return f"waits {format_time(saving.stall_s)}"
+    return f"waits {format_time(saving.stall_s)} of {format_time(saving.write_s)} in which it is written"
+
+
+def _failures(found: RunEstimate) -> Iterator[tuple[str, str]]:
+    failing = found.run.failures
+    if failing is None:
+        return
+    often = f"one in {_long(found.metrics['job_mtbf_s'])}"
+    alone = "" if failing.of == "job" else f" (of a {failing.of.replace('gpu', 'GPU')}: {_hours(failing.mtbf_s)})"
+    num = f"{_count(found.metrics['num_failures'])}, " if "num_failures" in found.metrics else ""
+    yield "failures", f"{num}{often}{alone}, restart in {format_time(failing.restart_s)}"
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _long(seconds: float) -> str:
+    """A time of weeks or years, of which all days are of interest."""
+    return f"{seconds / 86400:,.0f} days" if seconds >= 1e3 * 86400 else format_time(seconds)
+
+
+def _hours(seconds: float) -> str:
+    """A mean time between failures as people give it."""
+    return f"{seconds / 3600:,.0f} h" if seconds >= 100 * 3600 else format_time(seconds)
+
+
+def run_inputs(found: RunEstimate) -> Mapping[str, object]:
+    """Return what was asked of the run, for JSON: counts and SI numbers, None where nothing was said."""
+    run = found.run
+    return {
+        "amount": run.amount,
+        "unit": None if run.amount is None else run.unit,
+        "checkpoints": None if run.checkpoints is None else asdict(run.checkpoints),
+        "failures": None if run.failures is None else asdict(run.failures),
+    }
+
+
+def run_records(found: RunEstimate) -> Mapping[str, object]:
+    """Return what became of it, for JSON: the shares of the time, which add up to 1, and the checkpoints."""
+    return {
+        "time_shares": None if found.shares is None else asdict(found.shares),
+        "checkpoints": None if found.saving is None else asdict(found.saving),
+    }
+
+
+def explain_run(found: RunEstimate, name: str) -> str:
+    """Explain a metric of the run: value, meaning, and the formula with its numbers."""
+    value = found.metrics[name]
+    lines = [f"{name} = {value:.6g} ({format_metric(name, value)})", f"  {METRICS[name].meaning}"]
+    return "\n".join([*lines, *(f"  {line}" for line in _formula(found, name))])
+
+
+def _formula(found: RunEstimate, name: str) -> Iterator[str]:
+    saving, failing = found.saving, found.run.failures
+    if name in ("train_goodput", "effective_tokens_per_s", "train_time_s", "gpu_hours") and saving is not None:
+        yield f"tau = {format_time(saving.every_s)} of steps, delta = {format_time(saving.stall_s)} of waiting"
+        if failing is None:
+            yield "goodput = tau / (tau + delta)"
+        else:
+            late = f", late = {format_time(saving.late_s)} of steps while one is written" if saving.late_s else ""
+            yield f"M = {format_time(found.metrics['job_mtbf_s'])}, R = {format_time(failing.restart_s)}{late}"
+            restart = "(R + late)" if late else "R"
+            yield f"goodput = tau / (M exp({restart} / M) (exp((tau + delta) / M) - 1))"
+            yield "source: Daly, FGCS 22(3), 2006"
+    elif name in ("train_time_s", "productive_time_s") and "num_steps" in found.metrics:
+        num_steps = found.metrics["num_steps"]
+        yield f"= {num_steps:,.0f} steps x {format_time(found.metrics['productive_time_s'] / num_steps)}"
+    elif name == "checkpoint_every_s" and saving is not None and saving.chosen:
+        yield "the whole number of steps of the largest goodput, where exp((tau + delta) / M) (1 - tau / M) = 1"
+        yield "sources: Young, CACM 17(9), 1974; Daly, FGCS 22(3), 2006"
+    elif name == "job_mtbf_s" and failing is not None and failing.of != "job":
+        yield f"= {_hours(failing.mtbf_s)} / number of {failing.of.replace('gpu', 'GPU')}s"
