@@ -1,8 +1,9 @@
 """Constants of kernels: those that carry over to any chip, then what a chip and a library were measured to have.
 
 A calibration is a YAML file of layers. `kernels` holds constants by class and kind; `libraries` holds, by the name of a
-library and way of measuring, what differs under it. Later layers go before earlier ones, constant by constant. `fit`
-records what a fit was made from and how near it came.
+library and way of measuring, what differs under it; a library that is `like` another has what that one has, unless it
+says otherwise. Later layers go before earlier ones, constant by constant. `fit` records what a fit was made from and
+how near it came.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ Kinds: TypeAlias = Mapping[str, C]
 # What a calibration holds: `fit` says to which rows of which tables it was fitted, for those who judge it.
 _PARTS = ("name", "kernels", "libraries", "fit")
 # What a kind says of itself beside its constants.
-_NOTES = ("source", "confidence", "as_of", "like")
+_LIKE = "like"
+_NOTES = ("source", "confidence", "as_of", _LIKE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,11 @@ def lay_constants(name: str, layers: Layers, library: str) -> Laid:
     """Lay calibrations over one another and gather their faults; what is at fault is left out."""
     cells: Cells = {}
     faults: list[Fault] = []
+    lineage = _lineage([tree for _, tree in layers], library)
     for where, tree in layers:
         faults += _unknown_parts(tree, where)
-        for keys, part in ((("kernels",), tree.get("kernels")), (("libraries", library), _library(tree, library))):
+        parts = ((("libraries", name), _library(tree, name)) for name in lineage)
+        for keys, part in ((("kernels",), tree.get("kernels")), *parts):
             faults += _lay(cells, part, _Home(where, keys))
     records = tuple(r for (cls, kind), found in cells.items() for r in _records(cls, kind, found))
     tables = {cls: _table(cls, cells, faults) for cls in CLASSES}
@@ -164,7 +168,19 @@ def _unknown_parts(tree: Mapping[str, Tree], layer: str) -> Iterator[Fault]:
 
 def _library(tree: Mapping[str, Tree], library: str) -> Tree:
     libraries = tree.get("libraries")
-    return libraries.get(library) if isinstance(libraries, dict) else None
+    part = libraries.get(library) if isinstance(libraries, dict) else None
+    return {k: v for k, v in part.items() if k != _LIKE} if isinstance(part, dict) else part
+
+
+def _lineage(layers: Sequence[Mapping[str, Tree]], library: str) -> tuple[str, ...]:
+    """Return a library behind those that it is like, the last of which goes first."""
+    found = [library]
+    for name in found:
+        parts = (tree.get("libraries") for tree in layers)
+        given = [part.get(name) for part in parts if isinstance(part, dict)]
+        likes = [part.get(_LIKE) for part in given if isinstance(part, dict)]
+        found += [like for like in likes if isinstance(like, str) and like not in found]
+    return tuple(reversed(found))
 
 
 def _lay(cells: Cells, tree: Tree, home: _Home) -> Iterator[Fault]:

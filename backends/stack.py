@@ -45,6 +45,7 @@ class Overlap:
         fsdp: what ZeRO 2 and 3 gather and scatter in a micro-batch: beside its computation.
         dp: gradients of a step, and parameters gathered once: beside one backward, or forward, phase.
         pp: between interleaved stages: beside their other chunks.
+        batches: exchanges of experts: beside the computation of another micro-batch, whose layers run in turn.
     """
 
     tp: float = 0.0
@@ -52,6 +53,7 @@ class Overlap:
     fsdp: float = 1.0
     dp: float = 1.0
     pp: float = 1.0
+    batches: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class StackConstants:
         scatter_p2p: whether tensor-parallel ranks send pieces to the next pipeline stage, which gathers them.
         optimizer_passes: times that the update reads and writes its states: 1 where it is one kernel.
         clip_passes: times that gradients are read or written to limit their norm before the update.
+        tf32: whether products of fp32 run on the matrix units in tf32.
         kernel_slowdown: how much longer kernels take in its steps than alone.
         as_of: the year or month that it describes.
     """
@@ -178,6 +181,7 @@ class StackConstants:
     optimizer_passes: float = 1.0
     clip_passes: float = 0.0
     kernel_slowdown: KernelSlowdown = field(default_factory=KernelSlowdown)
+    tf32: bool = False
     as_of: str = ""
 
     def factor(self, kind: OpClass) -> float:

@@ -31,6 +31,7 @@ class OverlapSection(Section):
     fsdp: Share | None = None
     dp: Share | None = None
     pp: Share | None = None
+    batches: Share | None = None
 
 
 class SlowdownSection(Section):
@@ -100,6 +101,7 @@ class StackSection(Section):
     optimizer_passes: Factor | None = None
     clip_passes: Count | None = None
     kernel_slowdown: KernelSlowdownSection | None = None
+    tf32: bool = False
     as_of: str = ""
 
 
@@ -128,6 +130,7 @@ def as_stack(section: StackSection) -> StackConstants:
         optimizer_passes=_or(section.optimizer_passes, 1.0),
         clip_passes=_or(section.clip_passes, 0.0),
         kernel_slowdown=_kernel_slowdown(section.kernel_slowdown or KernelSlowdownSection()),
+        tf32=section.tf32,
         as_of=section.as_of,
     )
 
@@ -150,7 +153,7 @@ def _overlap(section: OverlapSection) -> Overlap:
     usual = Overlap()
     return Overlap(
         _or(section.tp, usual.tp), _or(section.ep, usual.ep), _or(section.fsdp, usual.fsdp), _or(section.dp, usual.dp),
-        _or(section.pp, usual.pp),
+        _or(section.pp, usual.pp), _or(section.batches, usual.batches),
     )  # fmt: skip
 
 

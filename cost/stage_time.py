@@ -141,12 +141,15 @@ def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: St
     Data-parallel messages inside it run behind its computation; interleaved stages send behind the computation of their
     other chunks. Ring attention passes blocks on behind the attention of the block it has: cp blocks take cp - 1 steps
     of max(attention, exchange) and one more of attention, so that attention x (1 - 1/cp) hides as much of the ring.
+    Where the layers of two micro-batches run in turn, exchanges of experts run behind the computation of the other one.
     Of what could hide, as much does as the stack lets run beside computation.
     """
     account = Account()
     compute = sum((s for part, s in parts.items() if part.startswith("compute.")), zero)
     windows = {**dict.fromkeys(DATA, compute), "comm.pp": np.where(staging.chunks > 1.0, compute, 0.0)}
     shares = {**dict.fromkeys(DATA, policy.overlap.fsdp), "comm.pp": policy.overlap.pp}
+    if policy.overlap.batches > 0.0:
+        windows["comm.ep"], shares["comm.ep"] = compute, policy.overlap.batches
     if RING in parts:
         windows[RING] = parts.get("compute.attention", zero) * (1.0 - 1.0 / cp)
     if DOWN in parts or UP in parts:

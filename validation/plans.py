@@ -62,7 +62,8 @@ def _family(row: Row, stack: StackConstants) -> Family:
         reduce_dtype=DType.FP32 if stack.name in ("torchtitan", "fsdp2") else None,
         pp_layout=_nanotron_layout(row) if stack.name.startswith("nanotron") else "auto",
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
-        async_tp=row.flag("async_tp") and tp > 1,
+        async_tp=row.flag("async_tp") and tp > 1, routing_nodes=row.number("routing_nodes", 0),
+        etp=_expert_degree(row) != 1 or tp == 1,
     )  # fmt: skip
 
 
@@ -151,7 +152,8 @@ def _micro_batch(row: Row, stack: str, dp: int) -> int:
 
 def _expert_degree(row: Row) -> int | None:
     given = row.measured("etp")
-    return int(given) if given is not None and row.measured("n_experts") else None
+    has = row.measured("n_experts") or row.number("ep", 1) > 1
+    return int(given) if given is not None and has else None
 
 
 def _chunks(row: Row) -> int:

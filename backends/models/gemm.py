@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,9 +37,10 @@ class GemmModel:
 
     def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth, SMs and the constants of the operands' dtype."""
-        kind = _gemm_kind(str(entry.dtype), system)
+        dtype = _multiplied(str(entry.dtype), system)
+        kind = _gemm_kind(dtype, system)
         return (
-            f"chip.matmul.{unit_of(str(entry.dtype))}",
+            f"chip.matmul.{unit_of(dtype)}",
             "chip.memory.hbm.bandwidth",
             "chip.num_sms",
             f"calibration.gemm.{kind}.",
@@ -50,11 +51,17 @@ class GemmModel:
         chip = powered(system.chip)
 
         def of_dtype(dtype: str, rows: Rows) -> Pricer:
-            constants = system.kernels.gemm[_gemm_kind(dtype, system)]
-            machine = GemmMachine.of(chip, unit_of(dtype), constants)
-            return lambda amounts: machine.times(_gemm_sizes(amounts, rows, dtype))
+            unit = _multiplied(dtype, system)
+            machine = GemmMachine.of(chip, unit_of(unit), system.kernels.gemm[_gemm_kind(unit, system)])
+            return lambda amounts: machine.times(replace(_gemm_sizes(amounts, rows, dtype), unit=unit_of(unit)))
 
         return by_kind([str(e.dtype) for e in group.entries], of_dtype)
+
+
+def _multiplied(dtype: str, system: System) -> str:
+    """The type in which products run: that of their operands, or tf32 for fp32 where the stack allows it."""
+    has = system.chip.peak_flop_per_s.tf32 is not None
+    return "tf32" if dtype == "fp32" and system.stack.tf32 and has else dtype
 
 
 def _gemm_kind(dtype: str, system: System) -> str:

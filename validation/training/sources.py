@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..rows import Row
+from .bridge import bridge_cells, fewer_chunks
 
 GPT = MappingProxyType({"family": "gpt"})
 # Scores were written to memory before flash attention was taken up: Megatron-LM in 2023, Megatron-DeepSpeed after it.
@@ -38,6 +39,8 @@ class Source:
         models: cells of the rows whose model begins with a text: sizes that its table has no columns for.
         unlike: why rows whose model holds a text cannot be predicted.
         unknown: why none of its rows can be predicted, empty for most.
+        derived: cells that follow from others of a row, as its publication's own recipes have them.
+        instead: cells that cannot be taken as they are given, as the nearest that can.
     """
 
     known: Mapping[str, str] = field(default_factory=dict)
@@ -45,6 +48,8 @@ class Source:
     models: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unlike: Mapping[str, str] = field(default_factory=dict)
     unknown: str = ""
+    derived: Callable[[Row], Mapping[str, str]] | None = None
+    instead: Callable[[Row], Mapping[str, str]] | None = None
 
     def refused(self, row: Row) -> str:
         """Return why a row cannot be predicted, empty for most."""
@@ -126,14 +131,15 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "nemo_25.02": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
         "nemo_25.04": Source({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
         "megatron_bridge_pretrain": Source(
-            {"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING), unlike=_DROPPED
+            assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING), unlike=_DROPPED, derived=bridge_cells,
+            instead=fewer_chunks,
         ),
         "megatron_bridge_sft": Source(unknown="sequences are packed and of unequal length: no step of pre-training"),
         "megatron_bridge_lora": Source(unknown="most weights are frozen, which is not modelled"),
         "torchtitan": Source({"stack": "torchtitan"}),
         "vtrain_single_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
         "vtrain_multi_node": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed", "grad_dtype": "fp16"}),
-        "simumax_b200": Source({"stack": "megatron-core"}, models=_DEEPSEEK),
+        "simumax_b200": Source({"stack": "megatron-core-sync", "cp_method": "ulysses"}, models=_DEEPSEEK),
         "maxtext_tiering": Source(unknown="its degrees and batch are in no table"),
         "maxtext_v5p_2024": Source(unknown="the sizes of its models, degrees and batch are in no table"),
         "mt_nlg_530b": Source({**GPT, **UNFUSED, "stack": "megatron-deepspeed"}, (_NO_INTERLEAVING,)),
@@ -163,9 +169,12 @@ def completed(row: Row) -> Completed:
     """
     source = SOURCES.get(row.dataset, Source())
     sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
+    derived = {} if source.derived is None else source.derived(row)
+    instead = {} if source.instead is None else source.instead(row)
     noted = {c: found[1] for c, pattern in _NOTED.items() if (found := pattern.search(row.text("note")))}
-    cells = {**row.cells, **{c: v for c, v in {**source.known, **sizes, **noted}.items() if not row.text(c)}}
-    said: list[str] = []
+    given = {c: v for c, v in {**source.known, **sizes, **noted, **derived}.items() if not row.text(c)}
+    cells = {**row.cells, **given, **instead}
+    said = [f"{column} {value} in place of {row.text(column)}" for column, value in instead.items()]
     for one in source.assumed:
         filled = Row(cells, row.line)
         if one.holds(filled) and _matters(one, filled):

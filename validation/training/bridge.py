@@ -1,0 +1,81 @@
+"""What the public recipes of Megatron-Bridge set that its tables of results leave out.
+
+Source: NVIDIA-NeMo/Megatron-Bridge `scripts/performance/configs/*/` of 25.09 to 26.08, by model, machine and precision.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..rows import Row
+
+# From this container on recipes of models with experts capture whole steps in CUDA graphs and run the layers of two
+# micro-batches in turn (`cuda_graph_impl="full_iteration"`, `moe_a2a_overlap=True`, `cutedsl_fused_grouped_mlp=True`).
+WHOLE_GRAPHS = (26, 6)
+DENSE = "LLAMA"
+# Machines whose hosts are x86 servers, not a Grace processor for each two chips.
+_X86 = ("B200 (DGX)", "B300 (DGX)", "H100-SXM-80GB (DGX)")
+# A token goes to no more nodes than this: DeepSeek-V3, arXiv 2412.19437, section 2.1.2.
+_LIMITED = MappingProxyType({"DeepSeekV3": 4})
+_EXPERTS_OF_A_TOKEN = 8
+_LAYERS = MappingProxyType({"LLAMA3.1_405B": 126})
+_CONTAINER = re.compile(r"container (\d+)\.(\d+)")
+
+
+def bridge_cells(row: Row) -> Mapping[str, str]:
+    """Return the cells that a row's recipe fills."""
+    cells = {"grad_dtype": "bf16", "stack": _stack(row)}  # cfg.ddp.grad_reduce_in_fp32 = False
+    if not row.text("model").startswith(DENSE):
+        return {**cells, "etp": "1", **_nodes(row)}  # expert_tensor_parallel_size=1
+    if row.number("tp", 1) > 1 and row.text("precision") != "NVFP4":
+        cells["async_tp"] = "True"  # comm_overlap.tp_comm_overlap with userbuffers; False if precision == "nvfp4"
+    return cells
+
+
+def fewer_chunks(row: Row) -> Mapping[str, str]:
+    """Return cells that differ from those of a row: half of the chunks where two of them hold no layer.
+
+    Megatron counts embedding and loss as a layer each (`account_for_embedding_in_pipeline_split`): 126 layers on 16 x 8
+    chunks.
+    """
+    wide = row.number("pp", 1) * row.number("vpp", 1) > _LAYERS.get(_name(row), 1 << 20)
+    return {"vpp": str(row.number("vpp") // 2)} if wide else {}
+
+
+def _stack(row: Row) -> str:
+    model, hosts_x86 = _name(row), row.text("accelerator") in _X86
+    if model.startswith(DENSE):
+        return "megatron-bridge"
+    if (model, hosts_x86) == ("Qwen3_235B_a22B", True):
+        # Both leave exchanges to NCCL (`moe_token_dispatcher_type="alltoall"`), on H100 with `moe_a2a_overlap=True`.
+        return "megatron-bridge-batches" if row.text("accelerator").startswith("H100") else "megatron-bridge-alltoall"
+    late = container(row) >= WHOLE_GRAPHS
+    if model == "GPT OSS 120B" and not late:
+        return "megatron-bridge-alltoall"  # no `moe_flex_dispatcher_backend`
+    if hosts_x86:
+        return "megatron-bridge-x86"
+    return "megatron-bridge-graphs" if late and model != "Kimi_K2" else "megatron-bridge"
+
+
+def _name(row: Row) -> str:
+    return row.text("model").partition(" (")[0]
+
+
+def container(row: Row) -> tuple[int, int]:
+    """Return year and month of the container that a row was measured with, (0, 0) where it says none.
+
+    >>> container(Row({"note": "container 26.04.01 NeMo Container; Pre-Training Performance"}))
+    (26, 4)
+    """
+    found = _CONTAINER.search(row.text("note"))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _nodes(row: Row) -> Mapping[str, str]:
+    """Dispatchers of these recipes send a token once to each node, whatever its experts there (HybridEP, DeepEP)."""
+    nodes = row.number("ep", 1) // row.number("gpus_per_node", 1)
+    if _stack(row) != "megatron-bridge-x86" or nodes < 2:
+        return {}
+    return {"routing_nodes": str(min(nodes, _LIMITED.get(_name(row), _EXPERTS_OF_A_TOKEN)))}
