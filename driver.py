@@ -26,6 +26,7 @@ from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
 from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
+from .ir.precision import trains_low
 from .ir.stages import RECOMPUTED
 from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
@@ -103,9 +104,10 @@ def pipeline_for(family: Family) -> Pipeline:
     options += ["usp=true"] if family.usp else []
     options += _experts_options(family)
     options += ["replicate_unknown=true"] if family.replicate_unknown else []
-    if family.ep or family.capacity:
+    if family.ep or family.capacity or trains_low(family):
         names.append("route{capacity=true}" if family.capacity else "route")
     names.append(f"shard{{{', '.join(options)}}}")
+    names += [_quantise(family)] if trains_low(family) else []
     names += ["merge_heads"] if family.kernels == "merged" and train else []
     names += [_recompute(family)] if family.recompute != "none" and train else []
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
@@ -132,6 +134,16 @@ def _data_options(family: Family) -> list[str]:
     options += ["hsdp=true"] if family.hsdp else []
     options += ["once=true"] if family.reshard == "step" else []
     return options + ([f'reduced="{family.reduce_dtype}"'] if family.reduce_dtype is not None else [])
+
+
+def _quantise(family: Family) -> str:
+    """Hand-fused kernels keep casts as TransformerEngine does; a compiler takes maxima where tensors are made."""
+    options = [f'recipe="{family.precision}"']
+    options += ["keep=true"] if family.kernels == "fused" else []
+    options += ["fused=true"] if family.kernels == "torch" else []
+    options += ["gather=true"] if family.fp8_param_gather else []
+    edges = (("first", family.bf16_first), ("last", family.bf16_last))
+    return f"quantise{{{', '.join([*options, *(f'{name}={n}' for name, n in edges if n)])}}}"
 
 
 def _recompute(family: Family) -> str:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import click
 
 from ..ir.errors import did_you_mean
+from ..ir.precision import PRECISIONS
 from .run_flags import RUN_FLAGS
 
 
@@ -137,6 +138,22 @@ _PLAN = (
         "in Megatron-Core.  [default: those of the stack]",
     ),
     _word("--attention", ("flash", "unfused"), "One kernel, or products, softmax and dropout one by one."),
+    _word(
+        "--precision",
+        PRECISIONS,
+        "Recipe in which the products of weights in layers train: fp8 (tensor-wise, current scaling), fp8-delayed, "
+        "fp8-rowwise, fp8-block (1 x 128, weights 128 x 128), mxfp8, nvfp4; none: in --dtype. Attention cores, "
+        "routers, embedding and head stay.",
+    ),
+    click.Option(
+        ["--fp8-param-gather/--no-fp8-param-gather"],
+        default=False,
+        help="Gather weights over data-parallel ranks in the recipe's type, half the bytes.  [default: off]",
+    ),
+    _number(
+        "--bf16-first", "--num-layers-at-start-in-bf16", default=0, help="First layers that a --precision leaves out."
+    ),
+    _number("--bf16-last", "--num-layers-at-end-in-bf16", default=0, help="Last layers that a --precision leaves out."),
     _word(
         "--recompute",
         ("none", "selective", "ops", "full"),

@@ -49,6 +49,10 @@ class Request:
     offload: str | None
     kernels: str | None
     attention: str
+    precision: str
+    fp8_param_gather: bool
+    bf16_first: int
+    bf16_last: int
     cp_method: str
     cp_ulysses: int
     dtype: str

@@ -94,6 +94,8 @@ def family_of(request: Request) -> Family:
         routing_nodes=request.routing_nodes,
         tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
         grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
+        precision=request.precision, fp8_param_gather=request.fp8_param_gather, bf16_first=request.bf16_first,
+        bf16_last=request.bf16_last,
         replicate_unknown=request.replicate_unknown, async_tp=request.async_tp,
         hsdp=request.dp_shard is not None, reshard=request.reshard,
         reduce_dtype=None if request.reduce_dtype is None else DType.parse(request.reduce_dtype),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .errors import NotBuiltError, PlanError, UnknownNameError
 from .graph import Workload
 from .pipelines import SCHEDULES, SPLIT_BACKWARD
+from .precision import check_precision
 from .types import DType
 
 # Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
@@ -40,6 +41,8 @@ class Family:
     Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
     `routing_nodes` limits the nodes that a token is sent to.
+    `precision` is the recipe by which the products of weights in layers run; weights are gathered so too on request,
+    and the first and last layers may stay as they are.
     """
 
     workload: Workload = Workload.TRAIN
@@ -74,6 +77,10 @@ class Family:
     reduce_dtype: DType | None = None
     kernels: str = "eager"
     attention: str = "flash"
+    precision: str = "none"
+    fp8_param_gather: bool = False
+    bf16_first: int = 0
+    bf16_last: int = 0
 
 
 def rank_order(order: str) -> tuple[str, ...]:
@@ -95,6 +102,7 @@ def check_family(family: Family) -> None:
     check_recompute(family.recompute, family.recompute_modules, family.recompute_layers, family.recompute_every)
     check_offload(family.offload)
     _check_data(family)
+    check_precision(family)
     if sorted(rank_order(family.order)) != sorted(AXES):
         named = ", ".join(ORDER.split("-"))
         raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
@@ -124,6 +132,7 @@ def _of_training(family: Family) -> Iterator[str]:
         ("zero", family.zero, 0), ("recompute", family.recompute, "none"), ("offload", ",".join(family.offload), ""),
         ("kernels", family.kernels, "eager"), ("grad-dtype", family.grad_dtype, DType.FP32),
         ("reduce-dtype", family.reduce_dtype, None), ("reshard", family.reshard, "layer"),
+        ("precision", family.precision, "none"),
     )  # fmt: skip
     if family.schedule in SPLIT_BACKWARD:
         yield f"schedule={family.schedule}"

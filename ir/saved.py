@@ -60,5 +60,12 @@ def _marked(region: Region, kept: set[int], wanted: set[str]) -> Region:
 
 def _kept_whole(region: Region) -> set[int]:
     gathers = (n for n in region.nodes if n.op == "all_gather" and n.phase is Phase.FORWARD)
-    whole = (n.outputs for n in gathers if all(region.by_id[i].role is Role.PARAM for i in n.inputs))
+    whole = (n.outputs for n in gathers if all(_is_weight(region, i) for i in n.inputs))
     return {o for outputs in whole for o in outputs if region.by_id[o].saved}
+
+
+def _is_weight(region: Region, value: int) -> bool:
+    """Whether a value is a parameter, as it is or quantised."""
+    made = region.producer.get(value)
+    source = made.inputs[0] if made is not None and made.op == "quantise" else value
+    return region.by_id[source].role is Role.PARAM

@@ -11,14 +11,18 @@ from .expr import Dim, Expr, as_dim, as_expr, product
 
 
 class DType(StrEnum):
-    """Element types, named as PyTorch users write them."""
+    """Element types, named as PyTorch users write them; `fp8_row` to `mxfp8` and `nvfp4` come with scales."""
 
     FP32 = "fp32"
     TF32 = "tf32"
     BF16 = "bf16"
     FP16 = "fp16"
     FP8 = "fp8"
+    FP8_ROW = "fp8_row"
+    FP8_BLOCK = "fp8_block"
+    MXFP8 = "mxfp8"
     FP4 = "fp4"
+    NVFP4 = "nvfp4"
     FP64 = "fp64"
     INT64 = "int64"
     INT32 = "int32"
@@ -31,13 +35,13 @@ class DType(StrEnum):
 
     @property
     def num_bytes(self) -> float:
-        """Bytes of one element; half a byte for the 4-bit types."""
+        """Bytes of one element, with its share of scales that blocks have; half a byte for the 4-bit types."""
         return _BYTES[self]
 
     @property
     def is_floating(self) -> bool:
         """Whether values of this type carry gradients."""
-        return self.value[:2] in ("fp", "bf", "tf", "co")
+        return self.value[:2] in ("fp", "bf", "tf", "co", "mx", "nv")
 
     @classmethod
     def parse(cls, text: str) -> DType:
@@ -57,6 +61,8 @@ _BYTES = {
     DType.FP64: 8, DType.INT64: 8, DType.COMPLEX64: 8, DType.FP32: 4, DType.TF32: 4, DType.INT32: 4,
     DType.BF16: 2, DType.FP16: 2, DType.INT16: 2, DType.FP8: 1, DType.INT8: 1, DType.UINT8: 1, DType.BOOL: 1,
     DType.FP4: 0.5, DType.INT4: 0.5,
+    # One scale a row is nothing; 4 bytes for 128 elements, 1 for 32, 1 for 16.
+    DType.FP8_ROW: 1, DType.FP8_BLOCK: 1 + 4 / 128, DType.MXFP8: 1 + 1 / 32, DType.NVFP4: 0.5 + 1 / 16,
 }  # fmt: skip
 
 

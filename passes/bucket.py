@@ -12,7 +12,7 @@ from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.plan import RESHARD
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult, require_sharded
-from .gathers import gathered_once, gathers_parameter
+from .gathers import casts_parameter, gathered_once, gathered_parameters, gathers_parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,12 @@ class Bucket(Pass):
     def _kept(self, region: Region) -> Region:
         """Let later phases read what the forward phase gathered, and under `step` later micro-batches too."""
         early = [n for n in region.nodes if n.phase is Phase.FORWARD and gathers_parameter(region, n)]
-        once = gathered_once(region, {n.inputs: n.key for n in early})
+        once = gathered_once(region, {gathered_parameters(region, n): n.key for n in early})
         if self.reshard != "step":
             return once
-        keys = {n.key for n in early}
-        first = (replace(n, phase=Phase.PREPARE) for n in early)
+        casts = [n for n in region.nodes if n.phase is Phase.FORWARD and casts_parameter(region, n)]
+        keys = {n.key for n in (*casts, *early)}
+        first = (replace(n, phase=Phase.PREPARE) for n in (*casts, *early))
         return replace(once, nodes=(*first, *(n for n in once.nodes if n.key not in keys)))
 
 

@@ -11,8 +11,29 @@ from ..ir.ops.collectives import GATHERS, CollectiveAttrs
 
 
 def gathers_parameter(region: Region, node: Node) -> bool:
-    """Whether a node makes parameters whole that rest in shards (ZeRO stage 3)."""
-    return node.op == "all_gather" and all(region.by_id[i].role is Role.PARAM for i in node.inputs)
+    """Whether a node makes parameters whole that rest in shards (ZeRO stage 3), as they are or quantised before."""
+    return node.op == "all_gather" and all(_parameter(region, i) is not None for i in node.inputs)
+
+
+def gathered_parameters(region: Region, node: Node) -> tuple[int, ...]:
+    """Return the parameters that a node makes whole, in the order of its inputs; empty for any other node."""
+    found = (_parameter(region, i) for i in node.inputs) if node.op == "all_gather" else ()
+    names = tuple(found)
+    return tuple(i for i in names if i is not None) if None not in names else ()
+
+
+def casts_parameter(region: Region, node: Node) -> bool:
+    """Whether a node quantises the shard of a parameter that is gathered then."""
+    gathers = any(n.op == "all_gather" for o in node.outputs for n in region.users.get(o, ()))
+    return node.op == "quantise" and gathers and _parameter(region, node.key) is not None
+
+
+def _parameter(region: Region, value: int) -> int | None:
+    if region.by_id[value].role is Role.PARAM:
+        return value
+    made = region.producer.get(value)
+    cast = made is not None and made.op == "quantise" and region.by_id[made.inputs[0]].role is Role.PARAM
+    return made.inputs[0] if made is not None and cast else None
 
 
 def gathers_sequence(node: Node) -> bool:
@@ -39,14 +60,17 @@ def saved_gathered(region: Region) -> Expr:
 
 
 def gathered_once(region: Region, held: Mapping[tuple[int, ...], int]) -> Region:
-    """Drop gathers of later phases whose parameters a value holds whole already; their readers read that."""
-    gone = {
-        n.key: held[n.inputs]
-        for n in region.nodes
-        if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD) and n.inputs in held and gathers_parameter(region, n)
-    }
-    values = (replace(v, storage=gone.get(v.storage, v.storage)) for v in region.values if v.id not in gone)
-    nodes = (renamed(n, gone) for n in region.nodes if n.key not in gone)
+    """Drop gathers of later phases whose parameters a value holds whole already; their readers read that.
+
+    `held` names the values by what `gathered_parameters` says of them.
+    """
+    later = [n for n in region.nodes if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD)]
+    gone = {n.key: held[p] for n in later if (p := gathered_parameters(region, n)) in held}
+    feeding = {i for n in later if n.key in gone for i in n.inputs}
+    idle = {n.key for n in later if n.key in feeding and casts_parameter(region, n)}
+    dropped = gone.keys() | idle
+    values = (replace(v, storage=gone.get(v.storage, v.storage)) for v in region.values if v.id not in dropped)
+    nodes = (renamed(n, gone) for n in region.nodes if n.key not in dropped)
     return replace(region, values=tuple(values), nodes=tuple(nodes))
 
 

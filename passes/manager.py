@@ -26,6 +26,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "offload": ("offload", "Offload"),
         "optimizer": ("optimizer", "Optimizer"),
         "pipeline": ("pipeline", "Pipeline"),
+        "quantise": ("quantise", "Quantise"),
         "recompute": ("recompute", "Recompute"),
         "remat": ("remat", "Remat"),
         "route": ("route", "Route"),

@@ -46,7 +46,7 @@ def in_groups(graph: Graph, num_layers: int, make: Make, ends: frozenset[str]) -
             runs.append(Run((name,)))
         else:
             pending.append(name)
-    return _rebuilt(graph, _merged([*runs, *_grouped(graph, pending, num_layers, variants)]), variants)
+    return _rebuilt(graph, merged_runs([*runs, *_grouped(graph, pending, num_layers, variants)]), variants)
 
 
 def first_layers(graph: Graph, num_layers: int, make: Make, ends: frozenset[str]) -> Graph:
@@ -61,7 +61,7 @@ def first_layers(graph: Graph, num_layers: int, make: Make, ends: frozenset[str]
         left -= whole * len(again) + part
         runs += [Run(again, whole), Run((*again[:part], *run.regions[part:]), int(part > 0))]
         runs.append(replace(run, count=run.count - whole - (part > 0)))
-    return _rebuilt(graph, _merged(run for run in runs if run.count), variants)
+    return _rebuilt(graph, merged_runs(run for run in runs if run.count), variants)
 
 
 def num_layers(graph: Graph, ends: frozenset[str]) -> int:
@@ -105,7 +105,7 @@ def _forward_outputs(region: Region) -> frozenset[str]:
     return frozenset(p.name for p in region.outputs if p.value in made)
 
 
-def _merged(runs: Iterable[Run]) -> tuple[Run, ...]:
+def merged_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Join neighbours that run the same regions."""
     found: list[Run] = []
     for run in runs:

@@ -96,7 +96,7 @@ def _upstream(nodes: Sequence[Node], targets: Iterable[int]) -> set[int]:
 
 def _products_of_activations(region: Region) -> set[int]:
     weights = {v.id for v in region.of_role(Role.PARAM)}
-    for node in _forward(region):
+    for node in (n for n in region.nodes if n.phase in (Phase.PREPARE, Phase.FORWARD)):
         if node.inputs and weights.issuperset(node.inputs):
             weights.update(node.outputs)
     matmuls = (n for n in _forward(region) if op_def(n.op).kind is OpClass.MATMUL)

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ..ir.graph import Node, Phase, Port, Region, Value
-from .gathers import gathered_once, gathers_parameter, gathers_sequence, renamed
+from .gathers import (
+    casts_parameter,
+    gathered_once,
+    gathered_parameters,
+    gathers_parameter,
+    gathers_sequence,
+    renamed,
+)
 
 # The name of a port that hands on a result that was run again.
 AGAIN = ".again"
@@ -33,6 +40,7 @@ def rerun(region: Region, what: Rerun) -> Region:
     wanted |= what.wanted | {p.value for p in leaving}
     forward = [n for n in region.nodes if n.phase is Phase.FORWARD]
     gathers = {n.key for n in forward if gathers_parameter(region, n) or gathers_sequence(n)}
+    gathers |= {n.key for n in forward if casts_parameter(region, n)}
     clones = needed(forward, what.again | gathers | _exchanged(region, gathers), wanted)
     ports = _entering(region, what.entering)
     return _with_clones(region, clones, what.readers, ports, leaving) if clones or ports else region
@@ -72,7 +80,9 @@ def _with_clones(
     made = {o: fresh + k for k, o in enumerate(o for c in clones for o in c.outputs)}
     by_name = {v.name: v.id for v in region.values}
     new = made | {by_name[p.name.removesuffix(AGAIN)]: p.id for p in ports}
-    rest = gathered_once(region, {c.inputs: new[c.key] for c in clones if gathers_parameter(region, c)})
+    rest = gathered_once(
+        region, {gathered_parameters(region, c): new[c.key] for c in clones if gathers_parameter(region, c)}
+    )
     nodes = [renamed(n, new) if n.key in readers else n for n in rest.nodes]
     first = _first_reader(nodes, set(made.values()))
     return replace(

@@ -59,6 +59,8 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "dispatch_dtype": plan.family.dispatch_dtype, "routing_nodes": plan.family.routing_nodes,
             "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
             "recompute": plan.family.recompute, "kernels": plan.family.kernels, "attention": plan.family.attention,
+            "precision": plan.family.precision, "fp8_param_gather": plan.family.fp8_param_gather,
+            "bf16_first": plan.family.bf16_first, "bf16_last": plan.family.bf16_last,
             "recompute_modules": list(plan.family.recompute_modules), "recompute_layers": plan.family.recompute_layers,
             "recompute_every": plan.family.recompute_every, "early_stop": plan.family.early_stop,
             "offload": list(plan.family.offload),

@@ -31,17 +31,21 @@ _WIDEST = 8192.0  # FLOPs of a clock of an SM in 16 bits: B200
 TERMS = ("overhead", "tensor", "memory", "split", "sustained", "quantise")
 _CHUNK = 2048  # rows whose tiles and splits stay in a core's cache
 
-# Bytes of an element with its scales: nvfp4 has one of a byte for 16 elements, mxfp4 for 32, int4 one of two for 128.
+# Bytes of an element with its scales: nvfp4 has one of a byte for 16 elements, mxfp4 and mxfp8 for 32, int4 one of two
+# for 128, fp8_block one of four for 128.
 OPERAND_BYTES = MappingProxyType(
     {
         "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp6": 0.75,
+        "fp8_row": 1.0, "fp8_block": 1.03125, "mxfp8": 1.03125,
         "fp4": 0.5, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.515625,
     }
 )  # fmt: skip
 # What multiplies formats with scales.
-UNITS = MappingProxyType({"nvfp4": "fp4", "mxfp4": "fp4"})
+UNITS = MappingProxyType({"nvfp4": "fp4", "mxfp4": "fp4", "fp8_row": "fp8", "fp8_block": "fp8", "mxfp8": "fp8"})
 # Whose constants serve a dtype: fp16 and bf16 are one unit, one rate, one set of kernels.
-_KINDS = MappingProxyType({"fp16": "bf16", "fp4": "nvfp4", "fp6": "nvfp4"})
+_KINDS = MappingProxyType(
+    {"fp16": "bf16", "fp4": "nvfp4", "fp6": "nvfp4", "fp8_row": "fp8", "fp8_block": "fp8", "mxfp8": "fp8"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,16 @@ def gemm_sizes(
     a, b = OPERAND_BYTES[dtype], OPERAND_BYTES[weights or dtype]
     numbers = (np.asarray(x, dtype=np.float64) for x in (m, n, k, batch, a, b, c_bytes, quantised))
     first, second, third, *rest = numbers
-    return GemmSizes(first, second, third, UNITS.get(dtype, dtype), *rest)
+    return GemmSizes(first, second, third, unit_of(dtype), *rest)
+
+
+def unit_of(dtype: str) -> str:
+    """Return the dtype of the chip's peak that products of operands of a dtype run at.
+
+    >>> unit_of("mxfp8"), unit_of("bf16")
+    ('fp8', 'bf16')
+    """
+    return UNITS.get(dtype, dtype)
 
 
 def gemm_kinds(dtype: str) -> tuple[str, ...]:

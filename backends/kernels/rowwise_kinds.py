@@ -14,8 +14,8 @@ _BY_OP: Mapping[str, str] = MappingProxyType(
         "concat": "copy", "copy": "copy", "cross_entropy": "loss", "cross_entropy_bwd": "loss_bwd", "cumsum": "scan",
         "dispatch": "dispatch", "dispatch_bwd": "dispatch_bwd", "embedding": "embedding",
         "embedding_bwd": "embedding_bwd", "fill": "fill", "gather": "gather", "optimizer_step": "optimizer",
-        "pad": "copy", "reduce": "reduce", "rope": "rope", "rope_bwd": "rope_bwd", "scatter": "scatter",
-        "softmax": "softmax", "softmax_bwd": "softmax_bwd", "sort": "sort", "topk": "topk",
+        "pad": "copy", "quantise": "cast", "reduce": "reduce", "rope": "rope", "rope_bwd": "rope_bwd",
+        "scatter": "scatter", "softmax": "softmax", "softmax_bwd": "softmax_bwd", "sort": "sort", "topk": "topk",
     }
 )  # fmt: skip
 _NORMS: Mapping[str, str] = MappingProxyType({"rms": "rmsnorm", "layer": "layernorm"})

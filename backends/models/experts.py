@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,8 +11,9 @@ from ...ir.ops import OpClass
 from ...ir.ops.experts import GroupedAttrs
 from ...ir.types import DType
 from ..amounts import Amounts, Index
-from ..kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_mean
-from ..kernels.grouped import GroupedSizes, grouped_times, spread_evenly
+from ..kernels.experts import ROW_BYTES, ExpertsConstants, ExpertSizes, experts_times, of_mean
+from ..kernels.gemm import gemm_kinds, unit_of
+from ..kernels.grouped import GroupedConstants, GroupedSizes, grouped_times, spread_evenly
 from ..power import powered
 from ..program import Entry, Group
 from ..roofline import Pricer
@@ -46,8 +48,8 @@ class ExpertsModel:
         dtype = str(entry.dtype)
         k = system.kernels
         of, kinds = ("grouped", k.grouped) if len(entry.work.gemms) == 1 else ("experts", k.experts)
-        constants = f"calibration.{of}.{first_kind(kinds, dtype, USUAL)}."
-        return (f"chip.matmul.{dtype}", "chip.memory.hbm.bandwidth", constants)
+        constants = f"calibration.{of}.{_kind(kinds, dtype)}."
+        return (f"chip.matmul.{unit_of(dtype)}", "chip.memory.hbm.bandwidth", constants)
 
     def bind(self, group: Group, system: System) -> Pricer:
         """Price banks of one op and dtype at a time."""
@@ -55,21 +57,32 @@ class ExpertsModel:
 
         def of_kind(of: tuple[str, int, bool, str], rows: Rows) -> Pricer:
             op, products, weight_grad, dtype = of
-            peak, places = chip.matmul_flop_per_s(dtype), np.arange(len(group.entries))[rows]
+            peak, places = chip.matmul_flop_per_s(unit_of(dtype)), np.arange(len(group.entries))[rows]
+            grouped = k.grouped[_kind(k.grouped, dtype)]
             if products == 1:
-                single = k.grouped[first_kind(k.grouped, dtype, USUAL)]
-                return lambda amounts: grouped_times(_grouped(amounts, places, weight_grad, dtype), peak, chip, single)
-            constants = k.experts[first_kind(k.experts, dtype, USUAL)]
-            bank = _in_order(constants) if op in _BANKS else constants
+                return lambda amounts: grouped_times(_grouped(amounts, places, weight_grad, dtype), peak, chip, grouped)
+            constants = k.experts[_kind(k.experts, dtype)]
+            low = grouped if DType(dtype).num_bytes < ROW_BYTES else None
+            bank = _in_order(constants, low) if op in _BANKS else constants
             return lambda amounts: experts_times(_sizes(amounts, places, products, dtype), peak, chip, bank)
 
         kinds = [(e.op, len(e.work.gemms), _is_weight_grad(e), str(e.dtype)) for e in group.entries]
         return by_kind(kinds, of_kind)
 
 
-def _in_order(constants: ExpertsConstants) -> ExpertsConstants:
-    """Of what goes through memory beside the weights only one pass over the rows is left."""
-    return replace(constants, row_passes=min(constants.row_passes, 1.0), token_passes=0.0)
+def _kind(kinds: Mapping[str, object], dtype: str) -> str:
+    """The dtype's own constants, those of its unit, or those of bf16."""
+    return first_kind(kinds, *gemm_kinds(dtype), USUAL)
+
+
+def _in_order(constants: ExpertsConstants, low: GroupedConstants | None) -> ExpertsConstants:
+    """Of what goes through memory beside the weights only one pass over the rows is left.
+
+    In low precision the constants of whole banks hold in their passes what the products lose; the products alone run as
+    grouped ones do. The one pass holds the cast between the two products, whose results are half as wide in turn.
+    """
+    made = replace(constants, row_passes=min(constants.row_passes, 1.0), token_passes=0.0)
+    return made if low is None else replace(made, tensor=low.tensor, memory=low.memory)
 
 
 def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str) -> ExpertSizes:
@@ -98,7 +111,7 @@ def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str) -> Gr
     routed, k = (p.k[at], p.m[at]) if weight_grad else (p.m[at], p.k[at])
     touched, padded = spread_evenly(routed, groups, dtype)
     each = DType(dtype).num_bytes
-    return GroupedSizes(padded, routed, touched, n, k, each, each)
+    return GroupedSizes(padded, routed, touched, n, k, each, max(each, ROW_BYTES))
 
 
 def _is_weight_grad(entry: Entry) -> bool:

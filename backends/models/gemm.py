@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.ops import OpClass
 from ...ir.types import DType
 from ..amounts import Amounts
-from ..kernels.gemm import UNITS, GemmMachine, GemmSizes, gemm_kinds
+from ..kernels.gemm import GemmMachine, GemmSizes, gemm_kinds, unit_of
 from ..power import powered
 from ..program import Entry, Group
 from ..roofline import Pricer
@@ -38,7 +38,12 @@ class GemmModel:
     def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth, SMs and the constants of the operands' dtype."""
         kind = _gemm_kind(str(entry.dtype), system)
-        return (f"chip.matmul.{entry.dtype}", "chip.memory.hbm.bandwidth", "chip.num_sms", f"calibration.gemm.{kind}.")
+        return (
+            f"chip.matmul.{unit_of(str(entry.dtype))}",
+            "chip.memory.hbm.bandwidth",
+            "chip.num_sms",
+            f"calibration.gemm.{kind}.",
+        )
 
     def bind(self, group: Group, system: System) -> Pricer:
         """Price products, those of one dtype at a time."""
@@ -46,7 +51,7 @@ class GemmModel:
 
         def of_dtype(dtype: str, rows: Rows) -> Pricer:
             constants = system.kernels.gemm[_gemm_kind(dtype, system)]
-            machine = GemmMachine.of(chip, UNITS.get(dtype, dtype), constants)
+            machine = GemmMachine.of(chip, unit_of(dtype), constants)
             return lambda amounts: machine.times(_gemm_sizes(amounts, rows, dtype))
 
         return by_kind([str(e.dtype) for e in group.entries], of_dtype)
@@ -64,4 +69,4 @@ def _gemm_sizes(amounts: Amounts, rows: Rows, dtype: str) -> GemmSizes:
     each = np.asarray(DType(dtype).num_bytes)
     operands = batch * (m * k + k * n) * each
     written = np.maximum(amounts.num_bytes[rows] - operands, 0.0) / (batch * m * n)
-    return GemmSizes(m, n, k, UNITS.get(dtype, dtype), batch, each, each, written, np.asarray(0.0))
+    return GemmSizes(m, n, k, unit_of(dtype), batch, each, each, written, np.asarray(0.0))

@@ -7,13 +7,13 @@ from types import MappingProxyType
 
 from ..errors import UnknownNameError
 from ..graph import Node, Region
-from . import attention, collectives, experts, host, layout, matmul, normalize, pointwise, routing
+from . import attention, collectives, experts, host, layout, matmul, normalize, pointwise, quantise, routing
 from .base import OpCall, OpClass, OpDef, Work
 
 OPS: Mapping[str, OpDef] = MappingProxyType(
     {
         d.name: d
-        for family in (matmul, attention, experts, routing, pointwise, normalize, layout, collectives, host)
+        for family in (matmul, attention, experts, routing, pointwise, quantise, normalize, layout, collectives, host)
         for d in family.OPS
     }
 )

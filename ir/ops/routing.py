@@ -107,7 +107,8 @@ OPS = (
           _check_bank, ExpertsAttrs, min_inputs=3, max_inputs=5, num_outputs=3),
     OpDef("expert_bank_bwd", OpClass.EXPERTS, _work_bank_bwd,
           "backward of the bank; inputs: gradient, rows, up, down, up projection, activation; outputs: gradients of "
-          "rows, up, down and biases", _check_back, ExpertsAttrs, min_inputs=6, max_inputs=6, num_outputs=None),
+          "rows, up, down and biases; a gradient that is quantised may come in columns too, last",
+          _check_back, ExpertsAttrs, min_inputs=6, max_inputs=7, num_outputs=None),
     OpDef("combine", OpClass.MEMORY, _work_combine, "weighted sum of a token's rows; inputs: rows, weights, expert ids",
           _check_combine, RoutedAttrs, min_inputs=3, max_inputs=3),
     OpDef("combine_bwd", OpClass.MEMORY, _work_combine,

@@ -1,0 +1,91 @@
+"""Products of weights in low precision: casts of their operands, what is kept, what is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..ir.errors import PlanError, UnknownNameError
+from ..ir.graph import Graph, Region, Run, Workload
+from ..ir.precision import RECIPES
+from ..ir.saved import mark_saved
+from .base import Pass, PassResult, require_sharded
+from .low_operands import lowered
+from .low_products import MULTIPLE, operands
+from .recompute_layers import merged_runs
+
+_HIGH = "_high"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantise(Pass):
+    """Run the products of weights in layers, and of their backward, by a recipe of low precision.
+
+    Attention cores, routers, the embedding and the head stay as they are.
+
+    | option | meaning                                                                                              |
+    |--------|------------------------------------------------------------------------------------------------------|
+    | recipe | fp8, fp8-delayed, fp8-rowwise, fp8-block, mxfp8, nvfp4                                               |
+    | keep   | as TransformerEngine: weights are cast once a step and kept, activations kept quantised; else as     |
+    |        | torchao: each use casts, and activations are kept in the model's type                                |
+    | fused  | a compiler takes a tensor's maximum in the kernel that makes it                                      |
+    | gather | weights that lie over replicas are gathered in low precision, and rest in it where they rest whole   |
+    | first  | so many first layers stay in the model's type                                                        |
+    | last   | so many last layers do                                                                               |
+    """
+
+    name: ClassVar[str] = "quantise"
+    recipe: str = "fp8"
+    keep: bool = False
+    fused: bool = False
+    gather: bool = False
+    first: int = 0
+    last: int = 0
+
+    def requires(self, graph: Graph) -> None:
+        """Which operands are gathered is known once the graph is sharded; what is kept or repeated comes later."""
+        if graph.workload is Workload.TRAIN:
+            require_sharded(self.name, graph, sharded=True)
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Rewrite the layers; inference graphs stay as they are."""
+        if self.recipe not in RECIPES:
+            raise UnknownNameError.of("precision", self.recipe, RECIPES)
+        if graph.workload is not Workload.TRAIN:
+            return PassResult(graph, changed=False)
+        ends = frozenset({graph.sequence_once()[0], graph.sequence_once()[-1]})
+        apart = _with_edges(graph, ends, self.first, self.last)
+        layers = [r for r in apart.regions if r.name not in ends and not r.name.endswith(_HIGH)]
+        if not any(operands(r) for r in layers):
+            raise PlanError(
+                f"precision={self.recipe}: no layer of {graph.name} has a product of weights whose dims are multiples "
+                f"of {MULTIPLE}; use --precision none"
+            )
+        names = {r.name for r in layers}
+        made = apart.with_regions(tuple(self._layer(r) if r.name in names else r for r in apart.regions))
+        return PassResult(mark_saved(made), changed=True)
+
+    def _layer(self, region: Region) -> Region:
+        return lowered(region, RECIPES[self.recipe], self.keep, self.fused, self.gather)
+
+
+def _with_edges(graph: Graph, ends: frozenset[str], first: int, last: int) -> Graph:
+    """Give the first and last layers regions of their own, which stay as they are."""
+    if not first and not last:
+        return graph
+    names = list(graph.sequence())
+    layers = [k for k, name in enumerate(names) if name not in ends]
+    if first + last >= len(layers):
+        raise PlanError(
+            f"bf16-first={first} bf16-last={last}: {graph.name} has {len(layers)} layers; allowed: fewer in all"
+        )
+    high = {*layers[:first], *layers[len(layers) - last :]}
+    runs = merged_runs(Run((name + _HIGH if k in high else name,)) for k, name in enumerate(names))
+    copied = {names[k] for k in high}
+    used = {name for run in runs for name in run.regions}
+    both = (r for old in graph.regions for r in _copies(old, copied) if r.name in used)
+    return replace(graph, regions=tuple(both), schedule=runs)
+
+
+def _copies(region: Region, copied: set[str]) -> tuple[Region, ...]:
+    return (replace(region, name=region.name + _HIGH), region) if region.name in copied else (region,)
