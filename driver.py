@@ -26,7 +26,7 @@ from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
 from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
-from .ir.precision import trains_low
+from .ir.precision import check_units, trains_low
 from .ir.stages import RECOMPUTED
 from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
@@ -191,6 +191,7 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
     """Price a table of plans; plans are not checked here (see `check_divisibility`)."""
     if not lowered.graph.axes:
         raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
+    check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
     points = Points(plans)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         timing = price(lowered.bindings.to(system), points)

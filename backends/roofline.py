@@ -10,6 +10,7 @@ import numpy as np
 
 from ..ir.ops.masking import executed_share, touched_share
 from .amounts import Amounts, Array, Lengths
+from .kernels.gemm import unit_of
 from .kernels.terms import KernelTimes
 from .program import Entry, Group
 from .system import System
@@ -65,14 +66,15 @@ class Roofline:
     def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
         """Peaks of the units in use, bandwidth, and an efficiency for each."""
         of, work = "calibration.roofline.default", entry.work
-        tensor = (f"chip.matmul.{entry.dtype}", f"{of}.matmul_efficiency") if work.tensor_flops != 0 else ()
+        tensor = (
+            (f"chip.matmul.{unit_of(str(entry.dtype))}", f"{of}.matmul_efficiency") if work.tensor_flops != 0 else ()
+        )
         vector = ("chip.vector.fp32", f"{of}.vector_efficiency") if work.vector_flops != 0 else ()
         return (*tensor, *vector, "chip.memory.hbm.bandwidth", f"{of}.memory_efficiency", "stack.launch_overhead")
 
     def bind(self, group: Group, system: System) -> Pricer:
         """T = max(F / (u_t P), V / (u_v P_v), Q / (u_m BW)) + launch, with masked attention blocks skipped."""
-        peaks = _column([system.chip.matmul_flop_per_s(str(e.dtype)) if e.work.gemms or e.work.attention else 1.0
-                         for e in group.entries])  # fmt: skip
+        peaks = _column([_peak(e, system) for e in group.entries])
         k, chip, launch_s = system.kernels.roofline["default"], system.chip, system.stack.launch_s
 
         def price(amounts: Amounts) -> KernelTimes:
@@ -96,6 +98,12 @@ def _untouched(amounts: Amounts) -> Array:
     saved = np.zeros_like(amounts.num_bytes)
     saved[banks.owner] = banks.weight_bytes * (1.0 - touched_share(banks.rows, banks.num_experts))
     return saved
+
+
+def _peak(entry: Entry, system: System) -> float:
+    """The peak of the units that an entry's products run at; anything for what has none."""
+    multiplies = entry.work.gemms or entry.work.attention
+    return system.chip.matmul_flop_per_s(unit_of(str(entry.dtype))) if multiplies else 1.0
 
 
 def _shares(group: Group, lengths: Lengths) -> Array:

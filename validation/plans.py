@@ -6,6 +6,7 @@ from ..backends.stack import StackConstants
 from ..ir.partition import filled_parts
 from ..ir.plan import Family, Plan, make_plan
 from ..ir.types import DType
+from .recipes import recipe_of
 from .rows import NotJudged, Row
 
 # Data set -> software stack; a column `stack` in the table goes before.
@@ -32,7 +33,6 @@ def stack_of(row: Row) -> str:
 
 def plan_of(row: Row, stack: StackConstants) -> Plan:
     """Return the plan of a row; NotJudged where it is not given in full or is of a kind that is not modelled."""
-    _check_precision(row)
     family = _family(row, stack)
     model = {axis: row.number(axis, 1) for axis in ("tp", "pp", "cp")}
     ranks = model["tp"] * model["pp"] * model["cp"]
@@ -50,15 +50,11 @@ def dtype_of(row: Row) -> DType:
     return DType.FP16 if row.text("precision").lower().startswith("fp16") else DType.BF16
 
 
-def _check_precision(row: Row) -> None:
-    given = row.text("precision").lower()
-    if ("fp8" in given and "linear" not in given) or "fp4" in given:
-        raise NotJudged(f"products in {'fp4' if 'fp4' in given else 'fp8'} are not modelled")
-
-
 def _family(row: Row, stack: StackConstants) -> Family:
     tp, cp = row.number("tp", 1), row.number("cp", 1)
+    precision = recipe_of(row)
     return Family(
+        precision=precision, fp8_param_gather=_gathers_low(row, stack.name, precision),
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
         cp=(row.text("cp_method") or "allgather") if cp > 1 else "none", ep=row.number("ep", 1) > 1,
         kernels=stack.kernels, pp=row.number("pp", 1) > 1, scatter_p2p=stack.scatter_p2p,
@@ -68,6 +64,11 @@ def _family(row: Row, stack: StackConstants) -> Family:
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
         async_tp=row.flag("async_tp") and tp > 1,
     )  # fmt: skip
+
+
+def _gathers_low(row: Row, stack: str, precision: str) -> bool:
+    """Whether weights are gathered in fp8; torchtitan's published runs do, tensor-wise (`float8_all_gather`)."""
+    return stack == "torchtitan" and precision == "fp8" and _zero(row) == 3
 
 
 def _nanotron_layout(row: Row) -> str:
