@@ -82,12 +82,14 @@ def test_torchtitan_s_published_gain(llama: Graph) -> None:
     # gathers in fp8 (pytorch/torchtitan, commit 7a04053); the row-wise rate was used to set the constants.
     system = load_system("dgx-h100", stack="torchtitan")
 
-    def rate(precision: str, gather: bool = False) -> float:
+    def rate(precision: str, gather: bool = False, micro_batch: int = 1) -> float:
         family = Family(kernels="torch", zero=3, recompute="ops", precision=precision, fp8_param_gather=gather)
-        plan = make_plan(num_gpus=8, seq_len=8192, micro_batch=1, global_batch=8, family=family)
+        plan = make_plan(num_gpus=8, seq_len=8192, micro_batch=micro_batch, global_batch=8 * micro_batch, family=family)
         return estimate(llama, system, plan).metrics["tokens_per_s"]
 
     assert rate("fp8", True) / rate("none") == pytest.approx(7186 / 5760, rel=0.05)
+    # With two sequences a GPU 6667 and 8532 (table 1 of `benchmarks/llama3_h100_202412_torchtitan.md`).
+    assert rate("fp8", True, 2) / rate("none", False, 2) == pytest.approx(8532 / 6667, rel=0.05)
     assert rate("fp8-rowwise") / rate("none") == pytest.approx(6424 / 5760, rel=0.03)
 
 
