@@ -170,8 +170,8 @@ def test_axes_of_degree_one_change_nothing(
     """Every structure with all degrees 1 is the plain plan: same time, same memory.
 
     Temporaries apart: the result of a collective counts as a tensor of its own, also in a group of one. Ulysses keeps
-    the result of attention on both sides of such an exchange, and the policy `ops` the results of all messages. Behind a
-    gather a copy in low precision is turned by a kernel of its own.
+    the result of attention on both sides of such an exchange, and the policy `ops` the results of all messages. Behind
+    a gather a copy in low precision is turned by a kernel of its own.
     """
     model, plan = data.draw(cases)
     # Experts that are dealt out, or hold a fixed number of rows, run as three kernels instead of one.
