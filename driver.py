@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .backends.binding import Bindings
 from .backends.program import Program, compile_graph
 from .backends.system import System
-from .backends.timing import Timing, annotate
+from .backends.timing import Timing, price
 from .cost.constraints import ConstraintProgram
 from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import Holding, MemoryProgram
@@ -20,12 +21,12 @@ from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .cost.step_program import StepProgram
 from .cost.training_run import Job, RunEstimate, TrainingRun
-from .ir.divisibility import check_divisibility, unevenness
+from .ir.divisibility import Uneven, check_divisibility
 from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
 from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
-from .ir.precision import trains_low
+from .ir.precision import check_units, trains_low
 from .ir.stages import RECOMPUTED
 from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
@@ -40,9 +41,11 @@ class Lowered:
     source: Graph
     graph: Graph
     program: Program
+    bindings: Bindings
     memory: MemoryProgram
     stages: StageProgram
     constraints: ConstraintProgram
+    uneven: Uneven
     flops: ModelFlops
     recomputed: ModelFlops
     step: StepProgram
@@ -172,9 +175,11 @@ def lower(
         graph,
         lowered,
         program,
+        Bindings(program),
         MemoryProgram.of(lowered),
         StageProgram.of(lowered, family.pp_layout, family.recompute_layers),
         ConstraintProgram.of(lowered),
+        Uneven.of(lowered),
         ModelFlops.of(graph),
         ModelFlops.of(lowered, REPEATED),
         StepProgram.of(program),
@@ -186,9 +191,10 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
     """Price a table of plans; plans are not checked here (see `check_divisibility`)."""
     if not lowered.graph.axes:
         raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
+    check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
     points = Points(plans)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        timing = annotate(lowered.program, system, plans, points=points)
+        timing = price(lowered.bindings.to(system), points)
         staging = lowered.stages.evaluate(plans, points)
         step = roll_up(timing, plans, staging, Policy.of(system), lowered.step)
         memory = _memory(lowered, system, points, plans, staging)
@@ -238,7 +244,16 @@ def _memory(
     return lowered.memory.evaluate(points, reserve, plans, staging, holding)
 
 
+def stage_memory(table: Estimates, cls: int) -> Mapping[str, Array]:
+    """Return bytes of a device of one class of stages by part, plan by plan; those of the fullest are reported."""
+    staging = table.staging.only(cls)
+    return _memory(table.lowered, table.system, Points(table.plans), table.plans, staging)
+
+
 def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
+    # Adding up is quick, and leaves nothing finite where one is not.
+    if np.isfinite(sum(metrics.values())).all():
+        return
     for name, values in metrics.items():
         if not np.isfinite(values).all():
             raise UsageError(f"{name} is beyond any number: a value of system '{system.name}' or of the plan is absurd")
@@ -252,8 +267,7 @@ def estimate(
     PlanError when a degree does not divide what must be even. A plan that does not fit is answered too: see `fits`.
     """
     done = lowered or lower(graph, plan.family)
-    check_divisibility(done.graph, plan)
-    table = evaluate(done, system, PlanTable.of([plan]), convention)
+    table = evaluate(done, system, _checked(done, [plan]), convention)
     return Estimate(
         plan,
         {k: float(v[0]) for k, v in table.metrics.items()},
@@ -263,7 +277,7 @@ def estimate(
         (
             *done.graph.notes,
             *_warnings(graph, system, plan),
-            *unevenness(done.graph, plan),
+            *done.uneven.notes(plan),
             *_host_warnings(table),
         ),
         table,
@@ -364,6 +378,13 @@ def _latencies(workload: Workload, time_s: Array) -> Mapping[str, Array]:
 
 def estimate_many(lowered: Lowered, system: System, plans: Sequence[Plan]) -> Estimates:
     """Price several plans of one family, each checked for divisibility."""
-    for plan in plans:
-        check_divisibility(lowered.graph, plan)
-    return evaluate(lowered, system, PlanTable.of(plans))
+    return evaluate(lowered, system, _checked(lowered, plans))
+
+
+def _checked(lowered: Lowered, plans: Sequence[Plan]) -> PlanTable:
+    """Return the plans as a table; PlanError for the first that is not legal, with what would be."""
+    table = PlanTable.of(plans)
+    for plan, legal in zip(plans, lowered.constraints.hold(table, Points(table)), strict=True):
+        if not legal:
+            check_divisibility(lowered.graph, plan)
+    return table

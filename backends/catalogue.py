@@ -90,6 +90,18 @@ def read_stack(name_or_path: str | Path, folder: Path | None = None, above: tupl
     return File(file.name, file.where, file.file, _over(under.tree, tree))
 
 
+def on_chip(stack: dict[str, Tree], chip: Tree) -> dict[str, Tree]:
+    """Return a stack as it is on a chip: what it says of that chip alone laid over the rest.
+
+    >>> on_chip({"kernels": "eager", "chips": {"a100": {"kernels": "fused"}}}, "a100")
+    {'kernels': 'fused'}
+    """
+    rest = {key: value for key, value in stack.items() if key != "chips"}
+    chips = stack.get("chips")
+    here = chips.get(chip) if isinstance(chips, dict) and isinstance(chip, str) else None
+    return _over(rest, here) if isinstance(here, dict) else rest
+
+
 def _over(base: dict[str, Tree], tree: dict[str, Tree]) -> dict[str, Tree]:
     """Lay a tree over another: sections join, numbers and lists are replaced."""
     found = dict(base)
@@ -113,7 +125,7 @@ def assemble(name_or_path: str | Path, stack: str | None = None, calibration: st
             # What stands on the command line starts from where the user is, what stands in a file from the file.
             folder = None if given is stack else file.folder
             part = read_stack(given, folder) if kind == "stacks" else read_file(kind, given, folder)
-            tree[key] = dict(part.tree)
+            tree[key] = on_chip(part.tree, chip) if kind == "stacks" else dict(part.tree)
             origins.append(part.origin((key,)))
     levels = list(_levels(file, tree.get("network")))
     if levels:

@@ -12,6 +12,7 @@ from ..ir.ops.host import UPDATE
 from .amounts import Amounts
 from .kernels.terms import KernelTimes
 from .program import Entry, Group
+from .roofline import Pricer
 from .system import System
 
 
@@ -38,12 +39,16 @@ class HostSide:
         del system
         return ("node.host_memory.",) if entry.op == UPDATE else ("chip.host_link.",)
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+    def bind(self, group: Group, system: System) -> Pricer:
         """T = bytes / (u BW) of the link, plus its latency a copy; an update at the chip's share of the host memory."""
         rates = np.array([bytes_per_s(system, e) for e in group.entries], dtype=np.float64)[:, None]
         latency = np.array([0.0 if e.op == UPDATE else _latency(system) for e in group.entries])[:, None]
-        copied = amounts.num_bytes / rates
-        return KernelTimes(copied + latency, {"copy": copied, "latency": np.broadcast_to(latency, copied.shape)})
+
+        def price(amounts: Amounts) -> KernelTimes:
+            copied = amounts.num_bytes / rates
+            return KernelTimes(copied + latency, {"copy": copied, "latency": np.broadcast_to(latency, copied.shape)})
+
+        return price
 
 
 def bytes_per_s(system: System, entry: Entry) -> float:

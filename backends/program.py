@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
 
-from ..ir.expr import Expr, Num, as_expr, product, total
+from ..ir.expr import Expr, Num, as_expr, product, share, symbol, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Node, Phase, Region
 from ..ir.ops import OpCall, OpClass, Work, call_of, op_def, work_of
 from ..ir.ops.base import NO_ATTRS, Attrs
 from ..ir.ops.collectives import CollectiveAttrs, message_bytes
-from ..ir.plan import ORDER, rank_order
+from ..ir.plan import AXES, ORDER, rank_order
 from ..ir.types import DType
-from .amounts import SCALAR, Amounts, Owners, Shape, amounts_of, exprs_of
+from .amounts import SCALAR, Amounts, Array, Owners, Shape, amounts_of, exprs_of
+
+Symbols: TypeAlias = tuple[str, ...]
+# Each has a model of its own; what is left passes over rows.
+_APART = frozenset((OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS, OpClass.HOST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,39 +50,71 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Entries of one kind of pricing that depend on the same symbols, with their amounts as one table.
+    """Entries of one kind of pricing that are priced at the same points, with their amounts as expressions.
 
-    Compute: see `amounts`. Communication: rows are the message bytes; `axis` and `collective` say what runs,
-    `across` the share of what goes to other nodes that crosses.
+    Compute: see `amounts`. Communication: the message bytes, then the `factor_exprs` of the ranks that take part;
+    `axis` and `collective` say what runs, `across` the share of what goes to other nodes that crosses.
     """
 
-    symbols: tuple[str, ...]
+    symbols: Symbols
     entries: tuple[Entry, ...]
-    table: ExprTable
+    exprs: tuple[Expr, ...]
     axis: str = ""
     collective: str = ""
     across: float = 1.0
     owners: Owners | None = None
 
+    @property
+    def table(self) -> ExprTable:
+        """The expressions compiled by themselves."""
+        return ExprTable.of(self.exprs)
+
     def amounts(self, env: Mapping[str, Num], num_points: int) -> Amounts:
         """Evaluate what the entries of a compute group do; each symbol is a number or an array of `num_points`."""
+        return self.amounts_in(self.table.evaluate(env, num_points))
+
+    def amounts_in(self, values: Array) -> Amounts:
+        """Name the evaluated rows of a compute group."""
         owners = self.owners or Owners.of([e.work for e in self.entries])
-        return amounts_of(len(self.entries), owners, self.table.evaluate(env, num_points))
+        return amounts_of(len(self.entries), owners, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Groups that are priced at the same points, compute before communication, with all their rows as one table."""
+
+    symbols: Symbols
+    groups: tuple[Group, ...]
+    table: ExprTable
+
+    @classmethod
+    def of(cls, symbols: Symbols, groups: Sequence[Group]) -> Sheet:
+        """Put the rows of groups under one another."""
+        return cls(symbols, tuple(groups), ExprTable.of([e for g in groups for e in g.exprs]))
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled graph: compute groups and communication groups; `order` says how mesh axes are laid on ranks."""
+    """A compiled graph: its nodes by the points at which they are priced; `order` lays mesh axes on ranks."""
 
     graph: Graph
-    compute: tuple[Group, ...]
-    communication: tuple[Group, ...]
+    sheets: tuple[Sheet, ...]
     order: str = ORDER
+
+    @property
+    def compute(self) -> tuple[Group, ...]:
+        """The groups of nodes that compute."""
+        return tuple(g for sheet in self.sheets for g in sheet.groups if not g.axis)
+
+    @property
+    def communication(self) -> tuple[Group, ...]:
+        """The groups of nodes that communicate."""
+        return tuple(g for sheet in self.sheets for g in sheet.groups if g.axis)
 
     @property
     def entries(self) -> Iterable[Entry]:
         """Every priced node."""
-        return (e for g in (*self.compute, *self.communication) for e in g.entries)
+        return (e for sheet in self.sheets for g in sheet.groups for e in g.entries)
 
 
 def compile_graph(graph: Graph, order: str = ORDER) -> Program:
@@ -83,27 +122,53 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
 
     `order` names the mesh axes from neighbouring ranks outwards: `tp-cp-ep-dp-pp`.
     """
-    compute: dict[tuple[tuple[str, ...], OpClass], list[Entry]] = {}
-    talks: dict[tuple[tuple[str, ...], str, str, float], list[Entry]] = {}
+    found: dict[Symbols, list[Entry]] = {}
     for region in graph.regions:
         for node in region.nodes:
-            entry = _entry(graph, region, node)
-            if entry.kind is OpClass.FREE:
-                continue
-            if entry.message is None:
-                compute.setdefault((_symbols(entry, graph.axes, order), entry.kind), []).append(entry)
-            else:
-                key = (_symbols(entry, graph.axes, order), entry.axis, entry.op, entry.across)
-                talks.setdefault(key, []).append(entry)
-    return Program(
-        graph,
-        tuple(group_of(symbols, es) for (symbols, _), es in compute.items()),
-        tuple(
-            Group(symbols, tuple(es), ExprTable.of([e.message or as_expr(0) for e in es]), axis, op, across)
-            for (symbols, axis, op, across), es in talks.items()
-        ),
-        order,
-    )
+            if op_def(node.op).kind is not OpClass.FREE:
+                entry = _entry(graph, region, node)
+                found.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
+    axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
+    ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
+    return Program(graph, tuple(_sheet(s, entries, ranks) for s, entries in _joined(found).items()), order)
+
+
+def _padded(found: Mapping[str, Sequence[tuple[Expr, Expr]]]) -> Mapping[str, Sequence[Expr]]:
+    """Give all groups of ranks as many stretches, the last ones of one rank."""
+    most = max(map(len, found.values()), default=0)
+    return {axis: [*chain(*pairs), *[as_expr(1)] * (2 * (most - len(pairs)))] for axis, pairs in found.items()}
+
+
+def _joined(found: Mapping[Symbols, Sequence[Entry]]) -> Mapping[Symbols, Sequence[Entry]]:
+    """Let entries move in with more that depend on all their symbols and others: few calls instead of many small ones.
+
+    Those are priced at more points than they need, but never more than as many again at each.
+    """
+    homes = {symbols: list(entries) for symbols, entries in found.items()}
+    for symbols in sorted(found, key=lambda s: (len(s), s)):
+        larger = [s for s in homes if set(s) > set(symbols) and len(homes[s]) >= len(homes[symbols])]
+        if larger:
+            homes[max(larger, key=lambda s: (len(homes[s]), s))] += homes.pop(symbols)
+    return homes
+
+
+def _sheet(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Sheet:
+    compute: dict[OpClass, list[Entry]] = {}
+    talks: dict[tuple[str, str, float], list[Entry]] = {}
+    for entry in entries:
+        if entry.message is None:
+            compute.setdefault(entry.kind if entry.kind in _APART else OpClass.ELEMENTWISE, []).append(entry)
+        else:
+            talks.setdefault((entry.axis, entry.op, entry.across), []).append(entry)
+    groups = [group_of(symbols, compute[kind]) for kind in sorted(compute)]
+    groups += [_talk(symbols, talks[key], ranks) for key in sorted(talks)]
+    return Sheet.of(symbols, groups)
+
+
+def _talk(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Group:
+    first = entries[0]
+    messages = [e.message or as_expr(0) for e in entries]
+    return Group(symbols, tuple(entries), (*messages, *ranks[first.axis]), first.axis, first.op, first.across)
 
 
 def _entry(graph: Graph, region: Region, node: Node) -> Entry:
@@ -129,7 +194,7 @@ def _shape(call: OpCall) -> Shape:
     return Shape(product(widest.dims[:-1]), as_expr(widest.dims[-1]))
 
 
-def _symbols(entry: Entry, axes: tuple[str, ...], order: str) -> tuple[str, ...]:
+def _symbols(entry: Entry, axes: Sequence[str], order: str) -> Symbols:
     """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
     if entry.message is not None:
         names = rank_order(order)
@@ -140,12 +205,32 @@ def _symbols(entry: Entry, axes: tuple[str, ...], order: str) -> tuple[str, ...]
     return tuple(sorted(found))
 
 
-def group_of(symbols: tuple[str, ...], entries: Iterable[Entry]) -> Group:
+def group_of(symbols: Symbols, entries: Iterable[Entry]) -> Group:
     """Return a compute group of these entries."""
     kept = tuple(entries)
     works = [e.work for e in kept]
-    exprs = exprs_of(works, [e.shape for e in kept])
-    return Group(symbols, kept, ExprTable.of(exprs), owners=Owners.of(works))
+    return Group(symbols, kept, tuple(exprs_of(works, [e.shape for e in kept])), owners=Owners.of(works))
+
+
+def stretches(axis: str, order: str = ORDER, present: Container[str] = AXES) -> list[tuple[list[str], list[str]]]:
+    """Return the axes of each stretch of side-by-side axes in a group, and those that lie inside of it.
+
+    Axes lie on the ranks in the given order, innermost first; one that is not present has degree 1.
+
+    >>> stretches("cp+dp", present=("tp", "cp", "ep", "dp"))
+    [(['cp'], ['tp']), (['dp'], ['tp', 'cp', 'ep'])]
+    """
+    found: list[tuple[list[str], list[str]]] = []
+    inside: list[str] = []
+    joined = False
+    for name in rank_order(order):
+        if name in axis.split("+"):
+            found = [*found[:-1], ([*found[-1][0], name], found[-1][1])] if joined else [*found, ([name], inside)]
+            joined = True
+        elif name in present:
+            joined = False
+        inside = [*inside, name] if name in present else inside
+    return found
 
 
 def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list[tuple[Num, Num]]:
@@ -166,20 +251,26 @@ def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list
     ([(2.0, 1)], [(1.0, 1)])
     """
     base, _, count = axis.partition("/")
-    if count:
-        ((ranks, step),) = group_factors(base, env, order)
-        return [(ranks * -(-int(count) // ranks) / int(count), step)]
-    factors: list[tuple[Num, Num]] = []
-    stride: Num = 1
-    joined = False
-    for name in rank_order(order):
-        degree = env.get(name, 1)
-        if name in axis.split("+"):
-            factors = (
-                [*factors[:-1], (factors[-1][0] * degree, factors[-1][1])] if joined else [*factors, (degree, stride)]
-            )
-            joined = True
-        elif name in env:
-            joined = False
-        stride = stride * degree
-    return factors
+    pairs = [(_degree(of, env), _degree(inside, env)) for of, inside in stretches(base, order, env)]
+    if not count:
+        return pairs
+    return [(ranks * -(-int(count) // ranks) / int(count), stride) for ranks, stride in pairs]
+
+
+def factor_exprs(axis: str, axes: Sequence[str], order: str = ORDER) -> list[tuple[Expr, Expr]]:
+    """Return what `group_factors` does as expressions of the degrees of `axes`, of `tp/8` eight times the size.
+
+    >>> factor_exprs("ep+dp", ("tp", "ep", "dp")), factor_exprs("tp/8", ("tp",))
+    ([(dp*ep, tp)], [(ceil_8_tp*tp, 1)])
+    """
+    base, _, count = axis.partition("/")
+    degrees = {name: symbol(name) for name in axes}
+    pairs = [
+        (product(degrees[n] for n in of if n in axes), product(degrees[n] for n in inside))
+        for of, inside in stretches(base, order, axes)
+    ]
+    return [(size * share(int(count), base), stride) for size, stride in pairs] if count else pairs
+
+
+def _degree(names: Sequence[str], env: Mapping[str, Num]) -> Num:
+    return math.prod(env.get(name, 1) for name in names)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from ..ir.ops.masking import executed_share, touched_share
 from .amounts import Amounts, Array, Lengths
+from .kernels.gemm import unit_of
 from .kernels.terms import KernelTimes
 from .program import Entry, Group
 from .system import System
+
+# What is left of a model when entries and system are known: amounts to seconds.
+Pricer: TypeAlias = Callable[[Amounts], KernelTimes]
 
 
 class Backend(Protocol):
@@ -36,8 +40,8 @@ class Backend(Protocol):
         """Name the numbers of the system that the time of an entry rests on, by their paths or what they begin with."""
         ...
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
-        """Price a group whose entries do `amounts`."""
+    def bind(self, group: Group, system: System) -> Pricer:
+        """Look up all that does not depend on the plan, and return what prices the amounts of these entries."""
         ...
 
 
@@ -62,25 +66,30 @@ class Roofline:
     def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
         """Peaks of the units in use, bandwidth, and an efficiency for each."""
         of, work = "calibration.roofline.default", entry.work
-        tensor = (f"chip.matmul.{entry.dtype}", f"{of}.matmul_efficiency") if work.tensor_flops != 0 else ()
+        tensor = (
+            (f"chip.matmul.{unit_of(str(entry.dtype))}", f"{of}.matmul_efficiency") if work.tensor_flops != 0 else ()
+        )
         vector = ("chip.vector.fp32", f"{of}.vector_efficiency") if work.vector_flops != 0 else ()
         return (*tensor, *vector, "chip.memory.hbm.bandwidth", f"{of}.memory_efficiency", "stack.launch_overhead")
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+    def bind(self, group: Group, system: System) -> Pricer:
         """T = max(F / (u_t P), V / (u_v P_v), Q / (u_m BW)) + launch, with masked attention blocks skipped."""
-        share = _shares(group, amounts.lengths)
-        moved = amounts.num_bytes - _untouched(amounts)
-        peaks = _column([system.chip.matmul_flop_per_s(str(e.dtype)) if e.work.gemms or e.work.attention else 1.0
-                         for e in group.entries])  # fmt: skip
-        k, chip = system.kernels.roofline["default"], system.chip
-        terms = {
-            "tensor": amounts.tensor_flops * share / (peaks * k.matmul_efficiency),
-            "vector": amounts.vector_flops * share / (chip.vector_flop_per_s * k.vector_efficiency),
-            "memory": moved / (chip.hbm_bytes_per_s * k.memory_efficiency),
-            "launch": np.full_like(moved, system.stack.launch_s),
-        }
-        slowest = np.maximum(np.maximum(terms["tensor"], terms["vector"]), terms["memory"])
-        return KernelTimes(slowest + system.stack.launch_s, terms)
+        peaks = _column([_peak(e, system) for e in group.entries])
+        k, chip, launch_s = system.kernels.roofline["default"], system.chip, system.stack.launch_s
+
+        def price(amounts: Amounts) -> KernelTimes:
+            share = _shares(group, amounts.lengths)
+            moved = amounts.num_bytes - _untouched(amounts)
+            terms = {
+                "tensor": amounts.tensor_flops * share / (peaks * k.matmul_efficiency),
+                "vector": amounts.vector_flops * share / (chip.vector_flop_per_s * k.vector_efficiency),
+                "memory": moved / (chip.hbm_bytes_per_s * k.memory_efficiency),
+                "launch": np.full_like(moved, launch_s),
+            }
+            slowest = np.maximum(np.maximum(terms["tensor"], terms["vector"]), terms["memory"])
+            return KernelTimes(slowest + launch_s, terms)
+
+        return price
 
 
 def _untouched(amounts: Amounts) -> Array:
@@ -89,6 +98,12 @@ def _untouched(amounts: Amounts) -> Array:
     saved = np.zeros_like(amounts.num_bytes)
     saved[banks.owner] = banks.weight_bytes * (1.0 - touched_share(banks.rows, banks.num_experts))
     return saved
+
+
+def _peak(entry: Entry, system: System) -> float:
+    """The peak of the units that an entry's products run at; anything for what has none."""
+    multiplies = entry.work.gemms or entry.work.attention
+    return system.chip.matmul_flop_per_s(unit_of(str(entry.dtype))) if multiplies else 1.0
 
 
 def _shares(group: Group, lengths: Lengths) -> Array:

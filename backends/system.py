@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..ir.errors import UnknownNameError
-from .catalogue import assemble, names, read_file, read_stack
+from .catalogue import assemble, names, on_chip, read_file, read_stack
 from .constants import KernelConstants
 from .faults import in_files
 from .network.level import NetworkLevel
@@ -32,8 +32,8 @@ class Peaks:
 
     def by_dtype(self) -> dict[str, float]:
         """Return what there is by dtype, in the order of the fields."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {dtype: peak for dtype, peak in found.items() if peak is not None}
+        found = ((dtype, getattr(self, dtype)) for dtype in self.__slots__)
+        return {dtype: peak for dtype, peak in found if peak is not None}
 
     def times(self, factor: float) -> Peaks:
         """Return all peaks scaled alike."""
@@ -173,7 +173,7 @@ def load_stack(name: str | Path) -> StackConstants:
     from .system_build import build_stack
 
     file = read_stack(name)
-    return build_stack(file.tree, file.name, in_files([file.origin()]))
+    return build_stack(on_chip(file.tree, None), file.name, in_files([file.origin()]))
 
 
 def stack_names() -> tuple[str, ...]:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar, cast, get_args
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.errors import UnsupportedOpError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
+from .binding import Bound, Kernels, Messages, bind
+from .exchanges import Exchange, exchanges
 from .kernels.terms import KernelTimes
-from .models.built_in import built_in
-from .network.collectives import CollectiveTime, collective_time
-from .network.menu import Collective
-from .program import Entry, Group, Program, group_factors, group_of
+from .network.collectives import CollectiveTime
+from .program import Entry, Group, Program
 from .roofline import Backend
 from .system import System
+from .tallies import Tallies
 
 Array = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)
@@ -34,7 +35,12 @@ class Priced:
     backend: Backend | None = None
     kernels: KernelTimes | None = None
     messages: Array | None = None
-    collective: CollectiveTime | None = None
+    exchange: Exchange | None = None
+
+    @property
+    def collective(self) -> CollectiveTime | None:
+        """What the network made of the messages, algorithm by algorithm: entries x points in one row."""
+        return None if self.exchange is None else self.exchange.time
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +50,19 @@ class Timing:
     program: Program
     priced: tuple[Priced, ...]
     num_plans: int
+    tallies: Tallies = field(default_factory=Tallies, compare=False, repr=False)
 
     def sums(self, label: Callable[[Entry], K | None], once: bool = False) -> Mapping[K, Array]:
         """Add up times by label; None leaves an entry out. Seconds, plan by plan.
 
         Of one pass over the model, a repeated region as often as it runs; with `once`, of one run of each region.
         """
+        stacks = [tuple(same) for _, same in groupby(self.priced, lambda p: id(p.point))]
+        entries = [[e for p in stack for e in p.group.entries] for stack in stacks]
         out: dict[K, Array] = {}
-        for p in self.priced:
-            for key, weights in _weights(p.group.entries, label, once).items():
-                part = _weighted(weights, p.time_s)[p.point]
+        for stack, tally in zip(stacks, self.tallies.of(entries, label, once), strict=True):
+            parts = tally.sums.of_rows(np.concatenate([p.time_s for p in stack]))[:, stack[0].point]
+            for key, part in zip(tally.labels, parts, strict=True):
                 out[key] = out[key] + part if key in out else part
         return out
 
@@ -83,69 +92,34 @@ def annotate(
 
     UnsupportedOpError when no backend claims a node.
     """
-    points = points or Points(plans)
-    models = built_in(system.kernels) if backends is None else backends
-    priced = [_price_compute(part, points, system, b) for g in program.compute for b, part in _claimed(g, models)]
-    priced += [_price_communication(g, points, system, program.order) for g in program.communication]
-    return Timing(program, tuple(priced), len(plans))
+    return price(bind(program, system, backends), points or Points(plans))
 
 
-def _claimed(group: Group, backends: Sequence[Backend]) -> Iterable[tuple[Backend, Group]]:
-    """Split a group by the backend that claims each entry; usually one backend claims all."""
-    owner = [_owner(entry, backends) for entry in group.entries]
-    for index in sorted(set(owner)):
-        mine = tuple(e for e, i in zip(group.entries, owner, strict=True) if i == index)
-        yield backends[index], group if len(mine) == len(owner) else group_of(group.symbols, mine)
+def price(bound: Bound, points: Points) -> Timing:
+    """Price every node of a program that is bound to a system."""
+    placed = [points.of(page.sheet.symbols) for page in bound.pages]
+    values = [
+        page.sheet.table.evaluate(env, _num(point)) for page, (env, point) in zip(bound.pages, placed, strict=True)
+    ]
+    talks = exchanges(bound, values)
+    priced: list[Priced] = []
+    for k, (page, (_, point)) in enumerate(zip(bound.pages, placed, strict=True)):
+        priced += [_computed(kernels, values[k], point, bound.system) for kernels in page.kernels]
+        priced += [_sent(m, values[k], point, talks[k, i]) for i, m in enumerate(page.messages)]
+    return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies)
 
 
-def _owner(entry: Entry, backends: Sequence[Backend]) -> int:
-    for index, backend in enumerate(backends):
-        if backend.claims(entry):
-            return index
-    raise UnsupportedOpError(f"no backend prices '{entry.op}' at '{entry.scope}' ({entry.name})")
+def _num(point: NDArray[np.intp]) -> int:
+    return int(point.max()) + 1
 
 
-def _price_compute(group: Group, points: Points, system: System, backend: Backend) -> Priced:
-    env, point = points.of(group.symbols)
-    num = int(point.max()) + 1
-    times = backend.time(group, group.amounts(env, num), system)
-    lasting = times.time_s * system.stack.factor(group.entries[0].kind)
-    issued = np.maximum(lasting, system.stack.spacing_s)
-    return Priced(group, np.broadcast_to(issued, (len(group.entries), num)), point, backend, times)
+def _computed(kernels: Kernels, values: Array, point: NDArray[np.intp], system: System) -> Priced:
+    rows = values[kernels.rows]
+    times = kernels.price(kernels.group.amounts_in(rows))
+    issued = np.maximum(times.time_s * kernels.factors, system.stack.spacing_s)
+    return Priced(kernels.group, issued, point, kernels.backend, times)
 
 
-def _price_communication(group: Group, points: Points, system: System, order: str) -> Priced:
-    env, point = points.of(group.symbols)
-    num = int(point.max()) + 1
-    messages = group.table.evaluate(env, num)
-    (size, stride), *more = group_factors(group.axis, env, order)
-    found = collective_time(_kind(group), messages, size, stride, system, more, group.across)
-    lasting = np.asarray(found.time_s, dtype=np.float64) * system.stack.slowdown.of(group.axis)
-    times = np.broadcast_to(lasting, messages.shape)
-    return Priced(group, times, point, messages=messages, collective=found)
-
-
-def _kind(group: Group) -> Collective:
-    """A receive takes as long as the send it waits for."""
-    for kind in get_args(Collective):
-        if kind == group.collective.replace("recv", "send"):
-            return cast(Collective, kind)
-    raise UnsupportedOpError(f"no time model for collective '{group.collective}'")
-
-
-def _weighted(weights: Array, rows: Array) -> Array:
-    """Sum of weighted rows, one after the other: the same for one plan as for that plan among many."""
-    total = np.zeros(rows.shape[1])
-    for i in np.flatnonzero(weights):
-        total = total + weights[i] * rows[i]
-    return total
-
-
-def _weights(entries: Sequence[Entry], label: Callable[[Entry], K | None], once: bool) -> dict[K, Array]:
-    """One row of repetition counts a label: its product with the times is the label's time."""
-    out: dict[K, Array] = {}
-    for row, entry in enumerate(entries):
-        key = label(entry)
-        if key is not None:
-            out.setdefault(key, np.zeros(len(entries)))[row] = 1 if once else entry.count
-    return out
+def _sent(messages: Messages, values: Array, point: NDArray[np.intp], exchange: Exchange) -> Priced:
+    lasting = exchange.time_s * messages.factor
+    return Priced(messages.group, lasting, point, messages=values[messages.rows], exchange=exchange)

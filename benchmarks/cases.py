@@ -18,6 +18,16 @@ _PLAN = ("--system", "dgx-h100", "--gpus", "512", "--tp", "8", "--seq", "8192", 
 _ESTIMATE = ("estimate", MODEL, *_PLAN, "--quiet")
 _TORCH = "import sys; from slipstick.cli import run; run(sys.argv[1:]); print(int('torch' in sys.modules))"
 TABLES = (1, 1_000, 100_000, 1_000_000)
+# Schedule, chunks a stage, plans, and plans a second asked for.
+PIPELINES = (
+    ("gpipe", 1, 1_000_000, 1_000_000),
+    ("1f1b", 1, 1_000_000, 1_000_000),
+    ("1f1b", 3, 1_000_000, 1_000_000),
+    ("zb-h1", 1, 20_000, 20_000),
+    ("zb-h2", 1, 20_000, 20_000),
+    ("zb-v", 2, 20_000, 20_000),
+    ("dualpipe", 1, 20_000, 20_000),
+)
 FAST = 5  # how many times more often what takes milliseconds is repeated
 
 Case = Callable[[int], Iterator[Row]]
@@ -102,6 +112,16 @@ def products(repeat: int) -> Iterator[Row]:
     yield row("40 matrix products", [t * 1e6 for t in found["few_s"]], "us", Target(150.0))
 
 
+def schedules(repeat: int) -> Iterator[Row]:
+    """Pipelines: one step task by task, and tables of plans on one core."""
+    found = measured("simulation", str(repeat * FAST))
+    yield row("512 micro-batches, 64 stages, 3 chunks, task by task", found["simulate_s"], "s", Target(2.0))
+    for schedule, chunks, size, asked in PIPELINES:
+        times = measured("pipelines", schedule, str(chunks), str(size), str(repeat))["pipeline_s"]
+        speeds = [size / t for t in times]
+        yield row(f"{schedule} x{chunks} pipelines a second, {size:,} distinct", speeds, "1/s", Target(asked, at_most=False))
+
+
 CASES: Mapping[str, Case] = MappingProxyType(
     {
         "trace": trace,
@@ -114,5 +134,6 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "lowering": lowering,
         "screening": screening,
         "products": products,
+        "schedules": schedules,
     }
 )

@@ -104,6 +104,37 @@ def screening(model: str, num_plans: str, repeat: str) -> Samples:
     return {"screen_s": [_seconds(lambda: screen(lowered, system, plans)) for _ in range(int(repeat))]}
 
 
+def simulation(repeat: str) -> Samples:
+    """Time the event simulation of 512 micro-batches on 64 stages of 3 chunks."""
+    import numpy as np
+
+    from slipstick.cost.schedules.simulate import simulate
+    from slipstick.cost.schedules.tasks import StageTimes
+
+    times = StageTimes.of(*np.random.default_rng(0).uniform(0.8, 1.2, (3, 64, 3)), send_s=0.01)
+    return {"simulate_s": [_seconds(lambda: simulate("1f1b", times, 512)) for _ in range(int(repeat))]}
+
+
+def pipelines(schedule: str, num_chunks: str, num_plans: str, repeat: str) -> Samples:
+    """Time the pipelined part of a table of plans: 8 stages of three classes, all times distinct."""
+    import numpy as np
+
+    from slipstick.cost.schedules.pipeline import ClassTimes, pipeline_time
+
+    num = int(num_plans)
+    random = np.random.default_rng(0)
+    forward, send = random.uniform(0.8, 1.2, (3, num)), np.full((3, num), 0.01)
+    times = ClassTimes(forward, forward * 1.1, forward * 0.9, send)
+    which, chunks = np.zeros(num, dtype=np.intp), np.full(num, float(num_chunks))
+    micro_batches = 8.0 * random.integers(4, 65, num)
+
+    def work() -> object:
+        return pipeline_time(schedule, times, [(0, 1, 1, 1, 1, 1, 1, 2)], which, chunks, micro_batches)
+
+    work()
+    return {"pipeline_s": [_seconds(work) for _ in range(int(repeat))]}
+
+
 def doubling(model: str, num_plans: str, repeat: str) -> Samples:
     """Time a table, and the same with twice the layers, micro-batches or GPUs, taking turns."""
     from slipstick.backends.system import load_system
@@ -167,6 +198,8 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "evaluation": evaluation,
         "screening": screening,
         "products": products,
+        "simulation": simulation,
+        "pipelines": pipelines,
         "doubling": doubling,
     }
 )

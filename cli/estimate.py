@@ -9,21 +9,62 @@ import click
 from ..ir.errors import InfeasibleError, UsageError
 from .flags import Named
 from .options import PlanCommand, Request
-from .output import columns
+from .output import columns, write_text
 from .prepare import check_model, graph_of, lower_of, plan_of, system_of
 from .run_flags import run_of
+from .trace import emit_trace
 
 # A result in a file or a pipe is laid out as on a wide screen.
 PIPE_COLUMNS = 120
+EMITTED = ("table", "json", "trace")
 
 
 @click.command("estimate", cls=PlanCommand)
-@click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 @click.option(
-    "--explain", metavar="NODE", default=None, help="Explain a node (block0/%17, a module path, an op) or a metric."
+    "--emit",
+    type=Named(EMITTED),
+    help="What to write: table, json, or trace, a timeline for Perfetto and chrome://tracing.  [default: table]",
+)
+@click.option("--format", "form", type=Named(EMITTED[:2]), help="The same for table and json.")
+@click.option(
+    "-o",
+    "--output",
+    default="-",
+    show_default=True,
+    help="File, gzipped when its name ends in .gz; - for stdout.",
+)
+@click.option(
+    "--trace-detail",
+    type=Named(("auto", "task", "layer", "node")),
+    default="auto",
+    show_default=True,
+    help="What a trace shows of each micro-batch: its tasks, their layers, every node; auto: nodes of the first ones, "
+    "tasks of the rest, about 200,000 events at most.",
+)
+@click.option(
+    "--trace-stages",
+    type=Named(("classes", "all")),
+    default="classes",
+    show_default=True,
+    help="Pipeline stages in a trace: one of each class of stages alike, or all.",
+)
+@click.option(
+    "--explain",
+    metavar="NODE",
+    default=None,
+    help="Explain a node (block0/%17, a module path, an op), a metric, or memory (a stage over the step).",
 )
 @click.option("--allow-infeasible", is_flag=True, help="Answer, with exit code 0, even when memory does not fit.")
-def estimate_command(request: Request, form: str, explain: str | None, allow_infeasible: bool) -> int:
+def estimate_command(
+    request: Request,
+    emit: str | None,
+    form: str | None,
+    output: str,
+    trace_detail: str,
+    trace_stages: str,
+    explain: str | None,
+    allow_infeasible: bool,
+) -> int:
     """Estimate one step of MODEL on a system.
 
     MODEL is a name of `slipstick list models`, a path to a HuggingFace config.json, a saved graph, or
@@ -31,6 +72,7 @@ def estimate_command(request: Request, form: str, explain: str | None, allow_inf
     """
     if request.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
+    kind = _kind(emit, form, trace_detail, trace_stages)
     check_model(request)
     plan = plan_of(request)
     run = run_of(request)
@@ -46,19 +88,33 @@ def estimate_command(request: Request, form: str, explain: str | None, allow_inf
     if explain is not None:
         from ..report.explain import explain_text
 
-        click.echo(explain_text(answer, explain))
+        write_text(explain_text(answer, explain), output)
         return 0
     lacking = shortage(answer)
-    if form == "json":
+    if kind == "json":
         from ..report.json_report import report_json
 
-        click.echo(report_json(answer, request.overrides, request.flops_convention))
+        write_text(report_json(answer, request.overrides, request.flops_convention), output)
+    elif kind == "trace":
+        emit_trace(answer, output, trace_detail, trace_stages == "all", request.quiet)
     elif lacking is None or allow_infeasible:
         from ..report.tables import report_text
 
-        click.echo(report_text(answer, columns() or PIPE_COLUMNS, color=sys.stdout.isatty()), nl=False)
+        color = output == "-" and sys.stdout.isatty()
+        write_text(report_text(answer, columns() or PIPE_COLUMNS, color=color), output)
     if lacking is not None and not allow_infeasible:
         raise InfeasibleError(f"{lacking}; --allow-infeasible shows the answer anyway")
     if lacking is not None:
         click.echo(f"warning: {lacking}", err=True)
     return 0
+
+
+def _kind(emit: str | None, form: str | None, trace_detail: str, trace_stages: str) -> str:
+    """Return what is written; --format and --emit must not say two things, and flags of traces need a trace."""
+    if emit is not None and form is not None and emit != form:
+        raise UsageError(f"--emit {emit} and --format {form} say two things: leave --format out")
+    kind = emit or form or "table"
+    if kind != "trace" and (trace_detail != "auto" or trace_stages != "classes"):
+        given = "--trace-detail" if trace_detail != "auto" else "--trace-stages"
+        raise UsageError(f"{given} is of --emit trace, and what is written is a {kind}: add --emit trace")
+    return kind

@@ -61,7 +61,13 @@ _PLAN = (
     _number("--dp", "--data-parallel-size", help="Data-parallel replicas.  [default: gpus / (tp x pp x cp)]"),
     _number("--pp", "--pipeline-model-parallel-size", default=1, help="Pipeline stages."),
     _number("--vpp", default=1, help="Model chunks a stage: above 1, stages are interleaved."),
-    _word("--schedule", ("1f1b", "gpipe"), "Order in which a stage runs its micro-batches."),
+    _word(
+        "--schedule",
+        ("1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe"),
+        "Order in which a stage runs its micro-batches: 1f1b (with --vpp above 1 interleaved, which may be said), gpipe, "
+        "zero-bubble zb-h1, zb-h2 (twice the activations) and zb-v (two chunks a stage), or dualpipe (from both ends; two "
+        "copies of the parameters).",
+    ),
     _text(
         "--pp-layout",
         default="auto",

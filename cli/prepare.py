@@ -88,7 +88,7 @@ def family_of(request: Request) -> Family:
         recompute_every=_given(request.recompute_every, 1), early_stop=request.early_stop,
         offload=_listed(request.offload),
         cp=request.cp_method if request.cp > 1 else "none", usp=request.cp_ulysses > 1, ep=request.ep > 1,
-        pp=request.pp > 1, schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
+        pp=request.pp > 1, schedule=_schedule(request), pp_layout=request.pp_layout, order=request.order,
         etp=request.etp != 1 or request.tp == 1, capacity=request.capacity_factor is not None,
         imbalance=request.expert_imbalance != 1, dispatch_dtype=request.dispatch_dtype,
         routing_nodes=request.routing_nodes,
@@ -100,6 +100,17 @@ def family_of(request: Request) -> Family:
         hsdp=request.dp_shard is not None, reshard=request.reshard,
         reduce_dtype=None if request.reduce_dtype is None else DType.parse(request.reduce_dtype),
     )  # fmt: skip
+
+
+def _schedule(request: Request) -> str:
+    """Return the schedule: interleaved is 1f1b with chunks, and PlanError where there are none."""
+    from ..ir.errors import PlanError
+
+    if request.schedule != "interleaved":
+        return request.schedule
+    if request.vpp == 1:
+        raise PlanError("schedule interleaved needs several chunks a stage, not vpp=1; legal vpp: 2, 3, 4, ...")
+    return "1f1b"
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

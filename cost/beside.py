@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..backends.program import Entry
 from ..ir.graph import Graph, Node, Phase, Region
 from ..ir.ops import OpClass, op_def
 from ..ir.ops.collectives import CollectiveAttrs
 
 _IN_A_PASS = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
+_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
+Labels = Callable[[Entry], "tuple[str, str, bool] | None"]
 # Axes whose messages stand between products of one layer.
 AXES = ("tp", "ep")
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Messages that something may hide, and what may hide them, both by axis: region and key of the node."""
+    """Messages that something may hide, and what may hide them, both by axis: region and key of the node.
+
+    `labels` tell both apart by region and phase: true for messages, false for what may hide them.
+    """
 
     messages: Mapping[str, frozenset[tuple[str, int]]]
     windows: Mapping[str, frozenset[tuple[str, int]]]
+    labels: Mapping[str, Labels]
 
     @classmethod
     def of(cls, graph: Graph) -> Beside:
@@ -35,7 +42,31 @@ class Beside:
             for axis, message, nodes in _found(region):
                 messages[axis].add((region.name, message))
                 windows[axis].update((region.name, key) for key in nodes)
-        return cls({k: frozenset(v) for k, v in messages.items()}, {k: frozenset(v) for k, v in windows.items()})
+        labels = {axis: _labels(axis, frozenset(messages[axis]), frozenset(windows[axis])) for axis in AXES}
+        return cls(
+            {k: frozenset(v) for k, v in messages.items()}, {k: frozenset(v) for k, v in windows.items()}, labels
+        )
+
+
+def _labels(axis: str, messages: frozenset[tuple[str, int]], windows: frozenset[tuple[str, int]]) -> Labels:
+    def label(entry: Entry) -> tuple[str, str, bool] | None:
+        name = (entry.region, entry.key)
+        if name in messages and axis_of(entry) == axis:
+            return entry.region, phase_of(entry), True
+        return (entry.region, phase_of(entry), False) if name in windows else None
+
+    return label
+
+
+def phase_of(entry: Entry) -> str:
+    """The phase of a micro-batch that a node runs in; recomputation belongs to the backward phase."""
+    return "backward" if entry.phase in _BACKWARD else "forward"
+
+
+def axis_of(entry: Entry) -> str:
+    """The axis a message is booked on: a group over several data axes counts as `dp`, `up` as `cp`."""
+    last = entry.axis.split("+")[-1].split("/")[0]
+    return "cp" if last == "up" else last
 
 
 def _found(region: Region) -> Iterator[tuple[str, int, list[int]]]:

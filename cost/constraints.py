@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.divisibility import has_experts, suits
+from ..ir.divisibility import deals, has_experts
 from ..ir.experts_plan import expert_options
-from ..ir.expr import as_expr
+from ..ir.expr import as_expr, product, symbol
 from ..ir.exprtable import ExprTable
-from ..ir.graph import Constraint, Graph
+from ..ir.graph import Graph
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..ir.stages import block_row, can_lay
@@ -20,28 +19,34 @@ from ..ir.stages import block_row, can_lay
 
 @dataclass(frozen=True, slots=True)
 class ConstraintProgram:
-    """The constraints of a lowered graph as a table, checked for many plans at once."""
+    """The constraints of a lowered graph as a table, checked for many plans at once.
 
-    constraints: tuple[Constraint, ...]
-    dims: ExprTable
+    Attributes:
+        table: the dims, then the ranks that share each.
+        copied: which of them may be shared by more ranks than there are things, as a column.
+        num_blocks: what stages share out.
+        has_experts: whether there are any to deal out.
+    """
+
+    table: ExprTable
+    copied: NDArray[np.bool_]
     num_blocks: int
     has_experts: bool
 
     @classmethod
     def of(cls, graph: Graph) -> ConstraintProgram:
         """Compile the constraints of a lowered graph."""
-        dims = ExprTable.of([as_expr(c.dim) for c in graph.constraints] or [as_expr(0)])
-        return cls(graph.constraints, dims, len(block_row(graph)), has_experts(graph))
+        given = graph.constraints
+        rows = [as_expr(c.dim) for c in given] + [product(symbol(a) for a in c.axes) for c in given]
+        copied = np.array([[c.copied] for c in given], dtype=np.bool_).reshape(-1, 1)
+        return cls(ExprTable.of(rows), copied, len(block_row(graph)), has_experts(graph))
 
     def hold(self, plans: PlanTable, points: Points) -> NDArray[np.bool_]:
         """Return for each plan whether all constraints hold."""
-        axes = {a for c in self.constraints for a in c.axes}
-        env, point = points.of(self.dims.symbols | axes)
-        num = int(point.max()) + 1
-        sizes = self.dims.evaluate(env, num)
-        legal = np.ones(num, dtype=bool)
-        for size, constraint in zip(sizes, self.constraints, strict=False):
-            legal &= suits(constraint, size, math.prod(env[a] for a in constraint.axes))
+        env, point = points.of(self.table.symbols)
+        rows = self.table.evaluate(env, int(point.max()) + 1)
+        sizes, degrees = rows[: len(self.copied)], rows[len(self.copied) :]
+        legal = np.asarray(deals(sizes, degrees, self.copied).all(axis=0))
         pp, vpp = plans.stages
         laid = can_lay(self.num_blocks, plans.family.pp_layout, pp * vpp)
         return np.asarray(legal[point] & laid & (self.has_experts | ~_asks_for_experts(plans)))

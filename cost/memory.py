@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,18 +16,15 @@ from ..ir.graph import Graph, Region
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
+from .fullest import ALL, AWAY, PARTS, STATES, TEMPORARY, Copies, Rules, Sizes, fullest
+from .in_flight import in_flight
 from .liveness import runs_behind
 from .moments import Alive, moments
 from .stages import Staging
-from .states import Held, Placeholders, copied_bytes, held_parameters, states_away
+from .states import Held, copied_bytes, held_parameters, placeholders, states_away
 
 Array = NDArray[np.float64]
-
-PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
-# What lies in host memory: states, and activations, of which every micro-batch under way has its own.
-AWAY = ("host_states", "host_activations")
-_ACTIVATIONS = ("activations", "host_activations")
-_KEPT = PARTS.index("activations")
+Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +45,21 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class MemoryProgram:
-    """The accounts of a lowered graph as tables: the parts add up, of the moments the largest counts.
+    """The accounts of a lowered graph as a table: the parts add up, of the moments the largest counts.
 
     Attributes:
-        regions: names of the regions.
-        layers: rows (region, part) of what every run of a region holds.
-        held: parameters that a stage holds once, however often and in however many of their regions it uses them.
-        shared: rows (held, state) of those.
-        transient: bytes that one run has alive at once, kept or not, node by node.
-        where: of moments alike, the region that runs, and the regions of which a stage has all.
-        owner: for each row of `transient`, its place in `where`.
-        ends: the last region in forward order; its activations are used at once.
-        behind: how often each region runs behind the last run of each, as (region, region).
-        placeholders: what fused accumulation hands to autograd instead of gradients.
+        table: rows of bytes: (region, part) of what every run of a region holds, (parameter, state) of what a stage
+            holds once, all moments, and the placeholders that fused accumulation hands to autograd.
+        bounds: where each of these four ends.
+        first: the first moment of each set of moments alike: of one region, where a stage has the same regions.
+        rules: what of these a stage has.
         copy_share: size of a gradient as computed against its running sum.
     """
 
-    regions: tuple[str, ...]
-    layers: ExprTable
-    held: tuple[Held, ...]
-    shared: ExprTable
-    transient: ExprTable
-    where: tuple[tuple[int, frozenset[str]], ...]
-    owner: tuple[int, ...]
-    ends: str
-    behind: tuple[tuple[int, ...], ...]
-    placeholders: Placeholders
+    table: ExprTable
+    bounds: tuple[int, int, int, int]
+    first: Index
+    rules: Rules
     copy_share: float
 
     @classmethod
@@ -81,120 +69,78 @@ class MemoryProgram:
         once = [h for h in held if not h.each_layer]
         away, names = states_away(graph), tuple(r.name for r in graph.regions)
         own = {r.name: [h for h in held if h.each_layer and r.name in h.regions] for r in graph.regions}
-        rows = [e for r in graph.regions for e in _layer_rows(r, own[r.name], away)]
-        live = dict.fromkeys(moments(graph)) or {Alive(names[0], frozenset(), as_expr(0)): None}
-        where = tuple(dict.fromkeys((names.index(m.region), m.regions) for m in live))
-        behind = [runs_behind(graph, name) for name in names]
+        layers = [e for r in graph.regions for e in _layer_rows(r, own[r.name], away)]
+        shared = [e for h in once for e in _split(h.states, away)]
+        live = _alike(moments(graph)) or {(names[0], frozenset[str]()): {as_expr(0): None}}
+        alive = [e for found in live.values() for e in found]
+        empty = placeholders(graph)
+        rows = (layers, shared, alive, [num_bytes for num_bytes, _ in empty])
         return cls(
-            names, ExprTable.of(rows), tuple(once),
-            ExprTable.of([e for h in once for e in _split(h.states, away)] or [as_expr(0)]),
-            ExprTable.of([m.num_bytes for m in live]), where,
-            tuple(where.index((names.index(m.region), m.regions)) for m in live), graph.sequence_once()[-1],
-            tuple(tuple(b.get(n, 0) for n in names) for b in behind), Placeholders.of(graph), _copy_share(graph),
-        )  # fmt: skip
+            ExprTable.of([e for part in rows for e in part]),
+            cast(tuple[int, int, int, int], tuple(accumulate(map(len, rows)))),
+            np.array([0, *accumulate(map(len, live.values()))][:-1], dtype=np.intp),
+            _rules(graph, once, list(live), [counts for _, counts in empty]),
+            _copy_share(graph),
+        )
 
     @property
     def symbols(self) -> frozenset[str]:
         """The symbols that any account depends on."""
-        tables = (self.layers, self.shared, self.transient, self.placeholders.sizes)
-        return frozenset().union(*(t.symbols for t in tables))
+        return self.table.symbols
 
     def evaluate(
         self, points: Points, reserve_bytes: float, plans: PlanTable, staging: Staging, holding: Holding = Holding()
     ) -> Mapping[str, Array]:
         """Return bytes of the fullest device for every plan, by part, in the order in which people read them."""
-        best = self._fullest(points, plans, staging, holding)
-        here = {part: best[part] for part in (*PARTS, "temporary")}
-        return here | {"reserved": _sum(here) * (1.0 / holding.packing - 1.0) + reserve_bytes}
+        found = dict(zip(ALL, self._fullest(points, plans, staging, holding), strict=True))
+        here = {part: found[part] for part in (*PARTS, TEMPORARY)}
+        on_device = np.asarray(sum(here.values(), np.zeros(1)))
+        return here | {"reserved": on_device * (1.0 / holding.packing - 1.0) + reserve_bytes}
 
     def host_bytes(self, points: Points, plans: PlanTable, staging: Staging) -> Array:
         """Return the bytes that the fullest device keeps in host memory, for every plan."""
-        found = self._fullest(points, plans, staging, Holding())
+        found = dict(zip(ALL, self._fullest(points, plans, staging, Holding()), strict=True))
         return np.asarray(sum((found[part] for part in AWAY), np.zeros(len(plans))))
 
-    def _fullest(self, points: Points, plans: PlanTable, staging: Staging, holding: Holding) -> dict[str, Array]:
+    def _fullest(self, points: Points, plans: PlanTable, staging: Staging, holding: Holding) -> Array:
         """Bytes of the stage that needs most of the device, by part, those in host memory too."""
         env, point = points.of(self.symbols)
         num = int(point.max()) + 1
-        rows = self.layers.evaluate(env, num).reshape(len(self.regions), len(PARTS) + len(AWAY), num)
-        shared = self.shared.evaluate(env, num)
-        live = _largest(self.transient.evaluate(env, num), self.owner, len(self.where))
-        empty = self.placeholders.sizes.evaluate(env, num)
-        best: dict[str, Array] = {}
-        for cls in range(staging.num_classes):
-            found = self._stage((rows, shared, live, empty), point, staging, cls, plans)
-            if holding.gradient_copy:
-                self._copy_gradients(found, rows, point, staging.runs(cls), plans)
-            better = staging.is_there(cls) & (holding.last | (_sum(found) > _sum(best))) if best else None
-            best = found if better is None else {k: np.where(better, v, best[k]) for k, v in found.items()}
-        return best
-
-    def _stage(
-        self, tables: tuple[Array, Array, Array, Array], point: NDArray[np.intp], staging: Staging, cls: int,
-        plans: PlanTable,
-    ) -> dict[str, Array]:  # fmt: skip
-        """Bytes of one class of stages; activations of every micro-batch that is under way."""
-        rows, shared, live, empty = tables
-        runs = staging.runs(cls)
-        under_way = in_flight(staging, cls, plans)
-        no = np.zeros(len(plans))
-        found: dict[str, Array] = dict.fromkeys((*PARTS, *AWAY, "temporary"), no)
-        for k, name in enumerate(self.regions):
-            if name not in runs:
-                continue
-            for i, part in enumerate((*PARTS, *AWAY)):
-                if rows[k, i].any():
-                    kept = self._copies(part, name, under_way, plans)
-                    found[part] = found[part] + rows[k, i][point] * (runs[name] * kept)
-        for k, (region, names) in enumerate(self.where):
-            if names <= runs.keys():
-                here = np.all([runs[name] > 0.0 for name in names], axis=0)
-                beyond = live[k][point] - self._let_go(region, rows, point, runs)
-                found["temporary"] = np.maximum(found["temporary"], np.where(here, beyond, 0.0))
-        for i, h in enumerate(self.held):
-            there = np.minimum(sum((runs[r] for r in h.regions if r in runs), no), 1.0)
-            for j, part in enumerate((*PARTS[:3], AWAY[0])):
-                found[part] = found[part] + shared[4 * i + j][point] * there
-        found["gradients"] = found["gradients"] + self.placeholders.total(empty, point, self.regions, runs)
-        return found
-
-    def _copy_gradients(
-        self, found: dict[str, Array], rows: Array, point: NDArray[np.intp], runs: Mapping[str, Array], plans: PlanTable
-    ) -> None:
-        """Add buckets, and the moment when every gradient is there and one micro-batch has let go of what it kept."""
-        copy = found["gradients"] * self.copy_share
-        names = [(k, name) for k, name in enumerate(self.regions) if name in runs]
-        kept = sum((rows[k, _KEPT][point] * runs[name] for k, name in names), np.zeros(len(plans)))
-        found["gradients"] = found["gradients"] + np.where(plans.dp > 1.0, copy, 0.0)
-        found["temporary"] = np.maximum(found["temporary"], copy - kept)
-
-    def _let_go(self, region: int, rows: Array, point: NDArray[np.intp], runs: Mapping[str, Array]) -> Array:
-        """What counts as kept but is in a region's own account, or gone when the region turns to its backward phase."""
-        gone = rows[region, _KEPT][point]
-        for k, num in enumerate(self.behind[region]):
-            if num and self.regions[k] in runs:
-                gone = gone + np.minimum(runs[self.regions[k]], float(num)) * rows[k, _KEPT][point]
-        return np.asarray(gone)
-
-    def _copies(self, part: str, region: str, under_way: Array, plans: PlanTable) -> Array | float:
-        """How many micro-batches' worth of a part a stage keeps: where the forward pass ends, one is used at once."""
-        if part not in _ACTIVATIONS:
-            return 1.0
-        return 1.0 if region == self.ends and plans.family.schedule != "gpipe" else under_way
+        values = self.table.evaluate(env, num)
+        layers, shared, alive, empty = (values[a:b] for a, b in pairwise((0, *self.bounds)))
+        sizes = Sizes(
+            layers.reshape(-1, len(ALL) - 1, num), shared.reshape(-1, len(STATES), num),
+            np.maximum.reduceat(alive, self.first, axis=0), empty,
+        )  # fmt: skip
+        copies = Copies(in_flight, self.copy_share if holding.gradient_copy else 0.0, holding.last)
+        return fullest(sizes, self.rules, point, plans, staging, copies)
 
 
-def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
-    """Return how many micro-batches' activations the earliest stage of a class holds at most, in whole stages.
+def _alike(found: Iterable[Alive]) -> dict[tuple[str, frozenset[str]], dict[Expr, None]]:
+    """Moments by the region that runs and the regions of which a stage has all; each size once."""
+    alike: dict[tuple[str, frozenset[str]], dict[Expr, None]] = {}
+    for m in found:
+        alike.setdefault((m.region, m.regions), {})[m.num_bytes] = None
+    return alike
 
-    1F1B: min(m, p - i). Interleaved: min(m v, 2 (p - i - 1) + (v - 1) p + 1) / v, of the stage's layers 1/v each.
-    GPipe: m. (Narayanan et al., arXiv 2104.04473; Korthikanti et al., arXiv 2205.05198.)
-    """
-    p, v, m = staging.stages, staging.chunks, plans.num_micro_batches
-    if plans.family.schedule == "gpipe":
-        return np.where(p > 1.0, m, 1.0)
-    behind = p - staging.first[staging.which, cls]
-    warm = np.where(v > 1.0, 2.0 * (behind - 1.0) + (v - 1.0) * p + 1.0, behind)
-    return np.asarray(np.minimum(m * v, warm) / v)
+
+def _rules(
+    graph: Graph, once: Sequence[Held], live: Sequence[tuple[str, frozenset[str]]], empty: Sequence[Sequence[int]]
+) -> Rules:
+    names = [r.name for r in graph.regions]
+    behind = [runs_behind(graph, name) for name in names]
+
+    def table(rows: Sequence[Sequence[float]]) -> Array:
+        return np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+
+    return Rules(
+        names.index(graph.sequence_once()[-1]),
+        np.array([names.index(region) for region, _ in live], dtype=np.intp),
+        table([[float(n in needed) for n in names] for _, needed in live]),
+        table([[float(b.get(n, 0)) for n in names] for b in behind]),
+        table([[float(n in h.regions) for n in names] for h in once]),
+        table(empty),
+    )
 
 
 def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:
@@ -216,19 +162,6 @@ def _cache_bytes(region: Region) -> Iterable[Expr]:
     return (region.by_id[n.key].type.num_bytes for n in region.nodes if n.op == "kv_append")
 
 
-def _largest(live: Array, owner: Sequence[int], num: int) -> Array:
-    """Return the largest row of each owner, at every point."""
-    found = np.zeros((num, live.shape[1]))
-    for row, place in zip(live, owner, strict=True):
-        np.maximum(found[place], row, out=found[place])
-    return found
-
-
 def _copy_share(graph: Graph) -> float:
     sums = (r.by_id[n.key].type.dtype for r in graph.regions for n in r.nodes if n.op == "accumulate")
     return float(graph.dtype.num_bytes / next(sums, graph.dtype).num_bytes)
-
-
-def _sum(parts: Mapping[str, Array]) -> Array:
-    """What lies on the device."""
-    return np.asarray(sum((b for part, b in parts.items() if part not in AWAY), np.zeros(1)))

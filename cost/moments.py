@@ -30,7 +30,12 @@ class _Beside(NamedTuple):
 
 
 def moments(graph: Graph) -> Iterator[Alive]:
-    """Yield bytes alive while each node runs, kept or not: of its own region, and of messages beside it.
+    """Yield bytes alive while each node runs, kept or not: see `moments_by_node`."""
+    return (alive for _, alive in moments_by_node(graph))
+
+
+def moments_by_node(graph: Graph) -> Iterator[tuple[Node, Alive]]:
+    """Yield every node with the bytes alive while it runs, kept or not: of its own region, and of messages beside it.
 
     With the bytes come the regions that a device must have for that: the node's own, and its neighbours that send.
 
@@ -48,7 +53,7 @@ def moments(graph: Graph) -> Iterator[Alive]:
             filling = node in senders or (node.op == "cast" and node.key in filled)
             when = "forward" if node.phase is Phase.FORWARD else "sending" if filling else "backward"
             for (names, more), held in product(beside[when], {as_expr(0)} if when == "forward" else before):
-                yield Alive(region.name, names | {region.name}, live + more + held)
+                yield node, Alive(region.name, names | {region.name}, live + more + held)
 
 
 def _waiting(graph: Graph) -> Mapping[str, set[Expr]]:

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.program import Entry
 from ..backends.timing import Timing
 from ..ir.graph import Phase, Workload
+from ..ir.pipelines import SPLIT_BACKWARD
 from ..ir.plan import PlanTable
 from .account import Account, total_of
 from .overlap import hidden_behind_products
 from .policy import Policy
+from .schedules.pipeline import ClassTimes, Paced, pipeline_time
 from .stage_time import HIDDEN, Spent, StageTime, StageTimer
 from .stages import Staging
-from .step_program import StepProgram, axis_of, label_of, phase_of
+from .step_program import StepProgram, label_of
 
 Array = NDArray[np.float64]
 Found = dict[tuple[str, str, str], Array]
 LENT = "compute.lent_sms"
 _USUAL = Policy()
+_OF_A_STAGE: tuple[Callable[[StageTime], Array], ...] = (
+    lambda stage: stage.forward_s,
+    lambda stage: stage.backward_s,
+    lambda stage: stage.wgrad_s,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +71,9 @@ def roll_up(
     Of the SMs that communication takes while it hides behind computation, what they keep from computing is done after
     it, in `compute.lent_sms`. Blocks taken apart for `async_tp` move by copy engines.
 
-    Every micro-batch runs forward and backward in full on every stage; the slowest stage sets the pace, and filling
-    and draining the pipeline takes what the others spend on one micro-batch, divided by the chunks of a stage:
-    (sum over stages - slowest) / vpp, of equal stages (pp - 1)/vpp of one (Narayanan et al., arXiv 2104.04473).
+    Every micro-batch runs forward and backward in full on every stage; the slowest stage sets the pace, and what it
+    waits for others as the schedule has it is the bubble: see `cost/schedules/pipeline.py`; of equal stages under 1F1B
+    (pp - 1)/vpp micro-batches (Narayanan et al., arXiv 2104.04473).
     Tensor-parallel communication is exposed; taken apart (`async_tp`), it hides behind the products next to it, and
     where the stack overlaps it, behind work that does not depend on it.
     Data-parallel messages inside a phase (ZeRO 2 and 3) run behind that phase's computation. Parameters gathered once a
@@ -78,22 +84,58 @@ def roll_up(
     direction: see `cost/copies.py`. No phase of a micro-batch is faster than the host issues it: see `Policy`.
     """
     program = program or StepProgram.of(timing.program)
-    train = timing.program.graph.workload is Workload.TRAIN
     spent = _with_hidden(timing.sums(label_of, once=True), timing, plans, policy, program)
-    timer = StageTimer(spent, {}, staging, plans, policy, program)
+    timer = StageTimer(spent, _wgrad(timing, plans, program), staging, plans, policy, program)
     stages = [timer.stage(k) for k in range(staging.num_classes)]
-    best, sum_s = _pace(stages, staging)
-    once = _dearest([s.once for s in stages], staging)
-    bubble = (sum_s - best.micro.total_s) / staging.chunks
+    train = timing.program.graph.workload is Workload.TRAIN
+    paced = _pipelined(stages, plans, staging) if train else _passed_on(stages, staging)
+    best = _at(stages, paced.pace)
     step = best.micro.times(plans.num_micro_batches if train else np.ones(len(plans)))
-    step.join(once)
-    _lend(step, policy.sm_share, plans.family.async_tp)
-    if train or np.any(bubble > 0.0):
-        step.add("bubble", bubble)
+    step.join(_dearest([s.once for s in stages], staging))
+    lend(step, policy.sm_share, plans.family.async_tp)
+    if train or np.any(paced.bubble_s > 0.0):
+        step.add("bubble", paced.bubble_s)
     return Step(_in_order(step.exposed), step.hidden, best.forward_s, best.backward_s, tuple(stages))
 
 
-def _lend(step: Account, sm_share: float, by_engines: bool) -> None:
+def _wgrad(timing: Timing, plans: PlanTable, program: StepProgram) -> Mapping[str, Array]:
+    """Seconds of computation for gradients of weights by region, where the schedule runs it apart."""
+    return timing.sums(program.wgrad, once=True) if plans.family.schedule in SPLIT_BACKWARD else {}
+
+
+def _pipelined(stages: Sequence[StageTime], plans: PlanTable, staging: Staging) -> Paced:
+    """Run the micro-batches of a step through the stages, as the schedule orders them."""
+    zero = np.zeros(len(plans))
+    there = [staging.is_there(k) for k in range(len(stages))]
+    forward, backward, wgrad = (
+        np.stack([np.where(t, get(s), zero) for t, s in zip(there, stages, strict=True)]) for get in _OF_A_STAGE
+    )
+    times = ClassTimes(forward, backward - wgrad, wgrad, np.zeros_like(forward))
+    schedule = plans.family.schedule
+    return pipeline_time(schedule, times, staging.rows, staging.which, staging.chunks, plans.num_micro_batches)
+
+
+def _passed_on(stages: Sequence[StageTime], staging: Staging) -> Paced:
+    """One batch passes through all stages in turn: the slowest one, and what the others take as its bubble."""
+    seconds = np.stack([np.where(staging.is_there(k), s.micro.total_s, 0.0) for k, s in enumerate(stages)])
+    total_s = (seconds * staging.number[staging.which].T).sum(axis=0)
+    most = seconds.max(axis=0)
+    return Paced(total_s, (total_s - most) / staging.chunks, seconds.argmax(axis=0), most)
+
+
+def _at(stages: Sequence[StageTime], pace: NDArray[np.intp]) -> StageTime:
+    """Return the stage that sets the pace, plan by plan."""
+    best = stages[0]
+    for cls, stage in enumerate(stages[1:], 1):
+        here = pace == cls
+        best = StageTime(
+            best.forward.where(here, stage.forward), best.backward.where(here, stage.backward), best.once,
+            np.where(here, stage.wgrad_s, best.wgrad_s),
+        )  # fmt: skip
+    return best
+
+
+def lend(step: Account, sm_share: float, by_engines: bool) -> None:
     """Book the computation that waits for the SMs that hidden communication holds."""
     none = ("comm.pp", *(("comm.tp",) if by_engines else ()))  # a send takes a channel or two
     parts = [seconds for part, seconds in step.hidden.items() if part.startswith("comm.") and part not in none]
@@ -123,15 +165,7 @@ def _hide_pairs(found: Found, timing: Timing, plans: PlanTable, program: StepPro
 
 def _hide_beside(found: Found, timing: Timing, program: StepProgram, axis: str, share: float) -> None:
     """Hide messages over an axis behind what may run beside them, region by region and phase by phase."""
-    messages, windows = program.beside.messages[axis], program.beside.windows[axis]
-
-    def label(entry: Entry) -> tuple[str, str, bool] | None:
-        name = (entry.region, entry.key)
-        if name in messages and axis_of(entry) == axis:
-            return entry.region, phase_of(entry), True
-        return (entry.region, phase_of(entry), False) if name in windows else None
-
-    sums = timing.sums(label, once=True)
+    sums = timing.sums(program.beside.labels[axis], once=True)
     for (region, phase, message), seconds in sums.items():
         if message and (region, phase, False) in sums:
             _move(found, region, phase, axis, np.minimum(seconds * share, sums[region, phase, False]))
@@ -142,22 +176,6 @@ def _move(found: Found, region: str, phase: str, axis: str, seconds: Array) -> N
     shown, hidden = (region, phase, f"comm.{axis}"), (region, phase, f"{HIDDEN}{axis}")
     found[shown] = found[shown] - seconds
     found[hidden] = found[hidden] + seconds if hidden in found else seconds
-
-
-def _pace(stages: list[StageTime], staging: Staging) -> tuple[StageTime, Array]:
-    """Return the stage that sets the pace, plan by plan, and the time of one micro-batch summed over all stages."""
-    best, best_s = stages[0], stages[0].micro.total_s
-    sum_s = best_s * staging.number[staging.which, 0]
-    for cls, stage in enumerate(stages[1:], 1):
-        seconds = stage.micro.total_s
-        better = (seconds > best_s) & staging.is_there(cls)
-        best = StageTime(
-            best.forward.where(better, stage.forward), best.backward.where(better, stage.backward), best.once,
-            np.where(better, stage.wgrad_s, best.wgrad_s),
-        )  # fmt: skip
-        best_s = np.where(better, seconds, best_s)
-        sum_s = sum_s + seconds * staging.number[staging.which, cls]
-    return best, sum_s
 
 
 def _dearest(accounts: list[Account], staging: Staging) -> Account:

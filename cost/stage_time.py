@@ -94,6 +94,7 @@ class StageTimer:
         for (region, phase, part), seconds in self.spent.items():
             times = _boundary_runs(phase, self.staging) if region == BOUNDARY else runs.get(region)
             if times is not None:
+                times = times * self.staging.share if phase in PHASES else times
                 key = (phase, part)
                 sums[key] = sums[key] + seconds * times if key in sums else seconds * times
         return dict(sorted(sums.items()))
@@ -117,12 +118,15 @@ class StageTimer:
         for region in sorted(self.program.layers & runs.keys()):
             again = self.program.issued_again[region] * FORWARD_SHARE
             share = FORWARD_SHARE if phase == "forward" else 1.0 - FORWARD_SHARE + again
-            total = total + runs[region] * share * each
+            total = total + runs[region] * self.staging.share * share * each
         return total
 
     def _wgrad(self, runs: Mapping[str, Array], backward: Account) -> Array:
         """Seconds of a micro-batch that make gradients of weights, never more than the backward phase."""
-        found = sum((s * runs[region] for region, s in self.wgrad.items() if region in runs), np.zeros(len(self.plans)))
+        found = sum(
+            (s * runs[region] * self.staging.share for region, s in self.wgrad.items() if region in runs),
+            np.zeros(len(self.plans)),
+        )
         return np.minimum(found, backward.total_s)
 
 

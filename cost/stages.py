@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ class Staging:
         regions: names of the regions, in the order of `counts`.
         chunks: chunks a stage, plan by plan.
         stages: stages, plan by plan.
+        share: part of the micro-batches that run each region a stage holds, plan by plan: 1, or 1/2 of two copies.
     """
 
     layouts: tuple[Layout, ...]
@@ -43,6 +44,18 @@ class Staging:
     regions: tuple[str, ...]
     stages: Array
     chunks: Array
+    share: Array
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """The class of every stage from the first on, of each layout."""
+        return tuple(layout.stages for layout in self.layouts)
+
+    def part(self, plans: slice) -> Staging:
+        """Return the stages of some plans."""
+        return replace(
+            self, which=self.which[plans], stages=self.stages[plans], chunks=self.chunks[plans], share=self.share[plans]
+        )
 
     @property
     def num_classes(self) -> int:
@@ -55,10 +68,15 @@ class Staging:
         return {name: table[self.which, k] for k, name in enumerate(self.regions) if table[:, k].any()}
 
     def runs_in_all(self, regions: Sequence[str]) -> Array:
-        """Return how often these regions run in one pass over all stages, plan by plan."""
+        """Return how often these regions run in one pass of a micro-batch, plan by plan."""
         places = [self.regions.index(name) for name in regions]
         every = (self.counts[:, :, places].sum(axis=2) * self.number).sum(axis=1)
-        return np.asarray(every[self.which])
+        return np.asarray(every[self.which] * self.share)
+
+    def only(self, cls: int) -> Staging:
+        """Return the same layouts with one class of stages alone."""
+        one = slice(cls, cls + 1)
+        return replace(self, counts=self.counts[:, one], first=self.first[:, one], number=self.number[:, one])
 
     def is_there(self, cls: int) -> NDArray[np.bool_]:
         """Return which plans have a stage of this class."""
@@ -82,6 +100,7 @@ class StageProgram:
     def evaluate(self, plans: PlanTable, points: Points) -> Staging:
         """Lay every plan on its stages; PlanError when one has more chunks than layers."""
         pp, vpp = plans.stages
+        schedule = plans.family.schedule
         degree, pair = _distinct(pp, vpp)
         cost, point = self._costs(points, degree, len(plans))
         laid: dict[tuple[object, ...], int] = {}
@@ -94,7 +113,7 @@ class StageProgram:
             key = (p, v, shares)
             if key not in laid:
                 laid[key] = len(layouts)
-                layouts.append(lay_stages(self.graph, self.policy, p, v, shares, self.recomputed))
+                layouts.append(lay_stages(self.graph, self.policy, p, v, shares, self.recomputed, schedule))
             index[k] = laid[key]
         return _staging(self.graph, layouts, index[which.reshape(-1)], pp, vpp)
 
@@ -135,4 +154,5 @@ def _staging(graph: Graph, layouts: Sequence[Layout], which: Index, pp: Array, v
     for i, layout in enumerate(layouts):
         for k, c in enumerate(layout.classes):
             counts[i, k], first[i, k], number[i, k] = c.counts, c.first, c.number
-    return Staging(tuple(layouts), which, counts, first, number, tuple(r.name for r in graph.regions), pp, vpp)
+    share = np.array([1.0 / layout.copies for layout in layouts])[which]
+    return Staging(tuple(layouts), which, counts, first, number, tuple(r.name for r in graph.regions), pp, vpp, share)

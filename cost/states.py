@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..ir.expr import Dim, Expr, as_expr, product, total
-from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Phase, Region, Role, Value
 from ..ir.ops.host import DOWN, UP, UPDATE
 from ..ir.ops.pointwise import optimizer_state_bytes
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,38 +75,17 @@ def copied_bytes(region: Region) -> Expr:
     return total(v.type.num_bytes for v in copies if v.saved)
 
 
-@dataclass(frozen=True, slots=True)
-class Placeholders:
-    """Empty gradients that fused accumulation hands to autograd instead of real ones: one a shape of weight.
+def placeholders(graph: Graph) -> list[tuple[Expr, list[int]]]:
+    """Return the empty gradients that fused accumulation hands to autograd instead of real ones: one a shape of weight.
 
-    Of an expert bank one expert's shape counts. Weights that are projected from the same input have one each, which is
-    as much as one of their common shape. Source: TransformerEngine `pytorch/module/base.py`, `get_dummy_wgrad`.
-
-    Attributes:
-        sizes: bytes of each shape.
-        needs: how many of a shape each region has, as (shape, region).
+    The bytes of each shape, and how many of it each region has. Gradients that share storage with their running sum
+    have none of their own. Of an expert bank one expert's shape counts. Weights that are projected from the same input
+    have one each, which is as much as one of their common shape. Source: TransformerEngine `pytorch/module/base.py`,
+    `get_dummy_wgrad`.
     """
-
-    sizes: ExprTable
-    needs: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, graph: Graph) -> Placeholders:
-        """Find the gradients that share storage with their running sum."""
-        shapes = [_added_in_place(r) for r in graph.regions]
-        every = sorted({dims for s in shapes for dims in s}, key=str)
-        sizes = [product(dims) * graph.dtype.num_bytes for dims in every]
-        return cls(ExprTable.of(sizes or [as_expr(0)]), tuple(tuple(s[dims] for s in shapes) for dims in every))
-
-    def total(
-        self, sizes: Array, point: NDArray[np.intp], regions: Sequence[str], runs: Mapping[str, Array]
-    ) -> Array | float:
-        """Return bytes on a stage that runs some regions, plan by plan."""
-        found: Array | float = 0.0
-        for row, needs in zip(sizes, self.needs, strict=False):
-            most = [num * np.minimum(runs[name], 1.0) for name, num in zip(regions, needs, strict=True) if name in runs]
-            found = found + row[point] * np.maximum.reduce(most)
-        return found
+    shapes = [_added_in_place(r) for r in graph.regions]
+    every = sorted({dims for s in shapes for dims in s}, key=str)
+    return [(product(dims) * graph.dtype.num_bytes, [s[dims] for s in shapes]) for dims in every]
 
 
 def _added_in_place(region: Region) -> Counter[tuple[Dim, ...]]:

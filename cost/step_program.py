@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..backends.program import Entry, Program
-from ..ir.graph import Phase
+from ..ir.graph import Graph, Phase
 from ..ir.ops.collectives import RINGS
 from ..ir.ops.host import DOWN, UP
 from ..ir.stages import block_row
-from .beside import Beside
+from .beside import Beside, axis_of, phase_of
 from .overlap import Pair, pairs_of
+from .split_backward import weight_gradients
 
 # The part of context parallelism that passes blocks on; in the breakdown it is `comm.cp`.
 RING = "comm.ring"
-_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
 Label = tuple[str, str, str]
 
 
@@ -29,12 +29,14 @@ class StepProgram:
         pairs: messages that the products next to them hide when both are taken apart.
         layers: regions that are layers of the model.
         issued_again: kernels that recomputation issues over those of the forward phase, by region.
+        wgrad: the region of computation that only makes gradients of weights, as a label.
     """
 
     beside: Beside
     pairs: tuple[Pair, ...]
     layers: frozenset[str]
     issued_again: Mapping[str, float]
+    wgrad: Callable[[Entry], str | None]
 
     @classmethod
     def of(cls, program: Program) -> StepProgram:
@@ -42,7 +44,16 @@ class StepProgram:
         graph = program.graph
         issued = Counter((e.region, e.phase) for e in program.entries)
         again = {r.name: issued[r.name, Phase.RECOMPUTE] / max(issued[r.name, Phase.FORWARD], 1) for r in graph.regions}
-        return cls(Beside.of(graph), tuple(pairs_of(graph)), frozenset(block_row(graph)), again)
+        return cls(Beside.of(graph), tuple(pairs_of(graph)), frozenset(block_row(graph)), again, _label_of_wgrad(graph))
+
+
+def _label_of_wgrad(graph: Graph) -> Callable[[Entry], str | None]:
+    nodes = weight_gradients(graph)
+
+    def label(entry: Entry) -> str | None:
+        return entry.region if entry.message is None and (entry.region, entry.key) in nodes else None
+
+    return label
 
 
 def label_of(entry: Entry) -> Label | None:
@@ -59,14 +70,3 @@ def label_of(entry: Entry) -> Label | None:
     if entry.phase in (Phase.PREPARE, Phase.REDUCE):
         return entry.region, str(entry.phase), part
     return entry.region, phase_of(entry), part
-
-
-def phase_of(entry: Entry) -> str:
-    """The phase of a micro-batch that a node runs in; recomputation belongs to the backward phase."""
-    return "backward" if entry.phase in _BACKWARD else "forward"
-
-
-def axis_of(entry: Entry) -> str:
-    """The axis a message is booked on: a group over several data axes counts as `dp`, `up` as `cp`."""
-    last = entry.axis.split("+")[-1].split("/")[0]
-    return "cp" if last == "up" else last

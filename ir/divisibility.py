@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,20 @@ from .plan import Plan, divisors
 from .shares import read_share, smallest_share
 from .stages import lay_stages
 
+Array = NDArray[np.float64]
+
 
 def suits(constraint: Constraint, size: Num, degree: Num) -> NDArray[np.bool_]:
     """Return whether a degree suits the size that a constraint's dim has under a plan; arrays run over plans."""
+    return deals(np.asarray(size), np.asarray(degree), np.array(constraint.copied))
+
+
+def deals(sizes: Array, degrees: Array, copied: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether degrees divide sizes, or where these are `copied`, sizes the degrees; all arrays broadcast."""
     # Rounded: a quotient comes out of powers, 147 * 49^-1 a little beside 3.
-    sizes, degrees = np.round(size, 6), np.asarray(degree)
-    divides = (degrees == 1) | (np.mod(sizes, degrees) == 0)
-    return np.asarray(divides | (np.mod(degrees, sizes) == 0) if constraint.copied else divides)
+    whole = np.round(sizes, 6)
+    divides = (degrees == 1) | (np.mod(whole, degrees) == 0)
+    return np.asarray(divides | (copied & (np.mod(degrees, whole) == 0)) if copied.any() else divides)
 
 
 def check_divisibility(graph: Graph, plan: Plan) -> None:
@@ -30,7 +38,7 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
 
     Stages must find layers, too.
     """
-    lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp)
+    lay_stages(graph, plan.family.pp_layout, plan.pp, plan.vpp, schedule=plan.family.schedule)
     asked = expert_options(plan.family, plan.ep)
     if asked and not has_experts(graph):
         raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; leave it out (ep=1)")
@@ -60,20 +68,38 @@ def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
     return [d for d in divisors(common) if (d % inner == 0 or d == 1) and all(suits(c, size, d) for size, c in mine)]
 
 
-def unevenness(graph: Graph, plan: Plan) -> Iterator[str]:
-    """Say in a line each what a degree cuts unevenly, with the largest and the smallest share, and what it copies."""
-    for c in graph.constraints:
-        ranks = _degree(plan, c)
-        if c.copied and isinstance(c.dim, int) and ranks > c.dim:
-            yield f"{c.axis}={ranks} is more than the {c.dim} {c.where}: {ranks // c.dim} ranks hold a copy of each"
-    copied = {(c.dim, c.axis) for c in graph.constraints if c.copied}
-    for (size, axis), name in _shares(graph).items():
-        ranks = plan.mesh[axis]
-        if size % ranks and (size, axis) not in copied:
-            yield (
-                f"{axis}={ranks} does not divide {size} ('{name}'): the largest share, {-(-size // ranks)}, is priced; "
-                f"the smallest is {smallest_share(size, ranks)}"
-            )
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """What degrees may cut unevenly, or copy, in a lowered graph.
+
+    Attributes:
+        copied: the constraints on things of which more ranks than there are hold copies.
+        shares: size and axis of the shares that parameters are cut into, with the first parameter that has each.
+    """
+
+    copied: tuple[Constraint, ...]
+    shares: tuple[tuple[int, str, str], ...]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Uneven:
+        """Look through constraints and parameters."""
+        copied = tuple(c for c in graph.constraints if c.copied)
+        known = {(c.dim, c.axis) for c in copied}
+        return cls(copied, tuple((*cut, name) for cut, name in _shares(graph).items() if cut not in known))
+
+    def notes(self, plan: Plan) -> Iterator[str]:
+        """Say in a line each what a degree cuts unevenly, with the largest and the smallest share, or copies."""
+        for c in self.copied:
+            ranks = _degree(plan, c)
+            if isinstance(c.dim, int) and ranks > c.dim:
+                yield f"{c.axis}={ranks} is more than the {c.dim} {c.where}: {ranks // c.dim} ranks hold a copy of each"
+        for size, axis, name in self.shares:
+            ranks = plan.mesh[axis]
+            if size % ranks:
+                yield (
+                    f"{axis}={ranks} does not divide {size} ('{name}'): the largest share, {-(-size // ranks)}, is "
+                    f"priced; the smallest is {smallest_share(size, ranks)}"
+                )
 
 
 def _shares(graph: Graph) -> dict[tuple[int, str], str]:
@@ -126,4 +152,4 @@ def _sizes(graph: Graph, plan: Plan) -> list[tuple[float, Constraint]]:
     return [(float(as_expr(c.dim).evaluate(numbers)), c) for c in graph.constraints]
 
 
-__all__ = ["check_divisibility", "has_experts", "legal_degrees", "suits", "unevenness"]
+__all__ = ["Uneven", "check_divisibility", "deals", "has_experts", "legal_degrees", "suits"]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Num: TypeAlias = "float | NDArray[np.float64]"
 Monomial: TypeAlias = tuple[tuple[str, int], ...]
 Coefficient: TypeAlias = int | float
+Terms: TypeAlias = tuple[tuple[Monomial, Coefficient], ...]
 
 
 class Expr:
@@ -34,12 +35,24 @@ class Expr:
 
     def __init__(self, terms: Mapping[Monomial, Coefficient]) -> None:
         """Keep the non-zero terms in a canonical order."""
-        kept = sorted((m, _tidy(c)) for m, c in terms.items() if c != 0)
-        self.terms: tuple[tuple[Monomial, Coefficient], ...] = tuple(kept)
-        self._hash = _hash(self.terms)
+        kept = [(m, _tidy(c)) for m, c in terms.items() if c != 0]
+        if len(kept) > 1:
+            kept.sort()
+        self.terms: Terms = tuple(kept)
+        self._hash: int | None = None
+
+    @classmethod
+    def _of(cls, terms: Terms) -> Expr:
+        """Take terms that are in order, tidy and not zero."""
+        made = cls.__new__(cls)
+        made.terms = terms
+        made._hash = None
+        return made
 
     def __hash__(self) -> int:
         """Hash by value; a constant as its number, which it equals."""
+        if self._hash is None:
+            self._hash = _hash(self.terms)
         return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -47,13 +60,16 @@ class Expr:
         if isinstance(other, Expr):
             return self.terms == other.terms
         if isinstance(other, int | float):
-            return self.terms == _constant(other).terms
+            return self.terms == _constant_terms(other)
         return NotImplemented
 
     def __add__(self, other: Dim | float) -> Expr:
         """Add two expressions."""
+        more = other.terms if isinstance(other, Expr) else _constant_terms(other)
+        if not more or not self.terms:
+            return Expr._of(more or self.terms)
         out = dict(self.terms)
-        for m, c in _as_expr(other).terms:
+        for m, c in more:
             out[m] = out.get(m, 0) + c
         return Expr(out)
 
@@ -71,12 +87,22 @@ class Expr:
 
     def __mul__(self, other: Dim | float) -> Expr:
         """Multiply out."""
+        factors = other.terms if isinstance(other, Expr) else _constant_terms(other)
+        if len(factors) == 1 and not factors[0][0]:
+            return self._scaled(factors[0][1])
         out: dict[Monomial, Coefficient] = {}
         for m1, c1 in self.terms:
-            for m2, c2 in _as_expr(other).terms:
+            for m2, c2 in factors:
                 m = _times(m1, m2)
                 out[m] = out.get(m, 0) + c1 * c2
         return Expr(out)
+
+    def _scaled(self, factor: Coefficient) -> Expr:
+        """Multiply by a number that is not zero: the order of the terms stays."""
+        if factor == 1:
+            return self
+        scaled = tuple((m, _tidy(c * factor)) for m, c in self.terms)
+        return Expr._of(tuple(t for t in scaled if t[1] != 0))
 
     def __truediv__(self, other: Dim | float) -> Expr:
         """Divide by a number or by an expression of one term."""
@@ -148,7 +174,7 @@ Dim: TypeAlias = int | Expr
 
 def symbol(name: str) -> Expr:
     """Return the expression that is one symbol."""
-    return Expr({((name, 1),): 1})
+    return Expr._of(((((name, 1),), 1),))
 
 
 def share(size: int, axis: str) -> Expr:
@@ -293,14 +319,18 @@ def _as_expr(value: Dim | float) -> Expr:
     return value if isinstance(value, Expr) else _constant(value)
 
 
-def _hash(terms: tuple[tuple[Monomial, Coefficient], ...]) -> int:
+def _hash(terms: Terms) -> int:
     if not terms:
         return hash(0)
     return hash(terms[0][1]) if len(terms) == 1 and terms[0][0] == () else hash(terms)
 
 
 def _constant(value: Coefficient) -> Expr:
-    return Expr({(): value})
+    return Expr._of(_constant_terms(value))
+
+
+def _constant_terms(value: Coefficient) -> Terms:
+    return (((), _tidy(value)),) if value != 0 else ()
 
 
 def _replaced(name: str, env: Mapping[str, Dim]) -> Expr:
@@ -325,7 +355,7 @@ def _times(a: Monomial, b: Monomial) -> Monomial:
     exponents = dict(a)
     for s, e in b:
         exponents[s] = exponents.get(s, 0) + e
-    return tuple(sorted((s, e) for s, e in exponents.items() if e))
+    return tuple(sorted(item for item in exponents.items() if item[1]))
 
 
 def _over(a: Coefficient, b: Coefficient) -> Coefficient:

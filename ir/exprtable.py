@@ -1,4 +1,4 @@
-"""Many expressions evaluated at once: a matrix of coefficients times the monomials at every point."""
+"""Many expressions evaluated at once: the powers of symbols, their products, and sums of these."""
 
 from __future__ import annotations
 
@@ -9,43 +9,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .expr import Expr, Monomial, Num
+from .rowsums import RowSums
 from .shares import depends_on, number_of
+
+Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
 class ExprTable:
-    """Expressions over common monomials: `evaluate` costs one matrix product, whatever their number."""
+    """Expressions over common monomials: `evaluate` takes a few steps over all of them, whatever their number.
+
+    Attributes:
+        monomials: the products of powers that occur.
+        powers: the powers of symbols that these are made of.
+        factors: for each place in a product, the power that each monomial has there; behind the last one a one.
+        sums: the rows as sums of monomials.
+    """
 
     monomials: tuple[Monomial, ...]
-    coefficients: NDArray[np.float64]
+    powers: tuple[tuple[str, int], ...]
+    factors: tuple[Index, ...]
+    sums: RowSums
 
     @classmethod
     def of(cls, exprs: Sequence[Expr]) -> ExprTable:
         """Compile expressions; their order is the order of the rows."""
         index: dict[Monomial, int] = {}
-        for e in exprs:
-            for m, _ in e.terms:
-                index.setdefault(m, len(index))
-        table = np.zeros((len(exprs), max(len(index), 1)))
-        for row, e in enumerate(exprs):
-            for m, c in e.terms:
-                table[row, index[m]] = c
-        return cls(tuple(index) or ((),), table)
+        rows = [{index.setdefault(m, len(index)): float(c) for m, c in e.terms} for e in exprs]
+        monomials = tuple(index)
+        powers = {p: k for k, p in enumerate(dict.fromkeys(p for m in monomials for p in m))}
+        longest = max(map(len, monomials), default=0)
+        places = [[powers[m[j]] if j < len(m) else len(powers) for m in monomials] for j in range(longest)]
+        return cls(monomials, tuple(powers), tuple(np.array(p, dtype=np.intp) for p in places), RowSums.of(rows))
 
     @property
     def symbols(self) -> frozenset[str]:
         """The symbols that any row depends on; a share depends on its axis."""
-        return frozenset(depends_on(s) for m in self.monomials for s, _ in m)
+        return frozenset(depends_on(s) for s, _ in self.powers)
 
     def evaluate(self, env: Mapping[str, Num], num_points: int) -> NDArray[np.float64]:
         """Return an array (rows x points); each symbol is a number or an array of `num_points`."""
-        values = np.ones((len(self.monomials), num_points))
-        for row, m in enumerate(self.monomials):
-            for s, e in m:
-                values[row] *= np.asarray(number_of(s, env), dtype=np.float64) ** e
-        # Term by term: a matrix product may round differently for another number of points.
-        out = np.zeros((len(self.coefficients), num_points))
-        for column, value in zip(self.coefficients.T, values, strict=True):
-            rows = np.flatnonzero(column)
-            out[rows] += column[rows, None] * value
-        return out
+        powers = np.ones((len(self.powers) + 1, num_points))
+        for row, (s, e) in enumerate(self.powers):
+            powers[row] = np.asarray(number_of(s, env), dtype=np.float64) ** e
+        if not self.factors:
+            return self.sums.of_rows(np.ones((len(self.monomials), num_points)))
+        first, *others = self.factors
+        values = powers[first]
+        for place in others:
+            values *= powers[place]
+        return self.sums.of_rows(values)

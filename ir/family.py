@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .errors import NotBuiltError, PlanError, UnknownNameError
 from .graph import Workload
+from .pipelines import SCHEDULES, SPLIT_BACKWARD
 from .precision import check_precision
 from .types import DType
 
@@ -15,7 +16,6 @@ from .types import DType
 # one another; `cp` and `dp` are what is left.
 AXES = ("tp", "up", "cp", "ep", "fsdp", "dp", "pp")
 ORDER = "tp-cp-ep-dp-pp"
-SCHEDULES = ("1f1b", "gpipe")
 # How blocks fall on pipeline stages; a list of numbers is a layout too.
 LAYOUTS = ("auto", "even", "balanced")
 CP_METHODS = ("allgather", "ring", "ulysses")
@@ -134,6 +134,8 @@ def _of_training(family: Family) -> Iterator[str]:
         ("reduce-dtype", family.reduce_dtype, None), ("reshard", family.reshard, "layer"),
         ("precision", family.precision, "none"),
     )  # fmt: skip
+    if family.schedule in SPLIT_BACKWARD:
+        yield f"schedule={family.schedule}"
     yield from (f"{name}={value}" for name, value, default in named if value != default)
     yield from ["dp-shard"] if family.hsdp else []
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 from .errors import ParseError
 from .graph import Graph
@@ -33,13 +36,15 @@ def load_graph(path: Path) -> Graph:
         raise ParseError(f"{path}: {error}") from error
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside the target, then rename: readers see the old file or the new one, never a part.
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open beside the target, then rename: readers see the old file or the new one, never a part.
 
     A link stays a link, and what is no file, such as a pipe or a device, is written to and not replaced.
     """
     if path.exists() and not path.is_file():
-        path.write_bytes(data)
+        with path.open("wb") as out:
+            yield out
         return
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,11 +52,17 @@ def write_atomically(path: Path, data: bytes) -> None:
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         part = Path(folder, path.name)
         with part.open("wb") as out:
-            out.write(data)
+            yield out
             out.flush()
             # A rename may reach the disk before what it names: after a crash the file would be empty.
             os.fsync(out.fileno())
         part.replace(path)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file: see `replacing`."""
+    with replacing(path) as out:
+        out.write(data)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -21,7 +21,6 @@ from .family import (
     ORDER,
     RECOMPUTE,
     RESHARD,
-    SCHEDULES,
     Family,
     check_family,
     check_offload,
@@ -29,6 +28,7 @@ from .family import (
     rank_order,
 )  # fmt: skip
 from .graph import Workload
+from .pipelines import SCHEDULES, check_schedule, chunks_of
 from .plan_table import PlanTable
 
 # Far above any machine; it keeps every search over divisors short and every product exact.
@@ -137,9 +137,10 @@ def make_plan(
     _check_shard(dp_shard, replicas // _inner_ep(ep, tp, family), family)
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
-    _check_pipeline(batch // (micro_batch * replicas), pp, vpp, family)
+    chunks = chunks_of(family.schedule, vpp)
+    check_schedule(family.schedule, batch // (micro_batch * replicas), pp, chunks)
     return Plan(
-        num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=inside, dp=replicas, vpp=vpp, micro_batch=micro_batch,
+        num_gpus=num_gpus, tp=tp, pp=pp, cp=cp, ep=ep, etp=inside, dp=replicas, vpp=chunks, micro_batch=micro_batch,
         global_batch=batch, seq_len=seq_len, kv_len=kv_len, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
         capacity_factor=capacity_factor, expert_imbalance=expert_imbalance, family=family,
     )  # fmt: skip
@@ -204,21 +205,6 @@ def _check_batch(batch: int, micro_batch: int, dp: int, family: Family) -> None:
         raise PlanError(f"gbs={batch} is not a multiple of mbs={micro_batch} x dp={dp} = {step}; nearest: {nearest}")
     if family.workload is not Workload.TRAIN and batch != step:
         raise PlanError(f"{family.workload} runs one batch of mbs={micro_batch} x dp={dp} = {step}, not gbs={batch}")
-
-
-def _check_pipeline(num_micro_batches: int, pp: int, vpp: int, family: Family) -> None:
-    """Interleaving deals micro-batches out in rounds of one a stage."""
-    if vpp > 1 and family.schedule != "1f1b":
-        raise PlanError(f"vpp={vpp} interleaves the 1f1b schedule, not {family.schedule}; legal vpp: 1")
-    if vpp > 1 and pp == 1:
-        raise PlanError(f"vpp={vpp} interleaves pipeline stages, pp=1 has none; legal vpp: 1, or pp of 2 and more")
-    if vpp > 1 and num_micro_batches % pp:
-        below, above = num_micro_batches // pp * pp, (num_micro_batches // pp + 1) * pp
-        nearest = " or ".join(str(n) for n in (below, above) if n)
-        raise PlanError(
-            f"vpp={vpp} needs micro-batches in rounds of pp={pp}; gbs / (mbs x dp) = {num_micro_batches} is no "
-            f"multiple of {pp}; nearest: {nearest} micro-batches, or vpp=1"
-        )
 
 
 def _sensible(given: Mapping[str, int], kv_len: int) -> None:

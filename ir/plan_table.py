@@ -61,6 +61,13 @@ class PlanTable:
         """Number of plans."""
         return len(self.tp)
 
+    def part(self, plans: slice) -> PlanTable:
+        """Return some of the plans."""
+        from dataclasses import fields, replace
+
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "family"}
+        return replace(self, **{name: c[plans] for name, c in columns.items() if c is not None})
+
     @property
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
         """What each symbol of a lowered graph is, plan by plan."""

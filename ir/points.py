@@ -19,7 +19,7 @@ class Points:
     def __init__(self, plans: PlanTable) -> None:
         """Keep the columns; nothing is searched yet."""
         self._columns = plans.columns
-        self._num_plans = len(plans)
+        self.num_plans = len(plans)
         self._codes: dict[str, tuple[int, Index]] = {}
         self._known: dict[tuple[str, ...], tuple[Mapping[str, Array], Index]] = {}
 
@@ -31,9 +31,9 @@ class Points:
         return self._known[key]
 
     def _find(self, symbols: tuple[str, ...]) -> tuple[Mapping[str, Array], Index]:
-        if self._num_plans == 1:
+        if self.num_plans == 1:
             return {s: self._columns[s] for s in symbols}, np.zeros(1, dtype=np.intp)
-        code = np.zeros(self._num_plans, dtype=np.int64)
+        code = np.zeros(self.num_plans, dtype=np.int64)
         for s in symbols:
             num, inverse = self._code(s)
             code = code * num + inverse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -79,6 +79,24 @@ def _check_gather(family: Family) -> None:
         )
     if "optimizer" in family.offload:
         raise NotBuiltError("fp8-param-gather with --offload optimizer: not modelled in this version; use one of them")
+
+
+def check_units(family: Family, chip: str, peaks: Collection[str]) -> None:
+    """Raise PlanError where a chip has no matrix units for the recipe; `peaks` are the dtypes that it has."""
+    if not trains_low(family) or unit_of(family.precision) in peaks:
+        return
+    unit, has = unit_of(family.precision), ", ".join(peaks)
+    legal = ", ".join([NONE, *(name for name in RECIPES if unit_of(name) in peaks)])
+    raise PlanError(f"precision={family.precision} runs on {unit} matrix units, and {chip} has {has}; legal: {legal}")
+
+
+def unit_of(precision: str) -> str:
+    """Return the dtype of the matrix units of a recipe.
+
+    >>> unit_of("mxfp8"), unit_of("nvfp4")
+    ('fp8', 'fp4')
+    """
+    return "fp4" if RECIPES[precision].dtype is DType.NVFP4 else "fp8"
 
 
 def trains_low(family: Family) -> bool:

@@ -13,6 +13,7 @@ from .errors import PlanError
 from .expr import Num
 from .graph import Graph
 from .partition import balanced_parts, even_parts
+from .pipelines import chunks_of, places
 from .plan import LAYOUTS
 
 # The region of what runs between two stages; no pass over the model runs it, a stage does.
@@ -26,7 +27,7 @@ class StageClass:
     """Stages that run the same regions equally often.
 
     Attributes:
-        counts: how often each region of the graph runs in one pass, in the order of `Graph.regions`.
+        counts: how often each region of the graph runs in one pass over all its chunks, in the order of `Graph.regions`.
         first: index of the earliest of them, 0 for the first stage.
         number: how many there are.
     """
@@ -38,16 +39,32 @@ class StageClass:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One way to lay a graph on `pp` stages of `vpp` chunks: blocks a chunk, and the classes of stages."""
+    """One way to lay a graph on stages.
+
+    Attributes:
+        pp: stages.
+        vpp: chunks a stage.
+        blocks: blocks of each chunk, in the order of the model.
+        classes: the classes of stages, by their first stage.
+        stages: the class of every stage.
+        held: the chunks of every stage; with two copies of the model (DualPipe), one of each.
+    """
 
     pp: int
     vpp: int
     blocks: tuple[int, ...]
     classes: tuple[StageClass, ...]
+    stages: tuple[int, ...]
+    held: tuple[tuple[int, ...], ...]
+
+    @property
+    def copies(self) -> int:
+        """How many stages hold each chunk: of the micro-batches, each runs its part."""
+        return max(1, sum(map(len, self.held)) // len(self.blocks))
 
     def __str__(self) -> str:
         """Print blocks stage by stage, chunks of a stage joined, equal neighbours once: `8, 9 (x6), 8`."""
-        stages = ("+".join(str(b) for b in self.blocks[i :: self.pp]) for i in range(self.pp))
+        stages = ("+".join(str(self.blocks[c]) for c in chunks) for chunks in self.held)
         runs = ((text, len(list(same))) for text, same in groupby(stages))
         return ", ".join(text if num == 1 else f"{text} (x{num})" for text, num in runs)
 
@@ -60,8 +77,9 @@ def block_row(graph: Graph) -> tuple[str, ...]:
 
 
 def lay_stages(
-    graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None, recomputed: int = 0
-) -> Layout:
+    graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None, recomputed: int = 0,
+    schedule: str = "1f1b",
+) -> Layout:  # fmt: skip
     """Lay a graph on stages.
 
     Args:
@@ -69,17 +87,35 @@ def lay_stages(
         policy: `even`; `balanced` by cost; `auto` (even where the blocks divide, else balanced); or blocks a chunk, in
             the order of the model: `9,8,8,7`.
         pp: stages.
-        vpp: chunks a stage; chunk c of stage i is number c x pp + i.
+        vpp: chunks a stage.
         costs: cost of one run of each region, in the order of `Graph.regions`; balancing needs them.
         recomputed: how many layers each chunk recomputes, its first ones; with stages, those of the graph are moved.
+        schedule: says which chunks stand on which stage: chunk c of stage i is number c x pp + i; in a V (ZB-V) numbers i
+            and 2 pp - 1 - i; with two copies (DualPipe) stage i has number i of one and pp - 1 - i of the other.
 
     Raises:
         PlanError: more chunks than blocks, or a list that does not fit; shows every factor.
     """
+    vpp = chunks_of(schedule, vpp) if pp > 1 else vpp
     row = block_row(graph)
     sizes = _sizes(graph, row, policy, pp, vpp, costs)
     parts = _parts(graph, row, sizes, recomputed if pp > 1 else 0)
-    return Layout(pp, vpp, sizes, _classes(graph, parts, pp))
+    where = places(schedule, pp, vpp)
+    held = tuple(tuple(c for c, stages in enumerate(where) if i in stages) for i in range(pp))
+    return Layout(pp, vpp, sizes, *_classes(graph, parts, held), held)
+
+
+def chunk_rows(graph: Graph, layout: Layout, recomputed: int = 0) -> list[tuple[str, ...]]:
+    """Return the regions of each chunk in the order of the model, the two ends of the graph in the first and the last.
+
+    `recomputed` is as in `lay_stages`.
+    """
+    row, ends = block_row(graph), graph.sequence_once()
+    parts = _parts(graph, row, layout.blocks, recomputed if layout.pp > 1 else 0)
+    if len(row) < len(tuple(graph.sequence())):
+        parts[0] = (ends[0], *parts[0])
+        parts[-1] = (*parts[-1], ends[-1])
+    return parts
 
 
 def can_lay(num_blocks: int, policy: str, chunks: Num) -> NDArray[np.bool_]:
@@ -140,22 +176,26 @@ def _listed(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-def _classes(graph: Graph, parts: Sequence[Sequence[str]], pp: int) -> tuple[StageClass, ...]:
-    """Count regions stage by stage, then put equal stages together."""
+def _classes(
+    graph: Graph, parts: Sequence[Sequence[str]], held: Sequence[Sequence[int]]
+) -> tuple[tuple[StageClass, ...], tuple[int, ...]]:
+    """Count regions stage by stage, then put equal stages together; the ends stand with the first and last chunk."""
     place = {r.name: k for k, r in enumerate(graph.regions)}
-    counts = np.zeros((pp, len(graph.regions)), dtype=np.int64)
-    for k, part in enumerate(parts):
-        for name in part:
-            counts[k % pp, place[name]] += 1
-    if sum(map(len, parts)) < len(tuple(graph.sequence())):
-        ends = graph.sequence_once()
-        counts[0, place[ends[0]]] += 1
-        counts[-1, place[ends[-1]]] += 1
+    counts = np.zeros((len(held), len(graph.regions)), dtype=np.int64)
+    ends = graph.sequence_once() if sum(map(len, parts)) < len(tuple(graph.sequence())) else ()
+    for stage, chunks in enumerate(held):
+        for name in (name for c in chunks for name in parts[c]):
+            counts[stage, place[name]] += 1
+        for name, chunk in zip(ends[:1] + ends[-1:], (0, len(parts) - 1), strict=False):
+            counts[stage, place[name]] += chunk in chunks
     return _grouped(counts)
 
 
-def _grouped(counts: NDArray[np.int64]) -> tuple[StageClass, ...]:
+def _grouped(counts: NDArray[np.int64]) -> tuple[tuple[StageClass, ...], tuple[int, ...]]:
+    """Return the classes, and the class of every stage."""
     found: dict[tuple[int, ...], list[int]] = {}
     for stage, row in enumerate(counts.tolist()):
         found.setdefault(tuple(row), []).append(stage)
-    return tuple(StageClass(key, stages[0], len(stages)) for key, stages in found.items())
+    which = {stage: k for k, stages in enumerate(found.values()) for stage in stages}
+    classes = tuple(StageClass(key, stages[0], len(stages)) for key, stages in found.items())
+    return classes, tuple(which[stage] for stage in range(len(counts)))

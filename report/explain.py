@@ -26,6 +26,7 @@ from ..ir.text import print_node
 from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
 from .metrics import METRICS, format_metric
 from .numbers import by_origin, named, shown_value
+from .trace.memory_text import memory_text
 from .training_run import explain_run
 
 MOST = 12
@@ -34,8 +35,11 @@ MOST = 12
 def explain_text(answer: Estimate, wanted: str) -> str:
     """Explain a metric by name, or nodes by name (`block0/%17`), op, or wildcard over module paths.
 
-    UnknownNameError names the nearest when nothing matches.
+    `memory` explains the memory of the fullest stage over the step. UnknownNameError names the nearest when nothing
+    matches.
     """
+    if wanted == "memory":
+        return memory_text(answer)
     wanted = _metric_name(wanted)
     if answer.run is not None and wanted in answer.run.metrics:
         return explain_run(answer.run, wanted)

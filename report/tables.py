@@ -44,7 +44,9 @@ def headline(answer: Estimate) -> str:
     sp = "+sp" if plan.family.sp else ""
     degrees = plan.degrees.replace(f"tp{plan.tp}", f"tp{plan.tp}{sp}", 1)
     batch = f"mbs {plan.micro_batch}  gbs {plan.global_batch}  seq {plan.seq_len}"
-    return f"{graph.name}  {graph.workload}  {plan.num_gpus} x {system.chip.name}  {degrees}  {batch}  {graph.dtype}"
+    low = "" if plan.family.precision == "none" else f"+{plan.family.precision}"
+    device = f"{plan.num_gpus} x {system.chip.name}"
+    return f"{graph.name}  {graph.workload}  {device}  {degrees}  {batch}  {graph.dtype}{low}"
 
 
 def _print_side_by_side(console: Console, tables: list[Table]) -> None:

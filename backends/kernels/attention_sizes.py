@@ -108,7 +108,7 @@ class AttentionSizes:
 
     def by_phase(self, forward: float, backward: float) -> Array:
         """Return a number of the phase that each call is."""
-        return np.asarray(forward + self.backward * (backward - forward), dtype=np.float64)
+        return np.where(self.backward, backward, forward)
 
     @property
     def flops_a_pair(self) -> Array:

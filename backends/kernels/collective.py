@@ -95,6 +95,32 @@ class CustomAllReduceConstants:
     second: Annotated[float, Limit(Scope.KERNEL, 0.0, 50.0)]
 
 
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What a rank's messages move over: a rate, the bytes that fill the pipeline to it, and those that do not wait."""
+
+    rate: Array | float
+    filling: Array | None = None
+    early: Array | float = 0.0
+
+    @classmethod
+    def under(cls, constants: CollectiveConstants, kind: str, bytes_per_s: Array | float, members: Array) -> Wire:
+        """Return the wire that a library makes of a link, for a kind of collective among some members."""
+        rate = bytes_per_s * constants.share(kind)
+        if kind in TO_ONE:
+            return cls(rate)
+        kept = rate / (1 + constants.own / np.maximum(members - 1, 1.0))
+        filling = np.asarray(constants.fill_s * kept)
+        return cls(kept) if constants.fill_s == 0 else cls(kept, filling, constants.start * filling)
+
+    def seconds(self, volume: Array) -> Array:
+        """Return the time of V bytes of a rank."""
+        if self.filling is None:
+            return np.asarray(volume / self.rate)
+        times: Array = volume / self.rate * (volume + self.filling) / (volume + self.early)
+        return times
+
+
 def wire_times(volume: Array, bytes_per_s: Array, members: Array, kind: str, constants: CollectiveConstants) -> Array:
     """Return the seconds that V bytes of a rank take: V/B x (V + t_S B) / (V + f t_S B).
 
@@ -102,12 +128,4 @@ def wire_times(volume: Array, bytes_per_s: Array, members: Array, kind: str, con
     (1 - f) t_S is added to V/B. The time rises with V and falls with B. What goes to one other rank keeps no share and
     moves at the full rate from the first byte: V/B.
     """
-    rate = bytes_per_s * constants.share(kind)
-    if kind in TO_ONE:
-        return volume / rate
-    rate = rate / (1 + constants.own / np.maximum(members - 1, 1.0))
-    filling = constants.fill_s * rate
-    if constants.fill_s == 0:
-        return volume / rate
-    times: Array = volume / rate * (volume + filling) / (volume + constants.start * filling)
-    return times
+    return Wire.under(constants, kind, bytes_per_s, members).seconds(volume)

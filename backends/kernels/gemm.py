@@ -169,40 +169,97 @@ def stacked(sizes: Sequence[GemmSizes]) -> GemmSizes:
 
 
 def gemm_times(sizes: GemmSizes, chip: Chip, constants: GemmConstants) -> KernelTimes:
-    """Return the time of products in seconds.
+    """Return the time of products in seconds: see `GemmMachine.times`; UnknownNameError where there is no such unit."""
+    return GemmMachine.of(chip, sizes.unit, constants).times(sizes)
 
-        T = O + (T_tile^8 + T_cap^8)^(1/8) + T_quant
-        T_tile = min over tiles (bm, bn) and splits s of (c^2 + q^2)^(1/2) + [s > 1] (split + 8 s m n / (lambda BW))
-        c = ceil(ceil(m / bm) ceil(n / bn) batch s / SM) (tc^2 + tl^2 + tp^2)^(1/2)
-        tc = 2 bm bn (k_s + k0) SM / (u_c P) (1 + small max(128^2 / (bm bn) - 1, 0))
-        tl = (bm a_bytes + bn b_bytes) k_s SM / (phi P)
-        tp = pace k_s / clock
-        q = batch (m k a_bytes + k n b_bytes + m n c_bytes) ((u_m BW)^-2 + (draw SM clock)^-2)^(1/2), or from the cache
-            at lambda BW
-        T_cap = 2 m n k batch / (u_s P)
-        T_quant = m k batch (2 + a_bytes) / (u_q BW)
 
-    P is the peak of the chip's matrix units, BW the bandwidth of its memory, k_s the part of k in one split in whole
-    steps, in a split no fewer than 128. On-chip feeds are sized to the matrix units on all chips measured, so phi
-    carries over where bytes a second do not. Groups: one; a batch shares nothing. Operands stored the other way round
-    show no difference beyond the spread of one shape (SimuMax: NN, NT, TN), and so have no term.
+@dataclass(frozen=True, slots=True)
+class GemmMachine:
+    """A chip under constants: rates of the whole chip, and the tiles and splits there are.
 
-    Terms: `overhead` O, `tensor` c of the best cut, `memory` q, `split` its second pass, `sustained` T_cap, `quantise`.
-
-    UnknownNameError where the chip has no such unit.
+    Attributes:
+        constants: what it was made from.
+        num_sms: units that take tiles.
+        sustained_flop_per_s: of long calls.
+        memory_bytes_per_s: as drawn by all SMs.
+        cache_bytes_per_s: of what is still there.
+        quantise_bytes_per_s: of the kernel that quantises.
+        warm_bytes: up to which operands may still be there.
+        tile_m: rows of each tile, as (tile, 1, 1).
+        tile_n: its columns, in the same way.
+        compute_squared: square of the time of a step along k of the products of a tile, in the same way.
+        feed_s: time for a byte of a step along k from on-chip memory.
+        pace_squared: square of the least time of such a step.
+        splits: parts that k may be cut into, as (split, 1).
+        shortest: the least length of k in each, in the same way.
     """
-    given = (
-        sizes.m, sizes.n, sizes.k, sizes.batch, sizes.a_bytes, sizes.b_bytes, sizes.c_bytes, sizes.quantised
-    )  # fmt: skip
-    shape = np.broadcast_shapes(*(a.shape for a in given))
-    columns = [_flat(a, shape) for a in given]
-    machine = _machine(chip, sizes.unit, constants)
-    out = np.empty((1 + len(TERMS), math.prod(shape)))
-    for start in range(0, out.shape[1], _CHUNK):
-        part = slice(start, start + _CHUNK)
-        _solve(_rows(columns, part, out[0, part].size), machine, constants, out[:, part])
-    time_s, *terms = (row.reshape(shape) for row in out)
-    return KernelTimes(time_s, MappingProxyType(dict(zip(TERMS, terms, strict=True))))
+
+    constants: GemmConstants
+    num_sms: float
+    sustained_flop_per_s: float
+    memory_bytes_per_s: float
+    cache_bytes_per_s: float
+    quantise_bytes_per_s: float
+    warm_bytes: float
+    tile_m: Array
+    tile_n: Array
+    compute_squared: Array
+    feed_s: float
+    pace_squared: float
+    splits: Array
+    shortest: Array
+
+    @classmethod
+    def of(cls, chip: Chip, unit: str, constants: GemmConstants) -> GemmMachine:
+        """Put a chip and constants together; UnknownNameError where the chip has no such unit."""
+        peak, bandwidth, c = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s, constants
+        units = _units(chip)
+        memory_s = math.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * chip.clock_hz))
+        tiles = np.array([t for t in TILES if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
+        area = (tiles[:, 0] * tiles[:, 1])[:, None, None]
+        small = 1.0 + c.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
+        compute, pace = 2.0 * area * small * (units / (peak * c.tensor)), c.pace / chip.clock_hz
+        splits = np.array([[s] for s in SPLITS if s <= c.most_splits], dtype=np.float64)
+        return cls(
+            c, units, peak * c.sustained, 1.0 / memory_s, bandwidth * c.cache, bandwidth * c.quantise,
+            chip.l2_bytes / chip.l2_partitions * c.warm, tiles[:, 0, None, None], tiles[:, 1, None, None],
+            compute * compute, units / (peak * c.feed), pace * pace, splits,
+            np.where(splits > 1.0, SHORTEST_SPLIT, 0.0),
+        )  # fmt: skip
+
+    def times(self, sizes: GemmSizes) -> KernelTimes:
+        """Return the time of products in seconds.
+
+            T = O + (T_tile^8 + T_cap^8)^(1/8) + T_quant
+            T_tile = min over tiles (bm, bn) and splits s of (c^2 + q^2)^(1/2) + [s > 1] (split + 8 s m n / (lambda BW))
+            c = ceil(ceil(m / bm) ceil(n / bn) batch s / SM) (tc^2 + tl^2 + tp^2)^(1/2)
+            tc = 2 bm bn (k_s + k0) SM / (u_c P) (1 + small max(128^2 / (bm bn) - 1, 0))
+            tl = (bm a_bytes + bn b_bytes) k_s SM / (phi P)
+            tp = pace k_s / clock
+            q = batch (m k a_bytes + k n b_bytes + m n c_bytes) ((u_m BW)^-2 + (draw SM clock)^-2)^(1/2), or from the
+                cache at lambda BW
+            T_cap = 2 m n k batch / (u_s P)
+            T_quant = m k batch (2 + a_bytes) / (u_q BW)
+
+        P is the peak of the chip's matrix units, BW the bandwidth of its memory, k_s the part of k in one split in
+        whole steps, in a split no fewer than 128. On-chip feeds are sized to the matrix units on all chips measured, so
+        phi carries over where bytes a second do not. Groups: one; a batch shares nothing. Operands stored the other way
+        round show no difference beyond the spread of one shape (SimuMax: NN, NT, TN), and so have no term.
+
+        Terms: `overhead` O, `tensor` c of the best cut, `memory` q, `split` its second pass, `sustained` T_cap,
+        `quantise`.
+        """
+        given = (
+            sizes.m, sizes.n, sizes.k, sizes.batch, sizes.a_bytes, sizes.b_bytes, sizes.c_bytes, sizes.quantised
+        )  # fmt: skip
+        shape = np.broadcast_shapes(*(a.shape for a in given))
+        columns = [_flat(a, shape) for a in given]
+        out = np.empty((1 + len(TERMS), math.prod(shape)))
+        for start in range(0, out.shape[1], _CHUNK):
+            part = slice(start, start + _CHUNK)
+            _solve(_rows(columns, part, out[0, part].size), self, out[:, part])
+        time_s, *terms = (row.reshape(shape) for row in out)
+        return KernelTimes(time_s, MappingProxyType(dict(zip(TERMS, terms, strict=True))))
 
 
 def _flat(numbers: Array, shape: tuple[int, ...]) -> Array:
@@ -220,37 +277,6 @@ def _rows(columns: Sequence[Array], part: slice, num: int) -> Array:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Machine:
-    """A chip under constants: rates of the whole chip, and the tiles there are."""
-
-    num_sms: float
-    tensor_flop_per_s: float
-    sustained_flop_per_s: float
-    feed_bytes_per_s: float
-    memory_bytes_per_s: float
-    cache_bytes_per_s: float
-    pace_s: float
-    quantise_bytes_per_s: float
-    warm_bytes: float
-    tile_m: Array
-    tile_n: Array
-    splits: Array
-
-
-def _machine(chip: Chip, unit: str, constants: GemmConstants) -> _Machine:
-    peak, bandwidth, c = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s, constants
-    units = _units(chip)
-    memory_s = math.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * chip.clock_hz))
-    tiles = np.array([t for t in TILES if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
-    return _Machine(
-        units, peak * c.tensor, peak * c.sustained, peak * c.feed, 1.0 / memory_s, bandwidth * c.cache,
-        c.pace / chip.clock_hz, bandwidth * c.quantise, chip.l2_bytes / chip.l2_partitions * c.warm,
-        tiles[:, 0, None, None], tiles[:, 1, None, None],
-        np.array([[s] for s in SPLITS if s <= c.most_splits], dtype=np.float64),
-    )  # fmt: skip
-
-
 def _units(chip: Chip) -> float:
     """SMs; a core that multiplies more in a clock than the widest SM there is works like several."""
     peaks = chip.peak_flop_per_s.by_dtype()
@@ -258,51 +284,49 @@ def _units(chip: Chip) -> float:
     return chip.num_sms * max(1.0, width / _WIDEST)
 
 
-def _solve(rows: Array, machine: _Machine, constants: GemmConstants, out: Array) -> None:
+def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     """Fill time and terms of a few rows."""
     m, n, k, batch, a_bytes, _, _, quantised = rows
     memory = _memory_s(rows, machine)
-    tiles = _tiles_squared(rows, machine, constants)
-    second = _second_pass_s(rows, machine, constants)
+    tiles = _tiles_squared(rows, machine)
+    second = _second_pass_s(rows, machine)
     total = np.sqrt(tiles + memory * memory)
     total += second
     best = total.argmin(axis=0), np.arange(total.shape[1])
     sustained = 2.0 * m * n * k * batch / machine.sustained_flop_per_s
     quantise = quantised * m * k * batch * (2.0 + a_bytes) / machine.quantise_bytes_per_s
-    out[0] = constants.overhead_s + _norm8(total[best], sustained) + quantise
-    out[1] = constants.overhead_s
+    out[0] = machine.constants.overhead_s + _norm8(total[best], sustained) + quantise
+    out[1] = machine.constants.overhead_s
     out[2] = np.sqrt(tiles[best])
     out[3] = memory
     out[4] = second[best]
     out[5], out[6] = sustained, quantise
 
 
-def _memory_s(rows: Array, machine: _Machine) -> Array:
+def _memory_s(rows: Array, machine: GemmMachine) -> Array:
     """Compulsory traffic; of what the cache still holds, at the pace of the cache."""
     m, n, k, batch, a_bytes, b_bytes, c_bytes, _ = rows
     moved = (m * k * a_bytes + k * n * b_bytes + m * n * c_bytes) * batch
-    cold = moved / machine.memory_bytes_per_s
+    cold: Array = moved / machine.memory_bytes_per_s
+    if machine.warm_bytes <= 0.0:
+        return cold
     held = np.clip((machine.warm_bytes - moved) / max(machine.warm_bytes * (1.0 - _ALL_WARM), 1.0), 0.0, 1.0)
     found: Array = cold * (1.0 - held) + held * moved / machine.cache_bytes_per_s
     return found
 
 
-def _tiles_squared(rows: Array, machine: _Machine, constants: GemmConstants) -> Array:
+def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
     """Square of the time of all waves under the best tile: splits x rows."""
     m, n, k, batch, a_bytes, b_bytes, _, _ = rows
     tile_m, tile_n = machine.tile_m, machine.tile_n
-    steps = K_STEP * np.ceil(np.ceil(k / machine.splits) / K_STEP)
-    np.maximum(steps[1:], SHORTEST_SPLIT, out=steps[1:])
-    reach = steps + constants.prologue
-    area = tile_m * tile_n
-    small = 1.0 + constants.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
-    compute = 2.0 * area * small * (machine.num_sms / machine.tensor_flop_per_s)
-    feed = (tile_m * a_bytes + tile_n * b_bytes) * (machine.num_sms / machine.feed_bytes_per_s)
-    squared = (compute * compute) * (reach * reach)
-    squared += (feed * feed + machine.pace_s * machine.pace_s) * (steps * steps)
+    steps = np.maximum(K_STEP * np.ceil(np.ceil(k / machine.splits) / K_STEP), machine.shortest)
+    reach = steps + machine.constants.prologue
+    feed = (tile_m * a_bytes + tile_n * b_bytes) * machine.feed_s
+    squared = machine.compute_squared * (reach * reach)
+    squared += (feed * feed + machine.pace_squared) * (steps * steps)
     loads = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * machine.splits
     loads /= machine.num_sms  # last, so that whole waves are whole numbers
-    waves = _waves(loads, constants.waves)
+    waves = _waves(loads, machine.constants.waves)
     waves *= waves
     squared *= waves
     least: Array = squared.min(axis=0)
@@ -318,12 +342,11 @@ def _waves(loads: Array, whole: float) -> Array:
     return found
 
 
-def _second_pass_s(rows: Array, machine: _Machine, constants: GemmConstants) -> Array:
+def _second_pass_s(rows: Array, machine: GemmMachine) -> Array:
     """What adding up splits takes, nothing for one: splits x rows."""
     m, n, _, batch, *_ = rows
-    splits = machine.splits
     partial_bytes = 8.0 * m * n * batch  # fp32, written and read
-    found: Array = constants.split_s + splits * (partial_bytes / machine.cache_bytes_per_s)
+    found: Array = machine.constants.split_s + machine.splits * (partial_bytes / machine.cache_bytes_per_s)
     found[0] = 0.0
     return found
 

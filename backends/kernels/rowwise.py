@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -21,6 +22,7 @@ SPECIAL_PER_CLOCK = 16
 FLOPS_PER_CLOCK = 256
 # Part of `warm` below which all operands are found in the cache.
 _HALF_WARM = 0.3
+_NOTHING = 1e-9  # bytes of a cache in which nothing is found
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +83,69 @@ def rowwise_times(sizes: RowwiseSizes, chip: Chip, constants: RowwiseConstants) 
     >>> times.bound(0), f"{float(times.time_s[0]):.3g}"  # 100 MB at 0.9 x 3.35 TB/s, and 2 us
     ('memory', '3.54e-05')
     """
-    cores, clock = _cores(chip), chip.clock_hz * constants.pace
-    waves = np.ceil(sizes.rows / (BLOCKS_PER_SM * cores))
-    hidden = {
-        "memory": _cold_bytes(sizes.num_bytes, chip, constants) / (constants.memory * chip.hbm_bytes_per_s),
-        "issue": sizes.num_bytes / (constants.issue * cores * clock),
-        "rows": waves * sizes.cols * constants.column / chip.clock_hz,
-        "vector": sizes.flops / (constants.arithmetic * chip.vector_flop_per_s),
-        "special": sizes.specials / (constants.arithmetic * SPECIAL_PER_CLOCK * cores * chip.clock_hz),
-    }
-    slowest = np.maximum.reduce(np.broadcast_arrays(*hidden.values()))
-    return KernelTimes(constants.overhead_s + slowest, {"overhead": np.array(constants.overhead_s), **hidden})
+    return RowwiseMachine.of(chip, constants).times(sizes)
 
 
-def _cold_bytes(num_bytes: Array, chip: Chip, constants: RowwiseConstants) -> Array:
-    """Bytes that come from memory: all of a call beyond the cache, none of one far below, in between a part."""
-    if constants.warm == 0.0:
-        return num_bytes
-    part = num_bytes / (constants.warm * chip.l2_bytes)
-    return np.asarray(num_bytes * np.clip((part - _HALF_WARM) / (1.0 - _HALF_WARM), 0.0, 1.0))
+@dataclass(frozen=True, slots=True)
+class RowwiseMachine:
+    """A chip under the constants of a kind: what a call takes of each, or columns of that for calls of several kinds.
+
+    Attributes:
+        overhead_s: launch and fixed work.
+        memory_bytes_per_s: through memory.
+        issue_bytes_per_s: as instructions let all SMs move them.
+        blocks: rows that run at the same time.
+        column: clocks of a column.
+        clock_hz: at which these run.
+        vector_flop_per_s: of the vector units.
+        specials_per_s: of the special function units.
+        warm_bytes: bytes of a call below which some of its operands are in the cache.
+    """
+
+    overhead_s: Array
+    memory_bytes_per_s: Array
+    issue_bytes_per_s: Array
+    blocks: Array
+    column: Array
+    clock_hz: Array
+    vector_flop_per_s: Array
+    specials_per_s: Array
+    warm_bytes: Array
+
+    @classmethod
+    def of(cls, chip: Chip, constants: RowwiseConstants) -> RowwiseMachine:
+        """Put a chip and the constants of one kind together."""
+        k, cores = constants, _cores(chip)
+        numbers = (
+            k.overhead_s, k.memory * chip.hbm_bytes_per_s, k.issue * cores * (chip.clock_hz * k.pace),
+            BLOCKS_PER_SM * cores, k.column, chip.clock_hz, k.arithmetic * chip.vector_flop_per_s,
+            k.arithmetic * SPECIAL_PER_CLOCK * cores * chip.clock_hz, k.warm * chip.l2_bytes,
+        )  # fmt: skip
+        return cls(*(np.array(x, dtype=np.float64) for x in numbers))
+
+    @classmethod
+    def stacked(cls, machines: Sequence[RowwiseMachine]) -> RowwiseMachine:
+        """Return columns, one row a machine."""
+        columns = ([getattr(m, f.name) for m in machines] for f in fields(cls))
+        return cls(*(np.array(column)[:, None] for column in columns))
+
+    def times(self, sizes: RowwiseSizes) -> KernelTimes:
+        """Return the time of calls in seconds, as `rowwise_times` says."""
+        memory = self._cold_bytes(sizes.num_bytes) / self.memory_bytes_per_s
+        issue = sizes.num_bytes / self.issue_bytes_per_s
+        rows = np.ceil(sizes.rows / self.blocks) * sizes.cols * self.column / self.clock_hz
+        vector = sizes.flops / self.vector_flop_per_s
+        special = sizes.specials / self.specials_per_s
+        slowest = np.maximum(np.maximum(np.maximum(memory, issue), np.maximum(rows, vector)), special)
+        hidden = {"memory": memory, "issue": issue, "rows": rows, "vector": vector, "special": special}
+        return KernelTimes(self.overhead_s + slowest, {"overhead": self.overhead_s, **hidden})
+
+    def _cold_bytes(self, num_bytes: Array) -> Array:
+        """Bytes that come from memory: all of a call beyond the cache, none of one far below, in between a part."""
+        if not self.warm_bytes.any():
+            return num_bytes
+        part = num_bytes / np.maximum(self.warm_bytes, _NOTHING)
+        return np.asarray(num_bytes * np.clip((part - _HALF_WARM) / (1.0 - _HALF_WARM), 0.0, 1.0))
 
 
 def _cores(chip: Chip) -> float:

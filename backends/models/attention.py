@@ -11,16 +11,18 @@ import numpy as np
 from ...ir.errors import UnknownNameError
 from ...ir.ops.base import AttentionShape
 from ...ir.types import DType
-from ..amounts import Amounts, Index
+from ..amounts import Lengths
 from ..kernels.attention import attention_times
 from ..kernels.attention_additive import additive_times
-from ..kernels.attention_sizes import AttentionSizes
+from ..kernels.attention_sizes import AttentionSizes, Flags
 from ..kernels.attention_unfused import unfused_times
+from ..kernels.terms import Array as Column
 from ..kernels.terms import KernelTimes
 from ..power import powered
 from ..program import Entry, Group
+from ..roofline import Pricer
 from ..system import System
-from .kinds import by_kind
+from .kinds import Rows, by_kind
 
 # What reads a cache; graphs keep keys and values of heads, never latents.
 DECODE = "grouped"
@@ -53,15 +55,15 @@ class AttentionModel:
         classes = ("attention", "unfused_attention", "additive_attention")
         return (*silicon, *(f"calibration.{cls}.{kind}." for cls in classes), f"calibration.decode.{DECODE}.")
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+    def bind(self, group: Group, system: System) -> Pricer:
         """Price calls, those of one dtype at a time."""
-        calls = [e.work.attention for e in group.entries if e.work.attention is not None]
         price = _kernel(system)
 
-        def of_dtype(dtype: str, rows: Index) -> KernelTimes:
-            return price(_sizes(amounts, rows, [calls[i] for i in rows], dtype))
+        def of_dtype(dtype: str, rows: Rows) -> Pricer:
+            form = _Form.of([e.work.attention for e in group.entries if e.work.attention and str(e.dtype) == dtype])
+            return lambda amounts: price(form.sizes(amounts.lengths, rows, dtype))
 
-        return by_kind([str(e.dtype) for e in group.entries], amounts.num_bytes.shape, of_dtype)
+        return by_kind([str(e.dtype) for e in group.entries], of_dtype)
 
 
 def _kernel(system: System) -> _Price:
@@ -76,20 +78,30 @@ def _kernel(system: System) -> _Price:
     raise UnknownNameError.of("kernel of attention", kind, [*k.attention, *k.unfused_attention, *k.additive_attention])
 
 
-def _sizes(amounts: Amounts, rows: Index, calls: Sequence[AttentionShape], dtype: str) -> AttentionSizes:
-    def column(values: Sequence[float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        return np.array(values, dtype=np.float64)[:, None]
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What calls of attention have whatever their lengths, as columns."""
 
-    def flags(values: Sequence[bool]) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        return np.array(values, dtype=np.bool_)[:, None]
+    qk_dim: Column
+    v_dim: Column
+    window: Column
+    causal: Flags
+    balanced: Flags
+    backward: Flags
 
-    lengths = amounts.lengths
-    width = DType(dtype).num_bytes
-    return AttentionSizes(
-        batch=lengths.batch[rows], heads=lengths.heads[rows], kv_heads=lengths.kv_heads[rows],
-        q_len=lengths.q_len[rows], kv_len=lengths.kv_len[rows], qk_dim=column([c.qk_dim for c in calls]),
-        v_dim=column([c.v_dim for c in calls]), causal=flags([c.causal for c in calls]),
-        window=column([c.window for c in calls]), balanced=flags([c.balanced for c in calls]),
-        latent=np.array(False), backward=flags([c.num_gemms > _FORWARD_PRODUCTS for c in calls]),
-        operand_bytes=np.array(width), kv_bytes=np.array(width), dtype=dtype,
-    )  # fmt: skip
+    @classmethod
+    def of(cls, calls: Sequence[AttentionShape]) -> _Form:
+        """Take the calls one under another."""
+        numbers = np.array([(c.qk_dim, c.v_dim, c.window) for c in calls], dtype=np.float64)
+        flags = np.array([(c.causal, c.balanced, c.num_gemms > _FORWARD_PRODUCTS) for c in calls], dtype=np.bool_)
+        return cls(*numbers.T[..., None], *flags.T[..., None])
+
+    def sizes(self, lengths: Lengths, rows: Rows, dtype: str) -> AttentionSizes:
+        """Return the calls with their lengths."""
+        width = np.array(DType(dtype).num_bytes)
+        return AttentionSizes(
+            batch=lengths.batch[rows], heads=lengths.heads[rows], kv_heads=lengths.kv_heads[rows],
+            q_len=lengths.q_len[rows], kv_len=lengths.kv_len[rows], qk_dim=self.qk_dim, v_dim=self.v_dim,
+            causal=self.causal, window=self.window, balanced=self.balanced, latent=np.array(False),
+            backward=self.backward, operand_bytes=width, kv_bytes=width, dtype=dtype,
+        )  # fmt: skip

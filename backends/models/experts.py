@@ -14,11 +14,11 @@ from ..amounts import Amounts, Index
 from ..kernels.experts import ROW_BYTES, ExpertsConstants, ExpertSizes, experts_times, of_mean
 from ..kernels.gemm import gemm_kinds, unit_of
 from ..kernels.grouped import GroupedConstants, GroupedSizes, grouped_times, spread_evenly
-from ..kernels.terms import KernelTimes
 from ..power import powered
 from ..program import Entry, Group
+from ..roofline import Pricer
 from ..system import System
-from .kinds import USUAL, by_kind, first_kind
+from .kinds import USUAL, Rows, by_kind, first_kind
 
 # Banks whose rows come in order and leave in order: other nodes permute them and add them up.
 _BANKS = ("expert_bank", "expert_bank_bwd")
@@ -51,24 +51,23 @@ class ExpertsModel:
         constants = f"calibration.{of}.{_kind(kinds, dtype)}."
         return (f"chip.matmul.{unit_of(dtype)}", "chip.memory.hbm.bandwidth", constants)
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+    def bind(self, group: Group, system: System) -> Pricer:
         """Price banks of one op and dtype at a time."""
         chip, k = powered(system.chip), system.kernels
 
-        def price(of: tuple[str, int, bool, str], rows: Index) -> KernelTimes:
+        def of_kind(of: tuple[str, int, bool, str], rows: Rows) -> Pricer:
             op, products, weight_grad, dtype = of
-            peak = chip.matmul_flop_per_s(unit_of(dtype))
-            grouped = k.grouped[_kind(k.grouped, dtype)]
+            peak, places = chip.matmul_flop_per_s(unit_of(dtype)), np.arange(len(group.entries))[rows]
+            single = k.grouped[_kind(k.grouped, dtype)]
             if products == 1:
-                sizes = _grouped(amounts, rows, weight_grad, dtype)
-                return grouped_times(sizes, peak, chip, grouped)
-            constants = k.experts[_kind(k.experts, dtype)]
+                return lambda amounts: grouped_times(_grouped(amounts, places, weight_grad, dtype), peak, chip, single)
+            bank = k.experts[_kind(k.experts, dtype)]
             if op in _BANKS:
-                constants = _in_order(constants, grouped if DType(dtype).num_bytes < ROW_BYTES else None)
-            return experts_times(_sizes(amounts, rows, products, dtype), peak, chip, constants)
+                bank = _in_order(bank, single if DType(dtype).num_bytes < ROW_BYTES else None)
+            return lambda amounts: experts_times(_sizes(amounts, places, products, dtype), peak, chip, bank)
 
         kinds = [(e.op, len(e.work.gemms), _is_weight_grad(e), str(e.dtype)) for e in group.entries]
-        return by_kind(kinds, amounts.num_bytes.shape, price)
+        return by_kind(kinds, of_kind)
 
 
 def _kind(kinds: Mapping[str, object], dtype: str) -> str:

@@ -8,13 +8,13 @@ import numpy as np
 
 from ...ir.ops import OpClass
 from ...ir.types import DType
-from ..amounts import Amounts, Index
-from ..kernels.gemm import GemmSizes, gemm_kinds, gemm_times, unit_of
-from ..kernels.terms import KernelTimes
+from ..amounts import Amounts
+from ..kernels.gemm import GemmMachine, GemmSizes, gemm_kinds, unit_of
 from ..power import powered
 from ..program import Entry, Group
+from ..roofline import Pricer
 from ..system import System
-from .kinds import USUAL, by_kind, first_kind
+from .kinds import USUAL, Rows, by_kind, first_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ class GemmModel:
             f"calibration.gemm.{kind}.",
         )
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
+    def bind(self, group: Group, system: System) -> Pricer:
         """Price products, those of one dtype at a time."""
         chip = powered(system.chip)
 
-        def price(dtype: str, rows: Index) -> KernelTimes:
+        def of_dtype(dtype: str, rows: Rows) -> Pricer:
             unit = _multiplied(dtype, system)
-            constants = system.kernels.gemm[_gemm_kind(unit, system)]
-            return gemm_times(replace(_gemm_sizes(amounts, rows, dtype), unit=unit_of(unit)), chip, constants)
+            machine = GemmMachine.of(chip, unit_of(unit), system.kernels.gemm[_gemm_kind(unit, system)])
+            return lambda amounts: machine.times(replace(_gemm_sizes(amounts, rows, dtype), unit=unit_of(unit)))
 
-        return by_kind([str(e.dtype) for e in group.entries], amounts.num_bytes.shape, price)
+        return by_kind([str(e.dtype) for e in group.entries], of_dtype)
 
 
 def _multiplied(dtype: str, system: System) -> str:
@@ -69,7 +69,7 @@ def _gemm_kind(dtype: str, system: System) -> str:
     return first_kind(system.kernels.gemm, *gemm_kinds(dtype), USUAL)
 
 
-def _gemm_sizes(amounts: Amounts, rows: Index, dtype: str) -> GemmSizes:
+def _gemm_sizes(amounts: Amounts, rows: Rows, dtype: str) -> GemmSizes:
     """Sizes of the products of some entries, of which each has one; what is not operands is the result."""
     p = amounts.products
     batch, m, n, k = (x[rows] for x in (p.batch, p.m, p.n, p.k))

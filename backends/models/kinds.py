@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from ..amounts import Array, Index
+from ..amounts import Amounts, Array, Index
 from ..kernels.terms import KernelTimes
+from ..roofline import Pricer
 
 K = TypeVar("K", bound=Hashable)
+# Entries of one kind; a slice where that is all of them.
+Rows: TypeAlias = Index | slice
 # The dtype whose constants serve those that have none of their own.
 USUAL = "bf16"
 
@@ -24,22 +27,24 @@ def first_kind(kinds: Mapping[str, object], *names: str) -> str:
     return next((name for name in names if name in kinds), names[-1])
 
 
-def by_kind(kinds: Sequence[K], shape: tuple[int, ...], price: Callable[[K, Index], KernelTimes]) -> KernelTimes:
-    """Price entries kind by kind and put the answers back in their order, entries x points.
+def by_kind(kinds: Sequence[K], bound: Callable[[K, Rows], Pricer]) -> Pricer:
+    """Bind entries kind by kind; the pricer puts the answers back in their order, entries x points.
 
     Terms that a kind lacks are zero.
     """
-    found: dict[K, list[int]] = {}
-    for i, kind in enumerate(kinds):
-        found.setdefault(kind, []).append(i)
-    if len(found) == 1:
-        times = price(kinds[0], np.arange(len(kinds)))
-        return KernelTimes(np.broadcast_to(times.time_s, shape), times.terms)
-    time_s, terms = np.zeros(shape), dict[str, Array]()
-    for kind, members in found.items():
-        rows = np.array(members, dtype=np.intp)
-        times = price(kind, rows)
-        time_s[rows] = times.time_s
-        for name, seconds in times.terms.items():
-            terms.setdefault(name, np.zeros(shape))[rows] = seconds
-    return KernelTimes(time_s, terms)
+    if len(set(kinds)) == 1:
+        return bound(kinds[0], slice(None))
+    members = {kind: np.flatnonzero([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)}
+    pricers = [(rows, bound(kind, rows)) for kind, rows in members.items()]
+
+    def price(amounts: Amounts) -> KernelTimes:
+        shape = amounts.num_bytes.shape
+        time_s, terms = np.zeros(shape), dict[str, Array]()
+        for rows, of_kind in pricers:
+            times = of_kind(amounts)
+            time_s[rows] = times.time_s
+            for name, seconds in times.terms.items():
+                terms.setdefault(name, np.zeros(shape))[rows] = seconds
+        return KernelTimes(time_s, terms)
+
+    return price

@@ -9,13 +9,14 @@ import numpy as np
 from ...ir.ops import OpClass
 from ...ir.ops.normalize import NormAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs
-from ..amounts import Amounts, Index
-from ..kernels.rowwise import RowwiseSizes, rowwise_times
+from ..amounts import Amounts
+from ..kernels.rowwise import RowwiseMachine, RowwiseSizes
 from ..kernels.rowwise_kinds import DEFAULT, kind_of_op, specials_per_element
 from ..kernels.terms import KernelTimes
 from ..program import Entry, Group
+from ..roofline import Pricer
 from ..system import System
-from .kinds import by_kind, first_kind
+from .kinds import first_kind
 
 _CLASSES = frozenset(
     {OpClass.NORM, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.LOSS, OpClass.MEMORY, OpClass.OPTIMIZER}
@@ -45,19 +46,18 @@ class RowwiseModel:
         silicon = ("chip.memory.hbm.bandwidth", "chip.num_sms", "chip.clock", "chip.vector.fp32")
         return (*silicon, f"calibration.rowwise.{_kind(entry, system)}.")
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
-        """Price entries, those of one kind at a time."""
-        specials = np.array([specials_per_element(e.op, _functions(e)) for e in group.entries], dtype=np.float64)
+    def bind(self, group: Group, system: System) -> Pricer:
+        """Price all entries at once, each row under the constants of its kind."""
+        specials = np.array([[specials_per_element(e.op, _functions(e))] for e in group.entries], dtype=np.float64)
+        kinds = [_kind(e, system) for e in group.entries]
+        machines = {k: RowwiseMachine.of(system.chip, system.kernels.rowwise[k]) for k in dict.fromkeys(kinds)}
+        machine = RowwiseMachine.stacked([machines[k] for k in kinds])
 
-        def price(kind: str, rows: Index) -> KernelTimes:
-            count = amounts.rows[rows] * amounts.cols[rows]
-            sizes = RowwiseSizes(
-                amounts.rows[rows], amounts.cols[rows], amounts.num_bytes[rows], amounts.vector_flops[rows],
-                specials[rows, None] * count,
-            )  # fmt: skip
-            return rowwise_times(sizes, system.chip, system.kernels.rowwise[kind])
+        def price(amounts: Amounts) -> KernelTimes:
+            a, count = amounts, amounts.rows * amounts.cols
+            return machine.times(RowwiseSizes(a.rows, a.cols, a.num_bytes, a.vector_flops, specials * count))
 
-        return by_kind([_kind(e, system) for e in group.entries], amounts.num_bytes.shape, price)
+        return price
 
 
 def _functions(entry: Entry) -> tuple[str, ...]:

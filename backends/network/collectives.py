@@ -9,7 +9,7 @@ each with its share of the vector.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from ...ir.errors import UnknownNameError
 from ...ir.ops.collectives import RINGS
 from ..constants import kind_of
+from ..kernels.collective import CollectiveConstants, CustomAllReduceConstants, share_of
+from ..stack import NetworkState
 from ..system import System
 from .custom import innermost_only, one_shot, two_shot
 from .exchange import node_limited
@@ -26,6 +28,7 @@ from .layout import Array, LevelShare, lay_out
 from .links import LevelTerm, Link, Links, Price, Terms
 from .measured import with_measured
 from .menu import ALGORITHMS, Collective, allows
+from .parts import parts_of
 
 if TYPE_CHECKING:
     from ...ir.expr import Num
@@ -50,10 +53,17 @@ class Candidate:
     overhead_s: Num = 0.0
     legal: NDArray[np.bool_] | bool = True
 
+    def part(self, groups: slice) -> Candidate:
+        """Return the algorithm for some of the groups."""
+        terms = (LevelTerm(t.level, _of(t.latency_s, groups), _of(t.bandwidth_s, groups)) for t in self.terms)
+        legal = self.legal if isinstance(self.legal, bool) else self.legal[groups]
+        return Candidate(self.algorithm, tuple(terms), _of(self.overhead_s, groups), legal)
+
     @property
     def time_s(self) -> Num:
         """The sum of all terms, without the overhead."""
-        return sum((term.latency_s + term.bandwidth_s for term in self.terms), start=0.0)
+        first, *others = (term.latency_s + term.bandwidth_s for term in self.terms)
+        return sum(others, start=first)
 
     @property
     def total_s(self) -> Num:
@@ -77,6 +87,11 @@ class CollectiveTime:
     time_s: Num
     overhead_s: Num
     candidates: tuple[Candidate, ...]
+
+    def part(self, kind: Collective, groups: slice) -> CollectiveTime:
+        """Return the answer for some of the groups, all of one kind."""
+        candidates = tuple(candidate.part(groups) for candidate in self.candidates)
+        return CollectiveTime(kind, _of(self.time_s, groups), _of(self.overhead_s, groups), candidates)
 
     def compared(self, plan: int = 0) -> list[Candidate]:
         """Return the algorithms that one plan (a row of the table) may use, their terms as plain numbers."""
@@ -117,19 +132,118 @@ def collective_time(
     >>> f"{result.time_s * 1e3:.0f} ms", [row.algorithm for row in result.compared()]
     ('6 ms', ['ring', 'double_tree', 'hierarchical_ring', 'hierarchical_tree'])
     """
-    if kind not in ALGORITHMS:
-        raise UnknownNameError.of("collective", kind, ALGORITHMS)
     size, step, volume = np.broadcast_arrays(
         np.asarray(group_size, float), np.asarray(stride, float), np.asarray(message_bytes, float)
     )
     rest = [(np.broadcast_to(np.asarray(n, float), size.shape), np.asarray(s, float)) for n, s in more]
-    links = _links(kind, lay_out(size, step, system.levels, rest), system)
-    candidates = tuple(_candidates(kind, volume, links, system, across))
-    least, overhead = _fastest(candidates)
-    state = system.stack.network
-    if state.all_reduces:
-        least = with_measured(kind, least, volume, size, step, state.all_reduces)
-    return CollectiveTime(kind, _plain(least), _plain(overhead), candidates)
+    return Offer.of(kind, system, across).time(volume, size, step, lay_out(size, step, system.levels, rest))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An algorithm, and whether each part of the network lets a group whose outermost part it is use it."""
+
+    algorithm: str
+    price: Price
+    allowed: tuple[bool, ...]
+
+    def legal(self, links: Links) -> NDArray[np.bool_] | bool:
+        """Where the outermost part that the group spans allows it; a group of one may use any."""
+        if all(self.allowed):
+            return True
+        found = links[-1].share.spanned <= 1
+        for link, may in zip(links, self.allowed, strict=True):
+            if may:
+                found = found | link.is_top
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a system has for one collective, whatever its size: algorithms, and constants of the parts of the network.
+
+    Attributes:
+        kind: the collective.
+        choices: the algorithms that any part allows.
+        constants: what the library makes of each part.
+        launch_s: overhead of the software where no library says its own.
+        custom: constants of all-reduce in one kernel, where the software has it.
+        state: what was measured of the network.
+    """
+
+    kind: Collective
+    choices: tuple[Choice, ...]
+    constants: tuple[CollectiveConstants | None, ...]
+    launch_s: float
+    custom: CustomAllReduceConstants | None
+    state: NetworkState
+
+    @classmethod
+    def of(cls, kind: Collective, system: System, across: float = 1.0) -> Offer:
+        """Look up all that does not depend on the plan; UnknownNameError as `collective_time`."""
+        if kind not in ALGORITHMS:
+            raise UnknownNameError.of("collective", kind, ALGORITHMS)
+        levels = [part.level for part in parts_of(system.levels)]
+        table = system.kernels.collective
+        choices = [
+            Choice(name, price, tuple(allows(v, kind, name, v is levels[0]) for v in levels))
+            for name, price in ALGORITHMS[kind].items()
+        ]
+        choices = [c for c in choices if any(c.allowed)]
+        if across < 1 and kind == "all_to_all":
+            limited = node_limited(across, system.node_size)
+            choices.append(Choice("node_limited", limited, (True,) * len(levels)))
+        serves = kind == "all_reduce" and system.stack.custom_all_reduce
+        custom = kind_of(system.kernels.custom_all_reduce, "default") if serves else None
+        constants = tuple(kind_of(table, v.protocol) if v.protocol else None for v in levels)
+        return cls(kind, tuple(choices), constants, system.stack.collective_launch_s, custom, system.stack.network)
+
+    @property
+    def alike(self) -> Hashable:
+        """What collectives have in common that can be priced as one: algorithms, constants, ring exchange or not."""
+        ways = tuple((c.price, c.allowed) for c in self.choices)
+        return ways, share_of(self.kind), self.kind in RINGS, self.custom is not None
+
+    def time(self, volume: Array, size: Array, stride: Array, shares: Sequence[LevelShare]) -> CollectiveTime:
+        """Price messages of groups with their first factor, laid on the network."""
+        links = [Link.of(s, self.kind, c) for s, c in zip(shares, self.constants, strict=True)]
+        candidates = tuple(self._candidates(volume, links))
+        least, overhead = _fastest(candidates)
+        if self.state.all_reduces:
+            least = with_measured(self.kind, least, volume, size, stride, self.state.all_reduces)
+        return CollectiveTime(self.kind, _plain(least), _plain(overhead), candidates)
+
+    def _candidates(self, volume: Array, links: Links) -> Iterator[Candidate]:
+        overhead = _plain(self._overhead(links))
+        for choice in self.choices:
+            legal = choice.legal(links)
+            if legal is True or np.any(legal):
+                yield _candidate(choice.algorithm, choice.price(volume, links), overhead, legal)
+        if self.custom is not None:
+            prices: Mapping[str, Price] = dict(zip(CUSTOM, (one_shot(self.custom), two_shot(self.custom)), strict=True))
+            overhead = _plain(np.where(links[-1].share.spanned > 1, self.custom.overhead_s, 0.0))
+            for name, price in prices.items():
+                yield _candidate(name, price(volume, links), overhead, innermost_only(links))
+
+    def _overhead(self, links: Links) -> Array:
+        """The greatest overhead of the protocols that a group's levels go by; the software's own where none does."""
+        size = links[-1].share.spanned
+        known = [(x.is_spanned, x.constants.overhead_s) for x in links if x.constants is not None]
+        if len(known) < len(links):
+            plain = size > 1
+            for spanned, _ in known:
+                plain = plain & ~spanned
+            known.append((plain, self.launch_s))
+        found = np.where(*known[0], 0.0)
+        for spanned, overhead_s in known[1:]:
+            found = np.maximum(found, np.where(spanned, overhead_s, 0.0))
+        launched = found * (size - 1) if self.kind in RINGS else found
+        return launched if self.state.step_latency_s == 0.0 or self.kind == "send" else launched + self._delays(links)
+
+    def _delays(self, links: Links) -> Array:
+        """What a network in a bad state adds to each of n - 1 steps, where a group spans more than two nodes."""
+        size = links[-1].share.spanned
+        return np.where(size / links[0].share.spanned > 2.0, (size - 1.0) * self.state.step_latency_s, 0.0)
 
 
 def _fastest(candidates: Sequence[Candidate]) -> tuple[Array, Array]:
@@ -143,79 +257,23 @@ def _fastest(candidates: Sequence[Candidate]) -> tuple[Array, Array]:
     return least, overhead
 
 
-def _links(kind: Collective, shares: Sequence[LevelShare], system: System) -> Links:
-    table = system.kernels.collective
-    names = [share.level.protocol for share in shares]
-    return [Link(s, kind, kind_of(table, name) if name else None) for s, name in zip(shares, names, strict=True)]
-
-
-def _candidates(kind: Collective, volume: Array, links: Links, system: System, across: float) -> Iterator[Candidate]:
-    overhead = _plain(_overhead(kind, links, system))
-    for name, price in ALGORITHMS[kind].items():
-        legal = _legal(kind, name, links)
-        if np.any(legal):
-            yield _candidate(name, price(volume, links), overhead, legal)
-    if across < 1 and kind == "all_to_all":
-        terms = node_limited(across, system.node_size)(volume, links)
-        yield _candidate("node_limited", terms, overhead)
-    if kind == "all_reduce" and system.stack.custom_all_reduce:
-        yield from _custom(volume, links, system)
-
-
-def _custom(volume: Array, links: Links, system: System) -> Iterator[Candidate]:
-    constants = kind_of(system.kernels.custom_all_reduce, "default")
-    prices: Mapping[str, Price] = dict(zip(CUSTOM, (one_shot(constants), two_shot(constants)), strict=True))
-    overhead = _plain(np.where(links[-1].share.spanned > 1, constants.overhead_s, 0.0))
-    for name, price in prices.items():
-        yield _candidate(name, price(volume, links), overhead, innermost_only(links))
-
-
-def _legal(kind: Collective, name: str, links: Links) -> NDArray[np.bool_] | bool:
-    """Where the outermost level that the group spans allows an algorithm; a group of one may use any."""
-    innermost = links[0].share.level
-    allowed = [allows(x.share.level, kind, name, x.share.level is innermost) for x in links]
-    if all(allowed) or not any(allowed):
-        return allowed[0]
-    found = links[-1].share.spanned <= 1
-    for link, may in zip(links, allowed, strict=True):
-        if may:
-            found = found | link.is_top
-    return found
-
-
-def _overhead(kind: Collective, links: Links, system: System) -> Array:
-    """The greatest overhead of the protocols that a group's levels go by; the software's own where none does."""
-    size = links[-1].share.spanned
-    launches = np.maximum(size - 1, 0.0) if kind in RINGS else np.where(size <= 1, 0.0, 1.0)
-    found = np.zeros(size.shape)
-    for link in links:
-        if link.constants is not None:
-            found = np.maximum(found, np.where(link.fanout > 1, link.constants.overhead_s, 0.0))
-    plain = np.all([(x.fanout <= 1) | (x.constants is None) for x in links], axis=0)
-    launched = launches * np.where(plain, system.stack.collective_launch_s, found)
-    return launched + _delays(kind, size, links, system.stack.network.step_latency_s)
-
-
-def _delays(kind: Collective, size: Array, links: Links, step_latency_s: float) -> Array:
-    """What a network in a bad state adds to each of n - 1 steps, where a group spans more than two nodes."""
-    if step_latency_s == 0.0 or kind == "send":
-        return np.zeros(size.shape)
-    nodes = size / links[0].share.spanned
-    return np.where(nodes > 2.0, (size - 1.0) * step_latency_s, 0.0)
-
-
 def _candidate(algorithm: str, terms: Terms, overhead_s: Num, legal: NDArray[np.bool_] | bool = True) -> Candidate:
     by_level: dict[str, LevelTerm] = {}
     for t in terms:
-        before = by_level.get(t.level, LevelTerm(t.level, 0.0, 0.0))
-        by_level[t.level] = LevelTerm(t.level, before.latency_s + t.latency_s, before.bandwidth_s + t.bandwidth_s)
-    plain = (LevelTerm(t.level, _plain(t.latency_s), _plain(t.bandwidth_s)) for t in by_level.values())
-    return Candidate(algorithm, tuple(plain), overhead_s, legal)
+        before = by_level.get(t.level)
+        more = (t.latency_s, t.bandwidth_s)
+        both = more if before is None else (before.latency_s + more[0], before.bandwidth_s + more[1])
+        by_level[t.level] = LevelTerm(t.level, _plain(both[0]), _plain(both[1]))
+    return Candidate(algorithm, tuple(by_level.values()), overhead_s, legal)
 
 
 def _plain(value: Num) -> Num:
     array = np.asarray(value, float)
     return float(array) if array.ndim == 0 else array
+
+
+def _of(value: Num, groups: slice) -> Num:
+    return value[groups] if isinstance(value, np.ndarray) else value
 
 
 def _row(candidate: Candidate, plan: int) -> Candidate:

@@ -52,7 +52,7 @@ def chain(volume: Array, links: Links) -> Terms:
 
 
 def _whole_s(link: Link, volume: Array) -> Array:
-    return np.where(link.fanout > 1, link.wire_s(Pattern.RING, volume / link.inside), 0.0)
+    return np.where(link.is_spanned, link.wire_s(Pattern.RING, volume / link.inside), 0.0)
 
 
 def scatter_gather(volume: Array, links: Links) -> Terms:

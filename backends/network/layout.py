@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ...ir.expr import Num
 
 Array: TypeAlias = NDArray[np.float64]
+# Shapes whose members talk over wires that they have, or pass on, for themselves.
+_OWN_WIRES = frozenset(("ring", "one_way_ring", "line", "graph"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,8 @@ class LevelShare:
         inside: members of the group below one of those, 1 at the innermost part.
         outside: how many times this part's own share occurs in the whole group.
         spanned: members of the whole group inside one group of this part, never more than the group has.
-        step: how far neighbours lie apart in this part. As many groups lie between one another, and where members
-            have wires of their own they share these.
+        step: how far neighbours lie apart in this part, 1 where that changes nothing. As many groups lie between one
+            another, and where members have wires of their own they share these.
     """
 
     part: Part
@@ -39,6 +41,11 @@ class LevelShare:
     outside: Array
     spanned: Array
     step: Array
+
+    def part_of(self, groups: slice) -> LevelShare:
+        """Return what the part sees of some of the groups."""
+        columns = (self.fanout, self.inside, self.outside, self.spanned, self.step)
+        return LevelShare(self.part, *(column[groups] for column in columns))
 
     @property
     def level(self) -> NetworkLevel:
@@ -67,15 +74,23 @@ def lay_out(
     >>> [int(share.fanout) for share in lay_out(16, 2, load_system("dgx-h100").levels)]
     [4, 4]
     """
-    given = ((group_size, stride), *more)
-    factors = [np.broadcast_arrays(np.asarray(n, float), np.asarray(s, float)) for n, s in given]
+    factors = [_alike(np.asarray(n, float), np.asarray(s, float)) for n, s in ((group_size, stride), *more)]
     for size, step in factors:
         _check(size, step, levels)
     parts = parts_of(levels)
     reaches = [[_spanned(size, step, part) for size, step in factors] for part in parts[:-1]]
     reaches.append([size for size, _ in factors])
-    steps = [_step(factors, reach, below) for reach, below in zip(reaches, _below(parts, reaches), strict=True)]
+    near = np.ones_like(reaches[0][0])
+    apart = zip(parts, reaches, _below(parts, reaches), strict=True)
+    steps = [_step(factors, reach, below) if part.shape in _OWN_WIRES else near for part, reach, below in apart]
     return _shares(parts, [_product(reach) for reach in reaches], steps)
+
+
+def _alike(size: Array, step: Array) -> tuple[Array, Array]:
+    if size.shape == step.shape:
+        return size, step
+    sizes, steps = np.broadcast_arrays(size, step)
+    return sizes, steps
 
 
 def _shares(parts: Sequence[Part], spanned: Sequence[Array], steps: Sequence[Array]) -> tuple[LevelShare, ...]:
@@ -118,15 +133,17 @@ def _product(sizes: Sequence[Array]) -> Array:
 def _spanned(size: Array, step: Array, part: Part) -> Array:
     if part.size is None:
         return size
-    return np.clip(np.floor(part.size / step), 1.0, size)
+    return np.minimum(np.maximum(np.floor(part.size / step), 1.0), size)
 
 
 def _check(size: Array, step: Array, levels: Sequence[NetworkLevel]) -> None:
-    if np.any(size < 1) or np.any(step < 1):
+    if size.min(initial=1.0) < 1 or step.min(initial=1.0) < 1:
         raise PlanError("a group needs at least one rank and a stride of at least one")
     outermost = levels[-1]
+    if outermost.size is None:
+        return
     ranks = np.max((size - 1) * step + 1, initial=1.0)
-    if outermost.size is not None and ranks > outermost.size:
+    if ranks > outermost.size:
         raise PlanError(
             f"a group spans {ranks:.0f} ranks; the outermost level '{outermost.name}' holds {outermost.size}"
         )

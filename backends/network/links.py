@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.collective import CollectiveConstants, wire_times
+from ..kernels.collective import CollectiveConstants, Wire
 from .lanes import PLAIN, Pattern, lane
 from .layout import Array, LevelShare
 
@@ -31,11 +31,25 @@ class Link:
         share: what the part sees of the group.
         kind: the kind of collective.
         constants: what the library makes of the part; None for plain latency and bandwidth.
+        is_spanned: whether the group has several members in this part.
+        is_top: whether this is the outermost part that the group spans.
+        plain: the wires of the part to all that talk over it as behind a switch.
     """
 
     share: LevelShare
     kind: str
     constants: CollectiveConstants | None
+    is_spanned: NDArray[np.bool_]
+    is_top: NDArray[np.bool_]
+    plain: Wire
+
+    @classmethod
+    def of(cls, share: LevelShare, kind: str, constants: CollectiveConstants | None) -> Link:
+        """Look at a part through the eyes of a collective."""
+        rate = share.part.bytes_per_s * share.level.efficiency
+        spanned = share.fanout > 1
+        top = spanned & (share.outside <= 1)
+        return cls(share, kind, constants, spanned, top, _wire(rate, share.fanout, kind, constants))
 
     @property
     def fanout(self) -> Array:
@@ -53,16 +67,11 @@ class Link:
         found: Array = np.ceil(np.log2(self.fanout))
         return found
 
-    @property
-    def is_top(self) -> NDArray[np.bool_]:
-        """Whether this is the outermost part that the group spans."""
-        return self.share.is_top
-
-    def step_s(self, pattern: Pattern) -> Array:
+    def step_s(self, pattern: Pattern) -> Array | float:
         """Return the time of one step for an empty message: alpha + (hops - 1) alpha_h."""
-        level = self.share.level
-        own = self.constants.step_s if self.constants else 0.0
-        return own + level.latency_s + (lane(pattern, self.share).hops - 1) * level.further_hop_s
+        level, found = self.share.level, lane(pattern, self.share)
+        first = (self.constants.step_s if self.constants else 0.0) + level.latency_s
+        return first if found is PLAIN else first + (found.hops - 1) * level.further_hop_s
 
     def wire_s(self, pattern: Pattern, num_bytes: Array) -> Array:
         """Return the time that some bytes of each rank take; without end where the pattern has no way.
@@ -71,21 +80,20 @@ class Link:
         `wire_times` says.
         """
         found = lane(pattern, self.share)
-        rate = self.share.part.bytes_per_s * self.share.level.efficiency * found.share
         if found is PLAIN:
-            return self._seconds(num_bytes, rate)
+            return self.plain.seconds(num_bytes)
+        rate = self.share.part.bytes_per_s * self.share.level.efficiency * found.share
         blocked = found.share <= 0
-        seconds = self._seconds(num_bytes, np.where(blocked, 1.0, rate))
-        return np.where(blocked & (num_bytes > 0), np.inf, seconds)
-
-    def _seconds(self, num_bytes: Array, rate: Array) -> Array:
-        if self.constants is None:
-            return num_bytes / rate
-        return wire_times(num_bytes, rate, self.fanout, self.kind, self.constants)
+        wire = _wire(np.where(blocked, 1.0, rate), self.fanout, self.kind, self.constants)
+        return np.where(blocked & (num_bytes > 0), np.inf, wire.seconds(num_bytes))
 
     def term(self, steps: Array, num_bytes: Array, pattern: Pattern) -> LevelTerm:
         """Return the time of some steps of a pattern, and of the bytes of all of them."""
         return LevelTerm(self.share.level.name, steps * self.step_s(pattern), self.wire_s(pattern, num_bytes))
+
+
+def _wire(rate: Array | float, fanout: Array, kind: str, constants: CollectiveConstants | None) -> Wire:
+    return Wire(rate) if constants is None else Wire.under(constants, kind, rate, fanout)
 
 
 Links: TypeAlias = Sequence[Link]
@@ -109,8 +117,8 @@ def pipelined(hops: Sequence[Array], volume: Array, links: Links, pattern: Patte
 
     A part moves 1/m of the volume over the links of each of the m ranks inside of its members.
     """
-    wires = [np.where(x.fanout > 1, x.wire_s(pattern, volume / x.inside), 0.0) for x in links]
-    narrowest = np.argmax(np.stack(wires), axis=0)
+    wires = [np.where(x.is_spanned, x.wire_s(pattern, volume / x.inside), 0.0) for x in links]
+    narrowest = np.array(wires).argmax(axis=0)
     return tuple(
         LevelTerm(x.share.level.name, hop * x.step_s(pattern), np.where(narrowest == i, wire, 0.0))
         for i, (x, hop, wire) in enumerate(zip(links, hops, wires, strict=True))

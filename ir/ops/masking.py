@@ -38,6 +38,8 @@ def executed_share(
         return np.ones_like(q_len * kv_len)
     q = np.where(balanced, kv_len, q_len)
     first = kv_len - q
+    if not np.any(window):
+        return np.where(causal, (q * first + q * (q + 1.0) / 2.0) / (q * kv_len), 1.0)
     limit = np.where(np.asarray(window) > 0, np.asarray(window, dtype=np.float64), np.inf)
     grow = np.clip(np.minimum(limit, kv_len) - first, 0.0, q)
     growing = grow * first + grow * (grow + 1.0) / 2.0

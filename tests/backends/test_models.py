@@ -41,7 +41,7 @@ def priced(model: Backend, text: str) -> KernelTimes:
     graph = parse_graph(header + text + "end\n")
     (group,) = (g for g in compile_graph(graph).compute if any(model.claims(e) for e in g.entries))
     assert len(group.entries) == 1
-    return model.time(group, group.amounts({}, 1), H100)
+    return model.bind(group, H100)(group.amounts({}, 1))
 
 
 def same(found: KernelTimes, wanted: KernelTimes) -> None:
@@ -147,7 +147,7 @@ def test_a_tensor_parallel_rank_has_its_part_of_the_heads(
     claimed = [g for g in program.compute if any(AttentionModel().claims(e) for e in g.entries)]
     assert sum(len(g.entries) for g in claimed) == 2  # forward and backward of the block
     for group in claimed:
-        found = AttentionModel().time(group, group.amounts(env, 1), H100)
+        found = AttentionModel().bind(group, H100)(group.amounts(env, 1))
         for i, entry in enumerate(group.entries):
             backward = entry.phase is Phase.BACKWARD
             wanted = attention(AttentionSizes.of(2, heads, kv_heads, 512, 512, 16, backward=backward))

@@ -41,6 +41,15 @@ def test_a_profile_like_another_has_the_rest_from_it(mine: Path) -> None:
     assert found.overlap == Overlap(tp=0.5, ep=base.overlap.ep, fsdp=base.overlap.fsdp, dp=base.overlap.dp)
 
 
+def test_a_profile_may_differ_on_a_chip(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    chips = "chips:\n  h100-sxm-80gb:\n    kernel_slowdown: {matmul: {value: 1.2, source: measured here}}\n"
+    path.write_text(MINE + chips, encoding="utf-8")
+    on_h100, on_a100 = (load_system(name, stack=str(path)).stack for name in ("dgx-h100", "dgx-a100-80gb"))
+    assert (on_h100.kernel_slowdown.matmul, on_a100.kernel_slowdown.matmul) == (1.2, 1.0)
+    assert on_h100.host == on_a100.host == load_stack(path).host
+
+
 def test_bus_bandwidth_is_read_as_nccl_tests_prints_it(mine: Path) -> None:
     # 2 (n - 1)/n x 1 GB / 150 GB/s over 16 ranks
     (row,) = load_stack(mine).network.all_reduces

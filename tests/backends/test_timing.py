@@ -10,7 +10,7 @@ from slipstick.backends.amounts import Amounts
 from slipstick.backends.kernels.terms import KernelTimes
 from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.program import Entry, Group
-from slipstick.backends.roofline import Roofline
+from slipstick.backends.roofline import Pricer, Roofline
 from slipstick.backends.system import System
 from slipstick.backends.timing import Timing, annotate
 from slipstick.driver import Lowered, lower
@@ -54,9 +54,12 @@ class FreeNorms:
     def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
         return ()
 
-    def time(self, group: Group, amounts: Amounts, system: System) -> KernelTimes:
-        time_s = np.full_like(amounts.num_bytes, 1e-3)
-        return KernelTimes(time_s, {"nothing": time_s})
+    def bind(self, group: Group, system: System) -> Pricer:
+        def price(amounts: Amounts) -> KernelTimes:
+            time_s = np.full_like(amounts.num_bytes, 1e-3)
+            return KernelTimes(time_s, {"nothing": time_s})
+
+        return price
 
 
 def test_a_table_equals_its_rows_bit_for_bit(lowered: Lowered, made_up: System) -> None:

@@ -15,7 +15,6 @@ from slipstick.cost.rollup import Step, roll_up
 from slipstick.cost.stages import StageProgram
 from slipstick.driver import lower
 from slipstick.ir.expr import as_expr
-from slipstick.ir.exprtable import ExprTable
 from slipstick.ir.graph import Graph, Phase, Region, Run, Workload
 from slipstick.ir.ops import OpClass, Work
 from slipstick.ir.ops.host import DOWN, UP, UPDATE
@@ -51,15 +50,12 @@ def step(
     regions = (Region("first", (), ()), Region("last", (), ()))
     graph = Graph("by hand", workload, DType.BF16, regions, (Run(("first",)), Run(("last",), count)))
     point = np.zeros(1, dtype=np.intp)
-    priced = tuple(
-        Priced(Group((), (entry,), ExprTable.of([as_expr(0)])), np.array([[seconds]]), point)
-        for entry, seconds in given
-    )
+    priced = tuple(Priced(Group((), (entry,), ()), np.array([[seconds]]), point) for entry, seconds in given)
     family = Family(workload=workload)
     plan = make_plan(num_gpus=1, seq_len=1, family=family, global_batch=micro_batches)
     table = PlanTable.of([plan])
     staging = StageProgram.of(graph).evaluate(table, Points(table))
-    return roll_up(Timing(Program(graph, (), ()), priced, 1), table, staging, Policy(sm_share=sm_share))
+    return roll_up(Timing(Program(graph, ()), priced, 1), table, staging, Policy(sm_share=sm_share))
 
 
 def test_what_messages_hold_of_the_sms_is_computed_after_them() -> None:

@@ -29,6 +29,12 @@ def tiny_mixtral() -> Graph:
 
 
 @pytest.fixture(scope="session")
+def tiny_deepseek() -> Graph:
+    """Four layers, the first dense; latent attention with ranks of 24 and 16."""
+    return load(str(CONFIGS / "tiny-deepseek.json"))
+
+
+@pytest.fixture(scope="session")
 def llama_8b() -> Graph:
     return load("llama-3.1-8b")
 

@@ -11,6 +11,7 @@ import pytest
 
 from slipstick.ir.graph import Graph
 from slipstick.ir.parse import parse_graph
+from slipstick.ir.precision import RECIPES
 from slipstick.ir.text import print_graph
 from slipstick.passes.manager import parse_pipeline
 
@@ -22,6 +23,14 @@ PIPELINES = {
     "tiny-mixtral.ep-split": "accumulate,route,shard{sp=true, regather=true, ep=true},bucket,optimizer,fuse",
     "tiny-mixtral.ep-whole": "accumulate,route{capacity=true},shard{sp=true, regather=true, ep=true, etp=false, "
     'imbalance=true, wire="fp8", routing_nodes=1},bucket,optimizer,fuse',
+    # As TransformerEngine does it, recipe by recipe; then as torchao does.
+    **{
+        f"tiny-llama.{recipe}": "accumulate,shard{sp=true, regather=true, zero=1},"
+        f'quantise{{recipe="{recipe}", keep=true}},bucket,optimizer,fuse'
+        for recipe in RECIPES
+    },
+    "tiny-llama.fp8-fsdp": "accumulate,shard{zero=3},"
+    'quantise{recipe="fp8", fused=true, gather=true},bucket,optimizer,fuse',
 }
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slipstick.backends.system import load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
-from slipstick.ir.divisibility import check_divisibility, legal_degrees, unevenness
+from slipstick.ir.divisibility import Uneven, check_divisibility, legal_degrees
 from slipstick.ir.expr import Dim, as_expr, share
 from slipstick.ir.graph import Graph, Phase, Region, Role, Run, Workload
 from slipstick.ir.ops.collectives import CollectiveAttrs
@@ -242,14 +242,14 @@ def test_where_nothing_must_be_even_every_number_of_ranks_is_legal() -> None:
 
 
 def test_a_reader_learns_what_is_uneven() -> None:
-    assert list(unevenness(shard(table(1000)), plan(3))) == [
+    assert list(Uneven.of(shard(table(1000))).notes(plan(3))) == [
         "tp=3 does not divide 1000 ('embed_tokens.weight'): the largest share, 334, is priced; the smallest is 332"
     ]
-    assert list(unevenness(shard(table(1000)), plan(4))) == []
-    assert list(unevenness(shard(attention(8, 2)), plan(4))) == [
+    assert list(Uneven.of(shard(table(1000))).notes(plan(4))) == []
+    assert list(Uneven.of(shard(attention(8, 2))).notes(plan(4))) == [
         "tp=4 is more than the 2 key-value heads of attn: 2 ranks hold a copy of each"
     ]
-    assert list(unevenness(shard(attention(8, 2)), plan(2))) == []
+    assert list(Uneven.of(shard(attention(8, 2))).notes(plan(2))) == []
 
 
 def test_the_largest_share_is_what_memory_counts() -> None:

@@ -14,6 +14,7 @@ from slipstick.driver import Lowered, lower
 from slipstick.ir.degrees import divisors
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, Plan, make_plan
+from slipstick.ir.precision import RECIPES
 from slipstick.ir.types import DType
 
 MODELS = ("tiny-llama", "tiny-gpt2", "tiny-mixtral")
@@ -50,8 +51,9 @@ def lowered(deep: Callable[[str], Graph]) -> Callable[[str, Family], Lowered]:
 
 @pytest.fixture(scope="session")
 def machine(made_up: System) -> System:
-    """The machine of round numbers, with a host to copy to."""
-    chip = replace(made_up.chip, host_link=HostLink(50e9, 0.8, 1e-5))
+    """The machine of round numbers, with a host to copy to and units for low precision."""
+    peaks = replace(made_up.chip.peak_flop_per_s, fp8=200e12, fp4=400e12)
+    chip = replace(made_up.chip, host_link=HostLink(50e9, 0.8, 1e-5), peak_flop_per_s=peaks)
     return replace(made_up, chip=chip, host=HostMemory(2**40, 400e9, 0.8))
 
 
@@ -103,6 +105,9 @@ def _family(draw: st.DrawFn, model: str, pp: int) -> Family:
     offload = [(), ("optimizer",), ("activations",), ("optimizer", "activations")]
     layouts = ["auto", "even", "balanced", *([UNEVEN[pp]] if pp in UNEVEN else [])]
     again = draw(st.sampled_from(RECOMPUTED if pp > 1 else RECOMPUTED + WHOLE_LAYERS))
+    precision = draw(st.sampled_from(["none", "none", *RECIPES]))
+    away = draw(st.sampled_from([*offload, ("optimizer", "params")] if zero == 3 else offload))
+    gathers_low = precision in ("fp8", "fp8-block") and "optimizer" not in away and draw(st.booleans())
     return Family(
         sp=sp, zero=zero, ep=ep, cp=cp, recompute=again.recompute, early_stop=again.early_stop,
         recompute_modules=again.recompute_modules, recompute_layers=again.recompute_layers,
@@ -117,10 +122,11 @@ def _family(draw: st.DrawFn, model: str, pp: int) -> Family:
         imbalance=routes and ep and draw(st.booleans()),
         routing_nodes=draw(st.sampled_from([0, 1])) if routes and ep else 0,
         dispatch_dtype=draw(st.sampled_from(["same", "fp8"])) if routes and ep else "same",
-        offload=draw(st.sampled_from([*offload, ("optimizer", "params")] if zero == 3 else offload)),
+        offload=away,
         grad_dtype=draw(st.sampled_from([DType.FP32, DType.BF16])),
         reduce_dtype=draw(st.sampled_from([None, DType.FP32, DType.BF16])),
         kernels=draw(st.sampled_from(["eager", "torch", "fused"])),
         attention=draw(st.sampled_from(["flash", "unfused"])) if model == "tiny-gpt2" else "flash",
         tp_plan=draw(st.sampled_from(["megatron", "dtensor", "dtensor-naive"])), fused=draw(st.booleans()),
+        precision=precision, fp8_param_gather=gathers_low,
     )  # fmt: skip

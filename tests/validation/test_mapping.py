@@ -115,7 +115,7 @@ def test_attention_is_one_kernel_unless_the_recipe_says_otherwise(
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ({"precision": "bf16+fp8"}, "fp8"),
+        ({"precision": "bf16+fp8"}, "recipe of low precision"),
         ({"dist_optimizer": "sometimes"}, "'sometimes'"),
         ({"activation_recompute": "selective/[mlp]"}, "mlp"),
     ],
@@ -123,6 +123,29 @@ def test_attention_is_one_kernel_unless_the_recipe_says_otherwise(
 def test_policies_that_are_not_modelled_are_refused(row: Make, cells: dict[str, str], words: str) -> None:
     with pytest.raises(NotJudged, match=words):
         plan(row(**cells))
+
+
+@pytest.mark.parametrize(
+    ("cells", "recipe"),
+    [
+        ({"precision": "bf16 mixed"}, "none"), ({"precision": "fp16 mixed"}, "none"), ({"precision": ""}, "none"),
+        ({"precision": "FP8-CS"}, "fp8"), ({"precision": "fp8 rowwise"}, "fp8-rowwise"),
+        ({"precision": "FP8-MX"}, "mxfp8"), ({"precision": "NVFP4"}, "nvfp4"),
+        ({"precision": "amp_fp8"}, "fp8-delayed"),
+        ({"precision": "fp8", "dataset": "nemo_25.04"}, "fp8-delayed"),
+        ({"precision": "FP8", "dataset": "megatron_bridge_pretrain"}, "fp8"),
+        ({"precision": "fp8 mixed"}, "fp8-block"),
+    ],
+)  # fmt: skip
+def test_recipes_of_low_precision_by_the_words_of_tables(row: Make, cells: dict[str, str], recipe: str) -> None:
+    assert plan(row(**cells)).family.precision == recipe
+
+
+def test_torchtitan_gathers_weights_in_fp8_tensor_wise(row: Make) -> None:
+    cells = {"fsdp_or_zero": "FSDP2 full shard"}
+    rows = [row(precision=p, **cells) for p in ("fp8 (linear)", "fp8 rowwise", "bf16")]
+    assert [plan(r, "torchtitan").family.fp8_param_gather for r in rows] == [True, False, False]
+    assert not plan(rows[0], "default").family.fp8_param_gather
 
 
 def test_op_level_recomputation_is_a_policy_of_its_own(row: Make) -> None:

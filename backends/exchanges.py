@@ -1,0 +1,82 @@
+"""Messages of a bound program priced by the network: those that it prices alike in one row, then cut apart again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .amounts import Array
+from .binding import Bound, Talk
+from .network.collectives import CollectiveTime
+from .network.layout import lay_out
+from .network.menu import Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The messages of one group, entries x points: their place in a row of messages that were priced together."""
+
+    kind: Collective
+    whole: CollectiveTime
+    place: slice
+    shape: tuple[int, int]
+
+    @property
+    def time_s(self) -> Array:
+        """Seconds, entries x points."""
+        found = np.asarray(self.whole.time_s)[self.place]
+        return found.reshape(self.shape)
+
+    @property
+    def time(self) -> CollectiveTime:
+        """What the network made of these alone."""
+        return self.whole.part(self.kind, self.place)
+
+
+def exchanges(bound: Bound, values: Sequence[Array]) -> Mapping[tuple[int, int], Exchange]:
+    """Price the messages of every page, whose tables have these values; by the place of page and group."""
+    talks = [talk for _, part in bound.talks for talk in part]
+    if not talks:
+        return {}
+    volume = _row([values[t.page][t.rows] for t in talks])
+    (size, stride), *more = _ranks(talks, values)
+    shares = lay_out(size, stride, bound.system.levels, more)
+    found: dict[tuple[int, int], Exchange] = {}
+    start = 0
+    for offer, part in bound.talks:
+        stop = start + sum(t.rows.size * values[t.page].shape[1] for t in part)
+        whole = slice(start, stop)
+        times = offer.time(volume[whole], size[whole], stride[whole], [s.part_of(whole) for s in shares])
+        found |= _cut(times, part, values)
+        start = stop
+    return found
+
+
+def _ranks(talks: Sequence[Talk], values: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """Size and stride of every stretch of ranks, message by message."""
+    found = []
+    for k in range(len(talks[0].factors)):
+        sizes = [values[t.page][t.factors[k][0]] for t in talks]
+        strides = [values[t.page][t.factors[k][1]] for t in talks]
+        if k == 0:
+            sizes = [size / t.copies for size, t in zip(sizes, talks, strict=True)]
+        found.append((_row(sizes), _row(strides)))
+    return found
+
+
+def _row(parts: Sequence[Array]) -> Array:
+    return np.concatenate([part.reshape(-1) for part in parts])
+
+
+def _cut(whole: CollectiveTime, talks: Sequence[Talk], values: Sequence[Array]) -> Mapping[tuple[int, int], Exchange]:
+    found, start = dict[tuple[int, int], Exchange](), 0
+    for talk in talks:
+        num = values[talk.page].shape[1]
+        for place, message in talk.messages:
+            shape = (len(message.group.entries), num)
+            stop = start + shape[0] * num
+            found[talk.page, place] = Exchange(message.kind, whole, slice(start, stop), shape)
+            start = stop
+    return found

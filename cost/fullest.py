@@ -1,0 +1,170 @@
+"""Accounts of memory for a table of plans: bytes by part of the stage that needs most, a few thousand plans at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ir.pipelines import BIDIRECTIONAL
+from ..ir.plan import PlanTable
+from .in_flight import used_at_once
+from .stages import Staging
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+# What lies on the device, then what lies in host memory, and the largest of the moments.
+PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
+AWAY = ("host_states", "host_activations")
+TEMPORARY = "temporary"
+ALL = (*PARTS, *AWAY, TEMPORARY)
+_GRADIENTS, _ACTIVATIONS, _HOST_STATES = (ALL.index(part) for part in ("gradients", "activations", "host_states"))
+_KEPT = np.array([_ACTIVATIONS, ALL.index("host_activations")])
+# Of a parameter that a stage holds once: weight, gradient, optimizer state, and what of these is in host memory.
+STATES = np.array([*range(3), _HOST_STATES])
+_ON_DEVICE = np.array([k for k, part in enumerate(ALL) if part not in AWAY])
+# Plans whose accounts of all stages stay in a core's cache.
+_CHUNK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes at every point.
+
+    Attributes:
+        layers: what every run of a region holds, as (region, part, point), the temporary part aside.
+        shared: states of parameters that a stage holds once, as (parameter, state, point).
+        moments: the most that one run has alive at once, as (moment, point).
+        empty: placeholders of gradients, as (shape, point).
+    """
+
+    layers: Array
+    shared: Array
+    moments: Array
+    empty: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What of the sizes a stage has, by the regions that it runs.
+
+    Attributes:
+        ends: the region at whose end the forward phase turns.
+        turn: the region of each moment.
+        present: 1 where a moment needs a region, as (moment, region).
+        behind: how often each region runs behind the last run of each, as (region, region).
+        users: 1 where a shared parameter is used, as (parameter, region).
+        empty: how many placeholders of a shape each region has, as (shape, region).
+    """
+
+    ends: int
+    turn: Index
+    present: Array
+    behind: Array
+    users: Array
+    empty: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Of the software: how many micro-batches' activations a stage holds, and what of gradients it has twice.
+
+    Attributes:
+        in_flight: micro-batches that are under way on the stages of a class, plan by plan.
+        gradient_share: size of a gradient as computed against its running sum; 0 where it is no tensor of its own.
+        last: look at the last stage instead of the fullest.
+    """
+
+    in_flight: Callable[[Staging, int, PlanTable], Array]
+    gradient_share: float
+    last: bool
+
+
+def fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
+    """Return bytes of the stage that needs most of the device, as (part, plan), in the order of `ALL`."""
+    num = len(plans)
+    if num <= _CHUNK:
+        return _fullest(sizes, rules, point, plans, staging, copies)
+    found = np.empty((len(ALL), num))
+    for start in range(0, num, _CHUNK):
+        some = slice(start, start + _CHUNK)
+        part = staging.part(some)
+        found[:, some] = _fullest(sizes, rules, point[some], plans.part(some), part, copies)
+    return found
+
+
+def _fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
+    layers = sizes.layers[:, :, point]
+    runs = np.ascontiguousarray(staging.counts[staging.which].transpose(1, 2, 0))
+    found = _held(layers, runs, rules, plans, staging, copies)
+    _add_shared(found, sizes, rules, point, runs)
+    found[:, -1] = _largest_moment(layers, sizes.moments[:, point], rules, runs)
+    if copies.gradient_share:
+        _add_copies(found, layers, runs, plans, copies.gradient_share)
+    _share_copies(found, plans)
+    there = staging.number[staging.which].T > 0.0
+    needed = np.where(there, found[:, _ON_DEVICE].sum(axis=1), -np.inf)
+    best = len(there) - 1 - there[::-1].argmax(axis=0) if copies.last else needed.argmax(axis=0)
+    return np.asarray(np.take_along_axis(found, best[None, None], axis=0)[0])
+
+
+def _share_copies(found: Array, plans: PlanTable) -> None:
+    """Where a stage holds chunks of two copies of the model, what ZeRO shards, it shards over both."""
+    if plans.family.schedule in BIDIRECTIONAL:
+        for part, stage in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
+            if plans.family.zero >= stage:
+                found[:, ALL.index(part)] *= 0.5
+
+
+def _held(layers: Array, runs: Array, rules: Rules, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
+    """What runs of regions hold, as (class, part, plan); activations of every micro-batch that is under way."""
+    num_classes, num_regions, num_plans = runs.shape
+    under_way = np.stack([copies.in_flight(staging, k, plans) for k in range(num_classes)])
+    found = np.zeros((num_classes, len(ALL), num_plans))
+    times = np.empty((num_classes, len(ALL) - 1, num_plans))
+    for k in range(num_regions):
+        # Where the forward pass ends, a micro-batch is used at once.
+        at_once = k == rules.ends and used_at_once(plans.family.schedule)
+        times[:] = runs[:, k, None]
+        times[:, _KEPT] *= 1.0 if at_once else under_way[:, None]
+        found[:, :-1] += layers[k] * times
+    return found
+
+
+def _add_shared(found: Array, sizes: Sizes, rules: Rules, point: Index, runs: Array) -> None:
+    """Add what a stage holds once: parameters of any region it runs, and the placeholders of the one with most."""
+    there = np.minimum(np.matmul(rules.users, runs), 1.0)
+    for k, states in enumerate(sizes.shared):
+        found[:, STATES] += states[:, point] * there[:, k, None]
+    if len(rules.empty):
+        most = (rules.empty[..., None] * np.minimum(runs, 1.0)[:, None]).max(axis=2)
+        for k, num_bytes in enumerate(sizes.empty):
+            found[:, _GRADIENTS] += num_bytes[point] * most[:, k]
+
+
+def _largest_moment(layers: Array, moments: Array, rules: Rules, runs: Array) -> Array:
+    """The most that is alive beyond what counts as kept, where a stage has all regions that a moment needs.
+
+    Let go is what counts as kept, but is in a region's own account or gone when the region turns to its backward phase.
+    """
+    kept = layers[:, _ACTIVATIONS]
+    gone = kept + np.zeros_like(runs)
+    for k, num_behind in enumerate(rules.behind.T):
+        if num_behind.any():
+            gone += np.minimum(runs[:, k, None], num_behind[:, None]) * kept[k]
+    here = np.matmul(rules.present, (runs > 0.0) * 1.0) >= rules.present.sum(axis=1)[:, None]
+    beyond = np.where(here, moments - gone[:, rules.turn], 0.0)
+    return np.asarray(np.maximum(beyond.max(axis=1), 0.0))
+
+
+def _add_copies(found: Array, layers: Array, runs: Array, plans: PlanTable, share: float) -> None:
+    """Add buckets, and the moment when every gradient is there and one micro-batch has let go of what it kept."""
+    copy = found[:, _GRADIENTS] * share
+    kept = np.zeros_like(copy)
+    for k, held in enumerate(layers[:, _ACTIVATIONS]):
+        kept += held * runs[:, k]
+    found[:, _GRADIENTS] += np.where(plans.dp > 1.0, copy, 0.0)
+    found[:, -1] = np.maximum(found[:, -1], copy - kept)

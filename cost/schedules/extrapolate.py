@@ -1,0 +1,98 @@
+"""Steps of any schedule over plans: run with few micro-batches, and carried on from there in even steps.
+
+The longest chain of tasks grows with the micro-batches as a maximum of straight lines does: slowly while it fills the
+pipeline, and at last by the time of one micro-batch at the slowest place. So the growth seen lies below that of later
+micro-batches, and the slowest stage's time on one lies above; where the two leave more than 1 % open, the plan is run
+with more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.pipelines import BIDIRECTIONAL, V_SHAPED
+from .line import Row
+from .tasks import Array
+from .waves import waves_of
+
+# Rounds of p micro-batches up to which plans that are not settled are run, twice as many at a time.
+LAST = 24
+OPEN = 0.01
+# Numbers that one run holds at a time.
+_HELD = 500_000
+# Forward, dgrad, wgrad and send seconds of every stage, as (stage, plan).
+_Stages = tuple[Array, Array, Array, Array]
+
+
+def first_rounds(schedule: str) -> int:
+    """Return how many rounds of p micro-batches are run; DualPipe is full from two on, the others while in the second.
+
+    >>> first_rounds("zb-h1"), first_rounds("dualpipe")
+    (3, 4)
+    """
+    return 4 if schedule in BIDIRECTIONAL else 3
+
+
+def extrapolated_s(
+    schedule: str, row: Row, times: tuple[Array, Array, Array, Array], num_micro_batches: Array, key: int
+) -> Array:
+    """Return the seconds of a step.
+
+    Args:
+        schedule: its name.
+        row: the stages.
+        times: forward, dgrad, wgrad and send seconds of each class, as (class, plan).
+        num_micro_batches: micro-batches of each plan.
+        key: their number where it is at most p x `first_rounds`, the same for all plans; more otherwise.
+    """
+    stage_class = [kind for kind, _, num in row.runs for _ in range(num)]
+    share = 0.5 if schedule in V_SHAPED else 1.0
+    forward, dgrad, wgrad = (a[stage_class] * share for a in times[:3])
+    stages = (forward, dgrad, wgrad, times[3][stage_class])
+    if key <= first_rounds(schedule) * row.num_stages:
+        return _run(schedule, key, stages)
+    slowest_s = (forward + dgrad + wgrad).max(axis=0) / share
+    return _carried_on(schedule, stages, slowest_s, num_micro_batches)
+
+
+def _carried_on(schedule: str, stages: _Stages, slowest_s: Array, num_micro_batches: Array) -> Array:
+    """Run plans of more micro-batches than the first rounds have with those, and those that are not settled with more."""
+    p = len(stages[0])
+    found = np.zeros_like(num_micro_batches)
+    rounds, left = first_rounds(schedule), np.arange(len(num_micro_batches))
+    while len(left):
+        here, m = _some(stages, left), num_micro_batches[left]
+        so_far = _run(schedule, rounds * p, here)
+        growth = (so_far - _run(schedule, (rounds - 1) * p, here)) / p
+        more = m - float(rounds * p)
+        open_s = more * np.maximum(slowest_s[left] - growth, 0.0)
+        found[left] = so_far + more * growth + 0.5 * open_s
+        rounds *= 2
+        unsettled = open_s > OPEN * found[left]
+        few = unsettled & (m <= rounds * p)
+        for number in np.unique(m[few]):
+            plans = left[few & (m == number)]
+            found[plans] = _run(schedule, int(number), _some(stages, plans))
+        left = left[unsettled & ~few] if rounds <= LAST else left[:0]
+    return found
+
+
+def _some(stages: _Stages, plans: NDArray[np.intp]) -> _Stages:
+    forward, dgrad, wgrad, send = stages
+    return forward[:, plans], dgrad[:, plans], wgrad[:, plans], send[:, plans]
+
+
+def _run(schedule: str, num_micro_batches: int, stages: _Stages) -> Array:
+    """Run so many micro-batches, as many plans at a time as stay in the cache."""
+    chunks = 2 if schedule in V_SHAPED + BIDIRECTIONAL else 1
+    waves = waves_of(schedule, len(stages[0]), num_micro_batches, chunks)
+    width = max(_HELD // waves.num_units, 8)
+    forward, dgrad, wgrad, send = stages
+    parts = [
+        waves.step_s(
+            forward[:, k : k + width], dgrad[:, k : k + width], wgrad[:, k : k + width], send[:, k : k + width]
+        )
+        for k in range(0, forward.shape[1], width)
+    ]
+    return np.concatenate(parts)

@@ -1,0 +1,219 @@
+"""What a pipeline schedule is made of: tasks in the order of each stage, times, and the result of running them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+class Kind(IntEnum):
+    """What a task does with one micro-batch in one chunk; `BACKWARD` is `DGRAD` and `WGRAD` in one."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    DGRAD = 2
+    WGRAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The tasks of one stage, one behind the other.
+
+    Attributes:
+        chunk: chunk of the stage, 0 to v - 1.
+        micro_batch: number of the micro-batch.
+        kind: a `Kind`.
+        joined: whether a task and the next one start together and hand on their results together (DualPipe).
+    """
+
+    chunk: Index
+    micro_batch: Index
+    kind: Index
+    joined: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        """Number of tasks."""
+        return len(self.kind)
+
+
+class OrderBuilder:
+    """An order under construction."""
+
+    def __init__(self) -> None:
+        """Start with no task."""
+        self._tasks: list[tuple[int, int, int, bool]] = []
+
+    def add(self, kind: Kind, micro_batch: int, chunk: int = 0, joined: bool = False) -> None:
+        """Append one task."""
+        self._tasks.append((chunk, micro_batch, kind, joined))
+
+    def add_all(self, kind: Kind, micro_batches: Iterable[int], chunk: int = 0) -> None:
+        """Append a task for each of these micro-batches."""
+        self._tasks += [(chunk, m, kind, False) for m in micro_batches]
+
+    def order(self, num_micro_batches: int | None = None) -> Order:
+        """Return the order; with a number, only of the micro-batches below it."""
+        kept = [t for t in self._tasks if num_micro_batches is None or t[1] < num_micro_batches]
+        table = np.array(kept, dtype=np.int64).reshape(len(kept), 4)
+        return Order(table[:, 0], table[:, 1], table[:, 2], table[:, 3] > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The orders of all stages, and which chunk stands behind which.
+
+    Attributes:
+        name: the schedule's name.
+        num_micro_batches: micro-batches a step.
+        orders: one order a stage.
+        next_stage: the stage that a chunk's output goes to, as (stage, chunk); -1 behind the last chunk.
+        next_chunk: the chunk there.
+        chunk_share: part of a stage's layers that one chunk has: 1/v, and 1 where chunks are copies (DualPipe).
+        rolls: whether a stage starts its next step as soon as it is through with this one: the papers of ZB-H2 and ZB-V
+            check the optimizer step afterwards instead of waiting for every stage.
+    """
+
+    name: str
+    num_micro_batches: int
+    orders: tuple[Order, ...]
+    next_stage: Index
+    next_chunk: Index
+    chunk_share: float = 1.0
+    rolls: bool = False
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of the pipeline."""
+        return int(self.next_stage.shape[0])
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks a stage."""
+        return int(self.next_stage.shape[1])
+
+    @property
+    def peak_in_flight(self) -> Array:
+        """The most micro-batches whose activations each stage holds at once, in whole stages.
+
+        Held from the start of the forward task to the end of the backward task, or of the one for weights.
+        """
+        return np.array([_peak(order) * self.chunk_share for order in self.orders])
+
+
+def _peak(order: Order) -> float:
+    opens = order.kind == Kind.FORWARD
+    closes = (order.kind == Kind.BACKWARD) | (order.kind == Kind.WGRAD)
+    # What a task lets go of, it lets go of at its end: the next one sees it.
+    held = np.cumsum(opens) - (np.cumsum(closes) - closes)
+    return float(held.max(initial=0))
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """Seconds of one micro-batch in every chunk of every stage, each as (stage, chunk).
+
+    Attributes:
+        forward_s: forward.
+        dgrad_s: backward, gradients of activations only.
+        wgrad_s: backward, gradients of weights only.
+        send_forward_s: from the end of a chunk's forward task to the start of the next one's on another stage.
+        send_backward_s: from the end of a chunk's backward task to the start of the previous one's there.
+    """
+
+    forward_s: Array
+    dgrad_s: Array
+    wgrad_s: Array
+    send_forward_s: Array
+    send_backward_s: Array
+
+    @classmethod
+    def of(
+        cls, forward_s: Array, dgrad_s: Array, wgrad_s: Array, send_s: float | Array = 0.0
+    ) -> StageTimes:  # fmt: skip
+        """Return times with one latency both ways; arrays are (stage, chunk), or (stage) for one chunk."""
+        parts = [np.asarray(a, dtype=np.float64) for a in (forward_s, dgrad_s, wgrad_s)]
+        shaped = [a.reshape(len(a), -1) for a in parts]
+        send = np.broadcast_to(np.asarray(send_s, dtype=np.float64), shaped[0].shape)
+        return cls(*shaped, send, send)
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of the pipeline."""
+        return int(self.forward_s.shape[0])
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks a stage."""
+        return int(self.forward_s.shape[1])
+
+    def seconds(self, kind: Kind) -> Array:
+        """Return the seconds of one kind of task, as (stage, chunk)."""
+        parts = {Kind.FORWARD: self.forward_s, Kind.DGRAD: self.dgrad_s, Kind.WGRAD: self.wgrad_s}
+        return self.dgrad_s + self.wgrad_s if kind is Kind.BACKWARD else parts[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """A step of one plan, task by task, stage by stage in the order in which each stage runs them.
+
+    Attributes:
+        schedule: what was run.
+        stage: stage of each task.
+        chunk: its chunk.
+        micro_batch: its micro-batch.
+        kind: its `Kind`.
+        start_s: when it starts.
+        end_s: when it ends. Of two joined tasks the first shows the first part of their time, the other the rest.
+    """
+
+    schedule: Schedule
+    stage: Index
+    chunk: Index
+    micro_batch: Index
+    kind: Index
+    start_s: Array
+    end_s: Array
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of the pipeline."""
+        return self.schedule.num_stages
+
+    @property
+    def makespan_s(self) -> float:
+        """Seconds from the first task of any stage to the end of the last."""
+        return float(self.end_s.max() - self.start_s.min())
+
+    @property
+    def step_s(self) -> float:
+        """Seconds a step: the makespan, or where stages do not wait for one another, the longest of a stage."""
+        return float(self._spans().max()) if self.schedule.rolls else self.makespan_s
+
+    @property
+    def busy_s(self) -> Array:
+        """Seconds in which each stage computes."""
+        return np.bincount(self.stage, self.end_s - self.start_s, self.num_stages)
+
+    @property
+    def idle_s(self) -> Array:
+        """Seconds of the step in which each stage waits."""
+        return self.step_s - self.busy_s
+
+    @property
+    def peak_in_flight(self) -> Array:
+        """The most micro-batches whose activations each stage holds at once, in whole stages."""
+        return self.schedule.peak_in_flight
+
+    def _spans(self) -> Array:
+        places = [np.flatnonzero(self.stage == k) for k in range(self.num_stages)]
+        return np.array([self.end_s[rows].max() - self.start_s[rows].min() for rows in places])
+
+
+__all__ = ["Array", "Index", "Kind", "Order", "OrderBuilder", "Schedule", "Simulated", "StageTimes"]

@@ -1,0 +1,1 @@
+"""The timeline of one step: Chrome trace JSON, and the memory of a stage over the step."""

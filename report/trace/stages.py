@@ -1,0 +1,125 @@
+"""The stages of a plan as rows of regions, chunk by chunk, and the schedule that hands micro-batches on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from ...cost.schedules.loops import round_robin
+from ...cost.schedules.menu import schedule_of
+from ...cost.schedules.tasks import Index, Kind, OrderBuilder, Schedule
+from ...driver import Estimate
+from ...ir.errors import NotBuiltError
+from ...ir.graph import Graph, Workload
+from ...ir.stages import chunk_rows
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRow:
+    """The regions of one chunk in the order of the model, each with the number of its layer; -1 where it has none."""
+
+    regions: tuple[str, ...]
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Every stage of one plan.
+
+    Attributes:
+        schedule: the order of its tasks.
+        chunks: what each stage has, chunk by chunk.
+        cls: the class of each stage.
+    """
+
+    schedule: Schedule
+    chunks: tuple[tuple[ChunkRow, ...], ...]
+    cls: tuple[int, ...]
+
+    def name(self, stage: int, alone: bool) -> str:
+        """Name a stage, and with it those like it unless each is shown alone."""
+        alike = [k for k, c in enumerate(self.cls) if c == self.cls[stage]]
+        if alone or len(alike) == 1:
+            return f"stage {stage}"
+        return f"stages {ranges(alike)} (shown: {stage})"
+
+    def shown(self, alone: bool) -> list[int]:
+        """Return the earliest stage of each class, or all."""
+        return list(range(len(self.cls))) if alone else sorted({self.cls.index(c) for c in self.cls})
+
+
+def stages_of(answer: Estimate) -> Stages:
+    """Lay a plan on its stages, task by task.
+
+    NotBuiltError where the schedule puts other chunks on a stage than the layout of the plan.
+    """
+    table = answer.table
+    graph, layout = table.lowered.graph, table.staging.layouts[int(table.staging.which[0])]
+    schedule = _schedule(answer)
+    rows = _numbered(graph, chunk_rows(graph, layout, table.lowered.stages.recomputed))
+    place = _places(schedule)
+    chunks = tuple(tuple(rows[number] for number in stage) for stage in place.tolist())
+    names = [r.name for r in graph.regions]
+    known = {tuple(c.counts): k for k, c in enumerate(layout.classes)}
+    counts = [Counter(name for chunk in stage for name in chunk.regions) for stage in chunks]
+    classes = [known.get(tuple(c[name] for name in names), -1) for c in counts]
+    if -1 in classes:
+        raise NotBuiltError(f"a trace of schedule '{schedule.name}', whose chunks lie elsewhere than those of the plan")
+    return Stages(schedule, chunks, tuple(classes))
+
+
+def _schedule(answer: Estimate) -> Schedule:
+    plan = answer.plan
+    if answer.table.lowered.graph.workload is not Workload.TRAIN:
+        return _one_pass(plan.pp, plan.vpp)
+    return schedule_of(plan.family.schedule, plan.pp, plan.num_micro_batches, plan.vpp)
+
+
+def _one_pass(num_stages: int, num_chunks: int) -> Schedule:
+    """One batch that goes forward through every chunk."""
+    found = OrderBuilder()
+    for chunk in range(num_chunks):
+        found.add(Kind.FORWARD, 0, chunk)
+    return Schedule("forward", 1, (found.order(),) * num_stages, *round_robin(num_stages, num_chunks))
+
+
+def _places(schedule: Schedule) -> Index:
+    """Return the place in the model of each chunk, as (stage, chunk); chains that are copies start again at 0."""
+    stages, chunks = schedule.next_stage, schedule.next_chunk
+    place = np.full(stages.shape, -1)
+    followed = {(int(s), int(c)) for s, c in zip(stages.ravel(), chunks.ravel(), strict=True)}
+    for start in np.ndindex(*stages.shape):
+        if start in followed:
+            continue
+        stage, chunk, number = *start, 0
+        while stage >= 0:
+            place[stage, chunk] = number
+            stage, chunk, number = int(stages[stage, chunk]), int(chunks[stage, chunk]), number + 1
+    return place
+
+
+def _numbered(graph: Graph, rows: Sequence[tuple[str, ...]]) -> list[ChunkRow]:
+    """Number the layers: regions whose module paths have a star for the number."""
+    starred = {r.name for r in graph.regions if any("*" in n.scope for n in r.nodes)}
+    found, layer = [], 0
+    for row in rows:
+        numbers = []
+        for name in row:
+            numbers.append(layer if name in starred else -1)
+            layer += name in starred
+        found.append(ChunkRow(row, tuple(numbers)))
+    return found
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Print numbers as ranges.
+
+    >>> ranges([1, 2, 3, 6])
+    '1-3, 6'
+    """
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda kn: kn[1] - kn[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,0 +1,178 @@
+"""A step on the clock: when every task of every stage runs, so that the last of them ends when the roll-up says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from ...cost.schedules.simulate import run
+from ...cost.schedules.tasks import Array, Kind, Schedule, Simulated, StageTimes
+from ...driver import Estimate
+from ...ir.graph import Region
+from ...ir.stages import BOUNDARY
+from .nodes import NodeTime, node_times, nodes_of
+from .shape import Booking, Ends, Shape, draw
+from .spent import Spent, StageSpent, pace_once, stages_spent
+from .stages import ChunkRow, Stages, stages_of
+
+# Class of stages, chunk, kind of task, what it exchanges with other stages.
+ShapeKey: TypeAlias = tuple[int, ChunkRow, Kind, Ends]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One step of one plan.
+
+    Attributes:
+        answer: the estimate.
+        stages: the stages and their schedule.
+        spent: the account of each class of stages.
+        nodes: the priced nodes.
+        shapes: the task of each (class, chunk row, kind, what it exchanges).
+        simulated: the tasks of the micro-batches, from 0.
+        pipeline_s: when the first task starts.
+        pace: seconds on this timeline for one of the simulation.
+        end_s: when the step ends.
+    """
+
+    answer: Estimate
+    stages: Stages
+    spent: Sequence[StageSpent]
+    nodes: Mapping[str, Mapping[int, NodeTime]]
+    shapes: Mapping[ShapeKey, Shape]
+    simulated: Simulated
+    pipeline_s: float
+    pace: float
+    end_s: float
+
+    @property
+    def start_s(self) -> Array:
+        """When each task starts."""
+        return self.pipeline_s + self.simulated.start_s * self.pace
+
+    @property
+    def stop_s(self) -> Array:
+        """When each task ends."""
+        return self.pipeline_s + self.simulated.end_s * self.pace
+
+    @property
+    def last_s(self) -> float:
+        """When the last task ends."""
+        return float(self.stop_s.max())
+
+    def shape(self, stage: int, chunk: int, kind: Kind) -> Shape:
+        """Return what a task looks like."""
+        return self.shapes[_key(self.stages, stage, chunk, kind)]
+
+
+def timeline_of(answer: Estimate) -> Timeline:
+    """Lay an estimate on the clock.
+
+    Tasks take what the roll-up books for them, the simulation of the schedule says when they start, and what lies
+    between the gather before the first micro-batch and the reduction behind the last one is stretched by as much as the
+    closed form of the roll-up differs from the simulation.
+    """
+    stages, nodes = stages_of(answer), node_times(answer)
+    spent = stages_spent(answer, nodes)
+    shapes = _shapes(answer, stages, spent, nodes)
+    simulated = run(stages.schedule, _times(stages, shapes))
+    once = pace_once(list(spent))
+    end_s = answer.metrics["step_time_s"]
+    between_s = end_s - once.once_s
+    pace = between_s / simulated.step_s if simulated.step_s > 0.0 else 1.0
+    before_s = once.prepare.time_s
+    return Timeline(answer, stages, spent, nodes, shapes, simulated, before_s, pace, end_s + _skew(simulated) * pace)
+
+
+def _skew(simulated: Simulated) -> float:
+    """Stages that do not wait for one another end one step and begin the next one behind one another."""
+    return simulated.makespan_s - simulated.step_s
+
+
+def receiver(schedule: Schedule, stage: int, chunk: int, kind: Kind) -> tuple[int, int] | None:
+    """Return the stage and chunk that wait for a task's result; None where no other stage does."""
+    if kind is Kind.WGRAD:
+        return None
+    if kind is Kind.FORWARD:
+        found = int(schedule.next_stage[stage, chunk]), int(schedule.next_chunk[stage, chunk])
+        return found if found[0] not in (-1, stage) else None
+    where = np.argwhere((schedule.next_stage == stage) & (schedule.next_chunk == chunk))
+    return next(((int(s), int(c)) for s, c in where if s != stage), None)
+
+
+def sender(schedule: Schedule, stage: int, chunk: int, kind: Kind) -> tuple[int, int] | None:
+    """Return the stage and chunk whose result a task waits for; None where no other stage has it."""
+    if kind is Kind.WGRAD:
+        return None
+    # What goes forward comes from where gradients go back to.
+    return receiver(schedule, stage, chunk, Kind.BACKWARD if kind is Kind.FORWARD else Kind.FORWARD)
+
+
+def _key(stages: Stages, stage: int, chunk: int, kind: Kind) -> ShapeKey:
+    one = stages.schedule, stage, chunk, kind
+    ends = Ends(sender(*one) is not None, receiver(*one) is not None)
+    return stages.cls[stage], stages.chunks[stage][chunk], kind, ends
+
+
+def _shapes(
+    answer: Estimate, stages: Stages, spent: Sequence[StageSpent], nodes: Mapping[str, Mapping[int, NodeTime]]
+) -> Mapping[ShapeKey, Shape]:
+    """Draw every distinct task once."""
+    regions = answer.table.lowered.graph.by_name
+    kinds = [Kind(int(k)) for k in np.unique(np.concatenate([o.kind for o in stages.schedule.orders]))]
+    bookings = {cls: _bookings(spent[cls], stages, cls, regions, nodes) for cls in sorted(set(stages.cls))}
+    places = [(stage, chunk) for stage, chunks in enumerate(stages.chunks) for chunk in range(len(chunks))]
+    found: dict[ShapeKey, Shape] = {}
+    for key in (_key(stages, *place, kind) for place in places for kind in kinds):
+        if key not in found:
+            found[key] = _drawn(key, bookings[key[0]][key[2] is not Kind.FORWARD], regions, nodes)
+    return found
+
+
+def _drawn(
+    key: ShapeKey, booking: Booking, regions: Mapping[str, Region], nodes: Mapping[str, Mapping[int, NodeTime]]
+) -> Shape:
+    _, row, kind, ends = key
+    names = row.regions if kind is Kind.FORWARD else row.regions[::-1]
+    rows = [(name, nodes_of(regions[name], nodes[name], kind)) for name in names]
+    return draw(rows, kind, booking, _boundary(regions, nodes, kind), ends)
+
+
+def _boundary(regions: Mapping[str, Region], nodes: Mapping[str, Mapping[int, NodeTime]], kind: Kind) -> list[NodeTime]:
+    if BOUNDARY not in regions or kind is Kind.WGRAD:
+        return []
+    whole = Kind.FORWARD if kind is Kind.FORWARD else Kind.BACKWARD
+    return nodes_of(regions[BOUNDARY], nodes[BOUNDARY], whole)
+
+
+def _bookings(
+    spent: StageSpent, stages: Stages, cls: int, regions: Mapping[str, Region],
+    nodes: Mapping[str, Mapping[int, NodeTime]],
+) -> tuple[Booking, Booking]:  # fmt: skip
+    """Return what the account of a class makes of the nodes of its forward and of its backward phase."""
+    chunks = stages.chunks[stages.cls.index(cls)]
+    names = [name for chunk in chunks for name in chunk.regions]
+
+    def booking(account: Spent, kind: Kind) -> Booking:
+        inside = [n for name in names for n in nodes_of(regions[name], nodes[name], kind)]
+        return Booking.of(account, [*inside, *_boundary(regions, nodes, kind) * len(chunks)])
+
+    return booking(spent.forward, Kind.FORWARD), booking(spent.backward, Kind.BACKWARD)
+
+
+def _times(stages: Stages, shapes: Mapping[ShapeKey, Shape]) -> StageTimes:
+    """Return the seconds of every task, as (stage, chunk)."""
+    split = any(key[2] is Kind.DGRAD for key in shapes)
+
+    def seconds(kind: Kind) -> Array:
+        def of(stage: int, chunk: int) -> float:
+            key = _key(stages, stage, chunk, kind)
+            return shapes[key].time_s if key in shapes else 0.0
+
+        return np.array([[of(s, c) for c in range(len(chunks))] for s, chunks in enumerate(stages.chunks)])
+
+    back = Kind.DGRAD if split else Kind.BACKWARD
+    return StageTimes.of(seconds(Kind.FORWARD), seconds(back), seconds(Kind.WGRAD))
