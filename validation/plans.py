@@ -151,6 +151,7 @@ def _micro_batch(row: Row, stack: str, dp: int) -> int:
 
 
 def _expert_degree(row: Row) -> int | None:
+    """Ranks that one expert is split over; a row that only names its model does not say whether it has any."""
     given = row.measured("etp")
     has = row.measured("n_experts") or row.number("ep", 1) > 1
     return int(given) if given is not None and has else None
