@@ -33,9 +33,9 @@ def test_the_screen_is_never_left(answer: Estimate, columns: int) -> None:
     assert lines == [line.rstrip() for line in lines]
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(40, 3), (80, 2), (120, 1)])
+@pytest.mark.parametrize(("columns", "rows"), [(40, 5), (80, 4), (100, 2), (120, 2)])
 def test_tables_stand_side_by_side_where_there_is_room(answer: Estimate, columns: int, rows: int) -> None:
-    titles = ("Result", "Where the time goes", "Memory of a GPU")
+    titles = ("Result", "Memory of a GPU", "What bounds it", "Where the time goes", "% of time for +1 % of")
     lines = report_text(answer, columns).splitlines()
     assert sum(any(t in line for t in titles) for line in lines) == rows
 
