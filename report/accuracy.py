@@ -41,6 +41,11 @@ class Accuracy:
         """Whether the rows are of one chip."""
         return self.chip != ANY
 
+    def __str__(self) -> str:
+        of = " ".join(word for word in (self.table, self.kind, self.library) if word != ANY)
+        where = f"on {self.chip}" if self.of_chip else "on other chips (not validated on this one)"
+        return f"{of} {where}: median {self.median:.1%}, p90 {self.p90:.1%} of {self.num_rows} rows"
+
 
 def keys_of(table: str, chip: str, library: str, kind: str) -> tuple[Key, ...]:
     """Return the lines of the table that a row counts in, the nearest first: the order in which one is looked for.

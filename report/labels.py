@@ -13,13 +13,13 @@ _PARTS = MappingProxyType(
 _BOUNDS = MappingProxyType(
     {
         "matrix": "matrix units", "vector": "vector units", "hbm": "HBM bandwidth", "l2": "L2 bandwidth",
-        "launch": "launch, fixed work", "host_link": "host link",
+        "launch": "launch + fixed work", "host_link": "host link",
     }
 )  # fmt: skip
 _PARAMETERS = MappingProxyType(
     {
         "chip.vector.fp32": "vector peak", "chip.clock": "clock", "chip.memory.hbm.bandwidth": "HBM bandwidth",
-        "overhead.kernels": "launch, fixed work", "overhead.collectives": "collectives, fixed",
+        "overhead.kernels": "launch + fixed work", "overhead.collectives": "fixed of collectives",
         "overhead.host": "host overheads", "overhead.network": "measured messages",
     }
 )  # fmt: skip
