@@ -184,7 +184,7 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         timing = price(lowered.bindings.to(system), points)
         staging = lowered.stages.evaluate(plans, points)
-        step = step_of(lowered, timing, system, plans, staging)
+        step = step_of(lowered, timing, Policy.of(system), plans, staging)
         memory = _memory(lowered, system, points, plans, staging)
         metrics = dict(_metrics(lowered, system, plans, step, staging, memory, convention))
         if plans.family.offload:
@@ -193,9 +193,9 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
     return Estimates(lowered, plans, system, timing, staging, step, memory, metrics, convention)
 
 
-def step_of(lowered: Lowered, timing: Timing, system: System, plans: PlanTable, staging: Staging) -> Step:
-    """Roll node times up to a step on a system."""
-    return roll_up(timing, plans, staging, Policy.of(system), lowered.step)
+def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, staging: Staging) -> Step:
+    """Roll node times up to a step; of the system it knows the policy alone."""
+    return roll_up(timing, plans, staging, policy, lowered.step)
 
 
 @dataclass(frozen=True, slots=True)

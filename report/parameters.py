@@ -35,13 +35,11 @@ class Parameter:
         name: its path, as `--set` takes it; `overhead.*` stands for all times of a kind in calibration and stack.
         is_rate: whether more of it is faster.
         scaled: the system with it times a factor.
-        prices: whether it can change the time of a group of nodes.
     """
 
     name: str
     is_rate: bool
     scaled: Scale
-    prices: Callable[[Priced], bool]
 
 
 def parameters(system: System, timing: Timing) -> list[Parameter]:
@@ -54,53 +52,45 @@ def parameters(system: System, timing: Timing) -> list[Parameter]:
 
 def _of_chip(timing: Timing) -> Iterator[Parameter]:
     for dtype in sorted({dtype for p in timing.priced for dtype in _dtypes(p)}):
-        yield Parameter(f"chip.matmul.{dtype}", True, _peak(dtype), _multiplies)
+        yield Parameter(f"chip.matmul.{dtype}", True, _peak(dtype))
     for name, field in (
         ("vector.fp32", "vector_flop_per_s"), ("clock", "clock_hz"), ("memory.hbm.bandwidth", "hbm_bytes_per_s")
     ):  # fmt: skip
-        yield Parameter(f"chip.{name}", True, _chip(field), _computes)
+        yield Parameter(f"chip.{name}", True, _chip(field))
 
 
 def _of_host(system: System, timing: Timing) -> Iterator[Parameter]:
     if not any(map(_is_host, timing.priced)):
         return
     if system.chip.host_link is not None:
-        yield Parameter("chip.host_link.bandwidth", True, _host_link("bytes_per_s"), _is_host)
-        yield Parameter("chip.host_link.latency", False, _host_link("latency_s"), _is_host)
+        yield Parameter("chip.host_link.bandwidth", True, _host_link("bytes_per_s"))
+        yield Parameter("chip.host_link.latency", False, _host_link("latency_s"))
     if system.host is not None:
-        yield Parameter("node.host_memory.bandwidth", True, _host_memory, _is_host)
+        yield Parameter("node.host_memory.bandwidth", True, _host_memory)
 
 
 def _of_network(system: System, timing: Timing) -> Iterator[Parameter]:
     for level in system.levels:
         crosses = _crosses(level.name)
         if any(map(crosses, timing.priced)):
-            yield Parameter(f"network.{level.name}.bandwidth", True, _level(level.name, _faster), crosses)
-            yield Parameter(f"network.{level.name}.latency", False, _slower(level.name), crosses)
+            yield Parameter(f"network.{level.name}.bandwidth", True, _level(level.name, _faster))
+            yield Parameter(f"network.{level.name}.latency", False, _slower(level.name))
 
 
 def _of_software(system: System, timing: Timing) -> Iterator[Parameter]:
-    yield Parameter("overhead.kernels", False, _kernel_overheads, _computes)
+    yield Parameter("overhead.kernels", False, _kernel_overheads)
     if any(map(_talks, timing.priced)):
-        yield Parameter("overhead.collectives", False, _collective_overheads, _talks)
+        yield Parameter("overhead.collectives", False, _collective_overheads)
     state = system.stack.network
     if state.step_latency_s or state.all_reduces:
-        yield Parameter("overhead.network", False, _network_state, _talks)
+        yield Parameter("overhead.network", False, _network_state)
     if system.stack.spacing_s or any(getattr(system.stack.host, name) for name in _times_in(system.stack.host)):
-        yield Parameter("overhead.host", False, _host_overheads, _computes)
+        yield Parameter("overhead.host", False, _host_overheads)
 
 
 def _dtypes(priced: Priced) -> Iterator[str]:
     """Operands of what matrix units multiply."""
     return (str(e.dtype) for e in priced.group.entries if e.work.gemms or e.work.attention is not None)
-
-
-def _multiplies(priced: Priced) -> bool:
-    return any(True for _ in _dtypes(priced))
-
-
-def _computes(priced: Priced) -> bool:
-    return not _talks(priced)
 
 
 def _talks(priced: Priced) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ..report.accuracy import ANY, Accuracy, Key, keys_of, written
+from .machines import system_of
 from .outcomes import Outcome, Part
+from .rows import NotJudged
 from .statistics import Accuracy as Errors
 
 
@@ -26,8 +28,17 @@ def accuracy_csv(outcomes: Sequence[Outcome], chip_of: Callable[[str], str]) -> 
 
 def _keys(outcome: Outcome, chip_of: Callable[[str], str]) -> Iterator[Key]:
     """Every line once; rows of a machine that the catalogue lacks count among all chips."""
-    chip = chip_of(outcome.system) if outcome.system else ANY
+    system = outcome.system or _system(outcome)
+    chip = chip_of(system) if system else ANY
     yield from dict.fromkeys(keys_of(outcome.table, chip, outcome.library or ANY, outcome.kind or ANY))
+
+
+def _system(outcome: Outcome) -> str:
+    """The system of a row that was judged without one, by the accelerator that it names; empty where none is known."""
+    try:
+        return system_of(outcome.row)
+    except NotJudged:
+        return ""
 
 
 def _line(key: Key, errors: Sequence[float]) -> Accuracy:
