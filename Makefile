@@ -14,6 +14,10 @@ UNSEEN := a40-server dgx-b200 l40s-server
 # Kernels of AMD's libraries are other kernels: one chip of theirs tells nothing of NVIDIA's.
 JOINT := --joint --leave-out mi210-server
 
+# Every table of measurements, and what the package says of how near it comes to them.
+MEASURED := $(wildcard tests/validation/*.csv)
+ACCURACY := backends/calibration/accuracy.csv
+
 .PHONY: bench calibration check clean demo help setup test validation
 
 help:  ## list the targets
@@ -40,7 +44,8 @@ calibration: $(STAMP)  ## fit constants of kernels anew: for any chip, without o
 	$(foreach one,$(UNSEEN),$(CALIBRATE) $(SINGLE) $(JOINT) --leave-out $(one) -o tests/validation/unseen/$(one).yaml &&) true
 	$(CALIBRATE) $(TABLES) -o backends/calibration
 
-validation: $(STAMP)  ## judge again against measurements and write docs/validation.md
+validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
+	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
 	$(BIN)/pytest tests/docs --update-docs -k validation
 
 setup: $(STAMP)  ## make the environment and nothing else

@@ -35,6 +35,17 @@ def test_a_table_is_judged_and_the_rest_listed(cli: Cli, table: str, tmp_path: P
     assert list(rows[0])[:7] == ["id", "dataset", "part", "predicted_us", "measured_us", "error", "reason"]
 
 
+def test_accuracies_are_written_for_estimates_to_read(cli: Cli, table: str, tmp_path: Path) -> None:
+    out = tmp_path / "accuracy.csv"
+    assert cli("validate", table, "--accuracy", str(out)).returncode == 0
+    lines = out.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "table,chip,library,kind,rows,median,p90"
+    # The accelerator of such a table is no system of the catalogue.
+    assert [line.split(",")[:5] for line in lines[1:]] == [
+        ["memory", "*", "*", "*", "2"], ["memory", "*", "*", "allocated", "2"]
+    ]  # fmt: skip
+
+
 def test_progress_goes_to_stderr_and_can_be_silenced(cli: Cli, table: str) -> None:
     assert "recording" in cli("validate", table, "--no-cache").stderr
     assert cli("validate", table, "--no-cache", "-q").stderr == ""
