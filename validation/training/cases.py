@@ -13,7 +13,7 @@ from ..models import Architecture, architecture
 from ..plans import dtype_of, plan_of, stack_of
 from ..rows import NotJudged, Row
 from .machine_shop import MachineShop
-from .network_state import NetworkState, network_state
+from .network_state import HEALTHY_PORTS, NetworkState, network_state
 from .outliers import outlier
 from .quantity import step_s
 from .sources import SOURCES, Source, completed
@@ -65,7 +65,7 @@ def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     stack = "nanotron-per-rank" if network is not None and network.per_rank else stack_of(row)
     model = architecture(row)
     row, fewer = _with_chunks(row, model)
-    system, overrides = system_of(row), overrides_of(row)
+    system, overrides = system_of(row), (*overrides_of(row), *(HEALTHY_PORTS if network is not None else ()))
     machine = shop.system(system, overrides, stack)
     return TrainingCase(
         row, group_of(row), config_of(row.text("model") or row.id, model.fields).text, dtype_of(row),
