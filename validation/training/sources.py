@@ -124,7 +124,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             unknown="it is the average of a whole run, with restarts and a batch that grows: no step"
         ),
         "megatron_core_r0.8_h100": Source(
-            {**GPT, "stack": "megatron-core"},
+            {**GPT, "stack": "megatron-core", "async_tp": "True"},
             (
                 Assumed("micro_batch", "1", "not published: one sequence"),
                 _NO_INTERLEAVING, _DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN,
