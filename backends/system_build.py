@@ -86,6 +86,11 @@ def build_stack(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> 
     return as_stack(section_of(StackSection, tree, f"stack '{where}'", locate))
 
 
+def build_stack_numbers(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> tuple[NumberRecord, ...]:
+    """Check the same; return every number of it."""
+    return tuple(records_of(section_of(StackSection, tree, f"stack '{where}'", locate)))
+
+
 def build_chip(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> tuple[Chip, tuple[NumberRecord, ...]]:
     """Check a chip; return it with every number of its file."""
     section = section_of(ChipSection, tree, f"chip '{where}'", locate)
