@@ -68,9 +68,14 @@ def _stack() -> dict[str, JsonValue]:
     schema: dict[str, JsonValue] = StackSection.model_json_schema()
     needed, properties = schema.pop("required"), schema["properties"]
     assert isinstance(properties, dict)
+    chips: JsonValue = {
+        "type": "object",
+        "description": "what holds on one chip only, by its name in the catalogue",
+        "additionalProperties": _record(properties),
+    }
     like: JsonValue = {"type": "string", "description": "a stack, by name or path, that has what is not given here"}
     alone: JsonValue = [{"required": needed}, {"required": ["like"]}]
-    return {**schema, "properties": {"like": like, **properties}, "anyOf": alone}
+    return {**schema, "properties": {"like": like, **properties, "chips": chips}, "anyOf": alone}
 
 
 def _record(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

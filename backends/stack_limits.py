@@ -10,6 +10,7 @@ from ..ir.errors import UnknownNameError
 from .stack import HostFloor, Overlap, StackConstants
 
 _MS = 1e-3
+_CHIPS = "chips."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ MOVABLE: Mapping[str, Movable] = MappingProxyType(
             *_times("host", {"layer": 10, "layer_tp": 10, "layer_rank": 10, "layer_far_rank": 10}),
             *_times("host", {"micro_batch": 10, "step": 100}),
             *_plain("host", "sharpness", 1.0, 20.0, rolled=True),
-            *_plain("overlap", "tp ep fsdp dp pp", 0.0, 1.0, rolled=True),
+            *_plain("overlap", "tp ep fsdp dp pp batches", 0.0, 1.0, rolled=True),
             *_plain("slowdown", "tp cp ep pp dp", 0.5, 5.0),
             *_plain("kernel_slowdown", "matmul attention rowwise", 0.7, 4.0),
             Movable("optimizer_passes", "", "optimizer_passes", 1.0, 8.0),
@@ -68,15 +69,37 @@ MOVABLE: Mapping[str, Movable] = MappingProxyType(
 )
 
 
-def movable(path: str) -> Movable:
-    """Return the number at a path; UnknownNameError names the nearest.
+def split_chip(path: str) -> tuple[str, str]:
+    """Split a path into the chip that it is about, empty for any chip, and the number.
 
-    >>> movable("host.layer").high
-    0.01
+    >>> split_chip("chips.h100-sxm-80gb.kernel_slowdown.matmul"), split_chip("host.layer")
+    (('h100-sxm-80gb', 'kernel_slowdown.matmul'), ('', 'host.layer'))
     """
-    if path not in MOVABLE:
-        raise UnknownNameError.of("number to fit", path, MOVABLE)
-    return MOVABLE[path]
+    if not path.startswith(_CHIPS):
+        return "", path
+    chip, _, number = path.removeprefix(_CHIPS).partition(".")
+    return chip, number
+
+
+def keys_of(path: str) -> tuple[str, ...]:
+    """Return the keys that lead to a number in a file.
+
+    >>> keys_of("chips.h100-sxm-80gb.host.layer")
+    ('chips', 'h100-sxm-80gb', 'host', 'layer')
+    """
+    return tuple(path.split("."))
+
+
+def movable(path: str) -> Movable:
+    """Return the number at a path, of any chip or of one; UnknownNameError names the nearest.
+
+    >>> movable("host.layer").high, movable("chips.h100-sxm-80gb.host.layer").path
+    (0.01, 'host.layer')
+    """
+    number = split_chip(path)[1]
+    if number not in MOVABLE:
+        raise UnknownNameError.of("number to fit", number, MOVABLE)
+    return MOVABLE[number]
 
 
 def moved(stack: StackConstants, values: Mapping[str, float]) -> StackConstants:

@@ -49,7 +49,7 @@ def stack_record(name: str) -> tuple[str, Record, Sequence[NumberRecord]]:
 
 
 def _order(path: str) -> tuple[int, str]:
-    parts = ("", "host", "overlap", "slowdown", "kernel_slowdown", "network")
+    parts = ("", "host", "overlap", "slowdown", "kernel_slowdown", "network", "chips")
     section = path.partition(".")[0] if "." in path else ""
     return parts.index(section), section
 

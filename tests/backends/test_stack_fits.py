@@ -65,6 +65,15 @@ def test_a_fit_s_numbers_are_those_of_systems_with_their_source(fits: Write) -> 
     assert (layer.value, layer.unit, layer.source) == (7, "ms", "robust fit")
 
 
+def test_numbers_of_one_chip_stand_behind_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    chips = "chips: {h100-sxm-80gb: {host: {layer: {value: 2, unit: ms, source: s}}}}"
+    path.write_text(f"name: mine\nlike: megatron-core\n{chips}\n", encoding="utf-8")
+    plain, numbers = stack_numbers("megatron-core"), stack_numbers(path)
+    assert numbers[:-1] == plain
+    assert (numbers[-1].path, numbers[-1].value_si) == ("chips.h100-sxm-80gb.host.layer", 2e-3)
+
+
 def test_a_fit_is_left_aside_where_asked(fits: Write) -> None:
     plain = read_stack("nanotron").tree
     fits("nanotron", FIT)
@@ -106,6 +115,7 @@ def test_what_is_free_is_not_inherited_and_its_fit_is_told_from_a_fit(fits: Writ
         ("{data_sets: [a], free: [host.layr]}", "did you mean 'host.layer'"),
         ("{data_sets: [a], free: [kernels]}", "unknown number to fit 'kernels'"),
         ("{data_sets: [a], free: [memory_reserve]}", "unknown number to fit"),
+        ("{data_sets: [a], free: [chips.h100-sxm-80gb.host.layr]}", "did you mean 'host.layer'"),
         ("{data_sets: [a], free: [host.layer, host.layer]}", "given twice: host.layer"),
         ("{data_sets: [a], free: []}", "fit.free"),
         ("{free: [host.layer]}", "missing data_sets"),
@@ -161,7 +171,7 @@ def test_the_catalogue_s_fits_are_of_its_stacks() -> None:
 def test_the_schema_knows_stacks_that_are_like_another() -> None:
     schema = file_schema("stack")
     assert isinstance(schema["properties"], dict)
-    assert {"like", "fit", "host"} <= set(schema["properties"])
+    assert {"like", "fit", "host", "chips"} <= set(schema["properties"])
     alone, other = schema["anyOf"] if isinstance(schema["anyOf"], list) else []
     assert isinstance(alone, dict)
     assert isinstance(alone["required"], list)

@@ -48,27 +48,45 @@ def test_a_free_number_moves_in_all_that_are_like_its_stack(family: dict[str, st
     parent, child = family["parent"], family["child"]
     profiles = profiles_of([parent, child])
     own = {path: Slot(parent, path) for path in ("host.layer", "host.step", "overlap.dp")}
-    assert dict(profiles.of(parent).slots) == own
+    assert dict(profiles.of_stack(parent).slots) == own
     # The child sets host.step and frees overlap.dp itself.
     theirs = {"host.layer": own["host.layer"], "overlap.dp": Slot(child, "overlap.dp")}
-    assert dict(profiles.of(child).slots) == theirs
-    assert dict(profiles.of(family["grandchild"]).slots) == theirs
-    assert dict(profiles.of(family["other"]).slots) == {}
+    assert dict(profiles.of_stack(child).slots) == theirs
+    assert dict(profiles.of_stack(family["grandchild"]).slots) == theirs
+    assert dict(profiles.of_stack(family["other"]).slots) == {}
 
 
 def test_rows_are_those_of_the_profiles_that_a_stack_is_like(family: dict[str, str]) -> None:
     profiles = profiles_of([family["parent"], family["child"]])
     assert profiles.data_sets == ("one", "two")
-    assert profiles.of(family["parent"]).data_sets == {"one"}
-    assert profiles.of(family["grandchild"]).data_sets == {"one", "two"}
-    assert profiles.of(family["other"]).data_sets == frozenset()
-    assert profiles.of(family["grandchild"]).profiles == (family["child"], family["parent"])
+    assert profiles.of_stack(family["parent"]).data_sets == {"one"}
+    assert profiles.of_stack(family["grandchild"]).data_sets == {"one", "two"}
+    assert profiles.of_stack(family["other"]).data_sets == frozenset()
+    assert profiles.of_stack(family["grandchild"]).profiles == (family["child"], family["parent"])
 
 
 def test_a_profile_fitted_alone_leaves_the_numbers_of_what_it_is_like(family: dict[str, str]) -> None:
     alone = profiles_of([family["child"]])
-    assert dict(alone.of(family["grandchild"]).slots) == {"overlap.dp": Slot(family["child"], "overlap.dp")}
-    assert alone.of(family["grandchild"]).plain.host.step_s == pytest.approx(2e-3)
+    assert dict(alone.of_stack(family["grandchild"]).slots) == {"overlap.dp": Slot(family["child"], "overlap.dp")}
+    assert alone.of_stack(family["grandchild"]).plain.host.step_s == pytest.approx(2e-3)
+
+
+def test_what_is_said_of_a_chip_goes_before_what_is_said_of_any(tmp_path: Path) -> None:
+    on_a100 = "chips.a100-sxm-80gb.host.layer"
+    fit = f"fit: {{data_sets: [one], free: [host.layer, host.step, {on_a100}]}}"
+    h100 = "chips: {h100-sxm-80gb: {host: {step: {value: 2, unit: ms, source: s}}}}"
+    parent = stack(tmp_path, "parent", "like: default", fit, h100)
+    child = stack(tmp_path, "child", "like: parent.yaml", "host: {layer: {value: 3, unit: ms, source: s}}")
+    profiles = profiles_of([parent])
+    layer, step = Slot(parent, "host.layer"), Slot(parent, "host.step")
+    assert dict(profiles.of_stack(parent, "b200-sxm-180gb").slots) == {"host.layer": layer, "host.step": step}
+    assert dict(profiles.of_stack(parent, "h100-sxm-80gb").slots) == {"host.layer": layer}
+    assert profiles.of_stack(parent, "h100-sxm-80gb").plain.host.step_s == pytest.approx(2e-3)
+    theirs = {"host.layer": Slot(parent, on_a100), "host.step": step}
+    assert dict(profiles.of_stack(parent, "a100-sxm-80gb").slots) == theirs
+    # The child says something of any chip only.
+    assert dict(profiles.of_stack(child, "a100-sxm-80gb").slots) == theirs
+    assert dict(profiles.of_stack(child, "b200-sxm-180gb").slots) == {"host.step": step}
 
 
 def test_stacks_that_are_alike_are_fitted_together(monkeypatch: pytest.MonkeyPatch) -> None:

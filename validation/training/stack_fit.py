@@ -124,7 +124,7 @@ class _Ends:
 
     def of(self, profile: Profile, case: TrainingCase) -> bool:
         """Whether a step takes numbers of a profile, or of one that is like it."""
-        return profile.name in self.profiles.of(case.stack).profiles
+        return profile.name in self.profiles.of(case).profiles
 
 
 def _tables(paths: Sequence[Path]) -> list[Table]:
@@ -148,7 +148,7 @@ def _rows(tables: Sequence[Table], profiles: Profiles, split: str, report: Repor
         wanted = tuple(row for row in table.rows if row.dataset in profiles.data_sets)
         cases, skipped = read_cases(Table(table.path, table.columns, wanted), shop, faults)
         for case in cases.values():
-            if case.row.dataset in profiles.of(case.stack).data_sets:
+            if case.row.dataset in profiles.of(case).data_sets:
                 rows.add(case, split)
             else:
                 _count(why, f"their stack, {case.stack}, takes nothing of {', '.join(profiles.names)}")

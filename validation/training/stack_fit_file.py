@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from ...backends.catalogue import laid_over, read_stack
+from ...backends.catalogue import laid_over, on_chip, read_stack
 from ...backends.stack import StackConstants
-from ...backends.stack_limits import movable
+from ...backends.stack_limits import keys_of, movable, split_chip
 from ...backends.system_build import build_stack
 from ...backends.system_tree import read_tree
 from ...ir.errors import SystemFileError, UsageError
@@ -30,10 +30,10 @@ def tree_of(fit: StackFit, tool: str, folder: Path) -> Record:
     """Return the file of a fit that is written to a folder; `tool` is what fitted it, as in `slipstick 0.1.0`."""
     found: Record = {"name": fit.profile.file.tree.get("name"), "like": _like(fit.profile, folder)}
     for number in fit.numbers:
-        section, _, key = number.path.rpartition(".")
+        *sections, key = keys_of(number.path)
         here = found
-        if section:
-            here = cast(Record, found.setdefault(section, {}))
+        for section in sections:
+            here = cast(Record, here.setdefault(section, {}))
         here[key] = _written(number, _source(fit))
     found["fit"] = _record(fit, tool)
     return found
@@ -43,7 +43,10 @@ def check(fit: StackFit, tree: Mapping[str, Tree]) -> StackConstants:
     """Lay a fit over its profile, as estimates will; SystemFileError when that breaks the rules of stacks."""
     over = {key: value for key, value in tree.items() if key not in ("name", "like")}
     plain = read_stack(fit.profile.name, unfitted=(fit.profile.name,)).tree
-    return build_stack(laid_over(plain, over), fit.profile.name)
+    found = laid_over(plain, over)
+    for chip in {split_chip(number.path)[0] for number in fit.numbers}:
+        build_stack(on_chip(found, chip), fit.profile.name)
+    return build_stack(on_chip(found, None), fit.profile.name)
 
 
 def refuse_other(path: Path) -> None:

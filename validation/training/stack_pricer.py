@@ -36,11 +36,6 @@ class StackPricer:
         measured = np.asarray([case.measured_s for case in table.cases], dtype=np.float64)
         return cls(table, measured, points, table.lowered.stages.evaluate(table.plans, points))
 
-    @property
-    def stack(self) -> str:
-        """Name of the software of its steps."""
-        return self.table.cases[0].stack
-
     def log_errors(self, stack: StackConstants) -> Array:
         """Return log(predicted / measured) of its steps."""
         return np.asarray(np.log(self.seconds(stack) / self.measured_s))

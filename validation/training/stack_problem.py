@@ -42,12 +42,12 @@ class StackProblem:
     @classmethod
     def of(cls, pricers: Sequence[StackPricer], profiles: Profiles) -> StackProblem:
         """Gather the numbers that steps take, each where its profile has it."""
-        taken = tuple(profiles.of(pricer.stack) for pricer in pricers)
+        taken = tuple(profiles.of(pricer.table.cases[0]) for pricer in pricers)
         found = {slot for one in taken for slot in one.slots.values()}
         # Those that need no node priced again stand first, so that what was priced serves all of them.
         slots = tuple(sorted(found, key=lambda slot: (not movable(slot.path).rolled, slot.profile, slot.path)))
         numbers = [movable(slot.path) for slot in slots]
-        start = [movable(slot.path).of(profiles.of(slot.profile).plain) for slot in slots]
+        start = [movable(slot.path).of(profiles.start(slot)) for slot in slots]
         low, high = np.asarray([n.low for n in numbers]), np.asarray([n.high for n in numbers])
         return cls(tuple(pricers), taken, slots, np.clip(np.asarray(start), low, high), low, high)
 
