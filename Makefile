@@ -18,7 +18,7 @@ JOINT := --joint --leave-out mi210-server
 MEASURED := $(wildcard tests/validation/*.csv)
 ACCURACY := backends/calibration/accuracy.csv
 
-.PHONY: bench calibration check clean demo help setup test validation
+.PHONY: bench calibration check clean demo help setup stacks test validation
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -43,6 +43,9 @@ calibration: $(STAMP)  ## fit constants of kernels anew: for any chip, without o
 	$(CALIBRATE) $(TABLES) $(JOINT) -o backends/calibration/joint.yaml
 	$(foreach one,$(UNSEEN),$(CALIBRATE) $(SINGLE) $(JOINT) --leave-out $(one) -o tests/validation/unseen/$(one).yaml &&) true
 	$(CALIBRATE) $(TABLES) -o backends/calibration
+
+stacks: $(STAMP)  ## fit what stack profiles leave free anew, to measured training steps
+	$(CALIBRATE) --from tests/validation/training_step.csv --stack all -o backends/stack_fits
 
 validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
