@@ -37,7 +37,9 @@ def test_precision_and_recall_are_of_those_that_fit() -> None:
     # Seven ran, of which five were said to fit; of three that failed one was said to fit.
     pairs = [*[(True, True)] * 5, *[(True, False)] * 2, *[(False, False)] * 2, (False, True)]
     found = Confusion.of(pairs)
-    assert (found.accuracy, found.precision, found.recall) == (0.7, pytest.approx(5 / 6), pytest.approx(5 / 7))
+    assert found.accuracy == 0.7
+    assert found.precision == pytest.approx(5 / 6)
+    assert found.recall == pytest.approx(5 / 7)
 
 
 def test_shares_of_nothing_are_not_numbers() -> None:

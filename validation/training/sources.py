@@ -64,7 +64,6 @@ _OF_MODELS = (
     Assumed("capacity", "1", "the default of its recipe for dropped tokens, all experts full", ("(tokendrop)",)),
 )
 _NONE_AGAIN = Assumed("activation_recompute", "none", "not published: none")
-_V51200 = Assumed("vocab", "51200", "as the other GPT runs of its authors")
 _OWN_BLOCK = MappingProxyType(
     {"(MegaScale)": "MLP and attention side by side, attention in windows of a size that is not published"}
 )
