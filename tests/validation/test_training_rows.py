@@ -141,7 +141,7 @@ def test_a_model_that_is_only_named_is_the_catalogue_s(case: Case, table: Table)
     row = next(r for r in table.rows if r.text("model") == "GPT OSS 120B" and r.text("precision") == "BF16")
     found = training_case(row, MachineShop())
     assert json.loads(read_config("gpt-oss-120b").text) == fields(found)
-    assert (found.stack, found.plan.family.zero) == ("megatron-core", 1)
+    assert (found.stack, found.plan.family.zero) == ("megatron-bridge-alltoall", 1)
 
 
 def test_llama_3_gathers_its_parameters_once_a_step(case: Case) -> None:
