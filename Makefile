@@ -14,7 +14,11 @@ UNSEEN := a40-server dgx-b200 l40s-server
 # Kernels of AMD's libraries are other kernels: one chip of theirs tells nothing of NVIDIA's.
 JOINT := --joint --leave-out mi210-server
 
-.PHONY: bench calibration check clean demo help setup test validation
+# Every table of measurements, and what the package says of how near it comes to them.
+MEASURED := $(wildcard tests/validation/*.csv)
+ACCURACY := backends/calibration/accuracy.csv
+
+.PHONY: bench calibration check clean demo help setup stacks test validation
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -40,7 +44,11 @@ calibration: $(STAMP)  ## fit constants of kernels anew: for any chip, without o
 	$(foreach one,$(UNSEEN),$(CALIBRATE) $(SINGLE) $(JOINT) --leave-out $(one) -o tests/validation/unseen/$(one).yaml &&) true
 	$(CALIBRATE) $(TABLES) -o backends/calibration
 
-validation: $(STAMP)  ## judge again against measurements and write docs/validation.md
+stacks: $(STAMP)  ## fit what stack profiles leave free anew, to measured training steps
+	$(CALIBRATE) --from tests/validation/training_step.csv --stack all -o backends/stack_fits
+
+validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
+	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
 	$(BIN)/pytest tests/docs --update-docs -k validation
 
 setup: $(STAMP)  ## make the environment and nothing else

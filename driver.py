@@ -64,6 +64,7 @@ class Estimates:
     step: Step
     memory_bytes: Mapping[str, Array]
     metrics: Mapping[str, Array]
+    convention: Convention = Convention.FULL
 
     @property
     def fits(self) -> NDArray[np.bool_]:
@@ -196,13 +197,18 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         timing = price(lowered.bindings.to(system), points)
         staging = lowered.stages.evaluate(plans, points)
-        step = roll_up(timing, plans, staging, Policy.of(system), lowered.step)
+        step = step_of(lowered, timing, Policy.of(system), plans, staging)
         memory = _memory(lowered, system, points, plans, staging)
         metrics = dict(_metrics(lowered, system, plans, step, staging, memory, convention))
         if plans.family.offload:
             metrics["host_mem_bytes"] = lowered.memory.host_bytes(points, plans, staging)
     _check_finite(metrics, system)
-    return Estimates(lowered, plans, system, timing, staging, step, memory, metrics)
+    return Estimates(lowered, plans, system, timing, staging, step, memory, metrics, convention)
+
+
+def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, staging: Staging) -> Step:
+    """Roll node times up to a step; of the system it knows the policy alone."""
+    return roll_up(timing, plans, staging, policy, lowered.step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Layers: TypeAlias = "list[tuple[str, dict[str, Tree]]]"
 
 _PACKAGE = __name__.rpartition(".")[0]
+# Numbers of stacks that were fitted to measured steps: a file for each stack that has any, of the same name.
+FITS = "stack_fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +76,17 @@ def read_file(kind: str, name_or_path: str | Path, folder: Path | None = None) -
     return read_at(path.name, str(path), path, f"{kind.removesuffix('s')} file '{path}'")
 
 
-def read_stack(name_or_path: str | Path, folder: Path | None = None, above: tuple[str, ...] = ()) -> File:
+def read_stack(name_or_path: str | Path, folder: Path | None = None, unfitted: Collection[str] = ()) -> File:
     """Read a software stack; one that is `like` another has what it does not say itself from that one.
 
     SystemFileError where stacks are like one another in a circle.
     """
-    file = read_file("stacks", name_or_path, folder)
-    tree = dict(file.tree)
-    base = tree.pop("like", None)
-    if base is None:
-        return file
-    if not isinstance(base, str) or file.where in above:
-        raise SystemFileError(f"stack '{file.name}': like: {base} names no other stack that ends the chain")
-    under = read_stack(base, file.folder, (*above, file.where))
-    return File(file.name, file.where, file.file, _over(under.tree, tree))
+    file, *above = lineage(name_or_path, folder, unfitted)
+    tree: dict[str, Tree] = {}
+    for other in reversed(above):
+        # What is fitted of a stack is its own affair.
+        tree = laid_over(tree, {key: value for key, value in other.tree.items() if key != "fit"})
+    return replace(file, tree=laid_over(tree, file.tree))
 
 
 def on_chip(stack: dict[str, Tree], chip: Tree) -> dict[str, Tree]:
@@ -99,17 +98,55 @@ def on_chip(stack: dict[str, Tree], chip: Tree) -> dict[str, Tree]:
     rest = {key: value for key, value in stack.items() if key != "chips"}
     chips = stack.get("chips")
     here = chips.get(chip) if isinstance(chips, dict) and isinstance(chip, str) else None
-    return _over(rest, here) if isinstance(here, dict) else rest
+    return laid_over(rest, here) if isinstance(here, dict) else rest
 
 
-def _over(base: dict[str, Tree], tree: dict[str, Tree]) -> dict[str, Tree]:
+def lineage(name_or_path: str | Path, folder: Path | None = None, unfitted: Collection[str] = ()) -> tuple[File, ...]:
+    """Return a stack, the one it is `like`, and so on, each with what stands in its own file alone.
+
+    Over a stack of the catalogue lie the numbers that were fitted for it, unless it is one of `unfitted`.
+    SystemFileError where stacks are like one another in a circle.
+    """
+    found: list[File] = []
+    wanted: Tree = str(name_or_path)
+    while wanted is not None:
+        if not isinstance(wanted, str) or any(_same(wanted, folder, file) for file in found):
+            raise SystemFileError(f"stack '{found[-1].name}': like: {wanted} names no other stack that ends the chain")
+        file = read_file("stacks", wanted, folder)
+        tree = file.tree if wanted in unfitted else _with_fit(wanted, file.tree)
+        wanted, folder = tree.get("like"), file.folder
+        found.append(replace(file, tree={key: value for key, value in tree.items() if key != "like"}))
+    return tuple(found)
+
+
+def laid_over(base: dict[str, Tree], tree: dict[str, Tree]) -> dict[str, Tree]:
     """Lay a tree over another: sections join, numbers and lists are replaced."""
     found = dict(base)
     for key, value in tree.items():
         under = base.get(key)
-        joined = isinstance(under, dict) and isinstance(value, dict) and "source" not in value
-        found[key] = _over(under, value) if joined and isinstance(under, dict) and isinstance(value, dict) else value
+        if isinstance(under, dict) and isinstance(value, dict) and "source" not in value:
+            value = laid_over(under, value)
+        found[key] = value
     return found
+
+
+def _same(name_or_path: str, folder: Path | None, file: File) -> bool:
+    if not _is_path(name_or_path):
+        return file.where == f"stacks/{name_or_path}.yaml"
+    path = Path(name_or_path) if folder is None else folder / name_or_path
+    return isinstance(file.file, Path) and path.resolve() == file.file.resolve()
+
+
+def _with_fit(name: str, tree: dict[str, Tree]) -> dict[str, Tree]:
+    """Lay the numbers that were fitted for a stack of the catalogue over those that people set."""
+    if _is_path(name) or not (resources.files(_PACKAGE) / FITS / f"{name}.yaml").is_file():
+        return tree
+    fitted = _of_catalogue(FITS, name).tree
+    return laid_over(tree, {key: value for key, value in fitted.items() if key not in ("name", "like")})
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith((".yaml", ".yml"))
 
 
 def assemble(name_or_path: str | Path, stack: str | None = None, calibration: str | None = None) -> Assembled:

@@ -63,6 +63,21 @@ def _calibration() -> dict[str, JsonValue]:
     }
 
 
+def _stack() -> dict[str, JsonValue]:
+    """A stack may be `like` another, which then has what it does not say itself."""
+    schema: dict[str, JsonValue] = StackSection.model_json_schema()
+    needed, properties = schema.pop("required"), schema["properties"]
+    assert isinstance(properties, dict)
+    chips: JsonValue = {
+        "type": "object",
+        "description": "what holds on one chip only, by its name in the catalogue",
+        "additionalProperties": _record(properties),
+    }
+    like: JsonValue = {"type": "string", "description": "a stack, by name or path, that has what is not given here"}
+    alone: JsonValue = [{"required": needed}, {"required": ["like"]}]
+    return {**schema, "properties": {"like": like, **properties, "chips": chips}, "anyOf": alone}
+
+
 def _record(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
 
@@ -92,7 +107,7 @@ FILES: Mapping[str, Callable[[], dict[str, JsonValue]]] = MappingProxyType(
         "system": _of(SystemFile),
         "chip": _of(ChipSection),
         "network": _of(NetworkSection),
-        "stack": _of(StackSection),
+        "stack": _stack,
         "calibration": _calibration,
     }
 )

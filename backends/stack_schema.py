@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from ..ir.errors import UsageError
 from .stack import HostFloor, KernelSlowdown, MeasuredAllReduce, NetworkState, Overlap, Slowdown, StackConstants
+from .stack_limits import movable
 from .system_numbers import Bandwidth, Capacity, Count, Factor, Latency, Number, Ratio, Reserve, Section, Share
 
 
@@ -76,6 +77,30 @@ class NetworkStateSection(Section):
     all_reduce: list[AllReduceSection] = Field(default_factory=list)
 
 
+class FitSection(Section):
+    """Which numbers of a stack a fit may move, and by which data sets; where one did, how near it came."""
+
+    data_sets: tuple[str, ...] = Field(min_length=1)
+    free: tuple[str, ...] = Field(min_length=1)
+    table: str | None = None
+    split: Literal["half", "all"] = "half"
+    rule: str | None = None
+    together: tuple[str, ...] = ()
+    excluded: int | None = None
+    tool: str | None = None
+    fitted: dict[str, float] | None = None
+    judged: dict[str, float] | None = None
+
+    @model_validator(mode="after")
+    def _check_free(self) -> FitSection:
+        for path in self.free:
+            movable(path)
+        twice = sorted({path for path in self.free if self.free.count(path) > 1})
+        if twice:
+            raise UsageError(f"given twice: {', '.join(twice)}")
+        return self
+
+
 class StackSection(Section):
     """Stack constants."""
 
@@ -103,6 +128,7 @@ class StackSection(Section):
     kernel_slowdown: KernelSlowdownSection | None = None
     tf32: bool = False
     as_of: str = ""
+    fit: FitSection | None = None
 
 
 def as_stack(section: StackSection) -> StackConstants:

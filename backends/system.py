@@ -176,6 +176,18 @@ def load_stack(name: str | Path) -> StackConstants:
     return build_stack(on_chip(file.tree, None), file.name, in_files([file.origin()]))
 
 
+def stack_numbers(name: str | Path) -> tuple[NumberRecord, ...]:
+    """Return every number that the file of a stack has, or the one it is like, with its unit and source.
+
+    >>> stack_numbers("nanotron")[0].path
+    'launch_overhead'
+    """
+    from .system_build import build_stack_numbers
+
+    file = read_stack(name)
+    return build_stack_numbers(file.tree, file.name, in_files([file.origin()]))
+
+
 def stack_names() -> tuple[str, ...]:
     """Name the software stacks of the catalogue.
 

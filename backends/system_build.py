@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from pydantic import ValidationError
 
 from ..ir.errors import did_you_mean
+from .catalogue import on_chip
 from .constants import KernelConstants, Layers, lay_constants, library_names
 from .faults import Fault, Locate, all_of, nowhere
 from .network.level import NetworkLevel
@@ -84,6 +86,17 @@ def _library_faults(library: str, layers: Sequence[Mapping[str, Tree]]) -> Itera
 def build_stack(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> StackConstants:
     """Check the constants of a software stack; SystemFileError when they break the schema."""
     return as_stack(section_of(StackSection, tree, f"stack '{where}'", locate))
+
+
+def build_stack_numbers(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> tuple[NumberRecord, ...]:
+    """Check the same; return every number of it, those that hold on one chip only behind the others."""
+    found = list(records_of(section_of(StackSection, on_chip(tree, None), f"stack '{where}'", locate)))
+    chips = tree.get("chips")
+    for chip in chips if isinstance(chips, dict) else ():
+        there = records_of(section_of(StackSection, on_chip(tree, chip), f"stack '{where}'", locate))
+        known = {number.path: number for number in found}
+        found += [replace(n, path=f"chips.{chip}.{n.path}") for n in there if n != known.get(n.path)]
+    return tuple(found)
 
 
 def build_chip(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> tuple[Chip, tuple[NumberRecord, ...]]:

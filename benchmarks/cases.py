@@ -119,7 +119,9 @@ def schedules(repeat: int) -> Iterator[Row]:
     for schedule, chunks, size, asked in PIPELINES:
         times = measured("pipelines", schedule, str(chunks), str(size), str(repeat))["pipeline_s"]
         speeds = [size / t for t in times]
-        yield row(f"{schedule} x{chunks} pipelines a second, {size:,} distinct", speeds, "1/s", Target(asked, at_most=False))
+        yield row(
+            f"{schedule} x{chunks} pipelines a second, {size:,} distinct", speeds, "1/s", Target(asked, at_most=False)
+        )
 
 
 CASES: Mapping[str, Case] = MappingProxyType(

@@ -111,7 +111,8 @@ def simulation(repeat: str) -> Samples:
     from slipstick.cost.schedules.simulate import simulate
     from slipstick.cost.schedules.tasks import StageTimes
 
-    times = StageTimes.of(*np.random.default_rng(0).uniform(0.8, 1.2, (3, 64, 3)), send_s=0.01)
+    forward, dgrad, wgrad = np.random.default_rng(0).uniform(0.8, 1.2, (3, 64, 3))
+    times = StageTimes.of(forward, dgrad, wgrad, send_s=0.01)
     return {"simulate_s": [_seconds(lambda: simulate("1f1b", times, 512)) for _ in range(int(repeat))]}
 
 
@@ -126,7 +127,7 @@ def pipelines(schedule: str, num_chunks: str, num_plans: str, repeat: str) -> Sa
     forward, send = random.uniform(0.8, 1.2, (3, num)), np.full((3, num), 0.01)
     times = ClassTimes(forward, forward * 1.1, forward * 0.9, send)
     which, chunks = np.zeros(num, dtype=np.intp), np.full(num, float(num_chunks))
-    micro_batches = 8.0 * random.integers(4, 65, num)
+    micro_batches = np.asarray(random.integers(4, 65, num) * 8, dtype=np.float64)
 
     def work() -> object:
         return pipeline_time(schedule, times, [(0, 1, 1, 1, 1, 1, 1, 2)], which, chunks, micro_batches)

@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     "chip and library by itself]",
 )
 @click.option(
+    "--stack",
+    metavar="NAME[,NAME...]",
+    help="Fit what these software stacks leave free, together, to measured training steps instead of kernels; `all`: "
+    "every stack that says what is free.",
+)
+@click.option(
     "--device",
     type=Named(("cpu", "cuda")),
     help="Measure this machine instead: kernels as PyTorch runs them, peaks, bandwidth; under torchrun collectives.",
@@ -65,7 +71,7 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def calibrate_command(
     files: tuple[Path, ...], where: tuple[str, ...], leave_out: tuple[str, ...], part: str, joint: bool,
-    device: str | None, threads: int, quick: bool, check: bool, output: str, quiet: bool,
+    stack: str | None, device: str | None, threads: int, quick: bool, check: bool, output: str, quiet: bool,
 ) -> int:  # fmt: skip
     """Fit the constants of kernel models to tables of measurements and write them as a calibration.
 
@@ -75,6 +81,9 @@ def calibrate_command(
 
     With --device the machine at hand is measured first. The folder gets DEVICE.yaml, a system that --system takes,
     DEVICE.calibration.yaml with its constants, and the tables.
+
+    With --stack the host's time, overlap and slowdowns of software stacks are fitted to training steps: the numbers
+    that a stack's file leaves free, to the data sets that it names. What is written is a stack like the one fitted.
     """
 
     def report(line: str) -> None:
@@ -82,12 +91,19 @@ def calibrate_command(
             click.echo(line, err=True)
 
     if device is not None:
-        choices = {"--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half"}
+        choices = {
+            "--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half", "--stack": stack,
+        }  # fmt: skip
         _refuse_mixed(files, [name for name, given in choices.items() if given], output)
         return _measure(device, threads, quick, check, Path(output), report)
     if not files:
         raise UsageError("nothing to fit: give --from FILE.csv, or --device cpu to measure this machine")
     _refuse_of_device({"--quick": quick, "--check": check, "--threads": threads != 1})
+    if stack is not None:
+        _refuse_of_kernels({"--where": where, "--leave-out": leave_out, "--joint": joint})
+        from .calibrate_stacks import calibrate_stacks
+
+        return calibrate_stacks(files, stack, part, Path(output), report)
     _refuse_unreadable(Path(output))
     from ..validation.calibrate import Choice, calibrate
 
@@ -118,6 +134,12 @@ def _refuse_of_device(given: Mapping[str, bool]) -> None:
     idle = [name for name, is_given in given.items() if is_given]
     if idle:
         raise UsageError(f"{', '.join(idle)}: only with --device, which measures")
+
+
+def _refuse_of_kernels(given: Mapping[str, object]) -> None:
+    idle = [name for name, is_given in given.items() if is_given]
+    if idle:
+        raise UsageError(f"{', '.join(idle)}: not with --stack, whose files say which rows they are fitted to")
 
 
 def _refuse_unreadable(output: Path) -> None:

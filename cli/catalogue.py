@@ -29,7 +29,7 @@ def list_command(kind: str, form: str) -> int:
 @click.option("--constants", is_flag=True, help="Show the constants of the kernels of a system too.")
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 def show_command(kind: str, name: str, overrides: tuple[str, ...], constants: bool, form: str) -> int:
-    """Show one NAME of a KIND; systems, chips and networks print every number with its unit and source."""
+    """Show one NAME of a KIND; systems, chips, networks and stacks print every number with its unit and source."""
     from ..report.catalogue import show_text
 
     click.echo(show_text(_plural(kind), name, form == "json", overrides, columns(), constants))

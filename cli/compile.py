@@ -87,7 +87,7 @@ def _texts(request: Request, plan: Plan, kinds: tuple[str, ...]) -> Mapping[str,
 
     answer = _answer(request, plan, system, lowered)
     made["costed"] = lambda path: costed_text(answer, Path(path.removesuffix(".gz")).suffix)
-    made["report"] = lambda path: report_json(answer, request.overrides, request.flops_convention)
+    made["report"] = lambda path: report_json(answer, request.overrides)
     return made
 
 

@@ -54,6 +54,11 @@ EMITTED = ("table", "json", "trace")
     default=None,
     help="Explain a node (block0/%17, a module path, an op), a metric, or memory (a stage over the step).",
 )
+@click.option(
+    "--sensitivity/--no-sensitivity",
+    default=None,
+    help="How the step follows each number of the machine; takes some tens of milliseconds.  [default: in tables]",
+)
 @click.option("--allow-infeasible", is_flag=True, help="Answer, with exit code 0, even when memory does not fit.")
 def estimate_command(
     request: Request,
@@ -63,6 +68,7 @@ def estimate_command(
     trace_detail: str,
     trace_stages: str,
     explain: str | None,
+    sensitivity: bool | None,
     allow_infeasible: bool,
 ) -> int:
     """Estimate one step of MODEL on a system.
@@ -94,14 +100,14 @@ def estimate_command(
     if kind == "json":
         from ..report.json_report import report_json
 
-        write_text(report_json(answer, request.overrides, request.flops_convention), output)
+        write_text(report_json(answer, request.overrides, bool(sensitivity)), output)
     elif kind == "trace":
         emit_trace(answer, output, trace_detail, trace_stages == "all", request.quiet)
     elif lacking is None or allow_infeasible:
         from ..report.tables import report_text
 
-        color = output == "-" and sys.stdout.isatty()
-        write_text(report_text(answer, columns() or PIPE_COLUMNS, color=color), output)
+        width, color = columns() or PIPE_COLUMNS, output == "-" and sys.stdout.isatty()
+        write_text(report_text(answer, width, color, sensitivity is not False), output)
     if lacking is not None and not allow_infeasible:
         raise InfeasibleError(f"{lacking}; --allow-infeasible shows the answer anyway")
     if lacking is not None:

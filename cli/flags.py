@@ -64,9 +64,9 @@ _PLAN = (
     _word(
         "--schedule",
         ("1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe"),
-        "Order in which a stage runs its micro-batches: 1f1b (with --vpp above 1 interleaved, which may be said), gpipe, "
-        "zero-bubble zb-h1, zb-h2 (twice the activations) and zb-v (two chunks a stage), or dualpipe (from both ends; two "
-        "copies of the parameters).",
+        "Order in which a stage runs its micro-batches: 1f1b (with --vpp above 1 interleaved, which may be said), "
+        "gpipe, zero-bubble zb-h1, zb-h2 (twice the activations) and zb-v (two chunks a stage), or dualpipe (from both "
+        "ends; two copies of the parameters).",
     ),
     _text(
         "--pp-layout",

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     help="Constants of kernels: a name of the catalogue or a YAML file.  [default: those of each row's chip]",
 )
 @click.option("--rows", metavar="OUT.csv", help="Write every row with prediction, measurement, error and reason.")
+@click.option(
+    "--accuracy",
+    metavar="OUT.csv",
+    help="Write median and 90th percentile of the errors of the rows that judge, by table, chip, library and kind: "
+    "what `estimate` says of how far its numbers are to be trusted.",
+)
 @click.option("--worst", type=click.IntRange(min=1), metavar="N", help="List the N rows that are farthest off.")
 @click.option(
     "--beyond",
@@ -65,8 +71,8 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def validate_command(
     files: tuple[Path, ...], where: tuple[str, ...], part: str, calibration: str | None, rows: str | None,
-    worst: int | None, beyond: float | None, max_error: float | None, form: str, cache: bool, jobs: int | None,
-    quiet: bool,
+    accuracy: str | None, worst: int | None, beyond: float | None, max_error: float | None, form: str, cache: bool,
+    jobs: int | None, quiet: bool,
 ) -> int:  # fmt: skip
     """Judge predictions against measurements in FILEs, tables whose kind their columns say.
 
@@ -88,6 +94,10 @@ def validate_command(
     outcomes = chosen(judge_files(files, where, settings), part)
     if rows is not None:
         write_text(rows_csv(outcomes), rows)
+    if accuracy is not None:
+        from ..validation.accuracy import accuracy_csv
+
+        write_text(accuracy_csv(outcomes, lambda system: settings.room.system(system).chip.name), accuracy)
     far = None if beyond is None else beyond / 100
     if form == "json":
         text = summary_json(outcomes, worst or 0, far)

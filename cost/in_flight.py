@@ -35,9 +35,9 @@ def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
     if schedule == "gpipe":
         return np.where(p > 1.0, m, 1.0)
     if schedule in BIDIRECTIONAL:
-        return (p + 1.0) / 2.0
+        return np.asarray((p + 1.0) / 2.0)
     if schedule == "zb-v":
-        return (np.minimum(m, 2.0 * p - 1.0 - stage) + np.minimum(m, stage + 1.0)) / 2.0
+        return np.asarray(np.minimum(m, 2.0 * p - 1.0 - stage) + np.minimum(m, stage + 1.0)) / 2.0
     if schedule in _LATE_ON_THE_LAST:
         return np.asarray(np.minimum(m, p if schedule == "zb-h1" else 2.0 * p - 1.0))
     behind = p - stage

@@ -26,13 +26,13 @@ def weight_gradients(graph: Graph) -> frozenset[tuple[str, int]]:
     )
 
 
-def weight_gradient_s(timing: Timing) -> Mapping[str, Array]:
+def weight_gradient_s(timing: Timing, nodes: frozenset[tuple[str, int]] | None = None) -> Mapping[str, Array]:
     """Return the seconds of computation for gradients of weights in one run of each region, plan by plan.
 
-    Messages among these nodes are left out: what of them is exposed is the roll-up's to say. Their nodes are in
-    `weight_gradients`.
+    `nodes` are the graph's `weight_gradients` where they are known already. Messages among them are left out: what of
+    those is exposed is the roll-up's to say.
     """
-    nodes = weight_gradients(timing.program.graph)
+    nodes = weight_gradients(timing.program.graph) if nodes is None else nodes
 
     def region(entry: Entry) -> str | None:
         return entry.region if entry.message is None and (entry.region, entry.key) in nodes else None

@@ -94,7 +94,7 @@ class StageTimer:
         for (region, phase, part), seconds in self.spent.items():
             times = _boundary_runs(phase, self.staging) if region == BOUNDARY else runs.get(region)
             if times is not None:
-                times = times * self.staging.share if phase in PHASES else times
+                times = times * self.staging.share if phase in PHASES and region != BOUNDARY else times
                 key = (phase, part)
                 sums[key] = sums[key] + seconds * times if key in sums else seconds * times
         return dict(sorted(sums.items()))

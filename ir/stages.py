@@ -27,7 +27,7 @@ class StageClass:
     """Stages that run the same regions equally often.
 
     Attributes:
-        counts: how often each region of the graph runs in one pass over all its chunks, in the order of `Graph.regions`.
+        counts: how often each region of the graph runs in one pass over all chunks, in the order of `Graph.regions`.
         first: index of the earliest of them, 0 for the first stage.
         number: how many there are.
     """
@@ -90,8 +90,8 @@ def lay_stages(
         vpp: chunks a stage.
         costs: cost of one run of each region, in the order of `Graph.regions`; balancing needs them.
         recomputed: how many layers each chunk recomputes, its first ones; with stages, those of the graph are moved.
-        schedule: says which chunks stand on which stage: chunk c of stage i is number c x pp + i; in a V (ZB-V) numbers i
-            and 2 pp - 1 - i; with two copies (DualPipe) stage i has number i of one and pp - 1 - i of the other.
+        schedule: says which chunks stand on which stage: chunk c of stage i is number c x pp + i; in a V (ZB-V)
+            numbers i and 2 pp - 1 - i; with two copies (DualPipe) number i of one and pp - 1 - i of the other.
 
     Raises:
         PlanError: more chunks than blocks, or a list that does not fit; shows every factor.

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from ..ir.errors import UnknownNameError
-from ..ir.units import format_bytes, format_bytes_per_s, format_flop_per_s
+from ..ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from .columns import in_columns
 from .machines import MACHINES, chips, networks, show_machine, systems
+from .stacks import stacks
 
 # What JSON shows: numbers are raw, in SI units; the end of a key says which.
 Record: TypeAlias = Mapping[str, object]
@@ -101,12 +102,6 @@ def _tp_plans() -> list[Record]:
     return sorted([*ready, *made], key=lambda record: str(record["name"]))
 
 
-def _stacks() -> list[Record]:
-    from ..backends.system import load_stack, stack_names
-
-    return [asdict(load_stack(name)) for name in stack_names()]
-
-
 _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
     {
         "chips": chips,
@@ -115,7 +110,7 @@ _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
         "networks": networks,
         "ops": _ops,
         "passes": _passes,
-        "stacks": _stacks,
+        "stacks": stacks,
         "systems": systems,
         "tp-plans": _tp_plans,
     }
@@ -145,6 +140,7 @@ _WRITERS: Mapping[str, Callable[[float], str]] = MappingProxyType(
         "_flop_per_s": format_flop_per_s,
         "_bytes_per_s": format_bytes_per_s,
         "_bytes": format_bytes,
+        "_s": format_time,
         "_w": lambda watts: f"{watts:g} W",
     }
 )

@@ -23,11 +23,13 @@ from ..ir.ops.collectives import RINGS, CollectiveAttrs
 from ..ir.ops.masking import executed_share, touched_share
 from ..ir.stages import BOUNDARY
 from ..ir.text import print_node
-from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
-from .metrics import METRICS, format_metric
-from .numbers import by_origin, named, shown_value
+from ..ir.units import format_bytes, format_flops, format_time
+from .explain_metric import metric_lines
+from .metrics import METRICS
+from .numbers import by_origin, named, records_at, shown_with_source
 from .trace.memory_text import memory_text
 from .training_run import explain_run
+from .trust import accuracy_of
 
 MOST = 12
 
@@ -44,7 +46,7 @@ def explain_text(answer: Estimate, wanted: str) -> str:
     if answer.run is not None and wanted in answer.run.metrics:
         return explain_run(answer.run, wanted)
     if wanted in answer.metrics:
-        return "\n".join(_metric(answer, wanted))
+        return "\n".join(metric_lines(answer, wanted))
     found = [(p, i, e) for p in answer.table.timing.priced for i, e in enumerate(p.group.entries) if _is(e, wanted)]
     if not found:
         raise UnknownNameError.of("node, module, op or metric", wanted, _names(answer))
@@ -74,24 +76,6 @@ def _names(answer: Estimate) -> list[str]:
     return sorted({e.op for e in entries} | {e.scope for e in entries if e.scope} | {*answer.metrics, *run})
 
 
-def _metric(answer: Estimate, name: str) -> Iterator[str]:
-    value = answer.metrics[name]
-    meaning = METRICS[name].meaning if name in METRICS else ""
-    yield f"{name} = {value:.6g} ({format_metric(name, value)})"
-    yield f"  {meaning}"
-    if name == "step_time_s":
-        yield "  = " + " + ".join(f"{k} {format_time(v)}" for k, v in answer.breakdown_s.items() if v)
-    elif name == "peak_mem_bytes":
-        yield "  = " + " + ".join(f"{k} {format_bytes(v)}" for k, v in answer.memory_bytes.items() if v)
-    elif name in ("mfu", "hfu"):
-        m, plan, system = answer.metrics, answer.plan, answer.table.system
-        dtype = str(answer.table.lowered.source.dtype)
-        peak = f"{format_flop_per_s(system.chip.matmul_flop_per_s(dtype))} dense {dtype} peak"
-        time = format_time(m["step_time_s"])
-        yield f"  = {format_flops(m['model_flops'])} / ({time} x {plan.num_gpus} GPUs x {peak})"
-        yield f"  peak: {_source(system, f'chip.matmul.{dtype}')}"
-
-
 def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[str]:
     graph = answer.table.lowered.graph
     region = graph.region(entry.region)
@@ -104,6 +88,9 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     yield f"{entry.name}  {entry.kind}, runs {count} time{'' if count == 1 else 's'} a {per}{where}"
     yield f"  {print_node(region, node)}"
     yield f"  time {format_time(time_s)} each, {format_time(time_s * count)} a {per}"
+    known = accuracy_of(answer, priced, row, entry)
+    if known is not None:
+        yield f"  measured: {known}"
     if entry.message is None:
         yield from _kernel(answer, priced, row, entry, point)
     else:
@@ -152,7 +139,7 @@ def _kernel(answer: Estimate, priced: Priced, row: int, entry: Entry, point: int
             yield f"    {unit}: ({flops}) FLOP = {format_flops(float(flops.evaluate(env)))}{_unmasked(work, env)}"
     moved = format_bytes(float(work.num_bytes.evaluate(env)))
     yield f"    bytes: ({work.num_bytes}) B = {moved}{_idle_experts(work, env)}"
-    yield from _numbers(_records(system, priced.backend.numbers(entry, system)))
+    yield from _numbers(records_at(system, priced.backend.numbers(entry, system)))
     yield f"  bound: {kernels.bound(row, point)}"
 
 
@@ -198,11 +185,11 @@ def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point:
     for term in used:
         latency, bandwidth = format_time(float(term.latency_s)), format_time(float(term.bandwidth_s))
         yield f"    {term.level}: latency {latency} + bandwidth {bandwidth}"
-        for record in _records(system, _level_paths(system, term.level, found.kind)):
-            yield f"      {record.path.removeprefix(f'network.{term.level}.')}: {_shown(record)}"
+        for record in records_at(system, _level_paths(system, term.level, found.kind)):
+            yield f"      {record.path.removeprefix(f'network.{term.level}.')}: {shown_with_source(record)}"
     yield f"    overhead {format_time(float(best.overhead_s))}"
-    for record in _records(system, _overhead_paths(system, [t.level for t in used], best.algorithm)):
-        yield f"      {record.path}: {_shown(record)}"
+    for record in records_at(system, _overhead_paths(system, [t.level for t in used], best.algorithm)):
+        yield f"      {record.path}: {shown_with_source(record)}"
 
 
 def _level_paths(system: System, name: str, kind: str) -> tuple[str, ...]:
@@ -220,24 +207,7 @@ def _overhead_paths(system: System, used: Sequence[str], algorithm: str) -> tupl
     return tuple(f"calibration.collective.{p}.overhead" for p in protocols) or ("stack.collective_overhead",)
 
 
-def _records(system: System, paths: tuple[str, ...]) -> Iterator[NumberRecord]:
-    """Yield the numbers at these paths; a path that ends in a dot stands for all below it."""
-    for path in paths:
-        for record in system.sources:
-            if record.path == path or (path.endswith(".") and record.path.startswith(path)):
-                yield record
-
-
 def _numbers(records: Iterator[NumberRecord]) -> Iterator[str]:
     """One line for numbers of one place and source."""
     for (place, confidence, source), found in by_origin(records).items():
         yield f"    {place}: {named(found)} [{confidence}] {source}"
-
-
-def _source(system: System, path: str) -> str:
-    """Return `3350 GB/s [datasheet] NVIDIA data sheet, ...` for a number of the system."""
-    return next((_shown(record) for record in _records(system, (path,))), path)
-
-
-def _shown(record: NumberRecord) -> str:
-    return f"{shown_value(record)} [{record.confidence}] {record.source}"

@@ -11,22 +11,32 @@ from .. import __version__
 from ..backends.system import System
 from ..driver import Estimate
 from ..ir.text import print_graph
+from .bounds import bound_seconds
+from .sensitivity import sensitivity
 from .training_run import run_inputs, run_records
+from .trust import trust_of_metric, trust_of_parts
 
 SCHEMA = "slipstick/report/1"
 
 
-def report_json(answer: Estimate, overrides: Sequence[str] = (), convention: str = "full") -> str:
-    """Return the report: schema, inputs, metrics, breakdown, hidden communication, memory, warnings."""
+def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivity: bool = False) -> str:
+    """Return the report: schema, inputs, metrics, breakdown, hidden communication, bounds, trust, memory, warnings.
+
+    Breakdown, hidden communication and bounds are in seconds; `trust` says of each part how near such kernels came to
+    measurements, and of metrics how near whole runs did; elasticities are there on request.
+    """
     report = {
         "schema": SCHEMA,
         "tool_version": __version__,
         "units": "SI",
-        "inputs": _inputs(answer, overrides, convention),
+        "inputs": _inputs(answer, overrides),
         "feasible": answer.fits,
         "metrics": {**answer.metrics, **({} if answer.run is None else answer.run.metrics)},
         "breakdown": {**answer.breakdown_s},
         "hidden_comm": dict(answer.hidden_comm_s),
+        "bounds": dict(bound_seconds(answer)),
+        **({"elasticities": dict(sensitivity(answer))} if with_sensitivity else {}),
+        "trust": _trust(answer),
         "memory": {**answer.memory_bytes, "capacity": answer.table.system.chip.hbm_bytes},
         "warnings": list(answer.warnings),
     }
@@ -35,7 +45,25 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), convention: str
     return json.dumps(report, indent=2)
 
 
-def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict[str, object]:
+def _trust(answer: Estimate) -> dict[str, object]:
+    """Errors as fractions, of each part of the breakdown and of the metrics that measured runs judge."""
+    parts = {
+        name: {
+            "median_ape": t.median, "p90_ape": t.p90, "rows": t.num_rows, "judged_share": t.judged,
+            "on_chip_share": t.on_chip, "from": [" ".join((a.table, a.kind, a.library, a.chip)) for a in t.lines],
+        }
+        for name, t in trust_of_parts(answer).items()
+    }  # fmt: skip
+    found = {name: trust_of_metric(answer, name) for name in answer.metrics}
+    metrics = {
+        name: {"median_ape": a.median, "p90_ape": a.p90, "rows": a.num_rows, "on_chip": a.of_chip}
+        for name, a in found.items()
+        if a is not None
+    }
+    return {"breakdown": parts, "metrics": metrics}
+
+
+def _inputs(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
     graph, plan, system = answer.table.lowered.source, answer.plan, answer.table.system
     parameters = graph.num_parameters
     return {
@@ -72,7 +100,7 @@ def _inputs(answer: Estimate, overrides: Sequence[str], convention: str) -> dict
             "dp_shard": plan.dp_shard if plan.family.hsdp else None, "reshard": plan.family.reshard,
             "reduce_dtype": None if plan.family.reduce_dtype is None else str(plan.family.reduce_dtype),
         },
-        "flops_convention": convention,
+        "flops_convention": str(answer.table.convention),
         **({} if answer.run is None else {"run": run_inputs(answer.run)}),
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Systems, chips and networks of the catalogue: as records, and every number with its unit and source."""
+"""Systems, chips, networks and stacks of the catalogue: as records, and every number with its unit and source."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .columns import in_columns
 from .numbers import by_origin, named, shown_value
+from .stacks import stack_record
 
 if TYPE_CHECKING:
     from ..backends.network.level import NetworkLevel
@@ -79,7 +80,7 @@ def _network(name: str, levels: Sequence[NetworkLevel]) -> Record:
 def show_machine(
     kind: str, name: str, overrides: Sequence[str], as_json: bool, columns: int | None, constants: bool = True
 ) -> str:
-    """Return every number of a system, a chip or a network with its unit, how sure it is, and its source.
+    """Return every number of a system, a chip, a network or a stack with its unit, how sure it is, and its source.
 
     Constants of kernels, of which there are many, are counted only, unless asked for; JSON has them all.
     """
@@ -129,8 +130,12 @@ def _of_network(name: str, overrides: Sequence[str]) -> tuple[str, Record, Seque
     return f"{name}: {shown}", {"name": name, "levels": [v.name for v in levels]}, numbers
 
 
+def _of_stack(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence[NumberRecord]]:
+    return stack_record(name)
+
+
 _READERS: Mapping[str, Callable[[str, Sequence[str]], tuple[str, Record, Sequence[NumberRecord]]]] = MappingProxyType(
-    {"systems": _of_system, "chips": _of_chip, "networks": _of_network}
+    {"systems": _of_system, "chips": _of_chip, "networks": _of_network, "stacks": _of_stack}
 )
 MACHINES = tuple(_READERS)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..backends.records import NumberRecord
+    from ..backends.system import System
 
 
 def shown_value(number: NumberRecord) -> str:
@@ -25,3 +26,21 @@ def by_origin(numbers: Iterable[NumberRecord]) -> Mapping[tuple[str, str, str], 
 def named(numbers: Iterable[NumberRecord]) -> str:
     """Return `tensor 0.95, overhead 3 us`: numbers of one place by the last part of their paths."""
     return ", ".join(f"{n.path.rpartition('.')[2]} {shown_value(n)}" for n in numbers)
+
+
+def records_at(system: System, paths: Iterable[str]) -> Iterator[NumberRecord]:
+    """Yield the numbers of a system at these paths; a path that ends in a dot stands for all below it."""
+    for path in paths:
+        for record in system.sources:
+            if record.path == path or (path.endswith(".") and record.path.startswith(path)):
+                yield record
+
+
+def shown_with_source(number: NumberRecord) -> str:
+    """Return `3350 GB/s [datasheet] NVIDIA data sheet, ...`."""
+    return f"{shown_value(number)} [{number.confidence}] {number.source}"
+
+
+def sources_of(system: System, *paths: str) -> Iterator[str]:
+    """Yield numbers of a system, each with where it comes from."""
+    return map(shown_with_source, records_at(system, paths))

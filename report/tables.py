@@ -6,11 +6,18 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from ..driver import Estimate
-from ..ir.units import format_bytes, format_time
+from ..ir.units import format_bytes, format_flop_per_s, format_time
+from .accuracy import Accuracy
+from .bounds import bound_seconds
+from .labels import bound_label, parameter_label, part_label
 from .metrics import METRICS, format_metric
+from .sensitivity import sensitivity
 from .training_run import run_lines
+from .trust import Trust, trust_of_metric, trust_of_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
     from rich.table import Table
 
@@ -19,22 +26,28 @@ GAP = 4
 NOT_SHOWN = ("tokens_per_s", "model_flops")
 # Said only when there is any.
 IF_ANY = ("hidden_comm_s", "exposed_comm_s", "bubble_fraction")
+# The longest bar, and the narrowest screen with bars and errors.
+BAR, NARROW = 10, 64
+# Least share, and least elasticity, that has a line; what is below is in the JSON report.
+LEAST_SHARE, LEAST_ELASTICITY = 5e-4, 5e-3
+MOST_NUMBERS = 12
+OTHER_CHIPS = "*"
 
 
-def report_text(answer: Estimate, columns: int, color: bool = False) -> str:
-    """Return the headline, the metrics, where the time goes and what fills the memory, for so many columns."""
+def report_text(answer: Estimate, columns: int, color: bool = False, with_sensitivity: bool = True) -> str:
+    """Return the answer for so many columns: metrics, memory, bounds, where the time goes, and what it follows.
+
+    Sensitivity prices the step again some twenty times, which takes some tens of milliseconds.
+    """
     from rich.console import Console
 
     console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False)
+    tables = [_metrics(answer), _memory(answer), _bounds(answer), _breakdown(answer, columns >= NARROW)]
     with console.capture() as captured:
         console.print(headline(answer), style="bold", markup=False)
-        _print_side_by_side(console, [_metrics(answer), _breakdown(answer), _memory(answer)])
-        if answer.plan.pp > 1:
-            console.print(f"layers by stage: {answer.table.staging.layouts[0]}", markup=False)
-        for line in run_lines(answer, columns):
+        _print_side_by_side(console, tables + ([_sensitivity(answer)] if with_sensitivity else []))
+        for line in (*_notes(answer), *run_lines(answer, columns), *(f"note: {w}" for w in answer.warnings)):
             console.print(line, markup=False)
-        for warning in answer.warnings:
-            console.print(f"note: {warning}", markup=False)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
@@ -80,29 +93,6 @@ def _metrics(answer: Estimate) -> Table:
     return table
 
 
-def _breakdown(answer: Estimate) -> Table:
-    table = _table("Where the time goes", 3)
-    total = answer.metrics["step_time_s"]
-    for name, value in answer.breakdown_s.items():
-        if value > 0:
-            table.add_row(_label(name), format_time(value), f"{value / total:.1%}")
-    for name, value in answer.hidden_comm_s.items():
-        if value > 0:
-            table.add_row(f"({_label(name)}, hidden)", format_time(value), "")
-    return table
-
-
-def _label(name: str) -> str:
-    kind, _, rest = name.partition(".")
-    if name == "offload":
-        return "host copies"
-    if kind == "comm":
-        return f"{rest} communication"
-    return (
-        {"memory": "data movement", "lent_sms": "SMs lent to messages"}.get(rest, rest) if kind == "compute" else name
-    )
-
-
 def _memory(answer: Estimate) -> Table:
     table = _table("Memory of a GPU", 2)
     for name, value in answer.memory_bytes.items():
@@ -111,3 +101,68 @@ def _memory(answer: Estimate) -> Table:
     table.add_row("total", format_bytes(answer.metrics["peak_mem_bytes"]))
     table.add_row("capacity", format_bytes(answer.table.system.chip.hbm_bytes), style="dim")
     return table
+
+
+def _bounds(answer: Estimate) -> Table:
+    table = _table("What bounds it", 2)
+    for name, seconds in bound_seconds(answer).items():
+        if seconds >= LEAST_SHARE * answer.metrics["step_time_s"]:
+            table.add_row(bound_label(name), f"{seconds / answer.metrics['step_time_s']:.1%}")
+    return table
+
+
+def _breakdown(answer: Estimate, wide: bool) -> Table:
+    """Parts that add up, then what hides behind them; on a wide screen bars, and how near such kernels came."""
+    table = _table("Where the time goes: seconds, share" + (", error" if wide else ""), 3)
+    if wide:
+        table.add_column(no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+    total, trust = answer.metrics["step_time_s"], trust_of_parts(answer)
+    most = max(answer.breakdown_s.values())
+    for name, value in answer.breakdown_s.items():
+        if value > 0:
+            more = (_bar(value / most), _error(trust.get(name))) if wide else ()
+            table.add_row(part_label(name), format_time(value), f"{value / total:.1%}", *more)
+    more = ("", _whole_error(trust_of_metric(answer, "step_time_s"))) if wide else ()
+    table.add_row("step", format_time(total), "100.0%", *more)
+    for name, value in answer.hidden_comm_s.items():
+        if value > 0:
+            table.add_row(f"({part_label(name)}", format_time(value), "hidden)", *(("", "") if wide else ()))
+    return table
+
+
+def _bar(share: float) -> str:
+    return "#" * round(BAR * share)
+
+
+def _error(trust: Trust | None) -> str:
+    return "-" if trust is None else _shown(trust.median, trust.p90, trust.is_of_chip)
+
+
+def _whole_error(found: Accuracy | None) -> str:
+    return "" if found is None else _shown(found.median, found.p90, found.of_chip)
+
+
+def _shown(median: float, p90: float, of_chip: bool) -> str:
+    return f"{median:.1%}, {p90:.0%}{' ' if of_chip else OTHER_CHIPS}"
+
+
+def _sensitivity(answer: Estimate) -> Table:
+    table = _table("% of time for +1 % of", 2)
+    shown = [(k, v) for k, v in sensitivity(answer).items() if abs(v) >= LEAST_ELASTICITY]
+    for name, value in shown[:MOST_NUMBERS]:
+        table.add_row(parameter_label(name), f"{value:+.3f}")
+    return table
+
+
+def _notes(answer: Estimate) -> Iterator[str]:
+    """What the figures rest on."""
+    graph, system = answer.table.lowered.source, answer.table.system
+    if answer.plan.pp > 1:
+        yield f"layers by stage: {answer.table.staging.layouts[0]}"
+    peak = format_flop_per_s(system.chip.matmul_flop_per_s(str(graph.dtype)))
+    yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {graph.dtype}"
+    yield f"error: median, p90 of measured kernels of the kind on this chip ({OTHER_CHIPS}: on others; -: none)"
+    memory = trust_of_metric(answer, "peak_mem_bytes")
+    if memory is not None:
+        yield f"memory: {memory.median:.1%}, {memory.p90:.0%} off in {memory.num_rows} measured runs"

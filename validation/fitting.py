@@ -119,7 +119,7 @@ def fitted(
     Raises:
         UsageError: scipy is not installed.
     """
-    _need_scipy()
+    need_scipy()
     problem = _problem(pools, owners, alike, kept)
     if not problem.slots:
         return {}
@@ -212,7 +212,8 @@ def _weights(pools: Sequence[Pool], alike: bool) -> tuple[float, ...]:
     return tuple(np.sqrt(sizes.mean() / sizes if alike else np.ones(len(pools))).tolist())
 
 
-def _need_scipy() -> None:
+def need_scipy() -> None:
+    """UsageError where scipy is not installed, and how to get it."""
     if find_spec("scipy") is None:
         raise UsageError("a fit needs scipy; install it with: pip install 'slipstick[calibrate]'")
 

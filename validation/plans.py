@@ -16,6 +16,8 @@ STACKS = {
     "torchtitan_memory": "torchtitan",
     "nanotron_h100_fit": "nanotron",
 }
+# How the note of a row says that nothing was compiled: pointwise functions run one by one.
+EAGER = "eager;"
 _ZERO = {
     "true": 1, "false": 0, "": 0, "none": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2 full shard": 3,
     "zero-1": 1, "zero-1 (dist. optimizer)": 1, "dist.opt. (zero-1)": 1, "ddp+dist.opt.": 1, "zero-3": 3,
@@ -62,7 +64,7 @@ def _family(row: Row, stack: StackConstants) -> Family:
         reduce_dtype=DType.FP32 if stack.name in ("torchtitan", "fsdp2") else None,
         pp_layout=_nanotron_layout(row) if stack.name.startswith("nanotron") else "auto",
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
-        async_tp=row.flag("async_tp") and tp > 1, routing_nodes=row.number("routing_nodes", 0),
+        fused=not row.text("note").startswith(EAGER), async_tp=row.flag("async_tp") and tp > 1, routing_nodes=row.number("routing_nodes", 0),
         etp=_expert_degree(row) != 1 or tp == 1,
     )  # fmt: skip
 
@@ -151,6 +153,7 @@ def _micro_batch(row: Row, stack: str, dp: int) -> int:
 
 
 def _expert_degree(row: Row) -> int | None:
+    """Ranks that one expert is split over; a row that only names its model does not say whether it has any."""
     given = row.measured("etp")
     has = row.measured("n_experts") or row.number("ep", 1) > 1
     return int(given) if given is not None and has else None

@@ -113,19 +113,21 @@ def _labels(outcomes: Sequence[Outcome]) -> Lines:
 
 
 def _worst(outcomes: Sequence[Outcome], limit: int) -> Lines:
-    return _listed("row", worst_first(outcomes)[:limit])
+    worst = worst_first(outcomes)[:limit]
+    return _listed("row", worst, [o.cause or o.reason for o in worst])
 
 
 def _beyond(outcomes: Sequence[Outcome], beyond: float | None) -> Lines:
-    return _listed("" if beyond is None else f"off by more than {beyond:.0%}", farther_than(outcomes, beyond))
+    far = farther_than(outcomes, beyond)
+    return _listed("" if beyond is None else f"off by more than {beyond:.0%}", far, [o.cause or "open" for o in far])
 
 
-def _listed(title: str, outcomes: Sequence[Outcome]) -> Lines:
+def _listed(title: str, outcomes: Sequence[Outcome], because: Sequence[str]) -> Lines:
     lines = [[title, "kind", "rows", "predicted", "measured", "error", "because"]]
-    for o in outcomes:
+    for o, why in zip(outcomes, because, strict=True):
         shown = format_bytes if o.unit == "B" else format_time
         values = (shown(o.predicted), shown(o.measured), f"{o.error:+.1%}")
-        lines.append([o.row.id, o.kind, o.part.value, *values, o.cause or o.reason])
+        lines.append([o.row.id, o.kind, o.part.value, *values, why])
     return lines
 
 

@@ -50,10 +50,10 @@ def unfused_times(sizes: AttentionSizes, chip: Chip, constants: UnfusedConstants
     masked = (sizes.causal | (sizes.window > 0)) * sizes.by_phase(k.masked_passes, 0.0)
     passes = sizes.by_phase(k.passes, k.backward_passes) + masked
     bandwidth = k.memory * chip.hbm_bytes_per_s
-    softmax = passes * scores * sizes.operand_bytes / bandwidth
+    through = passes * scores * sizes.operand_bytes / bandwidth
     whole = sizes.batch * sizes.kv_heads * sizes.kv_len * sizes.key_bytes
     operands = sizes.query_bytes + whole + sizes.output_bytes
     memory = k.operand_passes * sizes.by_phase(1.0, 2.0) * operands / bandwidth
-    time_s = tensor + softmax + memory + k.overhead_s
+    time_s = tensor + through + memory + k.overhead_s
     overhead = np.full_like(time_s, k.overhead_s)
-    return KernelTimes(time_s, {"tensor": tensor, "softmax": softmax, "memory": memory, "overhead": overhead})
+    return KernelTimes(time_s, {"tensor": tensor, "scores": through, "memory": memory, "overhead": overhead})

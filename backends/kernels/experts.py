@@ -88,11 +88,11 @@ def experts_times(sizes: ExpertSizes, peak: float, chip: Chip, constants: Expert
         "overhead": np.array(constants.overhead_s),
         "tensor": flops / (constants.tensor * peak),
         "weights": moved / (constants.memory * chip.hbm_bytes_per_s),
-        "rows": constants.row_passes * rows / chip.hbm_bytes_per_s,
-        "tokens": constants.token_passes * tokens / chip.hbm_bytes_per_s,
+        "row_passes": constants.row_passes * rows / chip.hbm_bytes_per_s,
+        "token_passes": constants.token_passes * tokens / chip.hbm_bytes_per_s,
     }
     products = product_times(flops, moved, peak, chip, constants.tensor, constants.memory)
-    return KernelTimes(terms["overhead"] + products + terms["rows"] + terms["tokens"], terms)
+    return KernelTimes(terms["overhead"] + products + terms["row_passes"] + terms["token_passes"], terms)
 
 
 def of_loads(loads: Array, tokens: Array, hidden: Array, ffn: Array, gated: bool, dtype: str) -> ExpertSizes:

@@ -4,12 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
+
+
+class Resource(StrEnum):
+    """What a term of a kernel's time waits for."""
+
+    MATRIX = "matrix"  # matrix units, their tiles and waves
+    VECTOR = "vector"  # vector and special units, instructions, blocks of threads
+    HBM = "hbm"
+    L2 = "l2"
+    LAUNCH = "launch"  # launches and fixed work
+    HOST_LINK = "host_link"  # the link to the host, or its memory
+
+
+# One meaning a name, in all models.
+RESOURCES: Mapping[str, Resource] = MappingProxyType(
+    {
+        **dict.fromkeys(("tensor", "sustained"), Resource.MATRIX),
+        **dict.fromkeys(("vector", "softmax", "special", "issue", "rows", "waves"), Resource.VECTOR),
+        **dict.fromkeys(
+            ("memory", "load", "store", "quantise", "weights", "scores", "row_passes", "token_passes"), Resource.HBM
+        ),
+        "split": Resource.L2,
+        **dict.fromkeys(("overhead", "launch"), Resource.LAUNCH),
+        **dict.fromkeys(("copy", "latency"), Resource.HOST_LINK),
+    }
+)
+# Terms that nothing hides: kernels of their own, and fixed work.
+ADDED = frozenset(("overhead", "launch", "split", "quantise", "scores", "row_passes", "token_passes", "latency"))
 
 
 @dataclass(frozen=True, slots=True)

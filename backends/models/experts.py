@@ -37,7 +37,7 @@ class ExpertsModel:
     @property
     def formula(self) -> str:
         """How its terms make up the time."""
-        return "overhead + hypot(tensor, weights or memory) + rows + tokens"
+        return "overhead + hypot(tensor, weights or memory) + row_passes + token_passes"
 
     def claims(self, entry: Entry) -> bool:
         """Banks of experts, forward and backward, and single grouped products."""

@@ -12,9 +12,9 @@ DOWN, UP = 0, 1
 
 
 def two_ways(num_stages: int) -> tuple[Index, Index]:
-    """Return the stage behind each chunk: chunk 0 of stage i is stage i of one copy, chunk 1 stage p - 1 - i of another.
+    """Return the stage behind each chunk, and the chunk there.
 
-    Each copy hands its results to its own kind of chunk.
+    Chunk 0 of stage i is stage i of one copy, chunk 1 stage p - 1 - i of another.
     """
     stages = np.arange(num_stages)
     next_stage = np.stack([np.where(stages == num_stages - 1, -1, stages + 1), stages - 1], axis=1)

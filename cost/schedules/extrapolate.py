@@ -57,7 +57,7 @@ def extrapolated_s(
 
 
 def _carried_on(schedule: str, stages: _Stages, slowest_s: Array, num_micro_batches: Array) -> Array:
-    """Run plans of more micro-batches than the first rounds have with those, and those that are not settled with more."""
+    """Run plans with the micro-batches of the first rounds, and those that are not settled with more."""
     p = len(stages[0])
     found = np.zeros_like(num_micro_batches)
     rounds, left = first_rounds(schedule), np.arange(len(num_micro_batches))

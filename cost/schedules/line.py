@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Row:
         found: list[tuple[int, int, int]] = []
         for kind, first, num in self.runs:
             edges = sorted({first, first + num, *(e for e in (stage, stage + 1) if first < e < first + num)})
-            found += [(kind, a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+            found += [(kind, a, b - a) for a, b in pairwise(edges)]
         return Row(tuple(found))
 
 

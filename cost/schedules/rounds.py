@@ -107,7 +107,7 @@ class _Ways:
         """Down to a stage, and on top what it takes until that may turn: rounds or tasks of one stage, and its own."""
         p, side = self.line.row.num_stages, self.line.forward
         here = side.most_s[place.run]
-        first = np.maximum(here * (p * (self.num_chunks - 1)), self._mixed_s)
+        first: Array = np.maximum(here * (p * (self.num_chunks - 1)), self._mixed_s)
         return side.through(place) + first + here * (2 * (p - 1 - place.stage))
 
     def _through_later(self, place: Place) -> Array | None:

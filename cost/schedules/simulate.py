@@ -99,7 +99,7 @@ def run(schedule: Schedule, times: StageTimes) -> Simulated:
     graph = graph_of(schedule)
     per_kind = np.stack([times.seconds(kind) for kind in Kind])
     task_s = per_kind[graph.kind, graph.stage, graph.chunk]
-    unit_s = np.bincount(graph.unit, task_s)
+    unit_s = np.bincount(graph.unit, task_s).astype(np.float64)
     lag = lags(graph, times)
     end = _ends(graph, unit_s.tolist(), lag.tolist())
     # Of two joined tasks the first takes the first part of the time.

@@ -134,14 +134,13 @@ class StageTimes:
     send_backward_s: Array
 
     @classmethod
-    def of(
-        cls, forward_s: Array, dgrad_s: Array, wgrad_s: Array, send_s: float | Array = 0.0
-    ) -> StageTimes:  # fmt: skip
+    def of(cls, forward_s: Array, dgrad_s: Array, wgrad_s: Array, *, send_s: float | Array = 0.0) -> StageTimes:
         """Return times with one latency both ways; arrays are (stage, chunk), or (stage) for one chunk."""
-        parts = [np.asarray(a, dtype=np.float64) for a in (forward_s, dgrad_s, wgrad_s)]
-        shaped = [a.reshape(len(a), -1) for a in parts]
-        send = np.broadcast_to(np.asarray(send_s, dtype=np.float64), shaped[0].shape)
-        return cls(*shaped, send, send)
+        forward, dgrad, wgrad = (
+            np.asarray(a, dtype=np.float64).reshape(len(a), -1) for a in (forward_s, dgrad_s, wgrad_s)
+        )
+        send = np.broadcast_to(np.asarray(send_s, dtype=np.float64), forward.shape)
+        return cls(forward, dgrad, wgrad, send, send)
 
     @property
     def num_stages(self) -> int:
@@ -199,12 +198,12 @@ class Simulated:
     @property
     def busy_s(self) -> Array:
         """Seconds in which each stage computes."""
-        return np.bincount(self.stage, self.end_s - self.start_s, self.num_stages)
+        return np.bincount(self.stage, self.end_s - self.start_s, self.num_stages).astype(np.float64)
 
     @property
     def idle_s(self) -> Array:
         """Seconds of the step in which each stage waits."""
-        return self.step_s - self.busy_s
+        return np.maximum(self.step_s - self.busy_s, 0.0)
 
     @property
     def peak_in_flight(self) -> Array:

@@ -17,8 +17,9 @@ def vee(num_stages: int) -> tuple[Index, Index]:
 
 
 def zb_v(num_stages: int, num_micro_batches: int) -> Schedule:
-    """The order that PyTorch runs as `ScheduleZBVZeroBubble`; with fewer than 2 p - 1 micro-batches, what there is of it.
+    """The order that PyTorch runs as `ScheduleZBVZeroBubble`.
 
+    With fewer than 2 p - 1 micro-batches, what there is of it.
     Every stage holds the activations of p micro-batches at most. As in ZB-H2, stages do not wait for one another at
     the end of a step.
     """

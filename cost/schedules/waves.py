@@ -104,7 +104,7 @@ def waves_of(name: str, num_stages: int, num_micro_batches: int, num_chunks: int
         np.repeat(np.arange(num_stages), np.diff(graph.first)), number[before],
         number[np.where(graph.waits >= 0, graph.waits, num)],
         np.where(graph.sender >= 0, graph.stage[graph.sender], num_stages),
-        _kinds(graph, num_stages), np.bincount(graph.unit, late),
+        _kinds(graph, num_stages), np.bincount(graph.unit, late).astype(np.float64),
     )  # fmt: skip
     edges = np.concatenate([[0], np.flatnonzero(np.diff(depth[order])) + 1, [num]])
     spans = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)

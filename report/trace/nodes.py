@@ -12,8 +12,8 @@ import numpy as np
 from ...backends.network.collectives import collective_time
 from ...backends.program import Entry, group_factors
 from ...backends.timing import Priced
+from ...cost.beside import axis_of
 from ...cost.schedules.tasks import Kind
-from ...cost.step_program import axis_of
 from ...driver import Estimate
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpClass, op_def

@@ -34,8 +34,8 @@ def test_json_has_its_schema_and_adds_up(tiny: Cli) -> None:
     assert done.returncode == 0
     report = json.loads(done.stdout)
     assert list(report) == [
-        "schema", "tool_version", "units", "inputs", "feasible", "metrics", "breakdown", "hidden_comm", "memory",
-        "warnings",
+        "schema", "tool_version", "units", "inputs", "feasible", "metrics", "breakdown", "hidden_comm", "bounds",
+        "trust", "memory", "warnings",
     ]  # fmt: skip
     assert (report["schema"], report["units"], report["feasible"]) == ("slipstick/report/1", "SI", True)
     assert report["inputs"]["model"]["name"] == "tiny-llama"
@@ -44,6 +44,14 @@ def test_json_has_its_schema_and_adds_up(tiny: Cli) -> None:
     assert sum(report["breakdown"].values()) == pytest.approx(report["metrics"]["step_time_s"], rel=1e-12)
     parts = [v for k, v in report["memory"].items() if k != "capacity"]
     assert sum(parts) == pytest.approx(report["metrics"]["peak_mem_bytes"], rel=1e-12)
+
+
+def test_how_the_step_follows_each_number_is_on_the_screen_and_on_request_in_json(tiny: Cli) -> None:
+    assert "% of time for +1 % of" in tiny("--gpus", "8").stdout
+    assert "% of time for +1 % of" not in tiny("--gpus", "8", "--no-sensitivity").stdout
+    assert "elasticities" not in json.loads(tiny("--gpus", "8", "--format", "json").stdout)
+    asked = json.loads(tiny("--gpus", "8", "--format", "json", "--sensitivity").stdout)
+    assert asked["elasticities"]["chip.memory.hbm.bandwidth"] < 0.0
 
 
 def test_the_same_question_has_the_same_bytes(estimate: Cli) -> None:

@@ -28,6 +28,29 @@ def test_interleaving_with_too_few_micro_batches_is_exit_2(tiny: Cli) -> None:
     assert "nearest: 2 or 4 micro-batches, or vpp=1" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--pp 2 --schedule dualpipe --gbs 2", "needs two micro-batches a stage, 2 x pp=2 = 4"),
+        ("--pp 2 --schedule dualpipe --gbs 5", "nearest: 4 or 6 micro-batches"),
+        ("--pp 2 --schedule zb-v --vpp 4 --gbs 4", "legal vpp: 2"),
+        ("--pp 2 --schedule interleaved --gbs 4", "needs several chunks a stage, not vpp=1; legal vpp: 2"),
+        ("--pp 1 --schedule zb-h1 --gbs 4", "pp=1 has none; legal pp: 2, 4"),
+        ("--pp 2 --schedule dualpip --gbs 4", "did you mean 'dualpipe'?"),
+    ],
+)
+def test_a_schedule_that_a_plan_cannot_use_is_exit_2(tiny: Cli, words: str, said: str) -> None:
+    done = tiny(*words.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zb-h1", "zb-h2", "dualpipe"])
+def test_every_schedule_that_two_layers_allow_can_be_had(tiny: Cli, schedule: str) -> None:
+    done = tiny("--pp", "2", "--schedule", schedule, "--gbs", "4")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("verb", ["estimate", "compile"])
 def test_compile_refuses_the_same_flags(cli: Cli, verb: str) -> None:
     assert cli(verb, "gpt2", "--system", "dgx-h100", "--cp", "2", "--phase", "decode").returncode == 4

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from subprocess import CompletedProcess
 
+from slipstick.backends.system import stack_names
+
 Cli = Callable[..., CompletedProcess[str]]
 
 
@@ -38,5 +40,7 @@ def test_kernels_of_training_are_refused_elsewhere(estimate: Cli) -> None:
 
 def test_stacks_are_listed_and_shown(cli: Cli) -> None:
     listed = json.loads(cli("list", "stacks", "--format", "json").stdout)
-    assert [s["name"] for s in listed] == ["default", "megatron-core", "nanotron", "torchtitan"]
-    assert "nanotron" in cli("show", "stack", "nanotron").stdout
+    assert [s["name"] for s in listed] == list(stack_names())
+    shown = cli("show", "stack", "nanotron").stdout
+    assert shown.startswith("nanotron: software as of 2024\n")
+    assert "host.layer_tp" in shown

@@ -35,6 +35,17 @@ def test_a_table_is_judged_and_the_rest_listed(cli: Cli, table: str, tmp_path: P
     assert list(rows[0])[:7] == ["id", "dataset", "part", "predicted_us", "measured_us", "error", "reason"]
 
 
+def test_accuracies_are_written_for_estimates_to_read(cli: Cli, table: str, tmp_path: Path) -> None:
+    out = tmp_path / "accuracy.csv"
+    assert cli("validate", table, "--accuracy", str(out)).returncode == 0
+    lines = out.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "table,chip,library,kind,rows,median,p90"
+    # The accelerator of such a table is no system of the catalogue.
+    assert [line.split(",")[:5] for line in lines[1:]] == [
+        ["memory", "*", "*", "*", "2"], ["memory", "*", "*", "allocated", "2"]
+    ]  # fmt: skip
+
+
 def test_progress_goes_to_stderr_and_can_be_silenced(cli: Cli, table: str) -> None:
     assert "recording" in cli("validate", table, "--no-cache").stderr
     assert cli("validate", table, "--no-cache", "-q").stderr == ""
@@ -87,3 +98,32 @@ def test_mistakes_are_answered(cli: Cli, table: str, words: tuple[str, ...], sai
     done = cli("validate", *(table if w == "TABLE" else w for w in words))
     assert done.returncode == 2
     assert said in done.stderr
+
+
+STEPS = (
+    "id,dataset,accelerator,model,n_gpus,layers,hidden,heads,ffn_hidden,vocab,seq_len,tp,pp,dp,micro_batch,"
+    "global_batch,precision,step_time_s,tokens_per_s_per_gpu"
+)
+
+
+@pytest.mark.slow
+def test_steps_of_ones_own_are_judged(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    sizes = "H100-SXM-80GB,small,2,2,64,4,96,160,64,1,1,2,1,4,bf16"
+    rows = [f"a,mine,{sizes},1.0,", f"b,mine,{sizes},,64", f"c,mine,{sizes},,"]
+    path.write_text("\n".join([STEPS, *rows]) + "\n")
+    done = cli("validate", str(path), "-q", "--beyond", "25", "--format", "json", "--jobs", "1")
+    found = json.loads(done.stdout)
+    # The farthest first.
+    second, first = found["beyond"]
+    # 4 sequences of 64 tokens on 2 GPUs at 64 tokens a second each.
+    assert (first["measured_s"], second["measured_s"]) == (1.0, 2.0)
+    assert first["predicted_s"] == second["predicted_s"] < 0.1
+    assert found["left_out"][0]["reason"] == "it gives no time, no rate and no utilisation of a step"
+
+
+def test_rows_beyond_an_error_are_listed_with_the_cause(cli: Cli, table: str) -> None:
+    done = cli("validate", table, "-q", "--beyond", "10")
+    assert "off by more than 10%" in done.stdout
+    assert "open" in done.stdout
+    assert "off by more" not in cli("validate", table, "-q", "--beyond", "100000").stdout

@@ -49,7 +49,9 @@ def by_tasks(name: str, v: int, times: ClassTimes, classes: Sequence[int], m: in
 
 def possible(name: str, v: int, p: int, m: int) -> bool:
     """Whether the schedule can run it."""
-    return (v == 1 or name != "1f1b" or m % p == 0) and (name != "dualpipe" or (p % 2 == 0 and m >= 2 * p and m % 2 == 0))
+    return (v == 1 or name != "1f1b" or m % p == 0) and (
+        name != "dualpipe" or (p % 2 == 0 and m >= 2 * p and m % 2 == 0)
+    )
 
 
 @pytest.mark.parametrize(("name", "v"), KINDS)
@@ -88,7 +90,8 @@ def test_a_plan_is_the_same_alone_and_among_others(name: str, v: int) -> None:
     rows = [row(4), (0, 1, 0, 1, 1, 2), row(2)]
     num = 60
     draw = np.random.default_rng(3)
-    times = ClassTimes(*draw.uniform(0.8, 1.2, (3, 3, num)), np.full((3, num), 0.01))
+    forward, dgrad, wgrad = draw.uniform(0.8, 1.2, (3, 3, num))
+    times = ClassTimes(forward, dgrad, wgrad, np.full((3, num), 0.01))
     which = draw.integers(0, 3, num)
     micro = np.array([len(rows[k]) for k in which]) * draw.choice([2.0, 4.0, 40.0], num)
     table = pipeline_time(name, times, rows, which, np.full(num, float(v)), micro)
@@ -104,7 +107,8 @@ def tables(draw: st.DrawFn) -> tuple[str, int, ClassTimes, tuple[int, ...], int]
     p = draw(st.sampled_from([2, 4, 6, 8]))
     classes = tuple(draw(st.lists(st.integers(0, 2), min_size=p, max_size=p)))
     part = st.lists(st.floats(0.5, 1.5), min_size=3, max_size=3)
-    times = ClassTimes(*(np.array(draw(part)).reshape(3, 1) for _ in range(3)), np.full((3, 1), 0.01))
+    forward, dgrad, wgrad = (np.array(draw(part)).reshape(3, 1) for _ in range(3))
+    times = ClassTimes(forward, dgrad, wgrad, np.full((3, 1), 0.01))
     return name, v, times, classes, p * draw(st.integers(2, 40))
 
 

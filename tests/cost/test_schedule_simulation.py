@@ -88,7 +88,7 @@ def runs(draw: st.DrawFn) -> tuple[str, StageTimes, int]:
     m = 2 * p + 2 * m if name == "dualpipe" else m * p if name == "1f1b" and v > 1 else m
     part = st.lists(st.floats(0.5, 1.5), min_size=p * v, max_size=p * v)
     forward, dgrad, wgrad = (np.array(draw(part)).reshape(p, v) for _ in range(3))
-    return name, StageTimes.of(forward, dgrad, wgrad, draw(st.sampled_from([0.0, 0.25]))), m
+    return name, StageTimes.of(forward, dgrad, wgrad, send_s=draw(st.sampled_from([0.0, 0.25]))), m
 
 
 def when(done: Simulated, *kinds: Kind) -> dict[tuple[int, int, int], tuple[float, float]]:

@@ -50,13 +50,15 @@ def test_nothing_that_is_passed_on_waits_for_weights(traced: Traced, model: str,
     found = weight_gradients(graph)
     for region in graph.regions:
         made = {o for n in region.nodes if (region.name, n.key) in found for o in n.outputs}
-        read = {i for n in region.nodes if n.phase is Phase.BACKWARD and (region.name, n.key) not in found for i in n.inputs}
+        read = {
+            i for n in region.nodes if n.phase is Phase.BACKWARD and (region.name, n.key) not in found for i in n.inputs
+        }
         assert made.isdisjoint(read)
         assert made.isdisjoint(p.value for p in region.outputs)
 
 
 def test_the_ends_of_a_model(traced: Traced) -> None:
-    """Behind the embedding nothing waits for the backward phase; messages between stages are no gradients of weights."""
+    """Behind the embedding nothing waits for the backward phase; messages between stages make no gradients."""
     graph = lower(traced("tiny-llama.train"), Family(pp=True)).graph
     found = weight_gradients(graph)
     first = graph.region(graph.sequence_once()[0])

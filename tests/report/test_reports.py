@@ -17,6 +17,7 @@ from slipstick.report.costed import costed_rows, costed_text
 from slipstick.report.explain import explain_text
 from slipstick.report.json_report import report_json
 from slipstick.report.metrics import METRICS
+from slipstick.report.sensitivity import sensitivity
 from slipstick.report.tables import report_text
 
 
@@ -33,9 +34,9 @@ def test_the_screen_is_never_left(answer: Estimate, columns: int) -> None:
     assert lines == [line.rstrip() for line in lines]
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(40, 3), (80, 2), (120, 1)])
+@pytest.mark.parametrize(("columns", "rows"), [(40, 5), (80, 4), (100, 2), (120, 2)])
 def test_tables_stand_side_by_side_where_there_is_room(answer: Estimate, columns: int, rows: int) -> None:
-    titles = ("Result", "Where the time goes", "Memory of a GPU")
+    titles = ("Result", "Memory of a GPU", "What bounds it", "Where the time goes", "% of time for +1 % of")
     lines = report_text(answer, columns).splitlines()
     assert sum(any(t in line for t in titles) for line in lines) == rows
 
@@ -58,6 +59,20 @@ def test_json_is_the_same_twice_and_adds_up(answer: Estimate) -> None:
     assert sum(report["breakdown"].values()) == pytest.approx(report["metrics"]["step_time_s"], rel=1e-12)
     memory = {k: v for k, v in report["memory"].items() if k != "capacity"}
     assert sum(memory.values()) == pytest.approx(report["metrics"]["peak_mem_bytes"], rel=1e-12)
+    assert sum(report["bounds"].values()) == pytest.approx(report["metrics"]["step_time_s"], rel=1e-9)
+
+
+def test_json_has_what_the_screen_has(answer: Estimate) -> None:
+    report = json.loads(report_json(answer, with_sensitivity=True))
+    assert report["elasticities"] == dict(sensitivity(answer))
+    assert "elasticities" not in json.loads(report_json(answer))
+    assert report["inputs"]["flops_convention"] == "full"
+    matmul = report["trust"]["breakdown"]["compute.matmul"]
+    assert matmul["from"] == ["gemm bf16 pytorch H100-SXM5-80GB"]
+    assert 0.0 < matmul["median_ape"] < matmul["p90_ape"]
+    assert matmul["judged_share"] == pytest.approx(1.0)
+    assert set(report["trust"]["breakdown"]) <= set(report["breakdown"])
+    assert report["trust"]["metrics"]["peak_mem_bytes"]["rows"] > 0
 
 
 def test_rows_are_all_priced_nodes_and_add_up(answer: Estimate) -> None:

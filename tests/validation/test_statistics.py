@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,12 +16,13 @@ def test_quantiles_interpolate_linearly() -> None:
     # Sizes 0.1 to 0.5 in steps of 0.1: the ninth tenth lies 0.6 of the way from 0.4 to 0.5.
     assert (found.num, found.median, found.worst, found.bias) == (5, 0.3, 0.5, 0.1)
     assert found.p90 == pytest.approx(0.46)
+    assert found.p75 == pytest.approx(0.4)
 
 
 @given(st.lists(st.floats(-0.99, 10), min_size=1, max_size=50))
 def test_the_figures_are_in_order(errors: list[float]) -> None:
     found = Accuracy.of(errors)
-    assert 0 <= found.median <= found.p90 * (1 + 1e-9) <= found.worst * (1 + 2e-9)
+    assert 0 <= found.median <= found.p75 * (1 + 1e-9) <= found.p90 * (1 + 2e-9) <= found.worst * (1 + 3e-9)
     assert abs(found.bias) <= found.worst
 
 
@@ -28,3 +31,18 @@ def test_every_label_is_counted_once(pairs: list[tuple[bool, bool]]) -> None:
     found = Confusion.of(pairs)
     assert found.num == len(pairs)
     assert found.accuracy * max(len(pairs), 1) == pytest.approx(sum(a == b for a, b in pairs))
+
+
+def test_precision_and_recall_are_of_those_that_fit() -> None:
+    # Seven ran, of which five were said to fit; of three that failed one was said to fit.
+    pairs = [*[(True, True)] * 5, *[(True, False)] * 2, *[(False, False)] * 2, (False, True)]
+    found = Confusion.of(pairs)
+    assert found.accuracy == 0.7
+    assert found.precision == pytest.approx(5 / 6)
+    assert found.recall == pytest.approx(5 / 7)
+
+
+def test_shares_of_nothing_are_not_numbers() -> None:
+    found = Confusion.of([(False, False)])
+    assert math.isnan(found.precision)
+    assert math.isnan(found.recall)

@@ -3,8 +3,7 @@
 import pytest
 
 from slipstick.validation.rows import Row
-from slipstick.validation.training.bridge import bridge_cells, container, fewer_chunks
-from slipstick.validation.training.sources import completed
+from slipstick.validation.training.bridge import bridge_cells, container
 
 
 def row(model: str, machine: str = "GB200 (NVL72)", release: str = "26.04", **cells: str) -> Row:
@@ -47,16 +46,6 @@ def test_hybrid_dispatchers_send_a_token_once_to_a_node() -> None:
     assert "routing_nodes" not in bridge_cells(row("Qwen3_30B_a3B", h100, ep="8"))
     assert "routing_nodes" not in bridge_cells(row("Qwen3_235B_a22B", h100, ep="32"))  # by NCCL
     assert "routing_nodes" not in bridge_cells(row("DeepSeekV3", ep="64"))  # one domain of NVLink
-
-
-def test_chunks_that_hold_no_layer_are_left_out() -> None:
-    # 16 x 8 chunks of 126 layers: embedding and loss take one each
-    wide = row("LLAMA3.1_405B", pp="16", vpp="8", tp="4", precision="MXFP8")
-    assert fewer_chunks(wide) == {"vpp": "4"}
-    filled = completed(wide)
-    assert filled.row.number("vpp") == 4
-    assert "vpp 4 in place of 8" in filled.assumed
-    assert fewer_chunks(row("LLAMA3.1_405B", pp="16", vpp="4")) == {}
 
 
 def test_a_row_without_a_container_is_older_than_any() -> None:

@@ -144,10 +144,35 @@ def test_a_model_that_is_only_named_is_the_catalogue_s(case: Case, table: Table)
     assert (found.stack, found.plan.family.zero) == ("megatron-bridge-alltoall", 1)
 
 
+def test_chunks_that_hold_no_layer_are_left_out(case: Case) -> None:
+    # 16 stages of 8 chunks for 126 layers: the embedding and the head have one chunk each.
+    found = case("llama3_405b_t4_3")
+    assert found.plan.vpp == 7
+    assert found.assumed[-1] == "vpp 7 for 8 (embedding and head stand in place of layers)"
+
+
+def test_asynchronous_tensor_parallelism_is_read_off_the_note(case: Case) -> None:
+    assert case("torchtitan_t6_cp2").plan.family.async_tp
+    assert not case("torchtitan_asynctp_8B_bf16_vanilla").plan.family.async_tp
+
+
+def test_experts_of_recipes_are_whole(table: Table) -> None:
+    # Qwen3 235B on 256 H100 with tp 2, pp 8 and ep 32: experts are dealt over 2 x 16 ranks.
+    row = next(r for r in table.rows if r.text("model") == "Qwen3_235B_a22B" and r.text("tp") == "2")
+    found = training_case(Row({**row.cells, "precision": "bf16"}, row.line), MachineShop())
+    assert (found.plan.etp, found.plan.ep, found.plan.dp, found.plan.family.etp) == (1, 32, 16, False)
+
+
+def test_a_layer_for_the_token_after_next_is_said_to_be_left_out() -> None:
+    cells = {"id": "a", "dataset": "megatron_bridge_pretrain", "activation_recompute": "none", "pp": "1", "tp": "1"}
+    assert "mtp none" in completed(Row({**cells, "model": "DeepSeekV3"})).assumed[0]
+    assert completed(Row({**cells, "model": "DeepSeekV3 (w/o MTP)"})).assumed == ()
+
+
 def test_llama_3_gathers_its_parameters_once_a_step(case: Case) -> None:
     found = case("llama3_405b_t4_1")
     assert (found.plan.family.zero, found.plan.family.reshard, found.stack) == (3, "step", "fsdp2")
-    assert degrees(found) == (8, 16, 64, 1, 1, 32)
+    assert degrees(found) == (8, 16, 64, 7, 1, 32)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ _X86 = ("B200 (DGX)", "B300 (DGX)", "H100-SXM-80GB (DGX)")
 # A token goes to no more nodes than this: DeepSeek-V3, arXiv 2412.19437, section 2.1.2.
 _LIMITED = MappingProxyType({"DeepSeekV3": 4})
 _EXPERTS_OF_A_TOKEN = 8
-_LAYERS = MappingProxyType({"LLAMA3.1_405B": 126})
 _CONTAINER = re.compile(r"container (\d+)\.(\d+)")
 
 
@@ -32,16 +31,6 @@ def bridge_cells(row: Row) -> Mapping[str, str]:
     if row.number("tp", 1) > 1 and row.text("precision") != "NVFP4":
         cells["async_tp"] = "True"  # comm_overlap.tp_comm_overlap with userbuffers; False if precision == "nvfp4"
     return cells
-
-
-def fewer_chunks(row: Row) -> Mapping[str, str]:
-    """Return cells that differ from those of a row: half of the chunks where two of them hold no layer.
-
-    Megatron counts embedding and loss as a layer each (`account_for_embedding_in_pipeline_split`): 126 layers on 16 x 8
-    chunks.
-    """
-    wide = row.number("pp", 1) * row.number("vpp", 1) > _LAYERS.get(_name(row), 1 << 20)
-    return {"vpp": str(row.number("vpp") // 2)} if wide else {}
 
 
 def _stack(row: Row) -> str:

@@ -9,14 +9,17 @@ from ...frontend import config_of
 from ...ir.plan import Plan
 from ...ir.types import DType
 from ..machines import overrides_of, system_of
-from ..models import architecture
+from ..models import Architecture, architecture
 from ..plans import dtype_of, plan_of, stack_of
 from ..rows import NotJudged, Row
 from .machine_shop import MachineShop
-from .network_state import NetworkState, network_state
+from .network_state import HEALTHY_PORTS, NetworkState, network_state
 from .outliers import outlier
 from .quantity import step_s
 from .sources import SOURCES, Source, completed
+
+# What else a layout may count as a layer: the embedding and the head.
+_EDGES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +64,25 @@ def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     row, network = filled.row, network_state(filled.row)
     stack = "nanotron-per-rank" if network is not None and network.per_rank else stack_of(row)
     model = architecture(row)
-    system, overrides = system_of(row), overrides_of(row)
+    row, fewer = _with_chunks(row, model)
+    system, overrides = system_of(row), (*overrides_of(row), *(HEALTHY_PORTS if network is not None else ()))
     machine = shop.system(system, overrides, stack)
     return TrainingCase(
         row, group_of(row), config_of(row.text("model") or row.id, model.fields).text, dtype_of(row),
         plan_of(row, machine.stack), system, overrides, stack,
-        step_s(row, machine.chip.matmul_flop_per_s(str(dtype_of(row)))), (*model.assumed, *filled.assumed),
+        step_s(row, machine.chip.matmul_flop_per_s(str(dtype_of(row)))), (*model.assumed, *filled.assumed, *fewer),
         outlier(row), network,
     )  # fmt: skip
+
+
+def _with_chunks(row: Row, model: Architecture) -> tuple[Row, tuple[str, ...]]:
+    """Take the most chunks that have a layer each, where embedding and head stand in place of layers in a stage."""
+    fields, pp, vpp = model.fields, row.number("pp", 1), row.number("vpp", 1)
+    layers = int(str(fields.get("num_hidden_layers", fields.get("n_layer", 0))))
+    if not layers < pp * vpp <= layers + _EDGES:
+        return row, ()
+    said = f"vpp {layers // pp} for {vpp} (embedding and head stand in place of layers)"
+    return Row({**row.cells, "vpp": str(layers // pp)}, row.line), (said,)
 
 
 def group_of(row: Row) -> str:

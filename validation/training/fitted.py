@@ -1,6 +1,36 @@
-"""Which data sets the constants of stacks were fitted to: of each, half of the configurations."""
+"""Which steps the numbers of stacks were fitted to: what a stack's record of its fit says of a row."""
 
 from __future__ import annotations
 
-# korthikanti2022_table5 is in no fit: all its rows judge.
-FITTED: frozenset[str] = frozenset()
+from dataclasses import dataclass, field
+
+from ...backends.stack_record import FitRecord, fit_records
+from ...backends.system import stack_names
+from ..split import ALL, in_first_half
+
+TABLE = "training"
+# Data sets that are in no fit: all their rows judge.
+JUDGES_ONLY = frozenset({"korthikanti2022_table5"})
+
+
+@dataclass(slots=True)
+class StackRecords:
+    """The fits behind each stack, its own and those of the stacks that it is like; each read once."""
+
+    _known: dict[str, tuple[FitRecord, ...]] = field(default_factory=dict)
+
+    def saw(self, stack: str, dataset: str, group: str) -> bool:
+        """Whether numbers that a stack has were fitted to a row."""
+        if stack not in self._known:
+            self._known[stack] = fit_records(stack)
+        seen = (dataset in fit.data_sets and _chosen(fit, group) for fit in self._known[stack])
+        return any(seen)
+
+
+def _chosen(fit: FitRecord, group: str) -> bool:
+    return fit.split == ALL or in_first_half(TABLE, group)
+
+
+def fitted_sets() -> frozenset[str]:
+    """Return the data sets that any stack of the catalogue was fitted to."""
+    return frozenset(name for stack in stack_names() for fit in fit_records(stack) for name in fit.data_sets)

@@ -10,6 +10,8 @@ from ..rows import Row
 _BUS = re.compile(r"all-reduce bus bandwidth ([\d.]+) GB/s at this world size, intra-node ([\d.]+)")
 # An all-reduce over a healthy network of one 400 Gbit/s port a GPU: eight ports of a node at 22 GB/s each.
 HEALTHY_BUS_BYTES_PER_S = 8 * 22e9
+# The same as a setting of the machine, whose ports reach nine tenths of what is said of them.
+HEALTHY_PORTS = ("network.infiniband.bandwidth=24.4GB/s",)
 # Bytes of the message that was timed: with them the bandwidths recorded at 32 to 512 GPUs, which halve with each
 # doubling, are one latency a step of the ring.
 TIMED_BYTES = 2.7e9

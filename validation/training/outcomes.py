@@ -8,15 +8,13 @@ from ...frontend import GraphCache
 from ...ir.errors import InternalError, SlipstickError, UsageError
 from ..outcomes import Outcome, Part
 from ..rows import Row
-from ..split import in_first_half
 from ..tables import Table
 from .cases import TrainingCase, training_case
 from .causes import cause_of, causes
-from .fitted import FITTED
+from .fitted import TABLE, StackRecords
 from .machine_shop import MachineShop
 from .pool import Answer, answers
 
-TABLE = "training"
 Report = Callable[[str], None]
 
 
@@ -47,30 +45,29 @@ def step_outcomes(
     cases, skipped = read_cases(table, MachineShop(calibration), faults)
     found = answers(cases, cache, calibration, jobs, report) if not faults else {}
     placed = {place: _skipped(table.rows[place], why) for place, why in skipped.items()}
-    known = causes()
+    known, records = causes(), StackRecords()
     for place, one in found.items():
         row = table.rows[place]
-        placed[place] = outcome(cases[place], one, cause_of(row.dataset, row.id, known))
+        placed[place] = outcome(cases[place], one, records, cause_of(row.dataset, row.id, known))
     return [placed[place] for place in sorted(placed)]
 
 
-def outcome(case: TrainingCase, answer: Answer, cause: str = "") -> Outcome:
+def outcome(case: TrainingCase, answer: Answer, records: StackRecords, cause: str = "") -> Outcome:
     """Return one step beside its measurement; what was assumed stands as its reason."""
     if answer.reason:
         return _skipped(case.row, answer.reason)
     return Outcome(
-        row=case.row, table=TABLE, part=part_of(case), predicted=answer.step_s, measured=case.measured_s,
+        row=case.row, table=TABLE, part=part_of(case, records), predicted=answer.step_s, measured=case.measured_s,
         system=case.system, library=case.stack, kind="step", group=case.group,
         reason=case.outlier or "; ".join(case.assumed), cause=cause,
     )  # fmt: skip
 
 
-def part_of(case: TrainingCase) -> Part:
-    """Return whether constants were fitted to a case, whether it judges them, or whether it is left out."""
+def part_of(case: TrainingCase, records: StackRecords) -> Part:
+    """Return whether numbers of its stack were fitted to a case, whether it judges them, or whether it is left out."""
     if case.outlier:
         return Part.EXCLUDED
-    fitted = case.row.dataset in FITTED and in_first_half(TABLE, case.group)
-    return Part.FIT if fitted else Part.JUDGED
+    return Part.FIT if records.saw(case.stack, case.row.dataset, case.group) else Part.JUDGED
 
 
 def _skipped(row: Row, why: str) -> Outcome:

@@ -25,12 +25,27 @@ BY_ID: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
+_SOFTMAX = (
+    "heads of a rank x micro-batch is no multiple of 4, which the fused softmax needs: scores pass through several "
+    "kernels, 5 ms a layer whatever its size"
+)
+BY_ID_VTRAIN: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys((f"vtrain_single_{run}" for run in ("1264", "0283", "1214", "0489", "1150")), _SOFTMAX),
+        **dict.fromkeys(
+            ("vtrain_multi_043", "vtrain_multi_050"), "24 to 26 s where the same model on half as many stages takes 16 to 19"
+        ),
+        "vtrain_multi_015": "one micro-batch of 131072 tokens takes twice as long: probably short of memory",
+    }
+)
 # A micro-batch of this many hidden values a token, over 32 ranks, made the allocator give back and take again.
 THRASHING = 131072
 
 
 def outlier(row: Row) -> str:
     """Return why a row is left out of the figures, empty for most."""
+    if row.id in BY_ID_VTRAIN:
+        return BY_ID_VTRAIN[row.id]
     if row.dataset not in _RULES:
         return ""
     return BY_ID.get(row.id, "") or _RULES[row.dataset](row)

@@ -24,10 +24,9 @@ MODEL_ROWS = 25
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a case came to: the seconds of its step and the bytes of its fullest device, or why there are none."""
+    """What a case came to: the seconds of its step, or why there are none."""
 
     step_s: float = float("nan")
-    peak_mem_bytes: float = float("nan")
     reason: str = ""
 
 
@@ -97,14 +96,14 @@ def _answered(table: Prepared | Refused) -> Iterator[tuple[TrainingCase, Answer]
         yield table.case, Answer(reason=table.reason)
         return
     try:
-        found = priced(table).metrics
+        found = priced(table).metrics["step_time_s"]
     except InternalError:
         raise
     except SlipstickError as error:
         yield from ((case, Answer(reason=str(error).splitlines()[0])) for case in table.cases)
         return
     for number, case in enumerate(table.cases):
-        yield case, Answer(float(found["step_time_s"][number]), float(found["peak_mem_bytes"][number]))
+        yield case, Answer(float(found[number]))
 
 
 def _name(model: Placed) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ..rows import Row
-from .bridge import bridge_cells, fewer_chunks
+from .bridge import bridge_cells
 
 GPT = MappingProxyType({"family": "gpt"})
 # Scores were written to memory before flash attention was taken up: Megatron-LM in 2023, Megatron-DeepSpeed after it.
@@ -17,7 +17,7 @@ UNFUSED = MappingProxyType({"attention": "unfused"})
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """A setting that a publication leaves out: what is taken for it, for which models, and on what grounds."""
+    """A setting that a publication leaves out: what is taken for it, in models of which names, and on what grounds."""
 
     column: str
     value: str
@@ -26,7 +26,8 @@ class Assumed:
 
     def holds(self, row: Row) -> bool:
         """Whether it is about a row, which has nothing in the cell."""
-        return not row.text(self.column) and (not self.models or row.text("model") in self.models)
+        model = row.text("model")
+        return not row.text(self.column) and (not self.models or any(text in model for text in self.models))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,6 @@ class Source:
         unlike: why rows whose model holds a text cannot be predicted.
         unknown: why none of its rows can be predicted, empty for most.
         derived: cells that follow from others of a row, as its publication's own recipes have them.
-        instead: cells that cannot be taken as they are given, as the nearest that can.
     """
 
     known: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,6 @@ class Source:
     unlike: Mapping[str, str] = field(default_factory=dict)
     unknown: str = ""
     derived: Callable[[Row], Mapping[str, str]] | None = None
-    instead: Callable[[Row], Mapping[str, str]] | None = None
 
     def refused(self, row: Row) -> str:
         """Return why a row cannot be predicted, empty for most."""
@@ -59,13 +58,15 @@ class Source:
 _NO_INTERLEAVING = Assumed("vpp", "1", "not published: none")
 _DISTRIBUTED = Assumed("fsdp_or_zero", "zero1", "its recipes use the distributed optimizer")
 _RECIPE_SP = Assumed("sequence_parallel", "True", "its recipes split sequences over tp")
+_OF_MODELS = (
+    Assumed("mtp", "none", "not modelled: the layer that predicts the token after next", ("DeepSeekV3",)),
+    # `apply_moe_token_drop` of Megatron-Bridge; routing is balanced, so that no token is left out.
+    Assumed("capacity", "1", "the default of its recipe for dropped tokens, all experts full", ("(tokendrop)",)),
+)
 _NONE_AGAIN = Assumed("activation_recompute", "none", "not published: none")
-_V51200 = Assumed("vocab", "51200", "as the other GPT runs of its authors")
 _OWN_BLOCK = MappingProxyType(
     {"(MegaScale)": "MLP and attention side by side, attention in windows of a size that is not published"}
 )
-# Container and recipe of these rows leave tokens out where an expert is full: its factor is not published.
-_DROPPED = MappingProxyType({"(tokendrop)": "tokens beyond an expert's capacity are left out; it is not published"})
 # configs/models/deepseekv2.json and deepseekv3.json of MooreThreads/SimuMax at commit 4dcaae513ba7.
 _DEEPSEEK = MappingProxyType(
     {
@@ -111,13 +112,18 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             unlike=_OWN_BLOCK,
         ),
         "llama3_table4": Source(
-            {"stack": "fsdp2"}, (_NO_INTERLEAVING, Assumed("activation_recompute", "none", "as for the shorter rows"))
+            {"stack": "fsdp2"},
+            (
+                # Section 3.3.2: two layers were left out so that the first chunk has the embedding alone.
+                Assumed("vpp", "8", "not printed in the table: its chunks have one layer each"),
+                Assumed("activation_recompute", "none", "as for the shorter rows"),
+            ),
         ),
         "deepseek_v3_report": Source(
             unknown="it is the average of a whole run, with restarts and a batch that grows: no step"
         ),
         "megatron_core_r0.8_h100": Source(
-            {**GPT, "stack": "megatron-core"},
+            {**GPT, "stack": "megatron-core", "async_tp": "True"},
             (
                 Assumed("micro_batch", "1", "not published: one sequence"),
                 _NO_INTERLEAVING, _DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN,
@@ -131,8 +137,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "nemo_25.02": Source({"stack": "megatron-core"}, (_DISTRIBUTED, _RECIPE_SP, _NONE_AGAIN)),
         "nemo_25.04": Source({"stack": "megatron-core"}, (_RECIPE_SP, _NONE_AGAIN)),
         "megatron_bridge_pretrain": Source(
-            assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING), unlike=_DROPPED, derived=bridge_cells,
-            instead=fewer_chunks,
+            assumed=(_RECIPE_SP, _NONE_AGAIN, _NO_INTERLEAVING, *_OF_MODELS), derived=bridge_cells
         ),
         "megatron_bridge_sft": Source(unknown="sequences are packed and of unequal length: no step of pre-training"),
         "megatron_bridge_lora": Source(unknown="most weights are frozen, which is not modelled"),
@@ -149,7 +154,9 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
 )  # fmt: skip
 
 # Settings that stand in the note of a row.
-_NOTED = MappingProxyType({"tied_embeddings": re.compile(r"tied embeddings=(\w+)")})
+_NOTED = MappingProxyType(
+    {"tied_embeddings": re.compile(r"tied embeddings=(\w+)"), "async_tp": re.compile(r"\basync TP\b")}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +177,10 @@ def completed(row: Row) -> Completed:
     source = SOURCES.get(row.dataset, Source())
     sizes = next((of for name, of in source.models.items() if row.text("model").startswith(name)), {})
     derived = {} if source.derived is None else source.derived(row)
-    instead = {} if source.instead is None else source.instead(row)
-    noted = {c: found[1] for c, pattern in _NOTED.items() if (found := pattern.search(row.text("note")))}
+    noted = {c: _said(found) for c, pattern in _NOTED.items() if (found := pattern.search(row.text("note")))}
     given = {c: v for c, v in {**source.known, **sizes, **noted, **derived}.items() if not row.text(c)}
-    cells = {**row.cells, **given, **instead}
-    said = [f"{column} {value} in place of {row.text(column)}" for column, value in instead.items()]
+    cells = {**row.cells, **given}
+    said: list[str] = []
     for one in source.assumed:
         filled = Row(cells, row.line)
         if one.holds(filled) and _matters(one, filled):
@@ -183,7 +189,13 @@ def completed(row: Row) -> Completed:
     return Completed(Row(cells, row.line), tuple(said))
 
 
+def _said(found: re.Match[str]) -> str:
+    """What a note says of a setting: its value, or that it is on."""
+    return found[1] if found.re.groups else "true"
+
+
 def _matters(one: Assumed, row: Row) -> bool:
-    """Chunks need a pipeline, and splitting sequences over tp needs tp."""
+    """Chunks need a pipeline, what is split over tp needs tp; some rows say that they leave a layer out."""
     needed = {"vpp": "pp", "sequence_parallel": "tp"}.get(one.column)
-    return needed is None or row.number(needed, 1) > 1
+    without = one.column == "mtp" and "w/o MTP" in row.text("model")
+    return not without and (needed is None or row.number(needed, 1) > 1)

@@ -129,13 +129,13 @@ def test_unfused_attention_passes_over_its_scores() -> None:
     scores, operands = 8 * 1024 * 1024, 8 * 1024 * 128 * 2 * 4
     forward = unfused_times(AttentionSizes.of(1, 8, 8, 1024, 1024), CHIP, k)
     # Masked scores are computed all the same; 5 + 4 passes of two bytes.
-    wanted = {"tensor": scores * 512 / 50e6, "softmax": scores * 18 / 0.8e6, "memory": 3 * operands / 0.8e6}
+    wanted = {"tensor": scores * 512 / 50e6, "scores": scores * 18 / 0.8e6, "memory": 3 * operands / 0.8e6}
     assert terms(forward) == pytest.approx({**wanted, "overhead": 20.0})
     assert float(forward.time_s) * 1e6 == pytest.approx(sum(wanted.values()) + 20.0)
     # Backward: four products, scores were kept.
     backward = unfused_times(AttentionSizes.of(1, 8, 8, 1024, 1024, backward=True), CHIP, k)
     assert terms(backward)["tensor"] == pytest.approx(scores * 1024 / 50e6)
-    assert terms(backward)["softmax"] == pytest.approx(scores * 18 / 0.8e6)
+    assert terms(backward)["scores"] == pytest.approx(scores * 18 / 0.8e6)
 
 
 def test_traffic_of_flash_1_is_that_of_its_paper() -> None:

@@ -1,0 +1,59 @@
+"""What people read for the parts of an estimate, for what bounds it and for the numbers of a machine."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+_PARTS = MappingProxyType(
+    {
+        "compute.memory": "data movement", "compute.lent_sms": "SMs lent to messages", "offload": "host copies",
+        "optimizer.clip": "gradient clipping", "checkpoint": "checkpoints",
+    }
+)  # fmt: skip
+_BOUNDS = MappingProxyType(
+    {
+        "matrix": "matrix units", "vector": "vector units", "hbm": "HBM bandwidth", "l2": "L2 bandwidth",
+        "launch": "launch + fixed work", "host_link": "host link",
+    }
+)  # fmt: skip
+_PARAMETERS = MappingProxyType(
+    {
+        "chip.vector.fp32": "vector peak", "chip.clock": "clock", "chip.memory.hbm.bandwidth": "HBM bandwidth",
+        "overhead.kernels": "launch + fixed work", "overhead.collectives": "fixed of collectives",
+        "overhead.host": "host overheads", "overhead.network": "measured messages",
+    }
+)  # fmt: skip
+
+
+def part_label(name: str) -> str:
+    """Return what people read for a part of the breakdown.
+
+    >>> part_label("compute.matmul"), part_label("comm.tp"), part_label("optimizer.clip")
+    ('matmul', 'tp communication', 'gradient clipping')
+    """
+    kind, _, rest = name.partition(".")
+    if name in _PARTS or not rest:
+        return _PARTS.get(name, name.replace("_", " "))
+    rest = rest.replace("_", " ")
+    return {"comm": f"{rest} communication", "compute": rest}.get(kind, f"{kind} {rest}")
+
+
+def bound_label(name: str) -> str:
+    """Return what people read for what bounds a step.
+
+    >>> bound_label("hbm"), bound_label("network.nvlink.latency")
+    ('HBM bandwidth', 'nvlink latency')
+    """
+    return _BOUNDS.get(name, name.removeprefix("network.").replace(".", " "))
+
+
+def parameter_label(name: str) -> str:
+    """Return what people read for a number of a machine.
+
+    >>> parameter_label("chip.matmul.bf16"), parameter_label("network.nvlink.bandwidth")
+    ('matrix peak bf16', 'nvlink bandwidth')
+    """
+    if name.startswith("chip.matmul."):
+        return f"matrix peak {name.rpartition('.')[2]}"
+    _, _, rest = name.partition(".")
+    return _PARAMETERS.get(name, rest.replace(".", " ").replace("_", " "))
