@@ -64,8 +64,8 @@ def _family(row: Row, stack: StackConstants) -> Family:
         reduce_dtype=DType.FP32 if stack.name in ("torchtitan", "fsdp2") else None,
         pp_layout=_nanotron_layout(row) if stack.name.startswith("nanotron") else "auto",
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
-        fused=not row.text("note").startswith(EAGER), async_tp=row.flag("async_tp") and tp > 1, routing_nodes=row.number("routing_nodes", 0),
-        etp=_expert_degree(row) != 1 or tp == 1,
+        fused=not row.text("note").startswith(EAGER), async_tp=row.flag("async_tp") and tp > 1,
+        routing_nodes=row.number("routing_nodes", 0), etp=_expert_degree(row) != 1 or tp == 1,
     )  # fmt: skip
 
 

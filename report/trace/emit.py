@@ -71,6 +71,7 @@ class Trace:
             "peak_mem_bytes": memory.peak,
             "memory_capacity_bytes": answer.table.system.chip.hbm_bytes,
             "stretch": timeline.pace,
+            "skew_s": timeline.skew_s,
             "left_out": list(self.levels.left_out),
         }
 

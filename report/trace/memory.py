@@ -11,7 +11,6 @@ from ...cost.moments import moments_by_node
 from ...cost.schedules.tasks import Array, Kind
 from ...cost.states import copied_bytes
 from ...driver import Estimate, stage_memory
-from ...ir.graph import Graph, Region
 from ...passes.gathers import saved_gathered
 from .nodes import keyed
 from .shape import Shape
@@ -178,19 +177,19 @@ class MemoryBook:
         key = (stages.cls[stage], stages.chunks[stage][chunk], kind)
         if key not in self._curves:
             shape = self._timeline.shape(stage, chunk, kind)
-            self._curves[key] = _curve(shape, kind, self._of(key[0]), self._timeline.answer.table.lowered.graph, scale)
+            self._curves[key] = _curve(shape, self._of(key[0]), self._timeline, scale)
         return self._curves[key]
 
 
-def _curve(shape: Shape, kind: Kind, alive: Alive, graph: Graph, scale: float) -> Curve:
+def _curve(shape: Shape, alive: Alive, timeline: Timeline, scale: float) -> Curve:
     """Follow one task region by region: what its micro-batch keeps there grows forward and shrinks backward."""
     kept = [alive.kept[run.region] for run in shape.runs]
     runs: list[Point] = []
     nodes: list[Point] = []
     for k, run in enumerate(shape.runs):
-        before = scale * _before(kept, k, kind)
+        before = scale * _before(kept, k, shape.kind)
         made = []
-        for at_s, key, held in _steps(graph.region(run.region), shape, k, alive.nodes[run.region]):
+        for at_s, key, held in _steps(timeline, run.region, shape, k, alive.nodes[run.region]):
             # Of what is alive in a region, what is kept counts as activations.
             mine = min(kept[k], held)
             made.append(Point(at_s, before + scale * mine, held - mine, run.region, k, key))
@@ -215,14 +214,16 @@ def _peak(nodes: Sequence[Point], whole: float, end_s: float) -> Point:
     return found if found is not None and found.num_bytes >= whole else Point(end_s, whole, 0.0)
 
 
-def _steps(region: Region, shape: Shape, place: int, alive: Mapping[int, float]) -> list[tuple[float, int, float]]:
+def _steps(
+    timeline: Timeline, region: str, shape: Shape, place: int, alive: Mapping[int, float]
+) -> list[tuple[float, int, float]]:
     """Return start, key and bytes of the nodes that compute in one run; other nodes count with the next that does."""
     start = {p.node.key: p.start_s for p in shape.pieces if p.run == place and p.node is not None and p.node.is_compute}
     if not start:
         return []
     found: list[tuple[float, int, float]] = []
     held = 0.0
-    for key in (n.key for n in keyed(region, shape.kind)):
+    for key in (n.key for n in keyed(timeline.answer.table.lowered.graph.region(region), shape.kind, timeline.late)):
         held = max(held, alive.get(key, 0.0))
         if key in start:
             found.append((start[key], key, held))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from ...ir.ops import OpClass, op_def
 from ...ir.ops.host import DOWN, UP, UPDATE
 from ..costed import Row, costed_rows
 
+# Nodes by region and key.
+Late: TypeAlias = Set[tuple[str, int]]
 COMPUTE, HOST = "compute", "host"
 COPY_DOWN, COPY_UP = "copy down", "copy up"
 _STREAMS = {DOWN: COPY_DOWN, UP: COPY_UP, UPDATE: HOST}
@@ -84,47 +87,27 @@ def node_times(answer: Estimate) -> Mapping[str, Mapping[int, NodeTime]]:
     return found
 
 
-def nodes_of(region: Region, times: Mapping[int, NodeTime], kind: Kind) -> list[NodeTime]:
+def nodes_of(region: Region, times: Mapping[int, NodeTime], kind: Kind, late: Late) -> list[NodeTime]:
     """Return the nodes that one kind of task runs in one run of a region, in running order."""
-    return [times[n.key] for n in keyed(region, kind) if n.key in times]
+    return [times[n.key] for n in keyed(region, kind, late) if n.key in times]
 
 
-def keyed(region: Region, kind: Kind) -> list[Node]:
-    """Return all nodes that one kind of task runs in one run of a region, those that take no time among them."""
+def keyed(region: Region, kind: Kind, late: Late) -> list[Node]:
+    """Return all nodes that one kind of task runs in one run of a region, those that take no time among them.
+
+    `late` are those of the backward phase that only lead to gradients of weights.
+    """
     if kind is Kind.FORWARD:
         return [n for n in region.nodes if n.phase is Phase.FORWARD]
     behind = [n for n in region.nodes if n.phase in _AGAIN]
     if kind is Kind.BACKWARD:
         return behind
-    late = weight_nodes(region)
-    return [n for n in behind if (n.key in late) is (kind is Kind.WGRAD)]
+    return [n for n in behind if ((region.name, n.key) in late) is (kind is Kind.WGRAD)]
 
 
 def once_of(region: Region, times: Mapping[int, NodeTime], phase: Phase) -> list[NodeTime]:
     """Return the nodes of a phase that runs once a step, in running order."""
     return [times[n.key] for n in region.nodes if n.key in times and n.op != "recv" and n.phase is phase]
-
-
-def weight_nodes(region: Region) -> frozenset[int]:
-    """Return the keys of backward nodes whose results only end in gradients of weights.
-
-    What makes a gradient of an activation too, and whatever a message needs that runs in every micro-batch for the
-    neighbours, is not among them: a pipeline sends the former on before it runs these.
-    """
-    leaving = {p.value for p in region.outputs}
-    kept: set[int] = set()
-    for node in reversed(region.nodes):
-        if node.phase is not Phase.BACKWARD or leaving.intersection(node.outputs):
-            continue
-        readers = [n for o in node.outputs for n in region.users.get(o, ()) if n.phase in _AGAIN]
-        ends = node.op == "accumulate" or _is_gradient(region, node)
-        if ends or (readers and all(n.key in kept for n in readers)):
-            kept.add(node.key)
-    return frozenset(kept)
-
-
-def _is_gradient(region: Region, node: Node) -> bool:
-    return all(o in {g for _, g in region.grads} for o in node.outputs)
 
 
 def _node(region: Region, entry: Entry, row: Row, args: str) -> NodeTime:

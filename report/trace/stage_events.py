@@ -85,11 +85,10 @@ class StageEvents:
         shape, layers = self._timeline.shape(self._stage, chunk, kind), self._layers(chunk, kind)
         start, stop = float(self._start_s[task]), float(self._stop_s[task])
         where = f'"micro_batch":{micro},"chunk":{chunk}'
+        phase = f'{where},"phase":"{_WORDS[kind]}"'
         title = f"{_LETTERS[kind]}{micro}" + (f" chunk {chunk}" if sim.schedule.num_chunks > 1 else "")
-        whole = Slice(title, "task", start, stop, f'{where},"phase":"{_WORDS[kind]}"')
-        yield from self._tracks.add(
-            TASKS, whole, self._runs(shape, layers, start, where) if level >= Level.LAYER else ()
-        )
+        inside = self._runs(shape, layers, start, phase) if level >= Level.LAYER else ()
+        yield from self._tracks.add(TASKS, Slice(title, "task", start, stop, phase), inside)
         if level is Level.NODE:
             yield from self._nodes(shape, layers, start, where)
         if level >= Level.TASK:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,7 +12,6 @@ from ...cost.schedules.loops import round_robin
 from ...cost.schedules.menu import schedule_of
 from ...cost.schedules.tasks import Index, Kind, OrderBuilder, Schedule
 from ...driver import Estimate
-from ...ir.errors import NotBuiltError
 from ...ir.graph import Graph, Workload
 from ...ir.stages import chunk_rows
 
@@ -53,30 +51,20 @@ class Stages:
 
 
 def stages_of(answer: Estimate) -> Stages:
-    """Lay a plan on its stages, task by task.
-
-    NotBuiltError where the schedule puts other chunks on a stage than the layout of the plan.
-    """
+    """Lay a plan on its stages, task by task."""
     table = answer.table
     graph, layout = table.lowered.graph, table.staging.layouts[int(table.staging.which[0])]
-    schedule = _schedule(answer)
+    schedule = _schedule(answer, layout.vpp)
     rows = _numbered(graph, chunk_rows(graph, layout, table.lowered.stages.recomputed))
     place = _places(schedule)
-    chunks = tuple(tuple(rows[number] for number in stage) for stage in place.tolist())
-    names = [r.name for r in graph.regions]
-    known = {tuple(c.counts): k for k, c in enumerate(layout.classes)}
-    counts = [Counter(name for chunk in stage for name in chunk.regions) for stage in chunks]
-    classes = [known.get(tuple(c[name] for name in names), -1) for c in counts]
-    if -1 in classes:
-        raise NotBuiltError(f"a trace of schedule '{schedule.name}', whose chunks lie elsewhere than those of the plan")
-    return Stages(schedule, chunks, tuple(classes))
+    return Stages(schedule, tuple(tuple(rows[number] for number in stage) for stage in place.tolist()), layout.stages)
 
 
-def _schedule(answer: Estimate) -> Schedule:
+def _schedule(answer: Estimate, num_chunks: int) -> Schedule:
     plan = answer.plan
     if answer.table.lowered.graph.workload is not Workload.TRAIN:
-        return _one_pass(plan.pp, plan.vpp)
-    return schedule_of(plan.family.schedule, plan.pp, plan.num_micro_batches, plan.vpp)
+        return _one_pass(plan.pp, num_chunks)
+    return schedule_of(plan.family.schedule, plan.pp, plan.num_micro_batches, num_chunks)
 
 
 def _one_pass(num_stages: int, num_chunks: int) -> Schedule:

@@ -10,10 +10,11 @@ import numpy as np
 
 from ...cost.schedules.simulate import run
 from ...cost.schedules.tasks import Array, Kind, Schedule, Simulated, StageTimes
+from ...cost.split_backward import weight_gradients
 from ...driver import Estimate
 from ...ir.graph import Region
 from ...ir.stages import BOUNDARY
-from .nodes import NodeTime, node_times, nodes_of
+from .nodes import Late, NodeTime, node_times, nodes_of
 from .shape import Booking, Ends, Shape, draw
 from .spent import Spent, StageSpent, pace_once, stages_spent
 from .stages import ChunkRow, Stages, stages_of
@@ -31,22 +32,22 @@ class Timeline:
         stages: the stages and their schedule.
         spent: the account of each class of stages.
         nodes: the priced nodes.
+        late: nodes that only lead to gradients of weights, by region and key.
         shapes: the task of each (class, chunk row, kind, what it exchanges).
         simulated: the tasks of the micro-batches, from 0.
         pipeline_s: when the first task starts.
         pace: seconds on this timeline for one of the simulation.
-        end_s: when the step ends.
     """
 
     answer: Estimate
     stages: Stages
     spent: Sequence[StageSpent]
     nodes: Mapping[str, Mapping[int, NodeTime]]
+    late: Late
     shapes: Mapping[ShapeKey, Shape]
     simulated: Simulated
     pipeline_s: float
     pace: float
-    end_s: float
 
     @property
     def start_s(self) -> Array:
@@ -63,6 +64,16 @@ class Timeline:
         """When the last task ends."""
         return float(self.stop_s.max())
 
+    @property
+    def skew_s(self) -> float:
+        """How far stages that do not wait for one another between steps are apart: by that the last one ends later."""
+        return (self.simulated.makespan_s - self.simulated.step_s) * self.pace
+
+    @property
+    def end_s(self) -> float:
+        """When the step ends on its last stage."""
+        return self.answer.metrics["step_time_s"] + self.skew_s
+
     def shape(self, stage: int, chunk: int, kind: Kind) -> Shape:
         """Return what a task looks like."""
         return self.shapes[_key(self.stages, stage, chunk, kind)]
@@ -77,19 +88,13 @@ def timeline_of(answer: Estimate) -> Timeline:
     """
     stages, nodes = stages_of(answer), node_times(answer)
     spent = stages_spent(answer, nodes)
-    shapes = _shapes(answer, stages, spent, nodes)
+    late = weight_gradients(answer.table.lowered.graph)
+    shapes = _Shapes(answer.table.lowered.graph.by_name, nodes, late).of(stages, spent)
     simulated = run(stages.schedule, _times(stages, shapes))
     once = pace_once(list(spent))
-    end_s = answer.metrics["step_time_s"]
-    between_s = end_s - once.once_s
+    between_s = answer.metrics["step_time_s"] - once.once_s
     pace = between_s / simulated.step_s if simulated.step_s > 0.0 else 1.0
-    before_s = once.prepare.time_s
-    return Timeline(answer, stages, spent, nodes, shapes, simulated, before_s, pace, end_s + _skew(simulated) * pace)
-
-
-def _skew(simulated: Simulated) -> float:
-    """Stages that do not wait for one another end one step and begin the next one behind one another."""
-    return simulated.makespan_s - simulated.step_s
+    return Timeline(answer, stages, spent, nodes, late, shapes, simulated, once.prepare.time_s, pace)
 
 
 def receiver(schedule: Schedule, stage: int, chunk: int, kind: Kind) -> tuple[int, int] | None:
@@ -117,50 +122,48 @@ def _key(stages: Stages, stage: int, chunk: int, kind: Kind) -> ShapeKey:
     return stages.cls[stage], stages.chunks[stage][chunk], kind, ends
 
 
-def _shapes(
-    answer: Estimate, stages: Stages, spent: Sequence[StageSpent], nodes: Mapping[str, Mapping[int, NodeTime]]
-) -> Mapping[ShapeKey, Shape]:
-    """Draw every distinct task once."""
-    regions = answer.table.lowered.graph.by_name
-    kinds = [Kind(int(k)) for k in np.unique(np.concatenate([o.kind for o in stages.schedule.orders]))]
-    bookings = {cls: _bookings(spent[cls], stages, cls, regions, nodes) for cls in sorted(set(stages.cls))}
-    places = [(stage, chunk) for stage, chunks in enumerate(stages.chunks) for chunk in range(len(chunks))]
-    found: dict[ShapeKey, Shape] = {}
-    for key in (_key(stages, *place, kind) for place in places for kind in kinds):
-        if key not in found:
-            found[key] = _drawn(key, bookings[key[0]][key[2] is not Kind.FORWARD], regions, nodes)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Shapes:
+    """Draws tasks from the regions of a graph and the times of their nodes."""
 
+    regions: Mapping[str, Region]
+    nodes: Mapping[str, Mapping[int, NodeTime]]
+    late: Late
 
-def _drawn(
-    key: ShapeKey, booking: Booking, regions: Mapping[str, Region], nodes: Mapping[str, Mapping[int, NodeTime]]
-) -> Shape:
-    _, row, kind, ends = key
-    names = row.regions if kind is Kind.FORWARD else row.regions[::-1]
-    rows = [(name, nodes_of(regions[name], nodes[name], kind)) for name in names]
-    return draw(rows, kind, booking, _boundary(regions, nodes, kind), ends)
+    def of(self, stages: Stages, spent: Sequence[StageSpent]) -> Mapping[ShapeKey, Shape]:
+        """Draw every distinct task once."""
+        kinds = [Kind(int(k)) for k in np.unique(np.concatenate([o.kind for o in stages.schedule.orders]))]
+        bookings = {cls: self._bookings(spent[cls], stages, cls) for cls in sorted(set(stages.cls))}
+        places = [(stage, chunk) for stage, chunks in enumerate(stages.chunks) for chunk in range(len(chunks))]
+        found: dict[ShapeKey, Shape] = {}
+        for key in (_key(stages, *place, kind) for place in places for kind in kinds):
+            if key not in found:
+                found[key] = self._drawn(key, bookings[key[0]][key[2] is not Kind.FORWARD])
+        return found
 
+    def _drawn(self, key: ShapeKey, booking: Booking) -> Shape:
+        _, row, kind, ends = key
+        names = row.regions if kind is Kind.FORWARD else row.regions[::-1]
+        return draw([(name, self._run(name, kind)) for name in names], kind, booking, self._boundary(kind), ends)
 
-def _boundary(regions: Mapping[str, Region], nodes: Mapping[str, Mapping[int, NodeTime]], kind: Kind) -> list[NodeTime]:
-    if BOUNDARY not in regions or kind is Kind.WGRAD:
-        return []
-    whole = Kind.FORWARD if kind is Kind.FORWARD else Kind.BACKWARD
-    return nodes_of(regions[BOUNDARY], nodes[BOUNDARY], whole)
+    def _run(self, name: str, kind: Kind) -> list[NodeTime]:
+        return nodes_of(self.regions[name], self.nodes[name], kind, self.late)
 
+    def _boundary(self, kind: Kind) -> list[NodeTime]:
+        if BOUNDARY not in self.regions or kind is Kind.WGRAD:
+            return []
+        return self._run(BOUNDARY, Kind.FORWARD if kind is Kind.FORWARD else Kind.BACKWARD)
 
-def _bookings(
-    spent: StageSpent, stages: Stages, cls: int, regions: Mapping[str, Region],
-    nodes: Mapping[str, Mapping[int, NodeTime]],
-) -> tuple[Booking, Booking]:  # fmt: skip
-    """Return what the account of a class makes of the nodes of its forward and of its backward phase."""
-    chunks = stages.chunks[stages.cls.index(cls)]
-    names = [name for chunk in chunks for name in chunk.regions]
+    def _bookings(self, spent: StageSpent, stages: Stages, cls: int) -> tuple[Booking, Booking]:
+        """Return what the account of a class makes of the nodes of its forward and of its backward phase."""
+        chunks = stages.chunks[stages.cls.index(cls)]
+        names = [name for chunk in chunks for name in chunk.regions]
 
-    def booking(account: Spent, kind: Kind) -> Booking:
-        inside = [n for name in names for n in nodes_of(regions[name], nodes[name], kind)]
-        return Booking.of(account, [*inside, *_boundary(regions, nodes, kind) * len(chunks)])
+        def booking(account: Spent, kind: Kind) -> Booking:
+            inside = [n for name in names for n in self._run(name, kind)]
+            return Booking.of(account, [*inside, *self._boundary(kind) * len(chunks)])
 
-    return booking(spent.forward, Kind.FORWARD), booking(spent.backward, Kind.BACKWARD)
+        return booking(spent.forward, Kind.FORWARD), booking(spent.backward, Kind.BACKWARD)
 
 
 def _times(stages: Stages, shapes: Mapping[ShapeKey, Shape]) -> StageTimes:

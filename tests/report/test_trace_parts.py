@@ -16,7 +16,7 @@ from slipstick.cost.schedules.tasks import Kind
 from slipstick.ir.plan import Family
 from slipstick.report.trace.emit import Trace, trace_of
 from slipstick.report.trace.levels import Level, levels_of
-from slipstick.report.trace.nodes import keyed, nodes_of, weight_nodes
+from slipstick.report.trace.nodes import keyed, nodes_of
 from slipstick.report.trace.shape import Booking, draw, places
 from slipstick.report.trace.timeline import timeline_of
 from slipstick.report.trace.writer import print_trace, write_trace
@@ -41,17 +41,14 @@ def test_places_are_in_order_inside_and_apart(things: list[tuple[float, float]],
     assert all(e <= a + 1e-9 for e, a in zip(ends, starts[1:], strict=False))
 
 
-def test_what_only_makes_gradients_of_weights_may_wait() -> None:
-    graph = answer_of(Family(sp=True), tp=2).table.lowered.graph
-    block = graph.region("block0")
-    late = weight_nodes(block)
-    ops = [n.op for n in block.nodes if n.key in late]
-    # Seven weights of products, each with its sum, two of norms with their sums only, and two gathers of inputs that
-    # only products for weights read: of the queries, keys and values, and of gate and up.
-    assert sorted(ops) == ["accumulate"] * 9 + ["all_gather"] * 2 + ["matmul"] * 7
-    early = [n for n in keyed(block, Kind.DGRAD) if n.op == "matmul"]
-    assert len(early) == 7
-    assert {n.key for n in keyed(block, Kind.DGRAD)} | late == {n.key for n in keyed(block, Kind.BACKWARD)}
+def test_a_backward_task_is_dealt_out_over_both_halves() -> None:
+    timeline = timeline_of(answer_of(Family(sp=True), tp=2))
+    block = timeline.answer.table.lowered.graph.region("block0")
+    halves = [keyed(block, kind, timeline.late) for kind in (Kind.DGRAD, Kind.WGRAD)]
+    # Seven weights, each with a product for its gradient and one for what goes on.
+    assert [sum(n.op == "matmul" for n in half) for half in halves] == [7, 7]
+    whole = keyed(block, Kind.BACKWARD, timeline.late)
+    assert sorted(n.key for half in halves for n in half) == sorted(n.key for n in whole)
 
 
 def test_both_halves_of_a_backward_task_take_as_long_as_the_whole() -> None:
@@ -59,9 +56,8 @@ def test_both_halves_of_a_backward_task_take_as_long_as_the_whole() -> None:
     block = timeline.answer.table.lowered.graph.region("block0")
     booking = Booking({}, {}, {"host": 0.25})
     kinds = (Kind.DGRAD, Kind.WGRAD, Kind.BACKWARD)
-    dgrad, wgrad, whole = (
-        draw([("block0", nodes_of(block, timeline.nodes["block0"], kind))], kind, booking).time_s for kind in kinds
-    )
+    rows = [nodes_of(block, timeline.nodes["block0"], kind, timeline.late) for kind in kinds]
+    dgrad, wgrad, whole = (draw([("block0", r)], k, booking).time_s for r, k in zip(rows, kinds, strict=True))
     assert dgrad > 0.0
     assert wgrad > 0.0
     assert dgrad + wgrad == pytest.approx(whole, rel=1e-12)
@@ -70,7 +66,7 @@ def test_both_halves_of_a_backward_task_take_as_long_as_the_whole() -> None:
 def test_parts_that_are_no_nodes_take_their_share_of_every_task() -> None:
     timeline = timeline_of(answer_of(Family()))
     block = timeline.answer.table.lowered.graph.region("block0")
-    nodes = nodes_of(block, timeline.nodes["block0"], Kind.FORWARD)
+    nodes = nodes_of(block, timeline.nodes["block0"], Kind.FORWARD, timeline.late)
     alone = draw([("block0", nodes)], Kind.FORWARD, Booking({}, {}, {}))
     floored = draw([("block0", nodes)], Kind.FORWARD, Booking({}, {}, {"host": 0.5}))
     assert floored.time_s == pytest.approx(1.5 * alone.time_s, rel=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -171,8 +172,9 @@ def _loose_arrows(done: Document) -> Iterator[str]:
         if start["ts"] > end["ts"] or start["pid"] == end["pid"]:
             yield f"arrow {number} goes nowhere"
         for e in pair:
-            inside = [x for x in rows[e["pid"], e["tid"]] if x["ts"] <= e["ts"] < x["ts"] + x["dur"]]
-            if len(inside) != 1:
+            row = rows[e["pid"], e["tid"]]
+            near = row[max(bisect_right(row, e["ts"], key=lambda x: x["ts"]) - 1, 0)]
+            if not near["ts"] <= e["ts"] < near["ts"] + near["dur"]:
                 yield f"arrow {number} begins or ends in no slice: {e}"
 
 

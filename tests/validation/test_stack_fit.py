@@ -40,7 +40,7 @@ fit: {data_sets: [mine], free: [host.layer_rank]}
 """
 TRUE = {"host.layer": 0.4e-3, "host.step": 3e-3, "kernel_slowdown.matmul": 1.3}
 CHILD_TRUE = {**TRUE, "host.layer_rank": 0.15e-3}
-HEADER = (
+HEADER: tuple[str, ...] = (
     "id", "dataset", "stack", "accelerator", "n_gpus", "model", "layers", "hidden", "heads", "ffn_hidden", "vocab",
     "seq_len", "tp", "pp", "dp", "micro_batch", "global_batch", "step_time_s",
 )  # fmt: skip

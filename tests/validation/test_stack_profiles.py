@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.backends import catalogue
+from slipstick.backends.system_tree import Tree
 from slipstick.ir.errors import UnknownNameError, UsageError
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.types import DType
@@ -90,7 +91,7 @@ def test_what_is_said_of_a_chip_goes_before_what_is_said_of_any(tmp_path: Path) 
 
 
 def test_stacks_that_are_alike_are_fitted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = {"fit": {"data_sets": ["a"], "free": ["host.layer"]}}
+    free: dict[str, Tree] = {"fit": {"data_sets": ["a"], "free": ["host.layer"]}}
     plain = catalogue.read_file
 
     def with_fit(kind: str, name: str | Path, folder: Path | None = None) -> catalogue.File:

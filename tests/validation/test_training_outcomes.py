@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from slipstick.validation.training.causes import Cause, cause_of, causes
 from slipstick.validation.training.judge import prepared
 from slipstick.validation.training.machine_shop import MachineShop
 from slipstick.validation.training.outcomes import read_cases, step_outcomes
-from slipstick.validation.training.outliers import BY_ID, outlier
+from slipstick.validation.training.outliers import BY_ID, BY_ID_VTRAIN, outlier
 from slipstick.validation.training.pool import dealt
 
 HERE = Path(__file__).parent
@@ -73,9 +74,10 @@ def test_rows_of_training_are_told_by_their_columns() -> None:
 
 
 def test_every_outlier_by_id_is_a_row(whole: Table) -> None:
-    assert set(BY_ID) <= {row.id for row in whole.rows}
-    # Seven and eight runs by id, and four of tp 32 with 32 to 128 sequences of 4096 or more hidden values.
-    assert sum(bool(outlier(row)) for row in whole.rows) == 19
+    assert {*BY_ID, *BY_ID_VTRAIN} <= {row.id for row in whole.rows}
+    left = Counter(row.dataset for row in whole.rows if outlier(row))
+    # Of nanotron seven and eight runs by id, and four of tp 32 with 32 to 128 sequences of 4096 or more hidden values.
+    assert left == {"nanotron_h100": 19, "vtrain_single_node": 5, "vtrain_multi_node": 3}
 
 
 def test_an_allocator_that_thrashes_is_told_by_sizes() -> None:

@@ -33,7 +33,8 @@ BY_ID_VTRAIN: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys((f"vtrain_single_{run}" for run in ("1264", "0283", "1214", "0489", "1150")), _SOFTMAX),
         **dict.fromkeys(
-            ("vtrain_multi_043", "vtrain_multi_050"), "24 to 26 s where the same model on half as many stages takes 16 to 19"
+            ("vtrain_multi_043", "vtrain_multi_050"),
+            "24 to 26 s where the same model on half as many stages takes 16 to 19",
         ),
         "vtrain_multi_015": "one micro-batch of 131072 tokens takes twice as long: probably short of memory",
     }
