@@ -26,6 +26,7 @@ def row(model: str, machine: str = "GB200 (NVL72)", release: str = "26.04", **ce
         (row("Qwen3_235B_a22B", "B300 (DGX)"), "megatron-bridge-alltoall"),
         (row("Qwen3_235B_a22B", "H100-SXM-80GB (DGX)"), "megatron-bridge-batches"),
         (row("Qwen3_30B_a3B", "B200 (DGX)", "26.06"), "megatron-bridge-x86"),
+        (row("Qwen3_30B_a3B (tokendrop)", "B200 (DGX)", "25.09"), "megatron-bridge"),
     ],
 )
 def test_a_stack_goes_by_model_machine_and_container(given: Row, stack: str) -> None:
