@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.stack import Overlap
 from slipstick.backends.system import System, load_system
 from slipstick.cost.overlap import pairs_of
 from slipstick.cost.policy import Policy
@@ -119,3 +120,17 @@ def test_a_ring_takes_the_longer_of_both_at_each_step(attention: float, ring: fl
     total = float(account.exposed["compute.attention"][0] + account.exposed["comm.cp"][0])
     assert total == pytest.approx(by_step, rel=1e-9, abs=1e-12)
     assert float(account.hidden["comm.cp"][0] + account.exposed["comm.cp"][0]) == pytest.approx(ring)
+
+
+@given(st.floats(0.0, 10.0), st.floats(0.0, 10.0), st.floats(0.01, 1.0))
+def test_exchanges_hide_behind_another_micro_batch(compute: float, sent: float, share: float) -> None:
+    """Hidden is the share that the stack lets run there, never more than the computation there is."""
+    table = PlanTable.of([make_plan(num_gpus=1, seq_len=1, family=Family())])
+    staging = StageProgram.of(ALONE).evaluate(table, Points(table))
+    parts = {"compute.matmul": np.array([compute]), "comm.ep": np.array([sent])}
+    zero, cp = np.zeros(1), np.ones(1)
+    behind = pass_account(parts, zero, cp, staging, Policy(overlap=Overlap(batches=share)))
+    exposed = pass_account(parts, zero, cp, staging, Policy())
+    assert float(exposed.exposed["comm.ep"][0]) == sent
+    assert float(behind.hidden["comm.ep"][0]) == min(sent * share, compute)
+    assert float(behind.exposed["comm.ep"][0] + behind.hidden["comm.ep"][0]) == pytest.approx(sent)

@@ -15,6 +15,8 @@ from ..rows import Row
 # micro-batches in turn (`cuda_graph_impl="full_iteration"`, `moe_a2a_overlap=True`, `cutedsl_fused_grouped_mlp=True`).
 WHOLE_GRAPHS = (26, 6)
 DENSE = "LLAMA"
+# Experts of these rows take a fixed number of rows: no rank waits for the counts of others before it sends.
+DROPPED = "(tokendrop)"
 # Machines whose hosts are x86 servers, not a Grace processor for each two chips.
 _X86 = ("B200 (DGX)", "B300 (DGX)", "H100-SXM-80GB (DGX)")
 # A token goes to no more nodes than this: DeepSeek-V3, arXiv 2412.19437, section 2.1.2.
@@ -35,7 +37,7 @@ def bridge_cells(row: Row) -> Mapping[str, str]:
 
 def _stack(row: Row) -> str:
     model, hosts_x86 = _name(row), row.text("accelerator") in _X86
-    if model.startswith(DENSE):
+    if model.startswith(DENSE) or DROPPED in row.text("model"):
         return "megatron-bridge"
     if (model, hosts_x86) == ("Qwen3_235B_a22B", True):
         # Both leave exchanges to NCCL (`moe_token_dispatcher_type="alltoall"`), on H100 with `moe_a2a_overlap=True`.
