@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,7 @@ class StageProgram:
     policy: str
     costs: ExprTable
     recomputed: int = 0
+    _even: dict[tuple[int, int, str], Layout] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, graph: Graph, policy: str = "auto", recomputed: int = 0) -> StageProgram:
@@ -112,9 +113,18 @@ class StageProgram:
             key = (*degree[d], shares)
             if key not in laid:
                 laid[key] = len(layouts)
-                layouts.append(lay_stages(self.graph, self.policy, *degree[d], shares, self.recomputed, schedule))
+                layouts.append(self._layout(*degree[d], shares, schedule))
             index[k] = laid[key]
         return _staging(self.graph, layouts, index[which], pp, vpp)
+
+    def _layout(self, pp: int, vpp: int, shares: Sequence[float] | None, schedule: str) -> Layout:
+        """Lay the graph on stages; layouts that no cost has a say in are kept, for there are few."""
+        if shares is not None:
+            return lay_stages(self.graph, self.policy, pp, vpp, shares, self.recomputed, schedule)
+        key = (pp, vpp, schedule)
+        if key not in self._even:
+            self._even[key] = lay_stages(self.graph, self.policy, pp, vpp, None, self.recomputed, schedule)
+        return self._even[key]
 
     def _costs(self, points: Points, degrees: Sequence[tuple[int, int]], num: int) -> tuple[Array, Index]:
         """Costs at distinct points and the point of each plan; nothing where no plan is balanced by cost."""
