@@ -16,7 +16,7 @@ from ..ir.graph import Graph, Region
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
-from .fullest import ALL, AWAY, PARTS, NUM_STATES, TEMPORARY, Copies, Rules, Sizes, fullest
+from .fullest import ALL, AWAY, NUM_STATES, PARTS, TEMPORARY, Copies, Rules, Sizes, fullest
 from .in_flight import in_flight
 from .liveness import runs_behind
 from .moments import Alive, moments
