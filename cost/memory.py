@@ -16,7 +16,7 @@ from ..ir.graph import Graph, Region
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
-from .fullest import ALL, AWAY, PARTS, NUM_STATES, TEMPORARY, Copies, Rules, Sizes, fullest
+from .fullest import ALL, AWAY, NUM_STATES, PARTS, TEMPORARY, Copies, Rules, Sizes, fullest
 from .in_flight import in_flight
 from .liveness import runs_behind
 from .moments import Alive, moments
@@ -144,7 +144,7 @@ def _rules(
 
 
 def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:
-    """What every run of a region holds, in the order of `ALL`: states of its own parameters, cache, kept activations."""
+    """What every run of a region holds, in the order of `ALL`: states of its own parameters, cache, what it keeps."""
     weights, gradients, optimizer, states_there = _split([total(h.states[k] for h in held) for k in range(3)], away)
     there = copied_bytes(region)
     kept = region.saved_bytes - saved_gathered(region) - there
