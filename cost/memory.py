@@ -144,7 +144,7 @@ def _rules(
 
 
 def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:
-    """What every run of a region holds, in the order of `ALL`: states of its own parameters, cache, kept activations."""
+    """What every run of a region holds, in the order of `ALL`: states of its own parameters, cache, what it keeps."""
     weights, gradients, optimizer, states_there = _split([total(h.states[k] for h in held) for k in range(3)], away)
     there = copied_bytes(region)
     kept = region.saved_bytes - saved_gathered(region) - there
