@@ -39,15 +39,27 @@ def _stack(row: Row) -> str:
     model, hosts_x86 = _name(row), row.text("accelerator") in _X86
     if model.startswith(DENSE) or DROPPED in row.text("model"):
         return "megatron-bridge"
-    if (model, hosts_x86) == ("Qwen3_235B_a22B", True):
-        # Both leave exchanges to NCCL (`moe_token_dispatcher_type="alltoall"`), on H100 with `moe_a2a_overlap=True`.
-        return "megatron-bridge-batches" if row.text("accelerator").startswith("H100") else "megatron-bridge-alltoall"
+    if hosts_x86 and _in_turn(row):
+        return "megatron-bridge-batches"
+    if hosts_x86 and model == "Qwen3_235B_a22B":
+        return "megatron-bridge-alltoall"  # moe_token_dispatcher_type="alltoall"
     late = container(row) >= WHOLE_GRAPHS
     if model == "GPT OSS 120B" and not late:
         return "megatron-bridge-alltoall"  # no `moe_flex_dispatcher_backend`
     if hosts_x86:
         return "megatron-bridge-x86"
     return "megatron-bridge-graphs" if late and model != "Kimi_K2" else "megatron-bridge"
+
+
+def _in_turn(row: Row) -> bool:
+    """Whether a recipe without CUDA graphs of steps runs the layers of two micro-batches in turn: `moe_a2a_overlap=True`.
+
+    On H100 those of Qwen3 235B, and of 30B while it had a pipeline; on B300 that of 235B up to 26.02.
+    """
+    on_h100 = row.text("accelerator").startswith("H100")
+    if _name(row) == "Qwen3_235B_a22B":
+        return on_h100 or (row.text("accelerator") == "B300 (DGX)" and container(row) <= (26, 2))
+    return on_h100 and _name(row) == "Qwen3_30B_a3B" and row.number("pp", 1) > 1
 
 
 def _name(row: Row) -> str:
