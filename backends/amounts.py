@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +16,8 @@ from ..ir.ops.base import AttentionShape, GemmShape
 
 Array: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.intp]
+# What is listed of entries, and of calls of attention, banks and products.
+_COLUMNS = (5, 5, 3, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +113,18 @@ class Owners:
 
 
 def amounts_of(num_entries: int, owners: Owners, values: Array) -> Amounts:
-    """Name the rows of an evaluated table."""
-    parts = iter(_parts(values, (num_entries, len(owners.calls), len(owners.banks), len(owners.products))))
-    tensor, vector, moved, rows, cols = islice(parts, 5)
-    lengths = Lengths(owners.calls, *islice(parts, 5))
-    banks = Banks(owners.banks, *islice(parts, 3))
-    return Amounts(tensor, vector, moved, rows, cols, lengths, banks, Products(owners.products, *islice(parts, 5)))
-
-
-def _parts(values: Array, counts: tuple[int, int, int, int]) -> Iterator[Array]:
-    """Cut the rows as `exprs_of` lists them."""
-    start = 0
-    for count, repeats in zip(counts, (5, 5, 3, 5), strict=True):
-        for _ in range(repeats):
-            yield values[start : start + count]
-            start += count
+    """Name the rows of an evaluated table, as `exprs_of` lists them."""
+    counts = (num_entries, len(owners.calls), len(owners.banks), len(owners.products))
+    ends = tuple(accumulate(c * n for c, n in zip(counts, _COLUMNS, strict=True)))
+    parts = (values[a:b] for a, b in zip((0, *ends), ends, strict=False))
+    whole, calls, banks, products = (
+        part.reshape(n, count, values.shape[1]) for part, n, count in zip(parts, _COLUMNS, counts, strict=True)
+    )
+    tensor, vector, moved, rows, cols = whole
+    return Amounts(
+        tensor, vector, moved, rows, cols, Lengths(owners.calls, *calls), Banks(owners.banks, *banks),
+        Products(owners.products, *products),
+    )  # fmt: skip
 
 
 def _lengths(call: AttentionShape) -> tuple[Expr, ...]:

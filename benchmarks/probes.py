@@ -42,14 +42,30 @@ def lowering(model: str, repeat: str) -> Samples:
     return {"lower_s": [_seconds(lambda: lower(graph, family)) for _ in range(int(repeat))]}
 
 
-def single(model: str, repeat: str) -> Samples:
+def shapes(kind: str, repeat: str) -> Samples:
+    """Time recording and lowering of models of one kind, each of other sizes, behind a first one."""
+    from slipstick.driver import lower
+    from slipstick.frontend import config_of, load_config
+    from slipstick.ir.plan import Family
+
+    def one(width: int) -> None:
+        sizes: dict[str, object] = {"hidden_size": width, "num_hidden_layers": 40, "num_attention_heads": width // 128}
+        named = config_of(f"{kind}-{width}", {"model_type": kind, "vocab_size": 51_200, **sizes})
+        lower(load_config(named), Family(sp=True, pp=True, zero=1))
+
+    widths = range(1024, 1024 + 128 * (int(repeat) + 1), 128)
+    return {"shape_s": [_seconds(partial(one, width)) for width in widths][1:]}
+
+
+def single(model: str, stages: str, repeat: str) -> Samples:
     """Time one estimate of a graph that is loaded and lowered."""
     from slipstick.backends.system import load_system
     from slipstick.driver import estimate, lower
     from slipstick.ir.plan import Family, make_plan
 
-    graph, system, family = _graph(model), load_system(SYSTEM), Family(sp=True)
-    plan = make_plan(num_gpus=512, tp=8, seq_len=8192, global_batch=512, family=family)
+    graph, system, pp = _graph(model), load_system(SYSTEM), int(stages)
+    family = Family(sp=True) if pp == 1 else Family(sp=True, pp=True, zero=1, recompute="selective")
+    plan = make_plan(num_gpus=512, tp=8, pp=pp, seq_len=8192, global_batch=512, family=family)
     lowered = lower(graph, family)
     estimate(graph, system, plan, lowered=lowered)
     return {
@@ -196,6 +212,7 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "trace": trace,
         "lowering": lowering,
         "single": single,
+        "shapes": shapes,
         "evaluation": evaluation,
         "screening": screening,
         "products": products,

@@ -16,16 +16,16 @@ from .stages import Staging
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-# What lies on the device, then what lies in host memory, and the largest of the moments.
+# What lies on the device, and what lies in host memory; the temporary part is the largest of the moments.
 PARTS = ("weights", "gradients", "optimizer", "activations", "kv_cache")
 AWAY = ("host_states", "host_activations")
 TEMPORARY = "temporary"
-ALL = (*PARTS, *AWAY, TEMPORARY)
-_GRADIENTS, _ACTIVATIONS, _HOST_STATES = (ALL.index(part) for part in ("gradients", "activations", "host_states"))
-_KEPT = np.array([_ACTIVATIONS, ALL.index("host_activations")])
-# Of a parameter that a stage holds once: weight, gradient, optimizer state, and what of these is in host memory.
-STATES = np.array([*range(3), _HOST_STATES])
-_ON_DEVICE = np.array([k for k, part in enumerate(ALL) if part not in AWAY])
+# All of it: first what a parameter that a stage holds once can have, then the rest, what is kept of a micro-batch last.
+ALL = ("weights", "gradients", "optimizer", "host_states", "kv_cache", "activations", "host_activations", TEMPORARY)
+NUM_STATES = 4
+_GRADIENTS, _ACTIVATIONS = ALL.index("gradients"), ALL.index("activations")
+_STATES, _KEPT = slice(NUM_STATES), slice(_ACTIVATIONS, _ACTIVATIONS + 2)
+_ON_DEVICE = np.array([[float(part not in AWAY)] for part in ALL])
 # Plans whose accounts of all stages stay in a core's cache.
 _CHUNK = 1024
 
@@ -106,7 +106,7 @@ def _fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging
         _add_copies(found, layers, runs, plans, copies.gradient_share)
     _share_copies(found, plans)
     there = staging.number[staging.which].T > 0.0
-    needed = np.where(there, found[:, _ON_DEVICE].sum(axis=1), -np.inf)
+    needed = np.where(there, (found * _ON_DEVICE).sum(axis=1), -np.inf)
     best = len(there) - 1 - there[::-1].argmax(axis=0) if copies.last else needed.argmax(axis=0)
     return np.asarray(np.take_along_axis(found, best[None, None], axis=0)[0])
 
@@ -138,7 +138,7 @@ def _add_shared(found: Array, sizes: Sizes, rules: Rules, point: Index, runs: Ar
     """Add what a stage holds once: parameters of any region it runs, and the placeholders of the one with most."""
     there = np.minimum(np.matmul(rules.users, runs), 1.0)
     for k, states in enumerate(sizes.shared):
-        found[:, STATES] += states[:, point] * there[:, k, None]
+        found[:, _STATES] += states[:, point] * there[:, k, None]
     if len(rules.empty):
         most = (rules.empty[..., None] * np.minimum(runs, 1.0)[:, None]).max(axis=2)
         for k, num_bytes in enumerate(sizes.empty):

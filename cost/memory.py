@@ -16,7 +16,7 @@ from ..ir.graph import Graph, Region
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
-from .fullest import ALL, AWAY, PARTS, STATES, TEMPORARY, Copies, Rules, Sizes, fullest
+from .fullest import ALL, AWAY, NUM_STATES, PARTS, TEMPORARY, Copies, Rules, Sizes, fullest
 from .in_flight import in_flight
 from .liveness import runs_behind
 from .moments import Alive, moments
@@ -109,7 +109,7 @@ class MemoryProgram:
         values = self.table.evaluate(env, num)
         layers, shared, alive, empty = (values[a:b] for a, b in pairwise((0, *self.bounds)))
         sizes = Sizes(
-            layers.reshape(-1, len(ALL) - 1, num), shared.reshape(-1, len(STATES), num),
+            layers.reshape(-1, len(ALL) - 1, num), shared.reshape(-1, NUM_STATES, num),
             np.maximum.reduceat(alive, self.first, axis=0), empty,
         )  # fmt: skip
         copies = Copies(in_flight, self.copy_share if holding.gradient_copy else 0.0, holding.last)
@@ -144,12 +144,12 @@ def _rules(
 
 
 def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:
-    """What every run of a region holds: states of its layer's own parameters, kept activations, cache; what is away."""
+    """What every run of a region holds, in the order of `ALL`: states of its own parameters, cache, what it keeps."""
     weights, gradients, optimizer, states_there = _split([total(h.states[k] for h in held) for k in range(3)], away)
     there = copied_bytes(region)
     kept = region.saved_bytes - saved_gathered(region) - there
-    here = [weights + held_gathered(region), gradients, optimizer, kept, total(_cache_bytes(region))]
-    return [*here, states_there, there]
+    states = [weights + held_gathered(region), gradients, optimizer, states_there]
+    return [*states, total(_cache_bytes(region)), kept, there]
 
 
 def _split(states: Sequence[Expr], away: Sequence[bool]) -> list[Expr]:

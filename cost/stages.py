@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,7 @@ class StageProgram:
     policy: str
     costs: ExprTable
     recomputed: int = 0
+    _even: dict[tuple[int, int, str], Layout] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, graph: Graph, policy: str = "auto", recomputed: int = 0) -> StageProgram:
@@ -105,17 +106,25 @@ class StageProgram:
         cost, point = self._costs(points, degree, len(plans))
         laid: dict[tuple[object, ...], int] = {}
         layouts: list[Layout] = []
-        code, first, which = np.unique(pair * cost.shape[1] + point, return_index=True, return_inverse=True)
-        index = np.zeros(len(code), dtype=np.intp)
-        for k, row in enumerate(first):
-            p, v = degree[pair[row]]
-            shares = None if not cost.any() else _shares(cost[:, point[row]])
-            key = (p, v, shares)
+        met, which = _met(pair, point, len(degree), cost.shape[1])
+        index = np.zeros(len(met), dtype=np.intp)
+        for k, (d, at) in enumerate(met):
+            shares = None if not cost.any() else _shares(cost[:, at])
+            key = (*degree[d], shares)
             if key not in laid:
                 laid[key] = len(layouts)
-                layouts.append(lay_stages(self.graph, self.policy, p, v, shares, self.recomputed, schedule))
+                layouts.append(self._layout(*degree[d], shares, schedule))
             index[k] = laid[key]
-        return _staging(self.graph, layouts, index[which.reshape(-1)], pp, vpp)
+        return _staging(self.graph, layouts, index[which], pp, vpp)
+
+    def _layout(self, pp: int, vpp: int, shares: Sequence[float] | None, schedule: str) -> Layout:
+        """Lay the graph on stages; layouts that no cost has a say in are kept, for there are few."""
+        if shares is not None:
+            return lay_stages(self.graph, self.policy, pp, vpp, shares, self.recomputed, schedule)
+        key = (pp, vpp, schedule)
+        if key not in self._even:
+            self._even[key] = lay_stages(self.graph, self.policy, pp, vpp, None, self.recomputed, schedule)
+        return self._even[key]
 
     def _costs(self, points: Points, degrees: Sequence[tuple[int, int]], num: int) -> tuple[Array, Index]:
         """Costs at distinct points and the point of each plan; nothing where no plan is balanced by cost."""
@@ -140,6 +149,14 @@ def _distinct(pp: Array, vpp: Array) -> tuple[list[tuple[int, int]], Index]:
     base = float(vpp.max()) + 1.0
     codes, which = np.unique(pp * base + vpp, return_inverse=True)
     return [(int(c // base), int(c % base)) for c in codes], which.reshape(-1)
+
+
+def _met(degree: Index, point: Index, num_degrees: int, num_points: int) -> tuple[list[tuple[int, int]], Index]:
+    """Return the pairs of degree and point that plans have, and which of them each plan has."""
+    if num_points == 1:
+        return [(d, 0) for d in range(num_degrees)], degree
+    codes, which = np.unique(degree * num_points + point, return_inverse=True)
+    return [divmod(int(code), num_points) for code in codes], which.reshape(-1)
 
 
 def _shares(costs: Array) -> tuple[float, ...]:

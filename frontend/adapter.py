@@ -86,13 +86,18 @@ _DTYPES = {
 _NOISE = ("prim.device", "aten.detach", "profiler.", "aten.lift_fresh", "aten.is_pinned", "aten._assert_")
 
 
+def _fake_mode() -> FakeTensorMode:
+    """A mode without the cache of results by sizes: symbolic sizes seldom come again, and keeping them costs more."""
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    mode.cache_enabled = False
+    return mode
+
+
 @dataclass
 class FakeWorld:
     """One recording's fake tensors, symbolic dims and their names."""
 
-    mode: FakeTensorMode = field(
-        default_factory=lambda: FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
-    )
+    mode: FakeTensorMode = field(default_factory=_fake_mode)
     names: dict[SizeExpr, Expr] = field(default_factory=dict)
     _cache: dict[object, Dim] = field(default_factory=dict)
 
@@ -171,7 +176,8 @@ def storage_id(tensor: Tensor) -> int:
 
 def layout_key(tensor: Tensor) -> tuple[object, ...]:
     """Return what two tensor objects share when they are the same view of the same storage."""
-    sizes = tuple(str(s) for s in (*tensor.shape, *tensor.stride(), tensor.storage_offset()))
+    found: tuple[int | torch.SymInt, ...] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
+    sizes = tuple(s.node.expr if isinstance(s, torch.SymInt) else s for s in found)
     return storage_id(tensor), tensor.dtype, sizes
 
 

@@ -37,7 +37,7 @@ def build(config_text: str, dtype: DType) -> nn.Module:
     _register()
     try:
         config = transformers.AutoConfig.for_model(model_type, **fields)
-        with torch.device("meta"):
+        with torch.device("meta"), _undrawn():
             model = transformers.AutoModelForCausalLM.from_config(
                 config, dtype=torch_dtype(dtype), attn_implementation=IMPLEMENTATION, **_experts_option(fields)
             )
@@ -48,6 +48,15 @@ def build(config_text: str, dtype: DType) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise NotUnderstoodError(f"model type '{model_type}' did not give a module")
     return model
+
+
+@contextmanager
+def _undrawn() -> Iterator[None]:
+    """Draw no weights: on `meta` they have no values, and what would set these takes as long as building the model."""
+    with ExitStack() as stack:
+        for name in [n for n in vars(nn.init) if n.endswith("_") and not n.startswith("_")]:
+            stack.enter_context(swapped(nn.init, name, lambda tensor, *args, **options: tensor))
+        yield
 
 
 def _import_transformers() -> ModuleType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .errors import PlanError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanTable:
     """Many plans of one family as equally long columns; a single plan is a table of one row."""
 
@@ -68,7 +69,7 @@ class PlanTable:
         columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "family"}
         return replace(self, **{name: c[plans] for name, c in columns.items() if c is not None})
 
-    @property
+    @cached_property
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
         """What each symbol of a lowered graph is, plan by plan."""
         ones = self.tp * 0.0 + 1.0
@@ -83,7 +84,7 @@ class PlanTable:
         loads = {name: column for name, column in load.items() if column is not None}
         return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len, **loads}
 
-    @property
+    @cached_property
     def stages(self) -> NDArray[np.float64]:
         """Pipeline stages of each plan and chunks of each stage, as two rows."""
         import numpy as np

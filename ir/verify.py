@@ -15,28 +15,29 @@ T = TypeVar("T", bound=Hashable)
 _EARLY = (Phase.PREPARE, Phase.FORWARD)
 
 
-def verify(graph: Graph, after: str = "") -> None:
-    """Raise VerifyError with every rule that the graph breaks.
+def verify(graph: Graph, after: str = "", verified: Graph | None = None) -> None:
+    """Raise VerifyError with every rule that the graph breaks; regions that a verified graph has, too, keep theirs.
 
     Rules: names are unique; values are made before they are read, once; ops exist and their calls type-check;
     forward nodes read nothing of the backward phase; ports have a source; the schedule names regions; gradients
     belong to parameters and, until the graph is sharded, have their shape.
     """
-    found = list(problems(graph))
+    found = list(problems(graph, verified))
     if found:
         where = f" after pass '{after}'" if after else ""
         shown = "\n  ".join(found[:12])
         raise VerifyError(f"graph '{graph.name}'{where} breaks {len(found)} rule(s):\n  {shown}")
 
 
-def problems(graph: Graph) -> Iterator[str]:
-    """Yield every broken rule."""
+def problems(graph: Graph, verified: Graph | None = None) -> Iterator[str]:
+    """Yield every broken rule; regions that are also in a verified graph are not looked at again."""
+    known = set() if verified is None or verified.axes != graph.axes else set(map(id, verified.regions))
     names = [r.name for r in graph.regions]
     if len(set(names)) != len(names):
         yield f"region names are not unique: {names}"
     for run in graph.schedule:
         yield from (f"the schedule names '{n}', no such region" for n in run.regions if n not in names)
-    for region in graph.regions:
+    for region in (r for r in graph.regions if id(r) not in known):
         yield from (f"{region.name}: {p}" for p in _region(region))
         yield from (f"{region.name}: {p}" for p in _grads(region, sharded=bool(graph.axes)))
     yield from _ports(graph)

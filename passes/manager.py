@@ -66,9 +66,11 @@ class Pipeline:
         if stop_after is not None and stop_after not in (p.name for p in self.passes):
             raise UnknownNameError.of("pass in the pipeline", stop_after, [p.name for p in self.passes])
         times: list[PassTime] = []
+        verified: Graph | None = None
         for number, step in enumerate(self.passes):
             start = perf_counter()
-            graph, changed = _run_one(step, graph, [t.name for t in times])
+            graph, changed = _run_one(step, graph, [t.name for t in times], verified)
+            verified = graph
             times.append(PassTime(step.name, perf_counter() - start, changed))
             if dump is not None:
                 dump(number, step, graph)
@@ -77,12 +79,12 @@ class Pipeline:
         return graph, times
 
 
-def _run_one(step: Pass, graph: Graph, done: list[str]) -> tuple[Graph, bool]:
+def _run_one(step: Pass, graph: Graph, done: list[str], verified: Graph | None) -> tuple[Graph, bool]:
     step.requires(graph)
     result = step.apply(graph)
     if not result.changed and result.graph is not graph:
         raise InternalError(f"pass '{step.name}' says it changed nothing and returns another graph (after {done})")
-    verify(result.graph, after=step.name)
+    verify(result.graph, step.name, verified)
     step.ensures(result.graph)
     return result.graph, result.changed
 

@@ -60,13 +60,11 @@ def _steps_s(table: Estimates, systems: Sequence[System], points: Points) -> Arr
 
 
 def _together_s(table: Estimates, policy: Policy, times: Sequence[Timing]) -> Array:
-    num, plans, staging = len(times), table.plans, table.staging
-    laid = replace(
-        staging, which=np.tile(staging.which, num), stages=np.tile(staging.stages, num),
-        chunks=np.tile(staging.chunks, num),
-    )  # fmt: skip
-    step = step_of(table.lowered, _beside(times), policy, _repeated(plans, num), laid)
-    return step.time_s.reshape(num, len(plans))
+    num = len(times)
+    plans = _repeated(table.plans, num)
+    staging = table.lowered.stages.evaluate(plans, Points(plans))
+    step = step_of(table.lowered, _beside(times), policy, plans, staging)
+    return step.time_s.reshape(num, len(table.plans))
 
 
 def _beside(times: Sequence[Timing]) -> Timing:

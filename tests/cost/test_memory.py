@@ -176,3 +176,19 @@ region only
   out "z" = %4
 end
 """
+
+
+def test_a_long_table_has_the_bytes_of_its_plans(traced: Traced) -> None:
+    """More plans than are looked at together, over stages and replicas."""
+    family = Family(sp=True, pp=True, zero=1)
+    lowered = lower(traced("tiny-llama.train"), family)
+    plans = [
+        make_plan(num_gpus=tp * pp * dp, tp=tp, pp=pp, dp=dp, micro_batch=mbs, global_batch=mbs * dp * num,
+                  seq_len=64, family=family)
+        for tp in (1, 2) for pp in (1, 2) for dp in (1, 2, 4) for mbs in (1, 2, 3) for num in (1, 2, 8)
+    ]  # fmt: skip
+    few = memory(lowered, *plans)
+    many = memory(lowered, *(plans * 12))
+    assert len(plans) * 12 > 1024
+    assert many == {part: column * 12 for part, column in few.items()}
+    assert all(few[part][k] == memory(lowered, plan)[part][0] for k, plan in enumerate(plans) for part in few)

@@ -127,3 +127,11 @@ def test_symbols_are_compared_as_symbols(train_graph: Graph) -> None:
 def test_backward_nodes_may_read_forward_values(train_graph: Graph) -> None:
     phases = {n.phase for n in train_graph.region("block").users[3]}
     assert phases == {Phase.FORWARD, Phase.BACKWARD}
+
+
+def test_regions_of_a_verified_graph_are_not_looked_at_again(train_graph: Graph) -> None:
+    broken = edited(train_graph, with_node(0, replace(train_graph.region("block").nodes[0], op="nonsense")))
+    assert list(problems(broken))
+    assert not list(problems(broken, verified=broken))
+    assert list(problems(broken, verified=train_graph))
+    assert list(problems(replace(broken, axes=("tp",)), verified=broken))

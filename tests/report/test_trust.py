@@ -133,9 +133,11 @@ def test_decode_rests_on_the_kernel_over_a_cache(traced: Traced) -> None:
     assert trust_of_metric(answer, "step_time_s") is None
 
 
-def test_whole_runs_judge_memory(traced: Traced) -> None:
-    answer = on(traced, load_system("dgx-h100"))
+def test_whole_runs_judge_the_step_and_its_memory(traced: Traced) -> None:
+    answer = on(traced, load_system("dgx-h100", stack="nanotron"))
+    steps = trust_of_metric(answer, "step_time_s")
+    assert steps == packaged()["training", H100, "nanotron", "step"]
     found = trust_of_metric(answer, "peak_mem_bytes")
     assert found is not None
-    assert (found.table, found.of_chip) == ("memory", False)
+    assert (found.table, found.chip) == ("memory", H100)
     assert trust_of_metric(answer, "mfu") is None
