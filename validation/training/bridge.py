@@ -52,7 +52,7 @@ def _stack(row: Row) -> str:
 
 
 def _in_turn(row: Row) -> bool:
-    """Whether a recipe without CUDA graphs of steps runs the layers of two micro-batches in turn: `moe_a2a_overlap=True`.
+    """Whether a recipe without graphs of whole steps runs layers of two micro-batches in turn: `moe_a2a_overlap=True`.
 
     On H100 those of Qwen3 235B, and of 30B while it had a pipeline; on B300 that of 235B up to 26.02.
     """
