@@ -54,3 +54,10 @@ def test_hybrid_dispatchers_send_a_token_once_to_a_node() -> None:
 
 def test_a_row_without_a_container_is_older_than_any() -> None:
     assert container(Row({"note": ""})) == (0, 0)
+
+
+def test_recipes_name_what_is_recomputed() -> None:
+    assert bridge_cells(row("DeepSeekV3"))["recompute_modules"] == "mla_up_proj"
+    assert bridge_cells(row("GPT OSS 120B"))["recompute_modules"] == "layernorm"
+    assert "recompute_modules" not in bridge_cells(row("GPT OSS 120B", release="26.06"))
+    assert "recompute_modules" not in bridge_cells(row("Qwen3_30B_a3B"))

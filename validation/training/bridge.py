@@ -29,7 +29,7 @@ def bridge_cells(row: Row) -> Mapping[str, str]:
     """Return the cells that a row's recipe fills."""
     cells = {"grad_dtype": "bf16", "stack": _stack(row)}  # cfg.ddp.grad_reduce_in_fp32 = False
     if not row.text("model").startswith(DENSE):
-        return {**cells, "etp": "1", **_nodes(row)}  # expert_tensor_parallel_size=1
+        return {**cells, "etp": "1", **_nodes(row), **_again(row)}  # expert_tensor_parallel_size=1
     if row.number("tp", 1) > 1 and row.text("precision") != "NVFP4":
         cells["async_tp"] = "True"  # comm_overlap.tp_comm_overlap with userbuffers; False if precision == "nvfp4"
     return cells
@@ -49,6 +49,18 @@ def _stack(row: Row) -> str:
     if hosts_x86:
         return "megatron-bridge-x86"
     return "megatron-bridge-graphs" if late and model != "Kimi_K2" else "megatron-bridge"
+
+
+def _again(row: Row) -> Mapping[str, str]:
+    """What recipes name in `recompute_modules`; `moe_act`, which some name beside it, is inside of a kernel here."""
+    name, machine = _name(row), row.text("accelerator")
+    if name in ("DeepSeekV3", "Kimi_K2"):
+        modules = "mla_up_proj"
+    elif name == "GPT OSS 120B" and machine.startswith("GB200") and container(row) < WHOLE_GRAPHS:
+        modules = "layernorm"
+    else:
+        return {}
+    return {"activation_recompute": "selective", "recompute_modules": modules}
 
 
 def _in_turn(row: Row) -> bool:
