@@ -13,6 +13,7 @@ from .backends.binding import Bindings
 from .backends.program import Program, compile_graph
 from .backends.system import System
 from .backends.timing import Timing, price
+from .cost.cautions import cautions
 from .cost.constraints import ConstraintProgram
 from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import Holding, MemoryProgram
@@ -28,7 +29,6 @@ from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
 from .ir.precision import check_units, trains_low
 from .ir.stages import RECOMPUTED
-from .ir.units import format_bytes
 from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
 
 Array = NDArray[np.float64]
@@ -274,18 +274,15 @@ def estimate(
     """
     done = lowered or lower(graph, plan.family)
     table = evaluate(done, system, _checked(done, [plan]), convention)
+    metrics = {k: float(v[0]) for k, v in table.metrics.items()}
+    breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
     return Estimate(
         plan,
-        {k: float(v[0]) for k, v in table.metrics.items()},
-        {k: float(v[0]) for k, v in table.step.breakdown.items()},
+        metrics,
+        breakdown,
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (
-            *done.graph.notes,
-            *_warnings(graph, system, plan),
-            *done.uneven.notes(plan),
-            *_host_warnings(table),
-        ),
+        (*done.graph.notes, *cautions(graph, system, plan, metrics, breakdown), *done.uneven.notes(plan)),
         table,
     )
 
@@ -301,30 +298,6 @@ def train(answer: Estimate, run: TrainingRun) -> Estimate:
     job = Job.of(source, system, answer.plan, answer.metrics["step_time_s"])
     found = run.over(job)
     return replace(answer, run=found, warnings=(*answer.warnings, *found.warnings(job, system)))
-
-
-def _warnings(graph: Graph, system: System, plan: Plan) -> list[str]:
-    """What a reader should know before trusting the numbers."""
-    found: list[str] = []
-    context = plan.kv_len + 1 if graph.workload is Workload.DECODE else plan.seq_len
-    if graph.max_positions and context > graph.max_positions:
-        found.append(f"{context} tokens are more than the {graph.max_positions} positions {graph.name} was made for")
-    if plan.tp > system.node_size:
-        found.append(
-            f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
-        )
-    if plan.tp > 1 and plan.ep > 1 and not plan.family.sp:
-        found.append("without sp every tp rank is taken to exchange all routed rows of its replica: pessimistic")
-    return found
-
-
-def _host_warnings(table: Estimates) -> list[str]:
-    """What a node's host lacks for all its devices."""
-    need, host = table.metrics.get("host_mem_bytes"), table.system.host
-    if need is None or host is None or float(need[0]) * table.system.node_size <= host.num_bytes:
-        return []
-    needed, has = format_bytes(float(need[0]) * table.system.node_size), format_bytes(host.num_bytes)
-    return [f"the devices of a node keep {needed} in host memory, which has {has}"]
 
 
 def _metrics(

@@ -193,9 +193,9 @@ _MACHINE = (
     _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (needed)."),
     _text(
         "--stack",
-        metavar="NAME",
-        help="Software on the system, a name of `slipstick list stacks`: overheads, kernels, what its allocator "
-        "holds.  [default: the system's]",
+        metavar="NAME|FILE",
+        help="Software on the system, a name of `slipstick list stacks` or a YAML file: overheads, the host's time, "
+        "what overlaps, kernels, what its allocator holds.  [default: the system's]",
     ),
     _text(
         "--calibration",

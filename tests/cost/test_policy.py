@@ -86,3 +86,30 @@ def test_what_runs_beside_a_message_neither_makes_nor_needs_it(tiny: Graph) -> N
 
 def test_overlap_is_what_the_stack_says() -> None:
     assert Policy.of(load_system("dgx-h100")).overlap == Overlap()
+
+
+def test_without_messages_to_wait_for_a_step_is_its_computation(tiny: Graph) -> None:
+    free = [
+        "network.nvlink.bandwidth=100PB/s", "network.nvlink.latency=0s", "network.infiniband.bandwidth=100PB/s",
+        "network.infiniband.latency=0s", "stack.collective_overhead=0s",
+        *(f"calibration.collective.nccl.{key}=0s" for key in ("overhead", "step", "issue")),
+    ]  # fmt: skip
+    family = Family(sp=True, zero=1)
+    done = lower(tiny, family)
+    plan = make_plan(num_gpus=16, tp=8, seq_len=2048, global_batch=8, family=family)
+    found = estimate(tiny, load_system("dgx-h100", free), plan, lowered=done)
+    computed = sum(s for part, s in found.breakdown_s.items() if part.startswith("compute.") or part == "optimizer")
+    assert found.breakdown_s["bubble"] == 0.0
+    assert found.metrics["step_time_s"] == pytest.approx(computed, rel=2e-3)
+
+
+def test_a_reader_is_told_of_a_full_device_and_of_a_slow_host(tiny: Graph) -> None:
+    done, family = lower(tiny, Family()), Family()
+    plan = make_plan(num_gpus=8, tp=8, seq_len=256, family=family)
+    slow = estimate(tiny, load_system("dgx-h100", ["stack.host.layer=50ms"]), plan, lowered=done)
+    assert any("wait" in line and "'default'" in line for line in slow.warnings)
+    need = slow.metrics["peak_mem_bytes"]
+    for share, told in ((0.95, True), (0.8, False)):
+        system = load_system("dgx-h100", [f"chip.memory.hbm.capacity={need / share:.0f}B"])
+        warnings = estimate(tiny, system, plan, lowered=done).warnings
+        assert any("allocators" in line for line in warnings) is told

@@ -1,0 +1,58 @@
+"""What a reader should know before trusting the numbers of one plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..backends.system import System
+from ..ir.graph import Graph, Workload
+from ..ir.plan import Plan
+from ..ir.units import format_bytes
+
+# Share of a device's memory beyond which allocators give back and take again: published runs that reserve more are slow
+# or fail (nanotron, 72 of 80 GiB).
+SAFE_SHARE = 0.9
+# Share of a step that may wait for the host before it is worth a word.
+_WAITING = 0.1
+
+
+def cautions(
+    graph: Graph, system: System, plan: Plan, metrics: Mapping[str, float], breakdown_s: Mapping[str, float]
+) -> Iterator[str]:
+    """Yield warnings about a plan, its memory and its host, each a line."""
+    yield from _of_the_plan(graph, system, plan)
+    yield from _of_memory(system, metrics)
+    yield from _of_the_host(system, metrics, breakdown_s)
+
+
+def _of_the_plan(graph: Graph, system: System, plan: Plan) -> Iterator[str]:
+    context = plan.kv_len + 1 if graph.workload is Workload.DECODE else plan.seq_len
+    if graph.max_positions and context > graph.max_positions:
+        yield f"{context} tokens are more than the {graph.max_positions} positions {graph.name} was made for"
+    if plan.tp > system.node_size:
+        yield f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
+    if plan.tp > 1 and plan.ep > 1 and not plan.family.sp:
+        yield "without sp every tp rank is taken to exchange all routed rows of its replica: pessimistic"
+
+
+def _of_memory(system: System, metrics: Mapping[str, float]) -> Iterator[str]:
+    need, has = metrics["peak_mem_bytes"], system.chip.hbm_bytes
+    if SAFE_SHARE * has < need <= has:
+        yield (
+            f"memory is {need / has:.0%} full: beyond {SAFE_SHARE:.0%} allocators give back and take again, "
+            "and steps may take several times as long"
+        )
+
+
+def _of_the_host(system: System, metrics: Mapping[str, float], breakdown_s: Mapping[str, float]) -> Iterator[str]:
+    """What a node's host lacks for all its devices, and where these wait for it."""
+    kept, host = metrics.get("host_mem_bytes", 0.0) * system.node_size, system.host
+    if host is not None and kept > host.num_bytes:
+        has = format_bytes(host.num_bytes)
+        yield f"the devices of a node keep {format_bytes(kept)} in host memory, which has {has}"
+    waiting = breakdown_s.get("host", 0.0) / metrics["step_time_s"]
+    if waiting > _WAITING:
+        yield (
+            f"the devices wait {waiting:.0%} of the step for the host: a micro-batch is below what it takes "
+            f"'{system.stack.name}' to issue a layer; larger micro-batches or CUDA graphs are nearly free"
+        )
