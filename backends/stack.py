@@ -155,6 +155,7 @@ class StackConstants:
         optimizer_passes: times that the update reads and writes its states: 1 where it is one kernel.
         clip_passes: times that gradients are read or written to limit their norm before the update.
         tf32: whether products of fp32 run on the matrix units in tf32.
+        limits_apart: whether the limits of the activation of experts with biases (gpt-oss) are kernels of their own.
         kernel_slowdown: how much longer kernels take in its steps than alone.
         as_of: the year or month that it describes.
     """
@@ -182,6 +183,7 @@ class StackConstants:
     clip_passes: float = 0.0
     kernel_slowdown: KernelSlowdown = field(default_factory=KernelSlowdown)
     tf32: bool = False
+    limits_apart: bool = False
     as_of: str = ""
 
     def factor(self, kind: OpClass) -> float:

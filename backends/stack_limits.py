@@ -57,7 +57,7 @@ MOVABLE: Mapping[str, Movable] = MappingProxyType(
     {
         one.path: one
         for one in (
-            *_times("host", {"layer": 10, "layer_tp": 10, "layer_rank": 10, "layer_far_rank": 10}),
+            *_times("host", {"layer": 20, "layer_tp": 10, "layer_rank": 10, "layer_far_rank": 10}),
             *_times("host", {"micro_batch": 10, "step": 100}),
             *_plain("host", "sharpness", 1.0, 20.0, rolled=True),
             *_plain("overlap", "tp ep fsdp dp pp batches", 0.0, 1.0, rolled=True),

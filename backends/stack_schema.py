@@ -127,6 +127,7 @@ class StackSection(Section):
     clip_passes: Count | None = None
     kernel_slowdown: KernelSlowdownSection | None = None
     tf32: bool = False
+    limits_apart: bool = False
     as_of: str = ""
     fit: FitSection | None = None
 
@@ -157,6 +158,7 @@ def as_stack(section: StackSection) -> StackConstants:
         clip_passes=_or(section.clip_passes, 0.0),
         kernel_slowdown=_kernel_slowdown(section.kernel_slowdown or KernelSlowdownSection()),
         tf32=section.tf32,
+        limits_apart=section.limits_apart,
         as_of=section.as_of,
     )
 

@@ -58,6 +58,7 @@ def _family(row: Row, stack: StackConstants) -> Family:
     return Family(
         precision=precision, fp8_param_gather=_gathers_low(row, stack.name, precision),
         sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
+        recompute_modules=tuple(row.text("recompute_modules").split()),
         cp=(row.text("cp_method") or "allgather") if cp > 1 else "none", ep=row.number("ep", 1) > 1,
         kernels=stack.kernels, pp=row.number("pp", 1) > 1, scatter_p2p=stack.scatter_p2p,
         reshard=_reshard(row, stack.name),

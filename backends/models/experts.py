@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...ir.ops import OpClass
-from ...ir.ops.experts import GroupedAttrs
+from ...ir.ops.experts import ExpertsAttrs, GroupedAttrs
 from ...ir.types import DType
 from ..amounts import Amounts, Index
 from ..kernels.experts import ROW_BYTES, ExpertsConstants, ExpertSizes, experts_times, of_mean
@@ -23,6 +23,10 @@ from .kinds import USUAL, Rows, by_kind, first_kind
 # Banks whose rows come in order and leave in order: other nodes permute them and add them up.
 _BANKS = ("expert_bank", "expert_bank_bwd")
 _PRODUCTS_OF_BACKWARD = 4
+# Passes over the rows of a bank, forward and of each of the two backward: both halves limited, then joined again, are 8
+# bytes an element of the first product's result forward and 10 backward. One pass has 5 and 10 for each where hidden and
+# inner size are alike (Megatron-Core `core/fusions/fused_bias_geglu.py`, `weighted_bias_quick_geglu_impl`).
+_LIMITS = (1.6, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,8 @@ class ExpertsModel:
         """Price banks of one op and dtype at a time."""
         chip, k = powered(system.chip), system.kernels
 
-        def of_kind(of: tuple[str, int, bool, str], rows: Rows) -> Pricer:
-            op, products, weight_grad, dtype = of
+        def of_kind(of: tuple[str, int, bool, str, bool], rows: Rows) -> Pricer:
+            op, products, weight_grad, dtype, limited = of
             peak, places = chip.matmul_flop_per_s(unit_of(dtype)), np.arange(len(group.entries))[rows]
             single = k.grouped[_kind(k.grouped, dtype)]
             if products == 1:
@@ -64,9 +68,11 @@ class ExpertsModel:
             bank = k.experts[_kind(k.experts, dtype)]
             if op in _BANKS:
                 bank = _in_order(bank, single if DType(dtype).num_bytes < ROW_BYTES else None)
+            if limited and system.stack.limits_apart:
+                bank = replace(bank, row_passes=bank.row_passes + _LIMITS[products == _PRODUCTS_OF_BACKWARD])
             return lambda amounts: experts_times(_sizes(amounts, places, products, dtype), peak, chip, bank)
 
-        kinds = [(e.op, len(e.work.gemms), _is_weight_grad(e), str(e.dtype)) for e in group.entries]
+        kinds = [(e.op, len(e.work.gemms), _is_weight_grad(e), str(e.dtype), _has_limits(e)) for e in group.entries]
         return by_kind(kinds, of_kind)
 
 
@@ -112,6 +118,11 @@ def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str) -> Gr
     touched, padded = spread_evenly(routed, groups, dtype)
     each = DType(dtype).num_bytes
     return GroupedSizes(padded, routed, touched, n, k, each, max(each, ROW_BYTES))
+
+
+def _has_limits(entry: Entry) -> bool:
+    """Experts with biases are those of gpt-oss, whose gates and linear halves are limited."""
+    return isinstance(entry.attrs, ExpertsAttrs) and entry.attrs.bias
 
 
 def _is_weight_grad(entry: Entry) -> bool:

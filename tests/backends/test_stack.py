@@ -133,3 +133,15 @@ def test_a_stack_may_run_fp32_products_in_tf32(tmp_path: Path) -> None:
     )
     # of H100 tf32 runs at 494.7 TFLOP/s of the data sheet, fp32 at 66.9; what is sustained of them is alike
     assert slow_s / fast_s == pytest.approx(494.7 / 66.9, rel=0.35)
+
+
+def test_limits_of_an_activation_take_passes_of_their_own_where_a_stack_has_no_kernel_for_both(tmp_path: Path) -> None:
+    apart = tmp_path / "apart.yaml"
+    apart.write_text("name: apart\nlike: default\nlimits_apart: true\n", encoding="utf-8")
+    done = lower(load("gpt-oss-20b", "train", "bf16", None, None), Family())
+    plans = PlanTable.of([make_plan(num_gpus=1, seq_len=4096, micro_batch=1, global_batch=1, family=Family())])
+    systems = [load_system("dgx-h100", stack=name) for name in ("default", str(apart))]
+    fused_s, apart_s = (evaluate(done, s, plans).step.breakdown["compute.experts"][0] for s in systems)
+    # 24 layers, 4 rows a token, 18 bytes an element of 5760: 8 forward and 10 backward, at the bandwidth of the memory
+    moved_s = 24 * 4096 * 4 * 5760 * 18 / systems[0].chip.hbm_bytes_per_s
+    assert apart_s - fused_s == pytest.approx(moved_s, rel=0.02)

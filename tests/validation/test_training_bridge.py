@@ -24,7 +24,10 @@ def row(model: str, machine: str = "GB200 (NVL72)", release: str = "26.04", **ce
         (row("GPT OSS 120B"), "megatron-bridge-alltoall"),
         (row("GPT OSS 120B", release="26.08"), "megatron-bridge-graphs"),
         (row("Qwen3_235B_a22B", "B300 (DGX)"), "megatron-bridge-alltoall"),
+        (row("Qwen3_235B_a22B", "B300 (DGX)", "26.02.01"), "megatron-bridge-batches"),
         (row("Qwen3_235B_a22B", "H100-SXM-80GB (DGX)"), "megatron-bridge-batches"),
+        (row("Qwen3_30B_a3B", "H100-SXM-80GB (DGX)", pp="2"), "megatron-bridge-batches"),
+        (row("Qwen3_30B_a3B", "H100-SXM-80GB (DGX)"), "megatron-bridge-x86"),
         (row("Qwen3_30B_a3B", "B200 (DGX)", "26.06"), "megatron-bridge-x86"),
         (row("Qwen3_30B_a3B (tokendrop)", "B200 (DGX)", "25.09"), "megatron-bridge"),
     ],
@@ -51,3 +54,10 @@ def test_hybrid_dispatchers_send_a_token_once_to_a_node() -> None:
 
 def test_a_row_without_a_container_is_older_than_any() -> None:
     assert container(Row({"note": ""})) == (0, 0)
+
+
+def test_recipes_name_what_is_recomputed() -> None:
+    assert bridge_cells(row("DeepSeekV3"))["recompute_modules"] == "mla_up_proj"
+    assert bridge_cells(row("GPT OSS 120B"))["recompute_modules"] == "layernorm"
+    assert "recompute_modules" not in bridge_cells(row("GPT OSS 120B", release="26.06"))
+    assert "recompute_modules" not in bridge_cells(row("Qwen3_30B_a3B"))

@@ -29,7 +29,7 @@ def bridge_cells(row: Row) -> Mapping[str, str]:
     """Return the cells that a row's recipe fills."""
     cells = {"grad_dtype": "bf16", "stack": _stack(row)}  # cfg.ddp.grad_reduce_in_fp32 = False
     if not row.text("model").startswith(DENSE):
-        return {**cells, "etp": "1", **_nodes(row)}  # expert_tensor_parallel_size=1
+        return {**cells, "etp": "1", **_nodes(row), **_again(row)}  # expert_tensor_parallel_size=1
     if row.number("tp", 1) > 1 and row.text("precision") != "NVFP4":
         cells["async_tp"] = "True"  # comm_overlap.tp_comm_overlap with userbuffers; False if precision == "nvfp4"
     return cells
@@ -39,15 +39,39 @@ def _stack(row: Row) -> str:
     model, hosts_x86 = _name(row), row.text("accelerator") in _X86
     if model.startswith(DENSE) or DROPPED in row.text("model"):
         return "megatron-bridge"
-    if (model, hosts_x86) == ("Qwen3_235B_a22B", True):
-        # Both leave exchanges to NCCL (`moe_token_dispatcher_type="alltoall"`), on H100 with `moe_a2a_overlap=True`.
-        return "megatron-bridge-batches" if row.text("accelerator").startswith("H100") else "megatron-bridge-alltoall"
+    if hosts_x86 and _in_turn(row):
+        return "megatron-bridge-batches"
+    if hosts_x86 and model == "Qwen3_235B_a22B":
+        return "megatron-bridge-alltoall"  # moe_token_dispatcher_type="alltoall"
     late = container(row) >= WHOLE_GRAPHS
     if model == "GPT OSS 120B" and not late:
         return "megatron-bridge-alltoall"  # no `moe_flex_dispatcher_backend`
     if hosts_x86:
         return "megatron-bridge-x86"
     return "megatron-bridge-graphs" if late and model != "Kimi_K2" else "megatron-bridge"
+
+
+def _again(row: Row) -> Mapping[str, str]:
+    """What recipes name in `recompute_modules`; `moe_act`, which some name beside it, is inside of a kernel here."""
+    name, machine = _name(row), row.text("accelerator")
+    if name in ("DeepSeekV3", "Kimi_K2"):
+        modules = "mla_up_proj"
+    elif name == "GPT OSS 120B" and machine.startswith("GB200") and container(row) < WHOLE_GRAPHS:
+        modules = "layernorm"
+    else:
+        return {}
+    return {"activation_recompute": "selective", "recompute_modules": modules}
+
+
+def _in_turn(row: Row) -> bool:
+    """Whether a recipe without graphs of whole steps runs layers of two micro-batches in turn: `moe_a2a_overlap=True`.
+
+    On H100 those of Qwen3 235B, and of 30B while it had a pipeline; on B300 that of 235B up to 26.02.
+    """
+    on_h100 = row.text("accelerator").startswith("H100")
+    if _name(row) == "Qwen3_235B_a22B":
+        return on_h100 or (row.text("accelerator") == "B300 (DGX)" and container(row) <= (26, 2))
+    return on_h100 and _name(row) == "Qwen3_30B_a3B" and row.number("pp", 1) > 1
 
 
 def _name(row: Row) -> str:
