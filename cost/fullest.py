@@ -24,10 +24,11 @@ TEMPORARY = "temporary"
 ALL = ("weights", "gradients", "optimizer", "host_states", "kv_cache", "activations", "host_activations", TEMPORARY)
 NUM_STATES = 4
 _GRADIENTS, _ACTIVATIONS = ALL.index("gradients"), ALL.index("activations")
-_STATES, _KEPT = slice(NUM_STATES), slice(_ACTIVATIONS, _ACTIVATIONS + 2)
+# Parts that a stage has as often as it runs a region, and those that every micro-batch under way has.
+STATES, KEPT = range(_ACTIVATIONS), range(_ACTIVATIONS, len(ALL) - 1)
 _ON_DEVICE = np.array([[float(part not in AWAY)] for part in ALL])
-# Plans whose accounts of all stages stay in a core's cache.
-_CHUNK = 1024
+# Plans times classes of stages whose accounts stay in a core's cache.
+_CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +53,25 @@ class Rules:
     """What of the sizes a stage has, by the regions that it runs.
 
     Attributes:
+        states: of each region, which of its parts a stage has as often as it runs the region; zeros are left out.
+        kept: of each region, in the same way, which of its parts every micro-batch that is under way has.
         ends: the region at whose end the forward phase turns.
         turn: the region of each moment.
         present: 1 where a moment needs a region, as (moment, region).
         behind: how often each region runs behind the last run of each, as (region, region).
         users: 1 where a shared parameter is used, as (parameter, region).
+        shared: which states a shared parameter has.
         empty: how many placeholders of a shape each region has, as (shape, region).
     """
 
+    states: tuple[slice, ...]
+    kept: tuple[slice, ...]
     ends: int
     turn: Index
     present: Array
     behind: Array
     users: Array
+    shared: tuple[slice, ...]
     empty: Array
 
 
@@ -85,26 +92,28 @@ class Copies:
 
 def fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
     """Return bytes of the stage that needs most of the device, as (part, plan), in the order of `ALL`."""
-    num = len(plans)
-    if num <= _CHUNK:
+    num, chunk = len(plans), max(_CHUNK // staging.num_classes, 1)
+    if num <= chunk:
         return _fullest(sizes, rules, point, plans, staging, copies)
     found = np.empty((len(ALL), num))
-    for start in range(0, num, _CHUNK):
-        some = slice(start, start + _CHUNK)
+    for start in range(0, num, chunk):
+        some = slice(start, start + chunk)
         part = staging.part(some)
         found[:, some] = _fullest(sizes, rules, point[some], plans.part(some), part, copies)
     return found
 
 
 def _fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
-    layers = sizes.layers[:, :, point]
     runs = np.ascontiguousarray(staging.counts[staging.which].transpose(1, 2, 0))
-    found = _held(layers, runs, rules, plans, staging, copies)
+    kept = sizes.layers[:, _ACTIVATIONS, point]
+    found = _held(sizes.layers, point, runs, rules, plans, staging, copies)
     _add_shared(found, sizes, rules, point, runs)
-    found[:, -1] = _largest_moment(layers, sizes.moments[:, point], rules, runs)
+    found[:, -1] = _largest_moment(kept, sizes.moments[:, point], rules, runs)
     if copies.gradient_share:
-        _add_copies(found, layers, runs, plans, copies.gradient_share)
+        _add_copies(found, kept, runs, plans, copies.gradient_share)
     _share_copies(found, plans)
+    if len(found) == 1:
+        return np.asarray(found[0])
     there = staging.number[staging.which].T > 0.0
     needed = np.where(there, (found * _ON_DEVICE).sum(axis=1), -np.inf)
     best = len(there) - 1 - there[::-1].argmax(axis=0) if copies.last else needed.argmax(axis=0)
@@ -119,38 +128,43 @@ def _share_copies(found: Array, plans: PlanTable) -> None:
                 found[:, ALL.index(part)] *= 0.5
 
 
-def _held(layers: Array, runs: Array, rules: Rules, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
+def _held(
+    layers: Array, point: Index, runs: Array, rules: Rules, plans: PlanTable, staging: Staging, copies: Copies
+) -> Array:
     """What runs of regions hold, as (class, part, plan); activations of every micro-batch that is under way."""
-    num_classes, num_regions, num_plans = runs.shape
+    num_classes, _, num_plans = runs.shape
     under_way = np.stack([copies.in_flight(staging, k, plans) for k in range(num_classes)])
     found = np.zeros((num_classes, len(ALL), num_plans))
-    times = np.empty((num_classes, len(ALL) - 1, num_plans))
-    for k in range(num_regions):
+    for k, (states, kept) in enumerate(zip(rules.states, rules.kept, strict=True)):
         # Where the forward pass ends, a micro-batch is used at once.
         at_once = k == rules.ends and used_at_once(plans.family.schedule)
-        times[:] = runs[:, k, None]
-        times[:, _KEPT] *= 1.0 if at_once else under_way[:, None]
-        found[:, :-1] += layers[k] * times
+        _add(found, states, layers[k], point, runs[:, k])
+        _add(found, kept, layers[k], point, runs[:, k] if at_once else runs[:, k] * under_way)
     return found
+
+
+def _add(found: Array, parts: slice, num_bytes: Array, point: Index, times: Array) -> None:
+    """Add parts so many times, as (class, plan)."""
+    if parts.start < parts.stop:
+        found[:, parts] += num_bytes[parts, point] * times[:, None]
 
 
 def _add_shared(found: Array, sizes: Sizes, rules: Rules, point: Index, runs: Array) -> None:
     """Add what a stage holds once: parameters of any region it runs, and the placeholders of the one with most."""
     there = np.minimum(np.matmul(rules.users, runs), 1.0)
-    for k, states in enumerate(sizes.shared):
-        found[:, _STATES] += states[:, point] * there[:, k, None]
+    for k, states in enumerate(rules.shared):
+        _add(found, states, sizes.shared[k], point, there[:, k])
     if len(rules.empty):
         most = (rules.empty[..., None] * np.minimum(runs, 1.0)[:, None]).max(axis=2)
         for k, num_bytes in enumerate(sizes.empty):
             found[:, _GRADIENTS] += num_bytes[point] * most[:, k]
 
 
-def _largest_moment(layers: Array, moments: Array, rules: Rules, runs: Array) -> Array:
+def _largest_moment(kept: Array, moments: Array, rules: Rules, runs: Array) -> Array:
     """The most that is alive beyond what counts as kept, where a stage has all regions that a moment needs.
 
     Let go is what counts as kept, but is in a region's own account or gone when the region turns to its backward phase.
     """
-    kept = layers[:, _ACTIVATIONS]
     gone = kept + np.zeros_like(runs)
     for k, num_behind in enumerate(rules.behind.T):
         if num_behind.any():
@@ -160,11 +174,11 @@ def _largest_moment(layers: Array, moments: Array, rules: Rules, runs: Array) ->
     return np.asarray(np.maximum(beyond.max(axis=1), 0.0))
 
 
-def _add_copies(found: Array, layers: Array, runs: Array, plans: PlanTable, share: float) -> None:
+def _add_copies(found: Array, kept: Array, runs: Array, plans: PlanTable, share: float) -> None:
     """Add buckets, and the moment when every gradient is there and one micro-batch has let go of what it kept."""
     copy = found[:, _GRADIENTS] * share
-    kept = np.zeros_like(copy)
-    for k, held in enumerate(layers[:, _ACTIVATIONS]):
-        kept += held * runs[:, k]
+    let_go = np.zeros_like(copy)
+    for k, held in enumerate(kept):
+        let_go += held * runs[:, k]
     found[:, _GRADIENTS] += np.where(plans.dp > 1.0, copy, 0.0)
-    found[:, -1] = np.maximum(found[:, -1], copy - kept)
+    found[:, -1] = np.maximum(found[:, -1], copy - let_go)

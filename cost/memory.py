@@ -16,7 +16,7 @@ from ..ir.graph import Graph, Region
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
-from .fullest import ALL, AWAY, NUM_STATES, PARTS, TEMPORARY, Copies, Rules, Sizes, fullest
+from .fullest import ALL, AWAY, KEPT, NUM_STATES, PARTS, STATES, TEMPORARY, Copies, Rules, Sizes, fullest
 from .in_flight import in_flight
 from .liveness import runs_behind
 from .moments import Alive, moments
@@ -79,7 +79,7 @@ class MemoryProgram:
             ExprTable.of([e for part in rows for e in part]),
             cast(tuple[int, int, int, int], tuple(accumulate(map(len, rows)))),
             np.array([0, *accumulate(map(len, live.values()))][:-1], dtype=np.intp),
-            _rules(graph, once, list(live), [counts for _, counts in empty]),
+            _rules(graph, (layers, shared), once, list(live), [counts for _, counts in empty]),
             _copy_share(graph),
         )
 
@@ -125,8 +125,10 @@ def _alike(found: Iterable[Alive]) -> dict[tuple[str, frozenset[str]], dict[Expr
 
 
 def _rules(
-    graph: Graph, once: Sequence[Held], live: Sequence[tuple[str, frozenset[str]]], empty: Sequence[Sequence[int]]
-) -> Rules:
+    graph: Graph, sizes: tuple[Sequence[Expr], Sequence[Expr]], once: Sequence[Held],
+    live: Sequence[tuple[str, frozenset[str]]], empty: Sequence[Sequence[int]],
+) -> Rules:  # fmt: skip
+    layers, shared = (_rows(part, num) for part, num in zip(sizes, (len(ALL) - 1, NUM_STATES), strict=True))
     names = [r.name for r in graph.regions]
     behind = [runs_behind(graph, name) for name in names]
 
@@ -134,13 +136,24 @@ def _rules(
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
 
     return Rules(
+        tuple(_some(row, STATES) for row in layers), tuple(_some(row, KEPT) for row in layers),
         names.index(graph.sequence_once()[-1]),
         np.array([names.index(region) for region, _ in live], dtype=np.intp),
         table([[float(n in needed) for n in names] for _, needed in live]),
         table([[float(b.get(n, 0)) for n in names] for b in behind]),
         table([[float(n in h.regions) for n in names] for h in once]),
-        table(empty),
-    )
+        tuple(_some(row, range(NUM_STATES)) for row in shared), table(empty),
+    )  # fmt: skip
+
+
+def _rows(exprs: Sequence[Expr], num: int) -> list[Sequence[Expr]]:
+    return [exprs[start : start + num] for start in range(0, len(exprs), num)]
+
+
+def _some(row: Sequence[Expr], parts: range) -> slice:
+    """The shortest stretch of some parts that leaves out nothing but zeros."""
+    there = [k for k in parts if row[k] != 0]
+    return slice(there[0], there[-1] + 1) if there else slice(0, 0)
 
 
 def _layer_rows(region: Region, held: Sequence[Held], away: Sequence[bool]) -> list[Expr]:

@@ -104,16 +104,16 @@ class StageProgram:
         schedule = plans.family.schedule
         degree, pair = _distinct(pp, vpp)
         cost, point = self._costs(points, degree, len(plans))
-        laid: dict[tuple[object, ...], int] = {}
+        laid: dict[tuple[int, tuple[float, ...] | None], int] = {}
         layouts: list[Layout] = []
         met, which = _met(pair, point, len(degree), cost.shape[1])
+        shares = _shares(cost) if cost.any() else [None] * cost.shape[1]
         index = np.zeros(len(met), dtype=np.intp)
         for k, (d, at) in enumerate(met):
-            shares = None if not cost.any() else _shares(cost[:, at])
-            key = (*degree[d], shares)
+            key = (d, shares[at])
             if key not in laid:
                 laid[key] = len(layouts)
-                layouts.append(self._layout(*degree[d], shares, schedule))
+                layouts.append(self._layout(*degree[d], shares[at], schedule))
             index[k] = laid[key]
         return _staging(self.graph, layouts, index[which], pp, vpp)
 
@@ -159,9 +159,9 @@ def _met(degree: Index, point: Index, num_degrees: int, num_points: int) -> tupl
     return [divmod(int(code), num_points) for code in codes], which.reshape(-1)
 
 
-def _shares(costs: Array) -> tuple[float, ...]:
-    """Costs against the dearest, rounded: plans that differ in nothing else have one layout."""
-    return tuple(round(float(c), 9) for c in costs / max(float(costs.max()), 1.0))
+def _shares(costs: Array) -> Sequence[tuple[float, ...]]:
+    """Costs against the dearest of each point, rounded: plans that differ in nothing else have one layout."""
+    return list(map(tuple, np.round(costs / np.maximum(costs.max(axis=0), 1.0), 9).T.tolist()))
 
 
 def _staging(graph: Graph, layouts: Sequence[Layout], which: Index, pp: Array, vpp: Array) -> Staging:

@@ -13,6 +13,8 @@ from .rowsums import RowSums
 from .shares import depends_on, number_of
 
 Index = NDArray[np.intp]
+# Rows times points that stay in a core's cache.
+_BLOCK = 2**14
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,16 @@ class ExprTable:
         powers = np.ones((len(self.powers) + 1, num_points))
         for row, (s, e) in enumerate(self.powers):
             powers[row] = np.asarray(number_of(s, env), dtype=np.float64) ** e
+        block = max(_BLOCK // max(len(self.sums.place), 1), 64)
+        if num_points <= block:
+            return self._sums(powers)
+        parts = [self._sums(powers[:, start : start + block]) for start in range(0, num_points, block)]
+        return np.concatenate(parts, axis=1)
+
+    def _sums(self, powers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Multiply powers to monomials, and add these up."""
         if not self.factors:
-            return self.sums.of_rows(np.ones((len(self.monomials), num_points)))
+            return self.sums.of_rows(np.ones((len(self.monomials), powers.shape[1])))
         first, *others = self.factors
         values = powers[first]
         for place in others:

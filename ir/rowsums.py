@@ -14,17 +14,17 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class RowSums:
-    """Sums compiled for speed: first the first row of every sum, then the second of those that have one, ...
+    """Sums compiled for speed: the longest stand first, so that all that have a next row to add lie side by side.
 
     A matrix product may round differently for another number of columns; this does not.
 
     Attributes:
-        num: how many sums there are.
-        steps: for each place in the sums: which of them have it, their weights as a column, and the row that they add.
+        place: where each sum stands.
+        steps: for each place in the sums, in order, the weights as a column and the rows that the first sums add.
     """
 
-    num: int
-    steps: tuple[tuple[Index | slice, Array, Index], ...]
+    place: Index
+    steps: tuple[tuple[Array, Index], ...]
 
     @classmethod
     def of(cls, sums: Sequence[Mapping[int, float]]) -> RowSums:
@@ -35,21 +35,23 @@ class RowSums:
         [[201.0], [0.0], [30.0]]
         """
         ordered = [sorted(s.items()) for s in sums]
+        stand = sorted(range(len(sums)), key=lambda k: -len(ordered[k]))
+        place = np.empty(len(sums), dtype=np.intp)
+        place[stand] = np.arange(len(sums))
         longest = max(map(len, ordered), default=0)
-        steps = [_step(ordered, place) for place in range(longest)]
-        return cls(len(sums), tuple(steps))
+        return cls(place, tuple(_step([ordered[k] for k in stand if len(ordered[k]) > j], j) for j in range(longest)))
 
     def of_rows(self, values: Array) -> Array:
         """Return the sums (sums x columns) of the rows of an array."""
-        out = np.zeros((self.num, values.shape[1]))
-        for where, weights, rows in self.steps:
-            out[where] += weights * values[rows]
-        return out
+        out = np.zeros((len(self.place), values.shape[1]))
+        for weights, rows in self.steps:
+            part = values[rows]
+            part *= weights
+            out[: len(rows)] += part
+        return out[self.place]
 
 
-def _step(sums: Sequence[Sequence[tuple[int, float]]], place: int) -> tuple[Index | slice, Array, Index]:
-    """What every sum that is long enough adds at one place."""
-    longer = [k for k, s in enumerate(sums) if len(s) > place]
-    rows = np.array([sums[k][place][0] for k in longer], dtype=np.intp)
-    weights = np.array([[sums[k][place][1]] for k in longer])
-    return (slice(None) if len(longer) == len(sums) else np.array(longer, dtype=np.intp)), weights, rows
+def _step(sums: Sequence[Sequence[tuple[int, float]]], place: int) -> tuple[Array, Index]:
+    """What sums add at one place, which all of them have."""
+    rows, weights = zip(*(s[place] for s in sums), strict=True)
+    return np.array(weights, dtype=np.float64)[:, None], np.array(rows, dtype=np.intp)
