@@ -94,7 +94,7 @@ def movable(path: str) -> Movable:
     """Return the number at a path, of any chip or of one; UnknownNameError names the nearest.
 
     >>> movable("host.layer").high, movable("chips.h100-sxm-80gb.host.layer").path
-    (0.01, 'host.layer')
+    (0.02, 'host.layer')
     """
     number = split_chip(path)[1]
     if number not in MOVABLE:

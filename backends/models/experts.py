@@ -24,8 +24,8 @@ from .kinds import USUAL, Rows, by_kind, first_kind
 _BANKS = ("expert_bank", "expert_bank_bwd")
 _PRODUCTS_OF_BACKWARD = 4
 # Passes over the rows of a bank, forward and of each of the two backward: both halves limited, then joined again, are 8
-# bytes an element of the first product's result forward and 10 backward. One pass has 5 and 10 for each where hidden and
-# inner size are alike (Megatron-Core `core/fusions/fused_bias_geglu.py`, `weighted_bias_quick_geglu_impl`).
+# bytes an element of the first product's result forward and 10 backward. One pass has 5 and 10 for each where hidden
+# and inner size are alike (Megatron-Core `core/fusions/fused_bias_geglu.py`, `weighted_bias_quick_geglu_impl`).
 _LIMITS = (1.6, 1.0)
 
 
