@@ -63,7 +63,8 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
 
     M is the cache read once over u_m BW, C the products, R the rows of queries. W is the rounds of thread blocks over
     the multiprocessors, rounded up and w_0 more, each as long as a block takes for its sequence: bytes / r + c_b
-    clocks. Where there are fewer blocks than multiprocessors a sequence is cut into parts of at least `split_keys`.
+    clocks. Where there are fewer blocks than multiprocessors a sequence is cut into parts of at least `split_keys`, whose
+    fixed work is that of one block.
     """
     k, clocks_per_s = constants, chip.num_sms * chip.clock_hz
     sharing = sizes.heads / sizes.kv_heads
@@ -76,7 +77,9 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
     blocks = sizes.batch * np.where(grouped, sizes.kv_heads, sizes.heads) / chip.num_sms
     reading = np.where(grouped, sequence_bytes / k.group_rate, sequence_bytes * sizes.q_len / k.head_rate)
     rounds = _rounds(blocks, keys, k)
-    waves = (rounds * reading + np.maximum(rounds, 1.0) * k.block_clocks) / chip.clock_hz
+    # Parts of one sequence run side by side, so that their fixed work is that of one block however many there are.
+    fixed = np.where(blocks > 1.0, rounds, 1.0) * k.block_clocks
+    waves = (rounds * reading + fixed) / chip.clock_hz
     together = np.where(grouped, sharing, 1.0) * sizes.q_len
     lanes = np.maximum(together, k.min_rows) / together * sizes.rows
     tensor = lanes * keys * sizes.flops_a_pair / (k.tensor * chip.matmul_flop_per_s(sizes.dtype))
