@@ -63,8 +63,8 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
 
     M is the cache read once over u_m BW, C the products, R the rows of queries. W is the rounds of thread blocks over
     the multiprocessors, rounded up and w_0 more, each as long as a block takes for its sequence: bytes / r + c_b
-    clocks. Where there are fewer blocks than multiprocessors a sequence is cut into parts of `split_keys` and more, whose
-    fixed work is that of one block.
+    clocks. Where there are fewer blocks than multiprocessors a sequence is cut into parts of at least `split_keys`; the
+    fixed work of parts side by side is that of one block.
     """
     k, clocks_per_s = constants, chip.num_sms * chip.clock_hz
     sharing = sizes.heads / sizes.kv_heads
