@@ -125,7 +125,12 @@ def records_of(section: Section, path: str = "") -> Iterator[NumberRecord]:
             yield from records_of(below, here)
         elif isinstance(below, list):
             for place, entry in enumerate(below):
-                yield from records_of(entry, f"{here}.{getattr(entry, 'name', place)}")
+                if isinstance(entry, Section):
+                    yield from records_of(entry, f"{here}.{getattr(entry, 'name', place)}")
+        elif isinstance(below, dict):
+            for name, entry in below.items():
+                if isinstance(entry, Section):
+                    yield from records_of(entry, f"{here}.{name}")
 
 
 def _checked(top: type[S], tree: dict[str, Tree]) -> tuple[S | None, list[Fault]]:

@@ -1,7 +1,7 @@
 """Text such as `3350 GB/s` into a number in base units, and numbers back into text for people.
 
-Base units are s, B (bytes), FLOP, W, J, Hz, V, USD, mm, mm2 and 1 (plain numbers); a dimension is spelled as its
-base unit, so the dimension of `3350 GB/s` is `B/s`. Case counts: `GB` is 1e9 bytes, `GiB` is 2**30 bytes,
+Base units are s, B (bytes), FLOP, W, J, Hz, V, A, USD, kg, mm, mm2 and 1 (plain numbers); a dimension is spelled as
+its base unit, so the dimension of `3350 GB/s` is `B/s`. Case counts: `GB` is 1e9 bytes, `GiB` is 2**30 bytes,
 `Gbit` is 1e9 / 8 bytes.
 """
 
@@ -44,9 +44,13 @@ _ATOMS: Mapping[str, Quantity] = {
     **_scaled("Hz", "Hz", _LARGE),
     **_scaled("USD", "USD", {"": 1.0, "k": 1e3, "M": 1e6}),
     **{name: Quantity(v, "s") for name, v in (("min", 60.0), ("h", 3600.0), ("day", 86400.0))},
+    # A year of 365 days, and its twelfth, as facilities are priced.
+    **{name: Quantity(v, "s") for name, v in (("month", 2628000.0), ("year", 31536000.0))},
     **{name: Quantity(v, "mm2") for name, v in (("mm2", 1.0), ("cm2", 100.0), ("m2", 1e6))},
     **_scaled("V", "V", _SMALL),
-    "mm": Quantity(1.0, "mm"),
+    **_scaled("A", "A", _SMALL),
+    **{name: Quantity(v, "mm") for name, v in (("mm", 1.0), ("um", 1e-3), ("m", 1e3))},
+    **{name: Quantity(v, "kg") for name, v in (("kg", 1.0), ("g", 1e-3), ("t", 1e3))},
     "%": Quantity(0.01, "1"),
     "1": Quantity(1.0, "1"),
 }
@@ -57,7 +61,7 @@ def parse_quantity(text: str, dimension: str | None = None) -> Quantity:
     """Read a number and its unit; a number alone is in base units.
 
     Args:
-        text: a number, then an optional unit or quotient of two units.
+        text: a number, then an optional unit or quotient of units, as `USD/W/month`.
         dimension: the base unit that the quantity must have, or None for any; a number alone then takes it.
 
     Raises:
@@ -100,14 +104,14 @@ def units_of(dimension: str) -> str:
     """Name the units that people use for a dimension, for messages.
 
     >>> units_of("s"), units_of("B/s")
-    ('s, ms, us, ns, min, h, day', 'B/s, GB/s, TB/s, GiB/s, Gbit/s')
+    ('s, ms, us, ns, min, h, day, month, year', 'B/s, GB/s, TB/s, GiB/s, Gbit/s')
     """
     common = {
         "B": "B, MB, GB, MiB, GiB, TB",
         "B/s": "B/s, GB/s, TB/s, GiB/s, Gbit/s",
         "FLOP": "FLOP, GFLOP, TFLOP, PFLOP",
         "FLOP/s": "FLOP/s, GFLOP/s, TFLOP/s, PFLOP/s",
-        "s": "s, ms, us, ns, min, h, day",
+        "s": "s, ms, us, ns, min, h, day, month, year",
         "W": "W, kW, MW",
         "J": "J, kJ, kWh",
         "Hz": "Hz, MHz, GHz",
@@ -117,19 +121,32 @@ def units_of(dimension: str) -> str:
         "J/B": "J/B, pJ/B, pJ/bit",
         "W/B": "W/B, W/MB, W/GB",
         "1/mm": "1/mm",
+        "1/mm2": "1/mm2, 1/cm2",
+        "mm": "mm, um, m",
+        "kg": "kg, g, t",
+        "USD/mm2": "USD/mm2, USD/cm2",
+        "USD/B": "USD/GB, USD/GiB",
+        "USD/W": "USD/W, USD/kW",
+        "USD/J": "USD/kWh, USD/MWh, USD/J",
+        "USD/s": "USD/h, USD/year, USD/s",
+        "USD/W/s": "USD/W/month, USD/kW/month, USD/W/year",
+        "J/FLOP": "pJ/FLOP, J/FLOP",
+        "kg/mm2": "kg/cm2, kg/mm2",
+        "kg/B": "kg/GB, kg/B",
+        "kg/J": "kg/kWh, kg/MWh, kg/J",
         "1": "1, %, or no unit",
     }
     return common.get(dimension, dimension)
 
 
 def _unit(name: str, text: str) -> Quantity:
-    top, slash, bottom = name.partition("/")
-    if top not in _ATOMS or (slash and bottom not in _ATOMS):
+    top, *bottoms = name.split("/")
+    if not all(part in _ATOMS for part in (top, *bottoms)):
         raise UsageError(_unknown_unit(name, text))
-    if not slash:
-        return _ATOMS[top]
-    dimension = f"{_ATOMS[top].dimension}/{_ATOMS[bottom].dimension}"
-    return Quantity(_ATOMS[top].value_si / _ATOMS[bottom].value_si, _ALIASES.get(dimension, dimension))
+    value, dimension = _ATOMS[top].value_si, _ATOMS[top].dimension
+    for bottom in bottoms:
+        value, dimension = value / _ATOMS[bottom].value_si, f"{dimension}/{_ATOMS[bottom].dimension}"
+    return Quantity(value, _ALIASES.get(dimension, dimension))
 
 
 def _unknown_unit(name: str, text: str) -> str:
@@ -142,7 +159,8 @@ def _unknown_unit(name: str, text: str) -> str:
     if flops:
         return f"ambiguous {given}: write {flops[1]}FLOP/s for a rate, {flops[1]}FLOP for a count"
     near = did_you_mean(name, [*_ATOMS, "GB/s", "TB/s", "GiB/s", "Gbit/s"])
-    return f"unknown {given}{near} allowed: B, bit, FLOP, s, W, J, Wh, Hz, V, USD, mm, mm2, % and quotients of two"
+    atoms = "B, bit, FLOP, s, W, J, Wh, Hz, V, A, USD, kg, mm, mm2, %"
+    return f"unknown {given}{near} allowed: {atoms} and quotients of them"
 
 
 def _finite(number: float, text: str) -> float:

@@ -1,0 +1,113 @@
+"""The price book: data files beside this module, a profile over them, and what a user says over both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...ir.errors import UnknownNameError
+from ..catalogue import File, laid_over, read_at
+from ..faults import Origin, in_files
+from ..records import NumberRecord
+from ..system_build import records_of, section_of
+from ..system_overrides import override
+from .ownership_schema import OwnershipSection
+from .silicon_schema import SiliconSection
+
+if TYPE_CHECKING:
+    from ..system_tree import Tree
+
+USUAL = "chiplet-actuary"
+
+
+class PricesSection(SiliconSection, OwnershipSection):
+    """The whole book. A key of either half is a key of `prices`: `prices.nodes.N5.wafer_price`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """All that a cost is made of, checked, with every number's source."""
+
+    section: PricesSection
+    records: tuple[NumberRecord, ...]
+
+    @property
+    def name(self) -> str:
+        """What the profile is called."""
+        return self.section.name
+
+
+def profile_names() -> tuple[str, ...]:
+    """Name the profiles of the price book.
+
+    >>> USUAL in profile_names()
+    True
+    """
+    found = (file.name for file in (_folder() / "profiles").iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml")))
+
+
+@cache
+def load_prices(profile: str | Path = USUAL, overrides: tuple[str, ...] = ()) -> Prices:
+    """Read the book under a profile of the catalogue by name, or a YAML file by path.
+
+    What a profile does not say is as in the data that is shipped.
+
+    Args:
+        profile: `catch`, or a path that ends in .yaml or .yml.
+        overrides: `nodes.N5.wafer_price=13400USD`, in order.
+
+    Raises:
+        UnknownNameError: a profile that there is not, an override of a key that there is not.
+        SystemFileError: a file that cannot be read or breaks the schema; all faults with their lines.
+    """
+    return build_prices([*_shipped(), profile_file(profile)], overrides)
+
+
+def build_prices(files: Sequence[File], overrides: Sequence[str] = ()) -> Prices:
+    """Lay files over one another, the last over the others, then the overrides; check the whole."""
+    tree: dict[str, Tree] = {}
+    origins: list[Origin] = []
+    for file in files:
+        tree = laid_over(tree, file.tree)
+        origins += _origins(file)
+    for text in overrides:
+        tree = override(tree, text, PricesSection, "prices")
+    section = section_of(PricesSection, tree, f"prices '{files[-1].name}'", in_files(origins[::-1]))
+    return Prices(section, tuple(records_of(section, "prices")))
+
+
+def profile_file(profile: str | Path, folder: Path | None = None) -> File:
+    """Find a profile by name, or by a path that starts from `folder`."""
+    path = Path(profile)
+    if path.suffix in (".yaml", ".yml"):
+        path = path if folder is None else folder / path
+        return read_at(path.name, str(path), path, f"price file '{path}'")
+    if str(profile) not in profile_names():
+        raise UnknownNameError.of("price profile", str(profile), profile_names())
+    file = _folder() / "profiles" / f"{profile}.yaml"
+    return read_at(str(profile), f"prices/profiles/{profile}.yaml", file, f"price profile '{profile}'")
+
+
+def _shipped() -> Iterator[File]:
+    for file in sorted((_folder() / "data").iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".yaml"):
+            yield read_at(file.name, f"prices/data/{file.name}", file, f"price file '{file.name}'")
+
+
+def _folder() -> resources.abc.Traversable:
+    return resources.files(__name__.rpartition(".")[0])
+
+
+def _origins(file: File) -> Iterator[Origin]:
+    """Each part of a file, and each part of that, lies in the file."""
+    for part, found in file.tree.items():
+        yield file.origin((part,), (part,))
+        if isinstance(found, dict) and "source" not in found:
+            yield from (file.origin((part, name), (part, name)) for name in found)

@@ -1,0 +1,195 @@
+"""The leaves of the price book: numbers as in a system file, with what other sources say beside them."""
+
+from __future__ import annotations
+
+from pydantic import Field, field_validator
+
+from ..records import Confidence
+from ..system_numbers import Number, Section
+
+
+class Other(Section):
+    """What another source says of the same number: shown to people, used by nobody until they `--set` it."""
+
+    unit: str | None = None
+    value: float | str
+    source: str = Field(min_length=1)
+    confidence: Confidence = "datasheet"
+    as_of: str | None = None
+    note: str | None = None
+
+
+class Quoted(Number):
+    """A number that sources differ on."""
+
+    others: tuple[Other, ...] = ()
+
+    @field_validator("others")
+    @classmethod
+    def _check_others(cls, others: tuple[Other, ...]) -> tuple[Other, ...]:
+        for other in others:
+            cls._check_range(other.value, cls._si(other.value, other.unit))
+        return others
+
+
+class Share(Quoted):
+    """A part of something: from none to all of it."""
+
+    zero_allowed = True
+    maximum = 1.0
+
+
+class Yield(Quoted):
+    """A part that is good: more than none."""
+
+    maximum = 1.0
+
+
+class Plain(Quoted):
+    """A number without a unit: zero or more."""
+
+    zero_allowed = True
+
+
+class Money(Quoted):
+    """An amount of money."""
+
+    dimension = "USD"
+    zero_allowed = True
+    sane = (1e-9, 1e13)
+
+
+class MoneyPerArea(Quoted):
+    """Money for an area."""
+
+    dimension = "USD/mm2"
+    zero_allowed = True
+    sane = (1e-9, 1e7)
+
+
+class MoneyPerByte(Quoted):
+    """Money for memory."""
+
+    dimension = "USD/B"
+    zero_allowed = True
+    sane = (1e-15, 1e-3)
+
+
+class MoneyPerPower(Quoted):
+    """Money for power that can be drawn, or conducted away."""
+
+    dimension = "USD/W"
+    zero_allowed = True
+    sane = (1e-6, 1e4)
+
+
+class MoneyPerEnergy(Quoted):
+    """Money for energy, as USD/kWh."""
+
+    dimension = "USD/J"
+    zero_allowed = True
+    sane = (1e-12, 1e-3)
+
+
+class MoneyPerTime(Quoted):
+    """Money for time, as USD/h."""
+
+    dimension = "USD/s"
+    zero_allowed = True
+    sane = (1e-12, 1e4)
+
+
+class MoneyPerPowerAndTime(Quoted):
+    """Money for power that is drawn all the time, as USD/W/month."""
+
+    dimension = "USD/W/s"
+    zero_allowed = True
+    sane = (1e-15, 1e-3)
+
+
+class Defects(Quoted):
+    """Defects of an area, as 0.1 1/cm2."""
+
+    dimension = "1/mm2"
+    zero_allowed = True
+    sane = (1e-9, 1.0)
+
+
+class Length(Quoted):
+    """A length."""
+
+    dimension = "mm"
+    zero_allowed = True
+    sane = (1e-6, 1e8)
+
+
+class Area(Quoted):
+    """An area."""
+
+    dimension = "mm2"
+    zero_allowed = True
+    sane = (1e-8, 1e8)
+
+
+class Period(Quoted):
+    """A time, as 4 year."""
+
+    dimension = "s"
+    zero_allowed = True
+    sane = (1e-6, 1e11)
+
+
+class EnergyPerByte(Quoted):
+    """Energy to move data, as 4.5 pJ/bit."""
+
+    dimension = "J/B"
+    zero_allowed = True
+    sane = (1e-16, 1e-6)
+
+
+class EnergyPerFlop(Quoted):
+    """Energy of an operation, as 0.18 pJ/FLOP."""
+
+    dimension = "J/FLOP"
+    zero_allowed = True
+    sane = (1e-18, 1e-6)
+
+
+class Watts(Quoted):
+    """Power that may be zero."""
+
+    dimension = "W"
+    zero_allowed = True
+    sane = (1e-6, 1e9)
+
+
+class Mass(Quoted):
+    """Carbon dioxide, or what warms as much, as 5 kg."""
+
+    dimension = "kg"
+    zero_allowed = True
+    sane = (1e-9, 1e12)
+
+
+class MassPerArea(Quoted):
+    """Carbon dioxide of an area, as 1.5 kg/cm2."""
+
+    dimension = "kg/mm2"
+    zero_allowed = True
+    sane = (1e-9, 1e3)
+
+
+class MassPerByte(Quoted):
+    """Carbon dioxide of memory, as 0.1 kg/GB."""
+
+    dimension = "kg/B"
+    zero_allowed = True
+    sane = (1e-15, 1e-3)
+
+
+class MassPerEnergy(Quoted):
+    """Carbon dioxide of energy, as 0.4 kg/kWh."""
+
+    dimension = "kg/J"
+    zero_allowed = True
+    sane = (1e-12, 1e-3)

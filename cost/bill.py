@@ -1,0 +1,66 @@
+"""What something costs as a record that adds up: a line for each part, with its formula and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from ..ir.errors import UnknownNameError
+from ..ir.expr import Num
+
+_NOTHING: Mapping[str, Num] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """One line, and the lines that it is the sum of; a million designs are one bill of arrays.
+
+    Attributes:
+        name: what people call it, unique among its neighbours: `package`, `raw chips`.
+        usd: what it costs; with parts, their sum.
+        formula: how `usd` comes about, in the words of `values`; empty for a sum.
+        values: what the formula is of, by name with its unit: `{"yield": 0.42, "wafer_usd": 16988.0}`.
+        numbers: paths of the numbers of the system and its prices that it is made of, for their sources.
+        parts: the lines that it is the sum of, in the order people read them.
+    """
+
+    name: str
+    usd: Num
+    formula: str = ""
+    values: Mapping[str, Num] = field(default=_NOTHING, hash=False)
+    numbers: tuple[str, ...] = ()
+    parts: tuple[Bill, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, parts: Sequence[Bill], values: Mapping[str, Num] = _NOTHING) -> Bill:
+        """Add lines up.
+
+        >>> Bill.of("package", [Bill("chips", 600.0), Bill("substrate", 16.0)]).usd
+        616.0
+        """
+        return cls(name, sum((p.usd for p in parts), start=0.0), values=values, parts=tuple(parts))
+
+    def times(self, count: Num, name: str = "") -> Bill:
+        """Return the bill of so many of it, each line times the count.
+
+        >>> Bill.of("die", [Bill("raw", 2.0), Bill("test", 1.0)]).times(3).line("test").usd
+        3.0
+        """
+        parts = tuple(part.times(count) for part in self.parts)
+        return replace(self, name=name or self.name, usd=self.usd * count, parts=parts)
+
+    def line(self, path: str) -> Bill:
+        """Return a line by its path below this one, `package/raw chips`; UnknownNameError names those there are."""
+        head, _, rest = path.partition("/")
+        for part in self.parts:
+            if part.name == head:
+                return part.line(rest) if rest else part
+        raise UnknownNameError.of(f"line of {self.name}", head, [part.name for part in self.parts])
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, Bill]]:
+        """Yield every line with its path, each before its parts."""
+        here = f"{path}/{self.name}" if path else self.name
+        yield here, self
+        for part in self.parts:
+            yield from part.walk(here)
