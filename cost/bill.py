@@ -12,6 +12,10 @@ from ..ir.expr import Num
 _NOTHING: Mapping[str, Num] = MappingProxyType({})
 
 
+def _nothing() -> Mapping[str, Num]:
+    return _NOTHING
+
+
 @dataclass(frozen=True, slots=True)
 class Bill:
     """One line, and the lines that it is the sum of; a million designs are one bill of arrays.
@@ -28,7 +32,7 @@ class Bill:
     name: str
     usd: Num
     formula: str = ""
-    values: Mapping[str, Num] = field(default=_NOTHING, hash=False)
+    values: Mapping[str, Num] = field(default_factory=_nothing, hash=False)
     numbers: tuple[str, ...] = ()
     parts: tuple[Bill, ...] = ()
 
