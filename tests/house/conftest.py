@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_SHIPPED = {"benchmarks", "build", "dist", "docs", "tests"}
+NOT_SHIPPED = {"benchmarks", "build", "dist", "docs", "examples", "tests"}
 
 
 @pytest.fixture(scope="session")
