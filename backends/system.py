@@ -10,7 +10,9 @@ from ..ir.errors import UnknownNameError
 from .catalogue import assemble, names, on_chip, read_file, read_stack
 from .constants import KernelConstants
 from .faults import in_files
+from .machine import Rack, Server
 from .network.level import NetworkLevel
+from .package import Package
 from .records import NumberRecord
 from .stack import StackConstants
 
@@ -102,7 +104,10 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A machine: the chip, how many share a node, the network, and the constants of kernels and software."""
+    """A machine: the chip, how many share a node, the network, and the constants of kernels and software.
+
+    For money, power and carbon it may say what a chip is packaged in, and what servers and racks are made of.
+    """
 
     name: str
     chip: Chip
@@ -112,6 +117,9 @@ class System:
     stack: StackConstants
     sources: tuple[NumberRecord, ...]
     host: HostMemory | None = None
+    package: Package | None = None
+    server: Server | None = None
+    rack: Rack | None = None
 
 
 def load_system(

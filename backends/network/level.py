@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ..machine import LevelEquipment
+
 Topology: TypeAlias = Literal[
     "switch",
     "crossbar",
@@ -72,6 +74,7 @@ class NetworkLevel:
         protocol: the kind of collective constants that its messages go by; empty for plain latency and bandwidth.
         edges: the links of a graph.
         dragonfly: the numbers of a dragonfly.
+        equipment: what it is built of, for money, power and carbon; None where nobody said.
     """
 
     name: str
@@ -89,6 +92,7 @@ class NetworkLevel:
     protocol: str = ""
     edges: tuple[Edge, ...] = ()
     dragonfly: Dragonfly | None = None
+    equipment: LevelEquipment | None = None
 
     @property
     def further_hop_s(self) -> float:
