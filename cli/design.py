@@ -134,11 +134,11 @@ def _study(designs: Sequence[Design], form: str) -> str:
             str(d.compute.num_sms),
             f"{d.compute.at.voltage_v:.3f} V",
             f"{d.compute.clock_hz / 1e9:.2f} GHz",
-            format_flop_per_s(d.compute.flop_per_s),
-            format_bytes(d.cache.num_bytes),
-            format_bytes_per_s(d.memory.bytes_per_s),
+            format_flop_per_s(float(d.compute.flop_per_s)),
+            format_bytes(float(d.cache.num_bytes)),
+            format_bytes_per_s(float(d.memory.bytes_per_s)),
             f"{d.compute.flop_per_s / d.memory.bytes_per_s:.0f}",
-            format_bytes_per_s(d.network.bytes_per_s),
+            format_bytes_per_s(float(d.network.bytes_per_s)),
         ]
         for d in designs
     ]
@@ -148,13 +148,13 @@ def _study(designs: Sequence[Design], form: str) -> str:
 def _record(d: Design) -> dict[str, str | float]:
     return {
         "node": d.budget.node,
-        "num_sms": d.compute.num_sms,
-        "voltage_v": d.compute.at.voltage_v,
-        "clock_hz": d.compute.clock_hz,
-        "fp16_peak_flop_per_s": d.compute.flop_per_s,
-        "cache_bytes": d.cache.num_bytes,
-        "memory_bytes": d.memory.num_bytes,
-        "memory_bandwidth_bytes_per_s": d.memory.bytes_per_s,
-        "links_bytes_per_s": d.network.bytes_per_s,
-        "used_w": d.used_w,
+        "num_sms": int(d.compute.num_sms),
+        "voltage_v": float(d.compute.at.voltage_v),
+        "clock_hz": float(d.compute.clock_hz),
+        "fp16_peak_flop_per_s": float(d.compute.flop_per_s),
+        "cache_bytes": float(d.cache.num_bytes),
+        "memory_bytes": float(d.memory.num_bytes),
+        "memory_bandwidth_bytes_per_s": float(d.memory.bytes_per_s),
+        "links_bytes_per_s": float(d.network.bytes_per_s),
+        "used_w": float(d.used_w),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import indent
 
+from ...ir.expr import Num
 from .design import Budget, Design
 
 _LATENCY = '{value: 0.7, unit: us, confidence: estimated, source: "as switches of today"}'
@@ -76,6 +77,6 @@ def _chip(design: Design, name: str) -> Iterator[str]:
     yield f"    bandwidth: {_number(cache.bytes_per_s / 1e12, 'TB/s', 'its share of the power over energy a byte')}"
 
 
-def _number(value: float, unit: str, source: str) -> str:
+def _number(value: Num, unit: str, source: str) -> str:
     unit = f", unit: {unit}" if unit else ""
     return f'{{value: {value:.6g}{unit}, confidence: estimated, source: "technology engine: {source}"}}'

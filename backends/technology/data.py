@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,13 +14,14 @@ from ..catalogue import File, read_at
 from ..faults import Origin, in_files
 from ..system_build import section_of
 from ..system_overrides import override
+from .d2d import D2dKind
 from .schema import LinkSection, MemorySection, NodeSection, TechnologySection, UnitSection
 
 if TYPE_CHECKING:
     from ..system_tree import Tree
 
 T = TypeVar("T")
-PARTS = ("nodes", "units", "memories", "links")
+PARTS = ("nodes", "units", "memories", "links", "d2d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,14 @@ class Technology:
         """Return a link; UnknownNameError names the nearest."""
         return _named("link", self.section.links, name)
 
+    def d2d(self, name: str) -> D2dKind:
+        """Return an interface between dies; UnknownNameError names the nearest.
+
+        >>> load_technology().d2d("ucie-advanced").module_bytes_per_s
+        256000000000.0
+        """
+        return _named("D2D interface", self.section.d2d, name).kind(name)
+
     def scale(self, before: str, after: str) -> Scale:
         """Return what is left of area and power when a circuit of one node is made on another.
 
@@ -80,7 +90,7 @@ class Technology:
 def load_technology(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Technology:
     """Read the data that is shipped, with a file of the user over it.
 
-    A file holds any of `nodes`, `units`, `memories` and `links`. Its nodes stand in place of all nodes, since they are
+    A file holds any of the parts. Its nodes stand in place of all nodes, since they are
     an order; what else it holds stands beside what is shipped, or in its place where it has the same name.
 
     Args:
@@ -91,6 +101,17 @@ def load_technology(path: str | Path | None = None, overrides: Sequence[str] = (
         SystemFileError: a file that cannot be read or breaks the schema; all faults with their lines.
         UnknownNameError: an override of a key that there is not.
     """
+    if path is None and not overrides:
+        return _shipped_technology()
+    return _read(path, overrides)
+
+
+@cache
+def _shipped_technology() -> Technology:
+    return _read(None, ())
+
+
+def _read(path: str | Path | None, overrides: Sequence[str]) -> Technology:
     files = [_shipped(part) for part in PARTS] + ([] if path is None else [_own(path)])
     tree: dict[str, Tree] = {}
     origins: list[Origin] = []

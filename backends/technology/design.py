@@ -1,22 +1,45 @@
-"""A whole chip from budgets, and what it is as a chip of the catalogue."""
+"""A whole chip from budgets, or a table of chips: what each is as a chip of the catalogue."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...ir.errors import UsageError
-from . import engine
+from ...ir.expr import Num
+from . import columns, engine
+from .d2d import D2dKind, Join, check_shoreline, neighbours, span_mm
 from .data import Technology
 from .engine import Cache, Compute, Memory, Network, Share
+from .fits import FITS, Fit, Reason, check, words
 from .schema import UnitSection
 from .voltage import Clamp
+
+# Rows of a table that are computed at once: their numbers stay in the cache of a core.
+_CHUNK = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Parts of a budget that the parts of a chip get, in place of those of the unit of compute."""
+
+    core: Num
+    cache: Num
+    memory: Num
+    network: Num
+
+    @property
+    def total(self) -> Num:
+        """All of them."""
+        return self.core + self.cache + self.memory + self.network
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a chip may take, and of what it is made.
+    """What a chip may take, and of what it is made; numbers may be arrays, one number a chip of a table.
 
     Attributes:
         node: technology node of the dies.
@@ -27,68 +50,165 @@ class Budget:
         link: kind of the lanes to other chips.
         num_dies: how many dies make up the area; more have more edge.
         clamp: what a circuit does below its least voltage.
+        d2d: kind of the interface between dies, each of which then is a device of its own; none where they are one.
+        d2d_bytes_per_s: bandwidth of the interface to each neighbour, one direction.
+        join: how the dies are joined.
+        num_stacks: stacks of memory of the package; None for as many as fit.
+        area_shares: how the silicon is shared out; None for as the unit says.
+        power_shares: how the power is; None for as the unit says.
     """
 
     node: str
-    area_mm2: float
-    power_w: float
+    area_mm2: Num
+    power_w: Num
     unit: str = "h100"
     memory: str = "hbm3"
     link: str = "nvlink4"
-    num_dies: int = 1
+    num_dies: Num = 1
     clamp: Clamp = "budget"
+    d2d: str = ""
+    d2d_bytes_per_s: Num = 0.0
+    join: Join = "line"
+    num_stacks: Num | None = None
+    area_shares: Shares | None = None
+    power_shares: Shares | None = None
 
     @property
-    def edge_mm(self) -> float:
-        """Perimeter of the dies, which are square: 4 sqrt(area of one), each."""
-        return self.num_dies * 4 * math.sqrt(self.area_mm2 / self.num_dies)
+    def die_mm2(self) -> Num:
+        """Area of one die."""
+        return self.area_mm2 / self.num_dies
+
+    @property
+    def side_mm(self) -> Num:
+        """Side of one die, which is square."""
+        return np.sqrt(self.die_mm2)
+
+    @property
+    def edge_mm(self) -> Num:
+        """Perimeter of the dies: 4 sqrt(area of one), each."""
+        return self.num_dies * 4 * self.side_mm
+
+    @property
+    def num_ranks(self) -> Num:
+        """Devices of a plan in a package: the dies where an interface joins them, else one."""
+        return self.num_dies if self.d2d else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What joins a die to its neighbours, all of them together; nothing where dies are one device."""
+
+    num_neighbours: Num
+    num_modules: Num
+    bytes_per_s: Num
+    area_mm2: Num
+    edge_mm: Num
+    power_w: Num
+
+
+@dataclass(frozen=True, slots=True)
+class Areas:
+    """The silicon of one device by part; what none takes is for wires, control and all that the engine leaves out."""
+
+    core_mm2: Num
+    cache_mm2: Num
+    memory_mm2: Num
+    network_mm2: Num
+    d2d_mm2: Num
+    other_mm2: Num
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A chip made from a budget."""
+    """A chip made from a budget, or a table of them. All numbers are of one device: of a die where these are joined."""
 
     budget: Budget
     compute: Compute
     cache: Cache
     memory: Memory
     network: Network
-    vector_flop_per_s: float
+    interface: Interface
+    vector_flop_per_s: Num
     rates: tuple[tuple[str, float], ...]
+    fit: Fit
 
     @property
-    def peaks(self) -> tuple[tuple[str, float], ...]:
+    def peaks(self) -> tuple[tuple[str, Num], ...]:
         """Peaks in FLOP/s by dtype; fp32 runs outside of the units."""
         flop_per_s = self.compute.flop_per_s
         others = ((dtype, flop_per_s * rate) for dtype, rate in self.rates)
         return (("fp16", flop_per_s), *others, ("fp32", self.vector_flop_per_s))
 
     @property
-    def used_w(self) -> float:
+    def power_w(self) -> Num:
+        """Power that one device was given."""
+        return self.budget.power_w / self.budget.num_ranks
+
+    @property
+    def used_w(self) -> Num:
         """Power of the parts that the engine builds."""
-        return self.compute.power_w + self.cache.power_w + self.memory.power_w + self.network.power_w
+        built = self.compute.power_w + self.cache.power_w + self.memory.power_w + self.network.power_w
+        return built + self.interface.power_w
+
+    @property
+    def areas(self) -> Areas:
+        """The silicon of one device by part, which add up to what it was given."""
+        built = (self.compute, self.cache, self.memory, self.network, self.interface)
+        core, cache, memory, network, d2d = (part.area_mm2 for part in built)
+        other = self.budget.area_mm2 / self.budget.num_ranks - (core + cache + memory + network + d2d)
+        return Areas(core, cache, memory, network, d2d, other)
+
+    def columns(self) -> dict[str, Num]:
+        """Return what a chip of a system file has, by its paths there, and what the engine says beside it.
+
+        `network.d2d.bandwidth` and `network.scale-up.bandwidth` are those of one device, one direction.
+        """
+        peaks = {f"chip.matmul.{dtype}": peak for dtype, peak in self.peaks}
+        joined = {"network.d2d.bandwidth": self.interface.bytes_per_s} if self.budget.d2d else {}
+        return {
+            "chip.num_sms": self.compute.num_sms,
+            "chip.clock": self.compute.clock_hz,
+            "chip.power": self.power_w,
+            **peaks,
+            "chip.vector.fp32": self.vector_flop_per_s,
+            "chip.memory.hbm.capacity": self.memory.num_bytes,
+            "chip.memory.hbm.bandwidth": self.memory.bytes_per_s,
+            "chip.memory.l2.capacity": self.cache.num_bytes,
+            "chip.memory.l2.bandwidth": self.cache.bytes_per_s,
+            **joined,
+            "network.scale-up.bandwidth": self.network.bytes_per_s,
+        }
 
 
 def design(budget: Budget, technology: Technology) -> Design:
-    """Build a chip.
+    """Build a chip: the one row of a table.
 
     UsageError where a budget has no room for even one of a part, or is no budget; UnknownNameError for names.
     """
-    _check(budget)
-    unit = technology.unit(budget.unit)
-    scale = technology.scale(unit.node, budget.node)
-    core, cached, stacked, linked = _shares(budget, unit)
-    made = engine.compute(core, unit, scale.logic, scale.power, budget.clamp)
-    beside_mm2 = (unit.package.si - 1.0) * budget.area_mm2
-    return Design(
-        budget,
-        made,
-        engine.cache(cached, unit.cache, scale.cache, scale.power),
-        engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog),
-        engine.network(linked, technology.link(budget.link), scale.analog),
-        made.num_sms * unit.vector_flop_per_clock.si * made.clock_hz,
-        tuple((dtype, rate.si) for dtype, rate in unit.rates.items()),
-    )
+    made = design_table(budget, technology)
+    if made.fit.reason.size != 1:
+        raise UsageError(f"one chip has one budget: given {made.fit.reason.size} rows")
+    found = columns.row(made, 0)
+    reason = int(made.fit.reason[0])
+    if reason == Reason.D2D_SHORELINE:
+        given = columns.row(budget, 0)
+        check_shoreline(technology.d2d(budget.d2d), float(given.d2d_bytes_per_s), float(np.asarray(found.fit.given)))
+    if reason:
+        raise UsageError(words(reason, float(found.fit.given), float(found.fit.needed)))
+    return found
+
+
+def design_table(budget: Budget, technology: Technology) -> Design:
+    """Build a chip a row: a budget whose numbers are arrays, or are the same for all rows.
+
+    What cannot be built is nan, and `fit.reason` says why (`fits.Reason`); UnknownNameError for names.
+    """
+    num_rows = columns.length_of(budget)
+    table = columns.spread(budget, num_rows)
+    parts = [slice(start, start + _CHUNK) for start in range(0, num_rows, _CHUNK)]
+    with np.errstate(all="ignore"):
+        found = columns.joined([_built(columns.cut(table, part), technology) for part in parts])
+    return replace(found, budget=table)
 
 
 def study(budget: Budget, technology: Technology, nodes: Sequence[str] = ()) -> tuple[Design, ...]:
@@ -96,19 +216,106 @@ def study(budget: Budget, technology: Technology, nodes: Sequence[str] = ()) -> 
     return tuple(design(replace(budget, node=n), technology) for n in nodes or technology.node_names)
 
 
-def _check(budget: Budget) -> None:
-    if not (0 < budget.area_mm2 < math.inf and 0 < budget.power_w < math.inf):
-        raise UsageError(f"a chip needs area and power: given {budget.area_mm2:g} mm2 and {budget.power_w:g} W")
-    if budget.num_dies < 1:
-        raise UsageError(f"a chip needs a die: given {budget.num_dies}")
+def _built(budget: Budget, technology: Technology) -> Design:
+    unit = technology.unit(budget.unit)
+    scale = technology.scale(unit.node, budget.node)
+    interface, joined = _interface(budget, technology.d2d(budget.d2d) if budget.d2d else None)
+    core, cached, stacked, linked = _shares(budget, unit, interface)
+    made = engine.compute(core, unit, scale.logic, scale.power, budget.clamp)
+    beside_mm2 = (unit.package.si - 1.0) * budget.area_mm2 / budget.num_ranks
+    stacks, shared = _stacks(budget)
+    cache = engine.cache(cached, unit.cache, scale.cache, scale.power)
+    memory = engine.memory(stacked, technology.memory(budget.memory), beside_mm2, scale.analog, stacks)
+    network = engine.network(linked, technology.link(budget.link), scale.analog)
+    fit = FITS.then(*_faults(budget), *joined, shared, made.fit, cache.fit, memory.fit, network.fit)
+    rates = tuple((dtype, rate.si) for dtype, rate in unit.rates.items())
+    vector = made.num_sms * unit.vector_flop_per_clock.si * made.clock_hz
+    return _blanked(Design(budget, made, cache, memory, network, interface, vector, rates, FITS), fit)
 
 
-def _shares(budget: Budget, unit: UnitSection) -> tuple[Share, Share, Share, Share]:
-    area, power, edge = unit.area_shares, unit.power_shares, unit.edge_shares
-    a, p, e = budget.area_mm2, budget.power_w, budget.edge_mm
-    return (
-        Share(a * area.core.si, p * power.core.si),
-        Share(a * area.cache.si, p * power.cache.si),
-        Share(a * area.memory.si, p * power.memory.si, e * edge.memory.si),
-        Share(a * area.network.si, p * power.network.si, e * edge.network.si),
+def _blanked(found: Design, fit: Fit) -> Design:
+    """Nan in place of all that a budget has no room for, and the reasons beside it."""
+    num_rows = columns.length_of(found.budget)
+    reasons = Fit(*(np.broadcast_to(x, num_rows) for x in (fit.reason, fit.given, fit.needed)))
+    kept = found if reasons.holds.all() else columns.masked(found, reasons.holds)
+    return replace(
+        kept,
+        budget=found.budget,
+        compute=replace(kept.compute, fit=FITS),
+        cache=replace(kept.cache, fit=FITS),
+        memory=replace(kept.memory, fit=FITS),
+        network=replace(kept.network, fit=FITS),
+        fit=reasons,
     )
+
+
+def _faults(budget: Budget) -> Iterator[Fit]:
+    """What is no budget at all."""
+    area, power = budget.area_mm2, budget.power_w
+    sane = (area > 0) & (area < math.inf) & (power > 0) & (power < math.inf)
+    yield check(sane, Reason.BUDGET, area, power)
+    yield check((budget.num_dies >= 1) & (budget.num_dies % 1 == 0), Reason.DIES, budget.num_dies, 1.0)
+    for shares in (budget.area_shares, budget.power_shares):
+        if shares is not None:
+            least = np.minimum(np.minimum(shares.core, shares.cache), np.minimum(shares.memory, shares.network))
+            yield check((shares.total <= 1 + 1e-9) & (least > 0), Reason.SHARES, shares.total, 1.0)
+
+
+def _stacks(budget: Budget) -> tuple[Num | None, Fit]:
+    """Stacks of one device."""
+    if budget.num_stacks is None:
+        return None, FITS
+    stacks = budget.num_stacks / budget.num_ranks
+    return np.maximum(stacks, 1.0), check(
+        (stacks >= 1) & (stacks % 1 == 0), Reason.RANKS, budget.num_stacks, budget.num_ranks
+    )
+
+
+def _interface(budget: Budget, kind: D2dKind | None) -> tuple[Interface, tuple[Fit, ...]]:
+    """What a die needs to be joined to its neighbours, of its area, edge and power."""
+    if kind is None:
+        zero = np.zeros(1)
+        return Interface(zero, zero, zero, zero, zero, zero), ()
+    dies, rate = budget.num_dies, budget.d2d_bytes_per_s
+    others = neighbours(budget.join, dies)
+    # A die has four sides: with more neighbours, several share one.
+    side_mm = np.ceil(others / 4) * kind.shoreline_mm(rate)
+    found = Interface(
+        num_neighbours=others,
+        num_modules=others * kind.modules(rate) if kind.module_mm2 else 0.0 * others,
+        bytes_per_s=others * rate,
+        area_mm2=kind.phy_mm2(rate, budget.die_mm2, others),
+        edge_mm=others * kind.shoreline_mm(rate),
+        power_w=others * kind.power_w(rate),
+    )
+    apart_mm = span_mm(budget.join, dies, budget.side_mm)
+    is_pairs = np.less_equal(dies, 2) | np.equal(np.remainder(dies, 2), 0) | (budget.join != "mesh")
+    power_w = budget.power_w / dies
+    return found, (
+        check(is_pairs, Reason.JOIN, dies, 2.0),
+        check((dies <= 1) | (rate > 0), Reason.D2D_BANDWIDTH, rate, dies),
+        check(apart_mm <= kind.reach_mm, Reason.D2D_REACH, kind.reach_mm, apart_mm),
+        check(side_mm <= budget.side_mm * (1 + 1e-12), Reason.D2D_SHORELINE, budget.side_mm, side_mm),
+        check(found.area_mm2 < budget.die_mm2, Reason.D2D_AREA, budget.die_mm2, found.area_mm2),
+        check(found.power_w < power_w, Reason.D2D_POWER, power_w, found.power_w),
+    )
+
+
+def _shares(budget: Budget, unit: UnitSection, interface: Interface) -> tuple[Share, Share, Share, Share]:
+    """What each part of a device may take: its share of what the interface leaves."""
+    ranks = budget.num_ranks
+    a = budget.area_mm2 / ranks - interface.area_mm2
+    p = budget.power_w / ranks - interface.power_w
+    e = budget.edge_mm / ranks - interface.edge_mm
+    area = budget.area_shares or Shares(*(getattr(unit.area_shares, k).si for k in _PARTS))
+    power = budget.power_shares or Shares(*(getattr(unit.power_shares, k).si for k in _PARTS))
+    edge = unit.edge_shares
+    return (
+        Share(a * area.core, p * power.core),
+        Share(a * area.cache, p * power.cache),
+        Share(a * area.memory, p * power.memory, e * edge.memory.si),
+        Share(a * area.network, p * power.network, e * edge.network.si),
+    )
+
+
+_PARTS = ("core", "cache", "memory", "network")

@@ -2,6 +2,9 @@
 
 After DeepFlow (Ardalani et al. 2022), as published in its source. Ours: only whole multiprocessors count, a voltage has
 a maximum, and below its least voltage a circuit keeps to its power budget (see `voltage.Clamp`).
+
+All of it computes on numbers and arrays alike. Where a budget has no room for even one of a part, `fit` says why and
+the numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -9,62 +12,76 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...ir.errors import UsageError
+import numpy as np
+
+from ...ir.expr import Num
+from .fits import Fit, Reason, check
 from .schema import CacheSection, LinkSection, MemorySection, UnitSection
 from .voltage import Clamp, Operation, operate
+
+# Keeps what has no room computable; `fit` says that it means nothing.
+_LEAST = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """What a part of a chip may take: silicon, power, and edge of the dies."""
 
-    area_mm2: float
-    power_w: float
-    edge_mm: float = math.inf
+    area_mm2: Num
+    power_w: Num
+    edge_mm: Num = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
     """Units of compute, in whole multiprocessors, and where they run."""
 
-    num_sms: int
-    num_units: int
+    num_sms: Num
+    num_units: Num
     at: Operation
-    clock_hz: float
-    flop_per_s: float
-    power_w: float
+    clock_hz: Num
+    flop_per_s: Num
+    power_w: Num
+    area_mm2: Num
+    fit: Fit
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
     """Banks of memory on the die."""
 
-    num_banks: int
-    num_bytes: float
-    bytes_per_s: float
-    power_w: float
+    num_banks: Num
+    num_bytes: Num
+    bytes_per_s: Num
+    power_w: Num
+    area_mm2: Num
+    fit: Fit
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Stacks of memory beside the die."""
+    """Stacks of memory beside the die; the area is that of their controllers and pads on it."""
 
-    num_stacks: int
-    num_links: int
-    num_bytes: float
-    bytes_per_s: float
+    num_stacks: Num
+    num_links: Num
+    num_bytes: Num
+    bytes_per_s: Num
     at: Operation
-    power_w: float
+    power_w: Num
+    area_mm2: Num
+    fit: Fit
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """Lanes to other chips; the bandwidth is of all together, one direction."""
 
-    num_lanes: int
-    bytes_per_s: float
+    num_lanes: Num
+    bytes_per_s: Num
     at: Operation
-    power_w: float
+    power_w: Num
+    area_mm2: Num
+    fit: Fit
 
 
 def compute(share: Share, unit: UnitSection, shrink: float, power_scale: float, clamp: Clamp = "budget") -> Compute:
@@ -75,14 +92,14 @@ def compute(share: Share, unit: UnitSection, shrink: float, power_scale: float, 
     `shrink` and `power_scale` are what is left of the area and power of a unit on the node.
     """
     per_sm = int(unit.per_sm.si)
-    num_sms = _whole("a multiprocessor", share.area_mm2, per_sm * unit.area.si * shrink)
+    sm_mm2 = per_sm * unit.area.si * shrink
+    num_sms, fit = _whole(Reason.MULTIPROCESSOR, share.area_mm2, sm_mm2)
     num_units = num_sms * per_sm
     nominal_w = num_units * unit.power.si * power_scale
     at = operate(unit.voltage.law, share.power_w / nominal_w, clamp)
     clock_hz = unit.clock.si * at.speed
-    return Compute(
-        num_sms, num_units, at, clock_hz, num_units * unit.flop_per_clock.si * clock_hz, at.power * nominal_w
-    )
+    flop_per_s = num_units * unit.flop_per_clock.si * clock_hz
+    return Compute(num_sms, num_units, at, clock_hz, flop_per_s, at.power * nominal_w, num_sms * sm_mm2, fit)
 
 
 def cache(share: Share, bank: CacheSection, shrink: float, power_scale: float) -> Cache:
@@ -90,35 +107,44 @@ def cache(share: Share, bank: CacheSection, shrink: float, power_scale: float) -
 
     capacity = floor(A / A_bank) bank, BW = (P - leakage capacity) / energy per byte.
     """
-    num_banks = _whole("a bank of cache", share.area_mm2, bank.area.si * shrink)
+    bank_mm2 = bank.area.si * shrink
+    num_banks, room = _whole(Reason.CACHE, share.area_mm2, bank_mm2)
     num_bytes = num_banks * bank.bank.si
-    moving_w = _left("cache", share.power_w, bank.leakage.si * num_bytes)
-    return Cache(num_banks, num_bytes, moving_w / (bank.energy.si * power_scale), share.power_w)
+    moving_w, power = _left(Reason.CACHE_POWER, share.power_w, bank.leakage.si * num_bytes)
+    bytes_per_s = moving_w / (bank.energy.si * power_scale)
+    return Cache(num_banks, num_bytes, bytes_per_s, share.power_w, num_banks * bank_mm2, room.then(power))
 
 
-def memory(share: Share, kind: MemorySection, beside_mm2: float, shrink: float) -> Memory:
+def memory(share: Share, kind: MemorySection, beside_mm2: Num, shrink: float, num_stacks: Num | None = None) -> Memory:
     """Put stacks beside the die, as many as fit there and have their controllers on it, and run their wires on a power.
 
     stacks = min(floor(A_beside / A_stack), floor(A / A_controller)), links = min(edge density, stacks links a stack),
     V from (P - leakage capacity) / (links energy rate), BW = links rate speed.
+
+    `num_stacks` puts so many there instead, and no more than fit.
     """
-    num_stacks = min(
-        _whole("a stack of memory beside the die", beside_mm2, kind.footprint.si),
-        _whole("a controller of memory on the die", share.area_mm2, kind.controller.si * shrink),
-    )
-    num_links = min(_wires(share.edge_mm, kind.density.si), num_stacks * int(kind.links.si))
-    num_bytes = num_stacks * kind.capacity.si
+    controller_mm2 = kind.controller.si * shrink
+    beside, place = _whole(Reason.STACK, beside_mm2, kind.footprint.si)
+    on_die, room = _whole(Reason.CONTROLLER, share.area_mm2, controller_mm2)
+    most = np.minimum(beside, on_die)
+    stacks = most if num_stacks is None else num_stacks
+    asked = check(np.less_equal(stacks, most), Reason.STACKS, most, stacks)
+    wires, edge = _wires(Reason.MEMORY_WIRES, share.edge_mm, kind.density.si)
+    num_links = np.minimum(wires, stacks * int(kind.links.si))
+    num_bytes = stacks * kind.capacity.si
     resting_w = kind.leakage.si * num_bytes
-    moving_w = _left("memory", share.power_w, resting_w)
+    moving_w, power = _left(Reason.MEMORY_POWER, share.power_w, resting_w)
     nominal_w = num_links * kind.rate.si * kind.energy.si
     at = operate(kind.voltage.law, moving_w / nominal_w)
     return Memory(
-        num_stacks,
-        num_links,
-        num_bytes,
-        num_links * kind.rate.si * at.speed,
-        at,
-        resting_w + at.power * nominal_w,
+        num_stacks=stacks,
+        num_links=num_links,
+        num_bytes=num_bytes,
+        bytes_per_s=num_links * kind.rate.si * at.speed,
+        at=at,
+        power_w=resting_w + at.power * nominal_w,
+        area_mm2=stacks * controller_mm2,
+        fit=place.then(room, asked, edge, power),
     )
 
 
@@ -127,33 +153,27 @@ def network(share: Share, lane: LinkSection, shrink: float) -> Network:
 
     lanes = min(floor(A / A_lane), edge density), V from P / (2 lanes energy rate), BW = lanes rate speed.
     """
-    num_lanes = min(
-        _whole("a lane", share.area_mm2, lane.area.si * shrink),
-        _wires(share.edge_mm, lane.density.si),
-    )
+    lane_mm2 = lane.area.si * shrink
+    on_die, room = _whole(Reason.LANE, share.area_mm2, lane_mm2)
+    wires, edge = _wires(Reason.LANE_WIRES, share.edge_mm, lane.density.si)
+    num_lanes = np.minimum(on_die, wires)
     nominal_w = 2 * num_lanes * lane.rate.si * lane.energy.si
     at = operate(lane.voltage.law, share.power_w / nominal_w)
-    return Network(num_lanes, num_lanes * lane.rate.si * at.speed, at, at.power * nominal_w)
+    bytes_per_s = num_lanes * lane.rate.si * at.speed
+    return Network(num_lanes, bytes_per_s, at, at.power * nominal_w, num_lanes * lane_mm2, room.then(edge))
 
 
-def _whole(what: str, given_mm2: float, one_mm2: float) -> int:
+def _whole(reason: Reason, given_mm2: Num, one_mm2: float) -> tuple[Num, Fit]:
     """How many fit; a hair below a whole number is that number, which divisions of round figures miss."""
-    number = math.floor(given_mm2 / one_mm2 * (1 + 1e-12))
-    if number < 1:
-        raise UsageError(f"no room for {what}: {given_mm2:.3g} mm2 of its budget, and one takes {one_mm2:.3g} mm2")
-    return number
+    number = np.floor(given_mm2 / one_mm2 * (1 + 1e-12))
+    return np.maximum(number, 1.0), check(number >= 1, reason, given_mm2, one_mm2)
 
 
-def _wires(edge_mm: float, density: float) -> int:
-    number = math.floor(edge_mm * density) if math.isfinite(edge_mm) else 2**31
-    if number < 1:
-        raise UsageError(f"no wire leaves the die: {edge_mm:.3g} mm of edge take {density:.3g} a millimetre")
-    return number
+def _wires(reason: Reason, edge_mm: Num, density: float) -> tuple[Num, Fit]:
+    number = np.floor(edge_mm * density)
+    return np.maximum(number, 1.0), check(number >= 1, reason, edge_mm, density)
 
 
-def _left(what: str, given_w: float, taken_w: float) -> float:
-    if given_w <= taken_w:
-        raise UsageError(
-            f"no power left to use the {what}: {given_w:.3g} W of its budget, at rest it takes {taken_w:.3g} W"
-        )
-    return given_w - taken_w
+def _left(reason: Reason, given_w: Num, taken_w: Num) -> tuple[Num, Fit]:
+    left = given_w - taken_w
+    return np.maximum(left, _LEAST), check(np.greater(given_w, taken_w), reason, given_w, taken_w)

@@ -1,13 +1,15 @@
-"""The data files of the technology engine: nodes, units of compute, memories and links."""
+"""The data files of the technology engine: nodes, units of compute, memories, links, interfaces between dies."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal, TypeAlias, TypeVar
 
 from pydantic import Field, model_validator
 
 from ...ir.errors import UsageError
-from ..system_numbers import Capacity, Count, Frequency, Number, Power, Ratio, Section
+from ..system_numbers import Bandwidth, Capacity, Count, Frequency, Latency, Number, Power, Ratio, Section
+from .d2d import D2dKind
 from .voltage import VoltageLaw
 
 # Dtypes whose rate a unit may give beside that of fp16.
@@ -177,6 +179,51 @@ class MemorySection(Section):
     voltage: VoltageSection
 
 
+class Length(Number):
+    """A length on a die or in a package."""
+
+    dimension = "mm"
+    sane = (1e-4, 1e4)
+
+
+class D2dSection(Section):
+    """An interface between dies: modules side by side on an edge, or a share of the die where that is all one knows."""
+
+    bandwidth: Bandwidth | None = None
+    area: Area | None = None
+    shoreline: Length | None = None
+    share: Ratio | None = None
+    energy: Energy
+    latency: Latency
+    reach: Length | None = None
+
+    @model_validator(mode="after")
+    def _check_module(self) -> D2dSection:
+        module = (self.bandwidth, self.area, self.shoreline)
+        if self.share is None and None in module:
+            raise UsageError("an interface needs bandwidth, area and shoreline of a module, or a share of the die")
+        if self.share is not None and any(module):
+            raise UsageError("an interface with a share of the die has no modules")
+        return self
+
+    def kind(self, name: str) -> D2dKind:
+        """The interface as plain numbers."""
+        return D2dKind(
+            name=name,
+            module_bytes_per_s=_or(self.bandwidth, math.inf),
+            module_mm2=_or(self.area, 0.0),
+            module_mm=_or(self.shoreline, 0.0),
+            area_share=_or(self.share, 0.0),
+            energy_j_per_byte=self.energy.si,
+            latency_s=self.latency.si,
+            reach_mm=_or(self.reach, math.inf),
+        )
+
+
+def _or(number: Number | None, otherwise: float) -> float:
+    return otherwise if number is None else number.si
+
+
 class LinkSection(Section):
     """A lane to other chips: one wire pair each way."""
 
@@ -194,3 +241,4 @@ class TechnologySection(Section):
     units: dict[str, UnitSection] = Field(min_length=1)
     memories: dict[str, MemorySection] = Field(min_length=1)
     links: dict[str, LinkSection] = Field(min_length=1)
+    d2d: dict[str, D2dSection] = Field(min_length=1)

@@ -1,0 +1,117 @@
+"""Interfaces between the dies of a package: what a bandwidth takes of area, edge and power.
+
+All functions take numbers and arrays alike. A bandwidth is to one neighbour, one direction; areas, edges and powers are
+of one die, for one neighbour.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from ...ir.errors import UnknownNameError, UsageError
+from ...ir.expr import Num
+from ...ir.units import format_bytes_per_s
+
+# How dies are joined, in the words of a network level. A mesh has two rows, as dies lie but in a line.
+Join: TypeAlias = Literal["line", "ring", "mesh", "fully_connected"]
+JOINS: tuple[Join, ...] = get_args(Join)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class D2dKind:
+    """A kind of interface, built of modules or taken as a share of a die.
+
+    Attributes:
+        name: of the technology's data.
+        module_bytes_per_s: bandwidth of one module, one direction; inf where a share is all that is known.
+        module_mm2: area of one module on one die.
+        module_mm: edge of the die that one module takes.
+        area_share: part of the area of a die that an interface takes whatever its bandwidth, all neighbours together.
+        energy_j_per_byte: of data one way, sender and receiver together.
+        latency_s: from die to die.
+        reach_mm: how far the other die may lie.
+    """
+
+    name: str
+    module_bytes_per_s: float = math.inf
+    module_mm2: float = 0.0
+    module_mm: float = 0.0
+    area_share: float = 0.0
+    energy_j_per_byte: float
+    latency_s: float
+    reach_mm: float = math.inf
+
+    def modules(self, bytes_per_s: Num) -> Num:
+        """Return how many modules carry a bandwidth to one neighbour: ceil(BW / BW of a module).
+
+        >>> kind = D2dKind(name="x", module_bytes_per_s=256e9, energy_j_per_byte=2e-12, latency_s=2e-9)
+        >>> float(kind.modules(1e12))
+        4.0
+        """
+        return np.ceil(bytes_per_s / self.module_bytes_per_s * (1 - 1e-12))
+
+    def phy_mm2(self, bytes_per_s: Num, die_mm2: Num, neighbours: Num = 1.0) -> Num:
+        """Return the area on a die of the interfaces to its neighbours; none without bandwidth."""
+        flat = np.where(np.greater(bytes_per_s * neighbours, 0), self.area_share * die_mm2, 0.0)
+        return self.modules(bytes_per_s) * self.module_mm2 * neighbours + flat
+
+    def shoreline_mm(self, bytes_per_s: Num) -> Num:
+        """Return the edge of a die that the interface to one neighbour takes."""
+        return self.modules(bytes_per_s) * self.module_mm
+
+    def power_w(self, bytes_per_s: Num) -> Num:
+        """Return the power of a die for one neighbour at full bandwidth both ways.
+
+        Each die sends one way and receives the other, half of the energy of a bit for each: BW x energy.
+        """
+        return bytes_per_s * self.energy_j_per_byte
+
+    def widest_bytes_per_s(self, edge_mm: Num) -> Num:
+        """Return the most bandwidth to one neighbour whose modules fit on an edge."""
+        if not self.module_mm:
+            return np.asarray(edge_mm) * math.inf
+        return np.floor(np.asarray(edge_mm) / self.module_mm * (1 + 1e-12)) * self.module_bytes_per_s
+
+
+def check_shoreline(kind: D2dKind, bytes_per_s: float, edge_mm: float) -> None:
+    """Raise a UsageError where the modules of a bandwidth are longer than the edge that they stand on."""
+    taken_mm, modules = float(kind.shoreline_mm(bytes_per_s)), float(kind.modules(bytes_per_s))
+    if taken_mm <= edge_mm * (1 + 1e-12):
+        return
+    most = float(kind.widest_bytes_per_s(edge_mm))
+    raise UsageError(
+        f"no shoreline for {format_bytes_per_s(bytes_per_s)} of {kind.name}: {modules:g} modules take "
+        f"{taken_mm:.4g} mm of an edge of {edge_mm:.4g} mm; at most {format_bytes_per_s(most)} fit"
+    )
+
+
+def as_join(name: str) -> Join:
+    """Return a way to join dies; UnknownNameError names the nearest."""
+    for join in JOINS:
+        if join == name:
+            return join
+    raise UnknownNameError.of("way to join dies", name, JOINS)
+
+
+def neighbours(join: Join, num_dies: Num) -> Num:
+    """Return how many neighbours the dies with the most have: each die is made for them.
+
+    >>> [float(neighbours(join, 4)) for join in JOINS]
+    [2.0, 2.0, 2.0, 3.0]
+    """
+    others = np.asarray(num_dies) - 1.0
+    most: Num = {"line": 2.0, "ring": 2.0, "mesh": 3.0, "fully_connected": math.inf}[join]
+    if join == "mesh":
+        most = np.where(np.equal(num_dies, 4), 2.0, 3.0)
+    return np.minimum(others, most)
+
+
+def span_mm(join: Join, num_dies: Num, side_mm: Num) -> Num:
+    """Return how far apart dies that are joined lie: next to one another, but of all pairs in two rows of dies."""
+    if join != "fully_connected":
+        return np.asarray(side_mm) * 0.0
+    return np.maximum(np.ceil(np.asarray(num_dies) / 2) - 2, 0.0) * side_mm
