@@ -70,7 +70,7 @@ def run(doc: str | None, make: Callable[[bool], Table], draw: Draw, panels: int 
     given.output.mkdir(parents=True, exist_ok=True)
     (given.output / f"{name}.csv").write_text(as_csv(table), encoding="utf-8")
     (given.output / f"{name}.md").write_text(f"# {title}\n\n{as_markdown(table)}", encoding="utf-8")
-    _picture(title, table, draw, panels).savefig(given.output / f"{name}.svg")
+    _picture(title, table, draw, panels).savefig(given.output / f"{name}.svg", metadata={"Date": None})
     print(f"{title}\n\n{as_markdown(table)}\nwrote {given.output / name}.csv, .md, .svg")
 
 
@@ -105,7 +105,7 @@ def _shown(cell: Cell) -> str:
 
 def _picture(title: str, table: Table, draw: Draw, panels: int) -> Figure:
     # The same table gives the same file.
-    rcParams["svg.hashsalt"] = title
+    rcParams.update({"svg.hashsalt": title, "svg.fonttype": "none"})
     figure = Figure(figsize=(6.4 * panels, 4.4), layout="constrained")
     figure.suptitle(title)
     draw([figure.add_subplot(1, panels, k + 1) for k in range(panels)], table)

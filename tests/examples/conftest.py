@@ -1,0 +1,49 @@
+"""Studies, each run once as a user runs it: a script that prints a table and writes it beside a picture."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+Row: TypeAlias = Mapping[str, str]
+Study: TypeAlias = Callable[[str], Sequence[Row]]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test that asks for a `script` every one there is."""
+    if "script" in metafunc.fixturenames:
+        metafunc.parametrize("script", sorted(path.stem for path in EXAMPLES.glob("ex[0-9]*.py")))
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Run a study on its reduced grid, warnings as errors; the folder that it wrote to."""
+    folder = tmp_path_factory.mktemp("studies")
+
+    def run(script: str) -> Path:
+        command = [sys.executable, "-W", "error", str(EXAMPLES / f"{script}.py"), "--output", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        return folder
+
+    return cache(run)
+
+
+@pytest.fixture(scope="session")
+def study(written: Callable[[str], Path]) -> Study:
+    """Return the rows of a study's table."""
+
+    def rows(script: str) -> Sequence[Row]:
+        text = (written(script) / f"{script}.csv").read_text(encoding="utf-8")
+        return list(csv.DictReader(text.splitlines()))
+
+    return rows
