@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from .backends.binding import Bindings
 from .backends.program import Program, compile_graph
 from .backends.system import System
+from .backends.system_table import num_machines, some_machines
 from .backends.timing import Timing, price
 from .cost.cautions import cautions
 from .cost.constraints import ConstraintProgram
@@ -27,11 +27,14 @@ from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
 from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
-from .ir.precision import check_units, trains_low
+from .ir.precision import check_units
 from .ir.stages import RECOMPUTED
-from .passes.manager import Dump, PassTime, Pipeline, parse_pipeline
+from .passes.families import pipeline_for as pipeline_for
+from .passes.manager import Dump, PassTime, Pipeline
 
 Array = NDArray[np.float64]
+# Machines of a table that are priced at a time: their arrays stay in the cache of a core.
+MACHINES = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,72 +97,6 @@ class Estimate:
         return bool(self.table.fits[0])
 
 
-def pipeline_for(family: Family) -> Pipeline:
-    """Return the passes that lower a traced graph for a family."""
-    train = family.workload is Workload.TRAIN
-    names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
-    names += ["unfuse"] if family.attention == "unfused" else []
-    options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
-    options += _data_options(family) if train else []
-    options += [f'cp="{family.cp}"'] if family.cp != "none" else []
-    options += ["usp=true"] if family.usp else []
-    options += _experts_options(family)
-    options += ["replicate_unknown=true"] if family.replicate_unknown else []
-    if family.ep or family.capacity or trains_low(family):
-        names.append("route{capacity=true}" if family.capacity else "route")
-    names.append(f"shard{{{', '.join(options)}}}")
-    names += [_quantise(family)] if trains_low(family) else []
-    names += ["merge_heads"] if family.kernels == "merged" and train else []
-    names += [_recompute(family)] if family.recompute != "none" and train else []
-    bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
-    names += [bucket, "optimizer"] if train else []
-    names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
-    names += [f"offload{{what=[{_quoted(family.offload)}]}}"] if family.offload and train else []
-    pieces = family.scatter_p2p and not family.sp
-    names += ["pipeline{scatter=true}" if pieces else "pipeline"] if family.pp else []
-    names += ["fuse"] if family.fused else []
-    return parse_pipeline(",".join(names))
-
-
-def _experts_options(family: Family) -> list[str]:
-    found = ["ep=true"] if family.ep else []
-    found += [] if family.etp else ["etp=false"]
-    found += ["imbalance=true"] if family.imbalance else []
-    found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
-    return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])
-
-
-def _data_options(family: Family) -> list[str]:
-    """What `shard` is told of data parallelism; nothing that says what it does anyway."""
-    options = [f"zero={family.zero}"] if family.zero else []
-    options += ["hsdp=true"] if family.hsdp else []
-    options += ["once=true"] if family.reshard == "step" else []
-    return options + ([f'reduced="{family.reduce_dtype}"'] if family.reduce_dtype is not None else [])
-
-
-def _quantise(family: Family) -> str:
-    """Hand-fused kernels keep casts as TransformerEngine does; a compiler takes maxima where tensors are made."""
-    options = [f'recipe="{family.precision}"']
-    options += ["keep=true"] if family.kernels == "fused" else []
-    options += ["fused=true"] if family.kernels == "torch" else []
-    options += ["gather=true"] if family.fp8_param_gather else []
-    edges = (("first", family.bf16_first), ("last", family.bf16_last))
-    return f"quantise{{{', '.join([*options, *(f'{name}={n}' for name, n in edges if n)])}}}"
-
-
-def _recompute(family: Family) -> str:
-    options = [f'policy="{family.recompute}"']
-    options += [f"modules=[{_quoted(family.recompute_modules)}]"] if family.recompute_modules else []
-    options += [f"layers={family.recompute_layers}"] if family.recompute_layers else []
-    options += [f"every={family.recompute_every}"] if family.recompute_every > 1 else []
-    options += [] if family.early_stop else ["early_stop=false"]
-    return f"recompute{{{', '.join(options)}}}"
-
-
-def _quoted(words: Sequence[str]) -> str:
-    return ", ".join(map(json.dumps, words))
-
-
 def lower(
     graph: Graph,
     family: Family,
@@ -204,6 +141,39 @@ def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Con
             metrics["host_mem_bytes"] = lowered.memory.host_bytes(points, plans, staging)
     _check_finite(metrics, system)
     return Estimates(lowered, plans, system, timing, staging, step, memory, metrics, convention)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineEstimates:
+    """The answer for one plan on a table of machines: metrics, breakdown and memory as columns, a row a machine."""
+
+    plan: Plan
+    system: System
+    metrics: Mapping[str, Array]
+    breakdown_s: Mapping[str, Array]
+    hidden_comm_s: Mapping[str, Array]
+    memory_bytes: Mapping[str, Array]
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether the plan fits each machine."""
+        return np.asarray(self.metrics["peak_mem_bytes"] <= self.system.chip.hbm_bytes)
+
+
+def evaluate_machines(
+    lowered: Lowered, system: System, plan: Plan, convention: Convention = Convention.FULL
+) -> MachineEstimates:
+    """Price one plan on each machine of a table: see `backends/system_table.py`. PlanError when it is not legal."""
+    one, num = _checked(lowered, [plan]), num_machines(system) or 1
+    parts: list[tuple[Mapping[str, Array], ...]] = []
+    for start in range(0, num, MACHINES):
+        rows = slice(start, min(start + MACHINES, num))
+        table = evaluate(lowered, some_machines(system, rows), one.repeated(rows.stop - start), convention)
+        parts.append((table.metrics, table.step.breakdown, table.step.hidden_comm_s, table.memory_bytes))
+    joined = (
+        {name: np.concatenate([p[name] for p in found]) for name in found[0]} for found in zip(*parts, strict=True)
+    )
+    return MachineEstimates(plan, system, *joined)
 
 
 def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, staging: Staging) -> Step:

@@ -16,6 +16,7 @@ from .network.menu import Collective
 from .program import Entry, Group, Program, Sheet, group_of
 from .roofline import Backend, Pricer
 from .system import System
+from .system_table import num_machines
 from .tallies import Tallies
 
 
@@ -79,10 +80,14 @@ class Talk:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A program bound to a system: pages of kernels, and offers of the network, each with what is priced by it."""
+    """A program bound to a system: pages of kernels, and offers of the network, each with what is priced by it.
+
+    `num_machines` is the length of a table of machines, None where the system is a single one.
+    """
 
     program: Program
     system: System
+    num_machines: int | None
     pages: tuple[Page, ...]
     talks: tuple[tuple[Offer, tuple[Talk, ...]], ...]
     tallies: Tallies = field(default_factory=Tallies, compare=False, repr=False)
@@ -112,7 +117,7 @@ def bind(program: Program, system: System, backends: Sequence[Backend] | None = 
     """
     models = built_in(system.kernels) if backends is None else backends
     pages = tuple(_page(sheet, system, models) for sheet in program.sheets)
-    return Bound(program, system, pages, _talks(pages, system))
+    return Bound(program, system, num_machines(system), pages, _talks(pages, system))
 
 
 def _page(sheet: Sheet, system: System, models: Sequence[Backend]) -> Page:

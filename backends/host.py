@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.errors import UsageError
+from ..ir.expr import Num
 from ..ir.ops import OpClass
 from ..ir.ops.host import UPDATE
 from .amounts import Amounts
-from .kernels.terms import KernelTimes
+from .kernels.terms import KernelTimes, as_rows
 from .program import Entry, Group
 from .roofline import Pricer
 from .system import System
@@ -41,17 +42,18 @@ class HostSide:
 
     def bind(self, group: Group, system: System) -> Pricer:
         """T = bytes / (u BW) of the link, plus its latency a copy; an update at the chip's share of the host memory."""
-        rates = np.array([bytes_per_s(system, e) for e in group.entries], dtype=np.float64)[:, None]
-        latency = np.array([0.0 if e.op == UPDATE else _latency(system) for e in group.entries])[:, None]
+        rates = as_rows([bytes_per_s(system, e) for e in group.entries])
+        latency = as_rows([0.0 if e.op == UPDATE else _latency(system) for e in group.entries])
 
         def price(amounts: Amounts) -> KernelTimes:
             copied = amounts.num_bytes / rates
-            return KernelTimes(copied + latency, {"copy": copied, "latency": np.broadcast_to(latency, copied.shape)})
+            time_s = copied + latency
+            return KernelTimes(time_s, {"copy": copied, "latency": np.broadcast_to(latency, time_s.shape)})
 
         return price
 
 
-def bytes_per_s(system: System, entry: Entry) -> float:
+def bytes_per_s(system: System, entry: Entry) -> Num:
     """Return what a copy, or the host's update, reaches; UsageError when the system does not say."""
     if entry.op == UPDATE:
         if system.host is None:
@@ -62,7 +64,7 @@ def bytes_per_s(system: System, entry: Entry) -> float:
     return system.chip.host_link.bytes_per_s * system.chip.host_link.efficiency
 
 
-def _latency(system: System) -> float:
+def _latency(system: System) -> Num:
     return system.chip.host_link.latency_s if system.chip.host_link is not None else 0.0
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from ..ir.expr import Num
 from .system import Chip, Peaks
 
 # Part of the design power that does not follow the clock: leakage, memory, links. Idle and memory-bound readings of
@@ -11,7 +14,7 @@ from .system import Chip, Peaks
 STATIC_SHARE = 0.3
 
 
-def clock_share(chip: Chip) -> float:
+def clock_share(chip: Chip) -> Num:
     """Return the clock under the power limit over the one without: ((P - P_0) / (P_design - P_0))^(1/3), at most 1.
 
     Dynamic power goes as f V^2 and V as f, so the clock goes as the third root of what is left for it. A limit that
@@ -21,11 +24,11 @@ def clock_share(chip: Chip) -> float:
     >>> f'{clock_share(load_system("dgx-h100", ["chip.power_limit=500 W"]).chip):.3f}'  # of 700 W
     '0.840'
     """
-    if chip.power_limit_w is None or chip.power_limit_w >= chip.power_w:
+    if chip.power_limit_w is None:
         return 1.0
     static_w = STATIC_SHARE * chip.power_w
-    left = max((chip.power_limit_w - static_w) / (chip.power_w - static_w), 1e-6)
-    return float(left ** (1.0 / 3.0))
+    left = np.maximum((chip.power_limit_w - static_w) / (chip.power_w - static_w), 1e-6)
+    return np.minimum(left, 1.0) ** (1.0 / 3.0)
 
 
 def powered(chip: Chip) -> Chip:
@@ -34,7 +37,7 @@ def powered(chip: Chip) -> Chip:
     Matrix products draw the whole design power; kernels that wait for memory do not, and keep their clocks.
     """
     share = clock_share(chip)
-    if share == 1.0:
+    if np.all(share == 1.0):
         return chip
     p = chip.peak_flop_per_s
     peaks = Peaks(
@@ -45,5 +48,5 @@ def powered(chip: Chip) -> Chip:
     return replace(chip, peak_flop_per_s=peaks, clock_hz=chip.clock_hz * share)
 
 
-def _times(peak: float | None, share: float) -> float | None:
+def _times(peak: Num | None, share: Num) -> Num | None:
     return None if peak is None else peak * share

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from ..ir.expr import Num
 from ..ir.ops.masking import executed_share, touched_share
 from .amounts import Amounts, Array, Lengths
 from .kernels.gemm import unit_of
-from .kernels.terms import KernelTimes
+from .kernels.terms import KernelTimes, as_rows
 from .program import Entry, Group
 from .system import System
 
@@ -74,7 +75,7 @@ class Roofline:
 
     def bind(self, group: Group, system: System) -> Pricer:
         """T = max(F / (u_t P), V / (u_v P_v), Q / (u_m BW)) + launch, with masked attention blocks skipped."""
-        peaks = _column([_peak(e, system) for e in group.entries])
+        peaks = as_rows([_peak(e, system) for e in group.entries])
         k, chip, launch_s = system.kernels.roofline["default"], system.chip, system.stack.launch_s
 
         def price(amounts: Amounts) -> KernelTimes:
@@ -100,7 +101,7 @@ def _untouched(amounts: Amounts) -> Array:
     return saved
 
 
-def _peak(entry: Entry, system: System) -> float:
+def _peak(entry: Entry, system: System) -> Num:
     """The peak of the units that an entry's products run at; anything for what has none."""
     multiplies = entry.work.gemms or entry.work.attention
     return system.chip.matmul_flop_per_s(unit_of(str(entry.dtype))) if multiplies else 1.0
@@ -115,7 +116,3 @@ def _shares(group: Group, lengths: Lengths) -> Array:
             q, kv = lengths.q_len[row], lengths.kv_len[row]
             share[i] = executed_share(q, kv, shape.causal, shape.window, shape.balanced)
     return share
-
-
-def _column(values: Sequence[float]) -> Array:
-    return np.array(values, dtype=np.float64)[:, None]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..ir.errors import UnknownNameError
+from ..ir.expr import Num
 from .catalogue import assemble, names, on_chip, read_file, read_stack
 from .constants import KernelConstants
 from .faults import in_files
@@ -21,23 +22,23 @@ from .stack import StackConstants
 class Peaks:
     """Dense matmul peaks in FLOP/s by operand dtype; None where the chip has no such unit."""
 
-    bf16: float | None
-    fp16: float | None
-    tf32: float | None
-    fp32: float
-    fp8: float | None
-    int8: float | None
-    fp64: float | None = None
-    fp6: float | None = None
-    fp4: float | None = None
-    int4: float | None = None
+    bf16: Num | None
+    fp16: Num | None
+    tf32: Num | None
+    fp32: Num
+    fp8: Num | None
+    int8: Num | None
+    fp64: Num | None = None
+    fp6: Num | None = None
+    fp4: Num | None = None
+    int4: Num | None = None
 
-    def by_dtype(self) -> dict[str, float]:
+    def by_dtype(self) -> dict[str, Num]:
         """Return what there is by dtype, in the order of the fields."""
         found = ((dtype, getattr(self, dtype)) for dtype in self.__slots__)
         return {dtype: peak for dtype, peak in found if peak is not None}
 
-    def times(self, factor: float) -> Peaks:
+    def times(self, factor: Num) -> Peaks:
         """Return all peaks scaled alike."""
         return replace(self, **{dtype: peak * factor for dtype, peak in self.by_dtype().items()})
 
@@ -46,9 +47,9 @@ class Peaks:
 class HostLink:
     """The link of one chip to its host: one direction, the part that large copies reach, the time of an empty one."""
 
-    bytes_per_s: float
-    efficiency: float
-    latency_s: float
+    bytes_per_s: Num
+    efficiency: Num
+    latency_s: Num
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class HostMemory:
     """The memory of the host of a node, which its chips share evenly."""
 
     num_bytes: float
-    bytes_per_s: float
-    efficiency: float
+    bytes_per_s: Num
+    efficiency: Num
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +83,19 @@ class Chip:
 
     name: str
     peak_flop_per_s: Peaks
-    vector_flop_per_s: float
-    num_sms: int
-    clock_hz: float
-    hbm_bytes: float
-    hbm_bytes_per_s: float
-    l2_bytes: float
-    power_w: float
+    vector_flop_per_s: Num
+    num_sms: Num
+    clock_hz: Num
+    hbm_bytes: Num
+    hbm_bytes_per_s: Num
+    l2_bytes: Num
+    power_w: Num
     host_link: HostLink | None = None
-    l2_bytes_per_s: float | None = None
-    l2_partitions: int = 1
-    power_limit_w: float | None = None
+    l2_bytes_per_s: Num | None = None
+    l2_partitions: Num = 1
+    power_limit_w: Num | None = None
 
-    def matmul_flop_per_s(self, dtype: str) -> float:
+    def matmul_flop_per_s(self, dtype: str) -> Num:
         """Return the dense matmul peak for operands of a dtype; UnknownNameError where the chip has none."""
         peaks = self.peak_flop_per_s.by_dtype()
         if dtype not in peaks:

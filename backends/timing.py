@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.errors import UsageError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from .binding import Bound, Kernels, Messages, bind
@@ -22,6 +23,7 @@ from .system import System
 from .tallies import Tallies
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 K = TypeVar("K", bound=Hashable)
 
 
@@ -96,27 +98,46 @@ def annotate(
 
 
 def price(bound: Bound, points: Points) -> Timing:
-    """Price every node of a program that is bound to a system."""
+    """Price every node of a program that is bound to a system; of a table of machines each plan has its own.
+
+    UsageError where there are not as many plans as machines.
+    """
     placed = [points.of(page.sheet.symbols) for page in bound.pages]
     values = [
         page.sheet.table.evaluate(env, _num(point)) for page, (env, point) in zip(bound.pages, placed, strict=True)
     ]
+    rows = [point for _, point in placed]
+    if bound.num_machines is not None:
+        values, rows = _row_by_row(values, rows, bound.num_machines)
     talks = exchanges(bound, values)
     priced: list[Priced] = []
-    for k, (page, (_, point)) in enumerate(zip(bound.pages, placed, strict=True)):
-        priced += [_computed(kernels, values[k], point, bound.system) for kernels in page.kernels]
-        priced += [_sent(m, values[k], point, talks[k, i]) for i, m in enumerate(page.messages)]
+    for k, page in enumerate(bound.pages):
+        priced += [_computed(kernels, values[k], rows[k], bound) for kernels in page.kernels]
+        priced += [_sent(m, values[k], rows[k], talks[k, i]) for i, m in enumerate(page.messages)]
     return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies)
+
+
+def _row_by_row(values: Sequence[Array], points: Sequence[Index], num_machines: int) -> tuple[list[Array], list[Index]]:
+    """Give every machine a point of its own; sizes that all plans have in common stay one column."""
+    every = np.arange(num_machines)
+    if any(len(point) != num_machines for point in points):
+        raise UsageError(
+            f"{len(points[0])} plans on a table of {num_machines} machines: each needs a machine of its own"
+        )
+    wide = [v if v.shape[1] == 1 else v[:, point] for v, point in zip(values, points, strict=True)]
+    return wide, [every] * len(wide)
 
 
 def _num(point: NDArray[np.intp]) -> int:
     return int(point.max()) + 1
 
 
-def _computed(kernels: Kernels, values: Array, point: NDArray[np.intp], system: System) -> Priced:
+def _computed(kernels: Kernels, values: Array, point: Index, bound: Bound) -> Priced:
     rows = values[kernels.rows]
     times = kernels.price(kernels.group.amounts_in(rows))
-    issued = np.maximum(times.time_s * kernels.factors, system.stack.spacing_s)
+    issued = np.maximum(times.time_s * kernels.factors, bound.system.stack.spacing_s)
+    if bound.num_machines is not None:
+        issued = np.broadcast_to(issued, (len(issued), bound.num_machines))
     return Priced(kernels.group, issued, point, kernels.backend, times)
 
 

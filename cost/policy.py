@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..backends.network.sms import lent_share
 from ..backends.stack import HostFloor, Overlap
 from ..backends.system import System
+from ..ir.expr import Num
 from ..ir.plan import PlanTable
 
 Array = NDArray[np.float64]
@@ -30,7 +31,7 @@ class Policy:
 
     host: HostFloor = field(default_factory=HostFloor)
     overlap: Overlap = field(default_factory=Overlap)
-    sm_share: float = 0.0
+    sm_share: Num = 0.0
     node_size: int = 8
 
     @classmethod

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.timing import Timing
+from ..ir.expr import Num
 from ..ir.graph import Phase, Workload
 from ..ir.pipelines import SPLIT_BACKWARD
 from ..ir.plan import PlanTable
@@ -135,11 +136,11 @@ def _at(stages: Sequence[StageTime], pace: NDArray[np.intp]) -> StageTime:
     return best
 
 
-def lend(step: Account, sm_share: float, by_engines: bool) -> None:
+def lend(step: Account, sm_share: Num, by_engines: bool) -> None:
     """Book the computation that waits for the SMs that hidden communication holds."""
     none = ("comm.pp", *(("comm.tp",) if by_engines else ()))  # a send takes a channel or two
     parts = [seconds for part, seconds in step.hidden.items() if part.startswith("comm.") and part not in none]
-    if parts and sm_share > 0.0:
+    if parts and np.any(sm_share > 0.0):
         step.add(LENT, sum(parts[1:], parts[0]) * sm_share)
 
 

@@ -117,7 +117,7 @@ class Job:
             step_time_s=step_time_s, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
             num_gpus=plan.num_gpus, num_nodes=-(-plan.num_gpus // system.node_size),
             state_bytes=checkpoint_bytes(graph),
-            copy_bytes_per_s=None if link is None else link.bytes_per_s * link.efficiency,
+            copy_bytes_per_s=None if link is None else float(link.bytes_per_s * link.efficiency),
         )  # fmt: skip
 
 

@@ -62,12 +62,18 @@ class PlanTable:
         """Number of plans."""
         return len(self.tp)
 
-    def part(self, plans: slice) -> PlanTable:
+    def part(self, plans: slice | NDArray[np.intp]) -> PlanTable:
         """Return some of the plans."""
         from dataclasses import fields, replace
 
         columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "family"}
         return replace(self, **{name: c[plans] for name, c in columns.items() if c is not None})
+
+    def repeated(self, times: int) -> PlanTable:
+        """Return the plans so many times, one table behind the other."""
+        import numpy as np
+
+        return self.part(np.tile(np.arange(len(self)), times))
 
     @cached_property
     def columns(self) -> Mapping[str, NDArray[np.float64]]:

@@ -30,7 +30,7 @@ def shortage(answer: Estimate) -> str | None:
     """Say what a plan lacks in memory, and what would fit; None when it fits."""
     if answer.fits:
         return None
-    need, have = answer.metrics["peak_mem_bytes"], answer.table.system.chip.hbm_bytes
+    need, have = answer.metrics["peak_mem_bytes"], float(answer.table.system.chip.hbm_bytes)
     largest = sorted(answer.memory_bytes.items(), key=lambda kv: -kv[1])
     shares = ", ".join(f"{name} {value / need:.0%}" for name, value in largest[:3])
     return f"a GPU needs {format_bytes(need)} and has {format_bytes(have)} ({shares}). {_next_step(answer)}"

@@ -135,8 +135,8 @@ def _flops_per_gpu(answer: Estimate) -> Iterator[str]:
 def _memory(answer: Estimate) -> Iterator[str]:
     system = answer.table.system
     yield "= " + " + ".join(f"{k} {format_bytes(v)}" for k, v in answer.memory_bytes.items() if v)
-    share = answer.metrics["peak_mem_bytes"] / system.chip.hbm_bytes
-    yield f"{share:.1%} of the {format_bytes(system.chip.hbm_bytes)} of the device"
+    has = float(system.chip.hbm_bytes)
+    yield f"{answer.metrics['peak_mem_bytes'] / has:.1%} of the {format_bytes(has)} of the device"
     yield from (f"capacity: {text}" for text in sources_of(system, "chip.memory.hbm.capacity"))
     yield from (f"reserve: {text}" for text in sources_of(system, "stack.memory_reserve"))
 

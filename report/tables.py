@@ -99,7 +99,7 @@ def _memory(answer: Estimate) -> Table:
         if value > 0:
             table.add_row(name.replace("_", " "), format_bytes(value))
     table.add_row("total", format_bytes(answer.metrics["peak_mem_bytes"]))
-    table.add_row("capacity", format_bytes(answer.table.system.chip.hbm_bytes), style="dim")
+    table.add_row("capacity", format_bytes(float(answer.table.system.chip.hbm_bytes)), style="dim")
     return table
 
 
@@ -160,7 +160,7 @@ def _notes(answer: Estimate) -> Iterator[str]:
     graph, system = answer.table.lowered.source, answer.table.system
     if answer.plan.pp > 1:
         yield f"layers by stage: {answer.table.staging.layouts[0]}"
-    peak = format_flop_per_s(system.chip.matmul_flop_per_s(str(graph.dtype)))
+    peak = format_flop_per_s(float(system.chip.matmul_flop_per_s(str(graph.dtype))))
     yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {graph.dtype}"
     yield f"error: median, p90 of measured kernels of the kind on this chip ({OTHER_CHIPS}: on others; -: none)"
     memory = trust_of_metric(answer, "peak_mem_bytes")

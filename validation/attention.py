@@ -163,7 +163,7 @@ def _heads(row: Row) -> str:
 
 def _is_impossible(sizes: AttentionSizes, seconds: float, chip: Chip) -> bool:
     read = float(sizes.cache_bytes)
-    return read > 2.0 * chip.l2_bytes and read / seconds > IMPOSSIBLE_BANDWIDTH * chip.hbm_bytes_per_s
+    return read > 2.0 * float(chip.l2_bytes) and read / seconds > IMPOSSIBLE_BANDWIDTH * float(chip.hbm_bytes_per_s)
 
 
 @cache

@@ -11,6 +11,7 @@ from .limits import ChipShare, Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
+    from ...ir.expr import Num
     from ..system import Chip
 
 # Bytes of an element that is sent: fp8 with a scale of four bytes for 128 elements.
@@ -48,8 +49,8 @@ class ExchangeSizes:
 class ExchangeRates:
     """Bytes a second of one rank, one direction, by the data sheet: inside of the node and between nodes."""
 
-    link_bytes_per_s: float
-    nic_bytes_per_s: float
+    link_bytes_per_s: Num
+    nic_bytes_per_s: Num
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from .limits import Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
+    from ...ir.expr import Num
     from ..system import Chip
 
 # Bytes of an element outside of the products: rows travel, are activated and added up in 16 bits at every precision.
@@ -65,7 +66,7 @@ class ExpertSizes:
     passes: float = 1.0
 
 
-def experts_times(sizes: ExpertSizes, peak: float, chip: Chip, constants: ExpertsConstants) -> KernelTimes:
+def experts_times(sizes: ExpertSizes, peak: Num, chip: Chip, constants: ExpertsConstants) -> KernelTimes:
     """Price banks of experts in seconds.
 
     T = O + sqrt(c^2 + q^2) + (c_x X + c_t Y) / BW with c = 2 W R / (u_c P), q = W e E / (u_m BW): W elements of an

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from .limits import Limit, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
+    from ...ir.expr import Num
     from ..system import Chip
 
 # Tiles that libraries hold kernels for, rows x columns of the result (CUTLASS's profiler lists them).
@@ -175,10 +177,11 @@ def gemm_times(sizes: GemmSizes, chip: Chip, constants: GemmConstants) -> Kernel
 
 @dataclass(frozen=True, slots=True)
 class GemmMachine:
-    """A chip under constants: rates of the whole chip, and the tiles and splits there are.
+    """A chip under constants, or a table of chips: rates of the whole chip, and the tiles and splits there are.
 
     Attributes:
         constants: what it was made from.
+        machines: the shape of numbers that differ by machine; empty for one chip.
         num_sms: units that take tiles.
         sustained_flop_per_s: of long calls.
         memory_bytes_per_s: as drawn by all SMs.
@@ -195,17 +198,18 @@ class GemmMachine:
     """
 
     constants: GemmConstants
-    num_sms: float
-    sustained_flop_per_s: float
-    memory_bytes_per_s: float
-    cache_bytes_per_s: float
-    quantise_bytes_per_s: float
-    warm_bytes: float
+    machines: tuple[int, ...]
+    num_sms: Num
+    sustained_flop_per_s: Num
+    memory_bytes_per_s: Num
+    cache_bytes_per_s: Num
+    quantise_bytes_per_s: Num
+    warm_bytes: Num
     tile_m: Array
     tile_n: Array
     compute_squared: Array
-    feed_s: float
-    pace_squared: float
+    feed_s: Num
+    pace_squared: Num
     splits: Array
     shortest: Array
 
@@ -214,17 +218,18 @@ class GemmMachine:
         """Put a chip and constants together; UnknownNameError where the chip has no such unit."""
         peak, bandwidth, c = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s, constants
         units = _units(chip)
-        memory_s = math.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * chip.clock_hz))
+        memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * chip.clock_hz))
+        warm_bytes = chip.l2_bytes / chip.l2_partitions * c.warm
+        machines = np.broadcast_shapes(*map(np.shape, (memory_s, peak, warm_bytes)))
         tiles = np.array([t for t in TILES if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
         area = (tiles[:, 0] * tiles[:, 1])[:, None, None]
         small = 1.0 + c.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
         compute, pace = 2.0 * area * small * (units / (peak * c.tensor)), c.pace / chip.clock_hz
         splits = np.array([[s] for s in SPLITS if s <= c.most_splits], dtype=np.float64)
         return cls(
-            c, units, peak * c.sustained, 1.0 / memory_s, bandwidth * c.cache, bandwidth * c.quantise,
-            chip.l2_bytes / chip.l2_partitions * c.warm, tiles[:, 0, None, None], tiles[:, 1, None, None],
-            compute * compute, units / (peak * c.feed), pace * pace, splits,
-            np.where(splits > 1.0, SHORTEST_SPLIT, 0.0),
+            c, machines, units, peak * c.sustained, 1.0 / memory_s, bandwidth * c.cache, bandwidth * c.quantise,
+            warm_bytes, tiles[:, 0, None, None], tiles[:, 1, None, None], compute * compute,
+            units / (peak * c.feed), pace * pace, splits, np.where(splits > 1.0, SHORTEST_SPLIT, 0.0),
         )  # fmt: skip
 
     def times(self, sizes: GemmSizes) -> KernelTimes:
@@ -253,13 +258,26 @@ class GemmMachine:
             sizes.m, sizes.n, sizes.k, sizes.batch, sizes.a_bytes, sizes.b_bytes, sizes.c_bytes, sizes.quantised
         )  # fmt: skip
         shape = np.broadcast_shapes(*(a.shape for a in given))
+        out = self._under_all(given, shape) if self.machines else self._in_chunks(given, shape)
+        return KernelTimes(out[0], MappingProxyType(dict(zip(TERMS, out[1:], strict=True))))
+
+    def _in_chunks(self, given: Sequence[Array], shape: tuple[int, ...]) -> Array:
+        """Time and terms of all products in a row, on one chip."""
         columns = [_flat(a, shape) for a in given]
         out = np.empty((1 + len(TERMS), math.prod(shape)))
         for start in range(0, out.shape[1], _CHUNK):
             part = slice(start, start + _CHUNK)
             _solve(_rows(columns, part, out[0, part].size), self, out[:, part])
-        time_s, *terms = (row.reshape(shape) for row in out)
-        return KernelTimes(time_s, MappingProxyType(dict(zip(TERMS, terms, strict=True))))
+        return out.reshape(-1, *shape)
+
+    def _under_all(self, given: Sequence[Array], shape: tuple[int, ...]) -> Array:
+        """Time and terms of one product after the other on all machines, along the last axis."""
+        sizes = np.stack([np.broadcast_to(a, shape) for a in given])
+        sizes = sizes.reshape(len(given), -1, shape[-1] if shape else 1)
+        out = np.empty((1 + len(TERMS), sizes.shape[1], *self.machines))
+        for k in range(sizes.shape[1]):
+            _solve(sizes[:, k], self, out[:, k])
+        return out.reshape(-1, *shape[:-1], *self.machines)
 
 
 def _flat(numbers: Array, shape: tuple[int, ...]) -> Array:
@@ -277,11 +295,11 @@ def _rows(columns: Sequence[Array], part: slice, num: int) -> Array:
     return rows
 
 
-def _units(chip: Chip) -> float:
+def _units(chip: Chip) -> Num:
     """SMs; a core that multiplies more in a clock than the widest SM there is works like several."""
     peaks = chip.peak_flop_per_s.by_dtype()
-    width = max(peaks.get(dtype, 0.0) for dtype in ("bf16", "fp16", "fp32")) / (chip.num_sms * chip.clock_hz)
-    return chip.num_sms * max(1.0, width / _WIDEST)
+    widest = reduce(np.maximum, (peaks.get(dtype, 0.0) for dtype in ("bf16", "fp16", "fp32")))
+    return chip.num_sms * np.maximum(1.0, widest / (chip.num_sms * chip.clock_hz) / _WIDEST)
 
 
 def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
@@ -289,9 +307,10 @@ def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     m, n, k, batch, a_bytes, _, _, quantised = rows
     memory = _memory_s(rows, machine)
     tiles = _tiles_squared(rows, machine)
-    second = _second_pass_s(rows, machine)
     total = np.sqrt(tiles + memory * memory)
+    second = _second_pass_s(rows, machine)
     total += second
+    tiles, second = _as_wide(tiles, total), _as_wide(second, total)
     best = total.argmin(axis=0), np.arange(total.shape[1])
     sustained = 2.0 * m * n * k * batch / machine.sustained_flop_per_s
     quantise = quantised * m * k * batch * (2.0 + a_bytes) / machine.quantise_bytes_per_s
@@ -303,14 +322,19 @@ def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     out[5], out[6] = sustained, quantise
 
 
+def _as_wide(values: Array, table: Array) -> Array:
+    """Repeat what is the same on all machines."""
+    return values if values.shape == table.shape else np.broadcast_to(values, table.shape)
+
+
 def _memory_s(rows: Array, machine: GemmMachine) -> Array:
     """Compulsory traffic; of what the cache still holds, at the pace of the cache."""
     m, n, k, batch, a_bytes, b_bytes, c_bytes, _ = rows
     moved = (m * k * a_bytes + k * n * b_bytes + m * n * c_bytes) * batch
     cold: Array = moved / machine.memory_bytes_per_s
-    if machine.warm_bytes <= 0.0:
+    if np.all(machine.warm_bytes <= 0.0):
         return cold
-    held = np.clip((machine.warm_bytes - moved) / max(machine.warm_bytes * (1.0 - _ALL_WARM), 1.0), 0.0, 1.0)
+    held = np.clip((machine.warm_bytes - moved) / np.maximum(machine.warm_bytes * (1.0 - _ALL_WARM), 1.0), 0.0, 1.0)
     found: Array = cold * (1.0 - held) + held * moved / machine.cache_bytes_per_s
     return found
 
@@ -325,8 +349,7 @@ def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
     squared = machine.compute_squared * (reach * reach)
     squared += (feed * feed + machine.pace_squared) * (steps * steps)
     loads = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * machine.splits
-    loads /= machine.num_sms  # last, so that whole waves are whole numbers
-    waves = _waves(loads, machine.constants.waves)
+    waves = _waves(loads / machine.num_sms, machine.constants.waves)  # last, so that whole waves are whole numbers
     waves *= waves
     squared *= waves
     least: Array = squared.min(axis=0)

@@ -12,6 +12,7 @@ from .limits import Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
+    from ...ir.expr import Num
     from ..system import Chip
 
 # Rows that a tile holds, by dtype: each group is padded to them. The measured tables tell 16, 64 and 128 apart only for
@@ -86,12 +87,12 @@ def spread_evenly(rows: Array, groups: Array, dtype: str) -> tuple[Array, Array]
     return touched, np.asarray(rows + touched * 0.5 * (tile_rows(dtype) - 1))
 
 
-def product_times(flops: Array, weight_bytes: Array, peak: float, chip: Chip, tensor: float, memory: float) -> Array:
+def product_times(flops: Array, weight_bytes: Array, peak: Num, chip: Chip, tensor: float, memory: float) -> Array:
     """Return sqrt(c^2 + q^2), c = F / (u_c P), q = W / (u_m BW), in seconds."""
     return np.hypot(flops / (tensor * peak), weight_bytes / (memory * chip.hbm_bytes_per_s))
 
 
-def grouped_times(sizes: GroupedSizes, peak: float, chip: Chip, constants: GroupedConstants) -> KernelTimes:
+def grouped_times(sizes: GroupedSizes, peak: Num, chip: Chip, constants: GroupedConstants) -> KernelTimes:
     """Price grouped products in seconds: T = O + sqrt(c^2 + q^2) of FLOPs with padding and of bytes.
 
     Args:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from .limits import ChipShare, Limit, Overhead, Scope
-from .terms import Array, KernelTimes
+from .terms import Array, KernelTimes, as_rows
 
 if TYPE_CHECKING:
+    from ...ir.expr import Num
     from ..system import Chip
 
 # Blocks of threads that share an SM when each takes a row.
@@ -125,9 +126,8 @@ class RowwiseMachine:
 
     @classmethod
     def stacked(cls, machines: Sequence[RowwiseMachine]) -> RowwiseMachine:
-        """Return columns, one row a machine."""
-        columns = ([getattr(m, f.name) for m in machines] for f in fields(cls))
-        return cls(*(np.array(column)[:, None] for column in columns))
+        """Return columns, one row a machine; over chips of a table where it was made of one."""
+        return cls(*(as_rows([getattr(m, f.name) for m in machines]) for f in fields(cls)))
 
     def times(self, sizes: RowwiseSizes) -> KernelTimes:
         """Return the time of calls in seconds, as `rowwise_times` says."""
@@ -148,5 +148,5 @@ class RowwiseMachine:
         return np.asarray(num_bytes * np.clip((part - _HALF_WARM) / (1.0 - _HALF_WARM), 0.0, 1.0))
 
 
-def _cores(chip: Chip) -> float:
-    return max(float(chip.num_sms), chip.vector_flop_per_s / (FLOPS_PER_CLOCK * chip.clock_hz))
+def _cores(chip: Chip) -> Num:
+    return np.maximum(chip.num_sms, chip.vector_flop_per_s / (FLOPS_PER_CLOCK * chip.clock_hz))

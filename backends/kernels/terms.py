@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ...ir.expr import Num
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -57,3 +60,16 @@ class KernelTimes:
         """Name the greatest term."""
         at = {name: float(np.broadcast_to(t, self.time_s.shape)[index]) for name, t in self.terms.items()}
         return max(at, key=lambda name: at[name])
+
+
+def as_rows(numbers: Sequence[Num]) -> Array:
+    """Put numbers under one another, one row each; as wide as the table of machines of which some are columns.
+
+    >>> as_rows([1.0, np.array([2.0, 3.0])]).tolist()
+    [[1.0, 1.0], [2.0, 3.0]]
+    """
+    width = max((n.size for n in numbers if isinstance(n, np.ndarray)), default=1)
+    rows = np.empty((len(numbers), width))
+    for row, number in zip(rows, numbers, strict=True):
+        row[:] = number
+    return rows

@@ -38,10 +38,10 @@ def by_kind(kinds: Sequence[K], bound: Callable[[K, Rows], Pricer]) -> Pricer:
     pricers = [(rows, bound(kind, rows)) for kind, rows in members.items()]
 
     def price(amounts: Amounts) -> KernelTimes:
-        shape = amounts.num_bytes.shape
+        found = [(rows, of_kind(amounts)) for rows, of_kind in pricers]
+        shape = (len(kinds), max(times.time_s.shape[1] for _, times in found))
         time_s, terms = np.zeros(shape), dict[str, Array]()
-        for rows, of_kind in pricers:
-            times = of_kind(amounts)
+        for rows, times in found:
             time_s[rows] = times.time_s
             for name, seconds in times.terms.items():
                 terms.setdefault(name, np.zeros(shape))[rows] = seconds

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from ...ir.expr import Num
 
 from ..machine import LevelEquipment
 
@@ -79,15 +82,15 @@ class NetworkLevel:
 
     name: str
     size: int | None
-    bytes_per_s: float
-    latency_s: float
+    bytes_per_s: Num
+    latency_s: Num
     topology: Topology = "switch"
-    efficiency: float = 1.0
-    hop_latency_s: float | None = None
-    oversubscription: float = 1.0
+    efficiency: Num = 1.0
+    hop_latency_s: Num | None = None
+    oversubscription: Num = 1.0
     dims: tuple[int, ...] = ()
     bidirectional: bool = True
-    reduction_latency_s: float | None = None
+    reduction_latency_s: Num | None = None
     algorithm: str = ""
     protocol: str = ""
     edges: tuple[Edge, ...] = ()
@@ -95,6 +98,6 @@ class NetworkLevel:
     equipment: LevelEquipment | None = None
 
     @property
-    def further_hop_s(self) -> float:
+    def further_hop_s(self) -> Num:
         """Time that each hop after the first adds to a step."""
         return self.latency_s if self.hop_latency_s is None else self.hop_latency_s

@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log2, prod
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
 
 from .level import SWITCHED, NetworkLevel
+
+if TYPE_CHECKING:
+    from ...ir.expr import Num
 
 Shape: TypeAlias = Literal[
     "switch", "rails", "separate_rails", "full", "ring", "one_way_ring", "line", "global", "graph"
@@ -33,7 +38,7 @@ class Part:
     shape: Shape
     size: int | None
     members: int | None
-    bytes_per_s: float
+    bytes_per_s: Num
 
 
 def parts_of(levels: Sequence[NetworkLevel]) -> tuple[Part, ...]:
@@ -97,4 +102,4 @@ def _dragonfly(level: NetworkLevel, inner: int) -> Iterator[Part]:
     group = d.hosts * d.routers
     yield Part(level, "switch", inner * group, group, level.bytes_per_s)
     shared = d.global_links * d.global_bytes_per_s / d.hosts / inner
-    yield Part(level, "global", level.size, d.groups, min(level.bytes_per_s, shared))
+    yield Part(level, "global", level.size, d.groups, np.minimum(level.bytes_per_s, shared))

@@ -66,7 +66,7 @@ def _at(timeline: Timeline, task: int, point: Point) -> float:
 def _headline(answer: Estimate, timeline: Timeline, stage: int, memory: StageMemory) -> str:
     num = len(timeline.stages.cls)
     where = f", the fullest of {num} stages" if num > 1 else ""
-    capacity = format_bytes(answer.table.system.chip.hbm_bytes)
+    capacity = format_bytes(float(answer.table.system.chip.hbm_bytes))
     return f"memory of a device of stage {stage}{where}: at most {format_bytes(memory.peak)} of {capacity}"
 
 

@@ -120,7 +120,7 @@ sizes = st.sampled_from([2, 3, 4, 5, 8, 16, 24, 64])
 def test_no_algorithm_beats_the_bounds(kind: Collective, volume: float, size: int, level: NetworkLevel) -> None:
     system = network(level, OUTER)
     # A rank has links of its own into both levels, and chunks may use them at the same time.
-    n, rate = np.asarray(float(size)), level.bytes_per_s + (OUTER.bytes_per_s if size > 8 else 0.0)
+    n, rate = np.asarray(float(size)), float(level.bytes_per_s) + (float(OUTER.bytes_per_s) if size > 8 else 0.0)
     bytes_s = bandwidth_bound(kind, n, np.asarray(volume), rate)
     for name, found in times(kind, volume, size, system).items():
         assert float(found.time_s) >= float(bytes_s) * (1 - 1e-9), name

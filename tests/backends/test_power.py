@@ -13,7 +13,7 @@ CHIP = load_system("dgx-h100").chip
 
 
 def limited(watts: float) -> float:
-    return clock_share(replace(CHIP, power_limit_w=watts))
+    return float(clock_share(replace(CHIP, power_limit_w=watts)))
 
 
 def test_the_third_root_of_what_is_left() -> None:

@@ -90,7 +90,7 @@ def test_recomputed_flops_are_counted(machine: System, lowered: Lowering, cases:
     model, plan = data.draw(cases)
     done = lowered(model, plan.family)
     found = priced(done, machine, plan).metrics
-    peak = machine.chip.matmul_flop_per_s("bf16") * plan.num_gpus
+    peak = float(machine.chip.matmul_flop_per_s("bf16")) * plan.num_gpus
     extra = float((found["hfu"] - found["mfu"])[0]) * peak * float(found["step_time_s"][0])
     again = total_flops(done.graph, products(done.graph, Phase.RECOMPUTE), plan)
     if not plan.family.capacity:

@@ -70,8 +70,8 @@ def training_case(row: Row, shop: MachineShop) -> TrainingCase:
     return TrainingCase(
         row, group_of(row), config_of(row.text("model") or row.id, model.fields).text, dtype_of(row),
         plan_of(row, machine.stack), system, overrides, stack,
-        step_s(row, machine.chip.matmul_flop_per_s(str(dtype_of(row)))), (*model.assumed, *filled.assumed, *fewer),
-        outlier(row), network,
+        step_s(row, float(machine.chip.matmul_flop_per_s(str(dtype_of(row))))),
+        (*model.assumed, *filled.assumed, *fewer), outlier(row), network,
     )  # fmt: skip
 
 

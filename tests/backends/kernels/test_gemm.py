@@ -259,8 +259,8 @@ def test_no_product_beats_its_flops_or_its_bytes(sizes: GemmSizes, constants: Ge
     found = float(gemm_times(sizes, CHIP, constants).time_s) - constants.overhead_s
     m, n, k, batch = (float(x) for x in (sizes.m, sizes.n, sizes.k, sizes.batch))
     moved = batch * (m * k * float(sizes.a_bytes) + k * n * float(sizes.b_bytes) + m * n * float(sizes.c_bytes))
-    bandwidth = CHIP.hbm_bytes_per_s * (constants.cache if constants.warm else 1.0)
-    assert at_most(2 * m * n * k * batch / CHIP.matmul_flop_per_s(sizes.unit), found + 1e-15)
+    bandwidth = float(CHIP.hbm_bytes_per_s) * (constants.cache if constants.warm else 1.0)
+    assert at_most(2 * m * n * k * batch / float(CHIP.matmul_flop_per_s(sizes.unit)), found + 1e-15)
     assert at_most(moved / bandwidth, found + 1e-15)
 
 

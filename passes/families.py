@@ -1,0 +1,77 @@
+"""Which passes lower a traced graph, in which order and with which options: a family of plans says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ..ir.graph import Workload
+from ..ir.plan import Family
+from ..ir.precision import trains_low
+from .manager import Pipeline, parse_pipeline
+
+
+def pipeline_for(family: Family) -> Pipeline:
+    """Return the passes that lower a traced graph for a family."""
+    train = family.workload is Workload.TRAIN
+    names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
+    names += ["unfuse"] if family.attention == "unfused" else []
+    options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
+    options += _data_options(family) if train else []
+    options += [f'cp="{family.cp}"'] if family.cp != "none" else []
+    options += ["usp=true"] if family.usp else []
+    options += _experts_options(family)
+    options += ["replicate_unknown=true"] if family.replicate_unknown else []
+    if family.ep or family.capacity or trains_low(family):
+        names.append("route{capacity=true}" if family.capacity else "route")
+    names.append(f"shard{{{', '.join(options)}}}")
+    names += [_quantise(family)] if trains_low(family) else []
+    names += ["merge_heads"] if family.kernels == "merged" and train else []
+    names += [_recompute(family)] if family.recompute != "none" and train else []
+    bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
+    names += [bucket, "optimizer"] if train else []
+    names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
+    names += [f"offload{{what=[{_quoted(family.offload)}]}}"] if family.offload and train else []
+    pieces = family.scatter_p2p and not family.sp
+    names += ["pipeline{scatter=true}" if pieces else "pipeline"] if family.pp else []
+    names += ["fuse"] if family.fused else []
+    return parse_pipeline(",".join(names))
+
+
+def _experts_options(family: Family) -> list[str]:
+    found = ["ep=true"] if family.ep else []
+    found += [] if family.etp else ["etp=false"]
+    found += ["imbalance=true"] if family.imbalance else []
+    found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
+    return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])
+
+
+def _data_options(family: Family) -> list[str]:
+    """What `shard` is told of data parallelism; nothing that says what it does anyway."""
+    options = [f"zero={family.zero}"] if family.zero else []
+    options += ["hsdp=true"] if family.hsdp else []
+    options += ["once=true"] if family.reshard == "step" else []
+    return options + ([f'reduced="{family.reduce_dtype}"'] if family.reduce_dtype is not None else [])
+
+
+def _quantise(family: Family) -> str:
+    """Hand-fused kernels keep casts as TransformerEngine does; a compiler takes maxima where tensors are made."""
+    options = [f'recipe="{family.precision}"']
+    options += ["keep=true"] if family.kernels == "fused" else []
+    options += ["fused=true"] if family.kernels == "torch" else []
+    options += ["gather=true"] if family.fp8_param_gather else []
+    edges = (("first", family.bf16_first), ("last", family.bf16_last))
+    return f"quantise{{{', '.join([*options, *(f'{name}={n}' for name, n in edges if n)])}}}"
+
+
+def _recompute(family: Family) -> str:
+    options = [f'policy="{family.recompute}"']
+    options += [f"modules=[{_quoted(family.recompute_modules)}]"] if family.recompute_modules else []
+    options += [f"layers={family.recompute_layers}"] if family.recompute_layers else []
+    options += [f"every={family.recompute_every}"] if family.recompute_every > 1 else []
+    options += [] if family.early_stop else ["early_stop=false"]
+    return f"recompute{{{', '.join(options)}}}"
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return ", ".join(map(json.dumps, words))
