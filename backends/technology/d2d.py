@@ -15,6 +15,7 @@ import numpy as np
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.expr import Num
 from ...ir.units import format_bytes_per_s
+from ..network.level import Topology
 
 # How dies are joined, in the words of a network level. A mesh has two rows, as dies lie but in a line.
 Join: TypeAlias = Literal["line", "ring", "mesh", "fully_connected"]
@@ -110,8 +111,38 @@ def neighbours(join: Join, num_dies: Num) -> Num:
     return np.minimum(others, most)
 
 
+def links(join: Join, num_dies: Num) -> Num:
+    """Return how many links a die has in the words of a network level, where ends and rims count those they lack.
+
+    A member of a line or ring has a link either way, one of a mesh a link either way in both directions.
+    """
+    others = np.asarray(num_dies) - 1.0
+    several: Num = 2.0 * np.ones_like(others)
+    if join == "mesh":
+        several = np.where(np.equal(num_dies, 4), 2.0, 4.0)
+    if join == "fully_connected":
+        several = others
+    return np.where(np.less_equal(others, 1), others, several)
+
+
+def topology(join: Join, num_dies: int) -> tuple[Topology, str]:
+    """Return the topology of the network level that joined dies are, and its dims.
+
+    Two dies are joined one way only, and a mesh of two by two is a ring.
+
+    >>> topology("mesh", 4), topology("mesh", 8), topology("line", 2)
+    (('ring', ''), ('mesh', '2x4'), ('fully_connected', ''))
+    """
+    if num_dies <= 2:
+        return "fully_connected", ""
+    if join == "mesh" and num_dies > 4:
+        return "mesh", f"2x{num_dies // 2}"
+    return ("ring", "") if join == "mesh" else (join, "")
+
+
 def span_mm(join: Join, num_dies: Num, side_mm: Num) -> Num:
     """Return how far apart dies that are joined lie: next to one another, but of all pairs in two rows of dies."""
     if join != "fully_connected":
         return np.asarray(side_mm) * 0.0
-    return np.maximum(np.ceil(np.asarray(num_dies) / 2) - 2, 0.0) * side_mm
+    between: Num = np.maximum(np.ceil(np.asarray(num_dies) / 2) - 2, 0.0)
+    return between * side_mm

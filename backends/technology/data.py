@@ -14,6 +14,7 @@ from ..catalogue import File, read_at
 from ..faults import Origin, in_files
 from ..system_build import section_of
 from ..system_overrides import override
+from .area_schema import DieSection, MultiprocessorSection
 from .d2d import D2dKind
 from .schema import LinkSection, MemorySection, NodeSection, TechnologySection, UnitSection
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from ..system_tree import Tree
 
 T = TypeVar("T")
-PARTS = ("nodes", "units", "memories", "links", "d2d")
+# Files that are shipped, and what a file may hold; the last one holds all that the area model has.
+FILES = ("nodes", "units", "memories", "links", "d2d", "area")
+PARTS = (*FILES[:-1], "densities", "circuits", "phys", "multiprocessors", "dies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,14 @@ class Technology:
         """
         return _named("D2D interface", self.section.d2d, name).kind(name)
 
+    def multiprocessor(self, name: str) -> MultiprocessorSection:
+        """Return a multiprocessor of the area model; UnknownNameError names the nearest."""
+        return _named("multiprocessor", self.section.multiprocessors, name)
+
+    def die(self, name: str) -> DieSection:
+        """Return a die that exists; UnknownNameError names the nearest."""
+        return _named("die", self.section.dies, name)
+
     def scale(self, before: str, after: str) -> Scale:
         """Return what is left of area and power when a circuit of one node is made on another.
 
@@ -112,7 +123,7 @@ def _shipped_technology() -> Technology:
 
 
 def _read(path: str | Path | None, overrides: Sequence[str]) -> Technology:
-    files = [_shipped(part) for part in PARTS] + ([] if path is None else [_own(path)])
+    files = [_shipped(name) for name in FILES] + ([] if path is None else [_own(path)])
     tree: dict[str, Tree] = {}
     origins: list[Origin] = []
     for file in files:
@@ -126,9 +137,9 @@ def _read(path: str | Path | None, overrides: Sequence[str]) -> Technology:
     return Technology(section_of(TechnologySection, tree, "technology", in_files(origins[::-1])))
 
 
-def _shipped(part: str) -> File:
-    file = resources.files(__name__.rpartition(".")[0]) / "data" / f"{part}.yaml"
-    return read_at(part, f"technology/data/{part}.yaml", file, f"technology file '{part}'")
+def _shipped(name: str) -> File:
+    file = resources.files(__name__.rpartition(".")[0]) / "data" / f"{name}.yaml"
+    return read_at(name, f"technology/data/{name}.yaml", file, f"technology file '{name}'")
 
 
 def _own(path: str | Path) -> File:

@@ -11,7 +11,7 @@ import numpy as np
 from ...ir.errors import UsageError
 from ...ir.expr import Num
 from . import columns, engine
-from .d2d import D2dKind, Join, check_shoreline, neighbours, span_mm
+from .d2d import D2dKind, Join, check_shoreline, links, neighbours, span_mm
 from .data import Technology
 from .engine import Cache, Compute, Memory, Network, Share
 from .fits import FITS, Fit, Reason, check, words
@@ -96,7 +96,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What joins a die to its neighbours, all of them together; nothing where dies are one device."""
+    """What joins a die to its neighbours, all of them together; nothing where dies are one device.
+
+    The bandwidth is that of a network level of dies so joined, one direction: see `d2d.links`.
+    """
 
     num_neighbours: Num
     num_modules: Num
@@ -283,7 +286,7 @@ def _interface(budget: Budget, kind: D2dKind | None) -> tuple[Interface, tuple[F
     found = Interface(
         num_neighbours=others,
         num_modules=others * kind.modules(rate) if kind.module_mm2 else 0.0 * others,
-        bytes_per_s=others * rate,
+        bytes_per_s=links(budget.join, dies) * rate,
         area_mm2=kind.phy_mm2(rate, budget.die_mm2, others),
         edge_mm=others * kind.shoreline_mm(rate),
         power_w=others * kind.power_w(rate),

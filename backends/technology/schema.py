@@ -1,4 +1,4 @@
-"""The data files of the technology engine: nodes, units of compute, memories, links, interfaces between dies."""
+"""The data files of the technology engine: nodes, units of compute, memories, links, interfaces between dies, areas."""
 
 from __future__ import annotations
 
@@ -9,73 +9,25 @@ from pydantic import Field, model_validator
 
 from ...ir.errors import UsageError
 from ..system_numbers import Bandwidth, Capacity, Count, Frequency, Latency, Number, Power, Ratio, Section
+from .area_schema import CircuitsSection, DensitySection, DieSection, MultiprocessorSection, PhySection
 from .d2d import D2dKind
+from .schema_numbers import (
+    Area,
+    Density,
+    Energy,
+    Gain,
+    Leakage,
+    Length,
+    LinkRate,
+    PackageRatio,
+    Rate,
+    Voltage,
+)
 from .voltage import VoltageLaw
 
 # Dtypes whose rate a unit may give beside that of fp16.
 Dtype: TypeAlias = Literal["bf16", "tf32", "fp64", "fp8", "fp6", "fp4", "int8", "int4"]
 S = TypeVar("S", bound=Section)
-
-
-class Gain(Number):
-    """How much better than on the node before; one is as good."""
-
-    sane = (0.1, 10.0)
-
-
-class Area(Number):
-    """An area of silicon or package."""
-
-    dimension = "mm2"
-    sane = (1e-6, 1e6)
-
-
-class Voltage(Number):
-    """A voltage."""
-
-    dimension = "V"
-    sane = (0.01, 10.0)
-
-
-class Energy(Number):
-    """Energy to move data."""
-
-    dimension = "J/B"
-    sane = (1e-16, 1e-6)
-
-
-class Leakage(Number):
-    """Power that memory takes at rest."""
-
-    dimension = "W/B"
-    zero_allowed = True
-    sane = (1e-18, 1e-3)
-
-
-class Density(Number):
-    """Wires along the edge of a die."""
-
-    dimension = "1/mm"
-    sane = (1e-2, 1e5)
-
-
-class LinkRate(Number):
-    """What one wire or lane carries, one direction."""
-
-    dimension = "B/s"
-    sane = (1e6, 1e12)
-
-
-class Rate(Number):
-    """The rate of a dtype over that of fp16."""
-
-    sane = (1e-3, 1e3)
-
-
-class PackageRatio(Number):
-    """The area of a package over that of its dies."""
-
-    sane = (1.0, 100.0)
 
 
 class VoltageSection(Section):
@@ -179,13 +131,6 @@ class MemorySection(Section):
     voltage: VoltageSection
 
 
-class Length(Number):
-    """A length on a die or in a package."""
-
-    dimension = "mm"
-    sane = (1e-4, 1e4)
-
-
 class D2dSection(Section):
     """An interface between dies: modules side by side on an edge, or a share of the die where that is all one knows."""
 
@@ -242,3 +187,8 @@ class TechnologySection(Section):
     memories: dict[str, MemorySection] = Field(min_length=1)
     links: dict[str, LinkSection] = Field(min_length=1)
     d2d: dict[str, D2dSection] = Field(min_length=1)
+    densities: dict[str, DensitySection] = Field(min_length=1)
+    circuits: CircuitsSection
+    phys: dict[str, PhySection]
+    multiprocessors: dict[str, MultiprocessorSection]
+    dies: dict[str, DieSection]

@@ -257,7 +257,7 @@ def test_a_designed_chip_is_a_chip_of_a_system(technology: Technology, tmp_path:
     assert (chip.name, chip.num_sms, chip.hbm_bytes) == ("mine", 108, 80e9)
     assert chip.matmul_flop_per_s("bf16") == pytest.approx(found.compute.flop_per_s, rel=1e-5)
     assert all(r.source.startswith("technology engine: ") and r.confidence == "estimated" for r in records)
-    (tmp_path / "system.yaml").write_text(system_text(found, "box", 4, "ndr-infiniband"), encoding="utf-8")
+    (tmp_path / "system.yaml").write_text(system_text(found, "box", 4, "ndr-infiniband", technology), encoding="utf-8")
     system = load_system(tmp_path / "system.yaml")
     assert (system.node_size, [v.name for v in system.levels]) == (4, ["scale-up", "infiniband"])
     assert system.levels[0].bytes_per_s == pytest.approx(found.network.bytes_per_s, rel=1e-5)
