@@ -7,20 +7,18 @@ its fixed work and the second pass of a split do. The papers' own table is not p
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from bounds import BOUNDS, bound_of, shares
 from drawing import stacked
 from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
 from slipstick.backends.program import Entry
-from slipstick.backends.timing import Priced
-from slipstick.report.bounds import kernel_bounds, node_seconds
+from slipstick.report.bounds import node_seconds
 
 CACHE = slipstick.GraphCache.default()
 MODEL, PROMPT = "llama-2-13b", 200
 SYSTEMS = ("dgx-a100-80gb", "dgx-h100")
-BOUNDS = ("compute", "memory", "overhead")
-GROUPS = {"matrix": "compute", "vector": "compute", "hbm": "memory"}
 
 
 def answer(system: str, workload: slipstick.Workload, batch: int) -> slipstick.Estimate:
@@ -30,14 +28,6 @@ def answer(system: str, workload: slipstick.Workload, batch: int) -> slipstick.E
     plan = slipstick.make_plan(num_gpus=1, seq_len=PROMPT, kv_len=kv_len, micro_batch=batch, family=family)
     graph = slipstick.load(MODEL, workload, cache=CACHE)
     return slipstick.estimate(graph, slipstick.load_system(system), plan)
-
-
-def bound_of(priced: Priced, row: int) -> str:
-    """Say what most of a kernel's time waits for."""
-    assert priced.kernels is not None
-    at = row, int(priced.point[0])
-    bounds = kernel_bounds(priced.kernels, at, float(priced.time_s[at]))
-    return GROUPS.get(max(bounds, key=lambda name: bounds[name]), "overhead")
 
 
 def intensity_of(entry: Entry, answered: slipstick.Estimate) -> float:
@@ -72,18 +62,12 @@ def make(full: bool) -> Table:
     ])  # fmt: skip
 
 
-def shares(table: Table) -> dict[str, dict[str, float]]:
-    """Return, by machine, phase and batch, the part of the products' time that each bound has."""
-    found: dict[str, dict[str, float]] = {}
-    for system, phase, batch, _, _, time_ms, bound in table.rows:
-        parts = found.setdefault(f"{system} {phase} {batch}", dict.fromkeys(BOUNDS, 0.0))
-        parts[str(bound)] += float(time_ms)
-    return {name: {b: s / sum(parts.values()) for b, s in parts.items()} for name, parts in found.items()}
-
-
 def draw(panels: Sequence[Axes], table: Table) -> None:
-    """Draw the shares of the bounds."""
-    found = shares(table)
+    """Draw the shares of the bounds in the time of all products of a pass."""
+    spent: dict[str, list[tuple[str, float]]] = {}
+    for system, phase, batch, _, _, time_ms, bound in table.rows:
+        spent.setdefault(f"{system} {phase} {batch}", []).append((str(bound), float(time_ms)))
+    found = {name: shares(parts) for name, parts in spent.items()}
     stacked(panels[0], list(found), {bound: [parts[bound] for parts in found.values()] for bound in BOUNDS})
     panels[0].set_ylabel("share of the products' time")
 
