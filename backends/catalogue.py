@@ -27,12 +27,13 @@ FITS = "stack_fits"
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that was read: what people call it, where it is, what is in it."""
+    """A file that was read: what people call it, where it is, what is in it, or in the part of it at some keys."""
 
     name: str
     where: str
     file: Traversable
     tree: dict[str, Tree]
+    part: Keys = ()
 
     @property
     def folder(self) -> Path | None:
@@ -41,7 +42,7 @@ class File:
 
     def origin(self, keys: Keys = (), inner: Keys = (), layer: str | None = None) -> Origin:
         """Say that a part of a tree is a part of this file."""
-        return Origin(keys, self.where, self.file, inner, layer)
+        return Origin(keys, self.where, self.file, (*self.part, *inner), layer)
 
 
 @dataclass(frozen=True, slots=True)

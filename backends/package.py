@@ -136,6 +136,7 @@ class Package:
         volume: packages made over the life of the product, over which its design is paid off.
         price_usd: what one is sold for, where that is known.
         gross_margin: part of the price that the maker keeps, where the price is not known.
+        beside: memory on the board next to it, as GDDR and modules of DDR are.
     """
 
     assembly: Assembly
@@ -143,3 +144,9 @@ class Package:
     volume: Num | None = None
     price_usd: Num | None = None
     gross_margin: Num | None = None
+    beside: tuple[Stack, ...] = ()
+
+    def counted_stacks(self) -> Iterator[tuple[Stack, Num]]:
+        """Yield every kind of memory, in it and beside it, with how many stacks or devices there are."""
+        yield from self.assembly.counted_stacks()
+        yield from ((stack, stack.count) for stack in self.beside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..ir.errors import UnknownNameError
 from ..ir.expr import Num
@@ -16,6 +17,9 @@ from .network.level import NetworkLevel
 from .package import Package
 from .records import NumberRecord
 from .stack import StackConstants
+
+if TYPE_CHECKING:
+    from .prices.section import Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,20 @@ class System:
     """A machine: the chip, how many share a node, the network, and the constants of kernels and software.
 
     For money, power and carbon it may say what a chip is packaged in, and what servers and racks are made of.
+
+    Attributes:
+        name: as people call it.
+        chip: the accelerator; a rank of a plan runs on one.
+        node_size: chips that share a board and a host.
+        levels: of the network, from the inside out.
+        kernels: constants of the kernels.
+        stack: constants of the software.
+        sources: every number of it, but those of prices.
+        host: the memory of a node's host.
+        package: what the chip is sold in; None where its file does not say.
+        server: what a node is built of.
+        rack: what servers stand in.
+        own_prices: the prices that were given with it; None for the usual ones.
     """
 
     name: str
@@ -121,10 +139,22 @@ class System:
     package: Package | None = None
     server: Server | None = None
     rack: Rack | None = None
+    own_prices: Prices | None = None
+
+    @property
+    def prices(self) -> Prices:
+        """What it is paid with: the prices that were given with it, else the usual ones, read when first needed."""
+        from .prices.book import load_prices
+
+        return load_prices() if self.own_prices is None else self.own_prices
 
 
 def load_system(
-    name_or_path: str | Path, overrides: Sequence[str] = (), stack: str | None = None, calibration: str | None = None
+    name_or_path: str | Path,
+    overrides: Sequence[str] = (),
+    stack: str | None = None,
+    calibration: str | None = None,
+    prices: str | None = None,
 ) -> System:
     """Read a system of the catalogue by name, or a YAML file by path.
 
@@ -135,6 +165,7 @@ def load_system(
         stack: the software stack of the catalogue that runs on it, in place of its own.
         calibration: name or path of the constants of its kernels, in place of its chip's; `default` for those that
             carry over to any chip.
+        prices: name or path of a profile of the price book, in place of the system's own or the usual one.
 
     Raises:
         UnknownNameError: a name that is not in the catalogue, or an override of a key that no system has.
@@ -143,9 +174,10 @@ def load_system(
     >>> load_system("dgx-h100", ["chip.memory.hbm.bandwidth=4.8TB/s"]).chip.hbm_bytes_per_s
     4800000000000.0
     """
+    from .prices.given import with_prices
     from .system_build import build_system
 
-    found = assemble(name_or_path, stack, calibration)
+    found = with_prices(assemble(name_or_path, stack, calibration), prices, overrides)
     return build_system(found.tree, overrides, found.file.name, found.layers, in_files(found.origins))
 
 

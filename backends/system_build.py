@@ -14,6 +14,9 @@ from .constants import KernelConstants, Layers, lay_constants, library_names
 from .faults import Fault, Locate, all_of, nowhere
 from .network.level import NetworkLevel
 from .network.section import LevelSection, network_level
+from .package import Package
+from .package_schema import PackageSection, d2d_levels, package_of
+from .prices.section import Prices, PricesSection
 from .records import NumberRecord
 from .stack import StackConstants
 from .stack_schema import StackSection, as_stack
@@ -52,18 +55,45 @@ def build_system(
     laid = lay_constants(calibrations[-1][0], layers, _library(tree))
     faults += [] if file is None else _protocol_faults(file.network, laid.constants)
     faults += [] if file is None else _library_faults(file.stack.library, [layer for _, layer in layers])
+    faults += [] if file is None else _d2d_faults(file.chip.package, file.network)
     if file is None or faults or laid.faults:
         raise all_of(f"system '{where}'", [*faults, *laid.faults], _unless_set(kept, locate))
+    levels = tuple(network_level(level) for level in file.network)
     return System(
         name=file.name,
         chip=as_chip(file.chip),
         node_size=int(file.node.num_chips.si),
-        levels=tuple(network_level(level) for level in file.network),
+        levels=levels,
         kernels=laid.constants,
         stack=as_stack(file.stack),
-        sources=(*records_of(file), *laid.records),
+        sources=(*_without_prices(file), *laid.records),
         host=as_host_memory(file.node.host_memory),
+        package=_package(file.chip.package, levels),
+        own_prices=_prices(file.prices),
     )
+
+
+def _without_prices(file: SystemSection) -> Iterator[NumberRecord]:
+    """The numbers of a system; its prices are a book of their own."""
+    return records_of(file.model_copy(update={"prices": None}))
+
+
+def _package(section: PackageSection | None, levels: Sequence[NetworkLevel]) -> Package | None:
+    return None if section is None else package_of(section, {level.name: level.bytes_per_s for level in levels})
+
+
+def _prices(section: PricesSection | None) -> Prices | None:
+    return None if section is None else Prices(section, tuple(records_of(section, "prices")))
+
+
+def _d2d_faults(package: PackageSection | None, levels: Sequence[LevelSection]) -> Iterator[Fault]:
+    """An interface between dies that is said to be a level which the network has not."""
+    known = [level.name for level in levels]
+    found = () if package is None else d2d_levels(package, ("chip", "package"), "chip.package")
+    for keys, path, level in found:
+        if level not in known:
+            message = f"unknown level '{level}'{did_you_mean(level, known)} allowed: {', '.join(known)}"
+            yield Fault(keys, path, message)
 
 
 def _protocol_faults(levels: Sequence[LevelSection], kernels: KernelConstants) -> Iterator[Fault]:

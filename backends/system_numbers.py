@@ -17,6 +17,13 @@ class Section(BaseModel):
     """A part of a system file; a key that it does not know is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    # What people call an entry of a list of such.
+    called: ClassVar[str] = "entry"
+
+    @classmethod
+    def describes(cls, tree: object) -> bool:
+        """Whether what is written is of this kind, where a place may hold one of several."""
+        return True
 
 
 class Number(Section):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args, get_origin
 
-from pydantic import BaseModel
-
 from ..ir.errors import UnknownNameError, UsageError
 from ..ir.units import split_quantity
 from .system_numbers import Number, Section
@@ -32,9 +30,13 @@ def as_layer(text: str) -> dict[str, Tree]:
 def override(
     tree: dict[str, Tree], text: str, top: type[Section] = SystemSection, called: str = "a system"
 ) -> dict[str, Tree]:
-    """Return the tree with one assignment made; UnknownNameError for a key that a `top` has not."""
+    """Return the tree with one assignment made; UnknownNameError for a key that a `top` has not.
+
+    >>> override({"name": "mine", "chip": {"power": 1}}, "chip.power=3 kW")["chip"]["power"]["value"]
+    3.0
+    """
     keys, value = split_override(text)
-    kind = kind_at(keys, level_names(tree), top, called)
+    kind = kind_at(keys, tree, top, called)
     path = ".".join(keys)
     if kind is not None and not issubclass(kind, Number):
         raise UnknownNameError(f"'{path}' is a section; set one of its keys: {', '.join(kind.model_fields)}")
@@ -55,9 +57,12 @@ def _leaf(kind: type[Number], text: str, path: str) -> Tree:
 
 
 def kind_at(
-    keys: Sequence[str], levels: Sequence[str], top: type[Section] = SystemSection, called: str = "a system"
+    keys: Sequence[str], tree: Tree, top: type[Section] = SystemSection, called: str = "a system"
 ) -> type[Section] | None:
-    """Return the schema at a path, None for plain text; UnknownNameError names the nearest legal key."""
+    """Return the schema at a path, None for plain text; UnknownNameError names the nearest legal key.
+
+    Lists are entered by the names of their records, which are those of the tree.
+    """
     kind: type[Section] | None = top
     path = called
     rest = list(keys)
@@ -67,30 +72,43 @@ def kind_at(
             raise UnknownNameError(f"'{path}' has no parts; set it as a whole, as in {path}=...")
         if key not in kind.model_fields:
             raise UnknownNameError.of(f"key of {path}", key, kind.model_fields)
-        container, kind = _field_kind(kind, key)
         path = key if path == called else f"{path}.{key}"
+        tree = tree.get(key) if isinstance(tree, dict) else None
+        container, kinds = _held(kind.model_fields[key].annotation)
         if container is list:
-            if not rest:
-                raise UnknownNameError(f"'{path}' is a list; go on with one of: {', '.join(levels)}")
-            if rest[0] not in levels:
-                raise UnknownNameError.of(f"level of {path}", rest[0], levels)
+            tree = _entry(tree, rest[:1], path, kinds)
+        elif container is dict:
+            tree = tree.get(rest[0]) if rest and isinstance(tree, dict) else None
         if container is not None and rest:
             path += f".{rest.pop(0)}"
+        kind = next((k for k in kinds if k.describes(tree)), kinds[-1] if kinds else None)
     return kind
 
 
-def _field_kind(section: type[BaseModel], key: str) -> tuple[type | None, type[Section] | None]:
-    """Return whether a field holds a list or a mapping of names, and the section that it holds."""
-    annotation = section.model_fields[key].annotation
-    kinds = [t for t in (annotation, *get_args(annotation)) if isinstance(t, type) and get_origin(t) is None]
+def _entry(entries: Tree, wanted: Sequence[str], path: str, kinds: Sequence[type[Section]]) -> Tree:
+    """Return the entry of a list that has a name."""
+    names = names_of(entries)
+    if not wanted:
+        raise UnknownNameError(f"'{path}' is a list; go on with one of: {', '.join(names)}")
+    if wanted[0] not in names:
+        called = next((kind.called for kind in kinds), "entry")
+        raise UnknownNameError.of(f"{called} of {path}", wanted[0], names)
+    assert isinstance(entries, list)
+    return entries[names.index(wanted[0])]
+
+
+def _held(annotation: object) -> tuple[type | None, list[type[Section]]]:
+    """Return whether a field holds a list or a mapping of names, and the sections that it may hold."""
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return None, [annotation] if issubclass(annotation, Section) else []
     container = get_origin(annotation)
-    found = next((t for t in kinds if issubclass(t, Section)), None)
-    return container if container in (list, dict) else None, found
+    found = [_held(inner) for inner in get_args(annotation)]
+    inside = next((inner for inner, _ in found if inner is not None), None)
+    return container if container in (list, dict) else inside, [kind for _, kinds in found for kind in kinds]
 
 
-def level_names(tree: dict[str, Tree]) -> list[str]:
-    """Name the levels of a network for people; one without a name has its place in the list."""
-    levels = next((tree[key] for key in ("network", "levels") if isinstance(tree.get(key), list)), [])
-    assert isinstance(levels, list)
-    names = [level.get("name") if isinstance(level, dict) else None for level in levels]
+def names_of(entries: Tree) -> list[str]:
+    """Name the records of a list for people; one without a name has its place in the list."""
+    found = entries if isinstance(entries, list) else []
+    names = [entry.get("name") if isinstance(entry, dict) else None for entry in found]
     return [name if isinstance(name, str) else str(place) for place, name in enumerate(names)]

@@ -10,32 +10,32 @@ from pydantic_core import ErrorDetails
 from ..ir.errors import UsageError, did_you_mean
 from .faults import Fault
 from .system_numbers import Number, Section
-from .system_overrides import kind_at, level_names
+from .system_overrides import kind_at, names_of
 from .system_tree import Tree
 
 
 def faults_of(error: ValidationError, tree: dict[str, Tree], top: type[Section]) -> Iterator[Fault]:
     """Return what is wrong with a tree that should have been a `top`."""
-    levels = level_names(tree)
     for detail in error.errors():
-        loc = [_shown(part, levels) for part in detail["loc"]]
-        shown, message = _said(loc, detail, levels, top)
-        yield Fault(detail["loc"], ".".join(shown), message)
+        # Of a part that may be of several kinds, pydantic says the kind as well: in brackets, unlike any key.
+        keys = tuple(part for part in detail["loc"] if not str(part).startswith("<"))
+        shown, message = _said(_shown(keys, tree), detail, tree, top)
+        yield Fault(keys, ".".join(shown), message)
 
 
-def _said(loc: list[str], detail: ErrorDetails, levels: Sequence[str], top: type[Section]) -> tuple[Sequence[str], str]:
+def _said(loc: list[str], detail: ErrorDetails, tree: Tree, top: type[Section]) -> tuple[Sequence[str], str]:
     if detail["type"] == "missing":
         return loc[:-1], f"missing {loc[-1]}"
     if detail["type"] == "extra_forbidden":
-        return loc[:-1], _unknown_key(loc[:-1], loc[-1], levels, top)
+        return loc[:-1], _unknown_key(loc[:-1], loc[-1], tree, top)
     shown = loc[:-1] if loc and loc[-1] == "value" else loc
     if detail["type"] in ("model_type", "model_attributes_type"):
-        return shown, f"expected {_expected(loc, levels, top)}, not {detail['input']!r}"
+        return shown, f"expected {_expected(loc, tree, top)}, not {detail['input']!r}"
     return shown, _plain_message(detail)
 
 
-def _expected(loc: Sequence[str], levels: Sequence[str], top: type[Section]) -> str:
-    kind = kind_at(loc, levels, top) if loc else top
+def _expected(loc: Sequence[str], tree: Tree, top: type[Section]) -> str:
+    kind = kind_at(loc, tree, top) if loc else top
     if kind is None or issubclass(kind, Number):
         return "a mapping such as {value: 3350, unit: GB/s, source: ...}"
     return f"a mapping with {', '.join(kind.model_fields)}"
@@ -48,11 +48,22 @@ def _plain_message(detail: ErrorDetails) -> str:
     return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {detail['input']!r}"
 
 
-def _shown(part: int | str, levels: Sequence[str]) -> str:
-    return levels[part] if isinstance(part, int) and part < len(levels) else str(part)
+def _shown(keys: Sequence[int | str], tree: Tree) -> list[str]:
+    """Return the way to something with entries of lists by their names."""
+    shown: list[str] = []
+    for key in keys:
+        if isinstance(tree, list):
+            names = names_of(tree)
+            found = isinstance(key, int) and key < len(names)
+            shown.append(names[int(key)] if found else str(key))
+            tree = tree[int(key)] if found else None
+        else:
+            shown.append(str(key))
+            tree = tree.get(str(key)) if isinstance(tree, dict) else None
+    return shown
 
 
-def _unknown_key(loc: Sequence[str], key: str, levels: Sequence[str], top: type[Section]) -> str:
-    kind = kind_at(loc, levels, top) if loc else top
+def _unknown_key(loc: Sequence[str], key: str, tree: Tree, top: type[Section]) -> str:
+    kind = kind_at(loc, tree, top) if loc else top
     allowed = sorted(kind.model_fields) if kind else []
     return f"unknown key '{key}'{did_you_mean(key, allowed)} allowed: {', '.join(allowed)}"

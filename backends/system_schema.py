@@ -6,6 +6,8 @@ from pydantic import Field, field_validator
 
 from ..ir.errors import UsageError
 from .network.section import LevelSection, level_faults
+from .package_schema import PackageSection
+from .prices.section import PricesSection
 from .stack_schema import StackSection
 from .system import Chip, HostLink, HostMemory, Peaks
 from .system_numbers import (
@@ -93,6 +95,7 @@ class ChipSection(Section):
     vector: VectorSection
     memory: MemorySection
     host_link: HostLinkSection | None = None
+    package: PackageSection | None = None
 
 
 class NodeSection(Section):
@@ -115,13 +118,15 @@ class NetworkSection(Section):
 
 
 class SystemSection(Section):
-    """The whole file, with the chip and the software that it refers to put in place."""
+    """The whole file, with the chip, the software and the prices that it refers to put in place."""
 
     name: str
     chip: ChipSection
     node: NodeSection
     network: list[LevelSection] = Field(min_length=1)
     stack: StackSection
+    # The whole book, where its usual prices are not those of this system.
+    prices: PricesSection | None = None
 
     @field_validator("network")
     @classmethod

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -40,6 +40,8 @@ class LevelSection(Section):
     Bandwidth is that of one rank into the level, or `links` times `link_bandwidth`. Text such as `4x4x4` gives the
     dimensions of a torus or mesh; `edges` holds the links of a graph, one a line: `0 1 25 GB/s`.
     """
+
+    called: ClassVar[str] = "level"
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
     topology: Topology

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -12,35 +11,14 @@ from typing import TYPE_CHECKING
 from ...ir.errors import UnknownNameError
 from ..catalogue import File, laid_over, read_at
 from ..faults import Origin, in_files
-from ..records import NumberRecord
 from ..system_build import records_of, section_of
 from ..system_overrides import override
-from .ownership_schema import OwnershipSection
-from .silicon_schema import SiliconSection
+from .section import Prices, PricesSection
 
 if TYPE_CHECKING:
     from ..system_tree import Tree
 
 USUAL = "chiplet-actuary"
-
-
-class PricesSection(SiliconSection, OwnershipSection):
-    """The whole book. A key of either half is a key of `prices`: `prices.nodes.N5.wafer_price`."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """All that a cost is made of, checked, with every number's source."""
-
-    section: PricesSection
-    records: tuple[NumberRecord, ...]
-
-    @property
-    def name(self) -> str:
-        """What the profile is called."""
-        return self.section.name
 
 
 def profile_names() -> tuple[str, ...]:
@@ -67,20 +45,26 @@ def load_prices(profile: str | Path = USUAL, overrides: tuple[str, ...] = ()) ->
         UnknownNameError: a profile that there is not, an override of a key that there is not.
         SystemFileError: a file that cannot be read or breaks the schema; all faults with their lines.
     """
-    return build_prices([*_shipped(), profile_file(profile)], overrides)
+    return build_prices([*shipped(), profile_file(profile)], overrides)
 
 
 def build_prices(files: Sequence[File], overrides: Sequence[str] = ()) -> Prices:
     """Lay files over one another, the last over the others, then the overrides; check the whole."""
+    tree, origins = laid_down(files)
+    for text in overrides:
+        tree = override(tree, text, PricesSection, "prices")
+    section = section_of(PricesSection, tree, f"prices '{files[-1].name}'", in_files(origins))
+    return Prices(section, tuple(records_of(section, "prices")))
+
+
+def laid_down(files: Sequence[File]) -> tuple[dict[str, Tree], list[Origin]]:
+    """Lay files over one another, the last over the others; also say where each part lies, the last file first."""
     tree: dict[str, Tree] = {}
     origins: list[Origin] = []
     for file in files:
         tree = laid_over(tree, file.tree)
         origins += _origins(file)
-    for text in overrides:
-        tree = override(tree, text, PricesSection, "prices")
-    section = section_of(PricesSection, tree, f"prices '{files[-1].name}'", in_files(origins[::-1]))
-    return Prices(section, tuple(records_of(section, "prices")))
+    return tree, origins[::-1]
 
 
 def profile_file(profile: str | Path, folder: Path | None = None) -> File:
@@ -95,7 +79,13 @@ def profile_file(profile: str | Path, folder: Path | None = None) -> File:
     return read_at(str(profile), f"prices/profiles/{profile}.yaml", file, f"price profile '{profile}'")
 
 
-def _shipped() -> Iterator[File]:
+@cache
+def shipped() -> tuple[File, ...]:
+    """Return the data that every profile lies over."""
+    return tuple(_read_shipped())
+
+
+def _read_shipped() -> Iterator[File]:
     for file in sorted((_folder() / "data").iterdir(), key=lambda f: f.name):
         if file.name.endswith(".yaml"):
             yield read_at(file.name, f"prices/data/{file.name}", file, f"price file '{file.name}'")
