@@ -12,6 +12,8 @@ from typing import Literal, TypeAlias
 from ..ir.expr import Num
 
 Cooling: TypeAlias = Literal["air", "liquid"]
+# What a network level joins: ranks, each with ports of its own, or the switches of the level below by their uplinks.
+Joins: TypeAlias = Literal["ranks", "switches"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class LevelEquipment:
         lengths_mm: of the links, tier by tier from the ranks up; the last one for all further tiers.
         copper_share: part of the links of the first tier that are within reach of copper; None for all or none,
             as the length says.
+        joins: whether ranks have ports of their own into the level, or the switches of the level below have uplinks.
     """
 
     switch: str = ""
@@ -93,3 +96,4 @@ class LevelEquipment:
     fibre: str = ""
     lengths_mm: tuple[Num, ...] = ()
     copper_share: Num | None = None
+    joins: Joins = "ranks"

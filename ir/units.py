@@ -127,6 +127,8 @@ def units_of(dimension: str) -> str:
         "USD/mm2": "USD/mm2, USD/cm2",
         "USD/B": "USD/GB, USD/GiB",
         "USD/W": "USD/W, USD/kW",
+        "USD/A": "USD/A",
+        "J/mm2": "kWh/cm2, J/mm2",
         "USD/J": "USD/kWh, USD/MWh, USD/J",
         "USD/s": "USD/h, USD/year, USD/s",
         "USD/W/s": "USD/W/month, USD/kW/month, USD/W/year",

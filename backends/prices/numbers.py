@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
+from ...ir.errors import UsageError
 from ..records import Confidence
 from ..system_numbers import Number, Section
 
@@ -45,6 +46,18 @@ class Yield(Quoted):
     maximum = 1.0
 
 
+class Overhead(Quoted):
+    """What a whole takes over a part of it: 1 or more."""
+
+    maximum = 10.0
+
+    @classmethod
+    def _check_range(cls, value: float | str, number: float) -> None:
+        super()._check_range(value, number)
+        if number < 1.0:
+            raise UsageError(f"'{value}' must be at least 1: the whole takes no less than its part")
+
+
 class Plain(Quoted):
     """A number without a unit: zero or more."""
 
@@ -79,6 +92,14 @@ class MoneyPerPower(Quoted):
     """Money for power that can be drawn, or conducted away."""
 
     dimension = "USD/W"
+    zero_allowed = True
+    sane = (1e-6, 1e4)
+
+
+class MoneyPerCurrent(Quoted):
+    """Money for current that can be delivered."""
+
+    dimension = "USD/A"
     zero_allowed = True
     sane = (1e-6, 1e4)
 
@@ -153,6 +174,29 @@ class EnergyPerFlop(Quoted):
     dimension = "J/FLOP"
     zero_allowed = True
     sane = (1e-18, 1e-6)
+
+
+class EnergyPerArea(Quoted):
+    """Energy to make an area, as 2.75 kWh/cm2."""
+
+    dimension = "J/mm2"
+    zero_allowed = True
+    sane = (1e-3, 1e9)
+
+
+class PowerPerByte(Quoted):
+    """Power of memory, as 0.4 W/GB."""
+
+    dimension = "W/B"
+    zero_allowed = True
+    sane = (1e-15, 1.0)
+
+
+class Voltage(Quoted):
+    """A voltage."""
+
+    dimension = "V"
+    sane = (1e-3, 1e6)
 
 
 class Watts(Quoted):

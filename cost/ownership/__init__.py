@@ -1,0 +1,1 @@
+"""Systems and their ownership: servers, networks and facilities as bills, energy, carbon, and money for tokens."""
