@@ -79,7 +79,7 @@ def _without_prices(file: SystemSection) -> Iterator[NumberRecord]:
 
 
 def _package(section: PackageSection | None, levels: Sequence[NetworkLevel]) -> Package | None:
-    return None if section is None else package_of(section, {level.name: level.bytes_per_s for level in levels})
+    return None if section is None else package_of(section, {level.name: float(level.bytes_per_s) for level in levels})
 
 
 def _prices(section: PricesSection | None) -> Prices | None:

@@ -68,7 +68,7 @@ def test_reads(text: str, value: float, dimension: str) -> None:
         ("nan", "'nan' is not a quantity"),
         ("fast", "write a number and a unit"),
         ("", "'' is not a quantity"),
-        ("1 GB/s/s", "unknown unit"),
+        ("1 GB/s/sx", "unknown unit"),
     ],
 )
 def test_refuses_with_a_hint(text: str, message: str) -> None:

@@ -82,7 +82,7 @@ def test_numbers_of_the_run_are_explained(tiny: Cli, name: str, formula: str) ->
         ("--tokens 0", "a run of 0 tokens: 1 or more"),
         ("--mtbf 3h", "--mtbf needs checkpoints, without which a failure loses the whole run"),
         ("--mtbf 3h/nod --checkpoint-bandwidth 1GB/s", "'nod' does not fail; did you mean 'node'?"),
-        ("--mtbf 3m --checkpoint-bandwidth 1GB/s", "unknown unit 'm'"),
+        ("--mtbf 3m --checkpoint-bandwidth 1GB/s", "wrong unit 'm'"),
         ("--mtbf 0h --checkpoint-bandwidth 1GB/s", "--mtbf is 0 s"),
         ("--restart-time 3min", "say how often with --mtbf"),
         ("--checkpoint-every 30 --checkpoint-bandwidth 1GB/s", "say 30steps or 30min; or auto"),
