@@ -92,6 +92,7 @@ class Assembly:
         bonding: how wafers are bonded, of a hybrid bond.
         bridges: silicon bridges in it; None for one between each two neighbours.
         substrate_mm2: of what carries the contents; None for what the price book makes of their area.
+        design: name of what joins them, where several products share it; empty for a design of its own.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Assembly:
     bonding: Bonding = "die_to_wafer"
     bridges: Num | None = None
     substrate_mm2: Num | None = None
+    design: str = ""
 
     @property
     def dies(self) -> Iterator[Die]:

@@ -1,0 +1,91 @@
+"""One level of a package: what stands on it, and what joining that costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.expr import Num
+from ..bill import Bill
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is put on one substrate, all known good as far as tests can tell.
+
+    Attributes:
+        usd: as delivered.
+        area_mm2: that it takes on the substrate.
+        pieces: dies, stacks and smaller assemblies: each is placed and bonded once.
+        quality: part of the sets that are truly good.
+    """
+
+    usd: Num
+    area_mm2: Num
+    pieces: Num
+    quality: Num = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One assembly that passed its test.
+
+    Attributes:
+        contents_usd: what was put on it.
+        bumps: joints of what was put on it, which count as chips.
+        raw: parts of the raw package.
+        package_defects: raw packages that were lost, for each that passed.
+        wasted: contents that were lost with them.
+        test: tests of all, for each that passed.
+        carrier_mm2: interposer, layers of wires or organic substrate that the contents stand on.
+        footprint_mm2: what it takes on the next substrate.
+        good: part of the assemblies begun that pass.
+        quality: part of those that is truly good.
+    """
+
+    contents_usd: Num
+    bumps: Bill
+    raw: tuple[Bill, ...]
+    package_defects: Bill
+    wasted: Bill
+    test: Bill
+    carrier_mm2: Num
+    footprint_mm2: Num
+    good: Num
+    quality: Num = 1.0
+
+    @property
+    def usd(self) -> Num:
+        """What one costs, with what it holds."""
+        return self.contents_usd + self.own_usd
+
+    @property
+    def own_usd(self) -> Num:
+        """What one costs without what it holds."""
+        raw = sum((line.usd for line in self.raw), start=0.0)
+        return self.bumps.usd + raw + self.package_defects.usd + self.wasted.usd + self.test.usd
+
+
+def loss(name: str, usd: Num, good: Num, numbers: tuple[str, ...] = ()) -> Bill:
+    """Return what is lost for each that passes: c (1 / Y - 1).
+
+    >>> loss("lost", 90.0, 0.5).usd
+    90.0
+    """
+    return Bill(name, usd * (1.0 / good - 1.0), "usd (1 / good - 1)", {"usd": usd, "good": good}, numbers)
+
+
+def counted(bill: Bill, count: Num) -> Bill:
+    """Return a line so many times, its formula with the count; one of a thing is the thing.
+
+    >>> three = counted(Bill("raw", 2.0, "w / n", {"w": 6.0, "n": 3.0}), 3.0)
+    >>> three.usd, three.formula, three.values["count"]
+    (6.0, 'count (w / n)', 3.0)
+    """
+    if np.ndim(count) == 0 and count == 1.0:
+        return bill
+    parts = tuple(counted(part, count) for part in bill.parts)
+    formula = f"count ({bill.formula})" if bill.formula else ""
+    values = {"count": count, **bill.values} if bill.formula else bill.values
+    return Bill(bill.name, bill.usd * count, formula, values, bill.numbers, parts)

@@ -1,0 +1,170 @@
+"""What cannot be made: dies beyond a field of lithography, substrates too small or too large, edges too short.
+
+Each fault is a mask over designs and the words for one: a single design raises, a table has `feasible`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...backends.package import Assembly, D2d, Die, Package
+from ...backends.prices.book import Prices
+from ...backends.prices.silicon_schema import SiliconSection
+from ...ir.errors import UnknownNameError, UsageError
+from ...ir.expr import Num
+from .built import Built, build
+from .joints import wiring
+from .wafers import dies_per_wafer, field_mm, shape
+
+# Sums of areas are not exact.
+_HAIR = 1.0 + 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Designs that cannot be made for one reason; `text` puts it into words for a single design."""
+
+    bad: NDArray[np.bool_]
+    text: Callable[[], str]
+
+
+def check_values(package: Package, prices: Prices) -> None:
+    """Raise UsageError where a single design has a die that cannot be made; a table of designs passes."""
+    _raise(_of_contents(package.assembly, prices.section, _path(package.assembly)))
+
+
+def check_built(built: Built, prices: Prices) -> None:
+    """Raise UsageError where something of a single design cannot hold what is on it, or is too large to be made."""
+    _raise(_of_built(built, prices.section, _path(built.assembly)))
+
+
+def feasible(package: Package, prices: Prices) -> NDArray[np.bool_]:
+    """Return which designs of a table can be made."""
+    book, path = prices.section, _path(package.assembly)
+    bad = np.zeros((), dtype=bool)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for fault in _of_contents(package.assembly, book, path):
+            bad = bad | fault.bad
+        for fault in _of_built(build(package.assembly, book), book, path):
+            bad = bad | fault.bad
+    return ~bad
+
+
+def _raise(faults: Iterable[Fault]) -> None:
+    for fault in faults:
+        if fault.bad.size == 1 and fault.bad.any():
+            raise UsageError(fault.text())
+
+
+def _path(assembly: Assembly) -> str:
+    return f"package {assembly.name}"
+
+
+def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterator[Fault]:
+    for part in assembly.contents:
+        here = f"{path}, {part.name}"
+        yield _positive(part.count, f"{here}: a count")
+        if isinstance(part, Assembly):
+            yield from _of_contents(part, book, here)
+        elif isinstance(part, Die):
+            yield from _of_die(part, book, here)
+        else:
+            book.memory(part.kind)
+            yield _positive(part.num_bytes, f"{here}: memory", " bytes")
+
+
+def _of_built(built: Built, book: SiliconSection, path: str) -> Iterator[Fault]:
+    for inner in built.inner.values():
+        yield from _of_built(inner, book, f"{path}, {inner.assembly.name}")
+    yield _holding(built, path)
+    yield from _sizes(built, book, path)
+
+
+def _positive(value: Num, what: str, unit: str = "") -> Fault:
+    bad = ~np.greater(value, 0.0)
+    return Fault(bad, lambda: f"{what} of {_one(value):g}{unit} must be more than zero")
+
+
+def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
+    book.node(die.node)
+    wide, high = field_mm(book)
+    yield _positive(die.area_mm2, f"{path}: an area", " mm2")
+    if not die.stitched:
+        yield Fault(
+            np.greater(die.area_mm2, wide * high * _HAIR),
+            lambda: (
+                f"{path}: a die of {_one(die.area_mm2):g} mm2 is beyond the field of {wide * high:g} mm2"
+                f" ({wide:g} mm x {high:g} mm): split it, or allow it to be stitched"
+            ),
+        )
+    number = dies_per_wafer(np.maximum(die.area_mm2, 1e-6), die.aspect, book)
+    yield Fault(
+        np.less(number, 1.0),
+        lambda: f"{path}: no die of {_one(die.area_mm2):g} mm2 fits a wafer of {book.wafer.diameter.si:g} mm",
+    )
+    if die.d2d is not None:
+        yield from _of_edge(die, die.d2d, book, path)
+
+
+def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[Fault]:
+    """Modules of an interface along the shorter edge, and no more edges than four."""
+    if d2d.kind == "area_share":
+        return
+    if d2d.kind not in book.interfaces:
+        raise UnknownNameError.of("interface between dies", d2d.kind, (*book.interfaces, "area_share"))
+    interface = book.interfaces[d2d.kind]
+    if interface.bandwidth is None or interface.shoreline is None:
+        raise UsageError(f"prices.interfaces.{d2d.kind} has no bandwidth and shoreline to check {path} with")
+    modules = np.ceil(np.divide(d2d.bytes_per_s, interface.bandwidth.si) * (1.0 - 1e-12))
+    taken = modules * interface.shoreline.si
+    edge = shape(np.maximum(die.area_mm2, 1e-6), die.aspect, book).width_mm
+    yield Fault(
+        np.greater(taken, edge * _HAIR),
+        lambda: (
+            f"{path}: {_one(d2d.bytes_per_s) / 1e9:g} GB/s over one edge take {_one(modules):g} modules of {d2d.kind},"
+            f" {_one(taken):.3g} mm of an edge of {_one(edge):.3g} mm"
+        ),
+    )
+    yield Fault(np.greater(d2d.edges, 4.0), lambda: f"{path}: a die has 4 edges, not {_one(d2d.edges):g}")
+
+
+def _holding(built: Built, path: str) -> Fault:
+    """What carries must hold what is on it; a base holds all but itself."""
+    stacked = built.assembly.joint == "hybrid_bond"
+    carrier = built.level.carrier_mm2
+    held = np.subtract(built.contents.area_mm2, carrier if stacked else 0.0)
+    what = "base" if stacked else "substrate"
+    return Fault(
+        np.greater(held, carrier * _HAIR),
+        lambda: f"{path}: a {what} of {_one(carrier):g} mm2 cannot hold {_one(held):g} mm2: {_held(built.assembly)}",
+    )
+
+
+def _sizes(built: Built, book: SiliconSection, path: str) -> Iterator[Fault]:
+    """Wires come in so many fields of lithography, substrates in so many mm2."""
+    joint = built.assembly.joint
+    if joint in ("interposer", "fan_out", "fan_out_bridge"):
+        limit = wiring(joint, book).limit.si * book.wafer.field_width.si * book.wafer.field_height.si
+        yield _within(built.level.carrier_mm2, limit, f"{path}: {joint}", f"packages.{joint}.limit")
+    if joint != "hybrid_bond":
+        limit = book.packages.organic.limit.si
+        yield _within(built.level.footprint_mm2, limit, f"{path}: organic substrate", "packages.organic.limit")
+
+
+def _within(area: Num, limit: float, what: str, key: str) -> Fault:
+    return Fault(
+        np.greater(area, limit * _HAIR),
+        lambda: f"{what} of {_one(area):g} mm2 is beyond the largest of {limit:g} mm2 (prices.{key})",
+    )
+
+
+def _held(assembly: Assembly) -> str:
+    return ", ".join(f"{_one(part.count):g} {part.name}" for part in assembly.contents)
+
+
+def _one(value: Num) -> float:
+    return float(np.asarray(value).reshape(-1)[0])
