@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, TypeAlias
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from ..ir.errors import UsageError
+from ..ir.expr import Num
 from .package import Assembly, Bonding, D2d, Die, Harvest, Joint, Order, Package, Stack
 from .system_numbers import Bandwidth, Capacity, Count, Number, Ratio, Section, Share
 
@@ -66,7 +67,7 @@ class D2dSection(Section):
     """The interface of a die to its neighbours: its kind, and the bandwidth of one edge in one direction.
 
     Where each die is a rank of its own, `level` names the level of the network that the interface is; the bandwidth may
-    then be left out and is that of the level.
+    then be left out and is that of one link of the level.
     """
 
     kind: str
@@ -200,10 +201,10 @@ def _joint_faults(joined: _Joined) -> Iterator[str]:
             yield f"{key} is for {', '.join(joints)}, not for {joined.joint}"
 
 
-def package_of(section: PackageSection, level_bytes_per_s: Mapping[str, float]) -> Package:
-    """Turn a checked package into plain numbers; interfaces that are a level have the bandwidth of the level."""
+def package_of(section: PackageSection, link_bytes_per_s: Mapping[str, Num]) -> Package:
+    """Turn a checked package into plain numbers; interfaces that are a level have that of its links."""
     return Package(
-        assembly=_assembly(section, section.name, None, level_bytes_per_s),
+        assembly=_assembly(section, section.name, None, link_bytes_per_s),
         num_ranks=1 if section.num_ranks is None else int(section.num_ranks.si),
         volume=_optional(section.volume),
         price_usd=_optional(section.price),
@@ -212,7 +213,7 @@ def package_of(section: PackageSection, level_bytes_per_s: Mapping[str, float]) 
     )
 
 
-def _assembly(joined: _Joined, name: str, count: Number | None, rates: Mapping[str, float]) -> Assembly:
+def _assembly(joined: _Joined, name: str, count: Number | None, rates: Mapping[str, Num]) -> Assembly:
     return Assembly(
         name=name,
         joint=joined.joint,
@@ -225,7 +226,7 @@ def _assembly(joined: _Joined, name: str, count: Number | None, rates: Mapping[s
     )
 
 
-def _part(part: DieSection | StackSection | AssemblySection, rates: Mapping[str, float]) -> Die | Stack | Assembly:
+def _part(part: DieSection | StackSection | AssemblySection, rates: Mapping[str, Num]) -> Die | Stack | Assembly:
     if isinstance(part, AssemblySection):
         return _assembly(part, part.name, part.count, rates)
     if isinstance(part, StackSection):
@@ -251,7 +252,7 @@ def _harvest(harvest: HarvestSection) -> Harvest:
     return Harvest(int(harvest.units.si), int(harvest.needed.si), harvest.area_share.si)
 
 
-def _d2d(d2d: D2dSection, rates: Mapping[str, float]) -> D2d:
+def _d2d(d2d: D2dSection, rates: Mapping[str, Num]) -> D2d:
     rate = d2d.bandwidth.si if d2d.bandwidth is not None else rates[d2d.level or ""]
     return D2d(kind=d2d.kind, bytes_per_s=rate, edges=_count(d2d.edges), level=d2d.level or "")
 

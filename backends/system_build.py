@@ -13,6 +13,7 @@ from .catalogue import on_chip
 from .constants import KernelConstants, Layers, lay_constants, library_names
 from .faults import Fault, Locate, all_of, nowhere
 from .network.level import NetworkLevel
+from .network.parts import link_rates
 from .network.section import LevelSection, network_level
 from .package import Package
 from .package_schema import PackageSection, d2d_levels, package_of
@@ -79,7 +80,7 @@ def _without_prices(file: SystemSection) -> Iterator[NumberRecord]:
 
 
 def _package(section: PackageSection | None, levels: Sequence[NetworkLevel]) -> Package | None:
-    return None if section is None else package_of(section, {level.name: float(level.bytes_per_s) for level in levels})
+    return None if section is None else package_of(section, link_rates(levels))
 
 
 def _prices(section: PricesSection | None) -> Prices | None:

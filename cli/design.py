@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 WHATS = ("chip", "system", "study", "area")
 CLAMPS = ("budget", "paper")
-# As `backends/technology/d2d.py` has them, which the help must not load.
+# As `backends/technology` has them, which the help must not load.
 JOINS = ("line", "ring", "mesh", "fully_connected")
+JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge")
 
 
 @click.command("design")
@@ -40,6 +41,11 @@ JOINS = ("line", "ring", "mesh", "fully_connected")
 @click.option("--memory", default="hbm3", show_default=True, metavar="NAME", help="Stacks of memory beside the dies.")
 @click.option("--stacks", type=int, metavar="N", help="Stacks of memory of the package; as many as fit if not given.")
 @click.option("--link", default="nvlink4", show_default=True, metavar="NAME", help="Lanes to other chips.")
+@click.option(
+    "--joint",
+    type=Named(JOINTS),
+    help="How dies and memory are joined in the package; by default interposer with HBM, else organic.",
+)
 @click.option(
     "--clamp",
     type=Named(CLAMPS),
@@ -73,6 +79,7 @@ def design_command(
     memory: str,
     stacks: int | None,
     link: str,
+    joint: str | None,
     clamp: str,
     technology: Path | None,
     overrides: tuple[str, ...],
@@ -97,6 +104,7 @@ def design_command(
     from ..backends.technology.chip_file import chip_text, system_text
     from ..backends.technology.data import load_technology
     from ..backends.technology.design import design, study
+    from ..backends.technology.package_file import as_joint
     from .design_tables import area_table, study_table
 
     known = load_technology(technology, overrides)
@@ -111,11 +119,12 @@ def design_command(
         write_text(study_table(study(budget, known, nodes), form), output)
         return 0
     _check_names(what, nodes, name, node_size, known)
+    how = as_joint(joint) if joint else None
     made = design(budget, known)
     if what == "chip":
-        write_text(chip_text(made, name), output)
+        write_text(chip_text(made, name, known, how), output)
     else:
-        write_text(system_text(made, name, node_size, _network(network), known), output)
+        write_text(system_text(made, name, node_size, _network(network), known, how), output)
     return 0
 
 

@@ -56,6 +56,21 @@ def parts_of(levels: Sequence[NetworkLevel]) -> tuple[Part, ...]:
     return tuple(found)
 
 
+def link_rates(levels: Sequence[NetworkLevel]) -> dict[str, Num]:
+    """Return the bandwidth of one link of a member of each level, by name, one direction.
+
+    A member has a link to each other one, a link either way in each dimension, or all of its bandwidth to a switch.
+
+    >>> link_rates([NetworkLevel("d2d", 4, 4e12, 1e-9, "ring"), NetworkLevel("nvlink", 32, 9e11, 1e-6)])
+    {'d2d': 2000000000000.0, 'nvlink': 900000000000.0}
+    """
+    found: dict[str, Num] = {}
+    for part in parts_of(levels):
+        wires = {"ring": 2, "line": 2, "full": max((part.members or 1) - 1, 1)}.get(part.shape, 1)
+        found.setdefault(part.level.name, part.bytes_per_s / wires)
+    return found
+
+
 def _parts(level: NetworkLevel, inner: int) -> Iterator[Part]:
     members = None if level.size is None else level.size // inner
     if level.dragonfly is not None:

@@ -112,7 +112,7 @@ def test_a_tree_is_read_as_it_is_written(mine: Callable[..., System]) -> None:
             120.0,
             count=2.0,
             harvest=Harvest(40, 38, 0.7),
-            d2d=D2d("ucie-advanced", 1e12, 2.0, "inside"),
+            d2d=D2d("ucie-advanced", 1e12 / 3, 2.0, "inside"),
         ),
     )
     assert system.package.assembly == Assembly(
@@ -226,8 +226,9 @@ def test_all_faults_of_a_package_come_with_those_of_the_rest(mine: Callable[...,
 
 
 def test_bandwidth_of_an_interface_goes_before_that_of_its_level(mine: Callable[..., System]) -> None:
-    assert _d2d(mine()).bytes_per_s == 1e12
-    assert _d2d(mine("network.inside.bandwidth=3TB/s")).bytes_per_s == 3e12
+    # Four dies, each with a link to each of the three others.
+    assert _d2d(mine()).bytes_per_s == 1e12 / 3
+    assert _d2d(mine("network.inside.bandwidth=3TB/s")).bytes_per_s == 1e12
     assert _d2d(mine(f"{XCD}.d2d.bandwidth=2TB/s")).bytes_per_s == 2e12
 
 

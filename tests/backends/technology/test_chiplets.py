@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.system import load_system
-from slipstick.backends.technology.chip_file import system_text
+from slipstick.backends.package import D2d
+from slipstick.backends.system import load_chip, load_system
+from slipstick.backends.technology.chip_file import chip_text, system_text
 from slipstick.backends.technology.d2d import JOINS, Join
 from slipstick.backends.technology.data import load_technology
 from slipstick.backends.technology.design import Budget, Design, design
-from slipstick.ir.errors import UsageError
+from slipstick.backends.technology.package_file import as_joint, usual_joint
+from slipstick.ir.errors import UnknownNameError, UsageError
 
 TECHNOLOGY = load_technology()
 # Two dies of 814 mm2 and 700 W each, joined by 2 TB/s each way.
@@ -164,9 +166,35 @@ def test_a_system_of_chiplets_has_a_level_inside(
     assert (outer.name, outer.size, system.node_size) == ("scale-up", 8 * num_dies, 8 * num_dies)
     assert outer.bytes_per_s == pytest.approx(found.network.bytes_per_s, rel=1e-5)
     assert system.chip.power_w == pytest.approx(700.0)
+    assert system.package is not None
+    (die,) = system.package.assembly.dies
+    assert (die.node, die.count) == ("N5", num_dies)
+    assert die.area_mm2 == pytest.approx(814.0)
+    # The interface of the package is that of the network: what is set there holds for both.
+    assert die.d2d is not None
+    assert die.d2d == D2d("ucie-advanced", 2e12, float(found.interface.num_neighbours), "d2d")
+    faster = load_system(path, ["network.d2d.link_bandwidth=3TB/s"])
+    assert faster.package is not None
+    assert next(iter(faster.package.assembly.dies)).d2d == replace(die.d2d, bytes_per_s=3e12)
+    ((stack, count),) = system.package.assembly.counted_stacks()
+    assert (stack.kind, count) == ("hbm3", num_dies * found.memory.num_stacks)
+    assert stack.num_bytes * count == pytest.approx(num_dies * system.chip.hbm_bytes)
+    assert system.package.num_ranks == num_dies
 
 
 def test_a_node_of_one_package_has_no_switch(tmp_path: Path) -> None:
     path = tmp_path / "box.yaml"
     path.write_text(system_text(design(PAIR, TECHNOLOGY), "box", 1, "ndr-infiniband", TECHNOLOGY), encoding="utf-8")
     assert [level.name for level in load_system(path).levels] == ["d2d", "infiniband"]
+
+
+def test_a_chip_alone_says_its_bandwidth_and_a_joint(tmp_path: Path) -> None:
+    path = tmp_path / "chip.yaml"
+    path.write_text(chip_text(design(PAIR, TECHNOLOGY), "pair", TECHNOLOGY, "fan_out_bridge"), encoding="utf-8")
+    assert load_chip(path)[0].name == "pair"
+    text = path.read_text(encoding="utf-8")
+    assert "joint: fan_out_bridge" in text
+    assert "bandwidth: {value: 2000, unit: GB/s" in text
+    assert as_joint("organic") == usual_joint("gddr6")
+    with pytest.raises(UnknownNameError, match="unknown joint 'cowos'"):
+        as_joint("cowos")
