@@ -46,3 +46,17 @@ class Cycle(Quoted):
 
     dimension = "s"
     sane = (1e-12, 1.0)
+
+
+class PowerDensity(Quoted):
+    """Power of an area, as 0.86 W/mm2."""
+
+    dimension = "W/mm2"
+    sane = (1e-4, 1e3)
+
+
+class Voltage(Quoted):
+    """A supply."""
+
+    dimension = "V"
+    sane = (0.01, 10.0)

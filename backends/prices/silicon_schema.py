@@ -1,4 +1,4 @@
-"""The price book of silicon: wafers, dies, packages, memories, interfaces between dies, and the design of all that."""
+"""The price book of silicon: wafers, dies, packages, memories, and the design of all that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from ..system_numbers import Section
 from .numbers import (
     Area,
     Defects,
-    EnergyPerByte,
     Length,
     Money,
     MoneyPerArea,
@@ -20,7 +19,7 @@ from .numbers import (
     Share,
     Yield,
 )
-from .silicon_numbers import AreaPerByte, Capacity, CurrentDensity, Cycle, Density, Rate
+from .silicon_numbers import AreaPerByte, Capacity, CurrentDensity, Cycle, Density, PowerDensity, Rate, Voltage
 
 # What may be chosen about how silicon is priced. The words are explained in docs/silicon.md.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -72,7 +71,6 @@ class NodePrices(Section):
         litho_share: part of the cost of a wafer that is lithography.
         design: of a chip of the reference area, with modules, chip and first tape-out.
         mask_set: one set of masks.
-        sram_bit: one cell.
         matrix_tflops: units for 1 TFLOP/s of bf16.
     """
 
@@ -86,7 +84,6 @@ class NodePrices(Section):
     ip_licences: Money | None = None
     labour_per_gate: Money | None = None
     transistor_density: Density | None = None
-    sram_bit: Area | None = None
     sram_macro: AreaPerByte | None = None
     matrix_tflops: Area | None = None
 
@@ -189,6 +186,21 @@ class ProcessPrices(Section):
     pad_current: CurrentDensity
 
 
+class PadPrices(Section):
+    """Connections of dies, where they are counted: power by area, lanes of interfaces, pins of memory, test.
+
+    Attributes:
+        lane_rate: of an interface between dies, one way.
+        memory_pins: of a stack.
+    """
+
+    power_density: PowerDensity
+    voltage: Voltage
+    lane_rate: Rate
+    memory_pins: Plain
+    test_pads: Plain
+
+
 class MachinePrices(Section):
     """What machines of assembly have in common."""
 
@@ -227,7 +239,7 @@ class TestPrices(Section):
 
 
 class MemoryPrices(Section):
-    """Memory, bought as known good. What stands `on_board` takes no room in the package and is not bonded there."""
+    """Memory, bought as known good; the footprint is what a stack or device takes of a substrate."""
 
     price: MoneyPerByte
     footprint: Area
@@ -235,35 +247,17 @@ class MemoryPrices(Section):
     stack_bandwidth: Rate | None = None
     stack_price: Money | None = None
     processed_cost: MoneyPerArea | None = None
-    on_board: bool = False
-
-
-class InterfacePrices(Section):
-    """An interface between dies: one module of it on one side."""
-
-    area: Area | None = None
-    shoreline: Length | None = None
-    bandwidth: Rate | None = None
-    reach: Length | None = None
-    energy: EnergyPerByte | None = None
 
 
 class BlockPrices(Section):
-    """Silicon that parts of a chip take, for those who draw up a die.
+    """Silicon that parts of a chip take, for those who draw up a die; the technology engine has more.
 
     Attributes:
-        hbm_phy: of a link of 1024 bits; the controller is in transistors.
         hbm_channel: pads and controller of 128 bits on N7.
     """
 
-    hbm_phy: Area
-    hbm_controller: Plain
     hbm_channel: Area
-    nvlink3: Area
-    nvlink4: Area
-    pcie5_lane: Area
     ddr5_32bit: Area
-    fpu64: Plain
 
 
 class DesignPrices(Section):
@@ -308,10 +302,11 @@ class SiliconSection(Section):
     nodes: dict[str, NodePrices]
     packages: PackagePrices
     processes: dict[str, ProcessPrices]
+    assembly_of: dict[str, str]
+    pads: PadPrices
     machines: MachinePrices
     tests: TestPrices
     memories: dict[str, MemoryPrices]
-    interfaces: dict[str, InterfacePrices]
     blocks: BlockPrices
     design: DesignPrices
     bills: dict[str, QuotedBill]

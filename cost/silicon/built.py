@@ -12,6 +12,7 @@ from ...backends.prices.silicon_schema import SiliconSection
 from ...ir.errors import UsageError
 from ...ir.expr import Num
 from ..bill import Bill
+from .assembly import put_together
 from .die import GoodDie, good_die
 from .hybrid import of_whole_wafers, stacked
 from .joints import joined
@@ -77,7 +78,8 @@ def _level(
     assembly: Assembly, contents: Contents, dies: dict[int, GoodDie], inner: dict[int, Built], book: SiliconSection
 ) -> Level:
     if assembly.joint != "hybrid_bond":
-        return joined(assembly, contents, book)
+        by_tree = book.model("assembly") == "tree"
+        return put_together(assembly, contents, book) if by_tree else joined(assembly, contents, book)
     base = dies[0].die.area_mm2 if 0 in dies else inner[0].level.footprint_mm2 if 0 in inner else None
     if base is None:
         raise UsageError(f"assembly '{assembly.name}': the first content carries the others; memory cannot")
@@ -101,15 +103,13 @@ def _dies(assembly: Assembly, book: SiliconSection) -> dict[int, GoodDie]:
 
 
 def _contents(assembly: Assembly, dies: dict[int, GoodDie], inner: dict[int, Built], book: SiliconSection) -> Contents:
-    """Add up what is put on a substrate; memory on the board is not."""
+    """Add up what is put on a substrate."""
     usd: Num = 0.0
     area: Num = 0.0
     pieces: Num = 0.0
     quality: Num = 1.0
     for place, part in enumerate(assembly.contents):
         one = _one(part, dies.get(place), inner.get(place), book)
-        if one is None:
-            continue
         usd = usd + one.usd * part.count
         area = area + one.area_mm2 * part.count
         pieces = pieces + part.count
@@ -117,17 +117,15 @@ def _contents(assembly: Assembly, dies: dict[int, GoodDie], inner: dict[int, Bui
     return Contents(usd, area, pieces, quality)
 
 
-def _one(
-    part: Die | Stack | Assembly, die: GoodDie | None, built: Built | None, book: SiliconSection
-) -> Contents | None:
-    """Return one of a content as it is put down; None for memory that is not."""
+def _one(part: Die | Stack | Assembly, die: GoodDie | None, built: Built | None, book: SiliconSection) -> Contents:
+    """Return one of a content as it is put down."""
     if die is not None:
         return Contents(die.usd, die.die.area_mm2, 1.0, die.test.quality)
     if built is not None:
         return Contents(built.level.usd, built.level.footprint_mm2, 1.0, built.level.quality)
     assert isinstance(part, Stack)
     memory = book.memory(part.kind)
-    return None if memory.on_board else Contents(part.num_bytes * memory.price.si, memory.footprint.si, 1.0)
+    return Contents(part.num_bytes * memory.price.si, memory.footprint.si, 1.0)
 
 
 def _lines_of(part: Die | Stack | Assembly, die: GoodDie | None, built: Built | None, book: SiliconSection) -> Lines:
@@ -138,10 +136,15 @@ def _lines_of(part: Die | Stack | Assembly, die: GoodDie | None, built: Built | 
         name = die.die.name
         return Lines((die.raw_line(name),), (die.defect_line(name),), tests=(die.test_line(name),))
     assert isinstance(part, Stack)
-    price = book.memory(part.kind).price.si
-    values = {"num_bytes": part.num_bytes, "usd_per_byte": price}
-    numbers = (f"prices.memories.{part.kind}.price",)
-    return Lines(memory=(Bill(part.name, part.num_bytes * price, "num_bytes usd_per_byte", values, numbers),))
+    return Lines(memory=(memory_line(part, book),))
+
+
+def memory_line(stack: Stack, book: SiliconSection) -> Bill:
+    """Return the line of one stack or device of memory."""
+    price = book.memory(stack.kind).price.si
+    values = {"num_bytes": stack.num_bytes, "usd_per_byte": price}
+    numbers = (f"prices.memories.{stack.kind}.price",)
+    return Bill(stack.name, stack.num_bytes * price, "num_bytes usd_per_byte", values, numbers)
 
 
 def _own_lines(assembly: Assembly, level: Level) -> Lines:

@@ -15,7 +15,7 @@ from ...backends.prices.silicon_schema import OrganicPrices, SiliconSection, Wir
 from ...ir.expr import Num
 from ..bill import Bill
 from .level import Contents, Level, loss
-from .wafers import formula
+from .wafers import dies_per_wafer
 from .yields import negative_binomial
 
 if TYPE_CHECKING:
@@ -45,17 +45,17 @@ def on_organic(assembly: Assembly, contents: Contents, book: SiliconSection) -> 
     organic = book.packages.organic
     area = carrier_mm2(assembly, contents.area_mm2, organic.area_factor.si)
     substrate = _substrate(area, layer_factor(area, contents.pieces, organic), organic)
-    bridges = _bridges(assembly, contents, book) if assembly.joint == "embedded_bridge" else ()
-    embedded = _embedded(assembly, contents, book) if bridges else 1.0
+    buried = bridges(assembly, contents, book) if assembly.joint == "embedded_bridge" else ()
+    holding = embedded(assembly, contents, book) if buried else 1.0
     bonded = np.power(organic.bonding_yield.si, contents.pieces)
     bumps = _bumps(contents.area_mm2, organic.bump_cost.si, "organic")
-    raw = (substrate, *bridges)
+    raw = (substrate, *buried)
     numbers = ("prices.packages.organic.bonding_yield",)
     return Level(
         contents.usd,
         bumps,
         raw,
-        loss("package defects", _sum(raw), embedded * bonded, numbers),
+        loss("package defects", _sum(raw), holding * bonded, numbers),
         loss("wasted dies", contents.usd + bumps.usd, bonded, numbers),
         _NO_TEST,
         area,
@@ -75,10 +75,10 @@ def on_wiring(assembly: Assembly, contents: Contents, book: SiliconSection) -> L
     organic = book.packages.organic
     area = carrier_mm2(assembly, contents.area_mm2, prices.area_factor.si)
     bumps = _bumps(contents.area_mm2, prices.bump_cost.si, assembly.joint)
-    wires = (_wires(assembly, area, book), *(_bridges(assembly, contents, book) if _bridged(assembly) else ()))
+    wires = (_wires(assembly, area, book), *(bridges(assembly, contents, book) if _bridged(assembly) else ()))
     below = organic.area_factor.si * area
     substrate = _substrate(below, 1.0, organic)
-    made = wiring_yield(area, prices) * (_embedded(assembly, contents, book) if _bridged(assembly) else 1.0)
+    made = wiring_yield(area, prices) * (embedded(assembly, contents, book) if _bridged(assembly) else 1.0)
     bonded = np.power(prices.bonding_yield.si, contents.pieces)
     set_down = organic.bonding_yield.si
     chips_good = (bonded if assembly.order == "chip_last" else made) * set_down
@@ -134,10 +134,24 @@ def num_bridges(assembly: Assembly, contents: Contents) -> Num:
 
 
 def wafer_part_usd(area_mm2: Num, price_usd: float, book: SiliconSection) -> Num:
-    """Return the price of an area of a wafer that is not logic: W / N by the formula, without end beyond a wafer."""
-    wafer = book.wafer
-    number = formula(area_mm2, wafer.diameter.si, wafer.edge_loss.si, wafer.scribe_lane.si)
+    """Return the price of an area of a wafer that is not logic: W / N, without end beyond a wafer."""
+    number = dies_per_wafer(area_mm2, 1.0, book)
     return np.where(np.greater(number, 0.0), np.divide(price_usd, np.maximum(number, 1e-9)), np.inf)
+
+
+def bridges(assembly: Assembly, contents: Contents, book: SiliconSection) -> tuple[Bill, ...]:
+    """Bridges: small dies of an interposer's wafer, those that fail their test included, and embedding them."""
+    bridge, silicon = book.packages.bridge, book.packages.interposer
+    die = wafer_part_usd(bridge.area.si, silicon.wafer_price.si, book) / wiring_yield(bridge.area.si, silicon)
+    count = num_bridges(assembly, contents)
+    values = {"count": count, "die_usd": die, "embed_usd": bridge.embed_cost.si}
+    numbers = ("prices.packages.bridge.embed_cost", "prices.packages.bridge.area")
+    return (Bill("bridges", count * (die + bridge.embed_cost.si), "count (die_usd + embed_usd)", values, numbers),)
+
+
+def embedded(assembly: Assembly, contents: Contents, book: SiliconSection) -> Num:
+    """Return the part of carriers whose bridges are all good: y_embed^n."""
+    return np.power(book.packages.bridge.embed_yield.si, num_bridges(assembly, contents))
 
 
 def _wires(assembly: Assembly, area: Num, book: SiliconSection) -> Bill:
@@ -162,20 +176,6 @@ def _bumps(area: Num, cost: float, joint: str) -> Bill:
 
 def _bridged(assembly: Assembly) -> bool:
     return assembly.joint == "fan_out_bridge"
-
-
-def _bridges(assembly: Assembly, contents: Contents, book: SiliconSection) -> tuple[Bill, ...]:
-    """Bridges: small dies of an interposer's wafer, those that fail their test included, and embedding them."""
-    bridge, silicon = book.packages.bridge, book.packages.interposer
-    die = wafer_part_usd(bridge.area.si, silicon.wafer_price.si, book) / wiring_yield(bridge.area.si, silicon)
-    count = num_bridges(assembly, contents)
-    values = {"count": count, "die_usd": die, "embed_usd": bridge.embed_cost.si}
-    numbers = ("prices.packages.bridge.embed_cost", "prices.packages.bridge.area")
-    return (Bill("bridges", count * (die + bridge.embed_cost.si), "count (die_usd + embed_usd)", values, numbers),)
-
-
-def _embedded(assembly: Assembly, contents: Contents, book: SiliconSection) -> Num:
-    return np.power(book.packages.bridge.embed_yield.si, num_bridges(assembly, contents))
 
 
 def _sum(lines: tuple[Bill, ...]) -> Num:

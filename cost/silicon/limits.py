@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.package import Assembly, D2d, Die, Package
-from ...backends.prices.book import Prices
+from ...backends.package import Assembly, D2d, Die, Package, Stack
+from ...backends.prices.section import Prices
 from ...backends.prices.silicon_schema import SiliconSection
-from ...ir.errors import UnknownNameError, UsageError
+from ...backends.technology.data import load_technology
+from ...ir.errors import UsageError
 from ...ir.expr import Num
+from ...ir.units import format_bytes_per_s
 from .built import Built, build
 from .joints import wiring
 from .wafers import dies_per_wafer, field_mm, shape
@@ -73,8 +75,12 @@ def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterato
         elif isinstance(part, Die):
             yield from _of_die(part, book, here)
         else:
-            book.memory(part.kind)
-            yield _positive(part.num_bytes, f"{here}: memory", " bytes")
+            yield _of_memory(part, book, here)
+
+
+def _of_memory(stack: Stack, book: SiliconSection, path: str) -> Fault:
+    book.memory(stack.kind)
+    return _positive(stack.num_bytes, f"{path}: memory", " bytes")
 
 
 def _of_built(built: Built, book: SiliconSection, path: str) -> Iterator[Fault]:
@@ -111,22 +117,16 @@ def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
 
 
 def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[Fault]:
-    """Modules of an interface along the shorter edge, and no more edges than four."""
-    if d2d.kind == "area_share":
-        return
-    if d2d.kind not in book.interfaces:
-        raise UnknownNameError.of("interface between dies", d2d.kind, (*book.interfaces, "area_share"))
-    interface = book.interfaces[d2d.kind]
-    if interface.bandwidth is None or interface.shoreline is None:
-        raise UsageError(f"prices.interfaces.{d2d.kind} has no bandwidth and shoreline to check {path} with")
-    modules = np.ceil(np.divide(d2d.bytes_per_s, interface.bandwidth.si) * (1.0 - 1e-12))
-    taken = modules * interface.shoreline.si
+    """Modules of an interface along the shorter edge of a die, which has four."""
+    kind = load_technology().d2d(d2d.kind)
     edge = shape(np.maximum(die.area_mm2, 1e-6), die.aspect, book).width_mm
+    taken = kind.shoreline_mm(d2d.bytes_per_s)
     yield Fault(
         np.greater(taken, edge * _HAIR),
         lambda: (
-            f"{path}: {_one(d2d.bytes_per_s) / 1e9:g} GB/s over one edge take {_one(modules):g} modules of {d2d.kind},"
-            f" {_one(taken):.3g} mm of an edge of {_one(edge):.3g} mm"
+            f"{path}: no shoreline for {format_bytes_per_s(_one(d2d.bytes_per_s))} of {kind.name} over one edge:"
+            f" {_one(kind.modules(d2d.bytes_per_s)):g} modules take {_one(taken):.4g} mm of {_one(edge):.4g} mm;"
+            f" at most {format_bytes_per_s(_one(kind.widest_bytes_per_s(edge)))} fit"
         ),
     )
     yield Fault(np.greater(d2d.edges, 4.0), lambda: f"{path}: a die has 4 edges, not {_one(d2d.edges):g}")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...backends.package import Package
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...ir.expr import Num
 from ..bill import Bill
-from .built import Lines, build
+from .built import Lines, build, memory_line
+from .level import counted
 from .limits import check_built, check_values
 from .nre import design_bill
 
@@ -17,7 +18,8 @@ def package_bill(package: Package, prices: Prices, others_in_portfolio: Sequence
     """Return what a package costs its maker, line by line; arrays in the package give a bill of arrays.
 
     Its lines: `raw chips`, `chip defects`, `raw package`, `package defects`, `wasted dies` (the five parts of Chiplet
-    Actuary; memory is wasted as well), `memory`, `test and assembly`, and `design` where the package has a volume.
+    Actuary; memory is wasted as well), `memory` with what is beside the package, `test and assembly`, and `design`
+    where the package has a volume.
     A design that cannot be made is an error alone; in a table it is priced all the same: see `limits.feasible`.
 
     Args:
@@ -34,7 +36,8 @@ def package_bill(package: Package, prices: Prices, others_in_portfolio: Sequence
     built = build(package.assembly, book)
     check_built(built, prices)
     designed = () if package.volume is None else (design_bill(package, others_in_portfolio, book),)
-    return Bill.of("package", [*_parts(built.lines), _tests(built.lines, prices), *designed])
+    beside = Lines(memory=tuple(counted(memory_line(stack, book), stack.count) for stack in package.beside))
+    return Bill.of("package", [*_parts(built.lines + beside), _tests(built.lines, prices), *designed])
 
 
 def package_price_usd(package: Package, cost_usd: Num) -> Num:

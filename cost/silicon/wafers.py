@@ -83,7 +83,7 @@ def _half_chords(height: Array, radius: float, up: float) -> list[Array]:
 
 def _columns(half: Array, along: float) -> Array:
     """Whole dies between -half and half of a pattern that starts `along` a die."""
-    return np.maximum(np.floor(half - along) + np.floor(half + along), 0.0)
+    return np.asarray(np.maximum(np.floor(half - along) + np.floor(half + along), 0.0))
 
 
 def shape(area_mm2: Num, aspect: float, book: SiliconSection) -> Shape:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slipstick.backends.package import Assembly, Die, Joint, Package
-from slipstick.backends.prices.book import Prices, load_prices
+from slipstick.backends.prices.book import load_prices
+from slipstick.backends.prices.section import Prices
 from slipstick.cost.bill import Bill
 from slipstick.cost.silicon.package import package_bill
 
