@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import nan
 from typing import Annotated, ClassVar, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -11,7 +12,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from ..ir.errors import UsageError
 from ..ir.expr import Num
 from .package import Assembly, Bonding, D2d, Die, Harvest, Joint, Order, Package, Stack
-from .system_numbers import Bandwidth, Capacity, Count, Number, Ratio, Section, Share
+from .system_numbers import Bandwidth, Capacity, Count, Number, Price, Ratio, Section, Share, Some
 
 NAME = r"^[A-Za-z0-9_-]+$"
 
@@ -29,24 +30,10 @@ class Aspect(Number):
     maximum = 100.0
 
 
-class Price(Number):
-    """What something is bought for."""
-
-    dimension = "USD"
-    sane = (1e-3, 1e9)
-
-
 class Volume(Number):
     """How many are made over the life of a product."""
 
     sane = (1, 1e12)
-
-
-class Some(Number):
-    """How many there are, on average where that is no whole number."""
-
-    zero_allowed = True
-    sane = (1e-3, 1e6)
 
 
 class HarvestSection(Section):
@@ -202,7 +189,7 @@ def _joint_faults(joined: _Joined) -> Iterator[str]:
 
 
 def package_of(section: PackageSection, link_bytes_per_s: Mapping[str, Num]) -> Package:
-    """Turn a checked package into plain numbers; interfaces that are a level have that of its links."""
+    """Turn a checked package into plain numbers; interfaces that are a level have its links' rate, nan if not given."""
     return Package(
         assembly=_assembly(section, section.name, None, link_bytes_per_s),
         num_ranks=1 if section.num_ranks is None else int(section.num_ranks.si),
@@ -253,7 +240,7 @@ def _harvest(harvest: HarvestSection) -> Harvest:
 
 
 def _d2d(d2d: D2dSection, rates: Mapping[str, Num]) -> D2d:
-    rate = d2d.bandwidth.si if d2d.bandwidth is not None else rates[d2d.level or ""]
+    rate = rates.get(d2d.level or "", nan) if d2d.bandwidth is None else d2d.bandwidth.si
     return D2d(kind=d2d.kind, bytes_per_s=rate, edges=_count(d2d.edges), level=d2d.level or "")
 
 
