@@ -16,6 +16,7 @@ from ...backends.prices.book import Prices
 from ...backends.system import System
 from ...ir.expr import Num
 from .owned import entry
+from .server import host_bytes
 from .system import SystemCost
 
 
@@ -46,7 +47,7 @@ def embodied(cost: SystemCost, system: System, prices: Prices) -> Embodied:
     else:
         count = cost.num_servers * system.node_size / system.package.num_ranks
         parts["packages"] = count * package_kg(system.package, prices)
-    num_bytes = _host_bytes(system)
+    num_bytes = host_bytes(system)
     if num_bytes is None:
         unknown.append("carbon of host memory: add node.host_memory to the system")
     else:
@@ -84,16 +85,11 @@ def _stack_kg(stack: Stack, prices: Prices) -> Num:
 
 
 def _switches_kg(cost: SystemCost, prices: Prices) -> Num:
-    book, found = prices.section, 0.0
+    book = prices.section
+    found: Num = 0.0
     for level in cost.levels:
         equipment = level.level.equipment
         if equipment is not None and level.wiring is not None and equipment.switch:
             own = book.switches[equipment.switch].carbon
             found = found + level.wiring.switches * (book.carbon.switch if own is None else own).si
     return found
-
-
-def _host_bytes(system: System) -> Num | None:
-    if system.server is not None and system.server.dram_bytes is not None:
-        return system.server.dram_bytes
-    return None if system.host is None else system.host.num_bytes

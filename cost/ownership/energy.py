@@ -1,8 +1,10 @@
 """The energy of a step: packages by what they do, hosts, network, and the building around them.
 
-packages  P_idle n t + what the step does (see `activity`), at most P n t;   or P n t times a load
-hosts     what servers and racks draw beside packages;   network  switches and optics
-building  (PUE - 1) of all these
+    packages  P_idle n t + what the step does (see `activity`), at most P n t;   or P n t times a load
+    hosts     what servers and racks draw beside packages;   network  switches and optics
+    building  (PUE - 1) of all these
+
+n are the accelerators, t is the time of the step, P the power of a package.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class StepEnergy:
     """Joules of a step of the whole system.
 
     Attributes:
-        parts_j: by what takes them, machines only: `idle` and the parts of `activity`, or `packages`; `hosts`, `network`.
+        parts_j: by what takes them, machines only: `idle` and what packages do, or `packages`; `hosts`, `network`.
         building_j: what the building adds: cooling and losses.
         time_s: of the step.
     """

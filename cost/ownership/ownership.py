@@ -1,4 +1,4 @@
-"""An accelerator for an hour: owned, a year's cost over the hours that it serves; or rented, at the price of a cloud."""
+"""An accelerator for an hour: owned, a year's cost over the hours that it serves; or rented, at a cloud's price."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Money, energy and carbon of what a system does: for a step, a token, a whole run, by the names that people use.
 
-usd_per_step   usd_per_gpu_hour n t/3600            usd_per_mtok   1e6 usd_per_step / tokens
-usd_run        usd_per_gpu_hour gpu_hours           kwh            machines and building, PUE in it
-tco2e          operational: kWh of the grid; embodied: that of making the machines, by the part of their life
+    usd_per_step   usd_per_gpu_hour n t/3600            usd_per_mtok   1e6 usd_per_step / tokens
+    usd_run        usd_per_gpu_hour gpu_hours           kwh            machines and building, PUE in it
+    tco2e          operational: kWh of the grid; embodied: that of making the machines, by the part of their life
+
+n are the accelerators, t is the time of a step.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _parts(system: System, prices: Prices, basis: Basis, package: Bill | None, p
         return
     for part in system.server.parts:
         yield part_cost(part, prices)
-    yield _memory(system, system.server, prices)
+    yield _memory(system, prices)
     s = prices.section.servers
     amperes = system.node_size * watts_of(system.chip) / s.core_voltage.si
     yield counted("converters", amperes, s.dcdc, "prices.servers.dcdc")
@@ -92,8 +92,8 @@ def _margin_path(share: Num | None) -> tuple[str, ...]:
     return ("prices.servers.package_margin",) if share is None else ("chip.package.gross_margin",)
 
 
-def _memory(system: System, server: Server, prices: Prices) -> Owned:
-    num_bytes = _dram_bytes(system, server)
+def _memory(system: System, prices: Prices) -> Owned:
+    num_bytes = host_bytes(system)
     price = prices.section.servers.host_memory
     if num_bytes is None:
         return Owned(Bill("host memory", 0.0), unpriced=("host memory: add node.host_memory to the system",))
@@ -101,9 +101,10 @@ def _memory(system: System, server: Server, prices: Prices) -> Owned:
     return counted("host memory", num_bytes, price, "prices.servers.host_memory", watts)
 
 
-def _dram_bytes(system: System, server: Server) -> Num | None:
-    if server.dram_bytes is not None:
-        return server.dram_bytes
+def host_bytes(system: System) -> Num | None:
+    """Return the memory of the hosts of a server; None where nobody said."""
+    if system.server is not None and system.server.dram_bytes is not None:
+        return system.server.dram_bytes
     return None if system.host is None else system.host.num_bytes
 
 
@@ -119,7 +120,7 @@ def _power(system: System, prices: Prices, network_w: Num) -> Owned:
     if server is not None and server.rest_w is not None:
         return Owned(Bill("power", 0.0), packages_w + server.rest_w)
     beside = [part_cost(p, prices) for p in (server or _NO_SERVER).parts]
-    beside += [] if server is None else [_memory(system, server, prices)]
+    beside += [] if server is None else [_memory(system, prices)]
     s = prices.section.servers
     rest_w = sum((p.power_w for p in beside), start=0.0) + network_w
     total_w = (packages_w / s.dcdc_efficiency.si + rest_w) / s.psu_efficiency.si
