@@ -19,6 +19,8 @@ def total_interest_usd(principal_usd: Num, rate_per_year: Num, life_s: Num) -> N
     """
     months = np.asarray(life_s) / YEAR_S * 12.0
     monthly = np.asarray(rate_per_year) / 12.0
-    paid = np.where(monthly > 0, monthly / -np.expm1(-months * np.log1p(monthly)), 1.0 / months)
+    # Without interest a payment is an even part; the smallest rate there is keeps the quotient finite.
+    some = np.maximum(monthly, 1e-300)
+    paid = np.where(monthly > 0, some / -np.expm1(-months * np.log1p(some)), 1.0 / months)
     interest = principal_usd * (paid * months - 1.0)
     return float(interest) if np.ndim(interest) == 0 else interest
