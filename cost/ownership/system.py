@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...backends.machine import Rack
 from ...backends.prices.book import Prices
 from ...backends.system import System
 from ...ir.errors import UsageError
@@ -97,14 +98,23 @@ def _racked(system: System, servers: Owned, num_servers: Num, prices: Prices, ba
     if rack is None:
         missing = "racks: add a section rack (servers in one, price or parts) to the system"
         return Owned.of("servers", [servers, Owned(Bill("racks", 0.0), unpriced=(missing,))])
-    num_racks = plain(np.ceil(np.asarray(num_servers) / rack.num_servers))
-    if basis == "market" and rack.price_usd is not None:
+    whole = basis == "market" and rack.price_usd is not None
+    in_one = rack.num_servers if whole else _in_one(rack, servers.power_w / num_servers)
+    num_racks = plain(np.ceil(np.asarray(num_servers) / in_one))
+    if whole and rack.price_usd is not None:
         values: dict[str, Num] = {"count": num_racks, "price_usd": rack.price_usd}
         bought = Bill("racks", num_racks * rack.price_usd, "count * price_usd, as bought", values, ("rack.price",))
         return Owned(Bill.of("servers", [bought]), servers.power_w + num_racks * rack.rest_w)
     parts = Owned.of("racks", [part_cost(p, prices) for p in rack.parts])
     racks = Owned(parts.bill, parts.power_w + rack.rest_w, parts.unpriced).times(num_racks)
     return Owned.of("servers", [servers, racks])
+
+
+def _in_one(rack: Rack, server_w: Num) -> Num:
+    """Servers of a rack, as many as it has room and power for."""
+    if rack.power_w is None:
+        return rack.num_servers
+    return np.clip(np.floor((rack.power_w - rack.rest_w) / np.asarray(server_w)), 1, rack.num_servers)
 
 
 def _network(system: System, levels: Sequence[LevelCost], basis: Basis) -> Iterator[Owned]:
