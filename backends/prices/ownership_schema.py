@@ -157,8 +157,8 @@ class EnergySection(Section):
     """Electricity and what draws it.
 
     By `design_power`, a package draws that times `average_load`. By `activity`, it draws `idle_share` of its design
-    power at all times, and what it does adds energy: for each operation by dtype, for each byte of its memory by kind, of
-    its cache, and of its network. All else draws its full power times `average_load`.
+    power at all times, and what it does adds energy: for each operation by dtype, for each byte of its memory by kind,
+    of its cache, and of its network. All else draws its full power times `average_load`.
     """
 
     electricity: MoneyPerEnergy

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...backends.prices.ownership_schema import EnergySection
 from ...backends.program import Entry, Group
 from ...backends.system import System

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...backends.package import Die, Package, Stack
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...backends.system import System
 from ...ir.expr import Num
 from .owned import entry

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...backends.system import System
 from ...ir.expr import Num
 from .activity import Activity, idle_w

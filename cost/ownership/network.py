@@ -13,7 +13,7 @@ import numpy as np
 
 from ...backends.machine import LevelEquipment
 from ...backends.network.level import SWITCHED, NetworkLevel
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...backends.prices.ownership_schema import SwitchSection
 from ...ir.expr import Num
 from ..bill import Bill

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...backends.system import System
 from ...ir.expr import Num
 from ..bill import Bill

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...ir.expr import Num
 from ...ir.graph import Workload
 from .carbon import Embodied, operational_kg

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from ...backends.machine import Fitted, Server
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...backends.system import Chip, System
 from ...ir.expr import Num
 from ..bill import Bill

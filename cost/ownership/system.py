@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...backends.machine import Rack
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...backends.system import System
 from ...ir.errors import UsageError
 from ...ir.expr import Num

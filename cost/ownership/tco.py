@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...backends.machine import Cooling
-from ...backends.prices.book import Prices
+from ...backends.prices.section import Prices
 from ...backends.prices.ownership_schema import FacilitySection
 from ...ir.expr import Num
 from ..bill import Bill
