@@ -34,6 +34,7 @@ from .numbers import (
 )
 
 Method: TypeAlias = Literal["chiplet-cloud", "annual"]
+PowerModel: TypeAlias = Literal["activity", "design_power"]
 Charge: TypeAlias = Literal["per_watt", "per_server"]
 
 
@@ -155,11 +156,13 @@ class TcoSection(Section):
 class EnergySection(Section):
     """Electricity and what draws it.
 
-    A package draws `idle_share` of its design power at rest; what it does adds energy for each operation by dtype, for
-    each byte of its memory by kind, of its cache, and of its network.
+    By `design_power`, a package draws that times `average_load`. By `activity`, it draws `idle_share` of its design
+    power at all times, and what it does adds energy: for each operation by dtype, for each byte of its memory by kind,
+    of its cache, and of its network. All else draws its full power times `average_load`.
     """
 
     electricity: MoneyPerEnergy
+    power_model: PowerModel
     average_load: Yield
     idle_share: Share
     compute: dict[str, EnergyPerFlop]

@@ -1,0 +1,95 @@
+"""The energy of a step: packages by what they do, hosts, network, and the building around them.
+
+    packages  P_idle n t + what the step does (see `activity`), at most P n t;   or P n t times a load
+    hosts     what servers and racks draw beside packages;   network  switches and optics
+    building  (PUE - 1) of all these
+
+n are the accelerators, t is the time of the step, P the power of a package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...backends.prices.section import Prices
+from ...backends.system import System
+from ...ir.expr import Num
+from .activity import Activity, idle_w
+from .server import watts_of
+from .system import SystemCost
+from .tco import pue_of
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnergy:
+    """Joules of a step of the whole system.
+
+    Attributes:
+        parts_j: by what takes them, machines only: `idle` and what packages do, or `packages`; `hosts`, `network`.
+        building_j: what the building adds: cooling and losses.
+        time_s: of the step.
+    """
+
+    parts_j: Mapping[str, Num]
+    building_j: Num
+    time_s: Num
+
+    @property
+    def machines_j(self) -> Num:
+        """All machines, without the building."""
+        return sum(self.parts_j.values(), start=0.0)
+
+    @property
+    def total_j(self) -> Num:
+        """Machines and building."""
+        return self.machines_j + self.building_j
+
+    @property
+    def average_w(self) -> Num:
+        """What the machines draw on average over the step."""
+        return self.machines_j / self.time_s
+
+
+def step_energy(
+    cost: SystemCost, system: System, prices: Prices, step_time_s: Num, doing: Activity | None = None
+) -> StepEnergy:
+    """Return the energy of a step on a system that was priced.
+
+    Args:
+        cost: of the system: how much of everything there is, and what it draws.
+        system: its chip.
+        prices: `energy` and the PUE of `facility`.
+        step_time_s: of a step.
+        doing: what the step does; without it, or by the model `design_power`, packages draw theirs times the load.
+    """
+    by_activity = doing is not None and prices.section.energy.power_model == "activity"
+    parts = _active(doing, cost, system, prices, step_time_s) if doing is not None and by_activity else {}
+    parts = parts or {"packages": _full(cost, system, prices) * step_time_s}
+    load = prices.section.energy.average_load.si
+    hosts_w = cost.servers.power_w - _packages(cost, system) * watts_of(system.chip)
+    parts = {**parts, "hosts": hosts_w * load * step_time_s, "network": cost.network.power_w * load * step_time_s}
+    machines_j = sum(parts.values(), start=0.0)
+    return StepEnergy(parts, machines_j * (pue_of(prices, cost.estate.cooling) - 1.0), step_time_s)
+
+
+def _packages(cost: SystemCost, system: System) -> Num:
+    """Ranks of all servers, those that a plan leaves idle as well."""
+    return cost.num_servers * system.node_size
+
+
+def _full(cost: SystemCost, system: System, prices: Prices) -> Num:
+    return _packages(cost, system) * watts_of(system.chip) * prices.section.energy.average_load.si
+
+
+def _active(doing: Activity, cost: SystemCost, system: System, prices: Prices, step_time_s: Num) -> Mapping[str, Num]:
+    """Power at rest and what a step does, held to what the packages that compute may draw in all."""
+    at_rest_j = _packages(cost, system) * idle_w(system, prices) * step_time_s
+    room_j = cost.num_gpus * (watts_of(system.chip) - idle_w(system, prices)) * step_time_s
+    total_j = doing.total_j
+    held = np.minimum(1.0, np.divide(room_j, total_j, out=np.ones_like(total_j), where=total_j > 0))
+    # What goes over wires is drawn by packages too: the part `network` is that of switches and optics.
+    active = {("wires" if part == "network" else part): joules * held for part, joules in doing.parts_j.items()}
+    return {"idle": at_rest_j, **active}
