@@ -17,6 +17,7 @@ from .cost.cautions import cautions
 from .cost.constraints import ConstraintProgram
 from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import Holding, MemoryProgram
+from .cost.money import StepMoney, Terms, Work, step_money, system_money
 from .cost.policy import Policy
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
@@ -79,7 +80,7 @@ class Estimates:
 class Estimate:
     """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`.
 
-    `run` is there when a whole training run was asked for: see `train`.
+    `run` is there when a whole training run was asked for, `money` when it was priced: see `train` and `worth`.
     """
 
     plan: Plan
@@ -90,6 +91,7 @@ class Estimate:
     warnings: tuple[str, ...]
     table: Estimates
     run: RunEstimate | None = None
+    money: StepMoney | None = None
 
     @property
     def fits(self) -> bool:
@@ -268,6 +270,19 @@ def train(answer: Estimate, run: TrainingRun) -> Estimate:
     job = Job.of(source, system, answer.plan, answer.metrics["step_time_s"])
     found = run.over(job)
     return replace(answer, run=found, warnings=(*answer.warnings, *found.warnings(job, system)))
+
+
+def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
+    """Price the steps of an estimate, and its run where it has one: dollars, energy, carbon under the system's prices.
+
+    UsageError where the system cannot be priced at all; what is missing otherwise is in `money.money.unpriced`.
+    """
+    table, m = answer.table, answer.metrics
+    run_s = None if answer.run is None else answer.run.metrics.get("train_time_s")
+    work = Work(table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"],
+                m["model_flops"], run_s)  # fmt: skip
+    money = system_money(table.system, answer.plan.num_gpus, terms)
+    return replace(answer, money=step_money(money, work, table.timing, table.plans))
 
 
 def _metrics(

@@ -24,6 +24,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "calibrate": ("calibrate", "Fit the constants of kernels to tables of measurements."),
         "compare": ("compare", "Say what changed between two reports and why; gates for continuous integration."),
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
+        "cost": ("cost", "Say what a system costs: dies, packages, servers, network, a GPU for an hour."),
         "design": ("design", "Design a chip or a system from area and power on a technology node."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
         "list": ("catalogue", "List models, systems, chips, networks, stacks, prices, passes, ops, metrics or plans."),

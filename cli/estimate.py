@@ -10,7 +10,7 @@ from ..ir.errors import InfeasibleError, UsageError
 from .flags import Named
 from .options import PlanCommand, Request
 from .output import columns, write_text
-from .prepare import check_model, graph_of, lower_of, plan_of, system_of
+from .prepare import check_model, graph_of, lower_of, plan_of, priced, system_of
 from .run_flags import run_of
 from .trace import emit_trace
 
@@ -91,6 +91,7 @@ def estimate_command(
     lowered = lower_of(request, graph, plan.family)
     answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)
     answer = answer if run is None else train(answer, run)
+    answer = priced(request, answer)
     if explain is not None:
         from ..report.explain import explain_text
 

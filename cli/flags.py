@@ -222,6 +222,14 @@ _MACHINE = (
         "prices.nodes.N5.wafer_price=13400USD. Repeatable.",
     ),
 )
+_MONEY = (
+    _word(
+        "--basis",
+        ("market", "build"),
+        "How a system is priced: what is sold at the price it is sold for, or everything by what it is made of.",
+    ),
+    click.Option(["--rent/--own"], default=False, help="Rent by the hour at a cloud's price.  [default: own]"),
+)
 _COMPILER = (
     click.Option(["--fuse/--no-fuse"], default=True, show_default=True, help="Fuse pointwise chains into one kernel."),
     _text("-p", "--passes", help="The pass pipeline to run instead of the default, as printed by --time-passes."),
@@ -240,5 +248,5 @@ _OTHER = (
 
 SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
     {"Workload": _WORKLOAD, "Plan": (*_PLAN, _OFFLOAD), "Machine": _MACHINE, "Training run": RUN_FLAGS,
-     "Compiler": _COMPILER, "Other": _OTHER}
+     "Money": _MONEY, "Compiler": _COMPILER, "Other": _OTHER}
 )  # fmt: skip

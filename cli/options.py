@@ -76,6 +76,8 @@ class Request:
     checkpoint_async: bool | None
     mtbf: str | None
     restart_time: str | None
+    basis: str
+    rent: bool
     flops_convention: str
     cache: bool
     quiet: bool

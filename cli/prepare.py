@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from .output import writing
 if TYPE_CHECKING:
     from ..backends.stack import StackConstants
     from ..backends.system import System
-    from ..driver import Lowered
+    from ..driver import Estimate, Lowered
     from ..ir.graph import Graph
     from ..ir.plan import Family, Plan
     from ..passes.base import Pass
@@ -50,6 +51,19 @@ def system_of(request: Request) -> System:
     graphs = [] if request.cuda_graph is None else [f"stack.cuda_graph={str(request.cuda_graph).lower()}"]
     overrides = [*graphs, *request.overrides]
     return load_system(request.system, overrides, request.stack, request.calibration, request.prices)
+
+
+def priced(request: Request, answer: Estimate) -> Estimate:
+    """Price an estimate; a system that cannot be priced says so among the warnings, and has its times all the same."""
+    from ..cost.money import Terms
+    from ..driver import worth
+
+    try:
+        return worth(answer, Terms(basis="build" if request.basis == "build" else "market", rented=request.rent))
+    except UsageError as error:
+        if request.rent or request.basis == "build":
+            raise
+        return replace(answer, warnings=(*answer.warnings, f"not priced: {error}"))
 
 
 def _stack(request: Request) -> StackConstants | None:

@@ -239,5 +239,22 @@ def format_bytes_per_s(bytes_per_s: float) -> str:
     return format_si(bytes_per_s, "B/s")
 
 
+def format_usd(amount: float) -> str:
+    """Write an amount of money with as many digits as tell something.
+
+    >>> format_usd(1.7412), format_usd(28000.0), format_usd(5.04e7), format_usd(0.0031), format_usd(0.0)
+    ('$1.74', '$28,000', '$50.4M', '$0.0031', '$0')
+    """
+    size = abs(amount)
+    if size == 0:
+        return "$0"
+    for scale, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if size >= scale:
+            return f"${amount / scale:.3g}{suffix}"
+    if size >= 1000:
+        return f"${amount:,.0f}"
+    return f"${amount:.2f}" if size >= 0.1 else f"${amount:.3g}"
+
+
 def _plain(value: float) -> str:
     return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..ir.errors import UnknownNameError
+from ..ir.units import format_usd
 from .columns import in_columns
 from .numbers import shown_with_source
 
@@ -15,23 +16,6 @@ if TYPE_CHECKING:
 
 # A share below this is of nobody's interest on a screen; all lines are in JSON.
 LEAST_SHARE = 5e-4
-
-
-def usd(amount: float) -> str:
-    """Write an amount of money with as many digits as tell something.
-
-    >>> usd(1.7412), usd(28000.0), usd(5.04e7), usd(0.0031), usd(0.0)
-    ('$1.74', '$28,000', '$50.4M', '$0.0031', '$0')
-    """
-    size = abs(amount)
-    if size == 0:
-        return "$0"
-    for scale, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
-        if size >= scale:
-            return f"${amount / scale:.3g}{suffix}"
-    if size >= 1000:
-        return f"${amount:,.0f}"
-    return f"${amount:.2f}" if size >= 0.1 else f"${amount:.3g}"
 
 
 def bill_text(bill: Bill, columns: int | None = None, units: Mapping[str, float] | None = None) -> str:
@@ -55,8 +39,8 @@ def _rows(bill: Bill, total: float, units: Mapping[str, float], depth: int = 0) 
     share = amount / total if total else 0.0
     if depth and abs(share) < LEAST_SHARE:
         return
-    each = [usd(amount / number) for number in units.values()]
-    yield ["  " * depth + bill.name.replace("_", " "), usd(amount), f"{share:.1%}", *each]
+    each = [format_usd(amount / number) for number in units.values()]
+    yield ["  " * depth + bill.name.replace("_", " "), format_usd(amount), f"{share:.1%}", *each]
     for part in bill.parts:
         yield from _rows(part, total, units, depth + 1)
 
@@ -90,7 +74,9 @@ def explain_line(bill: Bill, wanted: str, records: Iterable[NumberRecord]) -> st
     `wanted` is a path or its end, `package/chip defects` or `chip defects`. UnknownNameError names the nearest.
     """
     path, line = find_line(bill, wanted)
-    return "\n".join([f"{path} = {usd(float(line.usd))} ({float(line.usd):.6g} USD)", *_why(line, tuple(records))])
+    return "\n".join(
+        [f"{path} = {format_usd(float(line.usd))} ({float(line.usd):.6g} USD)", *_why(line, tuple(records))]
+    )
 
 
 def find_line(bill: Bill, wanted: str) -> tuple[str, Bill]:
@@ -106,7 +92,7 @@ def find_line(bill: Bill, wanted: str) -> tuple[str, Bill]:
 
 def _why(line: Bill, records: Sequence[NumberRecord]) -> Iterator[str]:
     if line.parts:
-        yield "  = " + " + ".join(f"{part.name.replace('_', ' ')} {usd(float(part.usd))}" for part in line.parts)
+        yield "  = " + " + ".join(f"{part.name.replace('_', ' ')} {format_usd(float(part.usd))}" for part in line.parts)
     if line.formula:
         yield f"  = {line.formula}"
     yield from (f"    {name}: {float(value):.6g}" for name, value in line.values.items())

@@ -26,6 +26,7 @@ from ..ir.text import print_node
 from ..ir.units import format_bytes, format_flops, format_time
 from .explain_metric import metric_lines
 from .metrics import METRICS
+from .money import explain_money, metrics_of
 from .numbers import by_origin, named, records_at, shown_with_source
 from .trace.memory_text import memory_text
 from .training_run import explain_run
@@ -47,6 +48,8 @@ def explain_text(answer: Estimate, wanted: str) -> str:
         return explain_run(answer.run, wanted)
     if wanted in answer.metrics:
         return "\n".join(metric_lines(answer, wanted))
+    if wanted in metrics_of(answer.money):
+        return explain_money(answer, wanted)
     found = [(p, i, e) for p in answer.table.timing.priced for i, e in enumerate(p.group.entries) if _is(e, wanted)]
     if not found:
         raise UnknownNameError.of("node, module, op or metric", wanted, _names(answer))
@@ -73,7 +76,8 @@ def _is(entry: Entry, wanted: str) -> bool:
 def _names(answer: Estimate) -> list[str]:
     entries = [e for p in answer.table.timing.priced for e in p.group.entries]
     run = {} if answer.run is None else answer.run.metrics
-    return sorted({e.op for e in entries} | {e.scope for e in entries if e.scope} | {*answer.metrics, *run})
+    metrics = {*answer.metrics, *run, *metrics_of(answer.money)}
+    return sorted({e.op for e in entries} | {e.scope for e in entries if e.scope} | metrics)
 
 
 def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[str]:

@@ -12,6 +12,7 @@ from ..backends.system import System
 from ..driver import Estimate
 from ..ir.text import print_graph
 from .bounds import bound_seconds
+from .money import metrics_of, money_record
 from .sensitivity import sensitivity
 from .training_run import run_inputs, run_records
 from .trust import trust_of_metric, trust_of_parts
@@ -22,8 +23,9 @@ SCHEMA = "slipstick/report/1"
 def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivity: bool = False) -> str:
     """Return the report: schema, inputs, metrics, breakdown, hidden communication, bounds, trust, memory, warnings.
 
-    Breakdown, hidden communication and bounds are in seconds; `trust` says of each part how near such kernels came to
-    measurements, and of metrics how near whole runs did; elasticities are there on request.
+    A training run and money are there where they were asked for, elasticities on request. Breakdown, hidden
+    communication and bounds are in seconds; `trust` says of each part how near such kernels came to measurements, and
+    of metrics how near whole runs did.
     """
     report = {
         "schema": SCHEMA,
@@ -31,7 +33,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         "units": "SI",
         "inputs": _inputs(answer, overrides),
         "feasible": answer.fits,
-        "metrics": {**answer.metrics, **({} if answer.run is None else answer.run.metrics)},
+        "metrics": {**answer.metrics, **({} if answer.run is None else answer.run.metrics), **metrics_of(answer.money)},
         "breakdown": {**answer.breakdown_s},
         "hidden_comm": dict(answer.hidden_comm_s),
         "bounds": dict(bound_seconds(answer)),
@@ -42,6 +44,8 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
     }
     if answer.run is not None:
         report["run"] = run_records(answer.run)
+    if answer.money is not None:
+        report["money"] = money_record(answer.money)
     return json.dumps(report, indent=2)
 
 

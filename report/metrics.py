@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
+from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_si, format_time, format_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,32 @@ class Metric:
     meaning: str
 
 
+# Behind an estimate that was priced: see `cost/money.py`.
+MONEY = (
+    Metric(
+        "usd_per_gpu_hour", "cost of a GPU-hour", "USD", "a year of owning, or renting, over the hours that GPUs serve"
+    ),
+    Metric("usd_per_step", "cost of a step", "USD", "cost of a GPU-hour x GPUs x step time"),
+    Metric("usd_per_mtok", "cost of 1M tokens", "USD", "cost of a step over its tokens, of a million trained on"),
+    Metric("usd_per_mtok_input", "cost of 1M tokens in", "USD", "the same of a million tokens read: one prefill"),
+    Metric("usd_per_mtok_output", "cost of 1M tokens out", "USD", "the same of a million tokens written: decode steps"),
+    Metric("usd_capex", "capital", "USD", "what is paid at once: servers, network, and their part of a building"),
+    Metric("usd_opex", "operation", "USD", "interest, care and energy over the life of the servers; all of a rent"),
+    Metric("usd_tco", "cost of owning", "USD", "capital written off, and operation, over the life of the servers"),
+    Metric("usd_run", "cost of the run", "USD", "cost of a GPU-hour x GPU-hours of the whole run"),
+    Metric("tokens_per_usd", "tokens/$", "1/USD", "tokens of a step over its cost"),
+    Metric("tokens_per_s_per_usd_capex", "tokens/s/$ of capital", "1/s/USD", "tokens/s over what is paid at once"),
+    Metric("model_flops_per_usd", "model FLOPs/$", "FLOP/USD", "model FLOPs of a step over its cost"),
+    Metric("model_flop_per_s_per_w", "model FLOP/s/W", "FLOP/s/W", "model FLOPs of a step over the machines' joules"),
+    Metric("average_power_w", "average power", "W", "what all machines draw over a step, without the building"),
+    Metric("j_per_token", "energy of a token", "J", "what the machines draw over a step, over its tokens"),
+    Metric("j_per_token_facility", "energy of a token, PUE", "J", "the same with cooling and losses of the building"),
+    Metric("kg_co2e_per_mtok", "carbon of 1M tokens", "kg", "of the energy, PUE in it, and the machines' making"),
+    Metric("kwh", "energy of the run", "kWh", "machines and building over the whole run"),
+    Metric("tco2e_operational", "carbon of its energy", "t", "energy of the run x what the grid emits"),
+    Metric("tco2e_embodied", "carbon of its machines", "t", "of making the machines, the part that the run uses up"),
+    Metric("tco2e", "carbon of the run", "t", "of its energy and of its machines"),
+)
 _ALL = (
     Metric("step_time_s", "step time", "s", "one optimizer step (or one prefill, or one decode step), steady state"),
     Metric("tokens_per_s", "tokens/s", "1/s", "tokens of the global batch over the step time"),
@@ -52,6 +78,7 @@ _ALL = (
     Metric("checkpoint_stall_s", "checkpoint stall", "s", "what a checkpoint adds to the run"),
     Metric("job_mtbf_s", "time between failures", "s", "mean time between failures of the whole job"),
     Metric("num_failures", "failures", "failures", "failures expected in the whole run"),
+    *MONEY,
 )
 METRICS: Mapping[str, Metric] = MappingProxyType({m.name: m for m in _ALL})
 
@@ -71,4 +98,10 @@ def format_metric(name: str, value: float) -> str:
         return format_flops(value)
     if unit == "FLOP/s":
         return format_flop_per_s(value)
+    if unit == "USD":
+        return format_usd(value)
+    if unit in ("J", "W", "FLOP/USD", "FLOP/s/W"):
+        return format_si(value, unit)
+    if unit in ("kg", "t", "kWh", "1/s/USD"):
+        return f"{value:.3g} {unit.removeprefix('1/s/USD')}".rstrip() if value < 1e4 else f"{value:,.0f} {unit}"
     return f"{value * 100:.1f} %" if unit == "1" else f"{value:,.0f}"

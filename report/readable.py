@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_time
+from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_si, format_time, format_usd
 
 if TYPE_CHECKING:
     from .comparison import Change
@@ -25,6 +25,10 @@ def shown(value: float, unit: str) -> str:
         return format_flops(value)
     if unit == "FLOP/s":
         return format_flop_per_s(value)
+    if unit == "USD":
+        return format_usd(value)
+    if unit in ("J", "W", "FLOP/USD", "FLOP/s/W"):
+        return format_si(value, unit)
     if unit == "1":
         return f"{value * 100:.2f} %"
     return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"

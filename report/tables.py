@@ -11,6 +11,7 @@ from .accuracy import Accuracy
 from .bounds import bound_seconds
 from .labels import bound_label, parameter_label, part_label
 from .metrics import METRICS, format_metric
+from .money import money_lines
 from .sensitivity import sensitivity
 from .training_run import run_lines
 from .trust import Trust, trust_of_metric, trust_of_parts
@@ -46,7 +47,8 @@ def report_text(answer: Estimate, columns: int, color: bool = False, with_sensit
     with console.capture() as captured:
         console.print(headline(answer), style="bold", markup=False)
         _print_side_by_side(console, tables + ([_sensitivity(answer)] if with_sensitivity else []))
-        for line in (*_notes(answer), *run_lines(answer, columns), *(f"note: {w}" for w in answer.warnings)):
+        lines = (*_notes(answer), *run_lines(answer, columns), *money_lines(answer))
+        for line in (*lines, *(f"note: {w}" for w in answer.warnings)):
             console.print(line, markup=False)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 

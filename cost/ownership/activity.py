@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.prices.section import Prices
 from ...backends.prices.ownership_schema import EnergySection
+from ...backends.prices.section import Prices
 from ...backends.program import Entry, Group
 from ...backends.system import System
 from ...backends.timing import Priced, Timing

@@ -13,8 +13,8 @@ import numpy as np
 
 from ...backends.machine import LevelEquipment
 from ...backends.network.level import SWITCHED, NetworkLevel
-from ...backends.prices.section import Prices
 from ...backends.prices.ownership_schema import SwitchSection
+from ...backends.prices.section import Prices
 from ...ir.expr import Num
 from ..bill import Bill
 from .owned import Owned, counted, entry

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...backends.machine import Cooling
-from ...backends.prices.section import Prices
 from ...backends.prices.ownership_schema import FacilitySection
+from ...backends.prices.section import Prices
 from ...ir.expr import Num
 from ..bill import Bill
 from .loans import YEAR_S, total_interest_usd

@@ -1,0 +1,97 @@
+"""`slipstick cost`: what a system costs, from its dies to a GPU for an hour."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import UsageError
+from .flags import Named
+from .output import columns, write_text
+
+if TYPE_CHECKING:
+    from ..cost.money import Money
+
+VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
+
+
+@click.command("cost")
+@click.argument("system")
+@click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="Accelerators.  [default: those of one server]")
+@click.option(
+    "--breakdown",
+    "view",
+    type=Named(VIEWS),
+    default="summary",
+    show_default=True,
+    help="What is taken apart: dies, one package, all that is bought, a year of owning it, or its carbon.",
+)
+@click.option(
+    "--basis",
+    type=Named(("market", "build")),
+    default="market",
+    show_default=True,
+    help="How a system is priced: what is sold at the price it is sold for, or everything by what it is made of.",
+)
+@click.option("--rent/--own", default=False, help="Rent by the hour at a cloud's price.  [default: own]")
+@click.option("--prices", metavar="NAME|FILE", help="A profile of `slipstick list prices`, or a YAML file.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a number of the system or its prices, e.g. prices.nodes.N5.wafer_price=13400USD. Repeatable.",
+)
+@click.option("--explain", metavar="LINE", help="Why a line is what it is, e.g. 'chip defects' or energy/machines.")
+@click.option(
+    "--format", "form", type=Named(("table", "json", "csv")), default="table", show_default=True, help="Output."
+)
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+def cost_command(
+    system: str,
+    gpus: int | None,
+    view: str,
+    basis: str,
+    rent: bool,
+    prices: str | None,
+    overrides: tuple[str, ...],
+    explain: str | None,
+    form: str,
+    output: str,
+) -> int:
+    """Say what SYSTEM costs: to make, to buy, to own, in energy and in carbon.
+
+    SYSTEM is a name of `slipstick list systems`, or a YAML file; `estimate` of the same prices its steps.
+
+    \b
+    slipstick cost dgx-h100 --gpus 1024
+    slipstick cost dgx-h100 --breakdown package --explain 'chip defects'
+    """  # noqa: D301
+    from ..backends.system import load_system
+    from ..cost.money import Terms, system_money
+
+    loaded = load_system(system, overrides, prices=prices)
+    terms = Terms(basis="build" if basis == "build" else "market", rented=rent)
+    money = system_money(loaded, gpus or loaded.node_size, terms)
+    write_text(_explained(money, explain) if explain is not None else _written(money, view, form), output)
+    return 0
+
+
+def _explained(money: Money, line: str) -> str:
+    from ..report.bills import explain_line
+
+    return explain_line(money.bill, line, (*money.system.sources, *money.prices.records))
+
+
+def _written(money: Money, view: str, form: str) -> str:
+    from ..report.cost_views import cost_csv, cost_record, cost_text
+
+    if view in ("die", "package") and money.package is None:
+        raise UsageError(
+            f"chip {money.system.chip.name} does not say what it is made of: add a section package to its file"
+        )
+    if form == "json":
+        return json.dumps(cost_record(money), indent=2)
+    return cost_csv(money, view) if form == "csv" else cost_text(money, view, columns())

@@ -1,0 +1,124 @@
+"""What a system and its steps cost: to make, to buy, to own or to rent, in energy and in carbon, as one record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..backends.prices.section import Prices
+from ..backends.system import System
+from ..backends.timing import Timing
+from ..ir.expr import Num
+from ..ir.plan import PlanTable
+from .bill import Bill
+from .ownership.activity import activity
+from .ownership.carbon import Embodied, embodied
+from .ownership.energy import StepEnergy, step_energy
+from .ownership.ownership import Ownership, ownership, rental
+from .ownership.per_token import Work as Work
+from .ownership.per_token import money_metrics
+from .ownership.server import Basis
+from .ownership.system import SystemCost, system_cost
+from .silicon.package import package_bill
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a system is come by.
+
+    Attributes:
+        basis: `market`, what is sold at the price it is sold for; `build`, everything by what it is made of.
+        rented: by the hour at a cloud's price, in place of owning it.
+    """
+
+    basis: Basis = "market"
+    rented: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Money:
+    """What a system of so many accelerators costs, whatever it does.
+
+    Attributes:
+        terms: how it is come by.
+        system: what is priced.
+        prices: under which book.
+        package: what one package costs its maker; None where its chip does not say what it is made of.
+        cost: what is bought.
+        owned: what owning, or renting, takes.
+        made: the carbon of making it.
+    """
+
+    terms: Terms
+    system: System
+    prices: Prices
+    package: Bill | None
+    cost: SystemCost
+    owned: Ownership
+    made: Embodied
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """What is missing in the figures, each with what to add."""
+        bought = () if self.terms.rented else self.cost.unpriced
+        return (*bought, *self.made.unknown)
+
+    @property
+    def bill(self) -> Bill:
+        """Everything that was priced, as one tree of lines: `package`, `system`, `year`, `accelerator-hour`.
+
+        They are different views, not parts of a sum: each is in the ones behind it.
+        """
+        package = () if self.package is None else (self.package,)
+        return Bill("cost", self.owned.tco_usd, parts=(*package, self.cost.bill, self.owned.year, self.owned.gpu_hour))
+
+
+def system_money(system: System, num_gpus: Num, terms: Terms | None = None) -> Money:
+    """Price a system of so many accelerators under its own prices.
+
+    Raises:
+        UsageError: a package that cannot be made, no accelerators, switches that nobody names.
+        UnknownNameError: a node, memory, part or, where it is rented, a chip that the price book does not have.
+
+    >>> from slipstick.backends.system import load_system
+    >>> money = system_money(load_system("dgx-h100"), 1024)
+    >>> 1.0 < float(money.owned.gpu_hour.usd) < 4.0
+    True
+    """
+    terms, prices = terms or Terms(), system.prices
+    package = None if system.package is None else package_bill(system.package, prices)
+    cost = system_cost(system, num_gpus, prices, terms.basis, package)
+    owned = rental(system, num_gpus, prices) if terms.rented else ownership(cost, prices)
+    made = embodied(cost, system, prices)
+    return Money(
+        terms=terms, system=system, prices=prices, package=package, cost=cost, owned=owned, made=made
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMoney:
+    """What steps cost on a system.
+
+    Attributes:
+        money: of the system, whatever it does.
+        owned: the same at the power that these steps draw.
+        energy: of a step, by what takes it.
+        metrics: by name, for people and gates.
+    """
+
+    money: Money
+    owned: Ownership
+    energy: StepEnergy
+    metrics: Mapping[str, Num]
+
+
+def step_money(money: Money, work: Work, timing: Timing, plans: PlanTable) -> StepMoney:
+    """Price the steps of a table of plans on a system that was priced for their accelerators.
+
+    UnknownNameError for a memory or a dtype of which the price book has no energy.
+    """
+    doing = activity(timing, plans, money.system, money.prices)
+    energy = step_energy(money.cost, money.system, money.prices, work.step_time_s, doing)
+    owned = money.owned if money.terms.rented else ownership(money.cost, money.prices, energy.average_w)
+    metrics = money_metrics(work, owned, energy, money.made, money.prices)
+    return StepMoney(money=money, owned=owned, energy=energy, metrics=metrics)
