@@ -14,8 +14,8 @@ from ...ir.expr import Num
 
 Array: TypeAlias = NDArray[np.float64]
 
-# Where a pattern of dies may lie against the middle of the wafer, in parts of a die.
-_OFFSETS = tuple(k / 8 for k in range(8))
+# Where the middle of a die may lie against that of the wafer, in parts of a pitch; the rest is the same from behind.
+_OFFSETS = tuple(k / 8 for k in range(5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +39,36 @@ def formula(area_mm2: Num, diameter_mm: float, edge_mm: float, scribe_mm: float)
     return np.maximum(math.pi * (across / 2.0) ** 2 / laned - math.pi * across / np.sqrt(2.0 * laned), 0.0)
 
 
-def placed(width_mm: Num, height_mm: Num, radius_mm: float, shifted: bool) -> Num:
+def placed(width_mm: Num, height_mm: Num, lane_mm: float, radius_mm: float, shifted: bool) -> Num:
     """Count whole rectangles inside a circle, in the best of several places of the pattern.
 
     Args:
-        width_mm: of a die with its lane.
-        height_mm: of a die with its lane.
+        width_mm: of a die.
+        height_mm: of a die.
+        lane_mm: between dies.
         radius_mm: of what is usable of the wafer.
         shifted: whether each row is laid by itself; else columns run through.
 
-    >>> float(placed(10.0, 10.0, 10.0, False)), float(placed(10.0, 10.0, 15.0, False))
-    (1.0, 4.0)
+    >>> [placed(10.0, 10.0, 0.0, radius, False) for radius in (10.0, 15.0)]
+    [1.0, 4.0]
     """
     width, height = np.broadcast_arrays(np.asarray(width_mm, float), np.asarray(height_mm, float))
     sizes, back = np.unique(np.stack([width.ravel(), height.ravel()]), axis=1, return_inverse=True)
-    counts = _most(sizes[0], sizes[1], radius_mm, shifted)[back.ravel()]
+    counts = _most(sizes[0], sizes[1], lane_mm, radius_mm, shifted)[back.ravel()]
     return counts.reshape(width.shape) if width.shape else float(counts[0])
 
 
-def _most(width: Array, height: Array, radius: float, shifted: bool) -> Array:
+def _most(width: Array, height: Array, lane: float, radius: float, shifted: bool) -> Array:
     """The best of all offsets: those up and down, and unless rows are shifted one for all columns."""
     best: Array = np.zeros(np.shape(width))
     for up in _OFFSETS:
-        rows = _half_chords(height, radius, up)
+        rows = _half_chords(height, lane, radius, up)
         if shifted:
-            best = np.maximum(best, _total([np.floor(2.0 * half / width) for half in rows]))
+            best = np.maximum(best, _total([np.floor((2.0 * half + lane) / (width + lane)) for half in rows]))
             continue
         for along in _OFFSETS:
-            best = np.maximum(best, _total([_columns(half / width, along) for half in rows]))
+            places = [(half - width / 2.0) / (width + lane) for half in rows]
+            best = np.maximum(best, _total([_columns(most, along) for most in places]))
     return best
 
 
@@ -74,16 +76,16 @@ def _total(rows: list[Array]) -> Array:
     return np.asarray(np.sum(rows, axis=0))
 
 
-def _half_chords(height: Array, radius: float, up: float) -> list[Array]:
+def _half_chords(height: Array, lane: float, radius: float, up: float) -> list[Array]:
     """Half the length that each row of dies may take, of every row that can be inside of the circle."""
-    rows = int(radius / float(np.min(height))) + 1
-    ends = [np.maximum(abs(k + up), abs(k + up + 1)) * height for k in range(-rows - 1, rows + 1)]
+    rows = int(radius / float(np.min(height + lane))) + 2
+    ends = [np.abs(k + up) * (height + lane) + height / 2.0 for k in range(-rows, rows)]
     return [np.sqrt(np.maximum(radius**2 - np.square(end), 0.0)) for end in ends]
 
 
-def _columns(half: Array, along: float) -> Array:
-    """Whole dies between -half and half of a pattern that starts `along` a die."""
-    return np.asarray(np.maximum(np.floor(half - along) + np.floor(half + along), 0.0))
+def _columns(most: Array, along: float) -> Array:
+    """Whole dies with their middles between -most and most pitches, of a pattern that starts `along` one."""
+    return np.asarray(np.maximum(np.floor(most - along) + np.floor(most + along) + 1.0, 0.0))
 
 
 def shape(area_mm2: Num, aspect: float, book: SiliconSection) -> Shape:
@@ -135,5 +137,4 @@ def dies_per_wafer(area_mm2: Num, aspect: float, book: SiliconSection) -> Num:
         return formula(area_mm2, wafer.diameter.si, 0.0, 0.0)
     die = shape(area_mm2, aspect, book)
     radius = wafer.diameter.si / 2.0 - wafer.edge_loss.si
-    lane = wafer.dicing.si
-    return placed(die.width_mm + lane, die.height_mm + lane, radius, how == "placed_rows")
+    return placed(die.width_mm, die.height_mm, wafer.dicing.si, radius, how == "placed_rows")
