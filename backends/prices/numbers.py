@@ -119,7 +119,7 @@ class MoneyPerEnergy(Quoted):
 
     dimension = "USD/J"
     zero_allowed = True
-    sane = (1e-12, 1e-3)
+    sane = (1e-12, 1e-5)
 
 
 class MoneyPerTime(Quoted):

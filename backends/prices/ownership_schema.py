@@ -102,6 +102,13 @@ class ServersSection(Section):
     package_margin: Share
 
 
+class SoldSection(Section):
+    """A whole server as it is sold, and what it draws, for people to compare: systems have prices of their own."""
+
+    price: Money
+    power: Watts
+
+
 class CooledSection(Section):
     """A number for each way of cooling, as money for power."""
 
@@ -218,6 +225,7 @@ class OwnershipSection(Section):
     fibres: dict[str, FibreSection]
     parts: dict[str, PartSection]
     servers: ServersSection
+    sold: dict[str, SoldSection]
     facility: FacilitySection
     tco: TcoSection
     energy: EnergySection

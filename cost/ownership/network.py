@@ -38,19 +38,34 @@ class LevelCost:
     wiring: Wiring | None = None
 
 
-def network_costs(levels: Sequence[NetworkLevel], num_ranks: Num, prices: Prices) -> tuple[LevelCost, ...]:
-    """Price every level for so many ranks, inner to outer.
+def network_costs(
+    levels: Sequence[NetworkLevel], num_ranks: Num, prices: Prices, in_server: int = 1
+) -> tuple[LevelCost, ...]:
+    """Price every level for so many ranks, inner to outer; levels of up to `in_server` ranks are part of a server.
 
     Raises:
-        UsageError: a switched level of which nobody says which switch it has.
+        UsageError: a switch of so few ports that no tree can be made of it.
         UnknownNameError: equipment that is not in the price book.
     """
     found: list[LevelCost] = []
     inner = 1
     for level, outer in zip(levels, (*levels[1:], None), strict=True):
-        found.append(_level_cost(level, inner, num_ranks, _above(outer), prices))
+        meeting = Ports(above=_above(outer), back_to_back=inner <= in_server)
+        cost = _level_cost(level, inner, num_ranks, meeting, prices)
+        found.append(cost if level.size is not None and level.size <= in_server else _with_switches(cost))
         inner = level.size or inner
     return tuple(found)
+
+
+def _with_switches(cost: LevelCost) -> LevelCost:
+    """Name the switches that a level between servers must have, where nobody said which."""
+    level, equipment = cost.level, cost.level.equipment
+    if equipment is None or equipment.switch or level.topology not in (*SWITCHED, "dragonfly"):
+        return cost
+    if cost.wiring is None or not np.any(cost.wiring.ranks):
+        return cost
+    missing = f"switches of network level {level.name}: add network.{level.name}.equipment.switch"
+    return replace(cost, fabric=replace(cost.fabric, unpriced=(*cost.fabric.unpriced, missing)))
 
 
 def _above(outer: NetworkLevel | None) -> Num:
@@ -60,32 +75,31 @@ def _above(outer: NetworkLevel | None) -> Num:
     return outer.oversubscription / (1.0 + outer.oversubscription)
 
 
-def _level_cost(level: NetworkLevel, inner: int, num_ranks: Num, above: Num, prices: Prices) -> LevelCost:
+def _level_cost(level: NetworkLevel, inner: int, num_ranks: Num, meeting: Ports, prices: Prices) -> LevelCost:
     equipment = level.equipment
     if equipment is None:
         what = f"network level {level.name}: add network.{level.name}.equipment (switch, adapter, transceiver, ...)"
         missing = (what,) if np.any(np.asarray(num_ranks) > inner) else ()
         return LevelCost(level, Owned(Bill("fabric", 0.0), unpriced=missing), Owned(Bill("adapters", 0.0)))
     switch = entry(prices.section.switches, "switch", equipment.switch) if equipment.switch else None
-    wires = wiring(level, inner, num_ranks, _ports(level, equipment, switch, above))
+    wires = wiring(level, inner, num_ranks, _ports(level, equipment, switch, meeting))
     fabric = Owned.of("fabric", [_switches(equipment, switch, wires, prices), *_links(equipment, wires, prices)])
     return LevelCost(level, fabric, _adapters(equipment, wires, prices), wires)
 
 
-def _ports(level: NetworkLevel, equipment: LevelEquipment, switch: SwitchSection | None, above: Num) -> Ports:
+def _ports(level: NetworkLevel, equipment: LevelEquipment, switch: SwitchSection | None, meeting: Ports) -> Ports:
     """Ports of a rank as told, else its bandwidth over that of a port of the switch."""
     of_rank = equipment.ports
     if switch is None:
-        return Ports(of_rank, None, above)
+        return replace(meeting, of_rank=of_rank)
     if of_rank is None and level.topology in SWITCHED:
         of_rank = level.bytes_per_s / switch.rate.si
-    return Ports(of_rank, int(switch.ports.si), above)
+    return replace(meeting, of_rank=of_rank, of_switch=int(switch.ports.si))
 
 
 def _switches(equipment: LevelEquipment, switch: SwitchSection | None, wires: Wiring, prices: Prices) -> Owned:
     if switch is None:
-        missing = ("switches: add equipment.switch to the network level",) if np.any(wires.switches) else ()
-        return Owned(Bill("switches", 0.0), unpriced=missing)
+        return Owned(Bill("switches", 0.0))
     path = f"prices.switches.{equipment.switch}.price"
     return counted("switches", wires.switches, switch.price, path, switch.power.si)
 

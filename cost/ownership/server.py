@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from ...backends.machine import Fitted, Server
 from ...backends.prices.section import Prices
 from ...backends.system import Chip, System
 from ...ir.expr import Num
 from ..bill import Bill
 from .owned import Owned, counted, entry
+from .trees import plain
 
 # Whether what is sold is priced as it is sold, or all is priced by what it is made of.
 Basis: TypeAlias = Literal["market", "build"]
@@ -85,7 +88,9 @@ def _packages(system: System, prices: Prices, basis: Basis, package: Bill | None
     kept = prices.section.servers.package_margin.si if share is None else share
     margin = Bill("margin", package.usd * kept / (1.0 - kept), "made_usd * share / (1 - share)",
                   {"made_usd": package.usd, "share": kept}, _margin_path(share))  # fmt: skip
-    return Owned(Bill.of("packages", [package, margin]).times(count))
+    bill = Bill.of("packages", [package, margin]).times(count)
+    at_cost = "packages: priced at what they cost their maker; add package.price or package.gross_margin to the chip"
+    return Owned(bill, unpriced=(at_cost,) if basis == "market" and share is None and np.all(kept == 0.0) else ())
 
 
 def _margin_path(share: Num | None) -> tuple[str, ...]:
@@ -108,9 +113,9 @@ def host_bytes(system: System) -> Num | None:
     return None if system.host is None else system.host.num_bytes
 
 
-def watts_of(chip: Chip) -> float:
+def watts_of(chip: Chip) -> Num:
     """Return what a chip draws at most: its design power, or what it is allowed."""
-    return chip.power_w if chip.power_limit_w is None else min(chip.power_w, chip.power_limit_w)
+    return chip.power_w if chip.power_limit_w is None else plain(np.minimum(chip.power_w, chip.power_limit_w))
 
 
 def _power(system: System, prices: Prices, network_w: Num) -> Owned:

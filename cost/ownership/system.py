@@ -75,13 +75,13 @@ def system_cost(
         package: what one package costs its maker, where its price is not known or not wanted.
 
     Raises:
-        UsageError: no accelerators, or a switched level of which nobody says which switch it has.
+        UsageError: no accelerators, or a switch of so few ports that no tree can be made of it.
         UnknownNameError: equipment or parts that are not in the price book.
     """
     if np.any(np.asarray(num_gpus) < 1):
         raise UsageError(f"a system of {np.min(num_gpus):g} accelerators: 1 or more")
     num_servers = plain(np.ceil(np.asarray(num_gpus) / system.node_size))
-    levels = network_costs(system.levels, num_gpus, prices)
+    levels = network_costs(system.levels, num_gpus, prices, system.node_size)
     inside_w = sum((_in_server_w(system, level, num_gpus) for level in levels), start=0.0)
     server = server_cost(system, prices, basis, package, inside_w)
     servers = _racked(system, server.times(num_servers, "servers"), num_servers, prices, basis)

@@ -9,7 +9,7 @@ Direct topologies have no switches: links are half of the ports that they use.
     dragonfly       a router for p hosts; a (a - 1)/2 links in a group and a h/2 global ones for each group
     switched        trees, see `trees`; rails of their own have a tree each, optimised rails share all but the leaves
 
-Members that are only two are joined back to back, without a switch.
+Servers that are only two are joined back to back, without a switch.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ class Ports:
 
     Attributes:
         of_rank: ports of a rank; None for one to each neighbour, which is all that direct topologies need.
-        of_switch: ports of a switch.
+        of_switch: ports of a switch; None where switches are part of something that is bought, and are not counted.
         above: part of the ports of the topmost tier that go down; the others are for a level above.
+        back_to_back: whether two groups of ranks may be joined without a switch, as two servers are.
     """
 
     of_rank: Num | None = None
     of_switch: int | None = None
     above: Num = 1.0
+    back_to_back: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def wiring(level: NetworkLevel, inner: int, num_ranks: Num, ports: Ports) -> Wir
         ports: of a rank and of a switch.
 
     Raises:
-        UsageError: a switched level of which nobody says which switch it has.
+        UsageError: a switch of so few ports that no tree can be made of it.
 
     >>> torus = NetworkLevel("ici", 64, 600e9, 1e-6, "torus", dims=(4, 4, 4))
     >>> wiring(torus, 1, 64, Ports()).num_links
@@ -128,12 +130,13 @@ def _switched(level: NetworkLevel, inner: int, ranks: Array, ports: Ports) -> Wi
         ends = ranks * (given if ports.of_rank is None else ports.of_rank)
         return Wiring(np.where(ranks > 0, given, 0.0), (ends,), ends, ranks)
     if ports.of_switch is None or ports.of_rank is None:
-        raise UsageError(f"network.{level.name}.equipment: missing switch, whose ports say how many there are")
+        ends = ranks * (1.0 if ports.of_rank is None else ports.of_rank)
+        return Wiring(0.0 * ranks, (ends,), ends, ranks)
     if ports.of_switch < 4:
         raise UsageError(f"network.{level.name}: a switch of {ports.of_switch} ports makes no tree: 4 or more")
     up = _joins_switches(level)
     found = _tree(level, inner, ranks * ports.of_rank, ranks, ports.of_switch, ports.above)
-    pair = (ranks > 0) & (ranks <= 2 * inner) & (not up)
+    pair = (ranks > 0) & (ranks <= 2 * inner) & (not up) & ports.back_to_back
     links = tuple(np.where(pair, n / 2.0 if tier == 0 else 0.0, n) for tier, n in enumerate(found.links))
     return Wiring(np.where(pair, 0.0, found.num_switches), links, 0.0 * ranks if up else ranks * ports.of_rank, ranks)
 

@@ -24,7 +24,8 @@ def level(topology: Topology, size: int | None = None, dims: tuple[int, ...] = (
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4).filter(lambda d: prod(d) > 1))
 def test_cables_of_a_torus_and_a_mesh_are_the_edges_of_the_grid(dims: list[int]) -> None:
     size = prod(dims)
-    for topology, periodic in (("torus", True), ("mesh", False)):
+    shapes: tuple[tuple[Topology, bool], ...] = (("torus", True), ("mesh", False))
+    for topology, periodic in shapes:
         # networkx closes a dimension of one by a cable from a node to itself.
         edges = [e for e in nx.grid_graph(dims, periodic).edges if e[0] != e[1]]
         assert wiring(level(topology, size, tuple(dims)), 1, size, Ports()).num_links == pytest.approx(len(edges))
@@ -86,7 +87,8 @@ def test_one_fabric_over_all_rails_has_spines() -> None:
 
 
 def test_a_node_alone_needs_no_network() -> None:
-    for topology in ("switch", "fat_tree", "rail_only", "rail_optimised", "torus"):
+    topologies: tuple[Topology, ...] = ("switch", "fat_tree", "rail_only", "rail_optimised", "torus")
+    for topology in topologies:
         found = wiring(level(topology, 64 if topology == "torus" else None, (4, 4, 4)), 8, 8, PORTS_64)
         assert (found.switches, found.num_links, found.ranks) == (0, 0, 0)
 
@@ -135,8 +137,11 @@ def test_a_graph_has_its_edges() -> None:
     assert (found.switches, found.num_links, found.ends) == (2, 6, 8)
 
 
-def test_a_switch_must_be_known() -> None:
-    with pytest.raises(UsageError, match=r"network\.level\.equipment: missing switch"):
-        wiring(level("switch"), 8, 64, Ports())
+def test_switches_that_are_part_of_something_bought_are_not_counted() -> None:
+    found = wiring(level("switch", 8), 1, 64, Ports(2.0))
+    assert (found.switches, found.ends) == (0, 128)
+
+
+def test_a_switch_has_four_ports_or_more() -> None:
     with pytest.raises(UsageError, match="a switch of 2 ports makes no tree: 4 or more"):
         wiring(level("switch"), 8, 64, Ports(1.0, 2))

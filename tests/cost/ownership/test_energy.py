@@ -1,0 +1,128 @@
+"""Energy of a step by what it does: a machine of round numbers by hand, limits, laws on traced models."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipstick.backends.machine import Server
+from slipstick.backends.package import Assembly, Package, Stack
+from slipstick.backends.prices.book import load_prices
+from slipstick.backends.system import System, load_system
+from slipstick.cost.ownership.activity import Activity, activity, memory_kind
+from slipstick.cost.ownership.energy import StepEnergy, step_energy
+from slipstick.cost.ownership.system import system_cost
+from slipstick.driver import Estimate, estimate
+from slipstick.ir.errors import UnknownNameError
+from slipstick.ir.graph import Graph
+from slipstick.ir.plan import Family, make_plan
+
+Traced = Callable[[str], Graph]
+Run = Callable[..., tuple[Estimate, Activity]]
+
+
+@cache
+def dgx() -> System:
+    system = load_system("dgx-h100")
+    levels = tuple(replace(level, equipment=None) for level in system.levels)
+    return replace(system, package=None, rack=None, levels=levels, server=Server(price_usd=310_000.0, rest_w=4_600.0))
+
+
+@pytest.fixture(scope="module")
+def trained(traced: Traced) -> Run:
+    graph = traced("tiny-llama.train")
+
+    def run(gpus: int = 16, tp: int = 2, pp: int = 1, settings: tuple[str, ...] = ()) -> tuple[Estimate, Activity]:
+        family = Family(sp=True)
+        plan = make_plan(
+            num_gpus=gpus, tp=tp, pp=pp, family=family, seq_len=64, micro_batch=1, global_batch=32
+        )  # fmt: skip
+        answer = estimate(graph, dgx(), plan)
+        return answer, activity(answer.table.timing, answer.table.plans, dgx(), load_prices(overrides=settings))
+
+    return run
+
+
+def no_cap(settings: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Operations so cheap that no node is held to the power of its package."""
+    cheap = ("energy.vector=1e-18", "energy.cache=1e-16", "energy.network=1e-16", "energy.memory.hbm3=1e-16")
+    return (*cheap, *settings)
+
+
+def test_operations_are_those_of_the_model(trained: Run) -> None:
+    """Of a dense model without recomputation, matrix units do all model FLOPs and those of attention in full."""
+    answer, doing = trained(settings=no_cap(("energy.compute.bf16=1e-18", "energy.compute.fp32=1e-18")))
+    flops = float(doing.parts_j["matrix units"][0]) / 1e-18
+    assert flops == pytest.approx(answer.metrics["model_flops"], rel=0.15)
+
+
+@pytest.mark.parametrize(("tp", "pp"), [(2, 1), (1, 2), (2, 2)])
+def test_the_operations_of_all_packages_do_not_depend_on_how_a_model_is_cut(trained: Run, tp: int, pp: int) -> None:
+    cheap = no_cap(("energy.compute.bf16=1e-18", "energy.compute.fp32=1e-18"))
+    _, whole = trained(tp=1, settings=cheap)
+    _, cut = trained(tp=tp, pp=pp, settings=cheap)
+    assert cut.parts_j["matrix units"] == pytest.approx(whole.parts_j["matrix units"], rel=1e-9)
+
+
+def test_no_part_of_a_step_draws_more_than_packages_may(trained: Run) -> None:
+    answer, doing = trained(settings=("energy.compute.bf16=1 nJ/FLOP",))
+    cost = system_cost(dgx(), 16, load_prices())
+    time_s = answer.metrics["step_time_s"]
+    found = step_energy(cost, dgx(), load_prices(), time_s, doing)
+    packages_j = found.machines_j - found.parts_j["hosts"] - found.parts_j["network"]
+    assert float(np.asarray(packages_j).item()) <= 16 * 700 * time_s * (1 + 1e-9)
+
+
+def spent(settings: tuple[str, ...], doing: Activity | None, time_s: float = 2.0) -> StepEnergy:
+    prices = load_prices(overrides=settings)
+    return step_energy(system_cost(dgx(), 16, prices), dgx(), prices, time_s, doing)
+
+
+def test_energy_of_a_step_by_hand() -> None:
+    doing = Activity({"matrix units": np.array([4_000.0]), "network": np.array([100.0])})
+    found = spent((), doing)
+    # 16 packages of 700 W, a third less a tenth of it at all times; two servers with 4.6 kW of their own.
+    by_hand = {"idle": 16 * 210 * 2, "matrix units": 4_000, "wires": 100, "hosts": 2 * 4_600 * 2, "network": 0}
+    assert {k: float(np.asarray(v).item()) for k, v in found.parts_j.items()} == pytest.approx(by_hand)
+    assert found.machines_j == pytest.approx(sum(by_hand.values()))
+    assert found.building_j == pytest.approx(0.5 * sum(by_hand.values()))
+    assert found.average_w == pytest.approx(sum(by_hand.values()) / 2)
+
+
+def test_design_power_times_a_load() -> None:
+    settings = ("energy.power_model=design_power", "energy.average_load=0.8")
+    found = spent(settings, Activity({"matrix units": np.array([4_000.0])}))
+    assert found.parts_j == pytest.approx({"packages": 16 * 700 * 0.8 * 2, "hosts": 2 * 4_600 * 0.8 * 2, "network": 0})
+    assert spent(settings, None).machines_j == pytest.approx(found.machines_j)
+
+
+def test_the_memory_of_a_package_says_its_energy() -> None:
+    stacks = (Stack("hbm2e", 16e9, 4.0), Stack("ddr5", 1e9))
+    system = replace(dgx(), package=Package(Assembly("package", "interposer", stacks)))
+    assert memory_kind(system) == "hbm2e"
+    assert memory_kind(dgx()) == "hbm3"
+
+
+def test_a_memory_of_which_nobody_knows_the_energy(trained: Run) -> None:
+    answer, _ = trained()
+    odd = replace(dgx(), package=Package(Assembly("package", "organic", (Stack("hbm9", 1e9),))))
+    with pytest.raises(UnknownNameError, match=r"unknown memory of prices\.energy 'hbm9'"):
+        activity(answer.table.timing, answer.table.plans, odd, load_prices())
+
+
+@settings(max_examples=10)
+@given(
+    number=st.sampled_from(
+        ["energy.compute.bf16", "energy.memory.hbm3", "energy.network", "energy.cache", "energy.vector"]
+    ),
+    factor=st.floats(0.1, 0.9),
+)
+def test_energy_never_falls_when_an_operation_takes_more(trained: Run, number: str, factor: float) -> None:
+    value_si = next(r.value_si for r in load_prices().records if r.path == f"prices.{number}")
+    _, less = trained(settings=(f"{number}={value_si * factor!r}",))
+    _, more = trained(settings=(f"{number}={value_si!r}",))
+    assert float(less.total_j[0]) <= float(more.total_j[0]) * (1 + 1e-12)
