@@ -12,7 +12,9 @@ from pydantic import BaseModel, Field, JsonValue
 from ..ir.errors import UnknownNameError
 from .constants import CLASSES
 from .kernels.limits import limits_of
+from .machine_schema import RackSection, ServerSection
 from .network.section import LevelSection
+from .prices.section import PricesSection
 from .records import Confidence
 from .stack_schema import StackSection
 from .system_numbers import Section
@@ -28,8 +30,11 @@ class SystemFile(Section):
     chip: str | ChipSection
     node: NodeSection
     network: str | list[str | LevelSection] = Field(min_length=1)
+    server: ServerSection | None = None
+    rack: RackSection | None = None
     stack: str | StackSection = "default"
     calibration: str | dict[str, JsonValue] | None = None
+    prices: str | dict[str, JsonValue] | None = None
 
 
 def file_schema(kind: str) -> dict[str, JsonValue]:
@@ -78,6 +83,25 @@ def _stack() -> dict[str, JsonValue]:
     return {**schema, "properties": {"like": like, **properties, "chips": chips}, "anyOf": alone}
 
 
+def _prices() -> dict[str, JsonValue]:
+    """A file says what differs from the book that is shipped: no part is needed, but a number is whole."""
+    schema: dict[str, JsonValue] = PricesSection.model_json_schema()
+    definitions = schema.get("$defs", {})
+    assert isinstance(definitions, dict)
+    parts = {name: part if _is_number(part) else _with_nothing_needed(part) for name, part in definitions.items()}
+    return {**_with_nothing_needed(schema), "$defs": parts}
+
+
+def _is_number(schema: JsonValue) -> bool:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return isinstance(properties, dict) and {"value", "source"} <= set(properties)
+
+
+def _with_nothing_needed(schema: JsonValue) -> dict[str, JsonValue]:
+    assert isinstance(schema, dict)
+    return {key: value for key, value in schema.items() if key != "required"}
+
+
 def _record(properties: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
 
@@ -109,5 +133,6 @@ FILES: Mapping[str, Callable[[], dict[str, JsonValue]]] = MappingProxyType(
         "network": _of(NetworkSection),
         "stack": _stack,
         "calibration": _calibration,
+        "prices": _prices,
     }
 )

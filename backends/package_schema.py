@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from ..ir.errors import UsageError
 from ..ir.expr import Num
 from .package import Assembly, Bonding, D2d, Die, Harvest, Joint, Order, Package, Stack
-from .system_numbers import Bandwidth, Capacity, Count, Number, Ratio, Section, Share
+from .system_numbers import Bandwidth, Capacity, Count, Number, Price, Ratio, Section, Share, Some
 
 NAME = r"^[A-Za-z0-9_-]+$"
 
@@ -29,24 +29,10 @@ class Aspect(Number):
     maximum = 100.0
 
 
-class Price(Number):
-    """What something is bought for."""
-
-    dimension = "USD"
-    sane = (1e-3, 1e9)
-
-
 class Volume(Number):
     """How many are made over the life of a product."""
 
     sane = (1, 1e12)
-
-
-class Some(Number):
-    """How many there are, on average where that is no whole number."""
-
-    zero_allowed = True
-    sane = (1e-3, 1e6)
 
 
 class HarvestSection(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
@@ -12,12 +12,12 @@ from ..ir.errors import did_you_mean
 from .catalogue import on_chip
 from .constants import KernelConstants, Layers, lay_constants, library_names
 from .faults import Fault, Locate, all_of, nowhere
+from .machine_schema import rack_of, server_of
 from .network.level import NetworkLevel
 from .network.parts import link_rates
 from .network.section import LevelSection, network_level
 from .package import Package
 from .package_schema import PackageSection, d2d_levels, package_of
-from .prices.section import Prices, PricesSection
 from .records import NumberRecord
 from .stack import StackConstants
 from .stack_schema import StackSection, as_stack
@@ -34,6 +34,9 @@ from .system_schema import (
 )
 from .system_tree import Tree, split_override
 
+if TYPE_CHECKING:
+    from .prices.section import Prices
+
 S = TypeVar("S", bound=Section)
 
 
@@ -49,9 +52,10 @@ def build_system(
         SystemFileError: the tree or a calibration breaks its schema; all faults of all of them.
     """
     kept = [text for text in overrides if not of_calibration(text)]
+    top = _section_for(tree)
     for text in kept:
-        tree = override(tree, text)
-    file, faults = _checked(SystemSection, tree)
+        tree = override(tree, text, top)
+    file, faults = _checked(top, tree)
     layers = [*calibrations, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
     laid = lay_constants(calibrations[-1][0], layers, _library(tree))
     faults += [] if file is None else _protocol_faults(file.network, laid.constants)
@@ -70,8 +74,19 @@ def build_system(
         sources=(*_without_prices(file), *laid.records),
         host=as_host_memory(file.node.host_memory),
         package=_package(file.chip.package, levels),
-        own_prices=_prices(file.prices),
+        server=server_of(file.server),
+        rack=rack_of(file.rack),
+        own_prices=_prices(file),
     )
+
+
+def _section_for(tree: dict[str, Tree]) -> type[SystemSection]:
+    """The schema of a system; that of prices is made only where any are given."""
+    if tree.get("prices") is None:
+        return SystemSection
+    from .priced_schema import PricedSection
+
+    return PricedSection
 
 
 def _without_prices(file: SystemSection) -> Iterator[NumberRecord]:
@@ -83,8 +98,13 @@ def _package(section: PackageSection | None, levels: Sequence[NetworkLevel]) -> 
     return None if section is None else package_of(section, link_rates(levels))
 
 
-def _prices(section: PricesSection | None) -> Prices | None:
-    return None if section is None else Prices(section, tuple(records_of(section, "prices")))
+def _prices(file: SystemSection) -> Prices | None:
+    if file.prices is None:
+        return None
+    from .prices.section import Prices, PricesSection
+
+    assert isinstance(file.prices, PricesSection)
+    return Prices(file.prices, tuple(records_of(file.prices, "prices")))
 
 
 def _d2d_faults(package: PackageSection | None, levels: Sequence[LevelSection]) -> Iterator[Fault]:

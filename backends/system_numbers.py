@@ -177,3 +177,17 @@ class Power(Number):
 
     dimension = "W"
     sane = (1e-3, 1e6)
+
+
+class Price(Number):
+    """What something is bought for."""
+
+    dimension = "USD"
+    sane = (1e-3, 1e9)
+
+
+class Some(Number):
+    """How many there are, on average where that is no whole number."""
+
+    zero_allowed = True
+    sane = (1e-3, 1e6)

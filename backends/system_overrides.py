@@ -9,7 +9,7 @@ from ..ir.errors import UnknownNameError, UsageError
 from ..ir.units import split_quantity
 from .system_numbers import Number, Section
 from .system_schema import SystemSection
-from .system_tree import Tree, assign, split_override
+from .system_tree import Tree, assign, names_of, split_override
 
 
 def of_calibration(text: str) -> bool:
@@ -105,10 +105,3 @@ def _held(annotation: object) -> tuple[type | None, list[type[Section]]]:
     found = [_held(inner) for inner in get_args(annotation)]
     inside = next((inner for inner, _ in found if inner is not None), None)
     return container if container in (list, dict) else inside, [kind for _, kinds in found for kind in kinds]
-
-
-def names_of(entries: Tree) -> list[str]:
-    """Name the records of a list for people; one without a name has its place in the list."""
-    found = entries if isinstance(entries, list) else []
-    names = [entry.get("name") if isinstance(entry, dict) else None for entry in found]
-    return [name if isinstance(name, str) else str(place) for place, name in enumerate(names)]

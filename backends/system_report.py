@@ -10,8 +10,8 @@ from pydantic_core import ErrorDetails
 from ..ir.errors import UsageError, did_you_mean
 from .faults import Fault
 from .system_numbers import Number, Section
-from .system_overrides import kind_at, names_of
-from .system_tree import Tree
+from .system_overrides import kind_at
+from .system_tree import Tree, names_of
 
 
 def faults_of(error: ValidationError, tree: dict[str, Tree], top: type[Section]) -> Iterator[Fault]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 
 from ..ir.errors import UsageError
+from .machine_schema import RackSection, ServerSection
 from .network.section import LevelSection, level_faults
 from .package_schema import PackageSection
-from .prices.section import PricesSection
 from .stack_schema import StackSection
 from .system import Chip, HostLink, HostMemory, Peaks
 from .system_numbers import (
@@ -124,9 +124,11 @@ class SystemSection(Section):
     chip: ChipSection
     node: NodeSection
     network: list[LevelSection] = Field(min_length=1)
+    server: ServerSection | None = None
+    rack: RackSection | None = None
     stack: StackSection
-    # The whole book, where its usual prices are not those of this system.
-    prices: PricesSection | None = None
+    # Where any are given, they are checked as part of a `PricedSection`, whose schema takes longer to make than this.
+    prices: Section | None = None
 
     @field_validator("network")
     @classmethod

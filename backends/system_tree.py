@@ -99,18 +99,35 @@ def split_override(text: str) -> tuple[tuple[str, ...], str]:
 def assign(tree: dict[str, Tree], keys: Sequence[str], leaf: Tree) -> dict[str, Tree]:
     """Return the tree with one leaf replaced; the tree given stays as it is.
 
-    A list of named records is entered by the name of the record.
+    A list of records is entered by the name of the record, or its place where it has none.
     """
     head, rest = keys[0], keys[1:]
     if not rest:
         return {**tree, head: leaf}
     below = tree.get(head)
     if isinstance(below, list):
-        return {**tree, head: [_assign_named(item, rest, leaf) for item in below]}
+        return {**tree, head: _assign_named(below, rest, leaf)}
     return {**tree, head: assign(below if isinstance(below, dict) else {}, rest, leaf)}
 
 
-def _assign_named(item: Tree, keys: Sequence[str], leaf: Tree) -> Tree:
-    if not isinstance(item, dict) or item.get("name") != keys[0]:
-        return item
-    return assign(item, keys[1:], leaf)
+def _assign_named(entries: list[Tree], keys: Sequence[str], leaf: Tree) -> list[Tree]:
+    found: list[Tree] = []
+    for name, entry in zip(names_of(entries), entries, strict=True):
+        if name != keys[0]:
+            found.append(entry)
+        elif len(keys) == 1:
+            found.append(leaf)
+        else:
+            found.append(assign(entry if isinstance(entry, dict) else {}, keys[1:], leaf))
+    return found
+
+
+def names_of(entries: Tree) -> list[str]:
+    """Name the records of a list for people; one without a name has its place in the list.
+
+    >>> names_of([{"name": "nvlink"}, {"nam": "typo"}])
+    ['nvlink', '1']
+    """
+    found = entries if isinstance(entries, list) else []
+    names = [entry.get("name") if isinstance(entry, dict) else None for entry in found]
+    return [name if isinstance(name, str) else str(place) for place, name in enumerate(names)]

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from ...ir.errors import UsageError, did_you_mean
+from ..machine_schema import EquipmentSection, equipment_of
 from ..system_numbers import Bandwidth, Count, Latency, Number, Ratio, Section
 from .edges import edge_faults, least_bytes_per_s, read_edges
 from .level import Dragonfly, NetworkLevel, Topology
@@ -60,6 +61,7 @@ class LevelSection(Section):
     protocol: str | None = None
     edges: str | None = None
     dragonfly: DragonflySection | None = None
+    equipment: EquipmentSection | None = None
 
     @model_validator(mode="after")
     def _check(self) -> LevelSection:
@@ -186,6 +188,7 @@ def network_level(level: LevelSection) -> NetworkLevel:
         protocol=level.protocol or "",
         edges=edges,
         dragonfly=_dragonfly(level.dragonfly),
+        equipment=equipment_of(level.equipment),
     )
 
 

@@ -31,7 +31,7 @@ def with_prices(found: Assembled, profile: str | None, overrides: Sequence[str])
     if profile is None and own is None and not any(split_override(text)[0][0] == "prices" for text in overrides):
         return found
     if profile is None and own is not None and not isinstance(own, str | dict):
-        # Neither a name nor a mapping: the schema says so.
+        # Neither a name nor numbers: the schema says so.
         return found
     from .book import laid_down, shipped
 
