@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import nan
 from typing import Annotated, ClassVar, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -188,7 +189,7 @@ def _joint_faults(joined: _Joined) -> Iterator[str]:
 
 
 def package_of(section: PackageSection, link_bytes_per_s: Mapping[str, Num]) -> Package:
-    """Turn a checked package into plain numbers; interfaces that are a level have that of its links."""
+    """Turn a checked package into plain numbers; interfaces that are a level have that of its links, nan if unknown."""
     return Package(
         assembly=_assembly(section, section.name, None, link_bytes_per_s),
         num_ranks=1 if section.num_ranks is None else int(section.num_ranks.si),
@@ -239,7 +240,7 @@ def _harvest(harvest: HarvestSection) -> Harvest:
 
 
 def _d2d(d2d: D2dSection, rates: Mapping[str, Num]) -> D2d:
-    rate = d2d.bandwidth.si if d2d.bandwidth is not None else rates[d2d.level or ""]
+    rate = rates.get(d2d.level or "", nan) if d2d.bandwidth is None else d2d.bandwidth.si
     return D2d(kind=d2d.kind, bytes_per_s=rate, edges=_count(d2d.edges), level=d2d.level or "")
 
 

@@ -193,6 +193,21 @@ def load_chip(name_or_path: str | Path) -> tuple[Chip, tuple[NumberRecord, ...]]
     return build_chip(file.tree, file.name, in_files([file.origin()]))
 
 
+def load_package(name_or_path: str | Path) -> Package | None:
+    """Read what a chip is sold in, by its name in the catalogue or the path of its file; None where it says nothing.
+
+    An interface between dies that is a level of a network has no bandwidth here (nan): a system has one.
+
+    >>> package = load_package("mi300x")
+    >>> [(die.name, int(count)) for die, count in package.assembly.counted_dies()]
+    [('iod', 4), ('xcd', 8)]
+    """
+    from .system_build import build_package
+
+    file = read_file("chips", name_or_path)
+    return build_package(file.tree, file.name, in_files([file.origin()]))
+
+
 def load_network(name_or_path: str | Path) -> tuple[tuple[NetworkLevel, ...], tuple[NumberRecord, ...]]:
     """Read a network of the catalogue by name, or a YAML file by path, with every number of its file.
 

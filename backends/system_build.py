@@ -22,7 +22,7 @@ from .records import NumberRecord
 from .stack import StackConstants
 from .stack_schema import StackSection, as_stack
 from .system import Chip, System
-from .system_numbers import Number, Section
+from .system_numbers import Number, Section, leaves_of
 from .system_overrides import as_layer, of_calibration, override
 from .system_report import faults_of
 from .system_schema import (
@@ -156,6 +156,11 @@ def build_chip(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> t
     return as_chip(section), tuple(records_of(section))
 
 
+def build_package(tree: dict[str, Tree], where: str, locate: Locate = nowhere) -> Package | None:
+    """Check a chip; return what it is sold in."""
+    return _package(section_of(ChipSection, tree, f"chip '{where}'", locate).package, ())
+
+
 def build_network(
     tree: dict[str, Tree], where: str, locate: Locate = nowhere
 ) -> tuple[tuple[NetworkLevel, ...], tuple[NumberRecord, ...]]:
@@ -166,22 +171,7 @@ def build_network(
 
 def records_of(section: Section, path: str = "") -> Iterator[NumberRecord]:
     """Return every number of a section with its path, in the order of the schema."""
-    if isinstance(section, Number):
-        yield section.record(path)
-        return
-    for key in type(section).model_fields:
-        below: object = getattr(section, key)
-        here = f"{path}.{key}" if path else key
-        if isinstance(below, Section):
-            yield from records_of(below, here)
-        elif isinstance(below, list):
-            for place, entry in enumerate(below):
-                if isinstance(entry, Section):
-                    yield from records_of(entry, f"{here}.{getattr(entry, 'name', place)}")
-        elif isinstance(below, dict):
-            for name, entry in below.items():
-                if isinstance(entry, Section):
-                    yield from records_of(entry, f"{here}.{name}")
+    return (leaf.record(here) for here, leaf in leaves_of(section, path) if isinstance(leaf, Number))
 
 
 def _checked(top: type[S], tree: dict[str, Tree]) -> tuple[S | None, list[Fault]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationInfo, field_validator
@@ -102,6 +103,25 @@ class Number(Section):
         """Return the number as written and in base units, for people who ask where it comes from."""
         number, unit = split_quantity(self._text(self.value, self.unit))
         return NumberRecord(path, number, unit, self.si, self.dimension, self.source, self.confidence, self.as_of)
+
+
+def leaves_of(section: Section, path: str = "") -> Iterator[tuple[str, Number | str]]:
+    """Yield every number and every word of a section with its path, in the order of the schema."""
+    for key in type(section).model_fields:
+        yield from _leaves(getattr(section, key), f"{path}.{key}" if path else key)
+
+
+def _leaves(found: object, path: str) -> Iterator[tuple[str, Number | str]]:
+    if isinstance(found, Number | str):
+        yield path, found
+    elif isinstance(found, Section):
+        yield from leaves_of(found, path)
+    elif isinstance(found, list):
+        for place, entry in enumerate(found):
+            yield from _leaves(entry, f"{path}.{getattr(entry, 'name', place)}")
+    elif isinstance(found, dict):
+        for name, entry in found.items():
+            yield from _leaves(entry, f"{path}.{name}")
 
 
 class Count(Number):

@@ -26,9 +26,12 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
         "design": ("design", "Design a chip or a system from area and power on a technology node."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
-        "list": ("catalogue", "List models, systems, chips, networks, stacks, passes, ops, metrics or plans."),
+        "list": ("catalogue", "List models, systems, chips, networks, stacks, prices, passes, ops, metrics or plans."),
         "schema": ("schema", "Print the JSON Schema of a file that you may write."),
-        "show": ("catalogue", "Print one model, system, chip, network, stack, pass, op, metric or plan in full."),
+        "show": (
+            "catalogue",
+            "Print one model, system, chip, network, stack, book of prices, pass, op, metric or plan.",
+        ),
         "validate": ("validate", "Judge predictions against a table of measurements."),
     }
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from ..ir.errors import UsageError
 from .flags import Named
 from .output import columns
 
-KINDS = ("chips", "metrics", "models", "networks", "ops", "passes", "stacks", "systems", "tp-plans")
-SINGULAR = ("chip", "metric", "model", "network", "op", "pass", "stack", "system", "tp-plan")
+KINDS = ("chips", "metrics", "models", "networks", "ops", "passes", "prices", "stacks", "systems", "tp-plans")
+SINGULAR = ("chip", "metric", "model", "network", "op", "pass", "prices", "stack", "system", "tp-plan")
 
 
 @click.command("list")
@@ -24,16 +25,30 @@ def list_command(kind: str, form: str) -> int:
 
 @click.command("show")
 @click.argument("kind", type=Named(SINGULAR))
-@click.argument("name")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of a system.")
+@click.argument("name", required=False)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of a system or its prices."
+)
 @click.option("--constants", is_flag=True, help="Show the constants of the kernels of a system too.")
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
-def show_command(kind: str, name: str, overrides: tuple[str, ...], constants: bool, form: str) -> int:
-    """Show one NAME of a KIND; systems, chips, networks and stacks print every number with its unit and source."""
+def show_command(kind: str, name: str | None, overrides: tuple[str, ...], constants: bool, form: str) -> int:
+    """Show one NAME of a KIND; systems, chips, networks, stacks and prices print every number with unit and source.
+
+    Prices need no NAME: without one they are the usual ones.
+    """
     from ..report.catalogue import show_text
 
-    click.echo(show_text(_plural(kind), name, form == "json", overrides, columns(), constants))
+    click.echo(show_text(_plural(kind), name or _usual(kind), form == "json", overrides, columns(), constants))
     return 0
+
+
+def _usual(kind: str) -> str:
+    """The prices that are taken where none are named; of other kinds a NAME is needed."""
+    if kind != "prices":
+        raise UsageError(f"show {kind} needs a NAME; `slipstick list {_plural(kind)}` shows them")
+    from ..backends.prices.book import USUAL
+
+    return USUAL
 
 
 def _plural(kind: str) -> str:

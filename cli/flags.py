@@ -203,6 +203,12 @@ _MACHINE = (
         help="Constants of the kernels: a name of the catalogue, a YAML file that `slipstick calibrate` wrote, or "
         "'default' for those that carry over to any chip.  [default: the chip's]",
     ),
+    _text(
+        "--prices",
+        metavar="NAME|FILE",
+        help="What the system is paid with: a profile of `slipstick list prices`, or a YAML file of what differs from "
+        "the usual one.  [default: the system's, else the usual]",
+    ),
     click.Option(
         ["--cuda-graph/--no-cuda-graph"],
         default=None,
@@ -212,7 +218,8 @@ _MACHINE = (
         ["--set", "overrides"],
         multiple=True,
         metavar="KEY=VALUE",
-        help="Override a number of the system, e.g. chip.memory.hbm.bandwidth=4.8TB/s. Repeatable.",
+        help="Override a number of the system or its prices, e.g. chip.memory.hbm.bandwidth=4.8TB/s, "
+        "prices.nodes.N5.wafer_price=13400USD. Repeatable.",
     ),
 )
 _COMPILER = (

@@ -17,6 +17,7 @@ class Request:
     system: str | None
     stack: str | None
     calibration: str | None
+    prices: str | None
     cuda_graph: bool | None
     gpus: int | None
     tp: int

@@ -48,7 +48,8 @@ def system_of(request: Request) -> System:
     if request.system is None:
         raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
     graphs = [] if request.cuda_graph is None else [f"stack.cuda_graph={str(request.cuda_graph).lower()}"]
-    return load_system(request.system, [*graphs, *request.overrides], request.stack, request.calibration)
+    overrides = [*graphs, *request.overrides]
+    return load_system(request.system, overrides, request.stack, request.calibration, request.prices)
 
 
 def _stack(request: Request) -> StackConstants | None:

@@ -12,6 +12,7 @@ from ..ir.errors import UnknownNameError
 from ..ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from .columns import in_columns
 from .machines import MACHINES, chips, networks, show_machine, systems
+from .prices import profiles, show_prices
 from .stacks import stacks
 
 # What JSON shows: numbers are raw, in SI units; the end of a key says which.
@@ -37,6 +38,8 @@ def show_text(
     constants: bool = False,
 ) -> str:
     """Return everything about one; UnknownNameError names the nearest. `constants` are those of a system's kernels."""
+    if kind == "prices":
+        return show_prices(name, overrides, as_json, columns)
     if kind in MACHINES:
         return show_machine(kind, name, overrides, as_json, columns, constants)
     record = _model(name) if kind == "models" else _named(kind, name)
@@ -110,6 +113,7 @@ _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
         "networks": networks,
         "ops": _ops,
         "passes": _passes,
+        "prices": profiles,
         "stacks": stacks,
         "systems": systems,
         "tp-plans": _tp_plans,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .columns import in_columns
 from .numbers import by_origin, named, shown_value
+from .packages import machine_lines, package_text
 from .stacks import stack_record
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def _of_system(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequen
     from ..backends.system import load_system, system_numbers
 
     system = load_system(name, overrides)
-    return _title(system), {"name": system.name, "chip": system.chip.name}, system_numbers(system)
+    title = "\n".join([_title(system), *machine_lines(system)])
+    return title, {"name": system.name, "chip": system.chip.name}, system_numbers(system)
 
 
 def _title(system: System) -> str:
@@ -116,10 +118,12 @@ def _title(system: System) -> str:
 
 
 def _of_chip(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence[NumberRecord]]:
-    from ..backends.system import load_chip
+    from ..backends.system import load_chip, load_package
 
     chip, numbers = load_chip(name)
-    return f"{name}: {chip.name}", {"name": name, "chip": chip.name}, numbers
+    package = load_package(name)
+    shown = "" if package is None else f"; {package_text(package)}"
+    return f"{name}: {chip.name}{shown}", {"name": name, "chip": chip.name}, numbers
 
 
 def _of_network(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence[NumberRecord]]:

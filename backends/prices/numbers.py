@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 
 from ...ir.errors import UsageError
-from ..records import Confidence
+from ..records import Confidence, NumberRecord
 from ..system_numbers import Number, Section
 
 
@@ -19,6 +19,12 @@ class Other(Section):
     as_of: str | None = None
     note: str | None = None
 
+    def as_told(self) -> dict[str, float | str | None]:
+        """Return what it says of a number, with its note behind its source."""
+        source = self.source if self.note is None else f"{self.source}: {self.note}"
+        return {"value": self.value, "unit": self.unit, "source": source, "confidence": self.confidence,
+                "as_of": self.as_of}  # fmt: skip
+
 
 class Quoted(Number):
     """A number that sources differ on."""
@@ -31,6 +37,10 @@ class Quoted(Number):
         for other in others:
             cls._check_range(other.value, cls._si(other.value, other.unit))
         return others
+
+    def records_of_others(self, path: str) -> tuple[NumberRecord, ...]:
+        """Return what other sources say, as records like that of the number itself."""
+        return tuple(self.model_copy(update=other.as_told()).record(path) for other in self.others)
 
 
 class Share(Quoted):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..records import NumberRecord
+from ..system_numbers import leaves_of
+from .numbers import Quoted
 from .ownership_schema import OwnershipSection
 from .silicon_schema import SiliconSection
 
@@ -26,3 +28,13 @@ class Prices:
     def name(self) -> str:
         """What the profile is called."""
         return self.section.name
+
+    def words(self) -> tuple[tuple[str, str], ...]:
+        """Return what is chosen by a word, not by a number, with the path of each."""
+        leaves = leaves_of(self.section, "prices")
+        return tuple((path, leaf) for path, leaf in leaves if isinstance(leaf, str) and path != "prices.name")
+
+    def others(self) -> dict[str, tuple[NumberRecord, ...]]:
+        """Return what other sources say, by the path of the number."""
+        leaves = leaves_of(self.section, "prices")
+        return {path: leaf.records_of_others(path) for path, leaf in leaves if isinstance(leaf, Quoted) and leaf.others}
