@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .errors import UsageError, did_you_mean
 
@@ -57,6 +58,7 @@ _ATOMS: Mapping[str, Quantity] = {
 _ALIASES: Mapping[str, str] = {"J/s": "W", "1/s": "Hz"}
 
 
+@lru_cache(maxsize=4096)
 def parse_quantity(text: str, dimension: str | None = None) -> Quantity:
     """Read a number and its unit; a number alone is in base units.
 
@@ -88,6 +90,7 @@ def parse_quantity(text: str, dimension: str | None = None) -> Quantity:
     return Quantity(_finite(number * unit.value_si, text), unit.dimension)
 
 
+@lru_cache(maxsize=4096)
 def split_quantity(text: str) -> tuple[float, str]:
     """Return the number and the unit as written; the unit may be empty.
 
