@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from slipstick.backends.system import System, load_system
+    from slipstick.backends.system_table import tabled
     from slipstick.driver import (
         Estimate,
         Estimates,
         Lowered,
+        MachineEstimates,
         Screened,
         estimate,
         estimate_many,
         evaluate,
+        evaluate_machines,
         lower,
         screen,
     )
@@ -32,6 +35,7 @@ __all__ = [
     "Graph",
     "GraphCache",
     "Lowered",
+    "MachineEstimates",
     "Plan",
     "PlanTable",
     "Screened",
@@ -41,11 +45,13 @@ __all__ = [
     "estimate",
     "estimate_many",
     "evaluate",
+    "evaluate_machines",
     "load",
     "load_system",
     "lower",
     "make_plan",
     "screen",
+    "tabled",
 ]
 
 # Where each public name lives; a module is imported when its name is first asked for.
@@ -57,6 +63,7 @@ _MODULE_OF = {
     "Graph": "slipstick.ir.graph",
     "GraphCache": "slipstick.frontend",
     "Lowered": "slipstick.driver",
+    "MachineEstimates": "slipstick.driver",
     "Plan": "slipstick.ir.plan",
     "PlanTable": "slipstick.ir.plan",
     "Screened": "slipstick.driver",
@@ -66,11 +73,13 @@ _MODULE_OF = {
     "estimate": "slipstick.driver",
     "estimate_many": "slipstick.driver",
     "evaluate": "slipstick.driver",
+    "evaluate_machines": "slipstick.driver",
     "load": "slipstick.frontend",
     "load_system": "slipstick.backends.system",
     "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
     "screen": "slipstick.driver",
+    "tabled": "slipstick.backends.system_table",
 }
 
 # Hidden from type checkers, which would otherwise accept any name at all.

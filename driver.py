@@ -35,7 +35,7 @@ from .passes.manager import Dump, PassTime, Pipeline
 
 Array = NDArray[np.float64]
 # Machines of a table that are priced at a time: their arrays stay in the cache of a core.
-MACHINES = 2048
+MACHINES = 4096
 
 
 @dataclass(frozen=True, slots=True)

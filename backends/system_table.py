@@ -6,7 +6,7 @@ is the same for all: topologies, sizes of nodes and levels, the dtypes that ther
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 from ..ir.errors import UnknownNameError, UsageError
 from ..ir.expr import Num
 from .kernels.terms import Array
-from .system import System
+from .network.level import NetworkLevel
+from .system import Chip, HostLink, HostMemory, Peaks, System
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -100,11 +101,14 @@ def num_machines(system: System) -> int | None:
 
     UsageError where columns are of several lengths.
     """
-    lengths = {path: n.size for path, n in machine_numbers(system).items() if isinstance(n, np.ndarray)}
-    if len(set(lengths.values())) > 1:
-        given = ", ".join(f"{path} has {length}" for path, length in lengths.items())
+    chip = system.chip
+    records = (chip, chip.peak_flop_per_s, chip.host_link, system.host, *system.levels)
+    lengths = {len(column) for record in records if record is not None for column in _columns(record)}
+    if len(lengths) > 1:
+        found = ((path, n) for path, n in machine_numbers(system).items() if isinstance(n, np.ndarray))
+        given = ", ".join(f"{path} has {len(column)}" for path, column in found)
         raise UsageError(f"columns of a table of machines must be equally long: {given}")
-    return next(iter(lengths.values()), None)
+    return next(iter(lengths), None)
 
 
 def some_machines(system: System, rows: slice) -> System:
@@ -123,6 +127,11 @@ def machine_at(system: System, row: int) -> System:
         if isinstance(number, np.ndarray):
             system = _put(system, place, float(number[row]))
     return system
+
+
+def _columns(record: Chip | Peaks | HostLink | HostMemory | NetworkLevel) -> Iterator[Array]:
+    values = (getattr(record, field) for field in record.__slots__)
+    return (value for value in values if isinstance(value, np.ndarray))
 
 
 def _places(system: System) -> dict[str, Place]:

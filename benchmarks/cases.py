@@ -75,6 +75,14 @@ def plans(repeat: int) -> Iterator[Row]:
         yield row(f"peak memory of the process, table of {size:,}", found["peak_bytes"], "B")
 
 
+def designs(repeat: int) -> Iterator[Row]:
+    """One plan on a table of chip designs, all distinct, on one core."""
+    size = 100_000
+    found = measured("machines", MODEL, str(size), str(repeat))
+    yield row(f"{size:,} chip designs with timing of {MODEL} training", found["evaluate_s"], "s", Target(20.0))
+    yield row(f"peak memory of the process, {size:,} chip designs", found["peak_bytes"], "B")
+
+
 def single(repeat: int) -> Iterator[Row]:
     """One estimate inside a running process, without pipeline stages and with four."""
     for stages in (1, 4):
@@ -141,6 +149,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "cached": cached,
         "help": help_,
         "plans": plans,
+        "designs": designs,
         "single": single,
         "shapes": shapes,
         "doubling": doubling,

@@ -87,6 +87,22 @@ def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
     return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
 
 
+def machines(model: str, num_machines: str, repeat: str) -> Samples:
+    """Time one plan on a table of random chip designs, and say how much memory the process took at most."""
+    from slipstick.backends.system import load_system
+    from slipstick.driver import evaluate_machines
+    from slipstick.ir.plan import Family, make_plan
+
+    from .machines import random_machines
+
+    lowered, system = _lowered(_graph(model)), load_system(SYSTEM)
+    plan = make_plan(num_gpus=512, tp=8, seq_len=8192, global_batch=512, family=Family(sp=True))
+    designs = random_machines(system, int(num_machines))
+    evaluate_machines(lowered, random_machines(system, 1), plan)
+    times = [_seconds(lambda: evaluate_machines(lowered, designs, plan)) for _ in range(int(repeat))]
+    return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
+
+
 def products(num: str, repeat: str) -> Samples:
     """Time the model of matrix products on as many distinct ones, and on a few as one estimate has them."""
     import numpy as np
@@ -214,6 +230,7 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "single": single,
         "shapes": shapes,
         "evaluation": evaluation,
+        "machines": machines,
         "screening": screening,
         "products": products,
         "simulation": simulation,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
@@ -220,7 +219,7 @@ class GemmMachine:
         units = _units(chip)
         memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * chip.clock_hz))
         warm_bytes = chip.l2_bytes / chip.l2_partitions * c.warm
-        machines = np.broadcast_shapes(*map(np.shape, (memory_s, peak, warm_bytes)))
+        machines = np.shape(memory_s + peak + warm_bytes)  # of a sum: that of any column in it
         tiles = np.array([t for t in TILES if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
         area = (tiles[:, 0] * tiles[:, 1])[:, None, None]
         small = 1.0 + c.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
@@ -298,7 +297,7 @@ def _rows(columns: Sequence[Array], part: slice, num: int) -> Array:
 def _units(chip: Chip) -> Num:
     """SMs; a core that multiplies more in a clock than the widest SM there is works like several."""
     peaks = chip.peak_flop_per_s.by_dtype()
-    widest = reduce(np.maximum, (peaks.get(dtype, 0.0) for dtype in ("bf16", "fp16", "fp32")))
+    widest = np.maximum(np.maximum(peaks.get("bf16", 0.0), peaks.get("fp16", 0.0)), peaks["fp32"])
     return chip.num_sms * np.maximum(1.0, widest / (chip.num_sms * chip.clock_hz) / _WIDEST)
 
 
@@ -349,7 +348,9 @@ def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
     squared = machine.compute_squared * (reach * reach)
     squared += (feed * feed + machine.pace_squared) * (steps * steps)
     loads = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * machine.splits
-    waves = _waves(loads / machine.num_sms, machine.constants.waves)  # last, so that whole waves are whole numbers
+    # Divided last, so that whole waves are whole numbers.
+    loads = np.divide(loads, machine.num_sms, out=None if machine.machines else loads)
+    waves = _waves(loads, machine.constants.waves)
     waves *= waves
     squared *= waves
     least: Array = squared.min(axis=0)

@@ -125,9 +125,9 @@ class RowwiseMachine:
         return cls(*(np.array(x, dtype=np.float64) for x in numbers))
 
     @classmethod
-    def stacked(cls, machines: Sequence[RowwiseMachine]) -> RowwiseMachine:
-        """Return columns, one row a machine; over chips of a table where it was made of one."""
-        return cls(*(as_rows([getattr(m, f.name) for m in machines]) for f in fields(cls)))
+    def stacked(cls, machines: Sequence[RowwiseMachine], rows: Sequence[int]) -> RowwiseMachine:
+        """Return columns, of each row the machine at its place; over all chips where these are a table."""
+        return cls(*(as_rows([getattr(m, f.name) for m in machines])[rows] for f in fields(cls)))
 
     def times(self, sizes: RowwiseSizes) -> KernelTimes:
         """Return the time of calls in seconds, as `rowwise_times` says."""

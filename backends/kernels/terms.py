@@ -68,8 +68,10 @@ def as_rows(numbers: Sequence[Num]) -> Array:
     >>> as_rows([1.0, np.array([2.0, 3.0])]).tolist()
     [[1.0, 1.0], [2.0, 3.0]]
     """
-    width = max((n.size for n in numbers if isinstance(n, np.ndarray)), default=1)
-    rows = np.empty((len(numbers), width))
+    wide = [n.size for n in numbers if isinstance(n, np.ndarray) and n.ndim]
+    if not wide:
+        return np.array(numbers, dtype=np.float64)[:, None]
+    rows = np.empty((len(numbers), max(wide)))
     for row, number in zip(rows, numbers, strict=True):
         row[:] = number
     return rows

@@ -50,8 +50,9 @@ class RowwiseModel:
         """Price all entries at once, each row under the constants of its kind."""
         specials = np.array([[specials_per_element(e.op, _functions(e))] for e in group.entries], dtype=np.float64)
         kinds = [_kind(e, system) for e in group.entries]
-        machines = {k: RowwiseMachine.of(system.chip, system.kernels.rowwise[k]) for k in dict.fromkeys(kinds)}
-        machine = RowwiseMachine.stacked([machines[k] for k in kinds])
+        distinct = list(dict.fromkeys(kinds))
+        machines = [RowwiseMachine.of(system.chip, system.kernels.rowwise[k]) for k in distinct]
+        machine = RowwiseMachine.stacked(machines, [distinct.index(k) for k in kinds])
 
         def price(amounts: Amounts) -> KernelTimes:
             a, count = amounts, amounts.rows * amounts.cols
