@@ -172,6 +172,12 @@ def test_a_dragonfly() -> None:
     assert float(found.terms[0].bandwidth_s) == pytest.approx(64 / 72 * GIB / 25e9)
     inside = times("all_to_all", 8, system)["direct"]
     assert float(inside.terms[0].bandwidth_s) == pytest.approx(7 / 8 * GIB / 50e9)
+    # With global links as wide as that of a host, all that it sends leaves by its own link.
+    wide = network(
+        NetworkLevel("fly", 72, 50e9, 0.0, "dragonfly", dragonfly=dataclasses.replace(d, global_bytes_per_s=50e9))
+    )
+    for algorithm in ("direct", "pairwise"):
+        assert seconds("all_to_all", algorithm, 72, wide) == pytest.approx(71 / 72 * GIB / 50e9)
 
 
 def test_part_of_a_torus_is_no_ring() -> None:
