@@ -1,4 +1,4 @@
-"""How much of the memory's bandwidth a product of one row reaches: measured, at one utilisation for all, and as modelled.
+"""How much of the memory's bandwidth a product of one row reaches: measured, one share for all, and as modelled.
 
 Kernel times of fp16 layers with one token, from the profiles of Vidur (microsoft/vidur at 7d47513363ec,
 data/profiling/compute/*/mlp.csv; a resolution of 1 us). Half of the configurations in those profiles, over which the
@@ -30,7 +30,7 @@ class Measured(NamedTuple):
         return 2.0 * (self.n * self.k + self.k + self.n)
 
 
-# Llama 2 7B (tp 2, 8), 70B (tp 2, 8) and InternLM 20B (tp 1, 4) on A100; of the same models tp 1, 8 and 1, 2, 4 on H100.
+# Layers of Llama 2 7B, Llama 2 70B and InternLM 20B, whole and split over 2 to 8 GPUs.
 MEASURED = {
     "dgx-a100-80gb": (
         Measured(4096, 512, 6.0), Measured(4096, 1376, 12.0), Measured(1536, 4096, 14.0), Measured(5120, 1280, 12.0),
@@ -87,7 +87,10 @@ def _errors(table: Table, error: str) -> str:
 
 def draw(panels: Sequence[Axes], table: Table) -> None:
     """Draw utilisation over bytes."""
-    for axes, (name, rows) in zip(panels, table.groups("system").items(), strict=False):
+    groups = table.groups("system")
+    for axes in panels[len(groups) :]:
+        axes.set_visible(False)
+    for axes, (name, rows) in zip(panels, groups.items(), strict=False):
         for kind in ("measured utilisation", "one utilisation", "modelled utilisation"):
             curves(axes, {kind: rows}, "MB", kind)
         axes.set(title=name, xscale="log", ylabel="utilisation of the memory")

@@ -111,9 +111,9 @@ def make(full: bool) -> Table:
     return Table(["variant", "precision", "best plan", "step (s)", *(f"{p} (s)" for p in PARTS), *ratios], rows, [
         f"{GPUS} accelerators, {BATCH} sequences of {SEQ_LEN} tokens. Of 2022: Megatron-LM with full recomputation, "
         "attention in products. One software: Megatron Core on all machines, with flash attention.",
-        "Peaks of dense products grow 28.8 times, bandwidth of memory 3.9 times. We come out below the published 35: only "
-        "the products of weights run in fp8 and nvfp4, what passes over rows keeps to the memory's pace (the last row "
-        "has every product at the peak of fp4), and today's software brings A100 itself nearer to its peak.",
+        "Peaks of dense products grow 28.8 times, bandwidth of memory 3.9 times. We come out below the published 35: "
+        "only the products of weights run in fp8 and nvfp4, what passes over rows keeps to the memory's pace (the last "
+        "row has every product at the peak of fp4), and today's software brings A100 itself nearer to its peak.",
     ])  # fmt: skip
 
 

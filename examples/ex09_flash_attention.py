@@ -1,8 +1,8 @@
 """Attention that writes its scores against attention that never does, over the length of the sequence.
 
-Kernels: eager (separate products and passes over the scores), imec, the additive model of flash attention (load, products,
-pointwise work and store, nothing hidden), and flash 1, 2 and 3 as their kernels overlap. Sizes of Llama 2 7B: 32 heads
-of 128, causal; kernels alone and the whole model's prefill. The papers' own figures are not public.
+Kernels: eager (products apart, passes over the scores between them), imec, the additive model of flash attention (load,
+products, pointwise work and store, nothing hidden), and flash 1, 2 and 3 as their kernels overlap. Sizes of Llama 2 7B:
+32 heads of 128, causal; kernels alone and the whole model's prefill. The papers' own figures are not public.
 """
 
 from collections.abc import Iterator, Sequence

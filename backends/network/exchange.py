@@ -28,12 +28,19 @@ def _to_each(volume: Array, parts: Sequence[Link], links: Links, at_once: bool) 
     size, reach = links[-1].share.spanned, parts[-1].share.spanned
     # Of the peers that this level reaches, those in another place along one of its parts.
     peers = [(x.fanout - 1) / x.fanout * reach for x in parts]
-    wires = [x.wire_s(Pattern.PAIRS, p / size * volume) for x, p in zip(parts, peers, strict=True)]
+    wires = [x.wire_s(Pattern.PAIRS, p / size * volume) for x, p in zip(parts, _carried(peers, parts), strict=True)]
     busiest = np.argmax(np.stack(wires), axis=0)
     return tuple(
         LevelTerm(x.share.level.name, _latency(x, p, at_once), np.where(busiest == i, wire, 0.0))
         for i, (x, p, wire) in enumerate(zip(parts, peers, wires, strict=True))
     )
+
+
+def _carried(peers: Sequence[Array], parts: Sequence[Link]) -> Sequence[Array]:
+    """Peers whose bytes a part carries: in a dragonfly a host's own link has those of other groups, too."""
+    if parts[0].share.level.dragonfly is None:
+        return peers
+    return [parts[-1].share.spanned - parts[0].inside, *peers[1:]]
 
 
 def _latency(link: Link, peers: Array, at_once: bool) -> Array:

@@ -33,8 +33,11 @@ def neighbours(volume: Array, links: Links) -> Terms:
 
 
 def double_tree(volume: Array, links: Links) -> Terms:
-    """All-reduce over two trees of half the vector each: 2 ceil(log2 n_l) alpha_l, 2 S/B at the narrowest."""
-    return pipelined([2 * x.depth for x in links], 2 * volume, links, Pattern.RING)
+    """All-reduce over two trees of half the vector each: 2 ceil(log2 n_l) alpha_l, 2 S/B at the narrowest.
+
+    Ranks of a tree are not neighbours but pairs at doubling distance, which counts where they have wires of their own.
+    """
+    return pipelined([2 * x.depth for x in links], 2 * volume, links, Pattern.SWAP)
 
 
 def chain(volume: Array, links: Links) -> Terms:

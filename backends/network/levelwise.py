@@ -73,7 +73,7 @@ def _if_top(link: Link, top: LevelTerm, below: LevelTerm) -> LevelTerm:
 
 
 def _tree(link: Link, volume: Array) -> LevelTerm:
-    return link.term(2 * link.depth, 2 * volume / link.inside, Pattern.RING)
+    return link.term(2 * link.depth, 2 * volume / link.inside, Pattern.SWAP)
 
 
 def recursive_doubling(volume: Array, links: Links) -> Terms:
@@ -89,7 +89,7 @@ def _doubled(link: Link, volume: Array) -> LevelTerm:
 
 def binomial_tree(volume: Array, links: Links) -> Terms:
     """Broadcast: ceil(log2 n_l) (alpha_l + S/B_l) a part."""
-    return tuple(x.term(x.depth, x.depth * volume, Pattern.SEND) for x in links)
+    return tuple(x.term(x.depth, x.depth * volume, Pattern.SWAP) for x in links)
 
 
 def in_network(passes: int, whole: bool) -> Price:

@@ -172,6 +172,12 @@ def test_a_dragonfly() -> None:
     assert float(found.terms[0].bandwidth_s) == pytest.approx(64 / 72 * GIB / 25e9)
     inside = times("all_to_all", 8, system)["direct"]
     assert float(inside.terms[0].bandwidth_s) == pytest.approx(7 / 8 * GIB / 50e9)
+    # With global links as wide as that of a host, all that it sends leaves by its own link.
+    wide = network(
+        NetworkLevel("fly", 72, 50e9, 0.0, "dragonfly", dragonfly=dataclasses.replace(d, global_bytes_per_s=50e9))
+    )
+    for algorithm in ("direct", "pairwise"):
+        assert seconds("all_to_all", algorithm, 72, wide) == pytest.approx(71 / 72 * GIB / 50e9)
 
 
 def test_part_of_a_torus_is_no_ring() -> None:
@@ -197,3 +203,25 @@ def test_arrays_of_groups_over_a_graph() -> None:
     table = collective_time("all_reduce", GIB, sizes, strides, graph)
     for row, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         assert np.asarray(table.time_s)[row] == collective_time("all_reduce", GIB, size, stride, graph).time_s
+
+
+@pytest.mark.parametrize(
+    ("made", "diameter"),
+    [
+        (level("ring", 64, 2), 32),
+        (level("line", 64, 2), 63),
+        (level("torus", 64, 4, (8, 8)), 8),
+        (level("mesh", 64, 4, (8, 8)), 14),
+    ],
+    ids=["ring", "line", "torus", "mesh"],
+)
+def test_no_all_reduce_ends_before_the_farthest_have_heard_of_one_another(made: NetworkLevel, diameter: int) -> None:
+    """Every member needs what every other has, over as many hops as lie between them; trees cannot jump either."""
+    for name, found in times("all_reduce", 64, network(made)).items():
+        assert sum(float(term.latency_s) for term in found.terms) >= diameter * ALPHA, name
+
+
+def test_a_tree_walks_the_distances_between_its_ranks() -> None:
+    """On a ring of 8: 3 levels up and down, each counted as the widest, 4 hops; the widest pairs share 4 wires."""
+    found = times("all_reduce", 8, RING)["double_tree"]
+    assert float(found.time_s) == pytest.approx(2 * 3 * 4 * ALPHA + 2 * GIB / (2 * LINK * 0.5 / 4))
