@@ -152,7 +152,11 @@ def _is_path(name: str) -> bool:
 
 def assemble(name_or_path: str | Path, stack: str | None = None, calibration: str | None = None) -> Assembled:
     """Read a system, and put chip, network and stack where it names them; see `load_system`."""
-    file = read_file("systems", name_or_path)
+    return assembled(read_file("systems", name_or_path), stack, calibration)
+
+
+def assembled(file: File, stack: str | None = None, calibration: str | None = None) -> Assembled:
+    """Put chip, network and stack where a system that was read names them."""
     tree = dict(file.tree)
     chip = tree.get("chip")
     layers, origins = _calibrations(file, calibration or tree.pop("calibration", None), chip)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..ir.errors import UnknownNameError
 from ..ir.expr import Num
-from .catalogue import assemble, names, on_chip, read_file, read_stack
+from .catalogue import File, assemble, assembled, names, on_chip, read_file, read_stack
 from .constants import KernelConstants
 from .faults import in_files
 from .machine import Rack, Server
@@ -179,6 +179,20 @@ def load_system(
 
     found = with_prices(assemble(name_or_path, stack, calibration), prices, overrides)
     return build_system(found.tree, overrides, found.file.name, found.layers, in_files(found.origins))
+
+
+def read_system(text: str, name: str, stack: str | None = None, prices: str | None = None) -> System:
+    """Read a system from the text of a file, as `slipstick design` writes it.
+
+    SystemFileError as `load_system`; faults have paths, and lines of nothing.
+    """
+    from .prices.given import with_prices
+    from .system_build import build_system
+    from .system_tree import read_tree
+
+    file = File(name, name, Path(name), read_tree(text, name))
+    found = with_prices(assembled(file, stack), prices, ())
+    return build_system(found.tree, (), name, found.layers)
 
 
 def load_chip(name_or_path: str | Path) -> tuple[Chip, tuple[NumberRecord, ...]]:

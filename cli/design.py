@@ -60,6 +60,13 @@ JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge
 @click.option(
     "--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes of a system."
 )
+@click.option(
+    "--like",
+    default="dgx-h100",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="System whose servers, racks and switches stand around the chips; '' for none, which then cannot be priced.",
+)
 @click.option("--die", metavar="NAME", help="Die whose area to tell by part; all that are known if not given.")
 @click.option(
     "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Of a study or an area."
@@ -86,6 +93,7 @@ def design_command(
     name: str,
     node_size: int,
     network: str,
+    like: str,
     die: str | None,
     form: str,
     output: str,
@@ -124,7 +132,7 @@ def design_command(
     if what == "chip":
         write_text(chip_text(made, name, known, how), output)
     else:
-        write_text(system_text(made, name, node_size, _network(network), known, how), output)
+        write_text(system_text(made, name, node_size, _network(network), known, how, like), output)
     return 0
 
 

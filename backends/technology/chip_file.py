@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from textwrap import indent
 
 from ...ir.expr import Num
@@ -11,6 +12,7 @@ from .d2d import D2dKind, links, topology
 from .data import Technology
 from .design import Budget, Design
 from .package_file import Joint, package_lines, usual_joint
+from .surroundings import equipment_lines, host_lines, surroundings_lines
 
 _LATENCY = '{value: 0.7, unit: us, confidence: estimated, source: "as switches of today"}'
 _EFFICIENCY = '{value: 0.75, confidence: estimated, source: "as dgx-h100"}'
@@ -28,11 +30,18 @@ def chip_text(design: Design, name: str, technology: Technology, joint: Joint | 
 
 
 def system_text(
-    design: Design, name: str, num_chips: int, network: str, technology: Technology, joint: Joint | None = None
+    design: Design,
+    name: str,
+    num_chips: int,
+    network: str,
+    technology: Technology,
+    joint: Joint | None = None,
+    like: str | Path = "",
 ) -> str:
     """Return a machine as YAML: nodes of so many packages behind a switch of their own lanes, joined by a network.
 
-    Where the dies of a package are devices of their own, their interface is a network level inside of it.
+    Where the dies of a package are devices of their own, their interface is a network level inside of it. Servers,
+    racks and switches are those of the system that it is `like`; without one, nobody says what they cost.
     """
     num_ranks = num_chips * int(design.budget.num_ranks)
     what = "given" if num_ranks == num_chips else f"devices: {num_chips} packages of {design.budget.num_ranks} dies"
@@ -43,9 +52,10 @@ def system_text(
         indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d")), "  "),
         "node:",
         f"  num_chips: {_number(num_ranks, '', what)}",
+        *((*host_lines(like), *surroundings_lines(like)) if like else ()),
         "network:",
         *_inside(design, technology),
-        *(_scale_up(design, num_chips, num_ranks) if num_chips > 1 or num_ranks == 1 else ()),
+        *(_scale_up(design, num_chips, num_ranks, like) if num_chips > 1 or num_ranks == 1 else ()),
         f"  - {network}",
         "",
     ]
@@ -71,6 +81,7 @@ def _inside(design: Design, technology: Technology) -> Iterator[str]:
     step_s = _FAR_CACHE_S + kind.latency_s
     yield f"    latency: {_number(step_s * 1e9, 'ns', 'two ways through far caches, and one through the interface')}"
     yield f"    efficiency: {_FLITS}"
+    yield "    equipment: {}  # wires of the package"
 
 
 def _modules(design: Design, kind: D2dKind) -> str:
@@ -79,7 +90,7 @@ def _modules(design: Design, kind: D2dKind) -> str:
     return f"{float(kind.modules(design.budget.d2d_bytes_per_s)):g} modules of {kind.name}"
 
 
-def _scale_up(design: Design, num_chips: int, num_ranks: int) -> Iterator[str]:
+def _scale_up(design: Design, num_chips: int, num_ranks: int, like: str | Path) -> Iterator[str]:
     lanes = design.network
     whose = "" if num_chips == num_ranks else " of a die"
     of = f"{lanes.num_lanes} lanes of {design.budget.link}{whose}, one direction"
@@ -90,6 +101,8 @@ def _scale_up(design: Design, num_chips: int, num_ranks: int) -> Iterator[str]:
     yield f"    bandwidth: {_number(lanes.bytes_per_s / 1e9, 'GB/s', of)}"
     yield f"    latency: {_LATENCY}"
     yield f"    efficiency: {_EFFICIENCY}"
+    if like:
+        yield from equipment_lines(like)
 
 
 def _summary(design: Design) -> Iterator[str]:

@@ -28,7 +28,7 @@ def spread(record: R, num_rows: int) -> R:
     return _mapped(record, lambda x: np.broadcast_to(np.asarray(x, np.float64), num_rows), floats=True)
 
 
-def cut(record: R, rows: slice) -> R:
+def cut(record: R, rows: slice | NDArray[np.intp]) -> R:
     """Return some rows of a record."""
     return _mapped(record, lambda x: x[rows] if x.ndim else x)
 
