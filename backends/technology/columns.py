@@ -56,8 +56,11 @@ def masked(record: R, holds: NDArray[np.bool_]) -> R:
 def joined(records: Sequence[R]) -> R:
     """Return the rows of several records one after another."""
 
+    lengths = [length_of(r) for r in records]
+
     def at(path: tuple[str, ...]) -> NDArray[np.float64]:
-        return np.concatenate([cast("NDArray[np.float64]", _get(r, path)) for r in records])
+        parts = (cast("NDArray[np.float64]", _get(r, path)) for r in records)
+        return np.concatenate([np.broadcast_to(part, num) for part, num in zip(parts, lengths, strict=True)])
 
     def together(found: object, path: tuple[str, ...]) -> object:
         if is_dataclass(found):
