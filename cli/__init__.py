@@ -33,6 +33,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "Print one model, system, chip, network, stack, book of prices, pass, op, metric or plan.",
         ),
+        "sweep": ("sweep", "Cost thousands of chip designs, and time a model on each of them."),
         "validate": ("validate", "Judge predictions against a table of measurements."),
     }
 )

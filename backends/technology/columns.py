@@ -55,7 +55,6 @@ def masked(record: R, holds: NDArray[np.bool_]) -> R:
 
 def joined(records: Sequence[R]) -> R:
     """Return the rows of several records one after another."""
-
     lengths = [length_of(r) for r in records]
 
     def at(path: tuple[str, ...]) -> NDArray[np.float64]:
@@ -68,7 +67,7 @@ def joined(records: Sequence[R]) -> R:
             return replace(cast("DataclassInstance", found), **parts)
         return at(path) if isinstance(found, np.ndarray) and found.ndim else found
 
-    return records[0] if len(records) == 1 else cast("R", together(records[0], ()))
+    return cast("R", together(records[0], ()))
 
 
 def _get(record: object, path: tuple[str, ...]) -> object:
