@@ -98,7 +98,7 @@ def test_energy_and_carbon_of_a_step_by_hand() -> None:
     assert found["kwh"] == pytest.approx(15_300)
     assert found["tco2e_operational"] == pytest.approx(15.3 * 0.369)
     die_kg = 8.14 * (2.75 * 0.642 + 0.225 + 0.5) / 0.875 + 0.15
-    made_kg = 1_000 + 4 * 300 + 2_000 * 0.065 + 8 * (die_kg + 5 * (16 * 0.13 + 0.15))
+    made_kg = 1_000 + 4 * 10 + 2_000 * 0.065 + 8 * (die_kg + 5 * (16 * 0.13 + 0.15))
     assert found["tco2e_embodied"] == pytest.approx(made_kg / 1e3 * 1_000 / (4 * 8760))
     assert found["tco2e"] == pytest.approx(found["tco2e_operational"] + found["tco2e_embodied"])
     assert found["kg_co2e_per_mtok"] == pytest.approx(found["tco2e"] * 1e3 / 360_000 / 4)
