@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import ClassVar
 
 from pydantic import Field, model_validator
 
@@ -27,6 +28,8 @@ class CableLength(Number):
 
 class FittedSection(Section):
     """So many of one part of the price book, one where nothing is said."""
+
+    called: ClassVar[str] = "part"
 
     name: str
     count: Some | None = None

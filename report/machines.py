@@ -122,7 +122,7 @@ def _of_chip(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence
 
     chip, numbers = load_chip(name)
     package = load_package(name)
-    shown = "" if package is None else f"; {package_text(package)}"
+    shown = "" if package is None else f"\npackage: {package_text(package)}"
     return f"{name}: {chip.name}{shown}", {"name": name, "chip": chip.name}, numbers
 
 

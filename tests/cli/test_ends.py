@@ -33,7 +33,7 @@ def test_help_lists_the_verbs_and_exit_codes(cli: Cli) -> None:
     assert "3 does not fit" in text
 
 
-@pytest.mark.parametrize("kind", ["system", "chip", "network", "stack", "calibration"])
+@pytest.mark.parametrize("kind", ["system", "chip", "network", "stack", "calibration", "prices"])
 def test_a_schema_goes_to_stdout_or_to_a_file(cli: Cli, kind: str, tmp_path: Path) -> None:
     done = cli("schema", kind)
     assert (done.returncode, done.stderr) == (0, "")

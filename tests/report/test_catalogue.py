@@ -67,7 +67,7 @@ def test_parts_of_a_system_stand_apart_and_constants_of_a_kind_together() -> Non
     assert title.startswith("dgx-h100: H100-SXM5-80GB, 8 a node; nvlink (switch, 8), infiniband (switch, any number)")
     assert parts.pop().startswith("calibration: ")
     starts = [part.split(".")[0] for part in parts]
-    assert starts == ["chip", "node", "network", "network", "stack"]
+    assert starts == ["chip", "node", "network", "network", "server", "rack", "stack"]
     assert all(line.startswith(start) for start, part in zip(starts, parts, strict=True) for line in part.splitlines())
 
 
