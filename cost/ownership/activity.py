@@ -74,7 +74,7 @@ def idle_w(system: System, prices: Prices) -> Num:
 
 def memory_kind(system: System) -> str:
     """Return the kind of memory of which a package has most bytes."""
-    stacks = [] if system.package is None else list(system.package.assembly.counted_stacks())
+    stacks = [] if system.package is None else list(system.package.counted_stacks())
     if not stacks:
         return USUAL_MEMORY
     return max(stacks, key=lambda s: float(np.max(s[0].num_bytes * s[1])))[0].kind

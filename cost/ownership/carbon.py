@@ -69,7 +69,7 @@ def operational_kg(energy_j: Num, prices: Prices) -> Num:
 def package_kg(package: Package, prices: Prices) -> Num:
     """Return what making a package emitted: dies, memory, and a sum for each of them that is put together."""
     dies = sum((_die_kg(die, prices) * count for die, count in package.assembly.counted_dies()), start=0.0)
-    return dies + sum((_stack_kg(s, prices) * count for s, count in package.assembly.counted_stacks()), start=0.0)
+    return dies + sum((_stack_kg(s, prices) * count for s, count in package.counted_stacks()), start=0.0)
 
 
 def _die_kg(die: Die, prices: Prices) -> Num:

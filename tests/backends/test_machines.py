@@ -78,8 +78,9 @@ def test_the_catalogue_names_what_the_price_book_has(name: str) -> None:
         assert level.equipment is not None
         _check_equipment(level.equipment)
     assert system.package is not None
-    assert {die.node for die in system.package.assembly.dies} <= set(book.nodes)
-    assert {stack.kind for stack, _ in system.package.counted_stacks()} <= set(book.memories)
+    assert {die.node for die in system.package.assembly.dies} <= set(book.nodes) & set(book.carbon.fabs)
+    kinds = {stack.kind for stack, _ in system.package.counted_stacks()}
+    assert kinds <= set(book.memories) & set(book.carbon.memory) & set(book.energy.memory)
 
 
 @pytest.mark.parametrize("name", network_names())

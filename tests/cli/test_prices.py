@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
-from tests.cli.conftest import Cli
+
+Cli = Callable[..., CompletedProcess[str]]
 
 
 def test_the_usual_prices_need_no_name(cli: Cli) -> None:
