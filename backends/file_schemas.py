@@ -88,7 +88,9 @@ def _prices() -> dict[str, JsonValue]:
     schema: dict[str, JsonValue] = PricesSection.model_json_schema()
     definitions = schema.get("$defs", {})
     assert isinstance(definitions, dict)
-    parts = {name: part if _is_number(part) else _with_nothing_needed(part) for name, part in definitions.items()}
+    parts: JsonValue = {
+        name: part if _is_number(part) else _with_nothing_needed(part) for name, part in definitions.items()
+    }
     return {**_with_nothing_needed(schema), "$defs": parts}
 
 

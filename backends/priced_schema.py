@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .prices.section import PricesSection
-from .system_schema import SystemSection
+from .system_schema import UnpricedSection
 
 
-class PricedSection(SystemSection):
+class PricedSection(UnpricedSection):
     """The whole file and the whole book of prices, with what differs from the usual one put in place."""
 
     prices: PricesSection

@@ -29,6 +29,7 @@ from .system_schema import (
     ChipSection,
     NetworkSection,
     SystemSection,
+    UnpricedSection,
     as_chip,
     as_host_memory,
 )
@@ -80,7 +81,7 @@ def build_system(
     )
 
 
-def _section_for(tree: dict[str, Tree]) -> type[SystemSection]:
+def _section_for(tree: dict[str, Tree]) -> type[UnpricedSection]:
     """The schema of a system; that of prices is made only where any are given."""
     if tree.get("prices") is None:
         return SystemSection
@@ -89,7 +90,7 @@ def _section_for(tree: dict[str, Tree]) -> type[SystemSection]:
     return PricedSection
 
 
-def _without_prices(file: SystemSection) -> Iterator[NumberRecord]:
+def _without_prices(file: UnpricedSection) -> Iterator[NumberRecord]:
     """The numbers of a system; its prices are a book of their own."""
     return records_of(file.model_copy(update={"prices": None}))
 
@@ -98,12 +99,13 @@ def _package(section: PackageSection | None, levels: Sequence[NetworkLevel]) -> 
     return None if section is None else package_of(section, link_rates(levels))
 
 
-def _prices(file: SystemSection) -> Prices | None:
-    if file.prices is None:
+def _prices(file: UnpricedSection) -> Prices | None:
+    if isinstance(file, SystemSection):
         return None
-    from .prices.section import Prices, PricesSection
+    from .priced_schema import PricedSection
+    from .prices.section import Prices
 
-    assert isinstance(file.prices, PricesSection)
+    assert isinstance(file, PricedSection)
     return Prices(file.prices, tuple(records_of(file.prices, "prices")))
 
 

@@ -117,8 +117,8 @@ class NetworkSection(Section):
         return nested(levels)
 
 
-class SystemSection(Section):
-    """The whole file, with the chip, the software and the prices that it refers to put in place."""
+class UnpricedSection(Section):
+    """The whole file but for prices, with the chip and the software that it refers to put in place."""
 
     name: str
     chip: ChipSection
@@ -127,13 +127,17 @@ class SystemSection(Section):
     server: ServerSection | None = None
     rack: RackSection | None = None
     stack: StackSection
-    # Where any are given, they are checked as part of a `PricedSection`, whose schema takes longer to make than this.
-    prices: Section | None = None
 
     @field_validator("network")
     @classmethod
     def _check_levels(cls, network: list[LevelSection]) -> list[LevelSection]:
         return nested(network)
+
+
+class SystemSection(UnpricedSection):
+    """A file that gives no prices; one that does is a `PricedSection`, whose schema takes as long to make as this."""
+
+    prices: None = None
 
 
 def as_chip(chip: ChipSection) -> Chip:

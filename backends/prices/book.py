@@ -16,6 +16,8 @@ from ..system_overrides import override
 from .section import Prices, PricesSection
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from ..system_tree import Tree
 
 USUAL = "chiplet-actuary"
@@ -91,7 +93,7 @@ def _read_shipped() -> Iterator[File]:
             yield read_at(file.name, f"prices/data/{file.name}", file, f"price file '{file.name}'")
 
 
-def _folder() -> resources.abc.Traversable:
+def _folder() -> Traversable:
     return resources.files(__name__.rpartition(".")[0])
 
 
