@@ -121,9 +121,7 @@ def _row_by_row(values: Sequence[Array], points: Sequence[Index], num_machines: 
     """Give every machine a point of its own; sizes that all plans have in common stay one column."""
     every = np.arange(num_machines)
     if any(len(point) != num_machines for point in points):
-        raise UsageError(
-            f"{len(points[0])} plans on a table of {num_machines} machines: each needs a machine of its own"
-        )
+        raise UsageError(f"a table of {num_machines} machines needs as many plans, one a row, not {len(points[0])}")
     wide = [v if v.shape[1] == 1 else v[:, point] for v, point in zip(values, points, strict=True)]
     return wide, [every] * len(wide)
 

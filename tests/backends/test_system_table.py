@@ -118,7 +118,7 @@ def test_plans_and_machines_go_row_by_row(traced: Traced, made_up: System) -> No
     found = evaluate(done, table, PlanTable.of(plans)).metrics["step_time_s"]
     for row, plan in enumerate(plans):
         assert found[row] == evaluate(done, machine_at(table, row), PlanTable.of([plan])).metrics["step_time_s"][0]
-    with pytest.raises(UsageError, match="2 plans on a table of 3 machines"):
+    with pytest.raises(UsageError, match="a table of 3 machines needs as many plans, one a row, not 2"):
         evaluate(done, table, PlanTable.of(plans[:2]))
 
 

@@ -105,7 +105,7 @@ def check(graph: Graph, done: Lowered, plan: Plan, table: System) -> None:
         assert not wrong
 
 
-@settings(max_examples=100, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=60, phases=[Phase.explicit, Phase.generate])
 @given(data=st.data())
 def test_a_machine_of_a_table_is_the_machine_alone(
     machine: System, lowered: Lowering, cases: Cases, data: st.DataObject
