@@ -18,7 +18,10 @@ JOINT := --joint --leave-out mi210-server
 MEASURED := $(wildcard tests/validation/*.csv)
 ACCURACY := backends/calibration/accuracy.csv
 
-.PHONY: bench calibration check clean demo help setup stacks test validation
+# Pictures that examples/README.md shows.
+PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
+
+.PHONY: bench calibration check clean demo help setup stacks studies test validation
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,6 +53,10 @@ stacks: $(STAMP)  ## fit what stack profiles leave free anew, to measured traini
 validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
 	$(BIN)/pytest tests/docs --update-docs -k validation
+
+studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results
+	$(foreach script,$(wildcard examples/ex*.py),$(BIN)/python $(script) --full --output results &&) true
+	cp $(PICTURES) examples/pictures
 
 setup: $(STAMP)  ## make the environment and nothing else
 

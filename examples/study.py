@@ -6,6 +6,7 @@ import argparse
 import csv
 import io
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 Cell: TypeAlias = "str | float | int"
+# Characters of a title over one panel.
+TITLE_WIDTH = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,6 @@ def _picture(title: str, table: Table, draw: Draw, panels: int) -> Figure:
     # The same table gives the same file.
     rcParams.update({"svg.hashsalt": title, "svg.fonttype": "none"})
     figure = Figure(figsize=(6.4 * panels, 4.4), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(textwrap.fill(title, TITLE_WIDTH * panels))
     draw([figure.add_subplot(1, panels, k + 1) for k in range(panels)], table)
     return figure

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,10 +11,11 @@ import pytest
 
 from .conftest import EXAMPLES, Row, Study
 
+NETWORKS = ("switch", "fat tree 2:1", "fully connected", "ring", "mesh 2D", "torus 2D", "torus 3D")
 
-def by(rows: object, *names: str) -> dict[tuple[str, ...], Row]:
+
+def by(rows: Sequence[Row], *names: str) -> dict[tuple[str, ...], Row]:
     """Return rows by what stands in some of their columns."""
-    assert isinstance(rows, list)
     return {tuple(row[name] for name in names): row for row in rows}
 
 
@@ -47,6 +49,46 @@ def test_activations_are_those_of_the_paper_and_what_lies_behind_the_embedding(s
             assert published < float(row["activations (GiB)"]) < 1.05 * published
 
 
+def test_one_utilisation_misses_what_a_model_of_sizes_hits(study: Study) -> None:
+    rows = study("ex03_gemv_utilisation")
+    one, modelled = (sum(abs(float(row[e])) for row in rows) for e in ("error of one (%)", "error of the model (%)"))
+    assert modelled < one / 2
+    # 11008 x 4096 weights, a row of 4096 and one of 11008 in fp16, in 56 us of 2.039 TB/s.
+    found = by(rows, "n x k")["11008x4096",]
+    ideal_us = 2 * (11008 * 4096 + 4096 + 11008) / 2.039e12 * 1e6
+    assert float(found["measured utilisation"]) == pytest.approx(ideal_us / 56, rel=1e-3)
+
+
+def test_latencies_are_near_the_published(study: Study) -> None:
+    errors = [abs(float(row["error (%)"])) for row in study("ex04_inference_validation")]
+    assert max(errors) < 15
+    assert sum(errors) / len(errors) < 8
+
+
+def test_newer_machines_are_faster_and_parts_add_up(study: Study) -> None:
+    rows = study("ex05_a100_to_b200")
+    speed_ups = [float(row["speed-up over 2022"]) for row in rows]
+    assert speed_ups[0] == 1
+    assert all(newer > older for older, newer in pairwise(speed_ups))
+    for row in rows:
+        parts = sum(float(row[f"{part} (s)"]) for part in ("compute", "communication", "other"))
+        assert parts == pytest.approx(float(row["step (s)"]))
+
+
+def test_newer_nodes_shift_the_wait_from_compute_to_the_network(study: Study) -> None:
+    found = by(study("ex06_technology_nodes"), "memory and network", "node")
+    steps = [float(found["hbm4 NDR", node]["step (s)"]) for node in ("N12", "N10", "N7", "N5", "N3", "N2", "N1")]
+    assert steps == sorted(steps, reverse=True)
+    # Gains wear off: the first step of logic saves more than the last.
+    assert steps[0] / steps[1] > steps[-2] / steps[-1]
+    for row in found.values():
+        waits = [float(row[f"waits for {bound} (s)"]) for bound in ("compute", "memory", "network", "overhead")]
+        assert sum(waits) == pytest.approx(float(row["step (s)"]))
+    oldest, newest = found["hbm4 NDR", "N12"], found["hbm4 NDR", "N1"]
+    assert float(oldest["waits for compute (s)"]) > float(oldest["waits for network (s)"])
+    assert float(newest["waits for compute (s)"]) < float(newest["waits for network (s)"])
+
+
 def test_decode_is_bound_by_memory_and_large_prefill_by_compute(study: Study) -> None:
     rows = study("ex07_bound_types")
     assert {row["bound"] for row in rows if row["phase"] == "decode" and row["batch"] == "1"} == {"memory"}
@@ -61,3 +103,65 @@ def test_the_intensity_of_a_product_is_that_of_its_sizes(study: Study) -> None:
     expected = 2 * m * h * h / (2 * (2 * m * h + h * h))
     row = found["dgx-h100", "prefill", "1", "q_proj"]
     assert float(row["intensity (FLOP/B)"]) == pytest.approx(expected)
+
+
+def test_faster_memory_saves_less_the_faster_it_is(study: Study) -> None:
+    rows = study("ex08_dram_scaling")
+    for chips in {row["chips"] for row in rows}:
+        points = [(float(r["bandwidth (TB/s)"]), float(r["latency (s)"])) for r in rows if r["chips"] == chips]
+        gains = [(slow - fast) / (high - low) for (low, slow), (high, fast) in pairwise(points)]
+        assert all(gain > 0 for gain in gains)
+        assert gains == sorted(gains, reverse=True)
+    found = by(rows, "chips", "memory")
+    # Eight chips share the weights, and wait for one another.
+    assert float(found["tp1", "HBM3"]["waits for network (s)"]) == 0
+    assert float(found["tp8 NVLink4", "HBM3"]["waits for network (s)"]) > 0
+
+
+def test_kernels_of_attention_come_in_their_order(study: Study) -> None:
+    found = by(study("ex09_flash_attention"), "kernel", "sequence")
+    eager, flash1, flash2, flash3 = (
+        [float(found[kernel, length]["forward (ms)"]) for length in ("2048", "4096", "8192")]
+        for kernel in ("eager", "flash1", "flash2", "flash3")
+    )
+    assert all(a > b > c > d for a, b, c, d in zip(eager, flash1, flash2, flash3, strict=True))
+    # Nothing is hidden in the additive model: its terms and one launch are its time.
+    additive = found["imec", "8192"]
+    terms = sum(float(additive[f"{term} (ms)"]) for term in ("load", "products", "pointwise", "store"))
+    assert terms < float(additive["forward (ms)"]) < 1.01 * terms
+
+
+def test_experts_cost_exchanges_where_they_are_dealt_out(study: Study) -> None:
+    found = by(study("ex10_moe"), "model", "ep", "capacity", "imbalance")
+    share = {key: float(row["share of exchanges"]) for key, row in found.items()}
+    moe = "deepspeed-moe-1.3b-128"
+    assert share["dense-1.3b", "1", "all", "1.0"] == share["mixtral-8x7b", "1", "all", "1.0"] == 0
+    spread = [share[moe, ep, "all", "1.0"] for ep in ("8", "16", "32", "64", "128")]
+    assert spread == sorted(spread)
+    step = {key: float(row["step (s)"]) for key, row in found.items()}
+    for model, ep in ((moe, "128"), ("mixtral-8x7b", "8")):
+        assert step[model, ep, "all", "1.0"] < min(step[model, ep, "1.25", "1.0"], step[model, ep, "all", "1.5"])
+    # The same active parameters, and exchanges on top.
+    assert step["dense-1.3b", "1", "all", "1.0"] < step[moe, "128", "all", "1.0"]
+
+
+def test_no_network_beats_its_wires(study: Study) -> None:
+    rows = study("ex11_topologies")
+    # 400 GB/s a rank, of which nine tenths are reached.
+    messages = [row for row in rows if row["what"] in ("all_reduce", "all_to_all")]
+    assert max(float(row["GB/s a rank"]) for row in messages) < 360
+    found = by(messages, "what", "network", "accelerators", "message (MiB)")
+    for kind in ("all_reduce", "all_to_all"):
+        large = {name: float(found[kind, name, "1024", "256.0"]["time (s)"]) for name in NETWORKS}
+        assert large["switch"] < large["torus 3D"] < large["mesh 2D"]
+        assert large["switch"] < large["fat tree 2:1"]
+    # A ring carries an all-reduce nearly as fast as a switch and an all-to-all n / 8 times as slowly.
+    ring = found["all_to_all", "ring", "1024", "256.0"], found["all_to_all", "switch", "1024", "256.0"]
+    assert float(ring[0]["time (s)"]) > 100 * float(ring[1]["time (s)"])
+
+
+def test_models_run_fastest_behind_a_switch(study: Study) -> None:
+    found = by(study("ex11_topologies"), "what", "network", "accelerators")
+    for model in ("llama-3.1-70b", "mixtral-8x7b"):
+        steps = {name: float(found[model, name, "64"]["time (s)"]) for name in NETWORKS}
+        assert steps["switch"] == min(steps.values())
