@@ -20,7 +20,7 @@ from ...ir.expr import Num
 from ...ir.units import format_bytes_per_s
 from .built import Built, build
 from .joints import wiring
-from .wafers import dies_per_wafer, field_mm, shape
+from .wafers import field_mm, shape
 
 # Sums of areas are not exact.
 _HAIR = 1.0 + 1e-9
@@ -107,9 +107,10 @@ def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
                 f" ({wide:g} mm x {high:g} mm): split it, or allow it to be stitched"
             ),
         )
-    number = dies_per_wafer(np.maximum(die.area_mm2, 1e-6), die.aspect, book)
+    drawn = shape(np.maximum(die.area_mm2, 1e-6), die.aspect, book)
+    usable = book.wafer.diameter.si - 2.0 * book.wafer.edge_loss.si
     yield Fault(
-        np.less(number, 1.0),
+        np.greater(np.hypot(drawn.width_mm, drawn.height_mm), usable),
         lambda: f"{path}: no die of {_one(die.area_mm2):g} mm2 fits a wafer of {book.wafer.diameter.si:g} mm",
     )
     if die.d2d is not None:

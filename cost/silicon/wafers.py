@@ -15,7 +15,7 @@ from ...ir.expr import Num
 Array: TypeAlias = NDArray[np.float64]
 
 # Where the middle of a die may lie against that of the wafer, in parts of a pitch; the rest is the same from behind.
-_OFFSETS = tuple(k / 8 for k in range(5))
+_OFFSETS = (0.0, 0.25, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
