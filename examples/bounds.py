@@ -8,8 +8,8 @@ import slipstick
 from slipstick.backends.timing import Priced
 from slipstick.report.bounds import bound_seconds, kernel_bounds, node_seconds
 
-BOUNDS = ("compute", "memory", "overhead")
-STEP_BOUNDS = ("compute", "memory", "network", "overhead")
+BOUNDS: tuple[str, ...] = ("compute", "memory", "overhead")
+STEP_BOUNDS: tuple[str, ...] = ("compute", "memory", "network", "overhead")
 _GROUPS = {"matrix": "compute", "vector": "compute", "hbm": "memory", "network": "network"}
 
 

@@ -18,7 +18,7 @@ from study import Cell, Table, run
 
 import slipstick
 from slipstick.backends.technology.chip_file import system_text
-from slipstick.backends.technology.data import load_technology
+from slipstick.backends.technology.data import Technology, load_technology
 from slipstick.backends.technology.design import Budget, Design, study
 from slipstick.frontend import config_of, load_config
 
@@ -37,18 +37,20 @@ FAMILY = slipstick.Family(sp=True, zero=1, kernels="fused")
 PLAN = slipstick.make_plan(num_gpus=GPUS, tp=4, micro_batch=1, global_batch=GPUS, seq_len=SEQ_LEN, family=FAMILY)
 
 
-def system_of(design: Design, port: str) -> slipstick.System:
+def system_of(design: Design, technology: Technology, port: str) -> slipstick.System:
     """Put designed chips into nodes of eight behind their own lanes, and join the nodes."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{design.budget.node}.yaml"
-        path.write_text(system_text(design, design.budget.node, NODE, "ndr-infiniband"), encoding="utf-8")
+        text = system_text(design, design.budget.node, NODE, "ndr-infiniband", technology)
+        path.write_text(text, encoding="utf-8")
         return slipstick.load_system(path, [f"network.infiniband.bandwidth={port}"], stack="megatron-core")
 
 
-def row_of(design: Design, port: str, lowered: slipstick.Lowered) -> list[Cell]:
+def row_of(design: Design, technology: Technology, port: str, lowered: slipstick.Lowered) -> list[Cell]:
     """Return a step on such chips: what it waits for, and what its matrix products are bound by."""
-    found = slipstick.estimate(lowered.source, system_of(design, PORTS[port]), PLAN, lowered=lowered)
-    budget, peak, memory = design.budget, design.compute.flop_per_s / 1e12, design.memory.bytes_per_s / 1e12
+    found = slipstick.estimate(lowered.source, system_of(design, technology, PORTS[port]), PLAN, lowered=lowered)
+    budget, rates = design.budget, (design.compute.flop_per_s, design.memory.bytes_per_s)
+    peak, memory = (float(rate) / 1e12 for rate in rates)
     spent, bound = step_bounds(found), product_shares(found)
     step_s = found.metrics["step_time_s"]
     return [f"{budget.memory} {port}", budget.node, peak, memory, step_s, *spent.values(), *bound.values()]
@@ -61,7 +63,7 @@ def make(full: bool) -> Table:
     lowered = slipstick.lower(graph, FAMILY)
     grid = product(MEMORIES, PORTS) if full else [("hbm2", "NDR"), ("hbm4", "NDR")]
     rows = [
-        row_of(design, port, lowered)
+        row_of(design, technology, port, lowered)
         for memory, port in grid
         for design in study(replace(BUDGET, memory=memory), technology)
     ]

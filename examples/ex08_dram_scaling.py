@@ -59,7 +59,8 @@ def make(full: bool) -> Table:
             system = slipstick.load_system("dgx-h100", [*sets, "stack.cuda_graph=true"])
             in_s, out_s, spent = request(passes, system, tp)
             where = f"tp{tp} {link}" if tp > 1 else "tp1"
-            rows.append([where, memory, system.chip.hbm_bytes_per_s / 1e12, in_s + out_s, in_s, out_s, *spent.values()])
+            rate = float(system.chip.hbm_bytes_per_s) / 1e12
+            rows.append([where, memory, rate, in_s + out_s, in_s, out_s, *spent.values()])
     columns = ["chips", "memory", "bandwidth (TB/s)", "latency (s)", "prefill (s)", "decode (s)"]
     return Table([*columns, *(f"waits for {bound} (s)" for bound in STEP_BOUNDS)], rows, [
         "bf16, batch 1, CUDA graphs. Overhead: launches, the fixed work of kernels, second passes of products.",

@@ -50,11 +50,11 @@ def networks(size: int) -> dict[str, tuple[NetworkLevel, ...]]:
         "hypercube": level(size, "hypercube"),
         "dragonfly": replace(level(size, "dragonfly"), dragonfly=Dragonfly(*DRAGONFLIES[size], RATE)),
     }
-    node = level(8, "switch")
-    found = {name: (one,) for name, one in flat.items()}
-    for name, topology in (("nodes of 8, rails", "rail_optimised"), ("nodes of 8, rails only", "rail_only")):
-        between = NetworkLevel("rails", size, SLOW, 3e-6, topology, 0.9, algorithm="best")
-        found[name] = (replace(node, name="node"), between)
+    node = replace(level(8, "switch"), name="node")
+    found: dict[str, tuple[NetworkLevel, ...]] = {name: (one,) for name, one in flat.items()}
+    rails = NetworkLevel("rails", size, SLOW, 3e-6, "rail_optimised", 0.9, algorithm="best")
+    found["nodes of 8, rails"] = (node, rails)
+    found["nodes of 8, rails only"] = (node, replace(rails, topology="rail_only"))
     return found
 
 
