@@ -15,7 +15,7 @@ from ...backends.package import Assembly, D2d, Die, Package, Stack
 from ...backends.prices.section import Prices
 from ...backends.prices.silicon_schema import SiliconSection
 from ...backends.technology.data import load_technology
-from ...ir.errors import UsageError
+from ...ir.errors import UnknownNameError, UsageError
 from ...ir.expr import Num
 from ...ir.units import format_bytes_per_s
 from .built import Built, build
@@ -63,7 +63,7 @@ def _raise(faults: Iterable[Fault]) -> None:
 
 
 def _path(assembly: Assembly) -> str:
-    return f"package {assembly.name}"
+    return assembly.name if assembly.name == "package" else f"package {assembly.name}"
 
 
 def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterator[Fault]:
@@ -79,7 +79,8 @@ def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterato
 
 
 def _of_memory(stack: Stack, book: SiliconSection, path: str) -> Fault:
-    book.memory(stack.kind)
+    if stack.kind not in book.memories:
+        raise UnknownNameError.of(f"memory of {path}:", stack.kind, book.memories)
     return _positive(stack.num_bytes, f"{path}: memory", " bytes")
 
 
@@ -96,7 +97,8 @@ def _positive(value: Num, what: str, unit: str = "") -> Fault:
 
 
 def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
-    book.node(die.node)
+    if die.node not in book.nodes:
+        raise UnknownNameError.of(f"technology node of {path}:", die.node, book.nodes)
     wide, high = field_mm(book)
     yield _positive(die.area_mm2, f"{path}: an area", " mm2")
     if not die.stitched:

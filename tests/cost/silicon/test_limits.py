@@ -26,7 +26,7 @@ def of(*contents: Die | Stack | Assembly, joint: Joint = "organic", substrate_mm
 HBM = Stack("hbm3", 16 * 2**30, 8.0, "hbm")
 WIDE = D2d("ucie-standard", 4e12)
 BAD = {
-    r"package package, d: a die of 900 mm2 is beyond the field of 858 mm2 \(26 mm x 33 mm\)": of(Die("d", "N5", 900.0)),
+    r"package, d: a die of 900 mm2 is beyond the field of 858 mm2 \(26 mm x 33 mm\)": of(Die("d", "N5", 900.0)),
     "no die of 70000 mm2 fits a wafer of 300 mm": of(Die("d", "N5", 70000.0, stitched=True)),
     "a substrate of 1200 mm2 cannot hold 1680 mm2: 1 d, 8 hbm": of(
         Die("d", "N5", 800.0), HBM, joint="interposer", substrate_mm2=1200.0
@@ -35,7 +35,7 @@ BAD = {
         Die("d", "N5", 800.0, 3.0), HBM, joint="interposer"
     ),
     "organic substrate of 16000 mm2 is beyond the largest of 14400 mm2": of(Die("d", "N5", 800.0, 5.0)),
-    "package package, stack: a base of 100 mm2 cannot hold 120 mm2: 1 below, 2 above": of(
+    "package, stack: a base of 100 mm2 cannot hold 120 mm2: 1 below, 2 above": of(
         Assembly("stack", "hybrid_bond", (Die("below", "N6", 100.0), Die("above", "N5", 60.0, 2.0)))
     ),
     "no shoreline for 4 TB/s of ucie-standard over one edge: 63 modules take 36 mm of 20 mm; at most 2.18 TB/s": of(
@@ -67,9 +67,9 @@ def test_high_na_halves_the_field() -> None:
 
 
 def test_names_that_there_are_not(prices: Prices) -> None:
-    with pytest.raises(UnknownNameError, match="unknown technology node 'N55x'; did you mean 'N55'"):
+    with pytest.raises(UnknownNameError, match="unknown technology node of package, d: 'N55x'; did you mean 'N55'"):
         package_bill(of(Die("d", "N55x", 100.0)), prices)
-    with pytest.raises(UnknownNameError, match="unknown memory 'hbm33'"):
+    with pytest.raises(UnknownNameError, match="unknown memory of package, memory: 'hbm33'"):
         package_bill(of(Die("d", "N5", 100.0), Stack("hbm33", 1e9)), prices)
     with pytest.raises(UnknownNameError, match="ucie-advanced"):
         package_bill(of(Die("d", "N5", 100.0, d2d=D2d("ucie-advance", 1e9))), prices)
