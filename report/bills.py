@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..ir.errors import UnknownNameError
 from ..ir.units import format_usd
 from .columns import in_columns
-from .numbers import shown_with_source
+from .numbers import one, shown_with_source
 
 if TYPE_CHECKING:
     from ..backends.records import NumberRecord
@@ -30,12 +30,12 @@ def bill_text(bill: Bill, columns: int | None = None, units: Mapping[str, float]
     """
     units = units or {}
     heading = ["line", "USD", "share", *units]
-    rows = [[*cells] for cells in _rows(bill, float(bill.usd), units)]
+    rows = [[*cells] for cells in _rows(bill, one(bill.usd), units)]
     return in_columns(_right([heading, *rows]), columns)
 
 
 def _rows(bill: Bill, total: float, units: Mapping[str, float], depth: int = 0) -> Iterator[Sequence[str]]:
-    amount = float(bill.usd)
+    amount = one(bill.usd)
     share = amount / total if total else 0.0
     if depth and abs(share) < LEAST_SHARE:
         return
@@ -55,9 +55,9 @@ def bill_record(bill: Bill) -> Mapping[str, object]:
     """Return a bill for JSON: name, USD, formula, values and parts; of one design."""
     return {
         "name": bill.name,
-        "usd": float(bill.usd),
+        "usd": one(bill.usd),
         **({"formula": bill.formula} if bill.formula else {}),
-        **({"values": {k: float(v) for k, v in bill.values.items()}} if bill.values else {}),
+        **({"values": {k: one(v) for k, v in bill.values.items()}} if bill.values else {}),
         **({"numbers": list(bill.numbers)} if bill.numbers else {}),
         **({"parts": [bill_record(part) for part in bill.parts]} if bill.parts else {}),
     }
@@ -65,7 +65,7 @@ def bill_record(bill: Bill) -> Mapping[str, object]:
 
 def bill_lines(bill: Bill) -> Iterator[tuple[str, float]]:
     """Yield every line by its path, for CSV."""
-    return ((path, float(line.usd)) for path, line in bill.walk())
+    return ((path, one(line.usd)) for path, line in bill.walk())
 
 
 def explain_line(bill: Bill, wanted: str, records: Iterable[NumberRecord]) -> str:
@@ -75,7 +75,7 @@ def explain_line(bill: Bill, wanted: str, records: Iterable[NumberRecord]) -> st
     """
     path, line = find_line(bill, wanted)
     return "\n".join(
-        [f"{path} = {format_usd(float(line.usd))} ({float(line.usd):.6g} USD)", *_why(line, tuple(records))]
+        [f"{path} = {format_usd(one(line.usd))} ({one(line.usd):.6g} USD)", *_why(line, tuple(records))]
     )
 
 
@@ -92,10 +92,10 @@ def find_line(bill: Bill, wanted: str) -> tuple[str, Bill]:
 
 def _why(line: Bill, records: Sequence[NumberRecord]) -> Iterator[str]:
     if line.parts:
-        yield "  = " + " + ".join(f"{part.name.replace('_', ' ')} {format_usd(float(part.usd))}" for part in line.parts)
+        yield "  = " + " + ".join(f"{part.name.replace('_', ' ')} {format_usd(one(part.usd))}" for part in line.parts)
     if line.formula:
         yield f"  = {line.formula}"
-    yield from (f"    {name}: {float(value):.6g}" for name, value in line.values.items())
+    yield from (f"    {name}: {one(value):.6g}" for name, value in line.values.items())
     for record in records:
         if any(record.path == n or (n.endswith(".") and record.path.startswith(n)) for n in line.numbers):
             yield f"    {record.path}: {shown_with_source(record)}"

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from .. import __version__
 from ..cost.bill import Bill
 from ..cost.silicon.die import good_die
@@ -18,6 +15,7 @@ from ..ir.units import format_si, format_usd
 from .bills import bill_lines, bill_record, bill_text
 from .columns import in_columns
 from .money import assumptions, terms_text
+from .numbers import one
 
 if TYPE_CHECKING:
     from ..backends.package import Die
@@ -48,31 +46,31 @@ def cost_record(money: Money) -> Mapping[str, object]:
         "schema": SCHEMA,
         "tool_version": __version__,
         "inputs": {
-            "system": money.system.name, "chip": money.system.chip.name, "num_gpus": _one(money.cost.num_gpus),
+            "system": money.system.name, "chip": money.system.chip.name, "num_gpus": one(money.cost.num_gpus),
             "prices": money.prices.name, "basis": money.terms.basis, "rented": money.terms.rented,
         },
         "assumptions": dict(assumptions(money)),
         "metrics": _figures(money),
         "unpriced": list(money.unpriced),
         "bills": {bill.name: bill_record(bill) for bill in _bills(money, "summary")},
-        "embodied_kg_co2e": {k: _one(v) for k, v in money.made.parts_kg.items()},
+        "embodied_kg_co2e": {k: one(v) for k, v in money.made.parts_kg.items()},
     }  # fmt: skip
 
 
 def _figures(money: Money) -> dict[str, float]:
     return {
-        "usd_capex": _one(money.owned.capex_usd),
-        "usd_opex": _one(money.owned.opex_usd),
-        "usd_tco": _one(money.owned.tco_usd),
-        "usd_per_gpu_hour": _one(money.owned.gpu_hour.usd),
-        "power_w": _one(money.cost.power_w),
-        "embodied_kg_co2e": _one(money.made.total_kg),
+        "usd_capex": one(money.owned.capex_usd),
+        "usd_opex": one(money.owned.opex_usd),
+        "usd_tco": one(money.owned.tco_usd),
+        "usd_per_gpu_hour": one(money.owned.gpu_hour.usd),
+        "power_w": one(money.cost.power_w),
+        "embodied_kg_co2e": one(money.made.total_kg),
     }
 
 
 def _headline(money: Money) -> str:
-    n, s = _one(money.cost.num_gpus), money.system
-    servers = _one(money.cost.num_servers)
+    n, s = one(money.cost.num_gpus), money.system
+    servers = one(money.cost.num_servers)
     return (
         f"{s.name}  {n:,.0f} x {s.chip.name} in {servers:,.0f} server{'s' if servers != 1 else ''}  "
         f"prices {money.prices.name}  basis {money.terms.basis}"
@@ -90,12 +88,12 @@ def _notes(money: Money) -> Iterator[str]:
 
 
 def _summary(money: Money, columns: int | None) -> list[str]:
-    n, f = _one(money.cost.num_gpus), _figures(money)
+    n, f = one(money.cost.num_gpus), _figures(money)
     rows = [["", "all", "a GPU"]]
     if money.package is not None:
         ranks = 1 if money.system.package is None else money.system.package.num_ranks
-        rows.append(["package, made for", "", format_usd(_one(money.package.usd) / ranks)])
-    rows += [[part.name, format_usd(_one(part.usd)), format_usd(_one(part.usd) / n)] for part in money.cost.bill.parts]
+        rows.append(["package, made for", "", format_usd(one(money.package.usd) / ranks)])
+    rows += [[part.name, format_usd(one(part.usd)), format_usd(one(part.usd) / n)] for part in money.cost.bill.parts]
     rows += [
         [label, format_usd(f[name]), format_usd(f[name] / n)]
         for label, name in (("capital", "usd_capex"), ("operation", "usd_opex"), ("cost of owning", "usd_tco"))
@@ -110,7 +108,7 @@ def _summary(money: Money, columns: int | None) -> list[str]:
 def _levels(money: Money, columns: int | None) -> list[str]:
     """Switches and links of each level, as its topology has them."""
     rows = [
-        [level.level.name, f"{_one(w.switches):,.0f}", " + ".join(f"{_one(k):,.0f}" for k in w.links)]
+        [level.level.name, f"{one(w.switches):,.0f}", " + ".join(f"{one(k):,.0f}" for k in w.links)]
         for level in money.cost.levels
         if (w := level.wiring) is not None
     ]
@@ -120,15 +118,15 @@ def _levels(money: Money, columns: int | None) -> list[str]:
 def _dies(money: Money, columns: int | None) -> list[str]:
     package = money.system.package
     assert package is not None
-    return [line for die, count in package.assembly.counted_dies() for line in _die(money, die, _one(count), columns)]
+    return [line for die, count in package.assembly.counted_dies() for line in _die(money, die, one(count), columns)]
 
 
 def _die(money: Money, die: Die, count: float, columns: int | None) -> Iterator[str]:
     bill = good_die(die, money.prices.section).bill()
-    yield f"{die.name}: {count:g} a package, {_one(die.area_mm2):g} mm2 of {die.node}"
+    yield f"{die.name}: {count:g} a package, {one(die.area_mm2):g} mm2 of {die.node}"
     yield bill_text(bill, columns)
     shown = {k: v for _, line in bill.walk() for k, v in line.values.items()}
-    yield in_columns([[k.replace("_", " "), f"{_one(v):.5g}"] for k, v in shown.items()], columns)
+    yield in_columns([[k.replace("_", " "), f"{one(v):.5g}"] for k, v in shown.items()], columns)
 
 
 def _package(money: Money, columns: int | None) -> list[str]:
@@ -137,18 +135,18 @@ def _package(money: Money, columns: int | None) -> list[str]:
 
 
 def _system(money: Money, columns: int | None) -> list[str]:
-    return [bill_text(money.cost.bill, columns, {"a GPU": _one(money.cost.num_gpus)}), *_levels(money, columns)]
+    return [bill_text(money.cost.bill, columns, {"a GPU": one(money.cost.num_gpus)}), *_levels(money, columns)]
 
 
 def _tco(money: Money, columns: int | None) -> list[str]:
-    n, hours = _one(money.cost.num_gpus), money.owned.hours
+    n, hours = one(money.cost.num_gpus), money.owned.hours
     return [bill_text(money.owned.year, columns, {"a GPU": n, "a GPU-hour": n * hours})]
 
 
 def _carbon(money: Money, columns: int | None) -> list[str]:
-    n, parts = _one(money.cost.num_gpus), money.made.parts_kg
-    rows = [[k, f"{_one(v):,.0f} kg", f"{_one(v) / n:,.1f} kg"] for k, v in parts.items()]
-    total = _one(money.made.total_kg)
+    n, parts = one(money.cost.num_gpus), money.made.parts_kg
+    rows = [[k, f"{one(v):,.0f} kg", f"{one(v) / n:,.1f} kg"] for k, v in parts.items()]
+    total = one(money.made.total_kg)
     return [
         in_columns([["made", "all", "a GPU"], *rows, ["total", f"{total:,.0f} kg", f"{total / n:,.1f} kg"]], columns)
     ]
@@ -166,6 +164,3 @@ def _bills(money: Money, view: str) -> list[Bill]:
         return all_of[view]
     return [*package, money.cost.bill, money.owned.year, money.owned.gpu_hour]
 
-
-def _one(value: float | NDArray[np.float64]) -> float:
-    return float(np.ravel(value)[0])

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..cost.ownership.tco import pue_of
 from ..ir.units import format_si, format_usd
 from .bills import bill_record, explain_line
 from .metrics import METRICS, format_metric
+from .numbers import one
 
 if TYPE_CHECKING:
     from ..cost.money import Money, StepMoney
@@ -22,7 +21,7 @@ _TOKENS = (("usd_per_mtok", "1M tokens"), ("usd_per_mtok_input", "1M in"), ("usd
 
 def metrics_of(found: StepMoney | None) -> dict[str, float]:
     """Return the metrics of money of one plan as plain numbers."""
-    return {} if found is None else {name: float(np.ravel(v)[0]) for name, v in found.metrics.items()}
+    return {} if found is None else {name: one(v) for name, v in found.metrics.items()}
 
 
 def money_lines(answer: Estimate) -> list[str]:
@@ -60,9 +59,9 @@ def money_record(found: StepMoney) -> Mapping[str, object]:
         "prices": money.prices.name,
         "assumptions": assumptions(money),
         "unpriced": list(money.unpriced),
-        "energy_j": {k: float(np.ravel(v)[0]) for k, v in found.energy.parts_j.items()}
-        | {"building": float(np.ravel(found.energy.building_j)[0])},
-        "embodied_kg_co2e": {k: float(np.ravel(v)[0]) for k, v in money.made.parts_kg.items()},
+        "energy_j": {k: one(v) for k, v in found.energy.parts_j.items()}
+        | {"building": one(found.energy.building_j)},
+        "embodied_kg_co2e": {k: one(v) for k, v in money.made.parts_kg.items()},
         "gpu_hour": bill_record(found.owned.gpu_hour),
     }
 
@@ -104,7 +103,7 @@ def _formula(answer: Estimate, name: str) -> Iterator[str]:
     yield from [formulas[name]] if name in formulas else []
     if name in ("average_power_w", "j_per_token", "j_per_token_facility", "kwh"):
         parts = {**found.energy.parts_j, "building": found.energy.building_j}
-        yield "joules: " + ", ".join(f"{k} {format_si(float(np.ravel(v)[0]), 'J')}" for k, v in parts.items())
+        yield "joules: " + ", ".join(f"{k} {format_si(one(v), 'J')}" for k, v in parts.items())
     if name.startswith("usd") and name not in ("usd_capex",):
         yield from explain_line(found.owned.gpu_hour, "accelerator-hour", money.prices.records).splitlines()
     if name == "usd_capex":

@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..ir.expr import Num
+
 if TYPE_CHECKING:
     from ..backends.records import NumberRecord
     from ..backends.system import System
+
+
+def one(value: Num) -> float:
+    """Return the number of one plan or machine: models compute on tables of one as well.
+
+    >>> one(np.array([2.5])), one(3)
+    (2.5, 3.0)
+    """
+    return float(np.ravel(value)[0])
 
 
 def shown_value(number: NumberRecord) -> str:
