@@ -138,6 +138,8 @@ def _check(request: Request) -> None:
         raise UsageError("a sweep designs its systems: leave --system out; --like NAME says what stands around them")
     if request.rent:
         raise UsageError("nobody rents out a chip that is being designed: leave --rent out")
+    if request.model == NO_MODEL and run_of(request) is not None:
+        raise UsageError("a run is of a model: name one in place of 'none', or leave --tokens and the like out")
     if request.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
     if request.gpus is not None and request.gpus < 1:

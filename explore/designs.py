@@ -39,6 +39,9 @@ _METRICS = (
     "tpot_s",
 )  # fmt: skip
 
+# What nobody can say without the carbon of every part.
+_OF_MAKING = ("kg_co2e_per_mtok", "tco2e_embodied", "tco2e")
+
 
 @dataclass(frozen=True, slots=True)
 class Designs:
@@ -190,7 +193,8 @@ def _run(system: System, money: Money, job: Job) -> dict[str, Num]:
     work = Work(job.lowered.source.workload, time_s, m["tokens_per_s"] * time_s, m["model_flops"], run_s)
     spent = step_money(money, work, table.timing, table.plans)
     times: dict[str, Num] = {name: m[name] for name in _METRICS if name in m}
-    return times | {"fits": table.fits.astype(np.float64)} | dict(spent.metrics)
+    worth = {k: v * np.nan if money.made.unknown and k in _OF_MAKING else v for k, v in spent.metrics.items()}
+    return times | {"fits": table.fits.astype(np.float64)} | worth
 
 
 def _chip(made: Design) -> dict[str, Num]:

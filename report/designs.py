@@ -108,8 +108,9 @@ def _legal(columns: Mapping[str, Array], reason: Array) -> NDArray[np.bool_]:
     legal = built & np.greater(columns["fits"], 0)
     if not legal.any():
         needed, largest = np.nanmin(columns["peak_mem_bytes"]), np.nanmax(columns["hbm_bytes"])
+        num = int(built.sum())
         raise InfeasibleError(
-            f"none of {int(built.sum()):,} designs that can be built has memory enough: the plan needs "
+            f"{'the design has not' if num == 1 else f'none of {num:,} designs has'} the memory that the plan needs: "
             f"{format_bytes(float(needed))} of a GPU, and the largest has {format_bytes(float(largest))}"
         )
     return legal
