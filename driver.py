@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -166,16 +166,24 @@ def evaluate_machines(
     lowered: Lowered, system: System, plan: Plan, convention: Convention = Convention.FULL
 ) -> MachineEstimates:
     """Price one plan on each machine of a table: see `backends/system_table.py`. PlanError when it is not legal."""
-    one, num = _checked(lowered, [plan]), num_machines(system) or 1
-    parts: list[tuple[Mapping[str, Array], ...]] = []
-    for start in range(0, num, MACHINES):
-        rows = slice(start, min(start + MACHINES, num))
-        table = evaluate(lowered, some_machines(system, rows), one.repeated(rows.stop - start), convention)
-        parts.append((table.metrics, table.step.breakdown, table.step.hidden_comm_s, table.memory_bytes))
+    parts = [
+        (table.metrics, table.step.breakdown, table.step.hidden_comm_s, table.memory_bytes)
+        for table in machine_tables(lowered, system, plan, convention)
+    ]
     joined = (
         {name: np.concatenate([p[name] for p in found]) for name in found[0]} for found in zip(*parts, strict=True)
     )
     return MachineEstimates(plan, system, *joined)
+
+
+def machine_tables(
+    lowered: Lowered, system: System, plan: Plan, convention: Convention = Convention.FULL
+) -> Iterator[Estimates]:
+    """Price one plan on each machine of a table, MACHINES of them at a time. PlanError when it is not legal."""
+    one, num = _checked(lowered, [plan]), num_machines(system) or 1
+    for start in range(0, num, MACHINES):
+        rows = slice(start, min(start + MACHINES, num))
+        yield evaluate(lowered, some_machines(system, rows), one.repeated(rows.stop - start), convention)
 
 
 def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, staging: Staging) -> Step:

@@ -181,8 +181,15 @@ def load_system(
     return build_system(found.tree, overrides, found.file.name, found.layers, in_files(found.origins))
 
 
-def read_system(text: str, name: str, stack: str | None = None, prices: str | None = None) -> System:
-    """Read a system from the text of a file, as `slipstick design` writes it.
+def read_system(
+    text: str,
+    name: str,
+    stack: str | None = None,
+    prices: str | None = None,
+    calibration: str | None = None,
+    overrides: Sequence[str] = (),
+) -> System:
+    """Read a system from the text of a file, as `slipstick design` writes it; all else is as with `load_system`.
 
     SystemFileError as `load_system`; faults have paths, and lines of nothing.
     """
@@ -191,8 +198,8 @@ def read_system(text: str, name: str, stack: str | None = None, prices: str | No
     from .system_tree import read_tree
 
     file = File(name, name, Path(name), read_tree(text, name))
-    found = with_prices(assembled(file, stack), prices, ())
-    return build_system(found.tree, (), name, found.layers)
+    found = with_prices(assembled(file, stack, calibration), prices, overrides)
+    return build_system(found.tree, overrides, name, found.layers)
 
 
 def load_chip(name_or_path: str | Path) -> tuple[Chip, tuple[NumberRecord, ...]]:

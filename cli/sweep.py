@@ -13,12 +13,21 @@ from .flags import Named
 from .options import PlanCommand, Request
 from .output import columns, write_text
 from .prepare import check_model, graph_of, lower_of, plan_of
+from .run_flags import run_of
 
 if TYPE_CHECKING:
-    from ..explore.designs import Job
+    from collections.abc import Sequence
+
+    from ..backends.technology.data import Technology
+    from ..explore.designs import Designs
+    from ..explore.setting import Job, Setting
     from ..explore.space import DesignSpace
+    from ..ir.plan import Plan
+    from ..report.designs import Ranking
 
 NO_MODEL = "none"
+USUAL_GPUS = 1024
+TOP = 20
 
 
 @click.command("sweep", cls=PlanCommand)
@@ -26,28 +35,38 @@ NO_MODEL = "none"
 @click.option("--die-area", required=True, metavar="AXIS", help="Areas of one die: 400:800:100mm2, or 400,600mm2.")
 @click.option("--power", metavar="AXIS", help="Powers of a package, as 700,1000W.")
 @click.option("--power-density", metavar="AXIS", help="In its place, for each mm2 of its dies, as 0.6:1.0:0.1W/mm2.")
-@click.option("--chiplets", default="1", show_default=True, metavar="AXIS", help="Dies of a package.")
-@click.option("--d2d", default="", metavar="LIST", help="Interfaces between dies, each then a device: ucie-advanced.")
+@click.option("--chiplets", "--dies", default="1", show_default=True, metavar="AXIS", help="Dies of a package.")
+@click.option(
+    "--d2d",
+    default="",
+    metavar="LIST",
+    help="Interfaces between dies, each of which then is a GPU: ucie-advanced; `none` for dies that together are one.",
+)
 @click.option("--d2d-bandwidth", metavar="AXIS", help="Of these to each neighbour, one direction: 1,2TB/s.")
-@click.option("--join", default="mesh", show_default=True, metavar="LIST", help="How dies are joined by them.")
+@click.option("--join", metavar="LIST", help="How dies are joined by them: line, ring, mesh, ...  [default: line]")
 @click.option("--unit", default="h100", show_default=True, metavar="LIST", help="Units of compute.")
 @click.option("--memory", default="hbm3", show_default=True, metavar="LIST", help="Stacks of memory, as hbm3,hbm3e.")
 @click.option("--stacks", metavar="AXIS", help="Stacks of a package.  [default: as many as fit]")
 @click.option("--link", default="nvlink4", show_default=True, metavar="LIST", help="Lanes to other packages.")
 @click.option("--joint", metavar="LIST", help="How dies and memory are joined.  [default: as usual with the memory]")
-@click.option("--packages", default=8, show_default=True, help="Packages of a node.")
+@click.option("--packages", "--node-size", default=8, show_default=True, help="Packages of a node.")
 @click.option("--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes.")
 @click.option("--like", default="dgx-h100", show_default=True, metavar="NAME|FILE", help="Servers, racks and switches.")
+@click.option("--volume", type=float, metavar="N", help="Packages made of a design, over which it is paid off.")
+@click.option("--gross-margin", type=float, metavar="X", help="Part of a package's price that its maker keeps.")
 @click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, memories and links.")
 @click.option(
     "--objective",
     "objectives",
     metavar="LIST",
-    help="What should be small (large, with a +): by the first the rows are sorted, by all they are Pareto-optimal or "
-    "not.  [default: usd_per_step,step_time_s; without a model usd_per_gpu_hour,+fp16_flop_per_s]",
+    help="Columns that should be small (with a + large): by the first rows are sorted, by all they are Pareto-optimal "
+    "or not.  [default: usd_per_step,step_time_s; without a model +fp16_flops_per_usd,+hbm_bytes_per_usd]",
 )
 @click.option("--pareto", "only_pareto", is_flag=True, help="Only rows that no other beats in all objectives.")
-@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Rows of a table.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first rows.  [default: 20 of a table]")
+@click.option(
+    "--best-system", metavar="FILE", help="Write the system of the first row as well, for `cost` and `estimate`."
+)
 @click.option(
     "--format", "form", type=Named(("table", "csv", "json")), default="table", show_default=True, help="Output."
 )
@@ -61,7 +80,7 @@ def sweep_command(
     chiplets: str,
     d2d: str,
     d2d_bandwidth: str | None,
-    join: str,
+    join: str | None,
     unit: str,
     memory: str,
     stacks: str | None,
@@ -70,46 +89,61 @@ def sweep_command(
     packages: int,
     network: str,
     like: str,
+    volume: float | None,
+    gross_margin: float | None,
     technology: Path | None,
     objectives: str | None,
     only_pareto: bool,
-    top: int,
+    top: int | None,
+    best_system: str | None,
     form: str,
     output: str,
 ) -> int:
     """Cost a space of chip designs, and time MODEL on each of them under one plan.
 
     Every combination is a design: the technology engine builds its chip, the price book its package and the system
-    around it, and the model's step runs on it. MODEL `none` leaves the time out.
+    around it, all of it priced by what it is made of, and the model's step runs on it. MODEL `none` leaves time out.
+    What is set with --set is a number of the prices, of the technology, or of the system around the chips.
 
     \b
     slipstick sweep none --die-area 200:800:50mm2 --chiplets 1,2,4 --power-density 0.8W/mm2 --gpus 1024
     slipstick sweep llama-3.1-405b --gpus 1024 --tp 8 --pp 8 --zero 1 --gbs 512 --seq 8192 --recompute full \\
         --node N5,N3 --die-area 400:800:100mm2 --chiplets 2 --power 1000,1400W --memory hbm3e
     """  # noqa: D301
-    from ..backends.prices.book import USUAL, load_prices
-    from ..backends.technology.data import load_technology
-    from ..explore.designs import Setting, explore
-    from ..report.designs import Goals, designs_text
+    from ..explore.designs import check_some, explore
+    from ..report.designs import Goals, Ranking
 
-    if request.system is not None:
-        raise UsageError("a sweep designs its systems: leave --system out; --like NAME says what stands around them")
-    own = [text for text in request.overrides if text.startswith("prices.")]
-    prices = load_prices(request.prices or USUAL, tuple(text.removeprefix("prices.") for text in own))
-    data = load_technology(technology, [text for text in request.overrides if text not in own])
+    _check(request)
     space = _space(node, die_area, power, power_density, chiplets, d2d, d2d_bandwidth, join, unit, memory, stacks,
                    link, joint)  # fmt: skip
+    goals = Goals.of(objectives, request.model != NO_MODEL)
+    setting = _setting(request, technology, packages, network, like, volume, gross_margin)
+    _check_names(space, setting.technology)
     job = None if request.model == NO_MODEL else _job(request)
-    setting = Setting(technology=data, prices=prices, num_packages=packages, network=network, like=like,
-                      num_gpus=request.gpus or 1024)  # fmt: skip
-    goals = Goals.of(objectives, job is not None)
     started = time.perf_counter()
     found = list(explore(space, setting, job))
     if not request.quiet:
-        spent = time.perf_counter() - started
-        click.echo(f"{space.num_designs():,} designs in {spent:.2f} s", err=True)
-    write_text(designs_text(found, goals, only_pareto, top, form, columns()), output)
+        click.echo(f"{space.num_designs():,} designs in {time.perf_counter() - started:.2f} s", err=True)
+    check_some(space, setting, found)
+    ranking = Ranking.of(found, goals)
+    write_text(_written(ranking, only_pareto, top, form), output)
+    if best_system is not None:
+        _write_best(best_system, space, setting, found, ranking)
     return 0
+
+
+def _check(request: Request) -> None:
+    """Refuse what has no meaning for machines that nobody has built."""
+    if request.system is not None:
+        raise UsageError("a sweep designs its systems: leave --system out; --like NAME says what stands around them")
+    if request.rent:
+        raise UsageError("nobody rents out a chip that is being designed: leave --rent out")
+    if request.model == NO_MODEL and run_of(request) is not None:
+        raise UsageError("a run is of a model: name one in place of 'none', or leave --tokens and the like out")
+    if request.stop_after is not None:
+        raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
+    if request.gpus is not None and request.gpus < 1:
+        raise UsageError(f"--gpus {request.gpus}: a system has 1 or more")
 
 
 def _space(
@@ -120,7 +154,7 @@ def _space(
     chiplets: str,
     d2d: str,
     d2d_bandwidth: str | None,
-    join: str,
+    join: str | None,
     unit: str,
     memory: str,
     stacks: str | None,
@@ -134,21 +168,96 @@ def _space(
 
     if (power is None) == (power_density is None):
         raise UsageError("a design needs one of --power, of a package, and --power-density, of a mm2 of its dies")
+    interfaces = tuple("" if word == "none" else word for word in words(d2d)) or ("",)
+    if not any(interfaces) and (d2d_bandwidth or join):
+        given = "--d2d-bandwidth" if d2d_bandwidth else "--join"
+        raise UsageError(f"{given} is of an interface between dies: say which, as in --d2d ucie-advanced")
     watts = axis(power, "W", "--power") if power else axis(power_density or "", "W/mm2", "--power-density")
     return DesignSpace(
         nodes=words(node), die_mm2=axis(die_area, "mm2", "--die-area"), power_w=watts,
         num_dies=counts(chiplets, "--chiplets"), units=words(unit), memories=words(memory),
-        num_stacks=counts(stacks, "--stacks") if stacks else (), links=words(link),
-        joints=tuple(map(as_joint, words(joint or ""))),
-        d2d=tuple("" if word == "none" else word for word in words(d2d)) or ("",),
+        num_stacks=counts(stacks, "--stacks") if stacks is not None else (), links=words(link),
+        joints=tuple(map(as_joint, words(joint or ""))), d2d=interfaces,
         d2d_bytes_per_s=axis(d2d_bandwidth, "B/s", "--d2d-bandwidth") if d2d_bandwidth else (),
-        joins=tuple(map(as_join, words(join))), power_is_density=power is None,
+        joins=tuple(map(as_join, words(join or "line"))), power_is_density=power is None,
     )  # fmt: skip
 
 
+def _setting(
+    request: Request,
+    technology: Path | None,
+    packages: int,
+    network: str,
+    like: str,
+    volume: float | None,
+    gross_margin: float | None,
+) -> Setting:
+    from ..backends.prices.book import USUAL, load_prices
+    from ..backends.system import load_network
+    from ..backends.technology.data import PARTS, load_technology
+    from ..explore.setting import Setting
+
+    load_network(network)
+    of_prices = [text for text in request.overrides if text.startswith("prices.")]
+    of_technology = [text for text in request.overrides if text.partition(".")[0] in PARTS]
+    rest = [text for text in request.overrides if text not in of_prices and text not in of_technology]
+    graphs = [] if request.cuda_graph is None else [f"stack.cuda_graph={str(request.cuda_graph).lower()}"]
+    return Setting(
+        technology=load_technology(technology, of_technology),
+        prices=load_prices(request.prices or USUAL, tuple(text.removeprefix("prices.") for text in of_prices)),
+        num_packages=packages, network=network, like=like,
+        num_gpus=USUAL_GPUS if request.gpus is None else request.gpus, volume=volume, gross_margin=gross_margin,
+        stack=request.stack, calibration=request.calibration, overrides=(*graphs, *rest),
+    )  # fmt: skip
+
+
+def _check_names(space: DesignSpace, technology: Technology) -> None:
+    """Refuse a misspelt name before anything slow happens."""
+    for names, find in (
+        (space.nodes, technology.node), (space.units, technology.unit), (space.memories, technology.memory),
+        (space.links, technology.link), (tuple(filter(None, space.d2d)), technology.d2d),
+    ):  # fmt: skip
+        for name in names:
+            find(name)
+
+
 def _job(request: Request) -> Job:
-    from ..explore.designs import Job
+    from ..cost.flops import Convention
+    from ..explore.setting import Job
 
     check_model(request)
     plan = plan_of(request)
-    return Job(lower_of(request, graph_of(request), plan.family), plan)
+    num_steps = _num_steps(request, plan)
+    return Job(lower_of(request, graph_of(request), plan.family), plan, num_steps, Convention(request.flops_convention))
+
+
+def _num_steps(request: Request, plan: Plan) -> float | None:
+    """Steps of the whole run, where its length is given; what fails and is saved on the way is not counted."""
+    from ..cost.training_run import Job
+
+    run = run_of(request)
+    if run is None:
+        return None
+    if request.phase != "train":
+        raise UsageError(f"a training run is made of training steps, and this is one of {request.phase}")
+    if run.checkpoints is not None or run.failures is not None:
+        raise UsageError("a sweep counts no checkpoints and failures: give the length of the run alone, as --tokens")
+    one = Job(step_time_s=1.0, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
+              num_gpus=plan.num_gpus, num_nodes=1, state_bytes=0.0)  # fmt: skip
+    return run.over(one).metrics["num_steps"]
+
+
+def _written(ranking: Ranking, only_pareto: bool, top: int | None, form: str) -> str:
+    from ..report.designs import designs_csv, designs_json
+    from ..report.designs_table import designs_table
+
+    rows = ranking.chosen(only_pareto, TOP if top is None and form == "table" else top)
+    if form == "table":
+        return designs_table(ranking, rows, columns())
+    return designs_csv(ranking, rows) if form == "csv" else designs_json(ranking, rows)
+
+
+def _write_best(path: str, space: DesignSpace, setting: Setting, found: Sequence[Designs], ranking: Ranking) -> None:
+    from ..explore.designs import system_text_at
+
+    write_text(system_text_at(space, setting, found, int(ranking.order[0])), path)

@@ -2,79 +2,52 @@
 
 All that a design is made of follows from its budget: the technology engine turns area, power and edge into compute,
 memory and lanes; the same areas, dies and stacks are what the package costs; the same chips, in servers of the same
-parts, are what the system costs and what the step runs on.
+parts, are what the system costs and what the step runs on. Each is what `slipstick design system` writes, and costs and
+takes what `slipstick cost` and `slipstick estimate` say of that file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.prices.section import Prices
-from ..backends.system import System, read_system
-from ..backends.system_table import machine_numbers, tabled
+from ..backends.system import System
 from ..backends.technology import columns
-from ..backends.technology.chip_file import system_text
-from ..backends.technology.data import Technology
-from ..backends.technology.design import Design, design_table
-from ..backends.technology.fits import Reason
+from ..backends.technology.design import Budget, Design, design, design_table
 from ..backends.technology.packaging import packaged
-from ..cost.bill import Bill
-from ..cost.money import Work
-from ..cost.ownership.carbon import embodied
-from ..cost.ownership.energy import step_energy
-from ..cost.ownership.ownership import ownership
-from ..cost.ownership.per_token import money_metrics
-from ..cost.ownership.system import SystemCost, system_cost
-from ..cost.silicon.limits import feasible
+from ..cost.money import Money, Terms, Work, step_money, system_money
+from ..cost.silicon.limits import obstacles
 from ..cost.silicon.package import good_yield, package_bill
-from ..driver import Lowered, evaluate_machines
+from ..driver import MACHINES, machine_tables
+from ..ir.errors import UsageError
 from ..ir.expr import Num
-from ..ir.plan import Plan
+from .machines import machine_of, machine_text, machines_of, package_of
+from .reasons import NOT_PACKAGED
+from .setting import Job, Setting
 from .space import DesignSpace, Form
 
 Array = NDArray[np.float64]
-# What cannot be packaged is told apart from what the engine cannot build.
-NOT_PACKAGED = 100.0
+# Designs that are costed at a time: their arrays stay in the cache of a core.
+_ROWS = 8192
+_S_PER_HOUR = 3600.0
+# Metrics of a step that are columns of a design; those of money are all.
+_METRICS = (
+    "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "exposed_comm_s", "peak_mem_bytes", "ttft_s",
+    "tpot_s",
+)  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What stands around every design of a space.
-
-    Attributes:
-        technology: nodes, units, memories, lanes and interfaces.
-        prices: of silicon and of machines.
-        num_packages: packages of a node.
-        network: between nodes, by name of the catalogue.
-        like: system whose servers, racks and switches stand around the chips.
-        num_gpus: devices of the system; those of a plan where there is one.
-    """
-
-    technology: Technology
-    prices: Prices
-    num_packages: int = 8
-    network: str = "ndr-infiniband"
-    like: str = "dgx-h100"
-    num_gpus: int = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A model that was lowered, and the plan under which every design runs it."""
-
-    lowered: Lowered
-    plan: Plan
+# What nobody can say without the carbon of every part.
+_OF_MAKING = ("kg_co2e_per_mtok", "tco2e_embodied", "tco2e")
 
 
 @dataclass(frozen=True, slots=True)
 class Designs:
     """The designs of one form: columns by name, a row a design; nan where it cannot be built.
 
-    `reason` says why not: a `Reason` of the technology engine, or NOT_PACKAGED.
+    `reason` says why not: see `explore/reasons.py`.
     """
 
     form: Form
@@ -90,37 +63,92 @@ class Designs:
 def explore(space: DesignSpace, setting: Setting, job: Job | None = None) -> Iterator[Designs]:
     """Yield the designs of a space, form by form: silicon and money, and time where there is a job.
 
-    UnknownNameError for a node, memory, lane, interface or network that there is not.
+    UnknownNameError for a node, memory, lane, interface or network that there is not; PlanError for a plan that is not
+    legal.
     """
     for form in space.forms():
-        yield _explored(form, design_table(space.budget(form), setting.technology), setting, job)
+        yield _joined(form, list(_parts(form, space.budget(form), setting, job)))
 
 
-def _explored(form: Form, made: Design, setting: Setting, job: Job | None) -> Designs:
+def design_at(space: DesignSpace, setting: Setting, form: Form, row: int) -> Design:
+    """Build one design of a space by itself; UsageError says with numbers why it cannot be built."""
+    budget = space.budget(form)
+    made = design(columns.row(columns.spread(budget, columns.length_of(budget)), row), setting.technology)
+    package_bill(package_of(made, form, setting), setting.prices)
+    return made
+
+
+def system_text_at(space: DesignSpace, setting: Setting, found: Sequence[Designs], at: int) -> str:
+    """Return the system of one design as YAML, by its place in all of them, for `cost` and `estimate`."""
+    for designs in found:
+        if at < len(designs.reason):
+            return machine_text(designs.form, design_at(space, setting, designs.form, at), setting)
+        at -= len(designs.reason)
+    raise IndexError(f"no design {at} in this space")
+
+
+def check_some(space: DesignSpace, setting: Setting, found: Sequence[Designs]) -> None:
+    """Raise a UsageError where none of the designs can be built, with the numbers of the first."""
+    if any(designs.built.any() for designs in found):
+        return
+    num = sum(len(designs.reason) for designs in found)
+    what = "the design cannot be built" if num == 1 else f"none of {num:,} designs can be built; of the first"
+    try:
+        design_at(space, setting, found[0].form, 0)
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}") from None
+
+
+def _parts(form: Form, budget: Budget, setting: Setting, job: Job | None) -> Iterator[Designs]:
+    """The designs of a form, some at a time. The machine around them is that of the first that can be built."""
+    num, at_once = columns.length_of(budget), _ROWS if job is None else MACHINES
+    table, machine = columns.spread(budget, num), None
+    for start in range(0, num, at_once):
+        made = design_table(columns.cut(table, slice(start, start + at_once)), setting.technology)
+        reason = _reasons(made, form, setting)
+        built = np.flatnonzero(reason == 0)
+        if not built.size:
+            yield Designs(form, _given(made), reason)
+            continue
+        kept = columns.cut(made, built)
+        machine = machine or machine_of(form, columns.row(kept, 0), setting)
+        found = _priced(form, kept, machine, setting, job)
+        yield Designs(form, _given(made) | {k: _wide(v, built, len(reason)) for k, v in found.items()}, reason)
+
+
+def _joined(form: Form, parts: Sequence[Designs]) -> Designs:
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(name for part in parts for name in part.columns)
+    found = {name: np.concatenate([column_of(part, name) for part in parts]) for name in names}
+    return Designs(form, found, np.concatenate([part.reason for part in parts]))
+
+
+def column_of(designs: Designs, name: str) -> Array:
+    """Return a column; nan all over where none of the designs has it."""
+    return designs.columns.get(name, np.full(len(designs.reason), np.nan))
+
+
+def _reasons(made: Design, form: Form, setting: Setting) -> Array:
+    """Why designs cannot be built: for want of room in their budgets, or as packages."""
     reason = np.array(made.fit.reason, dtype=np.float64)
-    given = _given(made)
     built = np.flatnonzero(made.fit.holds)
-    if not built.size:
-        return Designs(form, given, reason)
-    kept = columns.cut(made, built)
-    package = packaged(kept, setting.technology, form.joint)
-    good = np.broadcast_to(feasible(package, setting.prices), built.shape)
-    reason[built[~good]] = NOT_PACKAGED
-    built = built[good]
-    if not built.size:
-        return Designs(form, given, reason)
-    found = _priced(form, columns.cut(made, built), setting, job)
-    wide = {name: _wide(values, built, len(reason)) for name, values in found.items()}
-    return Designs(form, {**given, **wide}, reason)
+    if built.size:
+        package = packaged(columns.cut(made, built), setting.technology, form.joint)
+        against = np.broadcast_to(obstacles(package, setting.prices), built.shape)
+        reason[built] = np.where(against > 0, against + NOT_PACKAGED, 0.0)
+    return reason
 
 
 def _given(made: Design) -> dict[str, Array]:
     b, rows = made.budget, len(made.fit.reason)
-    stacks = made.memory.num_stacks * b.num_ranks
     numbers: dict[str, Num] = {
-        "die_mm2": b.die_mm2, "num_dies": b.num_dies, "power_w": b.power_w, "num_stacks": stacks,
+        "die_mm2": b.die_mm2,
+        "silicon_mm2": b.area_mm2,
+        "package_w": b.power_w,
+        "num_stacks": made.memory.num_stacks * b.num_ranks,
         "d2d_bytes_per_s": b.d2d_bytes_per_s,
-    }  # fmt: skip
+    }
     return {name: np.broadcast_to(np.asarray(value, np.float64), rows) for name, value in numbers.items()}
 
 
@@ -130,38 +158,43 @@ def _wide(values: Num, rows: NDArray[np.intp], num: int) -> Array:
     return found
 
 
-def _priced(form: Form, made: Design, setting: Setting, job: Job | None) -> dict[str, Num]:
-    package = packaged(made, setting.technology, form.joint)
-    bill = package_bill(package, setting.prices)
-    system = replace(_table(form, made, setting), package=package)
+def _priced(form: Form, made: Design, machine: System, setting: Setting, job: Job | None) -> dict[str, Num]:
+    system = machines_of(machine, made, package_of(made, form, setting))
+    assert system.package is not None
     num_gpus = setting.num_gpus if job is None else job.plan.num_gpus
-    cost = system_cost(system, num_gpus, setting.prices, "build", bill)
+    money = system_money(system, num_gpus, Terms(basis="build"))
+    assert money.package is not None
     found: dict[str, Num] = {
         **_chip(made),
-        "package_usd": bill.usd,
-        "package_yield": good_yield(package, setting.prices),
-        "usd_per_gpu": cost.bill.usd / num_gpus,
-        "w_per_gpu": cost.power_w / num_gpus,
+        "package_usd": money.package.usd,
+        "package_yield": good_yield(system.package, setting.prices),
+        "usd_per_gpu": money.cost.bill.usd / num_gpus,
+        "w_per_gpu": money.cost.power_w / num_gpus,
     }
-    return found | (_owned(cost, setting) if job is None else _run(system, cost, setting, job))
+    found |= {"usd_per_gpu_hour": money.owned.gpu_hour.usd} if job is None else _run(system, money, job)
+    return found | _for_a_dollar(found)
 
 
-def _owned(cost: SystemCost, setting: Setting) -> dict[str, Num]:
-    return {"usd_per_gpu_hour": ownership(cost, setting.prices).gpu_hour.usd}
+def _for_a_dollar(found: Mapping[str, Num]) -> dict[str, Num]:
+    """Operations and bytes at their peaks for a dollar: worth more or less than another whatever their number."""
+    seconds_per_usd = _S_PER_HOUR / found["usd_per_gpu_hour"]
+    return {
+        "fp16_flops_per_usd": found["fp16_flop_per_s"] * seconds_per_usd,
+        "hbm_bytes_per_usd": found["hbm_bytes_per_s"] * seconds_per_usd,
+    }
 
 
-def _run(system: System, cost: SystemCost, setting: Setting, job: Job) -> dict[str, Num]:
-    """Time of a step and what it costs; machines draw what the load of the price book makes of their full power."""
-    answer = evaluate_machines(job.lowered, system, job.plan)
-    m, prices = answer.metrics, setting.prices
+def _run(system: System, money: Money, job: Job) -> dict[str, Num]:
+    """Time of a step and what it costs, some machines at a time."""
+    (table,) = machine_tables(job.lowered, system, job.plan, job.convention)
+    m = table.metrics
     time_s = m["step_time_s"]
-    work = Work(job.lowered.source.workload, time_s, m["tokens_per_s"] * time_s, m["model_flops"])
-    money = money_metrics(
-        work, ownership(cost, prices), step_energy(cost, system, prices, time_s), embodied(cost, system, prices), prices
-    )
-    kept = ("step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "peak_mem_bytes", "ttft_s", "tpot_s")
-    times: dict[str, Num] = {name: m[name] for name in kept if name in m}
-    return times | {"fits": answer.fits.astype(np.float64)} | dict(money)
+    run_s = None if job.num_steps is None else job.num_steps * time_s
+    work = Work(job.lowered.source.workload, time_s, m["tokens_per_s"] * time_s, m["model_flops"], run_s)
+    spent = step_money(money, work, table.timing, table.plans)
+    times: dict[str, Num] = {name: m[name] for name in _METRICS if name in m}
+    worth = {k: v * np.nan if money.made.unknown and k in _OF_MAKING else v for k, v in spent.metrics.items()}
+    return times | {"fits": table.fits.astype(np.float64)} | worth
 
 
 def _chip(made: Design) -> dict[str, Num]:
@@ -175,31 +208,3 @@ def _chip(made: Design) -> dict[str, Num]:
         "link_bytes_per_s": made.network.bytes_per_s,
         "d2d_mm2": made.areas.d2d_mm2,
     }
-
-
-def _table(form: Form, made: Design, setting: Setting) -> System:
-    """The machine of the first design, as its file says it, with the numbers of all of them as columns."""
-    first = columns.row(made, 0)
-    text = system_text(first, form.node, setting.num_packages, setting.network, setting.technology, form.joint,
-                       setting.like)  # fmt: skip
-    system = read_system(text, form.node)
-    known = machine_numbers(system)
-    num = len(made.fit.reason)
-    numbers = {k: np.broadcast_to(np.asarray(v), num) for k, v in made.columns().items() if k in known}
-    return tabled(system, numbers)
-
-
-def reason_text(code: float) -> str:
-    """Say why a design cannot be built.
-
-    >>> reason_text(NOT_PACKAGED)
-    'package'
-    """
-    return "package" if code == NOT_PACKAGED else Reason(int(code)).name.lower().replace("_", " ")
-
-
-def package_of_row(found: Designs, setting: Setting, space: DesignSpace, row: int) -> Bill:
-    """Return the bill of the package of one design, line by line."""
-    made = design_table(space.budget(found.form), setting.technology)
-    one = packaged(columns.row(made, row), setting.technology, found.form.joint)
-    return package_bill(one, setting.prices)

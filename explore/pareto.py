@@ -19,15 +19,30 @@ def pareto(objectives: Sequence[Array]) -> NDArray[np.bool_]:
     [True, True, True, False]
     """
     points = np.stack(objectives, axis=1)
-    found = np.zeros(len(points), dtype=bool)
     rows = np.flatnonzero(np.isfinite(points).all(axis=1))
-    # By the sum of ranks: what beats a row comes before it, so each survivor sweeps away what it beats once.
-    left = rows[np.lexsort((*points[rows].T[::-1], _ranks(points[rows]).sum(axis=1)))]
+    found = np.zeros(len(points), dtype=bool)
+    if rows.size:
+        distinct, of_row = np.unique(points[rows], axis=0, return_inverse=True)
+        best = _front(distinct) if len(objectives) > 2 else _staircase(distinct)
+        found[rows] = best[of_row.reshape(-1)]
+    return found
+
+
+def _staircase(points: Array) -> NDArray[np.bool_]:
+    """Of distinct points in order of their first number: each whose last is below those of all before it."""
+    last = points[:, -1]
+    before = np.concatenate([[np.inf], np.minimum.accumulate(last)[:-1]])
+    return np.less(last, before)
+
+
+def _front(points: Array) -> NDArray[np.bool_]:
+    """By the sum of ranks: what beats a point comes before it, so each survivor sweeps away what it beats once."""
+    found = np.zeros(len(points), dtype=bool)
+    left = np.argsort(_ranks(points).sum(axis=1), kind="stable")
     while left.size:
         best, left = left[0], left[1:]
         found[best] = True
-        alike = (points[left] == points[best]).all(axis=1)
-        left = left[(points[left] < points[best]).any(axis=1) | alike]
+        left = left[(points[left] < points[best]).any(axis=1)]
     return found
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,13 @@ from ..backends.technology.package_file import Joint, usual_joint
 from ..ir.errors import UsageError
 
 Array = NDArray[np.float64]
+# The axes of numbers, as people call them.
+_CALLED: Mapping[str, str] = MappingProxyType(
+    {
+        "die_mm2": "area of a die", "power_w": "power", "num_dies": "dies of a package",
+        "num_stacks": "stacks of a package", "d2d_bytes_per_s": "bandwidth between dies",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +48,7 @@ class Form:
     link: str = "nvlink4"
     joint: Joint = "interposer"
     d2d: str = ""
-    join: Join = "mesh"
+    join: Join = "line"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +82,7 @@ class DesignSpace:
     joints: tuple[Joint, ...] = ()
     d2d: tuple[str, ...] = ("",)
     d2d_bytes_per_s: tuple[float, ...] = ()
-    joins: tuple[Join, ...] = ("mesh",)
+    joins: tuple[Join, ...] = ("line",)
     power_is_density: bool = False
 
     def __post_init__(self) -> None:
@@ -82,6 +90,10 @@ class DesignSpace:
         for name in ("nodes", "die_mm2", "power_w", "num_dies", "units", "memories", "links", "d2d", "joins"):
             if not getattr(self, name):
                 raise UsageError(f"a space of designs needs at least one of {name}")
+        for name in _CALLED:
+            wrong = [number for number in getattr(self, name) if not 0 < number < np.inf]
+            if wrong:
+                raise UsageError(f"{_CALLED[name]}: {wrong[0]:g} is not allowed: above zero, and finite")
         if any(self.d2d) and max(self.num_dies) > 1 and not self.d2d_bytes_per_s:
             raise UsageError("an interface between dies needs a bandwidth to each neighbour, as 2 TB/s")
 
@@ -94,7 +106,7 @@ class DesignSpace:
             for joint in self.joints or (usual_joint(memory),):
                 form = Form(
                     node=node, num_dies=dies, unit=unit, memory=memory, link=link, joint=joint,
-                    d2d="" if alone else d2d, join="mesh" if alone or not d2d else join,
+                    d2d="" if alone else d2d, join="line" if alone or not d2d else join,
                 )  # fmt: skip
                 if form not in seen:
                     seen.add(form)

@@ -11,7 +11,7 @@ from ...ir.units import format_bytes_per_s
 from .d2d import D2dKind, links, topology
 from .data import Technology
 from .design import Budget, Design
-from .package_file import Joint, package_lines, usual_joint
+from .package_file import NO_SALE, Joint, Sale, package_lines, usual_joint
 from .surroundings import equipment_lines, host_lines, surroundings_lines
 
 _LATENCY = '{value: 0.7, unit: us, confidence: estimated, source: "as switches of today"}'
@@ -21,12 +21,14 @@ _FAR_CACHE_S = 500e-9
 _FLITS = '{value: 0.92, confidence: estimated, source: "flits of 256 bytes with 236 of data, as PCIe 6 over UCIe"}'
 
 
-def chip_text(design: Design, name: str, technology: Technology, joint: Joint | None = None) -> str:
+def chip_text(
+    design: Design, name: str, technology: Technology, joint: Joint | None = None, sale: Sale = NO_SALE
+) -> str:
     """Return a chip as YAML, which a system takes as its `chip`; one die of it where dies are devices of their own.
 
     `joint` says how dies and memory are joined; None for as usual with such memory.
     """
-    return "\n".join((*_summary(design), *_chip(design, name, technology, joint, ""), ""))
+    return "\n".join((*_summary(design), *_chip(design, name, technology, joint, "", sale), ""))
 
 
 def system_text(
@@ -37,6 +39,7 @@ def system_text(
     technology: Technology,
     joint: Joint | None = None,
     like: str | Path = "",
+    sale: Sale = NO_SALE,
 ) -> str:
     """Return a machine as YAML: nodes of so many packages behind a switch of their own lanes, joined by a network.
 
@@ -49,7 +52,7 @@ def system_text(
         *_summary(design),
         f"name: {name}",
         "chip:",
-        indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d")), "  "),
+        indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d", sale)), "  "),
         "node:",
         f"  num_chips: {_number(num_ranks, '', what)}",
         *((*host_lines(like), *surroundings_lines(like)) if like else ()),
@@ -131,7 +134,9 @@ def _given(budget: Budget) -> str:
     return f"{budget.area_mm2:g} mm2 of {budget.node} in {dies}, and {budget.power_w:g} W"
 
 
-def _chip(design: Design, name: str, technology: Technology, joint: Joint | None, level: str) -> Iterator[str]:
+def _chip(
+    design: Design, name: str, technology: Technology, joint: Joint | None, level: str, sale: Sale
+) -> Iterator[str]:
     b, c, m, cache = design.budget, design.compute, design.memory, design.cache
     yield f"name: {name}"
     yield f"num_sms: {_number(c.num_sms, '', f'as many multiprocessors of {b.unit} as fit its share of the area')}"
@@ -152,9 +157,9 @@ def _chip(design: Design, name: str, technology: Technology, joint: Joint | None
     yield "  l2:"
     yield f"    capacity: {_number(cache.num_bytes / 2**20, 'MiB', f'{cache.num_banks} banks')}"
     yield f"    bandwidth: {_number(cache.bytes_per_s / 1e12, 'TB/s', 'its share of the power over energy a byte')}"
-    yield from package_lines(design, name, joint or usual_joint(b.memory), technology, level, _number)
+    yield from package_lines(design, name, joint or usual_joint(b.memory), technology, level, _number, sale)
 
 
 def _number(value: Num, unit: str, source: str) -> str:
     unit = f", unit: {unit}" if unit else ""
-    return f'{{value: {float(value):.6g}{unit}, confidence: estimated, source: "technology engine: {source}"}}'
+    return f'{{value: {float(value):.12g}{unit}, confidence: estimated, source: "technology engine: {source}"}}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from ...ir.errors import UnknownNameError
@@ -14,6 +15,22 @@ from .design import Design
 Joint: TypeAlias = Literal["organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge"]
 JOINTS: tuple[Joint, ...] = get_args(Joint)
 Numbered: TypeAlias = Callable[[Num, str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sale:
+    """How a package is sold.
+
+    Attributes:
+        volume: packages made, over which their design is paid off; None where nobody said.
+        gross_margin: part of the price that the maker keeps; None for as the price book says.
+    """
+
+    volume: float | None = None
+    gross_margin: float | None = None
+
+
+NO_SALE = Sale()
 
 
 def usual_joint(memory: str) -> Joint:
@@ -30,7 +47,7 @@ def as_joint(name: str) -> Joint:
 
 
 def package_lines(
-    design: Design, name: str, joint: Joint, technology: Technology, level: str, number: Numbered
+    design: Design, name: str, joint: Joint, technology: Technology, level: str, number: Numbered, sale: Sale = NO_SALE
 ) -> Iterator[str]:
     """Yield the section, every number written by `number`(value, unit, source).
 
@@ -42,6 +59,10 @@ def package_lines(
     yield f"  joint: {joint}"
     if budget.num_ranks != 1:
         yield f"  num_ranks: {number(budget.num_ranks, '', 'each die is a device')}"
+    if sale.volume is not None:
+        yield f"  volume: {number(sale.volume, '', 'given')}"
+    if sale.gross_margin is not None:
+        yield f"  gross_margin: {number(sale.gross_margin, '', 'given')}"
     yield "  contents:"
     yield f"    - name: {name}-die"
     yield f"      node: {budget.node}"

@@ -33,7 +33,6 @@ USUAL_MEMORY = "hbm3"
 PARTS = ("matrix units", "vector units", "memory", "cache", "network")
 _ONCE = frozenset((Phase.OPTIMIZER, Phase.PREPARE, Phase.REDUCE))
 _RING = {"all_reduce": 2.0}
-_NO_LIMIT_W = 1e12
 _POINT_TO_POINT = frozenset(("send", "recv"))
 
 
@@ -59,9 +58,8 @@ def activity(timing: Timing, plans: PlanTable, system: System, prices: Prices) -
     memory = memory_kind(system)
     if memory not in energy.memory:
         raise UnknownNameError.of("memory of prices.energy", memory, energy.memory)
-    room_w = np.asarray(watts_of(system.chip) - idle_w(system, prices))
-    # Of a table of machines, each is held to its power over the step alone.
-    held_w = float(room_w) if room_w.ndim == 0 else _NO_LIMIT_W
+    # Of a table of machines, each is a column of its own in the times.
+    held_w = watts_of(system.chip) - idle_w(system, prices)
     points = Points(plans)
     found = [_joules(p, points, energy, memory, held_w) for p in timing.priced]
     return Activity({part: _added_up(timing, plans, [f[k] for f in found]) for k, part in enumerate(PARTS)})
@@ -97,7 +95,7 @@ def _how_often(entry: Entry) -> str | None:
     return "once" if entry.phase in _ONCE else "each"
 
 
-def _joules(priced: Priced, points: Points, energy: EnergySection, memory: str, held_w: float) -> tuple[Array, ...]:
+def _joules(priced: Priced, points: Points, energy: EnergySection, memory: str, held_w: Num) -> tuple[Array, ...]:
     """Joules of each entry at each point by part, together at most what the package can take in the time."""
     env, point = points.of(priced.group.symbols)
     mean = {name: np.ones_like(v) if name == IMBALANCE else v for name, v in env.items()}
@@ -105,8 +103,9 @@ def _joules(priced: Priced, points: Points, energy: EnergySection, memory: str, 
     group = priced.group
     found = _sent(group, mean, num, energy) if group.axis else _computed(group, mean, num, energy, memory)
     total = sum(found)
-    capped = np.divide(held_w * priced.time_s, total, out=np.ones_like(total), where=total > 0)
-    return tuple(part * np.minimum(capped, 1.0) for part in found)
+    # What takes no energy is held by nothing.
+    capped = np.minimum(held_w * priced.time_s / np.where(total > 0, total, np.inf), 1.0)
+    return tuple(part * capped for part in found)
 
 
 def _computed(

@@ -34,11 +34,7 @@ class Embodied:
 
 
 def embodied(cost: SystemCost, system: System, prices: Prices) -> Embodied:
-    """Return what making a system emitted, part by part.
-
-    Raises:
-        UnknownNameError: a node or a memory of which the price book has no carbon.
-    """
+    """Return what making a system emitted, part by part; a node or memory without a number is named in `unknown`."""
     c = prices.section.carbon
     parts: dict[str, Num] = {"servers": cost.num_servers * c.server.si, "switches": _switches_kg(cost, prices)}
     unknown: list[str] = []
@@ -46,13 +42,25 @@ def embodied(cost: SystemCost, system: System, prices: Prices) -> Embodied:
         unknown.append("carbon of packages: add a section package to the chip")
     else:
         count = cost.num_servers * system.node_size / system.package.num_ranks
-        parts["packages"] = count * package_kg(system.package, prices)
+        lacking = _lacking(system.package, prices)
+        unknown += lacking
+        if not lacking:
+            parts["packages"] = count * package_kg(system.package, prices)
     num_bytes = host_bytes(system)
     if num_bytes is None:
         unknown.append("carbon of host memory: add node.host_memory to the system")
     else:
         parts["host memory"] = cost.num_servers * num_bytes * c.memory["ddr5"].si
     return Embodied(parts, tuple(unknown))
+
+
+def _lacking(package: Package, prices: Prices) -> list[str]:
+    """Name what of a package has no number in the book."""
+    c = prices.section.carbon
+    fabs = [die.node for die, _ in package.assembly.counted_dies() if die.node not in c.fabs]
+    kinds = [stack.kind for stack, _ in package.counted_stacks() if stack.kind not in c.memory]
+    paths = [*(f"fabs.{node}" for node in fabs), *(f"memory.{kind}" for kind in kinds)]
+    return [f"carbon of packages: set prices.carbon.{path}" for path in dict.fromkeys(paths)]
 
 
 def operational_kg(energy_j: Num, prices: Prices) -> Num:

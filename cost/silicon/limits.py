@@ -1,12 +1,13 @@
 """What cannot be made: dies beyond a field of lithography, substrates too small or too large, edges too short.
 
-Each fault is a mask over designs and the words for one: a single design raises, a table has `feasible`.
+Each fault is a mask over designs and the words for one: a single design raises, a table has `obstacles`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +27,25 @@ from .wafers import field_mm, shape
 _HAIR = 1.0 + 1e-9
 
 
+class Obstacle(IntEnum):
+    """Why a package cannot be made; the first that holds."""
+
+    NONE = 0
+    VALUE = 1
+    FIELD = 2
+    WAFER = 3
+    SHORELINE = 4
+    EDGES = 5
+    CARRIER = 6
+    WIRES = 7
+    SUBSTRATE = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Designs that cannot be made for one reason; `text` puts it into words for a single design."""
 
+    why: Obstacle
     bad: NDArray[np.bool_]
     text: Callable[[], str]
 
@@ -46,14 +62,23 @@ def check_built(built: Built, prices: Prices) -> None:
 
 def feasible(package: Package, prices: Prices) -> NDArray[np.bool_]:
     """Return which designs of a table can be made."""
+    return np.equal(obstacles(package, prices), Obstacle.NONE)
+
+
+def obstacles(package: Package, prices: Prices) -> NDArray[np.int8]:
+    """Return the first `Obstacle` in the way of each design of a table."""
     book, path = prices.section, _path(package.assembly)
-    bad = np.zeros((), dtype=bool)
+    found = np.zeros((), dtype=np.int8)
     with np.errstate(invalid="ignore", divide="ignore"):
         for fault in _of_contents(package.assembly, book, path):
-            bad = bad | fault.bad
+            found = _first(found, fault)
         for fault in _of_built(build(package.assembly, book), book, path):
-            bad = bad | fault.bad
-    return ~bad
+            found = _first(found, fault)
+    return found
+
+
+def _first(so_far: NDArray[np.int8], fault: Fault) -> NDArray[np.int8]:
+    return np.where((so_far == Obstacle.NONE) & fault.bad, np.int8(fault.why), so_far)
 
 
 def _raise(faults: Iterable[Fault]) -> None:
@@ -93,7 +118,7 @@ def _of_built(built: Built, book: SiliconSection, path: str) -> Iterator[Fault]:
 
 def _positive(value: Num, what: str, unit: str = "") -> Fault:
     bad = ~np.greater(value, 0.0)
-    return Fault(bad, lambda: f"{what} of {_one(value):g}{unit} must be more than zero")
+    return Fault(Obstacle.VALUE, bad, lambda: f"{what} of {_one(value):g}{unit} must be more than zero")
 
 
 def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
@@ -103,6 +128,7 @@ def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
     yield _positive(die.area_mm2, f"{path}: an area", " mm2")
     if not die.stitched:
         yield Fault(
+            Obstacle.FIELD,
             np.greater(die.area_mm2, wide * high * _HAIR),
             lambda: (
                 f"{path}: a die of {_one(die.area_mm2):g} mm2 is beyond the field of {wide * high:g} mm2"
@@ -112,6 +138,7 @@ def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
     drawn = shape(np.maximum(die.area_mm2, 1e-6), die.aspect, book)
     usable = book.wafer.diameter.si - 2.0 * book.wafer.edge_loss.si
     yield Fault(
+        Obstacle.WAFER,
         np.greater(np.hypot(drawn.width_mm, drawn.height_mm), usable),
         lambda: f"{path}: no die of {_one(die.area_mm2):g} mm2 fits a wafer of {book.wafer.diameter.si:g} mm",
     )
@@ -125,6 +152,7 @@ def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[Fa
     edge = shape(np.maximum(die.area_mm2, 1e-6), die.aspect, book).width_mm
     taken = kind.shoreline_mm(d2d.bytes_per_s)
     yield Fault(
+        Obstacle.SHORELINE,
         np.greater(taken, edge * _HAIR),
         lambda: (
             f"{path}: no shoreline for {format_bytes_per_s(_one(d2d.bytes_per_s))} of {kind.name} over one edge:"
@@ -132,7 +160,8 @@ def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[Fa
             f" at most {format_bytes_per_s(_one(kind.widest_bytes_per_s(edge)))} fit"
         ),
     )
-    yield Fault(np.greater(d2d.edges, 4.0), lambda: f"{path}: a die has 4 edges, not {_one(d2d.edges):g}")
+    too_many = np.greater(d2d.edges, 4.0)
+    yield Fault(Obstacle.EDGES, too_many, lambda: f"{path}: a die has 4 edges, not {_one(d2d.edges):g}")
 
 
 def _holding(built: Built, path: str) -> Fault:
@@ -142,6 +171,7 @@ def _holding(built: Built, path: str) -> Fault:
     held = np.subtract(built.contents.area_mm2, carrier if stacked else 0.0)
     what = "base" if stacked else "substrate"
     return Fault(
+        Obstacle.CARRIER,
         np.greater(held, carrier * _HAIR),
         lambda: f"{path}: a {what} of {_one(carrier):g} mm2 cannot hold {_one(held):g} mm2: {_held(built.assembly)}",
     )
@@ -152,14 +182,16 @@ def _sizes(built: Built, book: SiliconSection, path: str) -> Iterator[Fault]:
     joint = built.assembly.joint
     if joint in ("interposer", "fan_out", "fan_out_bridge"):
         limit = wiring(joint, book).limit.si * book.wafer.field_width.si * book.wafer.field_height.si
-        yield _within(built.level.carrier_mm2, limit, f"{path}: {joint}", f"packages.{joint}.limit")
+        yield _within(Obstacle.WIRES, built.level.carrier_mm2, limit, f"{path}: {joint}", f"packages.{joint}.limit")
     if joint != "hybrid_bond":
         limit = book.packages.organic.limit.si
-        yield _within(built.level.footprint_mm2, limit, f"{path}: organic substrate", "packages.organic.limit")
+        what = f"{path}: organic substrate"
+        yield _within(Obstacle.SUBSTRATE, built.level.footprint_mm2, limit, what, "packages.organic.limit")
 
 
-def _within(area: Num, limit: float, what: str, key: str) -> Fault:
+def _within(why: Obstacle, area: Num, limit: float, what: str, key: str) -> Fault:
     return Fault(
+        why,
         np.greater(area, limit * _HAIR),
         lambda: f"{what} of {_one(area):g} mm2 is beyond the largest of {limit:g} mm2 (prices.{key})",
     )
