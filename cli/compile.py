@@ -11,7 +11,7 @@ import click
 from ..ir.errors import UsageError
 from .options import PlanCommand, Request
 from .output import write_text
-from .prepare import check_model, graph_of, lower_of, plan_of, system_of
+from .prepare import check_model, graph_of, lower_of, plan_of, priced, system_of
 from .run_flags import run_of
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _answer(request: Request, plan: Plan, system: System, lowered: Lowered) -> E
 
     answer = estimate(lowered.source, system, plan, Convention(request.flops_convention), lowered)
     run = run_of(request)
-    answer = answer if run is None else train(answer, run)
+    answer = priced(request, answer if run is None else train(answer, run))
     lacking = shortage(answer)
     if lacking is not None:
         click.echo(f"warning: {lacking}", err=True)

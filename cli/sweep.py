@@ -107,8 +107,7 @@ def sweep_command(
 
     \b
     slipstick sweep none --die-area 200:800:50mm2 --chiplets 1,2,4 --power-density 0.8W/mm2 --gpus 1024
-    slipstick sweep llama-3.1-405b --gpus 1024 --tp 8 --pp 8 --zero 1 --gbs 512 --seq 8192 --recompute full \\
-        --node N5,N3 --die-area 400:800:100mm2 --chiplets 2 --power 1000,1400W --memory hbm3e
+    slipstick sweep llama-3.1-8b --node N5,N3 --die-area 400:800:50mm2 --power 700,1000W --gpus 64 --tp 8 --gbs 64
     """  # noqa: D301
     from ..explore.designs import check_some, explore
     from ..report.designs import Goals, Ranking

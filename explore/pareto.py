@@ -32,7 +32,7 @@ def _staircase(points: Array) -> NDArray[np.bool_]:
     """Of distinct points in order of their first number: each whose last is below those of all before it."""
     last = points[:, -1]
     before = np.concatenate([[np.inf], np.minimum.accumulate(last)[:-1]])
-    return np.less(last, before)
+    return np.asarray(last < before)
 
 
 def _front(points: Array) -> NDArray[np.bool_]:

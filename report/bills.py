@@ -74,9 +74,7 @@ def explain_line(bill: Bill, wanted: str, records: Iterable[NumberRecord]) -> st
     `wanted` is a path or its end, `package/chip defects` or `chip defects`. UnknownNameError names the nearest.
     """
     path, line = find_line(bill, wanted)
-    return "\n".join(
-        [f"{path} = {format_usd(one(line.usd))} ({one(line.usd):.6g} USD)", *_why(line, tuple(records))]
-    )
+    return "\n".join([f"{path} = {format_usd(one(line.usd))} ({one(line.usd):.6g} USD)", *_why(line, tuple(records))])
 
 
 def find_line(bill: Bill, wanted: str) -> tuple[str, Bill]:

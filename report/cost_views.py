@@ -163,4 +163,3 @@ def _bills(money: Money, view: str) -> list[Bill]:
     if view in all_of:
         return all_of[view]
     return [*package, money.cost.bill, money.owned.year, money.owned.gpu_hour]
-

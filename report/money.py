@@ -59,8 +59,7 @@ def money_record(found: StepMoney) -> Mapping[str, object]:
         "prices": money.prices.name,
         "assumptions": assumptions(money),
         "unpriced": list(money.unpriced),
-        "energy_j": {k: one(v) for k, v in found.energy.parts_j.items()}
-        | {"building": one(found.energy.building_j)},
+        "energy_j": {k: one(v) for k, v in found.energy.parts_j.items()} | {"building": one(found.energy.building_j)},
         "embodied_kg_co2e": {k: one(v) for k, v in money.made.parts_kg.items()},
         "gpu_hour": bill_record(found.owned.gpu_hour),
     }
