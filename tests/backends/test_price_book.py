@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.prices.book import load_prices, profile_names
+from slipstick.backends.prices.book import USUAL, laid_down, load_prices, profile_file, profile_names, shipped
 from slipstick.backends.prices.numbers import Quoted
+from slipstick.backends.prices.section import PricesSection
+from slipstick.backends.system_build import records_of
 from slipstick.backends.system_numbers import Number, Section
+from slipstick.backends.system_overrides import override
 from slipstick.backends.technology.data import load_technology
 from slipstick.ir.errors import SystemFileError, UnknownNameError
 from slipstick.ir.units import parse_quantity
@@ -259,3 +262,14 @@ def test_what_no_price_can_be_is_refused(text: str, message: str) -> None:
 def test_a_key_that_there_is_not_names_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'wafer_price'"):
         load_prices(overrides=("nodes.N5.wafer_prize=3USD",))
+
+
+def test_every_number_of_the_book_can_be_set() -> None:
+    given = {r.path.removeprefix("prices."): r.value_si for r in load_prices().records}
+    tree, _ = laid_down([*shipped(), profile_file(USUAL)])
+    for path, value in given.items():
+        tree = override(tree, f"{path}={value!r}", PricesSection, "prices")
+    found = {r.path.removeprefix("prices."): r for r in records_of(PricesSection.model_validate(tree), "prices")}
+    assert len(given) > 400
+    assert {path for path in given if found[path].source != "--set"} == set()
+    assert {path: found[path].value_si for path in given} == pytest.approx(given, rel=1e-12)
