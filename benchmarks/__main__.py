@@ -17,7 +17,7 @@ from .machine import machine_facts
 from .rows import Row
 
 SCHEMA = "slipstick/benchmarks/1"
-_NEED_GRAPHS = {"plans", "designs", "single", "doubling", "lowering"}
+_NEED_GRAPHS = {"plans", "designs", "spaces", "single", "doubling", "lowering"}
 
 
 def main() -> None:

@@ -83,6 +83,16 @@ def designs(repeat: int) -> Iterator[Row]:
     yield row(f"peak memory of the process, {size:,} chip designs", found["peak_bytes"], "B")
 
 
+def spaces(repeat: int) -> Iterator[Row]:
+    """Spaces of chip designs: what they cost, and with the time of a model on them; on one core."""
+    for what, args, asked in (("die, package and TCO", ("costs", "1000000"), 5.0),
+                              (f"money, and time of {MODEL} training", ("pays", MODEL, "100000"), 20.0)):  # fmt: skip
+        found = measured(*args, str(repeat))
+        name = f"{found['num_designs'][0]:,.0f} chip designs explored: {what}"
+        yield row(name, found["explore_s"], "s", Target(asked))
+        yield row(f"peak memory of the process, {name}", found["peak_bytes"], "B")
+
+
 def single(repeat: int) -> Iterator[Row]:
     """One estimate inside a running process, without pipeline stages and with four."""
     for stages in (1, 4):
@@ -150,6 +160,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "help": help_,
         "plans": plans,
         "designs": designs,
+        "spaces": spaces,
         "single": single,
         "shapes": shapes,
         "doubling": doubling,

@@ -103,6 +103,35 @@ def machines(model: str, num_machines: str, repeat: str) -> Samples:
     return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
 
 
+def costs(num_designs: str, repeat: str) -> Samples:
+    """Time a space of chip designs, each with its die, package, system and ownership, nothing timed on them."""
+    from slipstick.explore.designs import explore
+
+    from .spaces import setting, space
+
+    around, designs = setting(), space(int(num_designs))
+    list(explore(space(4), around))
+    times = [_seconds(lambda: list(explore(designs, around))) for _ in range(int(repeat))]
+    return {"explore_s": times, "num_designs": [float(designs.num_designs())], "peak_bytes": [_peak_bytes()]}
+
+
+def pays(model: str, num_designs: str, repeat: str) -> Samples:
+    """Time a space of chip designs with the money of each and the time, energy and money of a training step on it."""
+    from slipstick.driver import lower
+    from slipstick.explore.designs import explore
+    from slipstick.explore.setting import Job
+    from slipstick.ir.plan import Family, make_plan
+
+    from .spaces import setting, space
+
+    family = Family(sp=True, pp=True, zero=1, recompute="full")
+    plan = make_plan(num_gpus=1024, tp=8, pp=8, seq_len=8192, global_batch=512, family=family)
+    around, designs, job = setting(), space(int(num_designs)), Job(lower(_graph(model), family), plan)
+    list(explore(space(4), around, job))
+    times = [_seconds(lambda: list(explore(designs, around, job))) for _ in range(int(repeat))]
+    return {"explore_s": times, "num_designs": [float(designs.num_designs())], "peak_bytes": [_peak_bytes()]}
+
+
 def products(num: str, repeat: str) -> Samples:
     """Time the model of matrix products on as many distinct ones, and on a few as one estimate has them."""
     import numpy as np
@@ -231,6 +260,8 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "shapes": shapes,
         "evaluation": evaluation,
         "machines": machines,
+        "costs": costs,
+        "pays": pays,
         "screening": screening,
         "products": products,
         "simulation": simulation,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ from .setting import Job, Setting
 from .space import DesignSpace, Form
 
 Array = NDArray[np.float64]
+# Columns of designs by name, and what is not in their money.
+Columns: TypeAlias = tuple[dict[str, Num], tuple[str, ...]]
 # Designs that are costed at a time: their arrays stay in the cache of a core.
 _ROWS = 8192
 _S_PER_HOUR = 3600.0
@@ -47,12 +50,13 @@ _OF_MAKING = ("kg_co2e_per_mtok", "tco2e_embodied", "tco2e")
 class Designs:
     """The designs of one form: columns by name, a row a design; nan where it cannot be built.
 
-    `reason` says why not: see `explore/reasons.py`.
+    `reason` says why not: see `explore/reasons.py`; `unpriced` names what is missing in the money, with what to add.
     """
 
     form: Form
     columns: Mapping[str, Array]
     reason: Array
+    unpriced: tuple[str, ...] = ()
 
     @property
     def built(self) -> NDArray[np.bool_]:
@@ -112,8 +116,9 @@ def _parts(form: Form, budget: Budget, setting: Setting, job: Job | None) -> Ite
             continue
         kept = columns.cut(made, built)
         machine = machine or machine_of(form, columns.row(kept, 0), setting)
-        found = _priced(form, kept, machine, setting, job)
-        yield Designs(form, _given(made) | {k: _wide(v, built, len(reason)) for k, v in found.items()}, reason)
+        found, unpriced = _priced(form, kept, machine, setting, job)
+        wide = {name: _wide(values, built, len(reason)) for name, values in found.items()}
+        yield Designs(form, _given(made) | wide, reason, unpriced)
 
 
 def _joined(form: Form, parts: Sequence[Designs]) -> Designs:
@@ -121,7 +126,8 @@ def _joined(form: Form, parts: Sequence[Designs]) -> Designs:
         return parts[0]
     names = dict.fromkeys(name for part in parts for name in part.columns)
     found = {name: np.concatenate([column_of(part, name) for part in parts]) for name in names}
-    return Designs(form, found, np.concatenate([part.reason for part in parts]))
+    unpriced = dict.fromkeys(line for part in parts for line in part.unpriced)
+    return Designs(form, found, np.concatenate([part.reason for part in parts]), tuple(unpriced))
 
 
 def column_of(designs: Designs, name: str) -> Array:
@@ -158,7 +164,7 @@ def _wide(values: Num, rows: NDArray[np.intp], num: int) -> Array:
     return found
 
 
-def _priced(form: Form, made: Design, machine: System, setting: Setting, job: Job | None) -> dict[str, Num]:
+def _priced(form: Form, made: Design, machine: System, setting: Setting, job: Job | None) -> Columns:
     system = machines_of(machine, made, package_of(made, form, setting))
     assert system.package is not None
     num_gpus = setting.num_gpus if job is None else job.plan.num_gpus
@@ -172,7 +178,7 @@ def _priced(form: Form, made: Design, machine: System, setting: Setting, job: Jo
         "w_per_gpu": money.cost.power_w / num_gpus,
     }
     found |= {"usd_per_gpu_hour": money.owned.gpu_hour.usd} if job is None else _run(system, money, job)
-    return found | _for_a_dollar(found)
+    return found | _for_a_dollar(found), money.unpriced
 
 
 def _for_a_dollar(found: Mapping[str, Num]) -> dict[str, Num]:

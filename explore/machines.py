@@ -41,7 +41,8 @@ def machine_of(form: Form, design: Design, setting: Setting) -> System:
     for text in setting.overrides:
         _check_free(text)
     text = machine_text(form, design, setting)
-    return read_system(text, _NAME, setting.stack, None, setting.calibration, setting.overrides)
+    system = read_system(text, _NAME, setting.stack, None, setting.calibration, setting.overrides)
+    return replace(system, own_prices=setting.prices)
 
 
 def _check_free(text: str) -> None:

@@ -62,6 +62,7 @@ class Ranking:
         legal: which can be built and hold what the plan needs.
         best: which of these no other beats in every goal.
         order: the legal ones, the best by the first goal first.
+        unpriced: what is missing in the money of all, with what to add.
     """
 
     goals: Goals
@@ -71,6 +72,7 @@ class Ranking:
     legal: NDArray[np.bool_]
     best: NDArray[np.bool_]
     order: NDArray[np.intp]
+    unpriced: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Sequence[Designs], goals: Goals) -> Ranking:
@@ -91,7 +93,8 @@ class Ranking:
         aims = [np.where(legal, columns[n] * s, np.inf) for n, s in zip(goals.names, goals.signs, strict=True)]
         # Of equals by the first goal, the better by the next.
         order = np.lexsort(aims[::-1])[: int(legal.sum())]
-        return cls(goals, _words(found), columns, reason, legal, pareto(aims), order)
+        unpriced = tuple(dict.fromkeys(line for designs in found for line in designs.unpriced))
+        return cls(goals, _words(found), columns, reason, legal, pareto(aims), order, unpriced)
 
     def chosen(self, only_best: bool, top: int | None) -> NDArray[np.intp]:
         """Return the rows that are shown: all legal ones, or those that no other beats; the first of them."""
@@ -142,6 +145,7 @@ def designs_json(ranking: Ranking, rows: NDArray[np.intp]) -> str:
         "num_designs": len(ranking.reason),
         "num_built": int((ranking.reason == 0).sum()),
         "num_legal": int(ranking.legal.sum()),
+        "unpriced": list(ranking.unpriced),
         "designs": [dict(zip(names, cells, strict=True)) for cells in _cells(ranking, rows)],
     }
     return json.dumps(document, indent=2)

@@ -1,0 +1,25 @@
+"""What stands around designs in these tests, and what they run."""
+
+import pytest
+
+from slipstick.backends.prices.book import load_prices
+from slipstick.backends.technology.data import load_technology
+from slipstick.driver import lower
+from slipstick.explore.setting import Job, Setting
+from slipstick.ir.files import load_graph
+from slipstick.ir.plan import Family, make_plan
+
+GRAPH = "tests/golden/tiny-llama.train.graph"
+
+
+@pytest.fixture(scope="session")
+def setting() -> Setting:
+    return Setting(technology=load_technology(), prices=load_prices(), num_gpus=64)
+
+
+@pytest.fixture(scope="session")
+def job(pytestconfig: pytest.Config) -> Job:
+    """A Llama of two layers on 16 devices: every axis that a chip's numbers meet, and a run of 1000 steps."""
+    family = Family(sp=True, pp=True, zero=1)
+    plan = make_plan(num_gpus=16, tp=2, pp=2, seq_len=64, global_batch=64, family=family)
+    return Job(lower(load_graph(pytestconfig.rootpath / GRAPH), family), plan, 1000.0)
