@@ -24,7 +24,7 @@ SHARED = {
     "bridges": ("--node", "N7", "--die-area", "300mm2", "--power", "500W", "--chiplets", "2", "--unit", "a100",
                 "--memory", "hbm2e", "--link", "nvlink3", *D2D, "--joint", "embedded_bridge", "--network",
                 "hdr-infiniband", "--like", "dgx-a100-80gb"),
-    "board": ("--node", "N5", "--die-area", "300mm2", "--power", "250W", "--memory", "gddr6", "--stacks", "4", "--link", "pcie5"),
+    "organic": ("--node", "N5", "--die-area", "300mm2", "--power", "250W", "--joint", "organic", "--link", "pcie5"),
 }  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def test_what_is_wrong_exits_with_2(cli: Cli, words: tuple[str, ...], message: s
         (("--tp", "8", "--pp", "2"), 2, "tp=8"),
         (("--tokens", "1M", "--mtbf", "5h", "--checkpoint-bandwidth", "1GB/s"), 2, "no checkpoints and failures"),
         (("--phase", "decode", "--tokens", "1M"), 2, "are for training runs"),
-        (("--seq", "1048576", "--mbs", "64", "--attention", "unfused"), 3, "the design has not the memory"),
+        (("--seq", "1048576", "--mbs", "64"), 3, "the design has not the memory"),
     ],
 )
 def test_plans_that_no_design_runs(cli: Cli, data: Path, words: tuple[str, ...], code: int, message: str) -> None:
