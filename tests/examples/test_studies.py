@@ -160,6 +160,75 @@ def test_no_network_beats_its_wires(study: Study) -> None:
     assert float(ring[0]["time (s)"]) > 100 * float(ring[1]["time (s)"])
 
 
+def test_split_dies_yield_more_and_pay_where_defects_are_many(study: Study) -> None:
+    rows = study("ex12_chiplet_cost")
+    found = by(rows, "node", "defects over usual", "package", "dies", "interfaces")
+    made = {key: float(row["made for ($)"]) for key, row in found.items()}
+    for joint in ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge"):
+        assert (
+            made["N3", "1.0", joint, "4", "0.0"]
+            < made["N3", "1.0", joint, "2", "0.0"]
+            < made["N3", "1.0", joint, "1", "0.0"]
+        )
+        # Interfaces are paid for, and less than one large die at that.
+        assert made["N3", "1.0", joint, "2", "0.0"] < made["N3", "1.0", joint, "2", "0.1"]
+    defects = ("0.25", "0.5", "1.0", "2.0", "4.0")
+    one, four = ([made["N5", d, "organic", dies, "0.0"] for d in defects] for dies in ("1", "4"))
+    assert one == sorted(one)
+    assert [a / b for a, b in zip(one, four, strict=True)] == sorted(a / b for a, b in zip(one, four, strict=True))
+    # Chiplet Actuary: (1 + A D / 10)^-10 of 800 mm2 at 0.11 defects a cm2; its package of one die and of four.
+    alone = found["N5", "1.0", "organic", "1", "0.0"]
+    assert float(alone["yield"]) == pytest.approx((1 + 8 * 0.11 / 10) ** -10)
+    assert made["N5", "1.0", "organic", "1", "0.0"] == pytest.approx(698.58, abs=0.005)
+    assert made["N5", "1.0", "organic", "4", "0.0"] == pytest.approx(355.86, abs=0.005)
+    for row in rows:
+        parts = [float(row[name]) for name in row if name.endswith(" ($)")]
+        assert sum(parts[:-2]) == pytest.approx(parts[-1])
+
+
+def test_chiplets_save_money_and_lose_time(study: Study) -> None:
+    rows = study("ex13_perf_cost_pareto")
+    found = by([row for row in rows if row["package (W)"] == "1000.0"], "dies are", "dies", "D2D (TB/s)")
+    alone, pair = found["one die", "1", "0.0"], found["one device", "2", "0.0"]
+    assert float(pair["package ($)"]) < float(alone["package ($)"])
+    assert float(pair["step (s)"]) == pytest.approx(float(alone["step (s)"]), rel=0.01)
+    for dies in ("2", "4"):
+        slow, *_, wide = (found["devices", dies, rate] for rate in ("0.25", "1.0", "4.0"))
+        # A wider interface saves time, though it takes area from the units.
+        assert float(wide["step (s)"]) < float(slow["step (s)"])
+        assert float(wide["fp16 a device (TFLOP/s)"]) < float(slow["fp16 a device (TFLOP/s)"])
+        assert float(pair["step (s)"]) < float(wide["step (s)"])
+    for row in rows:
+        beaten = [
+            other for other in rows
+            if float(other["step (s)"]) < float(row["step (s)"]) and float(other["$/Mtoken"]) < float(row["$/Mtoken"])
+        ]  # fmt: skip
+        assert not (beaten and row["Pareto"] == "yes")
+        assert float(row["run (M$)"]) == pytest.approx(float(row["$/Mtoken"]) * 15, rel=1e-3)
+
+
+def test_a_tier_of_switches_is_a_step_in_price(study: Study) -> None:
+    found = by(study("ex14_tco"), "GPUs")
+    # 3 n / 64 switches of two tiers, 5 n / 64 of three.
+    assert [found[n,]["switches"] for n in ("1024", "2048", "4096", "32768")] == ["48", "96", "320", "2560"]
+    assert [found[n,]["tiers"] for n in ("2048", "4096")] == ["2", "3"]
+    network = [float(found[n,]["network ($/GPU)"]) for n in ("1024", "2048", "4096", "32768")]
+    assert network[0] == pytest.approx(network[1], rel=1e-3)
+    assert network[2] == pytest.approx(network[3], rel=1e-3)
+    assert network[2] > 1.3 * network[1]
+    rows = list(found.values())
+    for row in rows:
+        hour = sum(float(row[f"{part} ($/GPU-hour)"]) for part in ("capital", "interest", "operations", "energy"))
+        assert hour == pytest.approx(float(row["$/GPU-hour"]))
+        spent = float(row["$/GPU-hour"]) * float(row["GPUs"]) * float(row["run (days)"]) * 24 / 1e6
+        assert spent == pytest.approx(float(row["run (M$)"]))
+    # More of them are done sooner and cost more: bubbles grow, and something fails more often.
+    assert [float(row["run (days)"]) for row in rows] == sorted(
+        (float(row["run (days)"]) for row in rows), reverse=True
+    )
+    assert [float(row["run (M$)"]) for row in rows] == sorted(float(row["run (M$)"]) for row in rows)
+
+
 def test_models_run_fastest_behind_a_switch(study: Study) -> None:
     found = by(study("ex11_topologies"), "what", "network", "accelerators")
     for model in ("llama-3.1-70b", "mixtral-8x7b"):
