@@ -176,9 +176,9 @@ def _space(
         nodes=words(node), die_mm2=axis(die_area, "mm2", "--die-area"), power_w=watts,
         num_dies=counts(chiplets, "--chiplets"), units=words(unit), memories=words(memory),
         num_stacks=counts(stacks, "--stacks") if stacks is not None else (), links=words(link),
-        joints=tuple(map(as_joint, words(joint or ""))), d2d=interfaces,
+        joints=tuple(as_joint(word) for word in words(joint or "")), d2d=interfaces,
         d2d_bytes_per_s=axis(d2d_bandwidth, "B/s", "--d2d-bandwidth") if d2d_bandwidth else (),
-        joins=tuple(map(as_join, words(join or "line"))), power_is_density=power is None,
+        joins=tuple(as_join(word) for word in words(join or "line")), power_is_density=power is None,
     )  # fmt: skip
 
 
