@@ -106,6 +106,11 @@ class Assembly:
     design: str = ""
 
     @property
+    def title(self) -> str:
+        """What people call it where other things have names as well: `package`, `package quadrant`."""
+        return self.name if self.name == "package" else f"package {self.name}"
+
+    @property
     def dies(self) -> Iterator[Die]:
         """Every kind of die in it, those of smaller assemblies as well, with how many there are in all."""
         for die, _ in self.counted_dies():

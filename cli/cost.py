@@ -44,7 +44,11 @@ VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
     metavar="KEY=VALUE",
     help="Override a number of the system or its prices, e.g. prices.nodes.N5.wafer_price=13400USD. Repeatable.",
 )
-@click.option("--explain", metavar="LINE", help="Why a line is what it is, e.g. 'chip defects' or energy/machines.")
+@click.option(
+    "--explain",
+    metavar="LINE",
+    help="Why a line or metric is what it is, e.g. 'chip defects', energy/machines, usd_tco.",
+)
 @click.option(
     "--format", "form", type=Named(("table", "json", "csv")), default="table", show_default=True, help="Output."
 )
@@ -75,14 +79,16 @@ def cost_command(
     loaded = load_system(system, overrides, prices=prices)
     terms = Terms(basis="build" if basis == "build" else "market", rented=rent)
     money = system_money(loaded, gpus or loaded.node_size, terms)
-    write_text(_explained(money, explain) if explain is not None else _written(money, view, form), output)
+    write_text(_explained(money, explain, form) if explain is not None else _written(money, view, form), output)
     return 0
 
 
-def _explained(money: Money, line: str) -> str:
-    from ..report.bills import explain_line
+def _explained(money: Money, line: str, form: str) -> str:
+    from ..report.money_reasons import explain_cost
 
-    return explain_line(money.bill, line, (*money.system.sources, *money.prices.records))
+    if form != "table":
+        raise UsageError(f"--explain writes text, no {form}; formulas and values of all lines are in --format json")
+    return explain_cost(money, line)
 
 
 def _written(money: Money, view: str, form: str) -> str:
@@ -92,6 +98,8 @@ def _written(money: Money, view: str, form: str) -> str:
         raise UsageError(
             f"chip {money.system.chip.name} does not say what it is made of: add a section package to its file"
         )
+    if view == "system" and money.terms.rented:
+        raise UsageError("what is rented is not bought: leave --rent out for --breakdown system")
     if form == "json":
         return json.dumps(cost_record(money), indent=2)
     return cost_csv(money, view) if form == "csv" else cost_text(money, view, columns())

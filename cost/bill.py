@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from ..ir.errors import UnknownNameError
 from ..ir.expr import Num
 
@@ -23,7 +25,7 @@ class Bill:
     Attributes:
         name: what people call it, unique among its neighbours: `package`, `raw chips`.
         usd: what it costs; with parts, their sum.
-        formula: how `usd` comes about, in the words of `values`; empty for a sum.
+        formula: how `usd` comes about, in the words of `values`; empty for a sum. It is proportional to a `count`.
         values: what the formula is of, by name with its unit: `{"yield": 0.42, "wafer_usd": 16988.0}`.
         numbers: paths of the numbers of the system and its prices that it is made of, for their sources.
         parts: the lines that it is the sum of, in the order people read them.
@@ -46,13 +48,25 @@ class Bill:
         return cls(name, sum((p.usd for p in parts), start=0.0), values=values, parts=tuple(parts))
 
     def times(self, count: Num, name: str = "") -> Bill:
-        """Return the bill of so many of it, each line times the count.
+        """Return the bill of so many of it, each line times the count; one of a thing is the thing.
 
-        >>> Bill.of("die", [Bill("raw", 2.0), Bill("test", 1.0)]).times(3).line("test").usd
-        3.0
+        >>> three = Bill.of("die", [Bill("raw", 2.0, "w / n", {"w": 6.0, "n": 3.0})]).times(3.0)
+        >>> three.usd, three.line("raw").formula, three.line("raw").values["count"]
+        (6.0, 'count * (w / n)', 3.0)
         """
+        if np.ndim(count) == 0 and count == 1.0:
+            return replace(self, name=name or self.name)
+        formula, values = self._counted(count)
         parts = tuple(part.times(count) for part in self.parts)
-        return replace(self, name=name or self.name, usd=self.usd * count, parts=parts)
+        return Bill(name or self.name, self.usd * count, formula, values, self.numbers, parts)
+
+    def _counted(self, count: Num) -> tuple[str, Mapping[str, Num]]:
+        if not self.formula:
+            return "", self.values
+        if "count" in self.values:
+            return self.formula, {**self.values, "count": self.values["count"] * count}
+        inner = self.formula if self.formula.isidentifier() else f"({self.formula})"
+        return f"count * {inner}", {"count": count, **self.values}
 
     def line(self, path: str) -> Bill:
         """Return a line by its path below this one, `package/raw chips`; UnknownNameError names those there are."""

@@ -64,13 +64,14 @@ class Money:
         return (*bought, *self.made.unknown)
 
     @property
-    def bill(self) -> Bill:
-        """Everything that was priced, as one tree of lines: `package`, `system`, `year`, `accelerator-hour`.
+    def bills(self) -> tuple[Bill, ...]:
+        """Everything that was priced: `package`, `system`, `year`, `GPU-hour`; each is in the ones behind it.
 
-        They are different views, not parts of a sum: each is in the ones behind it.
+        What is rented is not bought: it has no `system`.
         """
         package = () if self.package is None else (self.package,)
-        return Bill("cost", self.owned.tco_usd, parts=(*package, self.cost.bill, self.owned.year, self.owned.gpu_hour))
+        system = () if self.terms.rented else (self.cost.bill,)
+        return (*package, *system, self.owned.year, self.owned.gpu_hour)
 
 
 def system_money(system: System, num_gpus: Num, terms: Terms | None = None) -> Money:

@@ -26,7 +26,8 @@ from ..ir.text import print_node
 from ..ir.units import format_bytes, format_flops, format_time
 from .explain_metric import metric_lines
 from .metrics import METRICS
-from .money import explain_money, metrics_of
+from .money import metrics_of
+from .money_reasons import explain_money
 from .numbers import by_origin, named, records_at, shown_with_source
 from .trace.memory_text import memory_text
 from .training_run import explain_run

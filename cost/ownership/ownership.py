@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...backends.prices.section import Prices
 from ...backends.system import System
@@ -35,7 +35,12 @@ class Ownership:
     @property
     def gpu_hour(self) -> Bill:
         """An accelerator for an hour: year / (n hours), in the same parts."""
-        return self.year.times(1.0 / (self.num_gpus * self.hours), "accelerator-hour")
+        return replace(_of_each(self.year, self.num_gpus, self.hours), name="GPU-hour")
+
+    @property
+    def usd_per_gpu_hour(self) -> Num:
+        """What an accelerator costs for an hour."""
+        return self.year.usd / (self.num_gpus * self.hours)
 
     @property
     def tco_usd(self) -> Num:
@@ -72,10 +77,18 @@ def rental(system: System, num_gpus: Num, prices: Prices) -> Ownership:
     name = system.chip.name
     price = entry(prices.section.cloud, "chip of prices.cloud", name).price.si * 3600.0
     hours = _hours(prices)
-    values: dict[str, Num] = {"accelerators": num_gpus, "hours": hours, "usd_per_hour": price}
-    rent = Bill("rent", num_gpus * hours * price, "accelerators * hours * usd_per_hour", values,
+    values: dict[str, Num] = {"count": num_gpus, "hours": hours, "usd_per_hour": price}
+    rent = Bill("rent", num_gpus * hours * price, "count * hours * usd_per_hour", values,
                 (f"prices.cloud.{name}.price",))  # fmt: skip
     return Ownership(num_gpus, 0.0, Bill.of("year", [rent]), hours, prices.section.tco.it_life.si / YEAR_S)
+
+
+def _of_each(line: Bill, num_gpus: Num, hours: float) -> Bill:
+    """A line of a year as that of one of its GPU-hours."""
+    formula = f"({line.formula}) / (gpus * hours_in_use)" if line.formula else ""
+    values = {**line.values, "gpus": num_gpus, "hours_in_use": hours} if formula else line.values
+    parts = tuple(_of_each(part, num_gpus, hours) for part in line.parts)
+    return Bill(line.name, line.usd / (num_gpus * hours), formula, values, line.numbers, parts)
 
 
 def _hours(prices: Prices) -> float:

@@ -49,7 +49,7 @@ def money_metrics(
     `usd_capex`, `usd_opex` and `usd_tco` are of the whole system over the life of its servers; `usd_run`, `kwh` and
     `tco2e` of a whole run, where there is one.
     """
-    usd_per_gpu_hour = owned.gpu_hour.usd
+    usd_per_gpu_hour = owned.usd_per_gpu_hour
     usd_per_step = usd_per_gpu_hour * owned.num_gpus * work.step_time_s / 3600.0
     found: dict[str, Num] = {
         "usd_capex": owned.capex_usd,
@@ -106,7 +106,7 @@ def _run(work: Work, owned: Ownership, energy: StepEnergy, made: Embodied, price
     operational = operational_kg(used_j, prices) / 1e3
     embodied = _made_kg(work.run_s, owned, made) / 1e3
     return {
-        "usd_run": owned.gpu_hour.usd * owned.num_gpus * work.run_s / 3600.0,
+        "usd_run": owned.usd_per_gpu_hour * owned.num_gpus * work.run_s / 3600.0,
         "kwh": used_j / _J_PER_KWH,
         "tco2e_operational": operational,
         "tco2e_embodied": embodied,

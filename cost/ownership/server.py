@@ -24,6 +24,10 @@ from .trees import plain
 # Whether what is sold is priced as it is sold, or all is priced by what it is made of.
 Basis: TypeAlias = Literal["market", "build"]
 _NO_SERVER = Server()
+_AT_COST = (
+    "margin of packages, which stand at what they cost their maker: "
+    "add package.price or package.gross_margin to the chip"
+)
 
 
 def server_cost(system: System, prices: Prices, basis: Basis, package: Bill | None, network_w: Num = 0.0) -> Owned:
@@ -39,7 +43,7 @@ def server_cost(system: System, prices: Prices, basis: Basis, package: Bill | No
     power = _power(system, prices, network_w)
     if basis == "market" and system.server is not None and system.server.price_usd is not None:
         price_usd = system.server.price_usd
-        bought = Bill("server", price_usd, "as bought", {"price_usd": price_usd}, ("server.price",))
+        bought = Bill("server", price_usd, "price_usd", {"price_usd": price_usd}, ("server.price",))
         return Owned(bought, power.power_w, power.unpriced)
     parts = Owned.of("parts", list(_parts(system, prices, basis, package, power.power_w)))
     return Owned(_sold(parts.bill, prices), power.power_w, (*parts.unpriced, *power.unpriced))
@@ -89,8 +93,7 @@ def _packages(system: System, prices: Prices, basis: Basis, package: Bill | None
     margin = Bill("margin", package.usd * kept / (1.0 - kept), "made_usd * share / (1 - share)",
                   {"made_usd": package.usd, "share": kept}, _margin_path(share))  # fmt: skip
     bill = Bill.of("packages", [package, margin]).times(count)
-    at_cost = "packages: priced at what they cost their maker; add package.price or package.gross_margin to the chip"
-    return Owned(bill, unpriced=(at_cost,) if basis == "market" and share is None and np.all(kept == 0.0) else ())
+    return Owned(bill, unpriced=(_AT_COST,) if basis == "market" and share is None and np.all(kept == 0.0) else ())
 
 
 def _margin_path(share: Num | None) -> tuple[str, ...]:

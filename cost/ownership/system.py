@@ -31,6 +31,7 @@ class SystemCost:
     Attributes:
         num_gpus: accelerators that are asked for.
         num_servers: servers that have them.
+        gpus_bought: accelerators of all servers and racks, which are bought whole.
         servers: servers and racks.
         network: what joins them, level by level.
         estate: the same for what owning adds: see `tco`.
@@ -40,6 +41,7 @@ class SystemCost:
 
     num_gpus: Num
     num_servers: Num
+    gpus_bought: Num
     servers: Owned
     network: Owned
     estate: Estate
@@ -89,7 +91,14 @@ def system_cost(
     cooling = "air" if system.server is None else system.server.cooling
     power_w = servers.power_w + network.power_w
     estate = Estate(servers.bill.usd, network.bill.usd, power_w, num_servers, cooling)
-    return SystemCost(num_gpus, num_servers, servers, network, estate, facility_bill(estate, prices), levels)
+    bought = _gpus_bought(system, num_servers, basis)
+    return SystemCost(num_gpus, num_servers, bought, servers, network, estate, facility_bill(estate, prices), levels)
+
+
+def _gpus_bought(system: System, num_servers: Num, basis: Basis) -> Num:
+    rack = system.rack
+    in_one = rack.num_servers if basis == "market" and rack is not None and rack.price_usd is not None else 1
+    return plain(np.ceil(np.asarray(num_servers) / in_one) * in_one * system.node_size)
 
 
 def _racked(system: System, servers: Owned, num_servers: Num, prices: Prices, basis: Basis) -> Owned:
@@ -103,7 +112,7 @@ def _racked(system: System, servers: Owned, num_servers: Num, prices: Prices, ba
     num_racks = plain(np.ceil(np.asarray(num_servers) / in_one))
     if whole and rack.price_usd is not None:
         values: dict[str, Num] = {"count": num_racks, "price_usd": rack.price_usd}
-        bought = Bill("racks", num_racks * rack.price_usd, "count * price_usd, as bought", values, ("rack.price",))
+        bought = Bill("racks", num_racks * rack.price_usd, "count * price_usd", values, ("rack.price",))
         return Owned(Bill.of("servers", [bought]), servers.power_w + num_racks * rack.rest_w)
     parts = Owned.of("racks", [part_cost(p, prices) for p in rack.parts])
     racks = Owned(parts.bill, parts.power_w + rack.rest_w, parts.unpriced).times(num_racks)
@@ -123,7 +132,8 @@ def _network(system: System, levels: Sequence[LevelCost], basis: Basis) -> Itera
         inside = _lies_in(level, _bought_ranks(system, basis))
         parts = [] if inside else [level.fabric]
         parts += [] if inside or _has_adapters(system, basis) else [level.adapters]
-        bill = Bill.of(level.level.name, [p.bill for p in parts])
+        lines = (*(() if inside else level.fabric.bill.parts), *(p.bill for p in parts if p is level.adapters))
+        bill = Bill.of(level.level.name, lines)
         missing = tuple(line for p in parts for line in p.unpriced)
         outside_w = 0.0 if _lies_in(level, system.node_size) else level.fabric.power_w
         yield Owned(bill, outside_w, missing)

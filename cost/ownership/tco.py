@@ -101,9 +101,9 @@ def _capital(estate: Estate, prices: Prices) -> Sequence[tuple[Bill, Bill]]:
 
 def _owed(name: str, usd: Num, path: str, life_s: float, prices: Prices) -> tuple[Bill, Bill]:
     rate = prices.section.tco.interest_rate.si
-    interest_usd = total_interest_usd(usd, rate, life_s) * (YEAR_S / life_s)
-    values: dict[str, Num] = {"price_usd": usd, "rate": rate, "life_years": life_s / YEAR_S}
-    loan = Bill(name, interest_usd, "interest of a loan of price_usd / life_years", values,
+    share = total_interest_usd(1.0, rate, life_s)
+    values: dict[str, Num] = {"price_usd": usd, "interest": share, "life_years": life_s / YEAR_S, "rate_a_year": rate}
+    loan = Bill(name, usd * (share * (YEAR_S / life_s)), "price_usd * interest / life_years", values,
                 ("prices.tco.interest_rate", f"prices.{path}"))  # fmt: skip
     return _written_off(name, usd, path, life_s), loan
 
@@ -151,10 +151,9 @@ def _energy(estate: Estate, prices: Prices) -> Bill:
     usd = average_w * (hours * usd_per_kwh / 1e3)
     over = {**values, "pue": pue}
     path = _facility(f"pue.{estate.cooling}")
-    return Bill.of("energy", [
-        Bill("machines", usd, "average_w * hours * usd_per_kwh / 1000", values, numbers),
-        Bill("building", usd * (pue - 1.0), "machines * (pue - 1)", over, (path, *numbers)),
-    ])  # fmt: skip
+    formula = "average_w * hours * usd_per_kwh / 1000"
+    building = Bill("building", usd * (pue - 1.0), f"{formula} * (pue - 1)", over, (path, *numbers))
+    return Bill.of("energy", [Bill("machines", usd, formula, values, numbers), building])
 
 
 def _hours(prices: Prices) -> float:

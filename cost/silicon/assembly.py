@@ -16,7 +16,7 @@ from ...ir.errors import UnknownNameError
 from ...ir.expr import Num
 from ..bill import Bill
 from .joints import bridges, carrier_mm2, embedded, layer_factor, wiring, wiring_yield
-from .level import Contents, Level, loss
+from .level import Contents, Level, loss, test_line
 from .machines import machine_usd
 from .pads import pads_of
 from .tests_of_dies import Tested, final_test, passing
@@ -82,7 +82,7 @@ def _level(assembly: Assembly, contents: Contents, book: SiliconSection) -> Leve
         (own.raw, joining, *buried),
         Bill.of("package defects", lost),
         loss("wasted dies", contents.usd, test.shipped, ("prices.tests.assembly_coverage",)),
-        Bill("test", test.test_usd / test.shipped, "test_usd / shipped", _of(test), ("prices.tests.tester",)),
+        test_line(test),
         area,
         area,
         test.shipped,
@@ -123,7 +123,7 @@ def _self(assembly: Assembly, area: Num, contents: Contents, book: SiliconSectio
         layers = layer_factor(area, contents.pieces, organic)
         values = {"area_mm2": area, "cost_usd_mm2": organic.cost.si, "layers": layers}
         numbers = ("prices.packages.organic.cost",)
-        raw = Bill("substrate", area * organic.cost.si * layers, "area_mm2 cost_usd_mm2 layers", values, numbers)
+        raw = Bill("substrate", area * organic.cost.si * layers, "area_mm2 * cost_usd_mm2 * layers", values, numbers)
         return Self(area, raw, passing(1.0, 1.0, 0.0))
     prices = wiring(assembly.joint, book)
     number = dies_per_wafer(area, 1.0, book)
@@ -152,8 +152,4 @@ def _joining(assembly: Assembly, contents: Contents, process: ProcessPrices, boo
     name = book.assembly_of[assembly.joint]
     numbers = tuple(f"prices.processes.{name}.{key}" for key in ("materials", "bonding_machine", "pick_place_machine"))
     usd = machines + contents.area_mm2 * materials
-    return Bill("joining", usd, "machines_usd + area_mm2 materials_usd_mm2", values, numbers)
-
-
-def _of(test: Tested) -> dict[str, Num]:
-    return {"test_usd": test.test_usd, "shipped": test.shipped}
+    return Bill("joining", usd, "machines_usd + area_mm2 * materials_usd_mm2", values, numbers)

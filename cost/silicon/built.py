@@ -16,7 +16,7 @@ from .assembly import put_together
 from .die import GoodDie, good_die
 from .hybrid import of_whole_wafers, stacked
 from .joints import joined
-from .level import Contents, Level, counted
+from .level import Contents, Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Lines:
 
     def times(self, count: Num) -> Lines:
         """Return the lines so many times."""
-        return Lines(*(tuple(counted(line, count) for line in lines) for lines in self._all()))
+        return Lines(*(tuple(line.times(count) for line in lines) for lines in self._all()))
 
     def _all(self) -> tuple[tuple[Bill, ...], ...]:
         own = (self.raw_chips, self.chip_defects, self.raw_package, self.package_defects)
@@ -144,14 +144,14 @@ def memory_line(stack: Stack, book: SiliconSection) -> Bill:
     price = book.memory(stack.kind).price.si
     values = {"num_bytes": stack.num_bytes, "usd_per_byte": price}
     numbers = (f"prices.memories.{stack.kind}.price",)
-    return Bill(stack.name, stack.num_bytes * price, "num_bytes usd_per_byte", values, numbers)
+    return Bill(stack.name, stack.num_bytes * price, "num_bytes * usd_per_byte", values, numbers)
 
 
 def _own_lines(assembly: Assembly, level: Level) -> Lines:
     """Return what joining adds, each line under the name of the assembly."""
     name = assembly.name
     return Lines(
-        raw_chips=_named(f"{name}: bumps", [level.bumps]),
+        raw_chips=_named(f"{name} bumps", [level.bumps]),
         raw_package=(Bill.of(name, level.raw),),
         package_defects=_named(name, [level.package_defects]),
         wasted=_named(name, [level.wasted]),

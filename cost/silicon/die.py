@@ -66,7 +66,7 @@ class GoodDie:
         """Return the line of those that failed."""
         values = {"raw_usd": self.raw_usd, "shipped": self.test.shipped, "yield": self.good}
         numbers = (f"prices.nodes.{self.die.node}.defect_density",)
-        return Bill(name, self.defects_usd, "raw_usd (1 / shipped - 1)", values, numbers)
+        return Bill(name, self.defects_usd, "raw_usd * (1 / shipped - 1)", values, numbers)
 
     def test_line(self, name: str) -> Bill:
         """Return the line of testing them."""

@@ -15,7 +15,7 @@ from ...backends.prices.silicon_schema import SiliconSection
 from ...ir.expr import Num
 from ..bill import Bill
 from .die import GoodDie
-from .level import Contents, Level, loss
+from .level import Contents, Level, loss, test_line
 from .machines import machine_usd
 from .tests_of_dies import die_test, final_test
 from .wafers import dies_per_wafer
@@ -43,7 +43,7 @@ def stacked(assembly: Assembly, contents: Contents, base_mm2: Num, book: Silicon
         (bond,),
         loss("package defects", bond.usd, test.shipped, numbers),
         loss("wasted dies", contents.usd, test.shipped, numbers),
-        Bill("test", test.test_usd / test.shipped),
+        test_line(test),
         base_mm2,
         base_mm2,
         test.shipped,
@@ -98,4 +98,4 @@ def _bond(assembly: Assembly, carried: Num, pieces: Num, base_mm2: Num, book: Si
         machines = machine_usd(1.0, process, book.machines, one_by_one=True) * pieces / number
     values = {"area_mm2": carried, "materials_usd_mm2": materials, "machines_usd": machines}
     numbers = ("prices.packages.hybrid_bond.materials", f"prices.processes.{_PROCESS}.bonding_machine")
-    return Bill("bonds", carried * materials + machines, "area_mm2 materials_usd_mm2 + machines_usd", values, numbers)
+    return Bill("bonds", carried * materials + machines, "area_mm2 * materials_usd_mm2 + machines_usd", values, numbers)

@@ -144,9 +144,9 @@ def bridges(assembly: Assembly, contents: Contents, book: SiliconSection) -> tup
     bridge, silicon = book.packages.bridge, book.packages.interposer
     die = wafer_part_usd(bridge.area.si, silicon.wafer_price.si, book) / wiring_yield(bridge.area.si, silicon)
     count = num_bridges(assembly, contents)
-    values = {"count": count, "die_usd": die, "embed_usd": bridge.embed_cost.si}
+    values = {"bridges": count, "die_usd": die, "embed_usd": bridge.embed_cost.si}
     numbers = ("prices.packages.bridge.embed_cost", "prices.packages.bridge.area")
-    return (Bill("bridges", count * (die + bridge.embed_cost.si), "count (die_usd + embed_usd)", values, numbers),)
+    return (Bill("bridges", count * (die + bridge.embed_cost.si), "bridges * (die_usd + embed_usd)", values, numbers),)
 
 
 def embedded(assembly: Assembly, contents: Contents, book: SiliconSection) -> Num:
@@ -160,18 +160,18 @@ def _wires(assembly: Assembly, area: Num, book: SiliconSection) -> Bill:
     bumps = book.packages.organic.bump_cost.si
     values = {"area_mm2": area, "of_wafer_usd": made, "bumps_usd_mm2": bumps}
     numbers = (f"prices.packages.{assembly.joint}.wafer_price", "prices.packages.organic.bump_cost")
-    return Bill(assembly.joint, made + bumps * area, "of_wafer_usd + bumps_usd_mm2 area_mm2", values, numbers)
+    return Bill(assembly.joint, made + bumps * area, "of_wafer_usd + bumps_usd_mm2 * area_mm2", values, numbers)
 
 
 def _substrate(area: Num, layers: Num, organic: OrganicPrices) -> Bill:
     values = {"area_mm2": area, "cost_usd_mm2": organic.cost.si, "layers": layers}
     usd = area * organic.cost.si * layers
-    return Bill("substrate", usd, "area_mm2 cost_usd_mm2 layers", values, ("prices.packages.organic.cost",))
+    return Bill("substrate", usd, "area_mm2 * cost_usd_mm2 * layers", values, ("prices.packages.organic.cost",))
 
 
 def _bumps(area: Num, cost: float, joint: str) -> Bill:
     values = {"area_mm2": area, "cost_usd_mm2": cost}
-    return Bill("bumps", area * cost, "area_mm2 cost_usd_mm2", values, (f"prices.packages.{joint}.bump_cost",))
+    return Bill("bumps", area * cost, "area_mm2 * cost_usd_mm2", values, (f"prices.packages.{joint}.bump_cost",))
 
 
 def _bridged(assembly: Assembly) -> bool:

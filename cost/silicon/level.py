@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...ir.expr import Num
 from ..bill import Bill
+from .tests_of_dies import Tested
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +72,10 @@ def loss(name: str, usd: Num, good: Num, numbers: tuple[str, ...] = ()) -> Bill:
     >>> loss("lost", 90.0, 0.5).usd
     90.0
     """
-    return Bill(name, usd * (1.0 / good - 1.0), "usd (1 / good - 1)", {"usd": usd, "good": good}, numbers)
+    return Bill(name, usd * (1.0 / good - 1.0), "usd * (1 / good - 1)", {"usd": usd, "good": good}, numbers)
 
 
-def counted(bill: Bill, count: Num) -> Bill:
-    """Return a line so many times, its formula with the count; one of a thing is the thing.
-
-    >>> three = counted(Bill("raw", 2.0, "w / n", {"w": 6.0, "n": 3.0}), 3.0)
-    >>> three.usd, three.formula, three.values["count"]
-    (6.0, 'count (w / n)', 3.0)
-    """
-    if np.ndim(count) == 0 and count == 1.0:
-        return bill
-    parts = tuple(counted(part, count) for part in bill.parts)
-    formula = f"count ({bill.formula})" if bill.formula else ""
-    values = {"count": count, **bill.values} if bill.formula else bill.values
-    return Bill(bill.name, bill.usd * count, formula, values, bill.numbers, parts)
+def test_line(test: Tested) -> Bill:
+    """Return the line of testing all, for each that passes."""
+    values = {"test_usd": test.test_usd, "shipped": test.shipped}
+    return Bill("test", test.test_usd / test.shipped, "test_usd / shipped", values, ("prices.tests.tester",))

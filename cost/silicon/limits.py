@@ -52,12 +52,12 @@ class Fault:
 
 def check_values(package: Package, prices: Prices) -> None:
     """Raise UsageError where a single design has a die that cannot be made; a table of designs passes."""
-    _raise(_of_contents(package.assembly, prices.section, _path(package.assembly)))
+    _raise(_of_contents(package.assembly, prices.section, package.assembly.title))
 
 
 def check_built(built: Built, prices: Prices) -> None:
     """Raise UsageError where something of a single design cannot hold what is on it, or is too large to be made."""
-    _raise(_of_built(built, prices.section, _path(built.assembly)))
+    _raise(_of_built(built, prices.section, built.assembly.title))
 
 
 def feasible(package: Package, prices: Prices) -> NDArray[np.bool_]:
@@ -67,7 +67,7 @@ def feasible(package: Package, prices: Prices) -> NDArray[np.bool_]:
 
 def obstacles(package: Package, prices: Prices) -> NDArray[np.int8]:
     """Return the first `Obstacle` in the way of each design of a table."""
-    book, path = prices.section, _path(package.assembly)
+    book, path = prices.section, package.assembly.title
     found = np.zeros((), dtype=np.int8)
     with np.errstate(invalid="ignore", divide="ignore"):
         for fault in _of_contents(package.assembly, book, path):
@@ -85,10 +85,6 @@ def _raise(faults: Iterable[Fault]) -> None:
     for fault in faults:
         if fault.bad.size == 1 and fault.bad.any():
             raise UsageError(fault.text())
-
-
-def _path(assembly: Assembly) -> str:
-    return assembly.name if assembly.name == "package" else f"package {assembly.name}"
 
 
 def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterator[Fault]:

@@ -27,7 +27,7 @@ def design_bill(package: Package, others: Sequence[Package], book: SiliconSectio
         for (kind, node), usd in _interfaces(package, book).items()
     ]
     lines += [
-        _share(f"package {part.name}", assembly_usd(part, book), _assembly_uses(part, products))
+        _share(part.title, assembly_usd(part, book), _assembly_uses(part, products))
         for part, _ in _assemblies(package.assembly)
     ]
     return Bill.of("design", lines)
@@ -116,7 +116,7 @@ def _known(number: Quoted | None, node: str, key: str) -> float:
 def _share(name: str, usd: Num, uses: tuple[Num, Num]) -> Bill:
     here, everywhere = uses
     values = {"design_usd": usd, "count": here, "made": everywhere}
-    return Bill(name, usd * here / everywhere, "design_usd count / made", values)
+    return Bill(name, usd * here / everywhere, "design_usd * count / made", values)
 
 
 def _chips(package: Package, book: SiliconSection) -> dict[str, Num]:

@@ -9,7 +9,6 @@ from ...backends.prices.section import Prices
 from ...ir.expr import Num
 from ..bill import Bill
 from .built import Lines, build, memory_line
-from .level import counted
 from .limits import check_built, check_values
 from .nre import design_bill
 
@@ -36,7 +35,7 @@ def package_bill(package: Package, prices: Prices, others_in_portfolio: Sequence
     built = build(package.assembly, book)
     check_built(built, prices)
     designed = () if package.volume is None else (design_bill(package, others_in_portfolio, book),)
-    beside = Lines(memory=tuple(counted(memory_line(stack, book), stack.count) for stack in package.beside))
+    beside = Lines(memory=tuple(memory_line(stack, book).times(stack.count) for stack in package.beside))
     return Bill.of("package", [*_parts(built.lines + beside), _tests(built.lines, prices), *designed])
 
 
@@ -72,9 +71,6 @@ def _parts(lines: Lines) -> list[Bill]:
 
 
 def _tests(lines: Lines, prices: Prices) -> Bill:
-    module = Bill(
-        "module",
-        prices.section.packages.test_and_assembly.si,
-        numbers=("prices.packages.test_and_assembly",),
-    )
+    usd = prices.section.packages.test_and_assembly.si
+    module = Bill("module", usd, "each_usd", {"each_usd": usd}, ("prices.packages.test_and_assembly",))
     return Bill.of("test and assembly", [*lines.tests, module])

@@ -68,10 +68,10 @@ def test_a_cluster_by_hand() -> None:
     lines = {
         "servers/servers/server": 128 * 310_000,
         # 48 switches; 2048 links of two transceivers and a fibre; adapters are part of the servers.
-        "network/infiniband/fabric/switches": 48 * 36_000,
-        "network/infiniband/fabric/transceivers": 2 * 2048 * 900,
-        "network/infiniband/fabric/fibres": 2048 * 50,
-        "network/infiniband/fabric/copper cables": 0,
+        "network/infiniband/switches": 48 * 36_000,
+        "network/infiniband/transceivers": 2 * 2048 * 900,
+        "network/infiniband/fibres": 2048 * 50,
+        "network/infiniband/copper cables": 0,
         "facility/power delivery and cooling": 10 * (128 * 10_200 + 48 * 1_700),
     }
     found = {path.removeprefix("system/"): line.usd for path, line in cost.bill.walk()}
@@ -86,22 +86,19 @@ def test_short_links_are_copper() -> None:
     near = replace(NDR, lengths_mm=(2_500.0, 30_000.0))
     system = dgx()
     system = replace(system, levels=(system.levels[0], replace(system.levels[1], equipment=near)))
-    fabric = system_cost(system, 1024, load_prices()).bill.line("network/infiniband/fabric")
+    fabric = system_cost(system, 1024, load_prices()).bill.line("network/infiniband")
     assert fabric.line("copper cables").usd == 1024 * 200
     assert fabric.line("transceivers").usd == 2 * 1024 * 900
     half = replace(NDR, copper_share=0.5)
     system = replace(system, levels=(system.levels[0], replace(system.levels[1], equipment=half)))
-    assert (
-        system_cost(system, 1024, load_prices()).bill.line("network/infiniband/fabric/copper cables").usd == 512 * 200
-    )
+    assert system_cost(system, 1024, load_prices()).bill.line("network/infiniband/copper cables").usd == 512 * 200
 
 
 def test_adapters_are_bought_where_servers_have_none() -> None:
     bare = system_cost(dgx(server=replace(BOUGHT, has_adapters=False)), 1024, load_prices())
     assert bare.bill.line("network/infiniband/adapters").usd == 1024 * 2_000
-    assert [line.name for line in system_cost(dgx(), 1024, load_prices()).bill.line("network/infiniband").parts] == [
-        "fabric"
-    ]
+    theirs = system_cost(dgx(), 1024, load_prices()).bill.line("network/infiniband")
+    assert [line.name for line in theirs.parts] == ["switches", "copper cables", "transceivers", "fibres"]
 
 
 def test_a_server_that_is_built_by_hand() -> None:
@@ -123,7 +120,7 @@ def test_a_server_that_is_built_by_hand() -> None:
 
 def test_what_is_built_pays_for_its_inner_network() -> None:
     built = system_cost(dgx(), 16, load_prices(), "build", PACKAGE).bill
-    assert built.line("network/nvlink/fabric/switches").usd == 2 * 4 * 1_500
+    assert built.line("network/nvlink/switches").usd == 2 * 4 * 1_500
     assert built.line("network/infiniband/adapters").usd == 16 * 2_000
 
 
@@ -180,7 +177,7 @@ def test_packages_without_a_price_are_said_to_be_at_cost() -> None:
     described = Package(Assembly("package", "organic", (Die("die", "N5", 100.0),)))
     system = replace(dgx(server=Server(rest_w=100.0, parts=(Fitted("gpu-chassis"),))), package=described)
     at_cost = system_cost(system, 8, load_prices(), "market", PACKAGE)
-    assert any("priced at what they cost their maker" in line for line in at_cost.unpriced)
+    assert any("stand at what they cost their maker" in line for line in at_cost.unpriced)
     priced = replace(system, package=replace(described, price_usd=28_000.0))
     found = system_cost(priced, 8, load_prices(), "market", PACKAGE)
     assert found.bill.line("servers/servers/packages").usd == 8 * 28_000
