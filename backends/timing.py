@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeVar
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..ir.errors import UsageError
 from ..ir.plan import PlanTable
 from ..ir.points import Points
-from .binding import Bound, Kernels, Messages, bind
+from .binding import Bound, Kernels, Messages, Page, bind
 from .exchanges import Exchange, exchanges
 from .kernels.terms import KernelTimes
 from .network.collectives import CollectiveTime
@@ -47,12 +47,26 @@ class Priced:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The time of every node under every plan, kept in the compact form in which it was computed."""
+    """The time of every node under every plan, kept in the compact form in which it was computed.
+
+    `pages` are what was priced, in the order of `priced`, with its expressions compiled.
+    """
 
     program: Program
     priced: tuple[Priced, ...]
     num_plans: int
     tallies: Tallies = field(default_factory=Tallies, compare=False, repr=False)
+    pages: tuple[Page, ...] = field(default=(), compare=False, repr=False)
+
+    def sizes(self, env: Callable[[Sequence[str]], tuple[Mapping[str, Array], int]]) -> Iterator[Array]:
+        """Evaluate the expressions of every group of `priced` again, at points that `env` gives for some symbols.
+
+        Sizes take more room than times: they are not kept.
+        """
+        for page in self.pages:
+            values = page.sheet.table.evaluate(*env(page.sheet.symbols))
+            yield from (values[kernels.rows] for kernels in page.kernels)
+            yield from (values[messages.rows.start : messages.ranks.stop] for messages in page.messages)
 
     def sums(self, label: Callable[[Entry], K | None], once: bool = False) -> Mapping[K, Array]:
         """Add up times by label; None leaves an entry out. Seconds, plan by plan.
@@ -114,7 +128,7 @@ def price(bound: Bound, points: Points) -> Timing:
     for k, page in enumerate(bound.pages):
         priced += [_computed(kernels, values[k], rows[k], bound) for kernels in page.kernels]
         priced += [_sent(m, values[k], rows[k], talks[k, i]) for i, m in enumerate(page.messages)]
-    return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies)
+    return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies, bound.pages)
 
 
 def _row_by_row(values: Sequence[Array], points: Sequence[Index], num_machines: int) -> tuple[list[Array], list[Index]]:

@@ -8,7 +8,7 @@ Source of the form and of most numbers: Chiplet Cloud (github bespoke-silicon-gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +28,7 @@ from ...ir.points import Points
 from .server import watts_of
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 # What a chip is taken to have whose package nobody describes.
 USUAL_MEMORY = "hbm3"
 PARTS = ("matrix units", "vector units", "memory", "cache", "network")
@@ -61,8 +62,15 @@ def activity(timing: Timing, plans: PlanTable, system: System, prices: Prices) -
     # Of a table of machines, each is a column of its own in the times.
     held_w = watts_of(system.chip) - idle_w(system, prices)
     points = Points(plans)
-    found = [_joules(p, points, energy, memory, held_w) for p in timing.priced]
-    return Activity({part: _added_up(timing, plans, [f[k] for f in found]) for k, part in enumerate(PARTS)})
+    sizes = timing.sizes(lambda symbols: _mean(points, symbols))
+    found = [_joules(p, of, energy, memory, held_w) for p, of in zip(timing.priced, sizes, strict=True)]
+    return Activity(dict(zip(PARTS, _added_up(timing, plans, found), strict=True)))
+
+
+def _mean(points: Points, symbols: Sequence[str]) -> tuple[Mapping[str, Array], int]:
+    """Points of some symbols, and how many: energy is that of all ranks, and the mean of them has an even load."""
+    env, point = points.of(symbols)
+    return {name: np.ones_like(v) if name == IMBALANCE else v for name, v in env.items()}, int(point.max()) + 1
 
 
 def idle_w(system: System, prices: Prices) -> Num:
@@ -79,12 +87,19 @@ def memory_kind(system: System) -> str:
 
 
 def _added_up(timing: Timing, plans: PlanTable, joules: list[Array]) -> Array:
-    """Put joules in the place of seconds, and add up a step: every rank of every stage, every micro-batch."""
-    priced = tuple(replace(p, time_s=j) for p, j in zip(timing.priced, joules, strict=True))
-    sums = replace(timing, priced=priced).sums(_how_often)
+    """Put joules in the place of seconds, all parts at once, and add up every rank, stage and micro-batch of a step."""
+    points: dict[int, Index] = {}
+    for p, found in zip(timing.priced, joules, strict=True):
+        wide = found.shape[1] // len(PARTS)
+        points.setdefault(id(p.point), np.concatenate([p.point + k * wide for k in range(len(PARTS))]))
+    priced = (
+        replace(p, time_s=found, point=points[id(p.point)]) for p, found in zip(timing.priced, joules, strict=True)
+    )
+    sums = replace(timing, priced=tuple(priced)).sums(_how_often)
     train = timing.program.graph.workload is Workload.TRAIN
     batches = plans.num_micro_batches if train else np.ones(len(plans))
-    each, once = (sums.get(key, np.zeros(len(plans))) for key in ("each", "once"))
+    nothing = np.zeros(len(PARTS) * len(plans))
+    each, once = (sums.get(key, nothing).reshape(len(PARTS), -1) for key in ("each", "once"))
     return np.asarray((each * batches + once) * (plans.num_gpus / plans.stages[0]))
 
 
@@ -95,23 +110,18 @@ def _how_often(entry: Entry) -> str | None:
     return "once" if entry.phase in _ONCE else "each"
 
 
-def _joules(priced: Priced, points: Points, energy: EnergySection, memory: str, held_w: Num) -> tuple[Array, ...]:
-    """Joules of each entry at each point by part, together at most what the package can take in the time."""
-    env, point = points.of(priced.group.symbols)
-    mean = {name: np.ones_like(v) if name == IMBALANCE else v for name, v in env.items()}
-    num = int(point.max()) + 1
+def _joules(priced: Priced, sizes: Array, energy: EnergySection, memory: str, held_w: Num) -> Array:
+    """Joules of each entry at each point, part beside part, together at most what the package can take in the time."""
     group = priced.group
-    found = _sent(group, mean, num, energy) if group.axis else _computed(group, mean, num, energy, memory)
+    found = _sent(group, sizes, energy) if group.axis else _computed(group, sizes, energy, memory)
     total = sum(found)
     # What takes no energy is held by nothing.
-    capped = np.minimum(held_w * priced.time_s / np.where(total > 0, total, np.inf), 1.0)
-    return tuple(part * capped for part in found)
+    held = np.minimum(held_w * priced.time_s / np.where(total > 0, total, np.inf), 1.0)
+    return np.concatenate([part * held for part in found], axis=1)
 
 
-def _computed(
-    group: Group, env: Mapping[str, Array], num: int, energy: EnergySection, memory: str
-) -> tuple[Array, ...]:
-    amounts = group.amounts(env, num)
+def _computed(group: Group, sizes: Array, energy: EnergySection, memory: str) -> tuple[Array, ...]:
+    amounts = group.amounts_in(sizes)
     each = np.array([[_of_dtype(energy, e)] for e in group.entries])
     host = np.array([[_host_j_per_byte(energy, e)] for e in group.entries])
     moved = amounts.num_bytes * energy.memory[memory].si
@@ -135,11 +145,11 @@ def _host_j_per_byte(energy: EnergySection, entry: Entry) -> float:
     return energy.memory["ddr5"].si + energy.network.si if entry.kind is OpClass.HOST else 0.0
 
 
-def _sent(group: Group, env: Mapping[str, Array], num: int, energy: EnergySection) -> tuple[Array, ...]:
-    values = group.table.evaluate(env, num)
+def _sent(group: Group, sizes: Array, energy: EnergySection) -> tuple[Array, ...]:
+    """Messages, and the sizes of each stretch of ranks that share them, between their strides."""
     count = len(group.entries)
-    messages, sizes = values[:count], values[count::2]
-    ranks = np.maximum(np.prod(sizes, axis=0) / float(group.axis.partition("/")[2] or 1), 1.0)
+    messages, stretches = sizes[:count], sizes[count::2]
+    ranks = np.maximum(np.prod(stretches, axis=0) / float(group.axis.partition("/")[2] or 1), 1.0)
     kind = group.collective
     share = np.ones_like(ranks) if kind in _POINT_TO_POINT else _RING.get(kind, 1.0) * (ranks - 1.0) / ranks
     none = np.zeros_like(messages)
