@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from ..ir.errors import UsageError
 from ..ir.units import format_si, parse_quantity, split_quantity, units_of
+from .number_schema import number_fields, record_schema
 from .records import Confidence, NumberRecord
 
 
 class Section(BaseModel):
     """A part of a system file; a key that it does not know is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # A section is part of a few files at most: what validates it is made with the file that it is read in.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     # What people call an entry of a list of such.
     called: ClassVar[str] = "entry"
 
@@ -27,8 +30,9 @@ class Section(BaseModel):
         return True
 
 
-class Number(Section):
-    """`{value: 989, unit: TFLOP/s, source: ...}` or `{value: "989 TFLOP/s", source: ...}`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """`{value: 989, unit: TFLOP/s, source: ...}` or `{value: "989 TFLOP/s", source: ...}`; `si` is in base units.
 
     A subclass says which dimension and which range its place allows.
     """
@@ -39,30 +43,37 @@ class Number(Section):
     # Beyond it lies no machine, built or planned: a slip of the unit.
     sane: ClassVar[tuple[float, float]] = (0.0, float("inf"))
     whole: ClassVar[bool] = False
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    # The unit stands before the value, so that the check of the value can see it.
     unit: str | None = None
     value: float | str
-    source: str = Field(min_length=1)
+    source: str
     confidence: Confidence = "datasheet"
     as_of: str | None = None
+    si: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Read the number, and check that its place allows it."""
+        number = self._si(self.value, self.unit)
+        self._check_range(self.value, number)
+        self._check_sense(self._text(self.value, self.unit), number)
+        object.__setattr__(self, "si", number)
+
+    @classmethod
+    def describes(cls, tree: object) -> bool:
+        """Whether what is written is of this kind, where a place may hold one of several."""
+        return True
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Read all kinds of numbers alike."""
+        return record_schema(cls, number_fields())
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Say in the schema which units there are; JSON Schema cannot check them."""
         schema = handler.resolve_ref_schema(handler(core))
         return {**schema, "description": f"{schema.get('description', '')} Units: {units_of(cls.dimension)}.".strip()}
-
-    @field_validator("value", mode="before")
-    @classmethod
-    def _check_value(cls, value: object, info: ValidationInfo) -> float | str:
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise UsageError(f"expected a number, not {value!r}")
-        if "unit" in info.data:
-            number = cls._si(value, info.data["unit"])
-            cls._check_range(value, number)
-            cls._check_sense(cls._text(value, info.data["unit"]), number)
-        return value
 
     @classmethod
     def _si(cls, value: float | str, unit: str | None) -> float:
@@ -93,11 +104,6 @@ class Number(Section):
             unit = "" if cls.dimension == "1" else cls.dimension
             sense = f"{format_si(low, unit)} to {format_si(high, unit)}"
             raise UsageError(f"'{text}' is beyond any machine: from {sense}")
-
-    @property
-    def si(self) -> float:
-        """The number in base units."""
-        return self._si(self.value, self.unit)
 
     def record(self, path: str) -> NumberRecord:
         """Return the number as written and in base units, for people who ask where it comes from."""

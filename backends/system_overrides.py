@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args, get_origin
+from typing import TypeAlias, get_args, get_origin
 
 from ..ir.errors import UnknownNameError, UsageError
 from ..ir.units import split_quantity
 from .system_numbers import Number, Section
 from .system_schema import SystemSection
 from .system_tree import Tree, assign, names_of, split_override
+
+Kind: TypeAlias = type[Section] | type[Number]
 
 
 def of_calibration(text: str) -> bool:
@@ -58,12 +60,12 @@ def _leaf(kind: type[Number], text: str, path: str) -> Tree:
 
 def kind_at(
     keys: Sequence[str], tree: Tree, top: type[Section] = SystemSection, called: str = "a system"
-) -> type[Section] | None:
+) -> Kind | None:
     """Return the schema at a path, None for plain text; UnknownNameError names the nearest legal key.
 
     Lists are entered by the names of their records, which are those of the tree.
     """
-    kind: type[Section] | None = top
+    kind: Kind | None = top
     path = called
     rest = list(keys)
     while rest:
@@ -85,19 +87,19 @@ def kind_at(
     return kind
 
 
-def _entry(entries: Tree, wanted: Sequence[str], path: str, kinds: Sequence[type[Section]]) -> Tree:
+def _entry(entries: Tree, wanted: Sequence[str], path: str, kinds: Sequence[Kind]) -> Tree:
     """Return the entry of a list that has a name."""
     names = names_of(entries)
     if not wanted:
         raise UnknownNameError(f"'{path}' is a list; go on with one of: {', '.join(names)}")
     if wanted[0] not in names:
-        called = next((kind.called for kind in kinds), "entry")
+        called = next((kind.called for kind in kinds if issubclass(kind, Section)), "entry")
         raise UnknownNameError.of(f"{called} of {path}", wanted[0], names)
     assert isinstance(entries, list)
     return entries[names.index(wanted[0])]
 
 
-def _named(records: Tree, wanted: Sequence[str], path: str, kinds: Sequence[type[Section]]) -> Tree:
+def _named(records: Tree, wanted: Sequence[str], path: str, kinds: Sequence[Kind]) -> Tree:
     """Return what a mapping has under a name; one number alone makes no new record of several."""
     found = records if isinstance(records, dict) else {}
     if wanted and wanted[0] not in found and any(not issubclass(kind, Number) for kind in kinds):
@@ -105,10 +107,10 @@ def _named(records: Tree, wanted: Sequence[str], path: str, kinds: Sequence[type
     return found.get(wanted[0]) if wanted else None
 
 
-def _held(annotation: object) -> tuple[type | None, list[type[Section]]]:
+def _held(annotation: object) -> tuple[type | None, list[Kind]]:
     """Return whether a field holds a list or a mapping of names, and the sections that it may hold."""
     if isinstance(annotation, type) and get_origin(annotation) is None:
-        return None, [annotation] if issubclass(annotation, Section) else []
+        return None, [annotation] if issubclass(annotation, Section | Number) else []
     container = get_origin(annotation)
     found = [_held(inner) for inner in get_args(annotation)]
     inside = next((inner for inner, _ in found if inner is not None), None)

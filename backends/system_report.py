@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -10,7 +11,7 @@ from pydantic_core import ErrorDetails
 from ..ir.errors import UsageError, did_you_mean
 from .faults import Fault
 from .system_numbers import Number, Section
-from .system_overrides import kind_at
+from .system_overrides import Kind, kind_at
 from .system_tree import Tree, names_of
 
 
@@ -20,16 +21,19 @@ def faults_of(error: ValidationError, tree: dict[str, Tree], top: type[Section])
         # Of a part that may be of several kinds, pydantic says the kind as well: in brackets, unlike any key.
         keys = tuple(part for part in detail["loc"] if not str(part).startswith("<"))
         shown, message = _said(_shown(keys, tree), detail, tree, top)
-        yield Fault(keys, ".".join(shown), message)
+        # What is wrong with a number is its value, which may stand on a line of its own.
+        inside = detail["input"] if detail["type"] == "value_error" else None
+        at = (*keys, "value") if isinstance(inside, dict) and "value" in inside else keys
+        yield Fault(at, ".".join(shown), message)
 
 
 def _said(loc: list[str], detail: ErrorDetails, tree: Tree, top: type[Section]) -> tuple[Sequence[str], str]:
     if detail["type"] == "missing":
         return loc[:-1], f"missing {loc[-1]}"
-    if detail["type"] == "extra_forbidden":
+    if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return loc[:-1], _unknown_key(loc[:-1], loc[-1], tree, top)
     shown = loc[:-1] if loc and loc[-1] == "value" else loc
-    if detail["type"] in ("model_type", "model_attributes_type"):
+    if detail["type"] in ("model_type", "model_attributes_type", "dataclass_type"):
         return shown, f"expected {_expected(loc, tree, top)}, not {detail['input']!r}"
     return shown, _plain_message(detail)
 
@@ -65,5 +69,9 @@ def _shown(keys: Sequence[int | str], tree: Tree) -> list[str]:
 
 def _unknown_key(loc: Sequence[str], key: str, tree: Tree, top: type[Section]) -> str:
     kind = kind_at(loc, tree, top) if loc else top
-    allowed = sorted(kind.model_fields) if kind else []
+    allowed = sorted(_keys_of(kind)) if kind else []
     return f"unknown key '{key}'{did_you_mean(key, allowed)} allowed: {', '.join(allowed)}"
+
+
+def _keys_of(kind: Kind) -> Iterable[str]:
+    return [f.name for f in fields(kind) if f.init] if issubclass(kind, Number) else kind.model_fields

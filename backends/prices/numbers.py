@@ -2,45 +2,72 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import ClassVar
+
+from pydantic import ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from ...ir.errors import UsageError
+from ..number_schema import field, number_fields, record_schema
 from ..records import Confidence, NumberRecord
-from ..system_numbers import Number, Section
+from ..system_numbers import Number
 
 
-class Other(Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
     """What another source says of the same number: shown to people, used by nobody until they `--set` it."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     unit: str | None = None
     value: float | str
-    source: str = Field(min_length=1)
+    source: str
     confidence: Confidence = "datasheet"
     as_of: str | None = None
     note: str | None = None
 
-    def as_told(self) -> dict[str, float | str | None]:
-        """Return what it says of a number, with its note behind its source."""
-        source = self.source if self.note is None else f"{self.source}: {self.note}"
-        return {"value": self.value, "unit": self.unit, "source": source, "confidence": self.confidence,
-                "as_of": self.as_of}  # fmt: skip
+    @property
+    def told(self) -> str:
+        """Its source with its note behind it."""
+        return self.source if self.note is None else f"{self.source}: {self.note}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quoted(Number):
     """A number that sources differ on."""
 
     others: tuple[Other, ...] = ()
 
-    @field_validator("others")
+    def __post_init__(self) -> None:
+        """Check what other sources say as the number itself."""
+        Number.__post_init__(self)
+        for other in self.others:
+            self._check_range(other.value, self._si(other.value, other.unit))
+
     @classmethod
-    def _check_others(cls, others: tuple[Other, ...]) -> tuple[Other, ...]:
-        for other in others:
-            cls._check_range(other.value, cls._si(other.value, other.unit))
-        return others
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Read all kinds of numbers alike."""
+        return record_schema(cls, _quoted_fields())
 
     def records_of_others(self, path: str) -> tuple[NumberRecord, ...]:
         """Return what other sources say, as records like that of the number itself."""
-        return tuple(self.model_copy(update=other.as_told()).record(path) for other in self.others)
+        return tuple(self._as_told(other).record(path) for other in self.others)
+
+    def _as_told(self, other: Other) -> Quoted:
+        return replace(
+            self, value=other.value, unit=other.unit, source=other.told, confidence=other.confidence,
+            as_of=other.as_of, others=(),
+        )  # fmt: skip
+
+
+@cache
+def _quoted_fields() -> tuple[core_schema.DataclassField, ...]:
+    note = field("note", core_schema.nullable_schema(core_schema.str_schema()), optional=True)
+    other = record_schema(Other, [*number_fields(), note], named=False)
+    several = core_schema.with_default_schema(core_schema.tuple_variable_schema(other), default=())
+    return (*number_fields(), field("others", several))
 
 
 class Share(Quoted):

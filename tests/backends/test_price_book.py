@@ -189,7 +189,7 @@ def rows() -> list[Row]:
         return [Row(r["parameter"], r["value"], r["unit"], r["node/package"], r["source"]) for r in found]
 
 
-def said(section: Section, path: str) -> Iterator[Said]:
+def said(section: Section | Number, path: str) -> Iterator[Said]:
     """Every number of a section, and what other sources say beside it."""
     if isinstance(section, Number):
         yield Said(path, section.si, section.source)
@@ -200,7 +200,7 @@ def said(section: Section, path: str) -> Iterator[Said]:
         below: object = getattr(section, key)
         named = below.items() if isinstance(below, dict) else [("", below)]
         for name, entry in named:
-            if isinstance(entry, Section):
+            if isinstance(entry, Section | Number):
                 yield from said(entry, ".".join(filter(None, (path, key, str(name)))))
 
 
