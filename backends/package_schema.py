@@ -168,8 +168,6 @@ AnyPart: TypeAlias = Annotated[
     | Annotated[DieSection, Tag("<die>")],
     Discriminator(_kind_of),
 ]
-for _section in (AssemblySection, PackageSection):
-    _section.model_rebuild()
 
 
 def _joint_faults(joined: _Joined) -> Iterator[str]:

@@ -106,7 +106,7 @@ def _prices(file: UnpricedSection) -> Prices | None:
     from .prices.section import Prices
 
     assert isinstance(file, PricedSection)
-    return Prices(file.prices, tuple(records_of(file.prices, "prices")))
+    return Prices(file.prices)
 
 
 def _d2d_faults(package: PackageSection | None, levels: Sequence[LevelSection]) -> Iterator[Fault]:

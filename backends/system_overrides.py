@@ -72,6 +72,7 @@ def kind_at(
         key = rest.pop(0)
         if kind is None or issubclass(kind, Number):
             raise UnknownNameError(f"'{path}' has no parts; set it as a whole, as in {path}=...")
+        kind.model_rebuild()
         if key not in kind.model_fields:
             raise UnknownNameError.of(f"key of {path}", key, kind.model_fields)
         path = key if path == called else f"{path}.{key}"

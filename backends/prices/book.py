@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...ir.errors import UnknownNameError
 from ..catalogue import File, laid_over, read_at
 from ..faults import Origin, in_files
-from ..system_build import records_of, section_of
+from ..system_build import section_of
 from ..system_overrides import override
 from .section import Prices, PricesSection
 
@@ -56,7 +56,7 @@ def build_prices(files: Sequence[File], overrides: Sequence[str] = ()) -> Prices
     for text in overrides:
         tree = override(tree, text, PricesSection, "prices")
     section = section_of(PricesSection, tree, f"prices '{files[-1].name}'", in_files(origins))
-    return Prices(section, tuple(records_of(section, "prices")))
+    return Prices(section)
 
 
 def laid_down(files: Sequence[File]) -> tuple[dict[str, Tree], list[Origin]]:

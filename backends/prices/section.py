@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..records import NumberRecord
-from ..system_numbers import leaves_of
+from ..system_numbers import Number, leaves_of
 from .numbers import Quoted
 from .ownership_schema import OwnershipSection
 from .silicon_schema import SiliconSection
@@ -19,10 +19,15 @@ class PricesSection(SiliconSection, OwnershipSection):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """All that a cost is made of, checked, with every number's source."""
+    """All that a cost is made of, checked."""
 
     section: PricesSection
-    records: tuple[NumberRecord, ...]
+
+    @property
+    def records(self) -> tuple[NumberRecord, ...]:
+        """Every number with its path, unit and source, in the order of the schema."""
+        leaves = leaves_of(self.section, "prices")
+        return tuple(leaf.record(path) for path, leaf in leaves if isinstance(leaf, Number))
 
     @property
     def name(self) -> str:
