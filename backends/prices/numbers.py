@@ -197,6 +197,13 @@ class Period(Quoted):
     sane = (1e-6, 1e11)
 
 
+class Life(Quoted):
+    """A time over which something is written off: more than none."""
+
+    dimension = "s"
+    sane = (3600.0, 1e11)
+
+
 class EnergyPerByte(Quoted):
     """Energy to move data, as 4.5 pJ/bit."""
 

@@ -13,6 +13,7 @@ from .numbers import (
     EnergyPerByte,
     EnergyPerFlop,
     Length,
+    Life,
     Mass,
     MassPerArea,
     MassPerByte,
@@ -25,7 +26,6 @@ from .numbers import (
     MoneyPerPowerAndTime,
     MoneyPerTime,
     Overhead,
-    Period,
     PowerPerByte,
     Share,
     Voltage,
@@ -132,11 +132,11 @@ class FacilitySection(Section):
 
     charged: Charge
     capex: MoneyPerPower
-    capex_life: Period
+    capex_life: Life
     opex: MoneyPerPowerAndTime
     power_delivery: MoneyPerPower
     cooling: CooledSection
-    life: Period
+    life: Life
     per_server: Money
     pue: PueSection
 
@@ -149,8 +149,8 @@ class TcoSection(Section):
     """
 
     method: Method
-    it_life: Period
-    network_life: Period
+    it_life: Life
+    network_life: Life
     interest_rate: Share
     server_opex: Share
     maintenance: MoneyPerTime

@@ -10,6 +10,7 @@ from .numbers import (
     Area,
     Defects,
     Length,
+    Life,
     Money,
     MoneyPerArea,
     MoneyPerByte,
@@ -206,7 +207,7 @@ class MachinePrices(Section):
 
     pick_place_time: Period
     bonding_time: Period
-    life: Period
+    life: Life
     uptime: Yield
     technician: MoneyPerTime
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from ...backends.prices.section import Prices
 from ...backends.system import System
+from ...ir.errors import UnknownNameError
 from ...ir.expr import Num
 from ..bill import Bill
 from .loans import YEAR_S
-from .owned import entry
 from .system import SystemCost
 from .tco import Estate, yearly_bill
 
@@ -75,7 +75,10 @@ def rental(system: System, num_gpus: Num, prices: Prices) -> Ownership:
         UnknownNameError: a chip that the list does not have.
     """
     name = system.chip.name
-    price = entry(prices.section.cloud, "chip of prices.cloud", name).price.si * 3600.0
+    if name not in prices.section.cloud:
+        unknown = UnknownNameError.of("chip of prices.cloud", name, prices.section.cloud)
+        raise UnknownNameError(f"{unknown}; a file for --prices may have cloud: {{{name}: {{price: ...}}}}")
+    price = prices.section.cloud[name].price.si * 3600.0
     hours = _hours(prices)
     values: dict[str, Num] = {"count": num_gpus, "hours": hours, "usd_per_hour": price}
     rent = Bill("rent", num_gpus * hours * price, "count * hours * usd_per_hour", values,

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from ...backends.package import Assembly, D2d, Die, Package, Stack
 from ...backends.prices.section import Prices
 from ...backends.prices.silicon_schema import SiliconSection
-from ...backends.technology.data import load_technology
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.expr import Num
 from ...ir.units import format_bytes_per_s
@@ -144,6 +143,9 @@ def _of_die(die: Die, book: SiliconSection, path: str) -> Iterator[Fault]:
 
 def _of_edge(die: Die, d2d: D2d, book: SiliconSection, path: str) -> Iterator[Fault]:
     """Modules of an interface along the shorter edge of a die, which has four."""
+    # Most packages have no such interface, and need no data of circuits.
+    from ...backends.technology.data import load_technology
+
     kind = load_technology().d2d(d2d.kind)
     edge = shape(np.maximum(die.area_mm2, 1e-6), die.aspect, book).width_mm
     taken = kind.shoreline_mm(d2d.bytes_per_s)
