@@ -290,7 +290,9 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
     work = Work(table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"],
                 m["model_flops"], run_s)  # fmt: skip
     money = system_money(table.system, answer.plan.num_gpus, terms)
-    return replace(answer, money=step_money(money, work, table.timing, table.plans))
+    found = step_money(money, work, table.timing, table.plans)
+    metrics = {name: float(np.ravel(value)[0]) for name, value in found.metrics.items()}
+    return replace(answer, money=replace(found, metrics=metrics))
 
 
 def _metrics(

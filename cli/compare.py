@@ -18,7 +18,8 @@ from .output import columns
     multiple=True,
     metavar="GATE",
     help="Leave with exit code 5 when this holds, as in 'step_time_s>+3%', 'step_time_s.comm.tp>+100ms', "
-    "'peak_mem_bytes>70GiB', 'mfu<40%'. A sign means a change against A, none the value of B. Repeatable.",
+    "'peak_mem_bytes>70GiB', 'usd_per_mtok>+3%', 'mfu<40%'. A sign means a change against A, none the value of B. "
+    "Repeatable.",
 )
 @click.option(
     "--threshold",

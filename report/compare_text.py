@@ -21,6 +21,7 @@ LEAST_NAMED = 0.05
 WORK = ("model.name", "phase", "plan.gbs", "plan.seq", "system.num_gpus")
 # A digest says that something differs; it is of no interest beside another input that says what.
 DIGESTS = {"system.numbers_sha256": ("system.name", "system.chip", "system.stack", "system.calibration", "--set"),
+           "money.prices_sha256": ("money.prices", "--set"),
            "model.graph_sha256": ("model.name", "model.num_parameters", "phase", "dtype")}  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from ..ir.expr import Num
 from ..ir.units import format_si, format_usd
 from .bills import bill_lines, bill_record, bill_text, right, spoken
 from .columns import in_columns
+from .metrics import format_metric
 from .money import assumptions, notes_of, terms_text
 from .numbers import one, shown_value
 
@@ -104,7 +105,7 @@ def _summary(money: Money, columns: int | None) -> list[str]:
     rows = [["", "all", "a GPU"], *_made(money), *(_rent(money) if money.terms.rented else _owning(money))]
     rows += [
         ["power at full load", format_si(watts, "W"), f"{watts / n:,.0f} W"],
-        ["carbon of making it", f"{made_kg / 1e3:,.3g} tCO2e", f"{made_kg / n:,.0f} kgCO2e"],
+        ["carbon of making it", f"{format_metric('tco2e', made_kg / 1e3)}CO2e", f"{made_kg / n:,.0f} kgCO2e"],
         [f"a GPU-hour, {terms_text(money)}", "", format_usd(one(money.owned.usd_per_gpu_hour))],
     ]
     return [in_columns(right(rows), columns), *_levels(money, columns)]

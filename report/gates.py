@@ -13,7 +13,8 @@ from .readable import shown_both, shown_change, shown_relative
 
 GRAMMAR = (
     "a gate is METRIC[.PART], then > >= < or <=, then a limit: +3% or -3% of change against A, +0.5s of change, "
-    "or 12s as the value of B; as in step_time_s>+3%, step_time_s.comm.tp>+100ms, peak_mem_bytes>70GiB, mfu<40%"
+    "or 12s as the value of B; as in step_time_s>+3%, step_time_s.comm.tp>+100ms, peak_mem_bytes>70GiB, "
+    "usd_per_gpu_hour>2USD, mfu<40%"
 )
 _GATE = re.compile(r"\s*([^<>=\s]+)\s*(>=|<=|>|<)\s*([^<>=\s][^<>=]*?)\s*")
 
@@ -98,7 +99,7 @@ def _limit(text: str, change: Change, gate: str) -> tuple[float, str]:
 
 
 def _parsed(text: str, unit: str, gate: str) -> float:
-    if unit in ("s", "B", "FLOP", "FLOP/s", "1"):
+    if unit in ("s", "B", "FLOP", "FLOP/s", "USD", "J", "W", "kg", "1"):
         try:
             return parse_quantity(text, unit).value_si
         except UsageError as error:

@@ -12,7 +12,7 @@ from ..backends.system import System
 from ..driver import Estimate
 from ..ir.text import print_graph
 from .bounds import bound_seconds
-from .money import metrics_of, money_record
+from .money import metrics_of, money_inputs, money_record
 from .sensitivity import sensitivity
 from .training_run import run_inputs, run_records
 from .trust import trust_of_metric, trust_of_parts
@@ -106,9 +106,10 @@ def _inputs(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
         },
         "flops_convention": str(answer.table.convention),
         **({} if answer.run is None else {"run": run_inputs(answer.run)}),
+        **({} if answer.money is None else {"money": money_inputs(answer.money)}),
     }  # fmt: skip
 
 
 def _numbers_sha256(system: System) -> str:
-    """Tell systems apart that have one name and other numbers, whatever their sources say."""
-    return hashlib.sha256(repr(replace(system, sources=())).encode()).hexdigest()
+    """Tell systems apart that have one name and other numbers, whatever their sources and prices say."""
+    return hashlib.sha256(repr(replace(system, sources=(), own_prices=None)).encode()).hexdigest()

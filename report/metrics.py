@@ -103,5 +103,5 @@ def format_metric(name: str, value: float) -> str:
     if unit in ("J", "W", "FLOP/USD", "FLOP/s/W"):
         return format_si(value, unit)
     if unit in ("kg", "t", "kWh", "1/s/USD"):
-        return f"{value:.3g} {unit.removeprefix('1/s/USD')}".rstrip() if value < 1e4 else f"{value:,.0f} {unit}"
+        return f"{value:.3g} {unit.removeprefix('1/s/USD')}".rstrip() if value < 1e3 else f"{value:,.0f} {unit}"
     return f"{value * 100:.1f} %" if unit == "1" else f"{value:,.0f}"

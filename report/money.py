@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,9 @@ def _step_lines(answer: Estimate, m: Mapping[str, float], money: Money) -> Itera
 def _run_lines(m: Mapping[str, float]) -> Iterator[str]:
     if "usd_run" in m:
         yield (
-            f"the run: {format_usd(m['usd_run'])}, {format_metric('kwh', m['kwh'])}, {m['tco2e']:,.3g} tCO2e, of which "
-            f"{m['tco2e_embodied']:,.3g} t were emitted when its machines were made"
+            f"the run: {format_usd(m['usd_run'])}, {format_metric('kwh', m['kwh'])}, "
+            f"{format_metric('tco2e', m['tco2e'])}CO2e, of which {format_metric('tco2e', m['tco2e_embodied'])} were "
+            "emitted when its machines were made"
         )
 
 
@@ -72,6 +74,17 @@ def terms_text(money: Money) -> str:
     return "owned" if money.terms.basis == "market" else "owned for the cost of making it"
 
 
+def money_inputs(found: StepMoney) -> Mapping[str, object]:
+    """Return what was asked for of money, for JSON."""
+    money = found.money
+    return {
+        "prices": money.prices.name,
+        "basis": money.terms.basis,
+        "rented": money.terms.rented,
+        "prices_sha256": hashlib.sha256(repr(money.prices.section).encode()).hexdigest(),
+    }
+
+
 def money_record(found: StepMoney) -> Mapping[str, object]:
     """Return what an estimate costs, for JSON: terms, what is not priced, energy by part, the bill of a GPU-hour.
 
@@ -79,9 +92,7 @@ def money_record(found: StepMoney) -> Mapping[str, object]:
     """
     money = found.money
     return {
-        "basis": money.terms.basis,
-        "rented": money.terms.rented,
-        "prices": money.prices.name,
+        **money_inputs(found),
         "assumptions": {**assumptions(money), "power": "rented" if money.terms.rented else "of the step"},
         "unpriced": list(money.unpriced),
         "energy_j": {k: one(v) for k, v in found.energy.parts_j.items()} | {"building": one(found.energy.building_j)},
