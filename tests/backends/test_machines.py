@@ -262,7 +262,7 @@ def test_faults_of_prices_come_with_those_of_the_system_and_name_their_lines(min
     lines = text.splitlines()
     at = [1 + next(i for i, line in enumerate(lines) if key in line) for key in ("  price:", "it_life")]
     assert f"mine.yaml:{at[0]}: server.price: '-300' must be more than zero" in str(caught.value)
-    assert f"mine.yaml:{at[1]}: prices.tco.it_life: '-1' must be zero or more" in str(caught.value)
+    assert f"mine.yaml:{at[1]}: prices.tco.it_life: '-1' must be more than zero" in str(caught.value)
 
 
 def test_an_unknown_profile_gets_the_nearest(mine: Callable[..., System]) -> None:
