@@ -12,6 +12,7 @@ from .flags import Named
 from .output import columns, write_text
 
 if TYPE_CHECKING:
+    from ..backends.system import System
     from ..cost.money import Money
 
 VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
@@ -19,7 +20,12 @@ VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
 
 @click.command("cost")
 @click.argument("system")
-@click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="Accelerators.  [default: those of one server]")
+@click.option(
+    "--gpus",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Accelerators.  [default: those of one server, or of one rack where racks are sold full]",
+)
 @click.option(
     "--breakdown",
     "view",
@@ -78,9 +84,15 @@ def cost_command(
 
     loaded = load_system(system, overrides, prices=prices)
     terms = Terms(basis="build" if basis == "build" else "market", rented=rent)
-    money = system_money(loaded, gpus or loaded.node_size, terms)
+    money = system_money(loaded, gpus or _smallest(loaded, basis), terms)
     write_text(_explained(money, explain, form) if explain is not None else _written(money, view, form), output)
     return 0
+
+
+def _smallest(system: System, basis: str) -> int:
+    """The accelerators of the least that is sold: a server, or a rack where racks are bought full."""
+    full = basis == "market" and system.rack is not None and system.rack.price_usd is not None
+    return system.node_size * (system.rack.num_servers if full and system.rack is not None else 1)
 
 
 def _explained(money: Money, line: str, form: str) -> str:

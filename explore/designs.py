@@ -165,10 +165,10 @@ def _wide(values: Num, rows: NDArray[np.intp], num: int) -> Array:
 
 
 def _priced(form: Form, made: Design, machine: System, setting: Setting, job: Job | None) -> Columns:
-    system = machines_of(machine, made, package_of(made, form, setting))
+    system = machines_of(machine, made, package_of(made, form, setting), setting.like)
     assert system.package is not None
     num_gpus = setting.num_gpus if job is None else job.plan.num_gpus
-    money = system_money(system, num_gpus, Terms(basis="build"))
+    money = system_money(system, num_gpus, Terms(basis=setting.basis))
     assert money.package is not None
     found: dict[str, Num] = {
         **_chip(made),

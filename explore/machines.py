@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..backends.network.level import NetworkLevel
 from ..backends.package import Package
 from ..backends.system import System, read_system
 from ..backends.system_table import machine_numbers, tabled
@@ -14,12 +15,15 @@ from ..backends.technology.chip_file import system_text
 from ..backends.technology.design import Design
 from ..backends.technology.package_file import Sale
 from ..backends.technology.packaging import packaged
+from ..backends.technology.surroundings import scale_of
 from ..ir.errors import UsageError
 from .setting import Setting
 from .space import Form
 
 # What a system is called that nobody named.
 _NAME = "designed"
+# The level of the lanes between packages, in the file of a design.
+_LANES = "scale-up"
 _OWN_LEVEL = re.compile(r"network\.(d2d|scale-up)\.(bandwidth|link_bandwidth|links|size|topology|dims)")
 
 
@@ -55,12 +59,24 @@ def _check_free(text: str) -> None:
         )
 
 
-def machines_of(machine: System, made: Design, package: Package) -> System:
+def machines_of(machine: System, made: Design, package: Package, like: str) -> System:
     """Return a table of machines: one of them, with the numbers of all designs as columns."""
     known = machine_numbers(machine)
     num = len(made.fit.reason)
     numbers = {k: np.broadcast_to(np.asarray(v), num) for k, v in made.columns().items() if k in known}
-    return replace(tabled(machine, numbers), package=package)
+    table = tabled(machine, numbers)
+    return replace(
+        table, package=package, levels=tuple(_switched(level, machine.node_size, like) for level in table.levels)
+    )
+
+
+def _switched(level: NetworkLevel, node_size: int, like: str) -> NetworkLevel:
+    """The level of the lanes with as many switches as each design needs, as its file says it."""
+    equipment = level.equipment
+    if level.name != _LANES or not like or equipment is None or equipment.switches is None:
+        return level
+    switches = scale_of(like).switches_for(node_size * level.bytes_per_s)
+    return replace(level, equipment=replace(equipment, switches=switches))
 
 
 def package_of(made: Design, form: Form, setting: Setting) -> Package:

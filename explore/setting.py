@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..backends.prices.section import Prices
 from ..backends.technology.data import Technology
 from ..cost.flops import Convention
+from ..cost.ownership.server import Basis
 from ..driver import Lowered
 from ..ir.errors import UsageError
 from ..ir.plan import Plan
@@ -42,6 +43,11 @@ class Setting:
     stack: str | None = None
     calibration: str | None = None
     overrides: Sequence[str] = ()
+
+    @property
+    def basis(self) -> Basis:
+        """How designs are priced: at what they are made of, or sold with the margin that is given."""
+        return "build" if self.gross_margin is None else "market"
 
     def __post_init__(self) -> None:
         """Refuse what is no number of packages, and a margin that is all of a price."""

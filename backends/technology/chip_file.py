@@ -55,7 +55,7 @@ def system_text(
         indent("\n".join(_chip(design, f"{name}-chip", technology, joint, "d2d", sale)), "  "),
         "node:",
         f"  num_chips: {_number(num_ranks, '', what)}",
-        *((*host_lines(like), *surroundings_lines(like)) if like else ()),
+        *((*host_lines(like, num_chips), *surroundings_lines(like, num_chips)) if like else ()),
         "network:",
         *_inside(design, technology),
         *(_scale_up(design, num_chips, num_ranks, like) if num_chips > 1 or num_ranks == 1 else ()),
@@ -105,7 +105,7 @@ def _scale_up(design: Design, num_chips: int, num_ranks: int, like: str | Path) 
     yield f"    latency: {_LATENCY}"
     yield f"    efficiency: {_EFFICIENCY}"
     if like:
-        yield from equipment_lines(like)
+        yield from equipment_lines(like, num_ranks * float(lanes.bytes_per_s))
 
 
 def _summary(design: Design) -> Iterator[str]:

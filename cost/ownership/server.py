@@ -79,7 +79,10 @@ def part_cost(part: Fitted, prices: Prices) -> Owned:
 
 
 def _packages(system: System, prices: Prices, basis: Basis, package: Bill | None) -> Owned:
-    """The packages of a server: at the price that they are sold for, else at cost / (1 - gross margin)."""
+    """The packages of a server: at the price that they are sold for, else at cost / (1 - gross margin).
+
+    What a chip says of its margin is what it is sold with; who builds for itself keeps what the book says.
+    """
     described = system.package
     count = system.node_size / (1 if described is None else described.num_ranks)
     if basis == "market" and described is not None and described.price_usd is not None:
@@ -88,7 +91,7 @@ def _packages(system: System, prices: Prices, basis: Basis, package: Bill | None
         return Owned(Bill("packages", usd, "count * price_usd", values, ("chip.package.price",)))
     if package is None:
         return Owned(Bill("packages", 0.0), unpriced=("packages: add a section package to the chip",))
-    share = described.gross_margin if described is not None else None
+    share = described.gross_margin if described is not None and basis == "market" else None
     kept = prices.section.servers.package_margin.si if share is None else share
     margin = Bill("margin", package.usd * kept / (1.0 - kept), "made_usd * share / (1 - share)",
                   {"made_usd": package.usd, "share": kept}, _margin_path(share))  # fmt: skip

@@ -115,8 +115,17 @@ def _racked(system: System, servers: Owned, num_servers: Num, prices: Prices, ba
         bought = Bill("racks", num_racks * rack.price_usd, "count * price_usd", values, ("rack.price",))
         return Owned(Bill.of("servers", [bought]), servers.power_w + num_racks * rack.rest_w)
     parts = Owned.of("racks", [part_cost(p, prices) for p in rack.parts])
-    racks = Owned(parts.bill, parts.power_w + rack.rest_w, parts.unpriced).times(num_racks)
+    crowded = () if whole else _overdrawn(rack, servers.power_w / num_servers)
+    racks = Owned(parts.bill, parts.power_w + rack.rest_w, (*parts.unpriced, *crowded)).times(num_racks)
     return Owned.of("servers", [servers, racks])
+
+
+def _overdrawn(rack: Rack, server_w: Num) -> tuple[str, ...]:
+    """Name a rack that may not draw what one server does; it then holds one all the same."""
+    if rack.power_w is None or not np.any(np.greater(server_w, rack.power_w - rack.rest_w)):
+        return ()
+    may_kw = float(np.max(rack.power_w)) / 1e3
+    return (f"racks that bear a server: one draws more than the {may_kw:.3g} kW of a rack; set rack.power",)
 
 
 def _in_one(rack: Rack, server_w: Num) -> Num:

@@ -63,7 +63,7 @@ def test_the_best_is_a_system(cli: Cli, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert f"wrote {path}" in done.stderr
     best = first_of(cli("sweep", "none", *options, "--objective", "+fp16_flop_per_s", "-q", "--format", "json"))
-    cost = json.loads(cli("cost", path, "--gpus", "1024", "--basis", "build", "--format", "json").stdout)
+    cost = json.loads(cli("cost", path, "--gpus", "1024", "--format", "json").stdout)
     assert (best["die_mm2"], best["package_w"]) == (700.0, 700.0)
     assert best["usd_per_gpu"] * 1024 == pytest.approx(cost["metrics"]["usd_capex"], rel=1e-9)
     assert cost["bills"]["package"]["parts"][-1]["name"] == "design"

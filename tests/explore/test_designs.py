@@ -76,7 +76,7 @@ def test_a_design_takes_what_its_file_takes(space: DesignSpace, setting: Setting
     found = rows_of(space, around, job)
     for designs, row, system in one_by_one(space, around, found):
         alone = estimate(job.lowered.source, system, job.plan, lowered=job.lowered)
-        answer = worth(train(alone, TrainingRun(amount=1000, unit="steps")), Terms(basis="build"))
+        answer = worth(train(alone, TrainingRun(amount=1000, unit="steps")), Terms(basis=around.basis))
         assert answer.money is not None
         expected = {**answer.metrics, **answer.money.metrics}
         shared = set(designs.columns) & set(expected)

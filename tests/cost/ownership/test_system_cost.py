@@ -183,7 +183,9 @@ def test_packages_without_a_price_are_said_to_be_at_cost() -> None:
     assert found.bill.line("servers/servers/packages").usd == 8 * 28_000
     assert not any(line.startswith("packages") for line in found.unpriced)
     kept = replace(system, package=replace(described, gross_margin=0.5))
-    assert system_cost(kept, 8, load_prices(), "build", PACKAGE).bill.line("servers/servers/packages").usd == 8 * 6_640
+    sold, made = (system_cost(kept, 8, load_prices(), b, PACKAGE).bill for b in ("market", "build"))
+    assert sold.line("servers/servers/packages").usd == 8 * 6_640
+    assert made.line("servers/servers/packages").usd == 8 * 3_320
 
 
 def test_equipment_that_no_book_has() -> None:
