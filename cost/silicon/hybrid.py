@@ -5,12 +5,13 @@ Ours, with the yields of CATCH: alignment, each connection, the dielectric betwe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
-from ...backends.package import Assembly
+from ...backends.package import Assembly, Die
 from ...backends.prices.silicon_schema import SiliconSection
 from ...ir.expr import Num
 from ..bill import Bill
@@ -33,8 +34,9 @@ def stacked(assembly: Assembly, contents: Contents, base_mm2: Num, book: Silicon
         book: the price book.
     """
     carried = np.maximum(np.subtract(contents.area_mm2, base_mm2), 0.0)
-    bond = _bond(assembly, carried, np.subtract(contents.pieces, 1.0), base_mm2, book)
-    bonded = contents.quality * bond_yield(carried, np.subtract(contents.pieces, 1.0), book)
+    bonds = _bonds(assembly, contents)
+    bond = _bond(assembly, carried, bonds, base_mm2, book)
+    bonded = contents.quality * bond_yield(carried, bonds, book)
     test = final_test(bonded, book)
     numbers = ("prices.packages.hybrid_bond.bond_yield", "prices.packages.hybrid_bond.dielectric_defects")
     return Level(
@@ -51,12 +53,12 @@ def stacked(assembly: Assembly, contents: Contents, base_mm2: Num, book: Silicon
     )
 
 
-def bond_yield(carried_mm2: Num, pieces: Num, book: SiliconSection) -> Num:
+def bond_yield(carried_mm2: Num, bonds: Num, book: SiliconSection) -> Num:
     """Y = align^n bond^(A / pitch^2) tsv^(A d_tsv) / (1 + D A), for an area A that is bonded."""
     prices = book.packages.hybrid_bond
     joints = np.power(prices.bond_yield.si, np.divide(carried_mm2, prices.pitch.si**2))
     vias = np.power(prices.tsv_yield.si, np.multiply(carried_mm2, prices.tsv_density.si))
-    aligned = np.power(prices.alignment_yield.si, pieces)
+    aligned = np.power(prices.alignment_yield.si, bonds)
     return aligned * joints * vias / (1.0 + np.multiply(carried_mm2, prices.dielectric_defects.si))
 
 
@@ -67,35 +69,56 @@ def via_mm2(carried_mm2: Num, book: SiliconSection) -> Num:
 
 
 def of_whole_wafers(dies: tuple[GoodDie, ...], book: SiliconSection) -> tuple[GoodDie, ...]:
-    """Price dies whose wafers are bonded before any is tested: cost = sum W / (N prod Y), N of the largest.
+    """Price dies whose wafers are bonded before any is tested: cost = sum n W / (N prod Y^count), N of the largest.
 
-    The whole stack is tested once, with its first die.
+    A kind has wafers of its own, n for each stack of wafers: dies of it that fit one base lie on one wafer, side by
+    side. The whole stack is tested once, with its first die.
     """
-    largest = reduce(np.maximum, (d.die.area_mm2 for d in dies))
+    largest = _largest([d.die for d in dies])
     number = dies_per_wafer(largest, dies[0].die.aspect, book)
-    good = reduce(lambda all_good, d: np.multiply(all_good, d.good), dies, np.ones(()))
-    return tuple(_of_wafer(d, number, good, place == 0, book) for place, d in enumerate(dies))
+    good = reduce(lambda all_good, d: np.multiply(all_good, np.power(d.good, d.die.count)), dies, np.ones(()))
+    each = [number * d.die.count / _wafers(d.die, largest) for d in dies]
+    return tuple(_of_wafer(d, n, good, place == 0, book) for place, (d, n) in enumerate(zip(dies, each, strict=True)))
 
 
 def _of_wafer(die: GoodDie, number: Num, good: Num, first: bool, book: SiliconSection) -> GoodDie:
     raw = np.divide(die.wafer_usd, number)
     test = die_test(good, die.die.area_mm2, raw, book)
-    quality = test.quality if first else 1.0
-    test_usd = test.test_usd if first else 0.0
+    quality = np.power(test.quality, np.divide(1.0, die.die.count)) if first else 1.0
+    test_usd = np.divide(test.test_usd, die.die.count) if first else 0.0
     return replace(
         die, raw_usd=raw, dies_per_wafer=number, good=good, test=replace(test, quality=quality, test_usd=test_usd)
     )
 
 
-def _bond(assembly: Assembly, carried: Num, pieces: Num, base_mm2: Num, book: SiliconSection) -> Bill:
+def _largest(dies: Sequence[Die]) -> Num:
+    return reduce(np.maximum, (die.area_mm2 for die in dies))
+
+
+def _wafers(die: Die, largest_mm2: Num) -> Num:
+    """Count the wafers of one kind in a stack of wafers."""
+    side_by_side = np.floor(np.divide(largest_mm2, die.area_mm2) * (1.0 + 1e-12))
+    return np.ceil(np.divide(die.count, side_by_side))
+
+
+def _bonds(assembly: Assembly, contents: Contents) -> Num:
+    """Count what is bonded to what is below: dies one by one, or wafers."""
+    if assembly.bonding == "die_to_wafer":
+        return np.subtract(contents.pieces, 1.0)
+    dies = [part for part in assembly.contents if isinstance(part, Die)]
+    largest = _largest(dies)
+    return sum((_wafers(die, largest) for die in dies), start=-1.0)
+
+
+def _bond(assembly: Assembly, carried: Num, bonds: Num, base_mm2: Num, book: SiliconSection) -> Bill:
     """Materials by area; machines by the die, or by the wafer shared among its dies."""
     process = book.processes[_PROCESS]
     materials = book.packages.hybrid_bond.materials.si
     if assembly.bonding == "die_to_wafer":
-        machines = machine_usd(pieces, process, book.machines, one_by_one=True)
+        machines = machine_usd(bonds, process, book.machines, one_by_one=True)
     else:
         number = dies_per_wafer(base_mm2, 1.0, book)
-        machines = machine_usd(1.0, process, book.machines, one_by_one=True) * pieces / number
+        machines = machine_usd(1.0, process, book.machines, one_by_one=True) * bonds / number
     values = {"area_mm2": carried, "materials_usd_mm2": materials, "machines_usd": machines}
     numbers = ("prices.packages.hybrid_bond.materials", f"prices.processes.{_PROCESS}.bonding_machine")
     return Bill("bonds", carried * materials + machines, "area_mm2 * materials_usd_mm2 + machines_usd", values, numbers)

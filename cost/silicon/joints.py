@@ -40,14 +40,14 @@ def on_organic(assembly: Assembly, contents: Contents, book: SiliconSection) -> 
     """Flip chips on an organic substrate, with bridges embedded in it or without.
 
     A = 4 sum A; c = 0.005 A layers; all is lost where one of n bonds fails: Y = y^n; bridges are lost with the
-    substrate that one of them fails in: y_embed^bridges.
+    substrate that one of them fails in: y_embed^bridges. A bad die that its test let through is found as a bad bond is.
     """
     organic = book.packages.organic
     area = carrier_mm2(assembly, contents.area_mm2, organic.area_factor.si)
     substrate = _substrate(area, layer_factor(area, contents.pieces, organic), organic)
     buried = bridges(assembly, contents, book) if assembly.joint == "embedded_bridge" else ()
     holding = embedded(assembly, contents, book) if buried else 1.0
-    bonded = np.power(organic.bonding_yield.si, contents.pieces)
+    bonded = np.power(organic.bonding_yield.si, contents.pieces) * contents.quality
     bumps = _bumps(contents.area_mm2, organic.bump_cost.si, "organic")
     raw = (substrate, *buried)
     numbers = ("prices.packages.organic.bonding_yield",)
@@ -61,7 +61,6 @@ def on_organic(assembly: Assembly, contents: Contents, book: SiliconSection) -> 
         area,
         area,
         bonded,
-        contents.quality,
     )
 
 
@@ -69,7 +68,8 @@ def on_wiring(assembly: Assembly, contents: Contents, book: SiliconSection) -> L
     """Chips on an interposer or layers of wires, and that on an organic substrate.
 
     y1 of the wires and their bridges, y2 = y_bond^n, y3 of the bond to the substrate. Chips last: wires are lost by
-    1 / (y1 y2 y3), chips by 1 / (y2 y3). Chips first: both by 1 / (y1 y3). The substrate by 1 / y3.
+    1 / (y1 y2 y3), chips by 1 / (y2 y3). Chips first: both by 1 / (y1 y3). The substrate by 1 / y3. Sets with a bad
+    die that its test let through are lost before the substrate: in either order, y2 or y1 has a factor of their quality.
     """
     prices = wiring(assembly.joint, book)
     organic = book.packages.organic
@@ -81,7 +81,7 @@ def on_wiring(assembly: Assembly, contents: Contents, book: SiliconSection) -> L
     made = wiring_yield(area, prices) * (embedded(assembly, contents, book) if _bridged(assembly) else 1.0)
     bonded = np.power(prices.bonding_yield.si, contents.pieces)
     set_down = organic.bonding_yield.si
-    chips_good = (bonded if assembly.order == "chip_last" else made) * set_down
+    chips_good = (bonded if assembly.order == "chip_last" else made) * contents.quality * set_down
     wires_good = chips_good * made if assembly.order == "chip_last" else chips_good
     numbers = tuple(f"prices.packages.{assembly.joint}.{key}" for key in ("bonding_yield", "defect_density"))
     lost = [loss(assembly.joint, _sum(wires), wires_good, numbers), loss("substrate", substrate.usd, set_down)]
@@ -95,7 +95,6 @@ def on_wiring(assembly: Assembly, contents: Contents, book: SiliconSection) -> L
         area,
         below,
         chips_good,
-        contents.quality,
     )
 
 

@@ -58,6 +58,18 @@ def with_first(package: Package, area_mm2: float) -> Package:
 
 
 @settings(max_examples=40)
+@given(package=packages(), assembly=st.sampled_from(CHOICES["assembly"]), coverage=st.floats(0.05, 0.95))
+def test_tests_that_let_more_through_never_make_a_package_cheaper(
+    package: Package, assembly: str, coverage: float
+) -> None:
+    def usd(part: float) -> float:
+        chosen = (f"models.assembly={assembly}", "models.tests=coverage", "tests.assembly_coverage=1")
+        return total(package, load_prices(overrides=(*chosen, f"tests.coverage={part}")))
+
+    assert usd(coverage) >= usd(min(coverage * 1.05, 1.0)) * (1 - 1e-9)
+
+
+@settings(max_examples=40)
 @given(package=packages(), profile=PROFILES)
 def test_lines_add_up_to_the_whole_and_none_is_negative(package: Package, profile: str) -> None:
     bill = package_bill(package, load_prices(profile))

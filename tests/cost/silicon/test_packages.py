@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -120,6 +122,51 @@ def test_a_hybrid_bond_by_hand(prices: Prices, bonding: Bonding) -> None:
         of_wafers = (12000 + 16988) / float(dies_per_wafer(100.0, 1.0, book))
         assert part(bill, "package defects") == pytest.approx(bond * (1 / good - 1))
         assert float(bill.usd) == pytest.approx(of_wafers / both / good + bond / good)
+
+
+def of_wafers(*contents: Die) -> Package:
+    return Package(Assembly("stack", "hybrid_bond", contents, bonding="wafer_to_wafer"))
+
+
+def test_dies_of_one_kind_lie_side_by_side_on_a_wafer_that_is_paid_once(prices: Prices) -> None:
+    # Two of 40 mm2 over 100 mm2: two wafers, one bond between them, and three dies that must all be good.
+    book = prices.section
+    lower, upper = Die("lower", "N6", 100.0), Die("upper", "N5", 40.0, 2.0)
+    bill = package_bill(of_wafers(lower, upper), prices)
+    all_good = float(good_die(lower, book).good) * float(good_die(upper, book).good) ** 2
+    wafers = (12000 + 16988) / float(dies_per_wafer(100.0, 1.0, book))
+    bond = part(bill, "raw package/stack/bonds")
+    assert float(bill.usd) == pytest.approx((wafers / all_good + bond) / float(bond_yield(80.0, 1.0, book)))
+
+
+def test_dies_of_two_names_have_wafers_of_their_own(prices: Prices) -> None:
+    book = prices.section
+    lower, upper = Die("lower", "N5", 100.0), Die("upper", "N5", 40.0)
+    bill = package_bill(of_wafers(lower, upper, replace(upper, name="other")), prices)
+    all_good = float(good_die(lower, book).good) * float(good_die(upper, book).good) ** 2
+    wafers = 3 * 16988 / float(dies_per_wafer(100.0, 1.0, book))
+    bond = part(bill, "raw package/stack/bonds")
+    assert float(bill.usd) == pytest.approx((wafers / all_good + bond) / float(bond_yield(80.0, 2.0, book)))
+    assert round(float(bill.usd), 2) == 118.68
+
+
+@pytest.mark.parametrize(
+    ("joint", "order", "lost"),
+    [
+        ("organic", "chip_last", 0.99**2),
+        ("interposer", "chip_last", 0.95**2 * 0.99),
+        ("fan_out", "chip_first", (1 + 0.48 / 3) ** -3 * 0.99),
+    ],
+)
+def test_bad_dies_that_tests_let_through_are_lost_with_their_package(joint: Joint, order: Order, lost: float) -> None:
+    # Of what passes Y / (1 - 0.5 (1 - Y)) is good; what was put down is lost as often as one of both dies is bad.
+    poor = load_prices(overrides=("models.tests=coverage", "tests.coverage=0.5"))
+    bill = package_bill(of_dies(2, 400.0, joint, order), poor)
+    good = float(good_die(Die("d", "N5", 400.0), poor.section).good)
+    quality = good / (1 - 0.5 * (1 - good))
+    chips = sum(part(bill, name) for name in ("raw chips", "chip defects"))
+    tests = part(bill, "test and assembly")
+    assert part(bill, "wasted dies") == pytest.approx((chips + tests) * (1 / (lost * quality**2) - 1))
 
 
 def test_hybrid_bonds_fail_by_area_and_connections(prices: Prices) -> None:
