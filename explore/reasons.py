@@ -20,6 +20,7 @@ _PACKAGES: Mapping[Obstacle, str] = MappingProxyType(
         Obstacle.CARRIER: "substrate too small for what is on it",
         Obstacle.WIRES: "interposer or fan-out beyond the largest",
         Obstacle.SUBSTRATE: "organic substrate beyond the largest",
+        Obstacle.FINE_WIRES: "memory that needs finer wires than an organic substrate has",
     }
 )
 _ENGINE: Mapping[Reason, str] = MappingProxyType(

@@ -240,10 +240,15 @@ class TestPrices(Section):
 
 
 class MemoryPrices(Section):
-    """Memory, bought as known good; the footprint is what a stack or device takes of a substrate."""
+    """Memory, bought as known good; the footprint is what a stack or device takes of a substrate.
+
+    Attributes:
+        fine_wires: whether it needs wires finer than those of an organic substrate.
+    """
 
     price: MoneyPerByte
     footprint: Area
+    fine_wires: bool = False
     stack_capacity: Capacity | None = None
     stack_bandwidth: Rate | None = None
     stack_price: Money | None = None

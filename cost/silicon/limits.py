@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ...backends.package import Assembly, D2d, Die, Package, Stack
+from ...backends.package import Assembly, D2d, Die, Joint, Package, Stack
 from ...backends.prices.section import Prices
 from ...backends.prices.silicon_schema import SiliconSection
 from ...ir.errors import UnknownNameError, UsageError
@@ -38,6 +38,7 @@ class Obstacle(IntEnum):
     CARRIER = 6
     WIRES = 7
     SUBSTRATE = 8
+    FINE_WIRES = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,22 @@ def _of_contents(assembly: Assembly, book: SiliconSection, path: str) -> Iterato
         elif isinstance(part, Die):
             yield from _of_die(part, book, here)
         else:
-            yield _of_memory(part, book, here)
+            yield from _of_memory(part, assembly.joint, book, here)
 
 
-def _of_memory(stack: Stack, book: SiliconSection, path: str) -> Fault:
+def _of_memory(stack: Stack, joint: Joint, book: SiliconSection, path: str) -> Iterator[Fault]:
     if stack.kind not in book.memories:
         raise UnknownNameError.of(f"memory of {path}:", stack.kind, book.memories)
-    return _positive(stack.num_bytes, f"{path}: memory", " bytes")
+    yield _positive(stack.num_bytes, f"{path}: memory", " bytes")
+    if joint == "organic" and book.memory(stack.kind).fine_wires:
+        yield Fault(
+            Obstacle.FINE_WIRES,
+            np.greater(np.multiply(stack.count, stack.num_bytes), 0.0),
+            lambda: (
+                f"{path}: {stack.kind} needs finer wires than an organic substrate has: join it by interposer, fan_out,"
+                " fan_out_bridge, embedded_bridge or hybrid_bond"
+            ),
+        )
 
 
 def _of_built(built: Built, book: SiliconSection, path: str) -> Iterator[Fault]:

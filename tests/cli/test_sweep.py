@@ -24,7 +24,7 @@ SHARED = {
     "bridges": ("--node", "N7", "--die-area", "300mm2", "--power", "500W", "--chiplets", "2", "--unit", "a100",
                 "--memory", "hbm2e", "--link", "nvlink3", *D2D, "--joint", "embedded_bridge", "--network",
                 "hdr-infiniband", "--like", "dgx-a100-80gb"),
-    "organic": ("--node", "N5", "--die-area", "300mm2", "--power", "250W", "--joint", "organic", "--link", "pcie5"),
+    "fan-out": ("--node", "N5", "--die-area", "300mm2", "--power", "250W", "--joint", "fan_out", "--link", "pcie5"),
 }  # fmt: skip
 
 
@@ -54,6 +54,17 @@ def test_a_design_costs_and_takes_what_its_file_says(
     assert {"step_time_s", "usd_per_gpu_hour", "usd_per_step", "usd_run", "j_per_token", "mfu", "tco2e"} <= shared
     for name in shared:
         assert step[name] == pytest.approx(metrics[name], rel=1e-9), name
+
+
+def test_fine_wires_are_not_swept_on_organic_substrates(cli: Cli) -> None:
+    options = ("--die-area", "300mm2", "--power", "250W", "--joint", "organic,fan_out", "--link", "pcie5")
+    alone = cli("sweep", "none", *options, "--joint", "organic", "-q")
+    assert alone.returncode == 2
+    assert "hbm3 needs finer wires than an organic substrate has: join it by interposer, fan_out" in alone.stderr
+    found = json.loads(cli("sweep", "none", *options, "-q", "--format", "json").stdout)
+    assert (found["num_designs"], found["num_built"], found["designs"][0]["joint"]) == (2, 1, "fan_out")
+    kept = json.loads(cli("sweep", "none", *options, "--memory", "gddr6", "-q", "--format", "json").stdout)
+    assert (kept["num_designs"], kept["num_built"]) == (2, 2)
 
 
 def test_the_best_is_a_system(cli: Cli, tmp_path: Path) -> None:

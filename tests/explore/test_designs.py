@@ -194,6 +194,7 @@ def test_reasons_have_words() -> None:
     ("space", "reason"),
     [
         (replace(PLAIN, die_mm2=(900.0,)), NOT_PACKAGED + Obstacle.FIELD),
+        (replace(PLAIN, joints=("organic",)), NOT_PACKAGED + Obstacle.FINE_WIRES),
         (replace(PLAIN, die_mm2=(800.0,), num_dies=(4,), power_w=(2000.0,)), NOT_PACKAGED + Obstacle.WIRES),
         (replace(PLAIN, die_mm2=(4.0,)), Reason.MULTIPROCESSOR),
         (replace(PLAIN, num_stacks=(40,)), Reason.STACKS),

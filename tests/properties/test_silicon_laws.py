@@ -38,8 +38,10 @@ def packages(draw: st.DrawFn) -> Package:
     if draw(st.booleans()):
         on_top = (Die("base", "N6", 200.0), Die("top", draw(NODES), 60.0, 2.0))
         dies.append(Assembly("stack", "hybrid_bond", on_top))
-    memory = [Stack("hbm3", 16 * 2.0**30, float(draw(st.integers(1, 4))), "hbm")] if draw(st.booleans()) else []
-    return Package(Assembly("package", draw(JOINTS), (*dies, *memory)))
+    joint = draw(JOINTS)
+    kind = "gddr6" if joint == "organic" else "hbm3"
+    memory = [Stack(kind, 16 * 2.0**30, float(draw(st.integers(1, 4))))] if draw(st.booleans()) else []
+    return Package(Assembly("package", joint, (*dies, *memory)))
 
 
 def harvests() -> st.SearchStrategy[Harvest | None]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from slipstick.backends.package import Assembly, D2d, Die, Joint, Package, Stack
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.prices.section import Prices
-from slipstick.cost.silicon.limits import feasible
+from slipstick.cost.silicon.limits import Obstacle, feasible, obstacles
 from slipstick.cost.silicon.package import package_bill
 from slipstick.ir.errors import UnknownNameError, UsageError
 from slipstick.ir.expr import Num
@@ -44,6 +46,9 @@ BAD = {
     "an area of 0 mm2 must be more than zero": of(Die("d", "N5", 0.0)),
     "a count of -2 must be more than zero": of(Die("d", "N5", 100.0, -2.0)),
     "d: a die has 4 edges, not 5": of(Die("d", "N5", 100.0, d2d=D2d("ucie-advanced", 1e11, 5.0))),
+    "package, hbm: hbm3 needs finer wires than an organic substrate has: join it by interposer, fan_out,": of(
+        Die("d", "N5", 100.0), HBM
+    ),
     "holds nothing": of(),
     "the first content carries the others; memory cannot": of(HBM, joint="hybrid_bond"),
 }
@@ -85,3 +90,13 @@ def test_a_table_marks_what_cannot_be_made(prices: Prices) -> None:
 def test_a_table_of_interfaces_is_marked_by_its_edges(prices: Prices) -> None:
     table = of(Die("d", "N5", 400.0, 2.0, d2d=D2d("ucie-standard", np.array([2.1e12, 4e12]))))
     assert feasible(table, prices).tolist() == [True, False]
+
+
+def test_memory_with_fine_wires_is_marked_where_an_organic_substrate_carries_it(prices: Prices) -> None:
+    logic = Die("d", "N5", np.array([100.0, 900.0]))
+    assert obstacles(of(logic, HBM), prices).tolist() == [Obstacle.FINE_WIRES, Obstacle.FIELD]
+    assert feasible(of(logic, HBM, joint="embedded_bridge"), prices).tolist() == [True, False]
+    assert feasible(of(logic, Stack("gddr6", 2.0**31)), prices).tolist() == [True, False]
+    wired = Assembly("wired", "interposer", (Die("d", "N5", 100.0), replace(HBM, count=2.0)))
+    assert feasible(of(wired), prices).all()
+    assert feasible(of(logic, HBM), load_prices(overrides=("memories.hbm3.fine_wires=false",))).tolist() == [True, False]
