@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from ...backends.package import Assembly, Die, Joint, Package
 from ...backends.prices.numbers import Quoted
 from ...backends.prices.silicon_schema import NodePrices, SiliconSection
@@ -12,7 +14,7 @@ from ...ir.expr import Num
 from ..bill import Bill
 from .built import build
 from .joints import layer_factor, wiring
-from .wafers import shape, stitches
+from .wafers import fields, shape
 
 
 def design_bill(package: Package, others: Sequence[Package], book: SiliconSection) -> Bill:
@@ -36,7 +38,8 @@ def design_bill(package: Package, others: Sequence[Package], book: SiliconSectio
 def chip_usd(die: Die, book: SiliconSection) -> Num:
     """Price the design of a die with its modules and first masks (`models.design`).
 
-    `shares`, after Chiplet Actuary: (0.5 A_modules + 0.3 A) NRE / 300 mm2 + 0.2 NRE. `per_area`, after CATCH: layout by
+    `shares`, after Chiplet Actuary: (0.5 A_modules + 0.3 A) NRE / 300 mm2 + 0.2 NRE; A_modules is without the interface
+    to other dies, which `interface_usd` prices. `per_area`, after CATCH: layout by
     area and a mask set for each field. `gates`, after TTM: licences, layout by gates, masks; seats and front-end labour
     are not in it.
     """
@@ -54,7 +57,20 @@ def chip_usd(die: Die, book: SiliconSection) -> Num:
             share, rest = book.design.module_share.si, book.design.chip_share.si
             per_area = _known(node.design, die.node, "design") / book.design.reference_area.si
             fixed = (1.0 - share - rest) * _known(node.design, die.node, "design")
-            return share * per_area * modules + rest * per_area * die.area_mm2 + fixed
+            return share * per_area * _modules_mm2(die) + rest * per_area * die.area_mm2 + fixed
+
+
+def _modules_mm2(die: Die) -> Num:
+    """Return the area of modules: as described, or all but what the interface to neighbours takes."""
+    if die.design_mm2 is not None:
+        return die.design_mm2
+    if die.d2d is None:
+        return die.area_mm2
+    # Most packages have no such interface, and need no data of circuits.
+    from ...backends.technology.data import load_technology
+
+    phy = load_technology().d2d(die.d2d.kind).phy_mm2(die.d2d.bytes_per_s, die.area_mm2, die.d2d.edges)
+    return np.maximum(np.subtract(die.area_mm2, phy), 0.0)
 
 
 def interface_usd(node: str, book: SiliconSection) -> float:
@@ -103,8 +119,8 @@ def _wires_usd(joint: Joint, area: Num, book: SiliconSection) -> Num:
 
 
 def _masks(die: Die, node: NodePrices, book: SiliconSection) -> Num:
-    fields = 1.0 + stitches(shape(die.area_mm2, die.aspect, book), book) if die.stitched else 1.0
-    return _known(node.mask_set, die.node, "mask_set") * fields
+    sets = fields(shape(die.area_mm2, die.aspect, book), book) if die.stitched else 1.0
+    return _known(node.mask_set, die.node, "mask_set") * sets
 
 
 def _known(number: Quoted | None, node: str, key: str) -> float:

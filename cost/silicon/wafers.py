@@ -111,6 +111,18 @@ def stitches(die: Shape, book: SiliconSection) -> Num:
     return np.minimum(one_way, _lines(die.width_mm, high) + _lines(die.height_mm, wide))
 
 
+def fields(die: Shape, book: SiliconSection) -> Num:
+    """Count the fields of a large die, laid with the fewest `stitches`: (lines across + 1) (lines along + 1)."""
+    wide, high = field_mm(book)
+    across, along = _lines(die.width_mm, wide), _lines(die.height_mm, high)
+    turned_across, turned_along = _lines(die.width_mm, high), _lines(die.height_mm, wide)
+    return np.where(
+        np.less_equal(across + along, turned_across + turned_along),
+        (across + 1.0) * (along + 1.0),
+        (turned_across + 1.0) * (turned_along + 1.0),
+    )
+
+
 def _lines(side: Num, field: float) -> Num:
     return np.maximum(np.ceil(np.divide(side, field) * (1.0 - 1e-12)) - 1.0, 0.0)
 

@@ -13,7 +13,7 @@ from slipstick.backends.prices.silicon_schema import SiliconSection
 from slipstick.cost.silicon.die import good_die
 from slipstick.cost.silicon.machines import machine_usd, second_usd
 from slipstick.cost.silicon.tests_of_dies import passing
-from slipstick.cost.silicon.wafers import dies_per_wafer, field_use, formula, placed, shape, stitches
+from slipstick.cost.silicon.wafers import dies_per_wafer, field_use, fields, formula, placed, shape, stitches
 from slipstick.cost.silicon.yields import (
     bose_einstein,
     die_yield,
@@ -143,6 +143,14 @@ def test_stitches_are_lines_between_fields(usual: SiliconSection) -> None:
     assert float(stitches(shape(46225.0, 1.0, usual), usual)) == 8 + 6
     assert float(stitches(shape(858.0, 1.0, usual), usual)) == 0.0
     assert float(stitches(shape(858.0, 1.0, usual), book("models.field=half"))) == 1.0
+
+
+def test_fields_are_columns_by_rows(usual: SiliconSection) -> None:
+    assert float(fields(shape(46225.0, 1.0, usual), usual)) == 9 * 7
+    assert float(fields(shape(858.0, 1.0, usual), usual)) == 1.0
+    # Two columns by two rows of 26 mm x 33 mm hold 40 mm a side; 30 mm x 50 mm is two rows, laid either way.
+    assert float(fields(shape(1600.0, 1.0, usual), usual)) == 4.0
+    assert float(fields(shape(1500.0, 50 / 30, usual), usual)) == 2.0
 
 
 def test_dies_leave_a_part_of_a_field_unused(usual: SiliconSection) -> None:

@@ -10,9 +10,11 @@ import pytest
 from slipstick.backends.package import Assembly, Bonding, D2d, Die, Harvest, Joint, Order, Package, Stack
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.prices.section import Prices
+from slipstick.backends.technology.data import load_technology
 from slipstick.cost.bill import Bill
 from slipstick.cost.silicon.die import good_die
 from slipstick.cost.silicon.hybrid import bond_yield
+from slipstick.cost.silicon.nre import chip_usd
 from slipstick.cost.silicon.package import good_yield, package_bill, package_price_usd
 from slipstick.cost.silicon.wafers import dies_per_wafer
 from slipstick.ir.errors import UsageError
@@ -230,6 +232,27 @@ def test_the_design_of_a_chip_after_chiplet_actuary(prices: Prices) -> None:
     bill = package_bill(product, prices).line("design")
     assert part(bill, "chip logic") == pytest.approx(N5_DESIGN * (0.8 * 400 / 300 + 0.2) / 1e5)
     assert part(bill, "package") == pytest.approx((400 * 4 * 3000 + 3e5) / 1e5)
+
+
+def test_masks_of_a_stitched_chip_are_a_set_for_each_field() -> None:
+    # 40 mm a side are two by two fields.
+    book = load_prices(overrides=("models.design=per_area",)).section
+    masks = book.node("N5").mask_set
+    assert masks is not None
+    stitched = Die("d", "N5", 1600.0, stitched=True)
+    assert float(chip_usd(stitched, book)) == pytest.approx(1600 * book.design.per_area.si + 4 * masks.si)
+
+
+def test_an_interface_is_not_designed_twice(prices: Prices) -> None:
+    # 1 TB/s of ucie-advanced are 4 modules of 256 GB/s on each of two edges.
+    plain = Die("d", "N5", 200.0, 2.0)
+    joined = replace(plain, d2d=D2d("ucie-advanced", 1e12, 2.0))
+    phy = 8 * load_technology().d2d("ucie-advanced").module_mm2
+    less = 0.5 * N5_DESIGN * phy / 300
+    assert phy > 0
+    assert float(chip_usd(joined, prices.section)) == pytest.approx(float(chip_usd(plain, prices.section)) - less)
+    described = replace(joined, design_mm2=180.0)
+    assert float(chip_usd(described, prices.section)) == pytest.approx(N5_DESIGN * (0.5 * 180 / 300 + 0.2 + 0.2))
 
 
 def test_chips_in_several_products_share_their_design(prices: Prices) -> None:
