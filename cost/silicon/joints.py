@@ -69,7 +69,7 @@ def on_wiring(assembly: Assembly, contents: Contents, book: SiliconSection) -> L
 
     y1 of the wires and their bridges, y2 = y_bond^n, y3 of the bond to the substrate. Chips last: wires are lost by
     1 / (y1 y2 y3), chips by 1 / (y2 y3). Chips first: both by 1 / (y1 y3). The substrate by 1 / y3. Sets with a bad
-    die that its test let through are lost before the substrate: in either order, y2 or y1 has a factor of their quality.
+    die that its test let through are lost before the substrate: y2 or y1 has a factor of their quality.
     """
     prices = wiring(assembly.joint, book)
     organic = book.packages.organic
