@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from ..ir.errors import UsageError
 from ..ir.expr import Num
 from .package import Assembly, Bonding, D2d, Die, Harvest, Joint, Order, Package, Stack
-from .system_numbers import Bandwidth, Capacity, Count, Number, Price, Ratio, Section, Share, Some
+from .system_numbers import Bandwidth, Capacity, Count, Margin, Number, Price, Ratio, Section, Some
 
 NAME = r"^[A-Za-z0-9_-]+$"
 
@@ -149,7 +149,7 @@ class PackageSection(_Joined):
     num_ranks: Count | None = None
     volume: Volume | None = None
     price: Price | None = None
-    gross_margin: Share | None = None
+    gross_margin: Margin | None = None
     beside: list[StackSection] = Field(default_factory=list)
 
 

@@ -28,6 +28,7 @@ from .system_report import faults_of
 from .system_schema import (
     ChipSection,
     NetworkSection,
+    NodeSection,
     SystemSection,
     UnpricedSection,
     as_chip,
@@ -62,6 +63,7 @@ def build_system(
     faults += [] if file is None else _protocol_faults(file.network, laid.constants)
     faults += [] if file is None else _library_faults(file.stack.library, [layer for _, layer in layers])
     faults += [] if file is None else _d2d_faults(file.chip.package, file.network)
+    faults += [] if file is None else _rank_faults(file.chip.package, file.node, file.network)
     if file is None or faults or laid.faults:
         raise all_of(f"system '{where}'", [*faults, *laid.faults], _unless_set(kept, locate))
     levels = tuple(network_level(level) for level in file.network)
@@ -117,6 +119,22 @@ def _d2d_faults(package: PackageSection | None, levels: Sequence[LevelSection]) 
         if level not in known:
             message = f"unknown level '{level}'{did_you_mean(level, known)} allowed: {', '.join(known)}"
             yield Fault(keys, path, message)
+
+
+def _rank_faults(package: PackageSection | None, node: NodeSection, levels: Sequence[LevelSection]) -> Iterator[Fault]:
+    """Ranks of a package that do not fill a node, or that are not those of the level that joins its dies."""
+    if package is None:
+        return
+    keys, path = ("chip", "package", "num_ranks"), "chip.package.num_ranks"
+    ranks = 1 if package.num_ranks is None else int(package.num_ranks.si)
+    chips = int(node.num_chips.si)
+    if chips % ranks:
+        yield Fault(keys, path, f"{ranks} ranks a package do not divide the {chips} chips of a node")
+    sizes = {level.name: level.size for level in levels}
+    for name in dict.fromkeys(level for *_, level in d2d_levels(package, keys[:2], "chip.package")):
+        size = sizes.get(name)
+        if size is not None and size.si != ranks:
+            yield Fault(keys, path, f"{ranks}, but its dies are level '{name}', which joins {size.si:g}")
 
 
 def _protocol_faults(levels: Sequence[LevelSection], kernels: KernelConstants) -> Iterator[Fault]:

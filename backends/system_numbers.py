@@ -150,6 +150,21 @@ class Share(Number):
     maximum = 1.0
 
 
+def check_margin(value: float | str, number: float) -> None:
+    """Raise UsageError for a margin of a whole price, which would be without end."""
+    if number >= 1.0:
+        raise UsageError(f"'{value}' must be below 1: it is a part of the price, cost / (1 - margin)")
+
+
+class Margin(Share):
+    """A part of a price that its seller keeps: from none to less than all of it."""
+
+    @classmethod
+    def _check_range(cls, value: float | str, number: float) -> None:
+        super()._check_range(value, number)
+        check_margin(value, number)
+
+
 class Factor(Number):
     """How many times something is, or lasts: 1 where it changes nothing."""
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TypeAlias, get_args, get_origin
 
 from ..ir.errors import UnknownNameError, UsageError
-from ..ir.units import split_quantity
+from ..ir.units import split_quantity, units_of
 from .system_numbers import Number, Section
 from .system_schema import SystemSection
 from .system_tree import Tree, assign, names_of, split_override
 
 Kind: TypeAlias = type[Section] | type[Number]
+# Money and machines come in units far from the base ones (years, cm2, TB): a number alone would be a slip.
+_WITH_UNITS = frozenset(("prices", "package", "server", "rack", "equipment"))
 
 
 def of_calibration(text: str) -> bool:
@@ -34,6 +36,8 @@ def override(
 ) -> dict[str, Tree]:
     """Return the tree with one assignment made; UnknownNameError for a key that a `top` has not.
 
+    A number alone is in base units; in prices, packages, servers, racks and equipment it is an error.
+
     >>> override({"name": "mine", "chip": {"power": 1}}, "chip.power=3 kW")["chip"]["power"]["value"]
     3.0
     """
@@ -42,14 +46,17 @@ def override(
     path = ".".join(keys)
     if kind is not None and not issubclass(kind, Number):
         raise UnknownNameError(f"'{path}' is a section; set one of its keys: {', '.join(kind.model_fields)}")
-    return assign(tree, keys, value if kind is None else _leaf(kind, value, path))
+    needs_unit = not _WITH_UNITS.isdisjoint((called, *keys[:-1]))
+    return assign(tree, keys, value if kind is None else _leaf(kind, value, path, needs_unit))
 
 
-def _leaf(kind: type[Number], text: str, path: str) -> Tree:
+def _leaf(kind: type[Number], text: str, path: str, needs_unit: bool) -> Tree:
     try:
         number, unit = split_quantity(text)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+    if needs_unit and not unit and kind.dimension != "1":
+        raise UsageError(f"{path}: missing unit of '{text}': allowed: {units_of(kind.dimension)}")
     return {
         "value": number,
         "unit": unit or kind.dimension,

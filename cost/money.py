@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..backends.prices.section import Prices
 from ..backends.system import System
 from ..backends.timing import Timing
+from ..ir.errors import UsageError
 from ..ir.expr import Num
 from ..ir.plan import PlanTable
 from .bill import Bill
@@ -19,6 +20,7 @@ from .ownership.per_token import Work as Work
 from .ownership.per_token import money_metrics
 from .ownership.server import Basis
 from .ownership.system import SystemCost, system_cost
+from .silicon.finite import check_whole
 from .silicon.package import package_bill
 
 
@@ -28,11 +30,16 @@ class Terms:
 
     Attributes:
         basis: `market`, what is sold at the price it is sold for; `build`, everything by what it is made of.
-        rented: by the hour at a cloud's price, in place of owning it.
+        rented: by the hour at a cloud's price, in place of owning it; UsageError with the basis `build`.
     """
 
     basis: Basis = "market"
     rented: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what would silently be one of the two."""
+        if self.rented and self.basis == "build":
+            raise UsageError("what is rented is neither sold nor built: leave --basis build or --rent out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,7 @@ def system_money(system: System, num_gpus: Num, terms: Terms | None = None) -> M
     """Price a system of so many accelerators under its own prices.
 
     Raises:
-        UsageError: a package that cannot be made, no accelerators, switches that nobody names.
+        UsageError: a package that cannot be made, no accelerators, switches that nobody names, a cost without end.
         UnknownNameError: a node, memory, part or, where it is rented, a chip that the price book does not have.
 
     >>> from slipstick.backends.system import load_system
@@ -90,6 +97,8 @@ def system_money(system: System, num_gpus: Num, terms: Terms | None = None) -> M
     package = None if system.package is None else package_bill(system.package, prices)
     cost = system_cost(system, num_gpus, prices, terms.basis, package)
     owned = rental(system, num_gpus, prices) if terms.rented else ownership(cost, prices)
+    for bill in (owned.year,) if terms.rented else (cost.bill, owned.year):
+        check_whole(bill)
     made = embodied(cost, system, prices)
     return Money(
         terms=terms, system=system, prices=prices, package=package, cost=cost, owned=owned, made=made

@@ -94,13 +94,15 @@ def parse_quantity(text: str, dimension: str | None = None) -> Quantity:
 def split_quantity(text: str) -> tuple[float, str]:
     """Return the number and the unit as written; the unit may be empty.
 
-    >>> split_quantity("989e12"), split_quantity("4.8TB/s")
-    ((989000000000000.0, ''), (4.8, 'TB/s'))
+    >>> split_quantity("989e12"), split_quantity("4.8TB/s"), split_quantity("0.11/cm2")
+    ((989000000000000.0, ''), (4.8, 'TB/s'), (0.11, '1/cm2'))
     """
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise UsageError(f"'{text}' is not a quantity: write a number and a unit, as in '3350 GB/s'")
-    return _finite(float(match[1]), text), match[2]
+    # People write 0.11/cm2 for 0.11 1/cm2.
+    unit = f"1{match[2]}" if match[2].startswith("/") else match[2]
+    return _finite(float(match[1]), text), unit
 
 
 def units_of(dimension: str) -> str:

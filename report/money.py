@@ -68,9 +68,10 @@ def notes_of(money: Money) -> Iterator[str]:
 
 
 def terms_text(money: Money) -> str:
-    """Say how a system is come by."""
+    """Say how a system is come by; what is rented at prices of which date."""
     if money.terms.rented:
-        return "rented"
+        as_of = money.prices.section.cloud[money.system.chip.name].price.as_of
+        return "rented" if as_of is None else f"rented at prices of {as_of}"
     return "owned" if money.terms.basis == "market" else "owned for the cost of making it"
 
 

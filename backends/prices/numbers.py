@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema, core_schema
 from ...ir.errors import UsageError
 from ..number_schema import field, number_fields, record_schema
 from ..records import Confidence, NumberRecord
-from ..system_numbers import Number
+from ..system_numbers import Number, check_margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +95,23 @@ class Overhead(Quoted):
             raise UsageError(f"'{value}' must be at least 1: the whole takes no less than its part")
 
 
+class Margin(Share):
+    """A part of a price that its seller keeps: from none to less than all of it."""
+
+    @classmethod
+    def _check_range(cls, value: float | str, number: float) -> None:
+        super()._check_range(value, number)
+        check_margin(value, number)
+
+
 class Plain(Quoted):
     """A number without a unit: zero or more."""
 
     zero_allowed = True
+
+
+class Divisor(Quoted):
+    """A number without a unit that others are divided by: more than none."""
 
 
 class Money(Quoted):

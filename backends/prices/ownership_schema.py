@@ -14,6 +14,7 @@ from .numbers import (
     EnergyPerFlop,
     Length,
     Life,
+    Margin,
     Mass,
     MassPerArea,
     MassPerByte,
@@ -98,8 +99,8 @@ class ServersSection(Section):
     core_voltage: Voltage
     psu: MoneyPerPower
     psu_efficiency: Yield
-    gross_margin: Share
-    package_margin: Share
+    gross_margin: Margin
+    package_margin: Margin
 
 
 class SoldSection(Section):

@@ -9,6 +9,7 @@ from ..system_numbers import Section
 from .numbers import (
     Area,
     Defects,
+    Divisor,
     Length,
     Life,
     Money,
@@ -59,8 +60,8 @@ class WaferPrices(Section):
 class YieldPrices(Section):
     """Statistics of defects: how they cluster, and in how many layers they lie."""
 
-    cluster: Plain
-    layers: Plain
+    cluster: Divisor
+    layers: Divisor
 
 
 class NodePrices(Section):
@@ -121,7 +122,7 @@ class WiringPrices(Section):
 
     wafer_price: Money
     defect_density: Defects
-    cluster: Plain
+    cluster: Divisor
     critical_area: Share
     area_factor: Plain
     bonding_yield: Yield
@@ -175,8 +176,8 @@ class ProcessPrices(Section):
 
     pick_place_machine: Money
     bonding_machine: Money
-    pick_place_group: Plain
-    bonding_group: Plain
+    pick_place_group: Divisor
+    bonding_group: Divisor
     pitch: Length
     alignment_yield: Yield
     bond_yield: Yield

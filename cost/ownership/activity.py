@@ -26,6 +26,7 @@ from ...ir.ops import OpClass
 from ...ir.plan import IMBALANCE, PlanTable
 from ...ir.points import Points
 from .server import watts_of
+from .trees import plain
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -74,8 +75,8 @@ def _mean(points: Points, symbols: Sequence[str]) -> tuple[Mapping[str, Array], 
 
 
 def idle_w(system: System, prices: Prices) -> Num:
-    """Return what a package draws whatever it does: `idle_share` of its design power."""
-    return prices.section.energy.idle_share.si * system.chip.power_w
+    """Return what a package draws whatever it does: `idle_share` of its design power, at most what it may draw."""
+    return plain(np.minimum(prices.section.energy.idle_share.si * system.chip.power_w, watts_of(system.chip)))
 
 
 def memory_kind(system: System) -> str:

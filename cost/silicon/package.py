@@ -9,6 +9,7 @@ from ...backends.prices.section import Prices
 from ...ir.expr import Num
 from ..bill import Bill
 from .built import Lines, build, memory_line
+from .finite import check_finite
 from .limits import check_built, check_values
 from .nre import design_bill
 
@@ -28,7 +29,8 @@ def package_bill(package: Package, prices: Prices, others_in_portfolio: Sequence
 
     Raises:
         UnknownNameError: a node or a memory that the book does not have.
-        UsageError: a die beyond the field of lithography, a substrate that cannot hold what is on it, or the like.
+        UsageError: a die beyond the field of lithography, a substrate that cannot hold what is on it, or the like;
+            a cost without end, as of dies of which none is good.
     """
     book = prices.section
     check_values(package, prices)
@@ -36,7 +38,9 @@ def package_bill(package: Package, prices: Prices, others_in_portfolio: Sequence
     check_built(built, prices)
     designed = () if package.volume is None else (design_bill(package, others_in_portfolio, book),)
     beside = Lines(memory=tuple(memory_line(stack, book).times(stack.count) for stack in package.beside))
-    return Bill.of("package", [*_parts(built.lines + beside), _tests(built.lines, prices), *designed])
+    bill = Bill.of("package", [*_parts(built.lines + beside), _tests(built.lines, prices), *designed])
+    check_finite(bill, package, prices)
+    return bill
 
 
 def package_price_usd(package: Package, cost_usd: Num) -> Num:

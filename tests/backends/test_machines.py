@@ -226,7 +226,7 @@ def test_a_file_of_prices_starts_from_the_file_that_names_it(mine: Callable[...,
 
 
 def test_prices_are_set_by_their_paths(mine: Callable[..., System]) -> None:
-    system = mine("prices.nodes.N5.wafer_price=13400USD", "prices.tco.method=annual", "prices.parts.fan.price=20")
+    system = mine("prices.nodes.N5.wafer_price=13400USD", "prices.tco.method=annual", "prices.parts.fan.price=20USD")
     found = {r.path: r for r in system.prices.records}
     assert found["prices.nodes.N5.wafer_price"].value_si == 13400
     assert found["prices.nodes.N5.wafer_price"].source == "--set"

@@ -180,7 +180,14 @@ def test_what_the_file_leaves_out_can_be_set(mine: Callable[..., System]) -> Non
         ("chip.package.price=-1USD", "chip.package.price: '-1.0' must be more than zero"),
         ("chip.package.num_ranks=0", "chip.package.num_ranks: '0.0' must be more than zero"),
         ("chip.package.gross_margin=120%", "must be at most 1"),
-        ("chip.package.contents.hbm.capacity=16", "'16.0 B' is beyond any machine"),
+        ("chip.package.contents.hbm.capacity=16B", "'16.0 B' is beyond any machine"),
+        ("chip.package.contents.hbm.capacity=16", "hbm.capacity: missing unit of '16': allowed: B, MB, GB"),
+        ("chip.package.gross_margin=100%", "must be below 1: it is a part of the price"),
+        ("chip.package.num_ranks=3", "chip.package.num_ranks: 3 ranks a package do not divide the 8 chips of a node"),
+        (
+            "chip.package.num_ranks=2",
+            "chip.package.num_ranks: 2, but its dies are level 'inside', which joins 4",
+        ),
     ],
 )
 def test_a_wrong_assignment_says_where_and_what_is_allowed(

@@ -267,8 +267,9 @@ def test_a_key_that_there_is_not_names_the_nearest() -> None:
 def test_every_number_of_the_book_can_be_set() -> None:
     given = {r.path.removeprefix("prices."): r.value_si for r in load_prices().records}
     tree, _ = laid_down([*shipped(), profile_file(USUAL)])
+    units = {r.path.removeprefix("prices."): r.dimension for r in load_prices().records}
     for path, value in given.items():
-        tree = override(tree, f"{path}={value!r}", PricesSection, "prices")
+        tree = override(tree, f"{path}={value!r} {units[path]}", PricesSection, "prices")
     found = {r.path.removeprefix("prices."): r for r in records_of(PricesSection.model_validate(tree), "prices")}
     assert len(given) > 400
     assert {path for path in given if found[path].source != "--set"} == set()

@@ -62,6 +62,11 @@ def test_a_line_is_explained(cli: Cli) -> None:
     assert lines[-1] == "also: GPU-hour/energy/building"
 
 
+def test_a_rent_says_of_which_date_its_price_is(cli: Cli) -> None:
+    shown = cli("cost", "dgx-h100", "--gpus", "8", "--rent").stdout
+    assert "a GPU-hour, rented at prices of 2026-05" in shown
+
+
 def test_output_goes_to_a_file(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "cost.csv"
     done = cli("cost", "dgx-h100", "--breakdown", "tco", "--format", "csv", "-o", str(out))
@@ -95,6 +100,14 @@ REFUSED = {
     ("--set", "prices.models.yield=murph"): "unknown models.yield 'murph'; did you mean 'murphy'",
     ("--set", "prices.carbon.grid=mars"): "unknown grid 'mars'",
     ("--set", "network.infiniband.equipment.switch=ndr-64x400"): "unknown switch 'ndr-64x400'; did you mean",
+    ("--set", "prices.nodes.N4.defect_density=0.11"): "missing unit of '0.11': allowed: 1/mm2, 1/cm2",
+    ("--set", "prices.tco.it_life=5"): "prices.tco.it_life: missing unit of '5': allowed: s, ms",
+    ("--set", "server.price=300000"): "server.price: missing unit of '300000': allowed: USD, kUSD, MUSD",
+    ("--set", "prices.nodes.N4.defect_density=20/cm2"): "package costs no finite amount: of die gh100, 814 mm2 on N4",
+    ("--set", "prices.servers.gross_margin=1"): "prices.servers.gross_margin: '1.0' must be below 1",
+    ("--set", "prices.yields.cluster=0"): "prices.yields.cluster: '0.0' must be more than zero",
+    ("--set", "prices.yields.layers=0"): "prices.yields.layers: '0.0' must be more than zero",
+    ("--rent", "--basis", "build"): "what is rented is neither sold nor built: leave --basis build or --rent out",
     ("--prices", "cach"): "unknown price profile 'cach'; did you mean 'catch'",
     ("--breakdown", "dye"): "'dye' is not allowed; did you mean 'die'",
     ("--gpus", "0"): "0 is not in the range x>=1",

@@ -143,7 +143,7 @@ def test_two_dies_without_an_interface_are_one_device(setting: Setting, job: Job
 def test_more_defects_make_a_package_dearer(area: float, factor: float) -> None:
     usual = load_prices()
     density = usual.section.node("N5").defect_density.si
-    worse = load_prices("chiplet-actuary", (f"nodes.N5.defect_density={density * factor:.9g}",))
+    worse = load_prices("chiplet-actuary", (f"nodes.N5.defect_density={density * factor:.9g}/mm2",))
     space = DesignSpace(nodes=("N5",), die_mm2=(area, area / 2), power_w=(600.0,), num_dies=(1, 2))
     technology = load_technology()
     before, after = (

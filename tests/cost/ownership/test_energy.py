@@ -13,7 +13,7 @@ from slipstick.backends.machine import Server
 from slipstick.backends.package import Assembly, Package, Stack
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.system import System, load_system
-from slipstick.cost.ownership.activity import Activity, activity, memory_kind
+from slipstick.cost.ownership.activity import Activity, activity, idle_w, memory_kind
 from slipstick.cost.ownership.energy import StepEnergy, step_energy
 from slipstick.cost.ownership.system import system_cost
 from slipstick.driver import Estimate, estimate
@@ -49,20 +49,20 @@ def trained(traced: Traced) -> Run:
 
 def no_cap(settings: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Operations so cheap that no node is held to the power of its package."""
-    cheap = ("energy.vector=1e-18", "energy.cache=1e-16", "energy.network=1e-16", "energy.memory.hbm3=1e-16")
+    cheap = ("energy.vector=1e-18J/FLOP", *(f"energy.{key}=1e-16J/B" for key in ("cache", "network", "memory.hbm3")))
     return (*cheap, *settings)
 
 
 def test_operations_are_those_of_the_model(trained: Run) -> None:
     """Of a dense model without recomputation, matrix units do all model FLOPs and those of attention in full."""
-    answer, doing = trained(settings=no_cap(("energy.compute.bf16=1e-18", "energy.compute.fp32=1e-18")))
+    answer, doing = trained(settings=no_cap(("energy.compute.bf16=1e-18J/FLOP", "energy.compute.fp32=1e-18J/FLOP")))
     flops = float(doing.parts_j["matrix units"][0]) / 1e-18
     assert flops == pytest.approx(answer.metrics["model_flops"], rel=0.15)
 
 
 @pytest.mark.parametrize(("tp", "pp"), [(2, 1), (1, 2), (2, 2)])
 def test_the_operations_of_all_packages_do_not_depend_on_how_a_model_is_cut(trained: Run, tp: int, pp: int) -> None:
-    cheap = no_cap(("energy.compute.bf16=1e-18", "energy.compute.fp32=1e-18"))
+    cheap = no_cap(("energy.compute.bf16=1e-18J/FLOP", "energy.compute.fp32=1e-18J/FLOP"))
     _, whole = trained(tp=1, settings=cheap)
     _, cut = trained(tp=tp, pp=pp, settings=cheap)
     assert cut.parts_j["matrix units"] == pytest.approx(whole.parts_j["matrix units"], rel=1e-9)
@@ -91,6 +91,18 @@ def test_energy_of_a_step_by_hand() -> None:
     assert found.machines_j == pytest.approx(sum(by_hand.values()))
     assert found.building_j == pytest.approx(0.5 * sum(by_hand.values()))
     assert found.average_w == pytest.approx(sum(by_hand.values()) / 2)
+
+
+def test_a_limit_below_what_is_drawn_at_rest_is_all_that_is_drawn(trained: Run) -> None:
+    """Nothing does less than nothing: at rest are 210 W of 700 W, where 150 W are allowed."""
+    limited = replace(dgx(), chip=replace(dgx().chip, power_limit_w=150.0))
+    answer, _ = trained()
+    table = answer.table
+    doing = activity(table.timing, table.plans, limited, load_prices())
+    found = step_energy(system_cost(limited, 16, load_prices()), limited, load_prices(), 2.0, doing)
+    assert idle_w(limited, load_prices()) == 150.0
+    assert {float(np.asarray(v).item()) for v in doing.parts_j.values()} == {0.0}
+    assert found.parts_j["idle"] == pytest.approx(16 * 150 * 2)
 
 
 def test_design_power_times_a_load() -> None:
@@ -122,7 +134,7 @@ def test_a_memory_of_which_nobody_knows_the_energy(trained: Run) -> None:
     factor=st.floats(0.1, 0.9),
 )
 def test_energy_never_falls_when_an_operation_takes_more(trained: Run, number: str, factor: float) -> None:
-    value_si = next(r.value_si for r in load_prices().records if r.path == f"prices.{number}")
-    _, less = trained(settings=(f"{number}={value_si * factor!r}",))
-    _, more = trained(settings=(f"{number}={value_si!r}",))
+    usual = next(r for r in load_prices().records if r.path == f"prices.{number}")
+    _, less = trained(settings=(f"{number}={usual.value_si * factor!r} {usual.dimension}",))
+    _, more = trained(settings=(f"{number}={usual.value_si!r} {usual.dimension}",))
     assert float(less.total_j[0]) <= float(more.total_j[0]) * (1 + 1e-12)

@@ -149,7 +149,8 @@ def test_a_cleaner_grid() -> None:
     factor=st.floats(0.7, 0.99),
 )
 def test_nothing_gets_cheaper_or_cleaner_when_a_number_rises(number: str, factor: float) -> None:
-    value_si = next(r.value_si for r in load_prices().records if r.path == f"prices.{number}")
-    less, more = metrics(TRAIN, settings=(f"{number}={value_si * factor!r}",)), metrics(TRAIN)
+    usual = next(r for r in load_prices().records if r.path == f"prices.{number}")
+    less = metrics(TRAIN, settings=(f"{number}={usual.value_si * factor!r} {usual.dimension}",))
+    more = metrics(TRAIN)
     for name in ("usd_per_step", "usd_run", "usd_tco", "kwh", "tco2e"):
         assert less[name] <= more[name] * (1 + 1e-12)

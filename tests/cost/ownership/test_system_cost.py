@@ -226,12 +226,10 @@ def test_parts_add_up(num_gpus: int, topology: Topology, basis: str) -> None:
     factor=st.floats(0.1, 0.99),
 )  # fmt: skip
 def test_nothing_gets_cheaper_when_a_price_rises(path: str, factor: float) -> None:
-    value_si = next(r.value_si for r in load_prices().records if r.path == f"prices.{path}")
-    cheap, dear = (
-        system_cost(dgx(server=Server(parts=(Fitted("xeon-8480"),))), 256, load_prices(overrides=(f"{path}={v!r}",)),
-                    "build", PACKAGE).bill.usd
-        for v in (value_si * factor, value_si)
-    )  # fmt: skip
+    usual = next(r for r in load_prices().records if r.path == f"prices.{path}")
+    books = [load_prices(overrides=(f"{path}={usual.value_si * f!r} {usual.dimension}",)) for f in (factor, 1.0)]
+    system = dgx(server=Server(parts=(Fitted("xeon-8480"),)))
+    cheap, dear = (system_cost(system, 256, book, "build", PACKAGE).bill.usd for book in books)
     assert cheap <= dear
 
 

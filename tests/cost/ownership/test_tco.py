@@ -114,9 +114,9 @@ def test_interest_is_that_of_a_balance_that_is_paid_off(rate: float, years: floa
 )  # fmt: skip
 def test_nothing_gets_cheaper_when_a_price_rises(method: str, number: str, factor: float) -> None:
     usual = load_prices()
-    value_si = next(r.value_si for r in usual.records if r.path == f"prices.{number}")
-    lower = max(value_si * factor, 1.0) if "pue" in number else value_si * factor
-    cheap, dear = (f"{number}={v!r}" for v in (lower, value_si))
+    record = next(r for r in usual.records if r.path == f"prices.{number}")
+    lower = max(record.value_si * factor, 1.0) if "pue" in number else record.value_si * factor
+    cheap, dear = (f"{number}={v!r} {record.dimension}" for v in (lower, record.value_si))
     assert year(NODE, f"tco.method={method}", cheap).usd <= year(NODE, f"tco.method={method}", dear).usd * (1 + 1e-12)
 
 
