@@ -129,11 +129,23 @@ def design_command(
     _check_names(what, nodes, name, node_size, known)
     how = as_joint(joint) if joint else None
     made = design(budget, known)
+    _warn_of_field(area_mm2 / dies)
     if what == "chip":
         write_text(chip_text(made, name, known, how), output)
     else:
         write_text(system_text(made, name, node_size, _network(network), known, how, like), output)
     return 0
+
+
+def _warn_of_field(die_mm2: float) -> None:
+    """A design beyond one field of lithography is drawn all the same; its cost would be refused."""
+    from ..backends.prices.book import load_prices
+
+    wafer = load_prices().section.wafer
+    field_mm2 = wafer.field_width.si * wafer.field_height.si
+    if die_mm2 > field_mm2:
+        area = f"a die of {die_mm2:g} mm2 is beyond the field of lithography of {field_mm2:g} mm2"
+        click.echo(f"warning: {area}: nobody can make it in one piece, and `slipstick cost` refuses it", err=True)
 
 
 def _check_names(what: str, nodes: tuple[str, ...], name: str, node_size: int, known: Technology) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...backends.package import Package
 from ...backends.prices.section import Prices
 from ...ir.expr import Num
@@ -36,11 +38,17 @@ def package_bill(package: Package, prices: Prices, others_in_portfolio: Sequence
     check_values(package, prices)
     built = build(package.assembly, book)
     check_built(built, prices)
-    designed = () if package.volume is None else (design_bill(package, others_in_portfolio, book),)
-    beside = Lines(memory=tuple(memory_line(stack, book).times(stack.count) for stack in package.beside))
-    bill = Bill.of("package", [*_parts(built.lines + beside), _tests(built.lines, prices), *designed])
+    # What is wasted of dies of which none is good has no value: such a bill is refused, or one of a table.
+    with np.errstate(invalid="ignore", over="ignore"):
+        bill = _bill_of(package, built.lines, prices, others_in_portfolio)
     check_finite(bill, package, prices)
     return bill
+
+
+def _bill_of(package: Package, lines: Lines, prices: Prices, others: Sequence[Package]) -> Bill:
+    designed = () if package.volume is None else (design_bill(package, others, prices.section),)
+    beside = Lines(memory=tuple(memory_line(stack, prices.section).times(stack.count) for stack in package.beside))
+    return Bill.of("package", [*_parts(lines + beside), _tests(lines, prices), *designed])
 
 
 def package_price_usd(package: Package, cost_usd: Num) -> Num:

@@ -87,6 +87,13 @@ def test_a_designed_machine_is_priced(cli: Cli, tmp_path: Path) -> None:
     assert "package, designed-chip-die: no shoreline for 200 TB/s of ucie-advanced over one edge" in wide.stderr
 
 
+def test_a_die_beyond_a_field_is_drawn_with_a_warning(cli: Cli) -> None:
+    words = ("design", "chip", "--node", "N5", "--power", "1000W")
+    wide, usual = (cli(*words, "--die-area", area) for area in ("900mm2", "800mm2"))
+    assert (wide.returncode, usual.returncode, usual.stderr) == (0, 0, "")
+    assert "warning: a die of 900 mm2 is beyond the field of lithography of 858 mm2" in wide.stderr
+
+
 REFUSED = {
     ("--set", "chip.package.contents.gh100.area=900mm2"): "gh100: a die of 900 mm2 is beyond the field of 858 mm2",
     ("--set", "chip.package.contents.gh100.node=N77"): "unknown technology node of package, gh100: 'N77'; did you",

@@ -56,7 +56,7 @@ def test_the_screen_says_energy_then_money_then_the_run(answer: Estimate) -> Non
 
 
 def test_what_is_rented_does_not_cost_by_its_power(rented: Estimate) -> None:
-    assert "$3.00/GPU-hour rented, " in money_lines(rented)[1]
+    assert "$3.00/GPU-hour rented at prices of 2026-05, " in money_lines(rented)[1]
     assert rented.money is not None
     assert json.loads(report_json(rented))["money"]["assumptions"]["power"] == "rented"
 

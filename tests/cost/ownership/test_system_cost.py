@@ -109,7 +109,7 @@ def test_a_server_that_is_built_by_hand() -> None:
         "packages": 8 * 3_320 / 0.25,
         "xeon-8480": 2 * 10_710,
         "gpu-chassis": 6_000,
-        "host memory": 2e12 * 2.4e-9,
+        "host memory": 2e12 / 2**30 * 2.4,
         # 5.6 kW at 0.8 V.
         "converters": 5_600 / 0.8 * 0.33,
         "power supplies": 10_200 * 0.13,
