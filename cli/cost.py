@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import UsageError
-from .flags import Named
+from .flags import MONEY, Named
 from .output import columns, write_text
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
 
 
-@click.command("cost")
+@click.command("cost", params=list(MONEY))
 @click.argument("system")
 @click.option(
     "--gpus",
@@ -34,14 +34,6 @@ VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
     show_default=True,
     help="What is taken apart: dies, one package, all that is bought, a year of owning it, or its carbon.",
 )
-@click.option(
-    "--basis",
-    type=Named(("market", "build")),
-    default="market",
-    show_default=True,
-    help="How a system is priced: what is sold at the price it is sold for, or everything by what it is made of.",
-)
-@click.option("--rent/--own", default=False, help="Rent by the hour at a cloud's price.  [default: own]")
 @click.option("--prices", metavar="NAME|FILE", help="A profile of `slipstick list prices`, or a YAML file.")
 @click.option(
     "--set",

@@ -222,7 +222,7 @@ _MACHINE = (
         "prices.nodes.N5.wafer_price=13400USD. Repeatable.",
     ),
 )
-_MONEY = (
+MONEY = (
     _word(
         "--basis",
         ("market", "build"),
@@ -248,5 +248,5 @@ _OTHER = (
 
 SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
     {"Workload": _WORKLOAD, "Plan": (*_PLAN, _OFFLOAD), "Machine": _MACHINE, "Training run": RUN_FLAGS,
-     "Money": _MONEY, "Compiler": _COMPILER, "Other": _OTHER}
+     "Money": MONEY, "Compiler": _COMPILER, "Other": _OTHER}
 )  # fmt: skip

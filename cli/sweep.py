@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import UsageError
+from .axes import Axes, SweepCommand
 from .flags import Named
-from .options import PlanCommand, Request
+from .options import Request
 from .output import columns, write_text
 from .prepare import check_model, graph_of, lower_of, plan_of
 from .run_flags import run_of
@@ -30,7 +31,7 @@ USUAL_GPUS = 1024
 TOP = 20
 
 
-@click.command("sweep", cls=PlanCommand)
+@click.command("sweep", cls=SweepCommand)
 @click.option("--node", default="N5", show_default=True, metavar="LIST", help="Technology nodes, as N5,N3.")
 @click.option("--die-area", required=True, metavar="AXIS", help="Areas of one die: 400:800:100mm2, or 400,600mm2.")
 @click.option("--power", metavar="AXIS", help="Powers of a package, as 700,1000W.")
@@ -73,19 +74,7 @@ TOP = 20
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
 def sweep_command(
     request: Request,
-    node: str,
-    die_area: str,
-    power: str | None,
-    power_density: str | None,
-    chiplets: str,
-    d2d: str,
-    d2d_bandwidth: str | None,
-    join: str | None,
-    unit: str,
-    memory: str,
-    stacks: str | None,
-    link: str,
-    joint: str | None,
+    axes: Axes,
     packages: int,
     network: str,
     like: str,
@@ -113,8 +102,7 @@ def sweep_command(
     from ..report.designs import Goals, Ranking
 
     _check(request)
-    space = _space(node, die_area, power, power_density, chiplets, d2d, d2d_bandwidth, join, unit, memory, stacks,
-                   link, joint)  # fmt: skip
+    space = axes.space()
     goals = Goals.of(objectives, request.model != NO_MODEL)
     setting = _setting(request, technology, packages, network, like, volume, gross_margin)
     _check_names(space, setting.technology)
@@ -143,43 +131,6 @@ def _check(request: Request) -> None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
     if request.gpus is not None and request.gpus < 1:
         raise UsageError(f"--gpus {request.gpus}: a system has 1 or more")
-
-
-def _space(
-    node: str,
-    die_area: str,
-    power: str | None,
-    power_density: str | None,
-    chiplets: str,
-    d2d: str,
-    d2d_bandwidth: str | None,
-    join: str | None,
-    unit: str,
-    memory: str,
-    stacks: str | None,
-    link: str,
-    joint: str | None,
-) -> DesignSpace:
-    from ..backends.technology.d2d import as_join
-    from ..backends.technology.package_file import as_joint
-    from ..explore.axes import axis, counts, words
-    from ..explore.space import DesignSpace
-
-    if (power is None) == (power_density is None):
-        raise UsageError("a design needs one of --power, of a package, and --power-density, of a mm2 of its dies")
-    interfaces = tuple("" if word == "none" else word for word in words(d2d)) or ("",)
-    if not any(interfaces) and (d2d_bandwidth or join):
-        given = "--d2d-bandwidth" if d2d_bandwidth else "--join"
-        raise UsageError(f"{given} is of an interface between dies: say which, as in --d2d ucie-advanced")
-    watts = axis(power, "W", "--power") if power else axis(power_density or "", "W/mm2", "--power-density")
-    return DesignSpace(
-        nodes=words(node), die_mm2=axis(die_area, "mm2", "--die-area"), power_w=watts,
-        num_dies=counts(chiplets, "--chiplets"), units=words(unit), memories=words(memory),
-        num_stacks=counts(stacks, "--stacks") if stacks is not None else (), links=words(link),
-        joints=tuple(as_joint(word) for word in words(joint or "")), d2d=interfaces,
-        d2d_bytes_per_s=axis(d2d_bandwidth, "B/s", "--d2d-bandwidth") if d2d_bandwidth else (),
-        joins=tuple(as_join(word) for word in words(join or "line")), power_is_density=power is None,
-    )  # fmt: skip
 
 
 def _setting(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..package import Assembly, D2d, Die, Package, Stack
 from .data import Technology
 from .design import Design
@@ -29,6 +31,4 @@ def _interface(design: Design) -> D2d | None:
 
 def _one(count: object) -> float:
     """The dies of a package decide its form: those of a table are all as many."""
-    import numpy as np
-
     return float(np.ravel(np.asarray(count, dtype=np.float64))[0])
