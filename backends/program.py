@@ -187,7 +187,8 @@ def _shape(call: OpCall) -> Shape:
     """What the op runs over, its first operand or its result, as rows of its last dim; an optimizer over elements."""
     if op_def(call.op).kind is OpClass.OPTIMIZER:
         return Shape(total(p.numel for p in call.inputs[: len(call.inputs) // 2]), as_expr(1))
-    types = [*call.inputs[:1], *call.outputs[:1]]
+    # A cache stays where it is: what is appended to it is what passes by.
+    types = call.inputs[-1:] if call.op == "kv_append" else [*call.inputs[:1], *call.outputs[:1]]
     widest = max(types, key=lambda t: t.rank)
     if not widest.dims:
         return SCALAR

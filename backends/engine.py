@@ -1,0 +1,69 @@
+"""What a serving engine does around the kernels of its stack: how it schedules, and what each step costs its host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """How requests become steps.
+
+    Attributes:
+        batching: `static`, where a batch runs from its first to its last token, or `continuous`, where requests come
+            and go between steps.
+        chunked_prefill: prompts are cut so that a step has at most `max_batched_tokens`, and run beside decodes.
+        mixed: a step may hold prompts and decodes; else prompts run in steps of their own, before decodes.
+        max_num_seqs: most sequences that a replica runs at once.
+        max_batched_tokens: most tokens of a step, decodes included.
+        block_tokens: tokens of a block of the paged KV cache; what a sequence holds is rounded up to it.
+        memory_utilization: share of the device's memory that the engine may take in all.
+        reserve_output: room for all tokens of a request is set aside before it starts, so that none is ever evicted.
+    """
+
+    batching: str = "continuous"
+    chunked_prefill: bool = True
+    mixed: bool = True
+    max_num_seqs: int = 256
+    max_batched_tokens: int = 8192
+    block_tokens: int = 16
+    memory_utilization: float = 0.9
+    reserve_output: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """What the host of an engine adds to its steps.
+
+    Attributes:
+        step_s: once a step: scheduling, inputs, sampling, output.
+        sequence_s: more for each sequence that decodes in the step.
+        prompt_s: once a request, before its first token: its way in, tokens of text, scheduling.
+        prompt_token_s: more for each token of its prompt.
+        interference: seconds that prompts of others add to decodes, over what they take: 1 where all wait for them.
+    """
+
+    step_s: float = 0.0
+    sequence_s: float = 0.0
+    prompt_s: float = 0.0
+    prompt_token_s: float = 0.0
+    interference: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A serving engine, as of a version.
+
+    Attributes:
+        name: as people call it, `vllm`.
+        stack: the software stack whose kernels and messages it runs, a name of the catalogue.
+        scheduler: how requests become steps.
+        overheads: what its host adds.
+        as_of: the version or month that it describes.
+    """
+
+    name: str = "ideal"
+    stack: str = "default"
+    scheduler: Scheduler = field(default_factory=Scheduler)
+    overheads: Overheads = field(default_factory=Overheads)
+    as_of: str = ""

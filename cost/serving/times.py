@@ -1,0 +1,110 @@
+"""What the steps of one replica take: decodes, prompts and both at once, as tables between whose points lines run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Nums = Array | float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A quantity over one size, by straight lines between points; beyond the last point the last line runs on."""
+
+    at: Array
+    value: Array
+
+    def __call__(self, size: Nums) -> Array:
+        """Return the value at sizes of any shape.
+
+        >>> Curve(np.array([0.0, 2.0]), np.array([1.0, 3.0]))(np.array([1.0, 4.0]))
+        array([2., 5.])
+        """
+        place = np.clip(np.searchsorted(self.at, size, side="right") - 1, 0, len(self.at) - 2)
+        slope = (self.value[place + 1] - self.value[place]) / (self.at[place + 1] - self.at[place])
+        return np.asarray(self.value[place] + slope * (np.asarray(size) - self.at[place]))
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """A quantity over two sizes, bilinear between the points of a grid; beyond it the last pieces run on."""
+
+    rows: Array
+    columns: Array
+    value: Array
+
+    def __call__(self, row: Nums, column: Nums) -> Array:
+        """Return the value at pairs of sizes, broadcast against each other."""
+        x, y = np.broadcast_arrays(np.asarray(row, dtype=np.float64), np.asarray(column, dtype=np.float64))
+        i, u = _between(self.rows, x)
+        j, v = _between(self.columns, y)
+        low = self.value[i, j] * (1 - v) + self.value[i, j + 1] * v
+        high = self.value[i + 1, j] * (1 - v) + self.value[i + 1, j + 1] * v
+        return np.asarray(low * (1 - u) + high * u)
+
+
+def _between(at: Array, size: Array) -> tuple[NDArray[np.intp], Array]:
+    place = np.clip(np.searchsorted(at, size, side="right") - 1, 0, len(at) - 2)
+    return place, (size - at[place]) / (at[place + 1] - at[place])
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Seconds of the kernels and messages of a step on one replica; what the engine's host adds is not in them.
+
+    A replica is what holds the model once: tp x pp x cp ranks, and with attention data parallelism one of its ranks
+    with its share of the experts. All sizes are of one replica, and of one of the `groups` that pass through pipeline
+    stages one behind the other.
+
+    Attributes:
+        decode_rest: everything of a decode step but attention, over the sequences in it.
+        decode_attention: attention of a decode step, over sequences and the mean number of tokens each looks at.
+        prompt_rest: everything but attention of a step of prompts, over its tokens.
+        prompt_attention: attention of whole prompts in one step, over their number and the tokens of each.
+        kv_bytes: bytes of KV cache that one sequence holds on the fullest device, over its tokens.
+        free_bytes: what that device has left for the cache: memory less weights, temporaries and what is reserved.
+        groups: batches in flight, one a pipeline stage.
+        pace: time from one group to the next over the time of a whole pass: 1 without stages.
+    """
+
+    decode_rest: Curve
+    decode_attention: Surface
+    prompt_rest: Curve
+    prompt_attention: Surface
+    kv_bytes: Curve
+    free_bytes: float
+    groups: int = 1
+    pace: float = 1.0
+
+    def step_s(self, batch: Nums, context: Nums, tokens: Nums = 0.0, attention_s: Nums = 0.0) -> Array:
+        """Return the time of a step with `batch` decodes over `context` tokens each beside `tokens` of prompts.
+
+        Tokens of prompts ride on the weights that decodes read anyway: they cost what the step grows by,
+        `rest(batch + tokens) - rest(batch)`. `attention_s` is that of the prompts: see `chunk_attention_s`.
+        """
+        b, n = np.asarray(batch, dtype=np.float64), np.asarray(tokens, dtype=np.float64)
+        grown = self.prompt_rest(b + n) - np.where(b > 0, self.prompt_rest(b), 0.0)
+        prompts = np.where(n > 0, np.maximum(grown, 0.0) + attention_s, 0.0)
+        return np.asarray(np.where(b > 0, self.decode_s(b, context), 0.0) + prompts)
+
+    def decode_s(self, batch: Nums, context: Nums) -> Array:
+        """Return the time of a step of `batch` sequences that each look at `context` tokens on average."""
+        return np.asarray(self.decode_rest(batch) + self.decode_attention(batch, context))
+
+    def prefill_s(self, prompt: Nums, cached: Nums = 0.0, num: Nums = 1.0) -> Array:
+        """Return the time of a step of `num` whole prompts, of which the first `cached` tokens are in the cache."""
+        fresh = np.asarray(prompt, dtype=np.float64) - cached
+        return np.asarray(self.prompt_rest(fresh * num) + self.chunk_attention_s(cached, prompt, num))
+
+    def chunk_attention_s(self, start: Nums, stop: Nums, num: Nums = 1.0) -> Array:
+        """Return the attention of the tokens of `num` prompts from `start` to `stop`, over all before them.
+
+        `A(stop) - A(start)` of whole prompts: chunks add up to the prompt, whatever their sizes.
+        """
+        begun = np.asarray(start, dtype=np.float64)
+        before = np.where(begun > 0, self.prompt_attention(num, begun), 0.0)
+        return np.asarray(np.maximum(self.prompt_attention(num, stop) - before, 0.0))

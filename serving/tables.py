@@ -1,0 +1,124 @@
+"""Step times of one plan as tables: both lowered graphs priced at the points of a grid, each in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..backends.engine import Scheduler
+from ..backends.program import Entry
+from ..backends.system import System
+from ..cost.serving.times import Array, Curve, StepTimes, Surface
+from ..driver import Estimates, Lowered, evaluate
+from ..ir.divisibility import check_divisibility
+from ..ir.errors import UsageError
+from ..ir.family import Family
+from ..ir.graph import Workload
+from ..ir.ops import OpClass
+from ..ir.plan import Plan
+from ..ir.plan_table import PlanTable
+
+# Every batch up to here is priced by itself; beyond, and for lengths, points lie this factor apart.
+EACH = 32
+STEP = 2.0**0.25
+LENGTH_STEP = 2.0**0.5
+PROMPTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model lowered for both phases of serving."""
+
+    prefill: Lowered
+    decode: Lowered
+
+    def __post_init__(self) -> None:
+        """UsageError where a graph is of another phase."""
+        for lowered, phase in ((self.prefill, Workload.PREFILL), (self.decode, Workload.DECODE)):
+            if lowered.source.workload is not phase:
+                given = lowered.source.workload
+                raise UsageError(f"serving needs a {phase} graph, and '{lowered.source.name}' is of {given}")
+
+
+def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler, longest: int) -> StepTimes:
+    """Price the steps of one replica of a plan, for requests of up to `longest` tokens in all.
+
+    Degrees are those of `plan`; batches and lengths are those of the grid. Times never fall where a step grows: a
+    smaller step can be padded to a larger one. PlanError where a degree does not divide.
+    """
+    check_divisibility(served.decode.graph, plan)
+    contexts = _grid(longest, LENGTH_STEP, 1)
+    batches = _grid(scheduler.max_num_seqs, STEP, EACH)
+    tokens = _grid(max(scheduler.max_batched_tokens, longest) + scheduler.max_num_seqs, STEP, 1)
+    prompts = np.array([n for n in PROMPTS if n <= max(2, scheduler.max_num_seqs)], dtype=np.float64)
+    decodes = _priced(served.decode, system, plan, *_pairs(batches, contexts))
+    steps = _priced(served.prefill, system, plan, np.ones_like(tokens), tokens)
+    attended = _priced(served.prefill, system, plan, *_pairs(prompts, contexts))
+    shape = (len(batches), len(contexts))
+    attention = _attention_s(decodes).reshape(shape)
+    rest = (decodes.metrics["step_time_s"].reshape(shape) - attention)[:, 0]
+    cache = _priced(served.decode, system, plan, np.ones_like(contexts), contexts).memory_bytes["kv_cache"]
+    return StepTimes(
+        Curve(batches, _rising(rest)),
+        Surface(batches, contexts, _rising(_rising(attention).T).T),
+        Curve(tokens, _rising(steps.metrics["step_time_s"] - _attention_s(steps))),
+        Surface(prompts, contexts, _attention_s(attended).reshape(len(prompts), len(contexts))),
+        Curve(contexts, cache),
+        _free_bytes(system, scheduler, (decodes, steps)),
+        plan.pp,
+        _pace(decodes),
+    )
+
+
+def _grid(most: int, step: float, each: int) -> Array:
+    """Return every whole number up to `each`, and from there points `step` apart up to `most`."""
+    few = np.arange(1, each + 1, dtype=np.float64)
+    more = np.floor(each * step ** np.arange(1, max(1, np.ceil(np.log(max(most, 2) / each) / np.log(step))) + 1))
+    return np.unique(np.concatenate([few[few < max(most, 2)], more[more < most], [max(most, 2)]]))
+
+
+def _pairs(rows: Array, columns: Array) -> tuple[Array, Array]:
+    first, second = np.meshgrid(rows, columns, indexing="ij")
+    return first.ravel(), second.ravel()
+
+
+def _priced(lowered: Lowered, system: System, plan: Plan, batch: Array, length: Array) -> Estimates:
+    """Price a graph at batches of a replica and lengths: tokens in the cache of a decode step, or of a prompt."""
+    cached = length if lowered.source.workload is Workload.DECODE else np.zeros_like(length)
+    one = PlanTable.of([replace(plan, family=_family(lowered, plan))]).repeated(len(batch))
+    return evaluate(lowered, system, replace(one, micro_batch=batch, num_micro_batches=np.ones_like(batch),
+                                             seq_len=length, kv_len=cached))  # fmt: skip
+
+
+def _family(lowered: Lowered, plan: Plan) -> Family:
+    return replace(plan.family, workload=lowered.source.workload)
+
+
+def _attention_s(table: Estimates) -> Array:
+    """Attention of one pass over the model, point by point."""
+    found = table.timing.sums(_is_attention)
+    return np.asarray(found.get(True, np.zeros(len(table.plans))))
+
+
+def _is_attention(entry: Entry) -> bool:
+    return entry.kind is OpClass.ATTENTION
+
+
+def _rising(values: Array) -> Array:
+    return np.maximum.accumulate(values, axis=0)
+
+
+def _free_bytes(system: System, scheduler: Scheduler, tables: Sequence[Estimates]) -> float:
+    """Memory that the engine may take less what is not cache, in the step that needs most."""
+    taken = 0.0
+    for table in tables:
+        parts = [value for name, value in table.memory_bytes.items() if name != "kv_cache"]
+        taken = max(taken, float(sum(parts, np.zeros(len(table.plans))).max()))
+    return float(system.chip.hbm_bytes) * scheduler.memory_utilization - taken
+
+
+def _pace(decodes: Estimates) -> float:
+    waiting = decodes.step.breakdown.get("bubble")
+    return 1.0 if waiting is None else float(1.0 - (waiting / decodes.metrics["step_time_s"])[0])
