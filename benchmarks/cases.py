@@ -14,6 +14,7 @@ from .rows import Row, Target, row
 
 MODEL = "llama-3.1-405b"
 MODELS = (MODEL, "deepseek-v3")
+SERVED = "llama-3.1-70b"
 _PLAN = ("--system", "dgx-h100", "--gpus", "512", "--tp", "8", "--seq", "8192", "--gbs", "512", "--allow-infeasible")
 _ESTIMATE = ("estimate", MODEL, *_PLAN, "--quiet")
 _TORCH = "import sys; from slipstick.cli import run; run(sys.argv[1:]); print(int('torch' in sys.modules))"
@@ -73,6 +74,13 @@ def plans(repeat: int) -> Iterator[Row]:
         speeds = [size / t for t in found["evaluate_s"]]
         yield row(f"{MODEL} training plans a second, table of {size:,}", speeds, "1/s", target)
         yield row(f"peak memory of the process, table of {size:,}", found["peak_bytes"], "B")
+
+
+def decoding(repeat: int) -> Iterator[Row]:
+    """Decode steps at many degrees, batches and contexts, all distinct, on one core."""
+    size = 100_000
+    samples = measured("decoding", SERVED, str(size), str(repeat))["evaluate_s"]
+    yield row(f"{size:,} decode steps of {SERVED}", samples, "s", Target(2.0))
 
 
 def designs(repeat: int) -> Iterator[Row]:
@@ -159,6 +167,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "cached": cached,
         "help": help_,
         "plans": plans,
+        "decoding": decoding,
         "designs": designs,
         "spaces": spaces,
         "single": single,

@@ -40,5 +40,14 @@ def screened_plans(family: Family, num_plans: int) -> PlanTable:
     )  # fmt: skip
 
 
+def decode_plans(family: Family, num_points: int) -> PlanTable:
+    """Return decode steps of one replica at tensor-parallel 1 to 8, over batches and contexts, all distinct."""
+    point = np.arange(num_points)
+    tp, rest = 2.0 ** (point % 4), point // 4
+    batch, cached = rest % 500 + 1.0, (rest // 500 + 1.0) * 160.0
+    ones = np.ones(num_points)
+    return PlanTable(family, tp, tp, ones, batch, ones, cached, cached)
+
+
 def _integers(draw: np.random.Generator, most: int, num: int) -> NDArray[np.float64]:
     return draw.integers(1, most, num, endpoint=True).astype(np.float64)

@@ -87,6 +87,23 @@ def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
     return {"evaluate_s": times, "peak_bytes": [_peak_bytes()]}
 
 
+def decoding(model: str, num_points: str, repeat: str) -> Samples:
+    """Time a table of decode steps, each of another degree, batch or context."""
+    from slipstick.backends.system import load_system
+    from slipstick.driver import evaluate, lower
+    from slipstick.frontend import GraphCache, load
+    from slipstick.ir.graph import Workload
+    from slipstick.ir.plan import Family
+
+    from .plans import decode_plans
+
+    family, system = Family(workload=Workload.DECODE), load_system(SYSTEM)
+    lowered = lower(load(model, Workload.DECODE, cache=GraphCache.default()), family)
+    plans = decode_plans(family, int(num_points))
+    evaluate(lowered, system, decode_plans(family, 4))
+    return {"evaluate_s": [_seconds(lambda: evaluate(lowered, system, plans)) for _ in range(int(repeat))]}
+
+
 def machines(model: str, num_machines: str, repeat: str) -> Samples:
     """Time one plan on a table of random chip designs, and say how much memory the process took at most."""
     from slipstick.backends.system import load_system
@@ -259,6 +276,7 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "single": single,
         "shapes": shapes,
         "evaluation": evaluation,
+        "decoding": decoding,
         "machines": machines,
         "costs": costs,
         "pays": pays,
