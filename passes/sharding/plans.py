@@ -69,7 +69,8 @@ _LAYERS = (
     *_entries(Style.COLWISE, ".q_proj", ".k_proj", ".v_proj", ".gate_proj", ".up_proj", ".q_b_proj", ".kv_b_proj",
               ".c_fc", ".fc1", ".fc_in", ".wq", ".wk", ".wv", ".w1", ".w3", ".dense_h_to_4h", ".linear_fc1"),
     *_entries(Style.ROWWISE, ".o_proj", ".down_proj", ".c_proj", ".fc2", ".fc_out", ".wo", ".w2", ".out_proj",
-              ".dense_4h_to_h", ".linear_proj", ".linear_fc2"),
+              ".dense_4h_to_h", ".linear_proj", ".linear_fc2", ".self_attn.dense", ".attention.dense",
+              ".self_attention.dense"),
     ("*.sinks", Style.PER_HEAD),
 )  # fmt: skip
 _TABLES = _entries(Style.EMBEDDING, "embed_tokens", ".wte", "tok_embeddings", "word_embeddings")
