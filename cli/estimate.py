@@ -8,10 +8,12 @@ import click
 
 from ..ir.errors import InfeasibleError, UsageError
 from .flags import Named
-from .options import PlanCommand, Request
+from .options import Request
 from .output import columns, write_text
 from .prepare import check_model, graph_of, lower_of, plan_of, priced, system_of
-from .run_flags import run_of
+from .run_flags import RUN_FLAGS, run_of
+from .serve import engine_stack, serve_command
+from .serve_flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand, Serving, check_phase
 from .trace import emit_trace
 
 # A result in a file or a pipe is laid out as on a wide screen.
@@ -19,7 +21,19 @@ PIPE_COLUMNS = 120
 EMITTED = ("table", "json", "trace")
 
 
-@click.command("estimate", cls=PlanCommand)
+# Flags that say nothing of the other kind of estimate.
+OF_SERVING = tuple(str(flag.name) for flag in (*REQUESTS, *LIMITS, *TARGETS, *LOADS))
+OF_STEPS = ("seq", "mbs", "gbs", "trace_detail", "trace_stages", "sensitivity", "allow_infeasible", *(
+    str(flag.name) for flag in RUN_FLAGS))  # fmt: skip
+
+
+class EstimateCommand(ServeCommand):
+    """Its help names the flags of servers by themselves."""
+
+    more = (("Serving (--phase serve)", (ENGINE, *REQUESTS, *LOADS, *LIMITS, *TARGETS)),)
+
+
+@click.command("estimate", cls=EstimateCommand)
 @click.option(
     "--emit",
     type=Named(EMITTED),
@@ -60,8 +74,11 @@ EMITTED = ("table", "json", "trace")
     help="How the step follows each number of the machine; takes some tens of milliseconds.  [default: in tables]",
 )
 @click.option("--allow-infeasible", is_flag=True, help="Answer, with exit code 0, even when memory does not fit.")
+@click.pass_context
 def estimate_command(
+    ctx: click.Context,
     request: Request,
+    serving: Serving,
     emit: str | None,
     form: str | None,
     output: str,
@@ -71,7 +88,7 @@ def estimate_command(
     sensitivity: bool | None,
     allow_infeasible: bool,
 ) -> int:
-    """Estimate one step of MODEL on a system.
+    """Estimate one step of MODEL on a system, or with --phase serve a server that answers requests.
 
     MODEL is a name of `slipstick list models`, a path to a HuggingFace config.json, a saved graph, or
     file.py:factory / package.module:factory returning an nn.Module (this runs your code). Nothing is downloaded.
@@ -79,10 +96,16 @@ def estimate_command(
     if request.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
     kind = _kind(emit, form, trace_detail, trace_stages)
+    check_phase(ctx, request.phase, OF_SERVING, OF_STEPS)
     check_model(request)
+    if request.phase == "serve":
+        return serve_command(request, serving, kind, output, explain)
+    if serving.engine is not None:
+        system, request = engine_stack(request, serving.engine)
+    else:
+        system = system_of(request)
     plan = plan_of(request)
     run = run_of(request)
-    system = system_of(request)
     graph = graph_of(request)
     from ..cost.flops import Convention
     from ..driver import estimate, train

@@ -41,7 +41,7 @@ def _word(name: str, words: tuple[str, ...], help: str) -> click.Option:
 
 MODEL = click.Argument(["model"])
 _WORKLOAD = (
-    _word("--phase", ("train", "prefill", "decode"), "What is run."),
+    _word("--phase", ("train", "prefill", "decode", "serve"), "What is run: a step of it, or a server of requests."),
     _number("--seq", "--seq-length", default=2048, help="Tokens a sequence; in decode, tokens in the KV cache."),
     _number("--mbs", "--micro-batch-size", default=1, help="Sequences a replica runs at once."),
     _number("--gbs", "--global-batch-size", help="Sequences a step.  [default: mbs x dp]"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import click
 
@@ -95,12 +96,18 @@ class Request:
 
 
 class PlanCommand(click.Command):
-    """A verb that takes MODEL and all shared flags; its function receives them as one `request`."""
+    """A verb that takes MODEL and all shared flags; its function receives them as one `request`.
+
+    A subclass may have more sections of flags of its own.
+    """
+
+    more: ClassVar[tuple[tuple[str, tuple[click.Option, ...]], ...]] = ()
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Name the shared parameters, then the verb's own."""
         shared = [flag for section in SECTIONS.values() for flag in section]
-        return [MODEL, *shared, *super().get_params(ctx)]
+        own = [flag for _, flags in self.more for flag in flags]
+        return [MODEL, *shared, *own, *super().get_params(ctx)]
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
@@ -111,6 +118,8 @@ class PlanCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verb's own options first, then the shared ones by subject."""
         self._write(ctx, formatter, "Options", super().get_params(ctx))
+        for title, own in self.more:
+            self._write(ctx, formatter, title, list(own))
         for title, flags in SECTIONS.items():
             self._write(ctx, formatter, title, list(flags))
 

@@ -16,6 +16,7 @@ from .output import writing
 if TYPE_CHECKING:
     from ..backends.stack import StackConstants
     from ..backends.system import System
+    from ..cost.money import Terms
     from ..driver import Estimate, Lowered
     from ..ir.graph import Graph
     from ..ir.plan import Family, Plan
@@ -55,15 +56,21 @@ def system_of(request: Request) -> System:
 
 def priced(request: Request, answer: Estimate) -> Estimate:
     """Price an estimate; a system that cannot be priced says so among the warnings, and has its times all the same."""
-    from ..cost.money import Terms
     from ..driver import worth
 
     try:
-        return worth(answer, Terms(basis="build" if request.basis == "build" else "market", rented=request.rent))
+        return worth(answer, terms_of(request))
     except UsageError as error:
         if request.rent or request.basis == "build":
             raise
         return replace(answer, warnings=(*answer.warnings, f"not priced: {error}"))
+
+
+def terms_of(request: Request) -> Terms:
+    """Say how the system is come by."""
+    from ..cost.money import Terms
+
+    return Terms(basis="build" if request.basis == "build" else "market", rented=request.rent)
 
 
 def _stack(request: Request) -> StackConstants | None:

@@ -53,7 +53,7 @@ def explain_text(answer: Estimate, wanted: str) -> str:
         return explain_money(answer, wanted)
     found = [(p, i, e) for p in answer.table.timing.priced for i, e in enumerate(p.group.entries) if _is(e, wanted)]
     if not found:
-        raise UnknownNameError.of("node, module, op or metric", wanted, _names(answer))
+        raise UnknownNameError.of("node, module, op or metric", wanted, names_of(answer))
     regions = [region.name for region in answer.table.lowered.graph.regions]
     found.sort(key=lambda one: (regions.index(one[2].region), one[2].key))
     shown = ["\n".join(_node(answer, p, i, e)) for p, i, e in found[:MOST]]
@@ -74,7 +74,8 @@ def _is(entry: Entry, wanted: str) -> bool:
     return bool(entry.scope) and (fnmatchcase(entry.scope, wanted) or entry.scope.endswith("." + wanted))
 
 
-def _names(answer: Estimate) -> list[str]:
+def names_of(answer: Estimate) -> list[str]:
+    """Name what may be explained: ops, module paths, metrics."""
     entries = [e for p in answer.table.timing.priced for e in p.group.entries]
     run = {} if answer.run is None else answer.run.metrics
     metrics = {*answer.metrics, *run, *metrics_of(answer.money)}

@@ -31,7 +31,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         "schema": SCHEMA,
         "tool_version": __version__,
         "units": "SI",
-        "inputs": _inputs(answer, overrides),
+        "inputs": inputs_of(answer, overrides),
         "feasible": answer.fits,
         "metrics": {**answer.metrics, **({} if answer.run is None else answer.run.metrics), **metrics_of(answer.money)},
         "breakdown": {**answer.breakdown_s},
@@ -67,7 +67,8 @@ def _trust(answer: Estimate) -> dict[str, object]:
     return {"breakdown": parts, "metrics": metrics}
 
 
-def _inputs(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
+def inputs_of(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
+    """Return what an estimate is of: model, system, plan, run and money, each as it was asked for."""
     graph, plan, system = answer.table.lowered.source, answer.plan, answer.table.system
     parameters = graph.num_parameters
     return {

@@ -58,9 +58,13 @@ SERVING = (
     Metric("total_tokens_per_s_per_gpu", "total tokens/s/GPU", "1/s", "total tokens/s divided by the number of GPUs"),
     Metric("concurrency", "concurrency", "requests", "requests under way on all replicas, those that wait as well"),
     Metric("batch", "batch", "requests", "requests that a replica runs at once"),
-    Metric("max_batch", "largest batch", "requests", "requests that the KV cache of a replica, and the engine, let run"),
+    Metric(
+        "max_batch", "largest batch", "requests", "requests that the KV cache of a replica, and the engine, let run"
+    ),
     Metric("serve_utilization", "load", "1", "requests/s over the most that the replicas answer"),
-    Metric("flops_per_request", "FLOPs of a request", "FLOP", "matrix FLOPs of prompt and answer, cached tokens left out"),
+    Metric(
+        "flops_per_request", "FLOPs of a request", "FLOP", "matrix FLOPs of prompt and answer, cached tokens left out"
+    ),
     Metric("kv_bytes_per_request", "KV cache/request", "B", "what a request holds on the fullest GPU when it ends"),
     Metric("usd_per_request", "cost of a request", "USD", "cost of a GPU-hour x GPUs / requests/s"),
 )
@@ -69,8 +73,10 @@ _ALL = (
     Metric("tokens_per_s", "tokens/s", "1/s", "tokens of the global batch over the step time"),
     Metric("tokens_per_s_per_gpu", "tokens/s/GPU", "1/s", "tokens/s divided by the number of GPUs"),
     Metric("tokens_per_s_per_user", "tokens/s/user", "1/s", "1 / TPOT"),
-    Metric("ttft_s", "TTFT", "s", "time to the first token: one prefill, no queueing"),
-    Metric("tpot_s", "TPOT", "s", "time per output token: one decode step of the whole batch"),
+    Metric("ttft_s", "TTFT", "s", "time to the first token: one prefill; of a server with what a request waits for"),
+    Metric(
+        "tpot_s", "TPOT", "s", "time per output token behind the first: a decode step; of a server with what is between"
+    ),
     Metric("mfu", "MFU", "1", "model FLOPs / (step time x GPUs x dense peak of the dtype); recomputation not counted"),
     Metric("hfu", "HFU", "1", "as MFU, with the recomputation that the plan asks for counted"),
     Metric("mbu", "MBU", "1", "bytes of weights and cache that a step must read / (step time x peak memory bandwidth)"),

@@ -15,6 +15,7 @@ from .numbers import one
 if TYPE_CHECKING:
     from ..cost.money import Money, StepMoney
     from ..driver import Estimate
+    from ..serving.money import ServeMoney
 
 # The price of a million tokens, by what they are.
 PER_MTOK = (("usd_per_mtok", "1M tokens"), ("usd_per_mtok_input", "1M in"), ("usd_per_mtok_output", "1M out"))
@@ -75,7 +76,7 @@ def terms_text(money: Money) -> str:
     return "owned" if money.terms.basis == "market" else "owned for the cost of making it"
 
 
-def money_inputs(found: StepMoney) -> Mapping[str, object]:
+def money_inputs(found: StepMoney | ServeMoney) -> Mapping[str, object]:
     """Return what was asked for of money, for JSON."""
     money = found.money
     return {
@@ -86,7 +87,7 @@ def money_inputs(found: StepMoney) -> Mapping[str, object]:
     }
 
 
-def money_record(found: StepMoney) -> Mapping[str, object]:
+def money_record(found: StepMoney | ServeMoney) -> Mapping[str, object]:
     """Return what an estimate costs, for JSON: terms, what is not priced, energy by part, the bill of a GPU-hour.
 
     That is at the power which the step draws, where `slipstick cost` takes the load of the price book.

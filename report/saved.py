@@ -110,7 +110,7 @@ def _estimate(tree: Mapping[str, object], path: str) -> Saved:
     return Saved(
         path, REPORT, inputs, _needed(_numbers(tree, "metrics", path), path),
         (
-            Parts("breakdown", "Where the time goes", "step_time_s", "s", _numbers(tree, "breakdown", path)),
+            Parts("breakdown", "Where the time goes", _whole(tree, path), "s", _numbers(tree, "breakdown", path)),
             Parts("hidden_comm", "Hidden communication", "hidden_comm_s", "s", _numbers(tree, "hidden_comm", path)),
             Parts("memory", "Memory of a GPU", "peak_mem_bytes", "B", memory),
             Parts("time_shares", "Time of the run", "train_goodput", "1", _numbers(run, "time_shares", path), False),
@@ -118,6 +118,11 @@ def _estimate(tree: Mapping[str, object], path: str) -> Saved:
         tree.get("feasible") is not False,
         tuple(map(str, warnings)) if isinstance(warnings, list) else (),
     )  # fmt: skip
+
+
+def _whole(tree: Mapping[str, object], path: str) -> str:
+    """The metric that the breakdown adds up to: a step, or a request of a server."""
+    return "e2el_s" if _mapping(tree, "inputs", path).get("phase") == "serve" else "step_time_s"
 
 
 def _needed(metrics: Mapping[str, float], path: str) -> Mapping[str, float]:

@@ -1,0 +1,98 @@
+"""`slipstick estimate --phase serve`: what requests see of a server, and what it answers in all."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..ir.errors import UsageError
+from .options import Request
+from .output import columns, write_text
+from .prepare import graph_of, lower_of, plan_of, system_of, terms_of
+from .serve_flags import USUAL_ENGINE, Serving
+
+if TYPE_CHECKING:
+    from ..backends.engine import Engine
+    from ..backends.system import System
+    from ..ir.plan import Plan
+    from ..serving.answer import ServeEstimate
+    from ..serving.server import Server
+    from ..serving.tables import Served
+
+# A result in a file or a pipe is laid out as on a wide screen.
+PIPE_COLUMNS = 120
+_OF_ENGINE = "engine."
+
+
+def machine_of(request: Request, name: str) -> tuple[System, Engine]:
+    """Load a system with the stack of an engine, unless another was asked for, and the engine as it is on its chip.
+
+    `--set engine.KEY=VALUE` is of the engine; every other assignment of the system.
+    """
+    from ..backends.engine_file import load_engine
+
+    own = [text.removeprefix(_OF_ENGINE) for text in request.overrides if text.startswith(_OF_ENGINE)]
+    rest = tuple(text for text in request.overrides if not text.startswith(_OF_ENGINE))
+    stack = request.stack or load_engine(name, overrides=own).stack
+    system = system_of(replace(request, overrides=rest, stack=stack))
+    return system, load_engine(name, system.chip.name, own)
+
+
+def engine_stack(request: Request, name: str) -> tuple[System, Request]:
+    """Return the system as an engine runs it, and the request with the stack of the engine, for single steps."""
+    system, engine = machine_of(request, name)
+    return engine.under(system), replace(request, stack=request.stack or engine.stack)
+
+
+def served_of(request: Request) -> tuple[Served, Plan]:
+    """Lower a model for both phases; the plan is that of decode steps."""
+    from ..serving.tables import Served
+
+    first, step = (replace(request, phase=phase) for phase in ("prefill", "decode"))
+    plan = plan_of(step)
+    prefill = lower_of(first, graph_of(first), plan_of(first).family)
+    return Served(prefill, lower_of(step, graph_of(step), plan.family)), plan
+
+
+def server_of(request: Request, serving: Serving) -> Server:
+    """Return the server that was asked for."""
+    from ..serving.server import Server
+
+    longest = serving.isl + serving.osl
+    system, engine = machine_of(request, serving.engine or USUAL_ENGINE)
+    served, plan = served_of(replace(request, seq=serving.isl, stack=system.stack.name))
+    return Server.of(served, system, plan, serving.limited(engine), longest)
+
+
+def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:
+    """Answer for a server and write what was asked for."""
+    from ..serving.server import serve
+
+    answer = _priced(request, serve(server_of(request, serving), serving.lengths, serving.load))
+    if explain is not None:
+        from ..report.explain_serving import explain_serving
+
+        write_text(explain_serving(answer, explain), output)
+    elif kind == "json":
+        from ..report.serving_json import serving_json
+
+        write_text(serving_json(answer, request.overrides), output)
+    else:
+        from ..report.serving import serving_text
+
+        width, color = columns() or PIPE_COLUMNS, output == "-" and sys.stdout.isatty()
+        write_text(serving_text(answer, width, color), output)
+    return 0
+
+
+def _priced(request: Request, answer: ServeEstimate) -> ServeEstimate:
+    """Price an estimate; a system that cannot be priced says so among the warnings."""
+    from ..serving.money import worth_serving
+
+    try:
+        return worth_serving(answer, terms_of(request))
+    except UsageError as error:
+        if request.rent or request.basis == "build":
+            raise
+        return replace(answer, warnings=(*answer.warnings, f"not priced: {error}"))

@@ -1,0 +1,150 @@
+"""The flags of a server and of the requests that come to it, and what they say together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import UsageError
+from .options import PlanCommand
+from .run_flags import count_of
+
+if TYPE_CHECKING:
+    from ..backends.engine import Engine, Scheduler
+    from ..cost.serving.requests import Lengths
+    from ..serving.load import Load
+
+USUAL_ENGINE = "vllm"
+
+
+def _text(*names: str, metavar: str, help: str) -> click.Option:
+    return click.Option(names, metavar=metavar, help=help)
+
+
+def _number(*names: str, help: str, least: int = 1) -> click.Option:
+    return click.Option(names, type=click.IntRange(min=least), metavar="N", help=help)
+
+
+ENGINE = _text(
+    "--engine",
+    metavar="NAME|FILE",
+    help="Serving engine, a name of `slipstick list engines` or a YAML file: how it schedules, what its host costs, "
+    f"the stack that it runs.  [default: {USUAL_ENGINE} to serve; else that of the system]",
+)
+REQUESTS = (
+    click.Option(
+        ["--isl", "--prompt", "--input-len"], default=1024, show_default=True, metavar="N", help="Tokens of a prompt.",
+        type=click.IntRange(min=1),
+    ),
+    click.Option(
+        ["--osl", "--output-len"], default=1024, show_default=True, metavar="N", help="Tokens of an answer.",
+        type=click.IntRange(min=1),
+    ),
+    _number("--cached", help="Tokens of the prompt whose keys and values are there already.  [default: 0]", least=0),
+    click.Option(
+        ["--prefix-hit"], type=click.FloatRange(0.0, 1.0, max_open=True), metavar="X",
+        help="The same as a share of the prompt.",
+    ),
+    click.Option(["--shared-prefix"], is_flag=True, help="All requests have it in common: it holds memory once."),
+)  # fmt: skip
+LIMITS = (
+    _number(
+        "--chunked-prefill", "--max-num-batched-tokens",
+        help="Tokens of a step at most, prompts cut to fit; 0: never cut.  [default: the engine's]", least=0,
+    ),
+    _number("--max-num-seqs", help="Sequences that a replica runs at once at most.  [default: the engine's]"),
+    _number("--block-size", help="Tokens of a block of the KV cache.  [default: the engine's]"),
+    click.Option(
+        ["--memory-utilization"], type=click.FloatRange(0.0, 1.0, min_open=True), metavar="X",
+        help="Share of the memory of a GPU that the engine takes.  [default: the engine's]",
+    ),
+)  # fmt: skip
+TARGETS = (
+    _text("--ttft", metavar="TIME", help="Time to the first token that is asked for, as in 500ms."),
+    _text("--tpot", metavar="TIME", help="Time per output token that is asked for, as in 30ms."),
+)
+LOADS = (
+    _text("--concurrency", metavar="N", help="Requests under way on all replicas; each answer brings the next."),
+    _text("--request-rate", metavar="R", help="Requests a second on all replicas."),
+    _text("--batch", metavar="N", help="Requests of a replica that start and end together: static batches."),
+    click.Option(
+        ["--inclusive-tpot"], is_flag=True, help="Show the time of a token with the first one in it: E2EL / tokens."
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What a user asked of a server, as typed."""
+
+    engine: str | None
+    isl: int
+    osl: int
+    cached: int | None
+    prefix_hit: float | None
+    shared_prefix: bool
+    chunked_prefill: int | None
+    max_num_seqs: int | None
+    block_size: int | None
+    memory_utilization: float | None
+    ttft: str | None
+    tpot: str | None
+    concurrency: str | None = None
+    request_rate: str | None = None
+    batch: str | None = None
+    inclusive_tpot: bool = False
+
+    @property
+    def lengths(self) -> Lengths:
+        """Tokens of a request; UsageError for a prompt that is cached as a whole."""
+        from ..cost.serving.requests import Lengths
+
+        if self.cached is not None and self.prefix_hit is not None:
+            raise UsageError("--cached and --prefix-hit both say how much of a prompt is there: give one")
+        hit = float(self.cached or 0) if self.prefix_hit is None else float(round(self.prefix_hit * self.isl))
+        return Lengths(float(self.isl), float(self.osl), min(hit, self.isl - 1.0) if self.prefix_hit else hit,
+                       self.shared_prefix)  # fmt: skip
+
+    @property
+    def load(self) -> Load:
+        """How requests come; UsageError where several flags say it."""
+        from ..serving.load import Load
+
+        given = (self.concurrency, self.request_rate, self.batch)
+        clients, rate, batch = (None if text is None else count_of(text) for text in given)
+        return Load(concurrency=clients, requests_per_s=rate, batch=batch)
+
+    def limited(self, engine: Engine) -> Engine:
+        """Return the engine with the limits that were given in the place of its own."""
+        at = engine.scheduler
+        changed: Scheduler = replace(
+            at,
+            max_num_seqs=at.max_num_seqs if self.max_num_seqs is None else self.max_num_seqs,
+            block_tokens=at.block_tokens if self.block_size is None else self.block_size,
+            memory_utilization=at.memory_utilization if self.memory_utilization is None else self.memory_utilization,
+            chunked_prefill=at.chunked_prefill if self.chunked_prefill is None else self.chunked_prefill > 0,
+            max_batched_tokens=self.chunked_prefill or at.max_batched_tokens,
+        )
+        return replace(engine, scheduler=changed)
+
+
+class ServeCommand(PlanCommand):
+    """A verb whose function receives what was asked of a server as one `serving`, beside its `request`."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function."""
+        names = [f.name for f in fields(Serving)]
+        ctx.params["serving"] = Serving(**{name: ctx.params.pop(name) for name in names if name in ctx.params})
+        return super().invoke(ctx)
+
+
+def check_phase(ctx: click.Context, phase: str, of_serving: tuple[str, ...], of_steps: tuple[str, ...]) -> None:
+    """Raise UsageError for a flag of servers with another phase, or one of single steps with a server."""
+    wrong = of_steps if phase == "serve" else of_serving
+    given = [name for name in wrong if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    if given:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        told = "of single steps: a server takes --isl, --osl and --concurrency, --request-rate or --batch"
+        raise UsageError(f"{flags}: {told}" if phase == "serve" else f"{flags}: of --phase serve, not {phase}")

@@ -1,0 +1,68 @@
+"""What a server makes of a load as JSON: raw SI numbers, the same bytes for the same inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .. import __version__
+from .json_report import SCHEMA, inputs_of
+from .money import money_inputs, money_record
+
+if TYPE_CHECKING:
+    from ..serving.answer import ServeEstimate
+
+# Of the plan of a single step, what a server has no use for.
+_OF_STEPS = frozenset(("mbs", "gbs", "seq", "num_micro_batches"))
+
+
+def serving_json(answer: ServeEstimate, overrides: Sequence[str] = ()) -> str:
+    """Return the report: schema, inputs, metrics, breakdown of a request, phases, memory, money, warnings.
+
+    `breakdown` adds up to `e2el_s`; `phases` are one prompt by itself and a decode step at the mean context.
+    """
+    money = {} if answer.money is None else answer.money.metrics
+    report = {
+        "schema": SCHEMA,
+        "tool_version": __version__,
+        "units": "SI",
+        "inputs": _inputs(answer, overrides),
+        "feasible": True,
+        "metrics": {**answer.metrics, **money},
+        "breakdown": dict(answer.breakdown_s),
+        "phases": {
+            str(one.plan.family.workload): {
+                "batch": one.plan.micro_batch, "seq": one.plan.seq_len, "kv": one.plan.kv_len,
+                "metrics": dict(one.metrics), "breakdown": dict(one.breakdown_s),
+            }
+            for one in (answer.prefill, answer.decode)
+        },
+        "memory": {**answer.memory_bytes, "capacity": answer.server.system.chip.hbm_bytes},
+        "warnings": list(answer.warnings),
+    }  # fmt: skip
+    if answer.money is not None:
+        report["money"] = money_record(answer.money)
+    return json.dumps(report, indent=2)
+
+
+def _inputs(answer: ServeEstimate, overrides: Sequence[str]) -> Mapping[str, object]:
+    inputs = dict(inputs_of(answer.decode, overrides))
+    plan = inputs["plan"]
+    assert isinstance(plan, dict)
+    engine, lengths = answer.server.engine, answer.lengths
+    prompt, output, cached = (float(np.asarray(n)) for n in (lengths.prompt, lengths.output, lengths.cached))
+    inputs |= {
+        "phase": "serve",
+        "plan": {key: value for key, value in plan.items() if key not in _OF_STEPS},
+        "engine": {
+            "name": engine.name, "as_of": engine.as_of, **asdict(engine.scheduler), **asdict(engine.overheads),
+            **dict(engine.tuned),
+        },
+        "requests": {"isl": prompt, "osl": output, "cached": cached, "shared": lengths.shared},
+        "load": {"kind": answer.load.name, **{k: v for k, v in answer.load.given.items() if v is not None}},
+    }  # fmt: skip
+    return inputs if answer.money is None else {**inputs, "money": money_inputs(answer.money)}
