@@ -18,6 +18,7 @@ from .cost.constraints import ConstraintProgram
 from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import Holding, MemoryProgram
 from .cost.money import StepMoney, Terms, Work, step_money, system_money
+from .cost.must_move import MustMove
 from .cost.policy import Policy
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
@@ -53,6 +54,7 @@ class Lowered:
     flops: ModelFlops
     recomputed: ModelFlops
     step: StepProgram
+    must_move: MustMove | None = None
     pass_times: tuple[PassTime, ...] = ()
 
 
@@ -123,6 +125,7 @@ def lower(
         ModelFlops.of(graph),
         ModelFlops.of(lowered, REPEATED),
         StepProgram.of(program),
+        None if graph.workload is Workload.TRAIN else MustMove.of(lowered),
         tuple(times),
     )
 
@@ -327,6 +330,8 @@ def _metrics(
     if train:
         found["bubble_fraction"] = step.breakdown["bubble"] / time_s
     found |= _latencies(lowered.source.workload, time_s)
+    if lowered.must_move is not None:
+        found["mbu"] = lowered.must_move.evaluate(plans) / (system.chip.hbm_bytes_per_s * time_s)
     return found
 
 

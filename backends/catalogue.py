@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 Layers: TypeAlias = "list[tuple[str, dict[str, Tree]]]"
 
 _PACKAGE = __name__.rpartition(".")[0]
-# Numbers of stacks that were fitted to measured steps: a file for each stack that has any, of the same name.
+# Numbers of stacks, and of engines, that were fitted to measurements: a file for each that has any, of the same name.
 FITS = "stack_fits"
+ENGINE_FITS = "engine_fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,14 @@ def read_file(kind: str, name_or_path: str | Path, folder: Path | None = None) -
     return read_at(path.name, str(path), path, f"{kind.removesuffix('s')} file '{path}'")
 
 
-def read_stack(name_or_path: str | Path, folder: Path | None = None, unfitted: Collection[str] = ()) -> File:
-    """Read a software stack; one that is `like` another has what it does not say itself from that one.
+def read_stack(
+    name_or_path: str | Path, folder: Path | None = None, unfitted: Collection[str] = (), kind: str = "stacks"
+) -> File:
+    """Read a software stack, or an engine; one that is `like` another has what it does not say itself from that one.
 
     SystemFileError where stacks are like one another in a circle.
     """
-    file, *above = lineage(name_or_path, folder, unfitted)
+    file, *above = lineage(name_or_path, folder, unfitted, kind)
     tree: dict[str, Tree] = {}
     for other in reversed(above):
         # What is fitted of a stack is its own affair.
@@ -102,19 +105,22 @@ def on_chip(stack: dict[str, Tree], chip: Tree) -> dict[str, Tree]:
     return laid_over(rest, here) if isinstance(here, dict) else rest
 
 
-def lineage(name_or_path: str | Path, folder: Path | None = None, unfitted: Collection[str] = ()) -> tuple[File, ...]:
-    """Return a stack, the one it is `like`, and so on, each with what stands in its own file alone.
+def lineage(
+    name_or_path: str | Path, folder: Path | None = None, unfitted: Collection[str] = (), kind: str = "stacks"
+) -> tuple[File, ...]:
+    """Return a stack (or an engine), the one it is `like`, and so on, each with what stands in its own file alone.
 
-    Over a stack of the catalogue lie the numbers that were fitted for it, unless it is one of `unfitted`.
-    SystemFileError where stacks are like one another in a circle.
+    Over one of the catalogue lie the numbers that were fitted for it, unless it is one of `unfitted`.
+    SystemFileError where some are like one another in a circle.
     """
     found: list[File] = []
     wanted: Tree = str(name_or_path)
     while wanted is not None:
-        if not isinstance(wanted, str) or any(_same(wanted, folder, file) for file in found):
-            raise SystemFileError(f"stack '{found[-1].name}': like: {wanted} names no other stack that ends the chain")
-        file = read_file("stacks", wanted, folder)
-        tree = file.tree if wanted in unfitted else _with_fit(wanted, file.tree)
+        if not isinstance(wanted, str) or any(_same(wanted, folder, file, kind) for file in found):
+            one, last = kind.removesuffix("s"), found[-1].name
+            raise SystemFileError(f"{one} '{last}': like: {wanted} names no other {one} that ends the chain")
+        file = read_file(kind, wanted, folder)
+        tree = file.tree if wanted in unfitted else _with_fit(wanted, file.tree, kind)
         wanted, folder = tree.get("like"), file.folder
         found.append(replace(file, tree={key: value for key, value in tree.items() if key != "like"}))
     return tuple(found)
@@ -131,18 +137,19 @@ def laid_over(base: dict[str, Tree], tree: dict[str, Tree]) -> dict[str, Tree]:
     return found
 
 
-def _same(name_or_path: str, folder: Path | None, file: File) -> bool:
+def _same(name_or_path: str, folder: Path | None, file: File, kind: str) -> bool:
     if not _is_path(name_or_path):
-        return file.where == f"stacks/{name_or_path}.yaml"
+        return file.where == f"{kind}/{name_or_path}.yaml"
     path = Path(name_or_path) if folder is None else folder / name_or_path
     return isinstance(file.file, Path) and path.resolve() == file.file.resolve()
 
 
-def _with_fit(name: str, tree: dict[str, Tree]) -> dict[str, Tree]:
-    """Lay the numbers that were fitted for a stack of the catalogue over those that people set."""
-    if _is_path(name) or not (resources.files(_PACKAGE) / FITS / f"{name}.yaml").is_file():
+def _with_fit(name: str, tree: dict[str, Tree], kind: str) -> dict[str, Tree]:
+    """Lay the numbers that were fitted for one of the catalogue over those that people set."""
+    fits = FITS if kind == "stacks" else ENGINE_FITS
+    if _is_path(name) or not (resources.files(_PACKAGE) / fits / f"{name}.yaml").is_file():
         return tree
-    fitted = _of_catalogue(FITS, name).tree
+    fitted = _of_catalogue(fits, name).tree
     return laid_over(tree, {key: value for key, value in fitted.items() if key not in ("name", "like")})
 
 

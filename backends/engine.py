@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from .records import NumberRecord
+from .stack import StackConstants
+from .stack_limits import moved
+from .system import System
+
+# Where a file of an engine keeps numbers of the stack that it runs.
+OF_STACK = "stack_numbers."
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +26,7 @@ class Scheduler:
         max_batched_tokens: most tokens of a step, decodes included.
         block_tokens: tokens of a block of the paged KV cache; what a sequence holds is rounded up to it.
         memory_utilization: share of the device's memory that the engine may take in all.
+        cache_utilization: share of what weights and temporaries leave of that, which the KV cache takes.
         reserve_output: room for all tokens of a request is set aside before it starts, so that none is ever evicted.
     """
 
@@ -28,6 +37,7 @@ class Scheduler:
     max_batched_tokens: int = 8192
     block_tokens: int = 16
     memory_utilization: float = 0.9
+    cache_utilization: float = 1.0
     reserve_output: bool = False
 
 
@@ -60,6 +70,8 @@ class Engine:
         scheduler: how requests become steps.
         overheads: what its host adds.
         as_of: the version or month that it describes.
+        tuned: numbers of the stack that were fitted for this engine, by their path in a file of a stack.
+        sources: every number of its file as written, with where it comes from.
     """
 
     name: str = "ideal"
@@ -67,3 +79,23 @@ class Engine:
     scheduler: Scheduler = field(default_factory=Scheduler)
     overheads: Overheads = field(default_factory=Overheads)
     as_of: str = ""
+    tuned: tuple[tuple[str, float], ...] = ()
+    sources: tuple[NumberRecord, ...] = field(default=(), compare=False, repr=False)
+
+    def on(self, stack: StackConstants) -> StackConstants:
+        """Return a stack with the numbers that were fitted for this engine in the place of its own.
+
+        >>> Engine(tuned=(("kernel_slowdown.matmul", 1.2),)).on(StackConstants("mine", 0.0, 0.0, 0.0)).kernel_slowdown
+        KernelSlowdown(matmul=1.2, attention=1.0, rowwise=1.0)
+        """
+        return moved(stack, dict(self.tuned))
+
+    def under(self, system: System) -> System:
+        """Return a system with its stack as this engine runs it: see `on`."""
+        if not self.tuned:
+            return system
+        paths = {f"stack.{path}" for path, _ in self.tuned}
+        kept = tuple(number for number in system.sources if number.path not in paths)
+        told = (replace(n, path=f"stack.{n.path.removeprefix(OF_STACK)}") for n in self.sources)
+        return replace(system, stack=self.on(system.stack),
+                       sources=(*kept, *(n for n in told if n.path in paths)))  # fmt: skip

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from ..ir.errors import UnknownNameError
 from .constants import CLASSES
+from .engine_schema import EngineSection
 from .kernels.limits import limits_of
 from .machine_schema import RackSection, ServerSection
 from .network.section import LevelSection
@@ -68,9 +69,12 @@ def _calibration() -> dict[str, JsonValue]:
     }
 
 
-def _stack() -> dict[str, JsonValue]:
-    """A stack may be `like` another, which then has what it does not say itself."""
-    schema: dict[str, JsonValue] = StackSection.model_json_schema()
+def _layered(top: type[BaseModel], called: str) -> Callable[[], dict[str, JsonValue]]:
+    """What may be `like` another, which then has what it does not say itself, and may differ on some chips."""
+    return lambda: _with_like(top.model_json_schema(), called)
+
+
+def _with_like(schema: dict[str, JsonValue], called: str) -> dict[str, JsonValue]:
     needed, properties = schema.pop("required"), schema["properties"]
     assert isinstance(properties, dict)
     chips: JsonValue = {
@@ -78,7 +82,7 @@ def _stack() -> dict[str, JsonValue]:
         "description": "what holds on one chip only, by its name in the catalogue",
         "additionalProperties": _record(properties),
     }
-    like: JsonValue = {"type": "string", "description": "a stack, by name or path, that has what is not given here"}
+    like: JsonValue = {"type": "string", "description": f"{called}, by name or path, that has what is not given here"}
     alone: JsonValue = [{"required": needed}, {"required": ["like"]}]
     return {**schema, "properties": {"like": like, **properties, "chips": chips}, "anyOf": alone}
 
@@ -133,7 +137,8 @@ FILES: Mapping[str, Callable[[], dict[str, JsonValue]]] = MappingProxyType(
         "system": _of(SystemFile),
         "chip": _of(ChipSection),
         "network": _of(NetworkSection),
-        "stack": _stack,
+        "stack": _layered(StackSection, "a stack"),
+        "engine": _layered(EngineSection, "an engine"),
         "calibration": _calibration,
         "prices": _prices,
     }

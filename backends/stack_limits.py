@@ -15,7 +15,7 @@ _CHIPS = "chips."
 
 @dataclass(frozen=True, slots=True)
 class Movable:
-    """A number of a stack, in base units.
+    """A number of a stack or an engine, in base units.
 
     Attributes:
         path: where it stands in a file, as in `host.layer`.
@@ -40,9 +40,9 @@ class Movable:
         """One unit of it in base units."""
         return _MS if self.unit == "ms" else 1.0
 
-    def of(self, stack: StackConstants) -> float:
-        """Return the number that a stack has."""
-        return float(getattr(getattr(stack, self.section) if self.section else stack, self.field))
+    def of(self, holder: object) -> float:
+        """Return the number that a stack, or an engine, has."""
+        return float(getattr(getattr(holder, self.section) if self.section else holder, self.field))
 
 
 def _times(section: str, most_ms: Mapping[str, float]) -> list[Movable]:
@@ -90,16 +90,16 @@ def keys_of(path: str) -> tuple[str, ...]:
     return tuple(path.split("."))
 
 
-def movable(path: str) -> Movable:
+def movable(path: str, known: Mapping[str, Movable] = MOVABLE) -> Movable:
     """Return the number at a path, of any chip or of one; UnknownNameError names the nearest.
 
     >>> movable("host.layer").high, movable("chips.h100-sxm-80gb.host.layer").path
     (0.02, 'host.layer')
     """
     number = split_chip(path)[1]
-    if number not in MOVABLE:
-        raise UnknownNameError.of("number to fit", number, MOVABLE)
-    return MOVABLE[number]
+    if number not in known:
+        raise UnknownNameError.of("number to fit", number, known)
+    return known[number]
 
 
 def moved(stack: StackConstants, values: Mapping[str, float]) -> StackConstants:

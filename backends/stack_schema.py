@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from ..ir.errors import UsageError
 from .stack import HostFloor, KernelSlowdown, MeasuredAllReduce, NetworkState, Overlap, Slowdown, StackConstants
-from .stack_limits import movable
+from .stack_limits import MOVABLE, Movable, movable
 from .system_numbers import Bandwidth, Capacity, Count, Factor, Latency, Number, Ratio, Reserve, Section, Share
 
 
@@ -80,6 +81,8 @@ class NetworkStateSection(Section):
 class FitSection(Section):
     """Which numbers of a stack a fit may move, and by which data sets; where one did, how near it came."""
 
+    known: ClassVar[Mapping[str, Movable]] = MOVABLE
+
     data_sets: tuple[str, ...] = Field(min_length=1)
     free: tuple[str, ...] = Field(min_length=1)
     table: str | None = None
@@ -94,7 +97,7 @@ class FitSection(Section):
     @model_validator(mode="after")
     def _check_free(self) -> FitSection:
         for path in self.free:
-            movable(path)
+            movable(path, self.known)
         twice = sorted({path for path in self.free if self.free.count(path) > 1})
         if twice:
             raise UsageError(f"given twice: {', '.join(twice)}")

@@ -27,11 +27,14 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "cost": ("cost", "Say what a system costs: dies, packages, servers, network, a GPU for an hour."),
         "design": ("design", "Design a chip or a system from area and power on a technology node."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
-        "list": ("catalogue", "List models, systems, chips, networks, stacks, prices, passes, ops, metrics or plans."),
+        "list": (
+            "catalogue",
+            "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
+        ),
         "schema": ("schema", "Print the JSON Schema of a file that you may write."),
         "show": (
             "catalogue",
-            "Print one model, system, chip, network, stack, book of prices, pass, op, metric or plan.",
+            "Print one model, system, chip, network, stack, engine, book of prices, pass, op, metric or plan.",
         ),
         "sweep": ("sweep", "Cost thousands of chip designs, and time a model on each of them."),
         "validate": ("validate", "Judge predictions against a table of measurements."),

@@ -8,8 +8,12 @@ from ..ir.errors import UsageError
 from .flags import Named
 from .output import columns
 
-KINDS = ("chips", "metrics", "models", "networks", "ops", "passes", "prices", "stacks", "systems", "tp-plans")
-SINGULAR = ("chip", "metric", "model", "network", "op", "pass", "prices", "stack", "system", "tp-plan")
+KINDS = (
+    "chips", "engines", "metrics", "models", "networks", "ops", "passes", "prices", "stacks", "systems", "tp-plans",
+)  # fmt: skip
+SINGULAR = (
+    "chip", "engine", "metric", "model", "network", "op", "pass", "prices", "stack", "system", "tp-plan",
+)  # fmt: skip
 
 
 @click.command("list")
@@ -32,7 +36,9 @@ def list_command(kind: str, form: str) -> int:
 @click.option("--constants", is_flag=True, help="Show the constants of the kernels of a system too.")
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 def show_command(kind: str, name: str | None, overrides: tuple[str, ...], constants: bool, form: str) -> int:
-    """Show one NAME of a KIND; systems, chips, networks, stacks and prices print every number with unit and source.
+    """Show one NAME of a KIND.
+
+    Systems, chips, networks, stacks, engines and prices print every number with its unit and source.
 
     Prices need no NAME: without one they are the usual ones.
     """

@@ -9,7 +9,7 @@ import click
 from .flags import Named
 from .output import write_text
 
-KINDS = ("system", "chip", "network", "stack", "calibration", "prices")
+KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices")
 
 
 @click.command("schema")

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from ..ir.errors import UnknownNameError
 from ..ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from .columns import in_columns
+from .engines import engines
 from .machines import MACHINES, chips, networks, show_machine, systems
 from .prices import profiles, show_prices
 from .stacks import stacks
@@ -108,6 +109,7 @@ def _tp_plans() -> list[Record]:
 _LISTS: Mapping[str, Callable[[], list[Record]]] = MappingProxyType(
     {
         "chips": chips,
+        "engines": engines,
         "metrics": _metrics,
         "models": _models,
         "networks": networks,

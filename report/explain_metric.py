@@ -107,6 +107,17 @@ def _peak_path(answer: Estimate) -> str:
     return f"chip.matmul.{answer.table.lowered.source.dtype}"
 
 
+def _mbu(answer: Estimate) -> Iterator[str]:
+    """Weights and cache over what memory could move meanwhile."""
+    chip, moved = answer.table.system.chip, answer.table.lowered.must_move
+    if moved is None:
+        return
+    num_bytes = float(moved.evaluate(answer.table.plans)[0])
+    yield f"= {num_bytes:.6g} B / ({_s(answer)} x {float(chip.hbm_bytes_per_s):.6g} B/s)"
+    yield "weights that nodes read (of experts those that get rows) and the cache, on an average rank"
+    yield from (f"bandwidth: {text}" for text in sources_of(answer.table.system, "chip.memory.hbm.bandwidth"))
+
+
 def _flops(answer: Estimate) -> Iterator[str]:
     """Matrix FLOPs by phase: everything but attention, and attention by the convention."""
     table, flops = answer.table, answer.table.lowered.flops
@@ -178,6 +189,7 @@ _FORMULAS: Mapping[str, Callable[[Estimate], Iterator[str]]] = MappingProxyType(
         "tpot_s": _whole,
         "mfu": _mfu,
         "hfu": _hfu,
+        "mbu": _mbu,
         "model_flops": _flops,
         "model_flop_per_s_per_gpu": _flops_per_gpu,
         "peak_mem_bytes": _memory,

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from .columns import in_columns
+from .engines import engine_record
 from .numbers import by_origin, named, shown_value
 from .packages import machine_lines, package_text
 from .stacks import stack_record
@@ -81,7 +82,7 @@ def _network(name: str, levels: Sequence[NetworkLevel]) -> Record:
 def show_machine(
     kind: str, name: str, overrides: Sequence[str], as_json: bool, columns: int | None, constants: bool = True
 ) -> str:
-    """Return every number of a system, a chip, a network or a stack with its unit, how sure it is, and its source.
+    """Return every number of a system, chip, network, stack or engine with its unit, how sure it is, and its source.
 
     Constants of kernels, of which there are many, are counted only, unless asked for; JSON has them all.
     """
@@ -138,8 +139,12 @@ def _of_stack(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequenc
     return stack_record(name)
 
 
+def _of_engine(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence[NumberRecord]]:
+    return engine_record(name)
+
+
 _READERS: Mapping[str, Callable[[str, Sequence[str]], tuple[str, Record, Sequence[NumberRecord]]]] = MappingProxyType(
-    {"systems": _of_system, "chips": _of_chip, "networks": _of_network, "stacks": _of_stack}
+    {"systems": _of_system, "chips": _of_chip, "networks": _of_network, "stacks": _of_stack, "engines": _of_engine}
 )
 MACHINES = tuple(_READERS)
 

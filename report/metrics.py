@@ -54,6 +54,7 @@ _ALL = (
     Metric("tpot_s", "TPOT", "s", "time per output token: one decode step of the whole batch"),
     Metric("mfu", "MFU", "1", "model FLOPs / (step time x GPUs x dense peak of the dtype); recomputation not counted"),
     Metric("hfu", "HFU", "1", "as MFU, with the recomputation that the plan asks for counted"),
+    Metric("mbu", "MBU", "1", "bytes of weights and cache that a step must read / (step time x peak memory bandwidth)"),
     Metric(
         "model_flops", "model FLOPs", "FLOP", "matrix FLOPs of a step, forward and backward, of the unsharded model"
     ),

@@ -116,7 +116,7 @@ def _free_bytes(system: System, scheduler: Scheduler, tables: Sequence[Estimates
     for table in tables:
         parts = [value for name, value in table.memory_bytes.items() if name != "kv_cache"]
         taken = max(taken, float(sum(parts, np.zeros(len(table.plans))).max()))
-    return float(system.chip.hbm_bytes) * scheduler.memory_utilization - taken
+    return (float(system.chip.hbm_bytes) * scheduler.memory_utilization - taken) * scheduler.cache_utilization
 
 
 def _pace(decodes: Estimates) -> float:

@@ -1,0 +1,79 @@
+"""Serving engines of the catalogue and of users: read, laid over one another, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from .catalogue import laid_over, names, read_file, read_stack
+from .engine import Engine
+from .engine_schema import EngineSection, as_engine
+from .faults import in_files
+from .records import NumberRecord
+from .system_build import records_of, section_of
+from .system_overrides import override
+from .system_tree import Tree
+
+_KIND = "engines"
+_CALLED = "an engine"
+
+
+def load_engine(name_or_path: str | Path, chip: str | None = None, overrides: Sequence[str] = ()) -> Engine:
+    """Read a serving engine of the catalogue by name, or a YAML file by path, as it is on a chip.
+
+    Args:
+        name_or_path: `vllm`, or a path that ends in .yaml or .yml.
+        chip: name of the chip, in the catalogue or as `Chip.name` has it: what the file says of that chip alone is
+            laid over the rest.
+        overrides: `overheads.step=1ms`, applied in order before anything is checked.
+
+    UnknownNameError names the nearest; SystemFileError lists everything that is wrong with a file.
+
+    >>> load_engine("vllm", "h100-sxm-80gb").scheduler.block_tokens
+    16
+    """
+    file = read_stack(name_or_path, kind=_KIND)
+    tree = _on(file.tree, chip)
+    for text in overrides:
+        tree = override(tree, text, EngineSection, _CALLED)
+    section = section_of(EngineSection, tree, f"engine '{file.name}'", in_files([file.origin()]))
+    return as_engine(section, tuple(records_of(section)))
+
+
+def engine_numbers(name_or_path: str | Path) -> tuple[NumberRecord, ...]:
+    """Return every number of an engine with its unit and source, those that hold on one chip only behind the others."""
+    found = list(load_engine(name_or_path).sources)
+    known = {number.path: number for number in found}
+    for chip in _chips(read_stack(name_or_path, kind=_KIND).tree):
+        there = load_engine(name_or_path, chip).sources
+        found += [replace(n, path=f"chips.{chip}.{n.path}") for n in there if n != known.get(n.path)]
+    return tuple(found)
+
+
+def engine_names() -> tuple[str, ...]:
+    """Name the engines of the catalogue.
+
+    >>> "vllm" in engine_names()
+    True
+    """
+    return names(_KIND)
+
+
+def _on(tree: dict[str, Tree], chip: str | None) -> dict[str, Tree]:
+    """Lay what an engine says of a chip alone over the rest."""
+    rest = {key: value for key, value in tree.items() if key != "chips"}
+    for name, here in _chips(tree).items():
+        if isinstance(here, dict) and chip is not None and chip in (name, _shown(name)):
+            return laid_over(rest, here)
+    return rest
+
+
+def _chips(tree: dict[str, Tree]) -> dict[str, Tree]:
+    chips = tree.get("chips")
+    return chips if isinstance(chips, dict) else {}
+
+
+def _shown(name: str) -> Tree:
+    """The name that a chip of the catalogue has for people; UnknownNameError where there is no such chip."""
+    return read_file("chips", name).tree.get("name")
