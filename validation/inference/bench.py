@@ -36,8 +36,8 @@ class Bench:
     _times: dict[tuple[object, ...], StepTimes] = field(default_factory=dict)
 
     def engine(self, case: ServedCase) -> Engine:
-        """Return the engine of a case on its chip."""
-        return self.room.engine(case.engine, case.system)
+        """Return the engine of a case on its chip, as it was started."""
+        return case.settings.on(self.room.engine(case.engine, case.system))
 
     def system(self, case: ServedCase) -> System:
         """Return the system of a case as its engine runs it."""
@@ -51,7 +51,7 @@ class Bench:
         system, scheduler = self.system(case), self.engine(case).scheduler
         longest = _next(case.lengths.prompt + case.lengths.output, LONGEST)
         most = max(scheduler.max_num_seqs, _next(case.batch, LARGEST))
-        key = (case.config, case.numerics, replica, case.system, case.engine, longest, most)
+        key = (case.config, case.numerics, replica, case.system, case.engine, scheduler, longest, most)
         if key not in self._times:
             plan = replica.plan(self._family(case, replica, Workload.DECODE), longest)
             self._times[key] = step_times(

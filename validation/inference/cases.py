@@ -12,6 +12,7 @@ from ..rows import NotJudged, Row
 from .forms import Form, Measured, form_of, measured_of
 from .numerics import Numerics, numerics_of
 from .replicas import Laid, Pool, pools_of, replica_of
+from .settings import Settings, settings_of
 from .sources import engine_of, source_of
 
 
@@ -55,6 +56,7 @@ class ServedCase:
         batch: sequences at once: of a replica, of one of its groups where attention is data parallel, of all pools.
         lengths: tokens of a prompt and of what follows.
         measured: the quantities.
+        settings: how its engine was started.
         assumed: settings that are not published, in words.
         excluded: why the row is no measure of a model, empty for most.
     """
@@ -71,6 +73,7 @@ class ServedCase:
     batch: int
     lengths: Lengths
     measured: tuple[Measured, ...]
+    settings: Settings = Settings()
     assumed: tuple[str, ...] = ()
     excluded: str = ""
 
@@ -93,7 +96,7 @@ def served_case(row: Row) -> ServedCase:
         config_of(row.text("model"), model.fields).text, not _has_experts(model.fields), numerics, layout,
         system_of(row), engine, row.number("batch_or_concurrency", 1),
         Lengths(_tokens(row, "input_tokens", share), _tokens(row, "output_tokens", share)),
-        measured_of(row, form, source.derived), assumed, source.excluded(row),
+        measured_of(row, form, source.derived), settings_of(row), assumed, source.excluded(row),
     )  # fmt: skip
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from ...backends.engine import Engine
 from ...cost.serving.continuous import most_throughput, steady
 from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.offline import offline
 from ...cost.serving.requests import Lengths
 from ...cost.serving.static import static_batch
+from ...cost.serving.times import StepTimes
 from ..rows import NotJudged
 from .bench import Bench
 from .cases import ServedCase
@@ -47,8 +49,15 @@ def predicted(case: ServedCase, bench: Bench) -> Answers:
         return {Quantity.TTFT: Predicted(_number(alone.ttft_s))}
     if case.form is Form.CLOSED_LOOP:
         return _loaded(steady(times, engine, case.batch, case.lengths), replica.attention_dp)
-    found = most_throughput(times, engine, case.lengths)
-    return {Quantity.THROUGHPUT: _rate(found, replica.attention_dp)}
+    return {Quantity.THROUGHPUT: _rate(_saturated(case, times, engine), replica.attention_dp)}
+
+
+def _saturated(case: ServedCase, times: StepTimes, engine: Engine) -> ServingMetrics:
+    """Requests without end, or as many as were sent: each group of ranks that attend apart has its share."""
+    if case.settings.requests is None:
+        return most_throughput(times, engine, case.lengths)
+    share = max(1.0, case.settings.requests / case.layout.replica.replica.attention_dp)
+    return offline(times, engine, share, case.lengths)
 
 
 def _static(found: ServingMetrics, groups: int) -> Answers:
