@@ -31,6 +31,7 @@ from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
 from .ir.precision import check_units
 from .ir.stages import RECOMPUTED
+from .passes.absorb import Absorb, absorbed
 from .passes.families import pipeline_for as pipeline_for
 from .passes.manager import Dump, PassTime, Pipeline
 
@@ -113,6 +114,7 @@ def lower(
         raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
     lowered, times = (pipeline or pipeline_for(family)).run(graph, stop_after, dump)
     program = compile_graph(lowered, family.order)
+    asked = absorbed(graph) if any(t.name == Absorb.name for t in times) else graph
     return Lowered(
         graph,
         lowered,
@@ -122,7 +124,7 @@ def lower(
         StageProgram.of(lowered, family.pp_layout, family.recompute_layers),
         ConstraintProgram.of(lowered),
         Uneven.of(lowered),
-        ModelFlops.of(graph),
+        ModelFlops.of(asked),
         ModelFlops.of(lowered, REPEATED),
         StepProgram.of(program),
         None if graph.workload is Workload.TRAIN else MustMove.of(lowered),
@@ -265,7 +267,7 @@ def estimate(
         breakdown,
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (*done.graph.notes, *cautions(graph, system, plan, metrics, breakdown), *done.uneven.notes(plan)),
+        (*done.graph.notes, *cautions(done.graph, system, plan, metrics, breakdown), *done.uneven.notes(plan)),
         table,
     )
 

@@ -42,10 +42,10 @@ def screened_plans(family: Family, num_plans: int) -> PlanTable:
 
 def decode_plans(family: Family, num_points: int) -> PlanTable:
     """Return decode steps of one replica at tensor-parallel 1 to 8, over batches and contexts, all distinct."""
-    point = np.arange(num_points)
-    tp, rest = 2.0 ** (point % 4), point // 4
-    batch, cached = rest % 500 + 1.0, (rest // 500 + 1.0) * 160.0
+    point = np.arange(num_points, dtype=np.float64)
     ones = np.ones(num_points)
+    tp, rest = np.exp2(point % 4.0), point // 4.0
+    batch, cached = rest % 500.0 + ones, (rest // 500.0 + ones) * 160.0
     return PlanTable(family, tp, tp, ones, batch, ones, cached, cached)
 
 

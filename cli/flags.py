@@ -139,6 +139,12 @@ _PLAN = (
     ),
     _word("--attention", ("flash", "unfused"), "One kernel, or products, softmax and dropout one by one."),
     _word(
+        "--mla",
+        ("latent", "expanded"),
+        "Over what latent attention runs in decode: the cached latents, as serving engines do, or keys and values made "
+        "from them anew at every step, as the model's own code does.",
+    ),
+    _word(
         "--precision",
         PRECISIONS,
         "Recipe in which the products of weights in layers train: fp8 (tensor-wise, current scaling), fp8-delayed, "

@@ -50,6 +50,7 @@ class Request:
     offload: str | None
     kernels: str | None
     attention: str
+    mla: str
     precision: str
     fp8_param_gather: bool
     bf16_first: int

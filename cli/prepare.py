@@ -98,7 +98,7 @@ def family_of(request: Request) -> Family:
     kernels, scatter_p2p = _of_stack(request)
     return Family(
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
-        kernels=kernels, scatter_p2p=scatter_p2p, attention=request.attention,
+        kernels=kernels, scatter_p2p=scatter_p2p, attention=request.attention, mla=request.mla,
         recompute_modules=_listed(request.recompute_modules), recompute_layers=_given(request.recompute_layers, 0),
         recompute_every=_given(request.recompute_every, 1), early_stop=request.early_stop,
         offload=_listed(request.offload),

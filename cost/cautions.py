@@ -8,6 +8,7 @@ from ..backends.system import System
 from ..ir.graph import Graph, Workload
 from ..ir.plan import Plan
 from ..ir.units import format_bytes
+from ..passes.absorb import expands
 
 # Share of a device's memory beyond which allocators give back and take again: published runs that reserve more are slow
 # or fail (nanotron, 72 of 80 GiB).
@@ -19,7 +20,7 @@ _WAITING = 0.1
 def cautions(
     graph: Graph, system: System, plan: Plan, metrics: Mapping[str, float], breakdown_s: Mapping[str, float]
 ) -> Iterator[str]:
-    """Yield warnings about a plan, its memory and its host, each a line."""
+    """Yield warnings about a plan of a lowered graph, its memory and its host, each a line."""
     yield from _of_the_plan(graph, system, plan)
     yield from _of_memory(system, metrics)
     yield from _of_the_host(system, metrics, breakdown_s)
@@ -29,6 +30,11 @@ def _of_the_plan(graph: Graph, system: System, plan: Plan) -> Iterator[str]:
     context = plan.kv_len + 1 if graph.workload is Workload.DECODE else plan.seq_len
     if graph.max_positions and context > graph.max_positions:
         yield f"{context} tokens are more than the {graph.max_positions} positions {graph.name} was made for"
+    if graph.workload is Workload.DECODE and expands(graph):
+        yield (
+            "latent attention as the module writes it: keys and values of all cached tokens are expanded at every "
+            "step; serving engines attend over the latents, which is much faster (--mla latent)"
+        )
     if plan.tp > system.node_size:
         yield f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
     if plan.tp > 1 and plan.ep > 1 and not plan.family.sp:

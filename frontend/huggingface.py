@@ -156,16 +156,6 @@ def _latent_keys(module: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, 
     return expand_kv
 
 
-def notes_on(model: nn.Module, decode: bool) -> tuple[str, ...]:
-    """What a reader should know of how a model's own code runs."""
-    if decode and any(hasattr(part, "expand_kv") for part in model.modules()):
-        return (
-            "latent attention is recorded as the module writes it: keys and values of all cached tokens are expanded "
-            "at every step; serving engines absorb that product and are much faster",
-        )
-    return ()
-
-
 def hints_on(model: nn.Module) -> tuple[Hint, ...]:
     """The plans that a transformers model (or one that wraps such models alike) carries for splitting its layers."""
     plans = (("tp", getattr(model, "tp_plan", None)), ("ep", getattr(model, "ep_plan", None)))

@@ -106,12 +106,11 @@ def _record_config(config: Config, workload: Workload, dtype: DType, report: Rep
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
     from .blocks import Identity
-    from .huggingface import build, hints_on, notes_on
+    from .huggingface import build, hints_on
     from .trace import trace
 
     model = build(config.text, dtype)
-    notes = notes_on(model, workload is Workload.DECODE)
-    identity = Identity(config.name, workload, dtype, notes, _positions(config), hints_on(model))
+    identity = Identity(config.name, workload, dtype, (), _positions(config), hints_on(model))
     return trace(model, identity, is_transformers=True)
 
 

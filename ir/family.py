@@ -25,6 +25,7 @@ _OFFLOADED = ", ".join(OFFLOAD)
 RESHARD = ("layer", "microbatch", "step")
 KERNELS = ("eager", "merged", "torch", "fused")
 ATTENTION = ("flash", "unfused")
+MLA = ("latent", "expanded")
 # Symbols of a lowered graph that are no degrees: rows an expert has room for, and rows of the busiest rank, each over
 # the mean.
 CAPACITY, IMBALANCE = "cf", "imb"
@@ -43,6 +44,7 @@ class Family:
     `routing_nodes` limits the nodes that a token is sent to.
     `precision` is the recipe by which the products of weights in layers run; weights are gathered so too on request,
     and the first and last layers may stay as they are.
+    `mla` says over what latent attention runs in decode: the cached latents, or keys and values made from them anew.
     """
 
     workload: Workload = Workload.TRAIN
@@ -77,6 +79,7 @@ class Family:
     reduce_dtype: DType | None = None
     kernels: str = "eager"
     attention: str = "flash"
+    mla: str = "latent"
     precision: str = "none"
     fp8_param_gather: bool = False
     bf16_first: int = 0
@@ -114,6 +117,8 @@ def check_family(family: Family) -> None:
 
 def _check_workload(family: Family) -> None:
     """Refuse what inference has no use for; a flag is never ignored."""
+    if family.mla != "latent" and family.workload is not Workload.DECODE:
+        raise PlanError(f"mla={family.mla} says how a decode step attends, and this is {family.workload}: leave it out")
     if family.workload is Workload.TRAIN:
         return
     given = ", ".join(_of_training(family))
@@ -149,6 +154,8 @@ def _check_words(family: Family) -> None:
         raise UnknownNameError.of("kind of kernels", family.kernels, KERNELS)
     if family.attention not in ATTENTION:
         raise UnknownNameError.of("kind of attention", family.attention, ATTENTION)
+    if family.mla not in MLA:
+        raise UnknownNameError.of("kind of latent attention", family.mla, MLA)
     if family.reshard not in RESHARD:
         raise UnknownNameError.of("reshard policy", family.reshard, RESHARD)
 

@@ -16,6 +16,8 @@ def pipeline_for(family: Family) -> Pipeline:
     train = family.workload is Workload.TRAIN
     names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
     names += ["unfuse"] if family.attention == "unfused" else []
+    latent = family.workload is Workload.DECODE and family.mla == "latent" and family.attention == "flash"
+    names += ["absorb"] if latent else []
     options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
     options += _data_options(family) if train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []

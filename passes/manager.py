@@ -18,6 +18,7 @@ from .base import Pass
 # Name -> module and class; a pass is imported when a pipeline names it.
 PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "absorb": ("absorb", "Absorb"),
         "accumulate": ("accumulate", "Accumulate"),
         "bucket": ("bucket", "Bucket"),
         "fuse": ("fuse", "Fuse"),

@@ -68,8 +68,3 @@ def test_a_model_without_experts_has_none_to_deal_out() -> None:
 def test_labels_are_explained_like_names() -> None:
     answer = estimate(load("gpt2"), load_system("dgx-h100"), make_plan(num_gpus=1, seq_len=128, family=Family()))
     assert explain_text(answer, "MFU") == explain_text(answer, "mfu")
-
-
-def test_what_latent_attention_costs_is_said() -> None:
-    assert any("latent attention" in note for note in load("deepseek-v3", "decode").notes)
-    assert not load("deepseek-v3", "prefill").notes

@@ -22,10 +22,12 @@ from ..power import powered
 from ..program import Entry, Group
 from ..roofline import Pricer
 from ..system import System
-from .kinds import Rows, by_kind
+from .kinds import Rows, by_kind, first_kind
 
-# What reads a cache; graphs keep keys and values of heads, never latents.
-DECODE = "grouped"
+# What reads a cache: of keys and values by head, or of latents.
+DECODE, LATENT = "grouped", "latent"
+# What kernels of fused attention are called that were fitted to latent attention, expanded: keys wider than values.
+_WIDER = "{}-mla"
 _FORWARD_PRODUCTS = 2
 _Price: TypeAlias = Callable[[AttentionSizes], KernelTimes]
 
@@ -50,27 +52,39 @@ class AttentionModel:
 
     def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
         """Peak, bandwidth, SMs, clock and the constants of the stack's kernel."""
-        kind = system.stack.attention
+        kind, decode = _kinds(system, entry.work.attention)
         silicon = (f"chip.matmul.{entry.dtype}", "chip.memory.hbm.bandwidth", "chip.num_sms", "chip.clock")
         classes = ("attention", "unfused_attention", "additive_attention")
-        return (*silicon, *(f"calibration.{cls}.{kind}." for cls in classes), f"calibration.decode.{DECODE}.")
+        return (*silicon, *(f"calibration.{cls}.{kind}." for cls in classes), f"calibration.decode.{decode}.")
 
     def bind(self, group: Group, system: System) -> Pricer:
-        """Price calls, those of one dtype at a time."""
-        price = _kernel(system)
+        """Price calls, those of one dtype and kernel at a time."""
+        calls = [e.work.attention for e in group.entries if e.work.attention]
+        kinds = [(str(e.dtype), *_kinds(system, e.work.attention)) for e in group.entries]
 
-        def of_dtype(dtype: str, rows: Rows) -> Pricer:
-            form = _Form.of([e.work.attention for e in group.entries if e.work.attention and str(e.dtype) == dtype])
+        def of_kind(of: tuple[str, str, str], rows: Rows) -> Pricer:
+            dtype, kind, decode = of
+            price = _kernel(system, kind, decode)
+            form = _Form.of([call for call, other in zip(calls, kinds, strict=True) if other == of])
             return lambda amounts: price(form.sizes(amounts.lengths, rows, dtype))
 
-        return by_kind([str(e.dtype) for e in group.entries], of_dtype)
+        return by_kind(kinds, of_kind)
 
 
-def _kernel(system: System) -> _Price:
-    """Return the kernel of the stack; UnknownNameError names the nearest."""
-    kind, k, chip = system.stack.attention, system.kernels, powered(system.chip)
+def _kinds(system: System, call: AttentionShape | None) -> tuple[str, str]:
+    """The kernels that a call runs, by their names in calibrations: over many queries, and over a cache."""
+    kind, k = system.stack.attention, system.kernels
+    if call is None:
+        return kind, DECODE
+    wider = _WIDER.format(kind) if call.qk_dim > call.v_dim and not call.latent else kind
+    return first_kind(k.attention, wider, kind), first_kind(k.decode, LATENT, DECODE) if call.latent else DECODE
+
+
+def _kernel(system: System, kind: str, decode: str) -> _Price:
+    """Return a kernel of the stack; UnknownNameError names the nearest."""
+    k, chip = system.kernels, powered(system.chip)
     if kind in k.attention:
-        return lambda sizes: attention_times(sizes, chip, k.attention[kind], k.decode.get(DECODE))
+        return lambda sizes: attention_times(sizes, chip, k.attention[kind], k.decode.get(decode))
     if kind in k.unfused_attention:
         return lambda sizes: unfused_times(sizes, chip, k.unfused_attention[kind])
     if kind in k.additive_attention:
@@ -87,13 +101,16 @@ class _Form:
     window: Column
     causal: Flags
     balanced: Flags
+    latent: Flags
     backward: Flags
 
     @classmethod
     def of(cls, calls: Sequence[AttentionShape]) -> _Form:
         """Take the calls one under another."""
         numbers = np.array([(c.qk_dim, c.v_dim, c.window) for c in calls], dtype=np.float64)
-        flags = np.array([(c.causal, c.balanced, c.num_gemms > _FORWARD_PRODUCTS) for c in calls], dtype=np.bool_)
+        flags = np.array(
+            [(c.causal, c.balanced, c.latent, c.num_gemms > _FORWARD_PRODUCTS) for c in calls], dtype=np.bool_
+        )
         return cls(*numbers.T[..., None], *flags.T[..., None])
 
     def sizes(self, lengths: Lengths, rows: Rows, dtype: str) -> AttentionSizes:
@@ -102,6 +119,6 @@ class _Form:
         return AttentionSizes(
             batch=lengths.batch[rows], heads=lengths.heads[rows], kv_heads=lengths.kv_heads[rows],
             q_len=lengths.q_len[rows], kv_len=lengths.kv_len[rows], qk_dim=self.qk_dim, v_dim=self.v_dim,
-            causal=self.causal, window=self.window, balanced=self.balanced, latent=np.array(False),
+            causal=self.causal, window=self.window, balanced=self.balanced, latent=self.latent,
             backward=self.backward, operand_bytes=width, kv_bytes=width, dtype=dtype,
         )  # fmt: skip

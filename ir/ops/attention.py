@@ -10,13 +10,15 @@ from .base import AttentionShape, Attrs, OpCall, OpClass, OpDef, Work, same_dims
 
 SOFTMAX_FLOPS = 7  # a score: exponential 4, subtract 1, scale 1, sum 1 (models of the softmax in the literature)
 SOFTMAX_BACKWARD_FLOPS = 8
+_VALUES = 2  # their place among the inputs
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionAttrs(Attrs):
     """`causal` masks the future, `window` > 0 keeps only that many keys, `sinks` adds a learned score a head.
 
-    `balanced` says that the queries are one rank's even share of all positions (zig-zag), not the last ones.
+    `balanced` says that the queries are one rank's even share of all positions (zig-zag), not the last ones. `latent`
+    says that values are part of the keys: one cached tensor is both, and is read once.
     """
 
     causal: bool = True
@@ -24,6 +26,7 @@ class AttentionAttrs(Attrs):
     sinks: bool = False
     dropout: float = 0.0
     balanced: bool = False
+    latent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ def attention_shape(call: OpCall) -> AttentionShape:
         batch=as_expr(q.dims[0]), heads=as_expr(q.dims[1]), kv_heads=as_expr(k.dims[1]),
         q_len=as_expr(q.dims[2]), kv_len=as_expr(k.dims[2]), qk_dim=_fixed(q.dims[3]), v_dim=_fixed(v.dims[3]),
         causal=attrs.causal, window=attrs.window, balanced=attrs.balanced, num_gemms=2 if forward else 5,
+        latent=attrs.latent,
     )  # fmt: skip
 
 
@@ -66,11 +70,12 @@ def _check(call: OpCall) -> Iterator[str]:
 def _work(call: OpCall) -> Work:
     """Flash attention: 2 GEMMs over all pairs; q, k, v read once, result and statistics written once."""
     a = attention_shape(call)
+    read = (t for i, t in enumerate(call.inputs) if not (a.latent and i == _VALUES))
     pairs = a.batch * a.heads * a.q_len * a.kv_len
     return Work(
         tensor_flops=pairs * 2 * (a.qk_dim + a.v_dim),
         vector_flops=pairs * SOFTMAX_FLOPS,
-        read_bytes=total(t.num_bytes for t in call.inputs),
+        read_bytes=total(t.num_bytes for t in read),
         write_bytes=total(t.num_bytes for t in call.outputs),
         attention=a,
     )

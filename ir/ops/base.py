@@ -74,6 +74,7 @@ class AttentionShape:
     window: int
     num_gemms: int
     balanced: bool = False
+    latent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
