@@ -22,6 +22,8 @@ from .replicas import Replica
 Report = Callable[[str], None]
 # The longest request and the largest batch of a table are no less than these: neighbours then share one.
 LONGEST, LARGEST = 4096, 512
+# Tables of times that are kept while numbers of an engine move.
+MOST_KEPT = 2000
 
 
 @dataclass
@@ -51,13 +53,19 @@ class Bench:
         system, scheduler = self.system(case), self.engine(case).scheduler
         longest = _next(case.lengths.prompt + case.lengths.output, LONGEST)
         most = max(scheduler.max_num_seqs, _next(case.batch, LARGEST))
-        key = (case.config, case.numerics, replica, case.system, case.engine, scheduler, longest, most)
+        tuned = self.engine(case).tuned
+        key = (case.config, case.numerics, replica, case.system, case.engine, tuned, scheduler, longest, most)
         if key not in self._times:
             plan = replica.plan(self._family(case, replica, Workload.DECODE), longest)
             self._times[key] = step_times(
                 self._served(case, replica), system, plan, replace(scheduler, max_num_seqs=most), longest
             )
         return self._times[key]
+
+    def forget(self) -> None:
+        """Give back memory of times that were priced under numbers that a fit has left behind."""
+        if len(self._times) > MOST_KEPT:
+            self._times.clear()
 
     def _served(self, case: ServedCase, replica: Replica) -> Served:
         return Served(*(self._lower(case, replica, phase) for phase in (Workload.PREFILL, Workload.DECODE)))

@@ -92,12 +92,18 @@ def served_case(row: Row) -> ServedCase:
     share, said = source.share(row)
     assumed = (*model.assumed, *numerics.assumed, *layout.assumed, *([said] if said else []))
     return ServedCase(
-        row, f"{row.text('model')} {row.text('precision')} {layout.text}", form,
+        row, _group(row, layout), form,
         config_of(row.text("model"), model.fields).text, not _has_experts(model.fields), numerics, layout,
         system_of(row), engine, row.number("batch_or_concurrency", 1),
         Lengths(_tokens(row, "input_tokens", share), _tokens(row, "output_tokens", share)),
         measured_of(row, form, source.derived), settings_of(row), assumed, source.excluded(row),
     )  # fmt: skip
+
+
+def _group(row: Row, layout: Layout) -> str:
+    """Return the configuration of a row: model, types, degrees and lengths, under any load."""
+    lengths = f"{row.text('input_tokens')}/{row.text('output_tokens')}"
+    return f"{row.text('model')} {row.text('precision')} {layout.text} {lengths}"
 
 
 def _layout(row: Row, form: Form) -> Layout:

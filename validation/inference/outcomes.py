@@ -12,12 +12,12 @@ from ..tables import Table
 from .bench import Bench, alike
 from .cases import ServedCase, served_case
 from .engines import EngineRoom
-from .fitted import EngineRecords
+from .fitted import TABLE, EngineRecords
 from .forms import Measured, Quantity
 from .predict import Answers, predicted
 
 Report = Callable[[str], None]
-TABLE = "inference"
+
 
 
 def read_cases(table: Table, faults: list[str]) -> tuple[dict[int, ServedCase], dict[int, str]]:
