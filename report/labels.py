@@ -10,6 +10,13 @@ _PARTS = MappingProxyType(
         "optimizer.clip": "gradient clipping", "checkpoint": "checkpoints",
     }
 )  # fmt: skip
+_OF_REQUESTS = MappingProxyType(
+    {
+        "host.request": "host: way in", "host.steps": "host: steps", "queue": "waits before the first token",
+        "interference": "prompts of others", "transfer": "cache to the decode pool",
+        "draft": "draft model",
+    }
+)  # fmt: skip
 _BOUNDS = MappingProxyType(
     {
         "matrix": "matrix units", "vector": "vector units", "hbm": "HBM bandwidth", "l2": "L2 bandwidth",
@@ -36,6 +43,18 @@ def part_label(name: str) -> str:
         return _PARTS.get(name, name.replace("_", " "))
     rest = rest.replace("_", " ")
     return {"comm": f"{rest} communication", "compute": rest}.get(kind, f"{kind} {rest}")
+
+
+def request_part_label(name: str) -> str:
+    """Return what people read for a part of the time of a request.
+
+    >>> request_part_label("decode.compute.matmul"), request_part_label("prefill.comm.tp"), request_part_label("queue")
+    ('decode: matmul', 'prefill: tp communication', 'waits before the first token')
+    """
+    if name in _OF_REQUESTS:
+        return _OF_REQUESTS[name]
+    phase, _, rest = name.partition(".")
+    return f"{phase}: {part_label(rest)}"
 
 
 def bound_label(name: str) -> str:

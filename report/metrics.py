@@ -45,6 +45,25 @@ MONEY = (
     Metric("tco2e_embodied", "carbon of its machines", "t", "of making the machines, the part that the run uses up"),
     Metric("tco2e", "carbon of the run", "t", "of its energy and of its machines"),
 )
+# Of a server that answers requests: see `serving/answer.py`.
+SERVING = (
+    Metric("ttft_low_s", "TTFT, least", "s", "time to the first token of a request whose prompt runs by itself"),
+    Metric("ttft_high_s", "TTFT, most", "s", "the same behind the prompts of all others, come at the same moment"),
+    Metric("itl_s", "ITL", "s", "time between two moments at which tokens of a request come"),
+    Metric("e2el_s", "E2EL", "s", "from sending a request to its last token: TTFT + (output - 1) x TPOT"),
+    Metric("inclusive_tpot_s", "TPOT, inclusive", "s", "E2EL over all tokens of the answer, the first included"),
+    Metric("requests_per_s", "requests/s", "requests/s", "requests that all replicas together answer"),
+    Metric("request_goodput_rps", "goodput", "requests/s", "requests/s whose TTFT and TPOT are within what was asked"),
+    Metric("total_tokens_per_s", "total tokens/s", "1/s", "tokens of prompts and answers; cached ones count"),
+    Metric("total_tokens_per_s_per_gpu", "total tokens/s/GPU", "1/s", "total tokens/s divided by the number of GPUs"),
+    Metric("concurrency", "concurrency", "requests", "requests under way on all replicas, those that wait as well"),
+    Metric("batch", "batch", "requests", "requests that a replica runs at once"),
+    Metric("max_batch", "largest batch", "requests", "requests that the KV cache of a replica, and the engine, let run"),
+    Metric("serve_utilization", "load", "1", "requests/s over the most that the replicas answer"),
+    Metric("flops_per_request", "FLOPs of a request", "FLOP", "matrix FLOPs of prompt and answer, cached tokens left out"),
+    Metric("kv_bytes_per_request", "KV cache/request", "B", "what a request holds on the fullest GPU when it ends"),
+    Metric("usd_per_request", "cost of a request", "USD", "cost of a GPU-hour x GPUs / requests/s"),
+)
 _ALL = (
     Metric("step_time_s", "step time", "s", "one optimizer step (or one prefill, or one decode step), steady state"),
     Metric("tokens_per_s", "tokens/s", "1/s", "tokens of the global batch over the step time"),
@@ -79,6 +98,7 @@ _ALL = (
     Metric("checkpoint_stall_s", "checkpoint stall", "s", "what a checkpoint adds to the run"),
     Metric("job_mtbf_s", "time between failures", "s", "mean time between failures of the whole job"),
     Metric("num_failures", "failures", "failures", "failures expected in the whole run"),
+    *SERVING,
     *MONEY,
 )
 METRICS: Mapping[str, Metric] = MappingProxyType({m.name: m for m in _ALL})
@@ -103,6 +123,8 @@ def format_metric(name: str, value: float) -> str:
         return format_usd(value)
     if unit in ("J", "W", "FLOP/USD", "FLOP/s/W"):
         return format_si(value, unit)
+    if unit == "requests/s":
+        return f"{value:.3g}" if value < 1e3 else f"{value:,.0f}"
     if unit in ("kg", "t", "kWh", "1/s/USD"):
         return f"{value:.3g} {unit.removeprefix('1/s/USD')}".rstrip() if value < 1e3 else f"{value:,.0f} {unit}"
     return f"{value * 100:.1f} %" if unit == "1" else f"{value:,.0f}"

@@ -46,7 +46,7 @@ def report_text(answer: Estimate, columns: int, color: bool = False, with_sensit
     tables = [_metrics(answer), _memory(answer), _bounds(answer), _breakdown(answer, columns >= NARROW)]
     with console.capture() as captured:
         console.print(headline(answer), style="bold", markup=False)
-        _print_side_by_side(console, tables + ([_sensitivity(answer)] if with_sensitivity else []))
+        print_side_by_side(console, tables + ([_sensitivity(answer)] if with_sensitivity else []))
         lines = (*_notes(answer), *run_lines(answer, columns), *money_lines(answer))
         for line in (*lines, *(f"note: {w}" for w in answer.warnings)):
             console.print(line, markup=False)
@@ -64,7 +64,7 @@ def headline(answer: Estimate) -> str:
     return f"{graph.name}  {graph.workload}  {device}  {degrees}  {batch}  {graph.dtype}{low}"
 
 
-def _print_side_by_side(console: Console, tables: list[Table]) -> None:
+def print_side_by_side(console: Console, tables: list[Table]) -> None:
     """Print as many tables beside each other as the screen takes, the rest below."""
     from rich.table import Table
 
@@ -77,7 +77,8 @@ def _print_side_by_side(console: Console, tables: list[Table]) -> None:
         tables = tables[num:]
 
 
-def _table(title: str, num_columns: int) -> Table:
+def titled_table(title: str, num_columns: int) -> Table:
+    """Return an empty table whose first column is text and whose others are numbers."""
     from rich.table import Table
 
     table = Table(title=title, box=None, show_header=False, title_justify="left", pad_edge=False)
@@ -88,7 +89,7 @@ def _table(title: str, num_columns: int) -> Table:
 
 
 def _metrics(answer: Estimate) -> Table:
-    table = _table("Result", 2)
+    table = titled_table("Result", 2)
     for name, value in answer.metrics.items():
         if name in METRICS and name not in NOT_SHOWN and (value or name not in IF_ANY):
             table.add_row(METRICS[name].label, format_metric(name, value))
@@ -96,7 +97,7 @@ def _metrics(answer: Estimate) -> Table:
 
 
 def _memory(answer: Estimate) -> Table:
-    table = _table("Memory of a GPU", 2)
+    table = titled_table("Memory of a GPU", 2)
     for name, value in answer.memory_bytes.items():
         if value > 0:
             table.add_row(name.replace("_", " "), format_bytes(value))
@@ -106,7 +107,7 @@ def _memory(answer: Estimate) -> Table:
 
 
 def _bounds(answer: Estimate) -> Table:
-    table = _table("What bounds it", 2)
+    table = titled_table("What bounds it", 2)
     for name, seconds in bound_seconds(answer).items():
         if seconds >= LEAST_SHARE * answer.metrics["step_time_s"]:
             table.add_row(bound_label(name), f"{seconds / answer.metrics['step_time_s']:.1%}")
@@ -115,7 +116,7 @@ def _bounds(answer: Estimate) -> Table:
 
 def _breakdown(answer: Estimate, wide: bool) -> Table:
     """Parts that add up, then what hides behind them; on a wide screen bars, and how near such kernels came."""
-    table = _table("Where the time goes: seconds, share" + (", error" if wide else ""), 3)
+    table = titled_table("Where the time goes: seconds, share" + (", error" if wide else ""), 3)
     if wide:
         table.add_column(no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
@@ -123,7 +124,7 @@ def _breakdown(answer: Estimate, wide: bool) -> Table:
     most = max(answer.breakdown_s.values())
     for name, value in answer.breakdown_s.items():
         if value > 0:
-            more = (_bar(value / most), _error(trust.get(name))) if wide else ()
+            more = (bar(value / most), _error(trust.get(name))) if wide else ()
             table.add_row(part_label(name), format_time(value), f"{value / total:.1%}", *more)
     more = ("", _whole_error(trust_of_metric(answer, "step_time_s"))) if wide else ()
     table.add_row("step", format_time(total), "100.0%", *more)
@@ -133,7 +134,12 @@ def _breakdown(answer: Estimate, wide: bool) -> Table:
     return table
 
 
-def _bar(share: float) -> str:
+def bar(share: float) -> str:
+    """Draw a share.
+
+    >>> bar(0.3)
+    '###'
+    """
     return "#" * round(BAR * share)
 
 
@@ -150,7 +156,7 @@ def _shown(median: float, p90: float, of_chip: bool) -> str:
 
 
 def _sensitivity(answer: Estimate) -> Table:
-    table = _table("% of time for +1 % of", 2)
+    table = titled_table("% of time for +1 % of", 2)
     shown = [(k, v) for k, v in sensitivity(answer).items() if abs(v) >= LEAST_ELASTICITY]
     for name, value in shown[:MOST_NUMBERS]:
         table.add_row(parameter_label(name), f"{value:+.3f}")

@@ -1,0 +1,154 @@
+"""What a server makes of a load, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..cost.serving.continuous import steady
+from ..ir.units import format_bytes, format_flop_per_s, format_time
+from .engines import prompts_text
+from .labels import request_part_label
+from .metrics import METRICS, format_metric
+from .serving_money import serving_money_lines
+from .tables import NARROW, bar, print_side_by_side, titled_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..serving.answer import ServeEstimate
+
+# Shown in a line of their own, or of no use to people beside the others.
+NOT_SHOWN = ("ttft_low_s", "ttft_high_s", "tokens_per_s", "total_tokens_per_s_per_gpu", "flops_per_request")
+# Least share of the time of a request that has a line.
+LEAST_SHARE = 5e-4
+# Loads of the table of other loads.
+LOADS = 9
+
+
+def serving_text(answer: ServeEstimate, columns: int, color: bool = False) -> str:
+    """Return the answer for so many columns: metrics, memory, where the time of a request goes, and other loads."""
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False)
+    tables = [_metrics(answer), _memory(answer), _breakdown(answer, columns >= NARROW), _loads(answer)]
+    with console.capture() as captured:
+        console.print(serving_headline(answer), style="bold", markup=False)
+        print_side_by_side(console, tables)
+        lines = (*_notes(answer), *serving_money_lines(answer), *(f"note: {w}" for w in answer.warnings))
+        for line in lines:
+            console.print(line, markup=False)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def serving_headline(answer: ServeEstimate) -> str:
+    """Say in one line what was estimated."""
+    server, plan = answer.server, answer.server.plan
+    graph = server.served.decode.source
+    low = "" if plan.family.precision == "none" else f"+{plan.family.precision}"
+    device = f"{plan.num_gpus} x {server.system.chip.name}"
+    return (
+        f"{graph.name}  serve  {device}  {plan.degrees}  {server.engine.name}  {requests_text(answer)}  "
+        f"{graph.dtype}{low}"
+    )
+
+
+def requests_text(answer: ServeEstimate) -> str:
+    """Say what requests are like and how they come."""
+    prompt, output, cached = (float(np.asarray(n)) for n in _lengths(answer))
+    hit = f" ({cached:g} cached)" if cached else ""
+    given = answer.load.given.get(answer.load.name)
+    how = {
+        "concurrency": f"concurrency {given or 0:g}", "requests_per_s": f"{given or 0:g} requests/s",
+        "batch": f"static batch {given or 0:g}",
+    }.get(answer.load.name, "as many as it answers")  # fmt: skip
+    return f"isl {prompt:g}{hit}  osl {output:g}  {how}"
+
+
+def _lengths(answer: ServeEstimate) -> Sequence[object]:
+    return answer.lengths.prompt, answer.lengths.output, answer.lengths.cached
+
+
+def _metrics(answer: ServeEstimate) -> Table:
+    table, m = titled_table("Result", 2), answer.metrics
+    for name, value in m.items():
+        if name in METRICS and name not in NOT_SHOWN and (name != "itl_s" or value != m["tpot_s"]):
+            table.add_row(METRICS[name].label, format_metric(name, value))
+        if name == "ttft_s":
+            table.add_row("  alone .. queue", f"{format_time(m['ttft_low_s'])} .. {format_time(m['ttft_high_s'])}")
+    return table
+
+
+def _memory(answer: ServeEstimate) -> Table:
+    table = titled_table("Memory of a GPU", 2)
+    for name, value in answer.memory_bytes.items():
+        if value > 0:
+            table.add_row(name.replace("_", " ").replace("kv cache", "KV cache"), format_bytes(value))
+    table.add_row("engine takes", format_bytes(sum(answer.memory_bytes.values())))
+    table.add_row("capacity", format_bytes(float(answer.server.system.chip.hbm_bytes)), style="dim")
+    return table
+
+
+def _breakdown(answer: ServeEstimate, wide: bool) -> Table:
+    """Parts that add up to the time of a request."""
+    table = titled_table("Where the time of a request goes: seconds, share", 3)
+    if wide:
+        table.add_column(no_wrap=True)
+    total, most = answer.metrics["e2el_s"], max(answer.breakdown_s.values())
+    for name, value in answer.breakdown_s.items():
+        if value >= LEAST_SHARE * total:
+            more = (bar(value / most),) if wide else ()
+            table.add_row(request_part_label(name), format_time(value), f"{value / total:.1%}", *more)
+    table.add_row("request", format_time(total), "100.0%", *(("",) if wide else ()))
+    return table
+
+
+def _loads(answer: ServeEstimate) -> Table:
+    """What continuous batching makes of other numbers of requests under way, all replicas together."""
+    table = titled_table("At other loads: concurrency, TTFT, TPOT, tokens/s/GPU, requests/s", 5)
+    server, replicas = answer.server, answer.server.num_replicas
+    each = loads_of(answer.metrics["max_batch"])
+    found = steady(server.times, server.engine, each, answer.lengths)
+    rates = found.requests_per_s * replicas
+    tokens = found.output_tokens_per_s * replicas / server.plan.num_gpus
+    for k, clients in enumerate(each):
+        gap = "-" if np.isnan(found.tpot_s[k]) else format_time(float(found.tpot_s[k]))
+        table.add_row(
+            f"{clients * replicas:,.0f}", format_time(float(found.ttft_s[k])), gap, f"{tokens[k]:,.0f}",
+            f"{float(rates[k]):.3g}",
+        )  # fmt: skip
+    return table
+
+
+def loads_of(most: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Return requests under way from one to as many as fit, each twice the one before or more.
+
+    >>> loads_of(20.0)
+    array([ 1.,  2.,  4.,  8., 16., 20.])
+    """
+    step = max(2.0, most ** (1.0 / (LOADS - 1)))
+    found = np.rint(step ** np.arange(LOADS))
+    return np.unique(np.concatenate([found[found < most], [most]]))
+
+
+def _notes(answer: ServeEstimate) -> Iterator[str]:
+    """What the figures rest on."""
+    server = answer.server
+    at, host = server.engine.scheduler, server.engine.overheads
+    as_of = f" of {server.engine.as_of}" if server.engine.as_of else ""
+    ahead = ", room for all tokens before a start" if at.reserve_output else ""
+    yield (
+        f"engine: {server.engine.name}{as_of} on {server.system.stack.name} kernels; prompts {prompts_text(at)}, steps "
+        f"of {at.max_batched_tokens:,} tokens and {at.max_num_seqs:,} sequences at most, blocks of {at.block_tokens} "
+        f"tokens{ahead}"
+    )
+    yield (
+        f"host: {format_time(host.step_s)} a step and {format_time(host.sequence_s)} a sequence of it, "
+        f"{format_time(host.prompt_s)} a request and {format_time(host.prompt_token_s)} a token of its prompt"
+    )
+    graph, chip = server.served.decode.source, server.system.chip
+    peak = format_flop_per_s(float(chip.matmul_flop_per_s(str(graph.dtype))))
+    yield f"MFU: full attention FLOPs, of {peak} dense {graph.dtype}; MBU: weights and cache of a decode step"

@@ -1,0 +1,145 @@
+"""What a server makes of a load as one record: metrics by the names of the field, and parts that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..cost.flops import Convention, ModelFlops
+from ..cost.serving.capacity import held_bytes, room, sequence_bytes
+from ..cost.serving.metrics import ServingMetrics
+from ..cost.serving.requests import Lengths
+from ..driver import Estimate
+from .parts import request_parts
+
+if TYPE_CHECKING:
+    from .load import Load
+    from .money import ServeMoney
+    from .server import Server
+
+
+@dataclass(frozen=True, slots=True)
+class ServeEstimate:
+    """The answer for one load. `breakdown_s` adds up to `e2el_s`, `memory_bytes` to what the engine takes.
+
+    Attributes:
+        server: what answers.
+        lengths: of the requests.
+        load: how they come.
+        found: the closed form of one replica.
+        prefill: one prompt by itself (of a static batch, all of them).
+        decode: a decode step at the mean context.
+        metrics: of all replicas together, by the names of the field; SI units.
+        breakdown_s: where the time of a request goes.
+        memory_bytes: of a device, by part.
+        warnings: what a reader must know.
+        money: there when it was priced: see `worth_serving`.
+    """
+
+    server: Server
+    lengths: Lengths
+    load: Load
+    found: ServingMetrics
+    prefill: Estimate
+    decode: Estimate
+    metrics: Mapping[str, float]
+    breakdown_s: Mapping[str, float]
+    memory_bytes: Mapping[str, float]
+    warnings: tuple[str, ...]
+    money: ServeMoney | None = None
+
+
+def answer_of(
+    server: Server, lengths: Lengths, load: Load, found: ServingMetrics, prefill: Estimate, decode: Estimate
+) -> ServeEstimate:
+    """Put a closed form of one replica into the answer for all of them."""
+    return ServeEstimate(
+        server, lengths, load, found, prefill, decode,
+        dict(_metrics(server, lengths, found, decode)),
+        request_parts(server, lengths, found, prefill, decode),
+        _memory(server, lengths, found, decode),
+        tuple(_warnings(prefill, decode)),
+    )  # fmt: skip
+
+
+def _metrics(
+    server: Server, lengths: Lengths, found: ServingMetrics, decode: Estimate
+) -> Iterator[tuple[str, float]]:  # fmt: skip
+    num_gpus, replicas = server.plan.num_gpus, server.num_replicas
+    for name in ("ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "itl_s", "e2el_s"):
+        if not np.isnan(value := float(getattr(found, name))):
+            yield name, value
+    tokens = float(found.output_tokens_per_s) * replicas
+    yield "requests_per_s", float(found.requests_per_s) * replicas
+    yield "tokens_per_s", tokens
+    yield "tokens_per_s_per_gpu", tokens / num_gpus
+    if found.output > 1:
+        yield "tokens_per_s_per_user", float(found.tokens_per_s_per_user)
+    yield "total_tokens_per_s", float(found.total_tokens_per_s) * replicas
+    yield "total_tokens_per_s_per_gpu", float(found.total_tokens_per_s) * replicas / num_gpus
+    yield "concurrency", float(found.concurrency) * replicas
+    yield "batch", float(found.batch)
+    yield "max_batch", float(room(server.times, server.engine.scheduler, lengths))
+    yield "serve_utilization", float(found.requests_per_s) / float(server.most(lengths).requests_per_s)
+    flops = request_flops(server, lengths)
+    yield "mfu", flops * float(found.requests_per_s) * replicas / (_peak(server) * num_gpus)
+    if found.output > 1:
+        yield "mbu", _decode_bytes(server, decode) / (_bandwidth(server) * float(found.itl_s))
+    yield "flops_per_request", flops
+    yield "kv_bytes_per_request", float(held_bytes(server.times, server.engine.scheduler, lengths.total))
+
+
+def request_flops(server: Server, lengths: Lengths, convention: Convention = Convention.FULL) -> float:
+    """Return the model FLOPs of a request: its prompt less what is cached, and its decode steps.
+
+    Those of a step are linear in the context: all of them are as many as of the mean one each.
+    """
+    prompt, output, cached = (float(np.asarray(n)) for n in (lengths.prompt, lengths.output, lengths.cached))
+    of_prompt, of_step = server.served.prefill.flops, server.served.decode.flops
+    first = _flops(of_prompt, prompt, 0.0, convention)
+    first -= _flops(of_prompt, cached, 0.0, convention) if cached else 0.0
+    return first + (output - 1.0) * _flops(of_step, 1.0, prompt + output / 2, convention)
+
+
+def _flops(flops: ModelFlops, seq: float, context: float, convention: Convention) -> float:
+    env = {"batch": np.ones(1), "seq": np.array([seq]), "kv": np.array([context])}
+    return float(np.sum(flops.total(env, convention)))
+
+
+def _peak(server: Server) -> float:
+    return float(server.system.chip.matmul_flop_per_s(str(server.served.decode.source.dtype)))
+
+
+def _bandwidth(server: Server) -> float:
+    return float(server.system.chip.hbm_bytes_per_s)
+
+
+def _decode_bytes(server: Server, decode: Estimate) -> float:
+    """What a device reads while each of its groups takes a step."""
+    moved = decode.table.lowered.must_move
+    return 0.0 if moved is None else float(moved.evaluate(decode.table.plans)[0]) * server.times.groups
+
+
+def _memory(
+    server: Server, lengths: Lengths, found: ServingMetrics, decode: Estimate
+) -> Mapping[str, float]:  # fmt: skip
+    """What the engine takes of the fullest device: weights, room for a step, and the cache, in use and free."""
+    at, capacity = server.engine.scheduler, float(server.system.chip.hbm_bytes)
+    free = server.times.free_bytes
+    taken = capacity * at.memory_utilization - free / at.cache_utilization
+    parts = {name: decode.memory_bytes[name] for name in ("weights", "reserved")}
+    used = min(float(found.batch * sequence_bytes(server.times, at, lengths)), free)
+    return {
+        "weights": parts["weights"],
+        "kv_cache_in_use": used,
+        "kv_cache_free": free - used,
+        "temporary": max(taken - sum(parts.values()), 0.0),
+        "reserved": parts["reserved"],
+    }
+
+
+def _warnings(prefill: Estimate, decode: Estimate) -> Iterator[str]:
+    yield from dict.fromkeys((*prefill.warnings, *decode.warnings))

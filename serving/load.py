@@ -1,0 +1,130 @@
+"""How requests come to a server: so many under way, so many a second, in batches, or as many as it can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..backends.engine import Engine
+from ..cost.serving.continuous import most_throughput, steady
+from ..cost.serving.metrics import ServingMetrics
+from ..cost.serving.requests import Lengths
+from ..cost.serving.steps import way_in_s
+from ..cost.serving.times import StepTimes
+from ..ir.errors import InfeasibleError, UsageError
+
+_HALVINGS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Requests on all replicas together; where nothing is given, as many as they can answer.
+
+    Attributes:
+        concurrency: requests that clients keep under way: each answer is followed by a new request.
+        requests_per_s: requests that come a second, whatever is answered.
+        batch: requests of each replica that start together and end together.
+    """
+
+    concurrency: float | None = None
+    requests_per_s: float | None = None
+    batch: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse two loads at once, and none at all."""
+        given = {k: v for k, v in self.given.items() if v is not None}
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)} all say how requests come: give one")
+        for name, value in given.items():
+            if not 0 < value < float("inf") or (name != "requests_per_s" and value < 1):
+                least = "more than 0" if name == "requests_per_s" else "1 or more"
+                raise UsageError(f"{name}={value:g}; allowed: {least}")
+
+    @property
+    def given(self) -> dict[str, float | None]:
+        """What may be given, by name."""
+        return {"concurrency": self.concurrency, "requests_per_s": self.requests_per_s, "batch": self.batch}
+
+    @property
+    def name(self) -> str:
+        """What the load is called: the attribute that is given, or `most`."""
+        return next((name for name, value in self.given.items() if value is not None), "most")
+
+    def of_replica(self, num_replicas: int) -> Load:
+        """Return the part of one replica; a batch is of one already.
+
+        UsageError where clients are too few for each replica to have one.
+        """
+        if self.concurrency is not None and self.concurrency < num_replicas:
+            raise UsageError(
+                f"concurrency={self.concurrency:g} on {num_replicas} replicas leaves some of them without a request; "
+                f"allowed: {num_replicas} or more, or fewer replicas (--dp)"
+            )
+        return Load(
+            concurrency=None if self.concurrency is None else self.concurrency / num_replicas,
+            requests_per_s=None if self.requests_per_s is None else self.requests_per_s / num_replicas,
+            batch=self.batch,
+        )
+
+
+def under_load(times: StepTimes, engine: Engine, load: Load, lengths: Lengths) -> ServingMetrics:
+    """Return the steady state of one replica with continuous batching under a load.
+
+    InfeasibleError where more requests come than it can answer, with what it can.
+    """
+    if load.concurrency is not None:
+        return steady(times, engine, load.concurrency, lengths)
+    most = most_throughput(times, engine, lengths)
+    if load.requests_per_s is None:
+        return _with_way_in(most, float(way_in_s(engine.overheads, lengths)))
+    return at_rate(times, engine, load.requests_per_s, lengths, most)
+
+
+def at_rate(
+    times: StepTimes, engine: Engine, requests_per_s: float, lengths: Lengths, most: ServingMetrics
+) -> ServingMetrics:
+    """Return the steady state in which as many requests are answered as come.
+
+    Those under way are as many as Little's law says: rate x time of a request. Below one at a time, one alone.
+    """
+    if requests_per_s > float(most.requests_per_s):
+        raise InfeasibleError(
+            f"{requests_per_s:.4g} requests/s come to a replica, which answers {float(most.requests_per_s):.4g} at "
+            f"most, {float(most.batch):,.0f} of them at a time; use more replicas, or fewer requests"
+        )
+
+    def answers(concurrency: float) -> bool:
+        return float(steady(times, engine, concurrency, lengths).requests_per_s) >= requests_per_s
+
+    found = steady(times, engine, least_of(answers, 1.0, float(most.batch)), lengths)
+    if float(found.requests_per_s) <= requests_per_s:
+        return found
+    return _slower(found, requests_per_s)
+
+
+def least_of(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the least number between two for which something holds that then holds for all above it."""
+    if holds(low):
+        return low
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _with_way_in(most: ServingMetrics, way_in_s: float) -> ServingMetrics:
+    """Requests on their way to the scheduler hold no place in a batch: so many more are under way."""
+    return replace(
+        most,
+        concurrency=most.concurrency + most.requests_per_s * way_in_s,
+        ttft_s=most.ttft_s + way_in_s,
+        ttft_low_s=most.ttft_low_s + way_in_s,
+        ttft_high_s=most.ttft_high_s + way_in_s,
+    )
+
+
+def _slower(found: ServingMetrics, requests_per_s: float) -> ServingMetrics:
+    """The same latencies at a lower rate: there is time between requests."""
+    return replace(found, requests_per_s=np.full_like(np.asarray(found.requests_per_s), requests_per_s))

@@ -1,0 +1,63 @@
+"""Where the time of a request goes: its way in, waits, the parts of its prefill and of its decode steps, the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..cost.serving.metrics import ServingMetrics
+from ..cost.serving.requests import Lengths
+from ..cost.serving.static import batch_prefill_s
+from ..cost.serving.steps import decode_step_s, groups_of, host_s, prefill_s, way_in_s
+from ..driver import Estimate
+
+if TYPE_CHECKING:
+    from .server import Server
+
+WAY_IN, QUEUE, INTERFERENCE, HOST = "host.request", "queue", "interference", "host.steps"
+
+
+def request_parts(
+    server: Server, lengths: Lengths, found: ServingMetrics, prefill: Estimate, decode: Estimate
+) -> Mapping[str, float]:
+    """Return seconds by part; they add up to `e2el_s`.
+
+    `prefill.*` and `decode.*` are spread as the kernels and messages of one step are; `queue` is what a first token
+    waits for beside its own prompt, `interference` what prompts of others add between tokens.
+    """
+    gaps, over = float(lengths.gaps), server.engine.overheads
+    way_in = float(way_in_s(over, lengths))
+    first, first_host = _first_s(server, lengths, found)
+    tpot = float(found.tpot_s) if gaps else 0.0
+    groups = groups_of(server.times, found.batch)
+    step_host = min(float(host_s(over, found.batch / groups)), tpot)
+    alone = float(decode_step_s(server.times, over, found.batch, lengths)) - float(host_s(over, found.batch / groups))
+    # Beside prompts fewer sequences decode than are in flight: what is left of the gap is theirs.
+    step = min(alone, tpot - step_host)
+    waits = max(float(found.ttft_s) - way_in - first - first_host, 0.0)
+    parts = {WAY_IN: way_in, QUEUE: waits, **_spread("prefill", first, prefill)}
+    parts |= _spread("decode", gaps * step, decode)
+    parts[INTERFERENCE] = max(gaps * (tpot - step_host - step), 0.0)
+    parts[HOST] = first_host + gaps * step_host
+    return {name: seconds for name, seconds in parts.items() if seconds > 0.0}
+
+
+def _first_s(server: Server, lengths: Lengths, found: ServingMetrics) -> tuple[float, float]:
+    """Seconds of the prompt by itself, of kernels and of the host; of a static batch, of all prompts together."""
+    engine, room = server.engine, float(found.ttft_s) - float(way_in_s(server.engine.overheads, lengths))
+    alone = float(prefill_s(server.times, engine, lengths))
+    lowest = float(found.ttft_low_s) - float(way_in_s(engine.overheads, lengths))
+    if lowest > alone * (1.0 + 1e-9):
+        alone = float(batch_prefill_s(server.times, engine, found.batch, lengths))
+    alone = min(alone, room)
+    steps = np.ceil(float(lengths.fresh) / engine.scheduler.max_batched_tokens)
+    host = min(float(steps) * engine.overheads.step_s, alone)
+    return alone - host, host
+
+
+def _spread(phase: str, seconds: float, step: Estimate) -> Mapping[str, float]:
+    """Deal seconds out as a step of the phase does."""
+    whole = sum(step.breakdown_s.values())
+    return {f"{phase}.{name}": seconds * part / whole for name, part in step.breakdown_s.items() if part > 0.0}

@@ -1,0 +1,114 @@
+"""A model on a system under a serving engine: what requests see, what it answers in all, and where their time goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..backends.engine import Engine
+from ..backends.system import System
+from ..cost.flops import Convention
+from ..cost.serving.continuous import most_throughput
+from ..cost.serving.metrics import ServingMetrics
+from ..cost.serving.requests import Lengths
+from ..cost.serving.static import static_batch
+from ..cost.serving.times import StepTimes
+from ..driver import Estimate, Lowered, estimate
+from ..ir.errors import UsageError
+from ..ir.plan import Plan
+from .answer import ServeEstimate, answer_of
+from .load import Load, under_load
+from .tables import Served, step_times
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Replicas of a model that answer requests.
+
+    Attributes:
+        served: the model, lowered for both phases.
+        system: the machine, with the numbers of its stack that the engine was fitted with.
+        plan: degrees of a replica, and how many there are (`dp`).
+        engine: what schedules, and what its host costs.
+        times: what steps of one replica take.
+        longest: most tokens of a request, prompt and answer.
+    """
+
+    served: Served
+    system: System
+    plan: Plan
+    engine: Engine
+    times: StepTimes
+    longest: int
+
+    @classmethod
+    def of(cls, served: Served, system: System, plan: Plan, engine: Engine, longest: int) -> Server:
+        """Price the steps of a replica; UsageError for requests beyond the positions of the model."""
+        check_positions(served, longest)
+        machine = engine.under(system)
+        times = step_times(served, machine, plan, engine.scheduler, longest)
+        return cls(served, machine, plan, engine, times, longest)
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas, which share the requests evenly."""
+        return self.plan.dp
+
+    def most(self, lengths: Lengths) -> ServingMetrics:
+        """Return the steady state of one replica in which it answers most requests."""
+        return most_throughput(self.times, self.engine, lengths)
+
+    def phase(self, lowered: Lowered, batch: float, seq: float, context: float = 0.0) -> Estimate:
+        """Estimate one step of a phase: so many sequences a replica, tokens of each, and tokens in the cache."""
+        rows = max(1, round(batch))
+        family = replace(self.plan.family, workload=lowered.source.workload)
+        plan = replace(
+            self.plan, micro_batch=rows, global_batch=rows * self.plan.dp, seq_len=max(1, round(seq)),
+            kv_len=round(context), family=family,
+        )  # fmt: skip
+        return estimate(lowered.source, self.system, plan, Convention.FULL, lowered)
+
+
+def serve(server: Server, lengths: Lengths, load: Load) -> ServeEstimate:
+    """Answer for requests of given lengths under a load.
+
+    InfeasibleError where no request fits, or where more requests are asked for than can be answered.
+    """
+    check_longest(server, lengths)
+    each = load.of_replica(server.num_replicas)
+    if each.batch is not None:
+        found = static_batch(server.times, server.engine, each.batch, lengths)
+    else:
+        found = under_load(server.times, server.engine, each, lengths)
+    prefill, decode = _phases(server, lengths, found, each.batch is not None)
+    return answer_of(server, lengths, load, found, prefill, decode)
+
+
+def _phases(
+    server: Server, lengths: Lengths, found: ServingMetrics, together: bool
+) -> tuple[Estimate, Estimate]:  # fmt: skip
+    """One prompt, or all of a static batch, by itself; and a decode step at the mean context."""
+    prompt, output = float(np.asarray(lengths.prompt)), float(np.asarray(lengths.output))
+    batch = float(found.batch) / server.times.groups
+    fresh = float(lengths.fresh)
+    first = server.phase(server.served.prefill, batch if together else 1.0, fresh)
+    step = server.phase(server.served.decode, batch, prompt + output / 2, prompt + output / 2)
+    return first, step
+
+
+def check_positions(served: Served, longest: int) -> None:
+    """Raise UsageError for requests that are longer than the model's positions."""
+    most = served.decode.source.max_positions
+    if most and longest > most:
+        raise UsageError(
+            f"requests of {longest:,} tokens, prompt and answer, are beyond the {most:,} positions of "
+            f"'{served.decode.source.name}'; with this prompt and answer at most {most:,} in all"
+        )
+
+
+def check_longest(server: Server, lengths: Lengths) -> None:
+    """Raise UsageError for requests beyond what the tables of a server were made for."""
+    longest = int(np.max(lengths.total))
+    if longest > server.longest:
+        raise UsageError(f"requests of {longest:,} tokens, and the server was priced for {server.longest:,} at most")
