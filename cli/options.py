@@ -53,6 +53,7 @@ class Request:
     attention: str
     mla: str
     precision: str
+    kv_dtype: str
     fp8_param_gather: bool
     bf16_first: int
     bf16_last: int

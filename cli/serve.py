@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..ir.errors import UsageError
 from .options import Request
 from .output import columns, write_text
-from .prepare import graph_of, lower_of, plan_of, system_of, terms_of
+from .prepare import graph_of, lower_of, plan_of, published_otherwise, system_of, terms_of
 from .serve_flags import USUAL_ENGINE, Serving
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
     from ..serving.server import serve
 
     answer = _priced(request, serve(server_of(request, serving), serving.lengths, serving.load))
+    answer = replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
     if explain is not None:
         from ..report.explain_serving import explain_serving
 
