@@ -69,7 +69,7 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
     """Answer for a server and write what was asked for."""
     from ..serving.server import serve
 
-    answer = _priced(request, serve(server_of(request, serving), serving.lengths, serving.load))
+    answer = priced_serving(request, serve(server_of(request, serving), serving.lengths, serving.load))
     if explain is not None:
         from ..report.explain_serving import explain_serving
 
@@ -86,7 +86,7 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
     return 0
 
 
-def _priced(request: Request, answer: ServeEstimate) -> ServeEstimate:
+def priced_serving(request: Request, answer: ServeEstimate) -> ServeEstimate:
     """Price an estimate; a system that cannot be priced says so among the warnings."""
     from ..serving.money import worth_serving
 

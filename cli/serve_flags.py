@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..backends.engine import Engine, Scheduler
     from ..cost.serving.requests import Lengths
     from ..serving.load import Load
+    from ..serving.target import Target
 
 USUAL_ENGINE = "vllm"
 
@@ -106,6 +107,15 @@ class Serving:
         hit = float(self.cached or 0) if self.prefix_hit is None else float(round(self.prefix_hit * self.isl))
         return Lengths(float(self.isl), float(self.osl), min(hit, self.isl - 1.0) if self.prefix_hit else hit,
                        self.shared_prefix)  # fmt: skip
+
+    @property
+    def target(self) -> Target:
+        """Latencies that are asked for."""
+        from ..ir.units import parse_quantity
+        from ..serving.target import Target
+
+        first, gap = (None if text is None else parse_quantity(text, "s").value_si for text in (self.ttft, self.tpot))
+        return Target(first, gap)
 
     @property
     def load(self) -> Load:

@@ -34,14 +34,18 @@ def serving_text(answer: ServeEstimate, columns: int, color: bool = False) -> st
     from rich.console import Console
 
     console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False)
-    tables = [_metrics(answer), _memory(answer), _breakdown(answer, columns >= NARROW), _loads(answer)]
     with console.capture() as captured:
         console.print(serving_headline(answer), style="bold", markup=False)
-        print_side_by_side(console, tables)
+        print_side_by_side(console, serving_tables(answer, columns >= NARROW))
         lines = (*_notes(answer), *serving_money_lines(answer), *(f"note: {w}" for w in answer.warnings))
         for line in lines:
             console.print(line, markup=False)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def serving_tables(answer: ServeEstimate, wide: bool) -> list[Table]:
+    """Return metrics, memory, where the time of a request goes, and other loads."""
+    return [_metrics(answer), _memory(answer), _breakdown(answer, wide), _loads(answer)]
 
 
 def serving_headline(answer: ServeEstimate) -> str:
