@@ -38,7 +38,7 @@ class Life:
         alone_s: its prompt, by itself.
         first_s: until its first token, among the others.
         tpot_s: mean time of a token behind the first.
-        queue_s: what all other prompts take that came at the same moment.
+        burst_s: until the last first token of all that are in flight, had they come at the same moment.
         stall_s: the longest gap.
         total_s: until its last token.
     """
@@ -46,7 +46,7 @@ class Life:
     alone_s: Array
     first_s: Array
     tpot_s: Array
-    queue_s: Array
+    burst_s: Array
     stall_s: Array
     total_s: Array
 
@@ -94,17 +94,17 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     slower, over = stretch(times, batch), engine.overheads
     mix = _mixed(engine, in_group, lengths) if engine.scheduler.mixed else _apart(engine, in_group, lengths)
     decode = decode_pass_s(times, mix.decodes, lengths)
-    prompts = _prompts_s(times, engine, mix, lengths)
-    added = slower * over.interference * mix.prompts * prompts
+    others = slower * mix.prompts * _prompts_s(times, engine, mix, lengths)
     step = slower * decode + host_s(over, mix.decodes)
-    tpot = step + added
+    tpot = step + over.interference * others
+    # What others' prompts take and do not add between tokens they add before the first: the work is done all the same.
+    before = lengths.gaps * np.maximum(1.0 - over.interference, 0.0) * others
+    waits = (mix.steps - lengths.gaps - mix.chunks) * (step + others) + mix.chunks * others + before
     alone = prefill_s(times, engine, lengths)
-    waits = mix.steps - lengths.gaps - mix.chunks
-    beside = _beside_s(times, mix, lengths, decode) if engine.scheduler.mixed else np.zeros_like(decode)
-    first = alone + slower * beside + waits * tpot + mix.chunks * added
-    queue = (in_group - 1.0) * (slower * prompts + _packed(engine, lengths) * step)
-    stall = step + slower * prompts / mix.chunks
-    return Life(alone, first, tpot, queue, np.maximum(stall, tpot), first + lengths.gaps * tpot)
+    first = alone + slower * _beside_s(times, engine, mix, lengths, decode) + waits
+    burst = slower * prefill_s(times, engine, lengths, in_group) + (in_group - 1.0) * _packed(engine, lengths) * step
+    stall = step + slower * _longest_s(times, engine, mix, lengths)
+    return Life(alone, first, tpot, np.maximum(burst, first), np.maximum(stall, tpot), first + lengths.gaps * tpot)
 
 
 def _mixed(engine: Engine, batch: Array, lengths: Lengths) -> _Mix:
@@ -137,12 +137,24 @@ def _packed(engine: Engine, lengths: Lengths) -> Array:
     return np.asarray(lengths.fresh / budget(engine.scheduler, lengths) * engine.scheduler.mixed)
 
 
-def _beside_s(times: StepTimes, mix: _Mix, lengths: Lengths, decode_s: Array) -> Array:
+def _beside_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths, decode_s: Array) -> Array:
     """What decodes of others add to the steps of a request's own prompt; nothing where it is alone."""
-    others = mix.decodes - 1.0
+    if not engine.scheduler.mixed:
+        return np.zeros_like(decode_s)
     chunk = lengths.fresh / mix.chunks
     both = decode_s + times.prompt_rest(mix.decodes + chunk) - times.prompt_rest(mix.decodes)
-    return np.asarray(np.minimum(others, 1.0) * mix.chunks * np.maximum(both - times.prompt_rest(chunk), 0.0))
+    others = np.minimum(mix.decodes - 1.0, 1.0)
+    return np.asarray(others * mix.chunks * np.maximum(both - times.prompt_rest(chunk), 0.0))
+
+
+def _longest_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> Array:
+    """The most that prompts add to one step: the last chunk of a prompt, or as many prompts as fit, or were asked."""
+    most = np.minimum(budget(engine.scheduler, lengths), lengths.fresh)
+    tail = times.chunk_attention_s(np.maximum(lengths.prompt - most, 0.0), lengths.prompt)
+    under = mix.decodes if engine.scheduler.mixed else 0.0
+    base = times.prompt_rest(under) if engine.scheduler.mixed else 0.0
+    added = np.maximum(times.prompt_rest(under + most) - base, 0.0) + tail
+    return np.where(mix.prompts > 0, added, 0.0)
 
 
 def _metrics(clients: Array, batch: Array, life: Life, way_in_s: Array, lengths: Lengths) -> ServingMetrics:
@@ -158,7 +170,7 @@ def _metrics(clients: Array, batch: Array, life: Life, way_in_s: Array, lengths:
         output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
         ttft_s=ttft,
         ttft_low_s=np.broadcast_to(way_in_s + life.alone_s, shape),
-        ttft_high_s=np.maximum(way_in_s + life.first_s + life.queue_s + np.maximum(waits, waves), ttft),
+        ttft_high_s=np.maximum(way_in_s + life.burst_s + np.maximum(waits, waves), ttft),
         tpot_s=np.where(lengths.gaps > 0, life.tpot_s, np.nan),
         requests_per_s=rate,
         stall_s=life.stall_s,
