@@ -1,0 +1,158 @@
+"""The events of a run in order of time: requests that are sent, steps that end, prompts that move to another pool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from ....ir.errors import InternalError
+from ..traffic import Traffic
+from .book import Book
+from .lane import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A pool of lanes that requests pass through.
+
+    Attributes:
+        lanes: groups of all replicas.
+        least_loaded: a request goes to the lane with the fewest requests, else to one after the other.
+        way_in_s: from the client, or from the pool before, into the queue, by request.
+    """
+
+    lanes: Sequence[Lane]
+    least_loaded: bool
+    way_in_s: Sequence[float]
+
+
+class Flow:
+    """A run of some traffic through pools of lanes, one behind the other.
+
+    Args:
+        traffic: what clients send.
+        stages: pools; of several the first computes prompts and the last decodes.
+        book: where moments are written.
+    """
+
+    __slots__ = ("_book", "_ends", "_follows", "_next", "_outputs", "_places", "_stages", "_starts", "_traffic",
+                 "_turns", "now_s")  # fmt: skip
+
+    def __init__(self, traffic: Traffic, stages: Sequence[Stage], book: Book) -> None:
+        self._traffic, self._stages, self._book = traffic, stages, book
+        self._outputs = traffic.requests.output.tolist()
+        self._follows = _followers(traffic)
+        self._turns = [0] * len(stages)
+        self._places = {lane.number: (stage, lane) for stage, pool in enumerate(stages) for lane in pool.lanes}
+        self._starts: list[tuple[float, int, int]] = []
+        self._ends: list[tuple[float, int, int]] = []
+        self._next = len(traffic)
+        self.now_s = 0.0
+
+    def run(self) -> None:
+        """Serve all requests."""
+        self._send_first()
+        starts, ends = self._starts, self._ends
+        while starts or ends:
+            if not ends or (starts and starts[0][0] <= ends[0][0]):
+                self._deliver()
+            else:
+                self._end()
+
+    def _send_first(self) -> None:
+        """Put what is sent without waiting for an answer into the list of events."""
+        traffic, way_in_s = self._traffic, self._stages[0].way_in_s
+        if traffic.clients:
+            self._next = min(traffic.clients, len(traffic))
+            moments, first = [0.0] * self._next, list(range(self._next))
+        else:
+            waits = set(self._follows.values())
+            moments = traffic.arrival_s.tolist()
+            first = [i for i in range(len(traffic)) if i not in waits]
+        for i in first:
+            self._book.arrived_s[i] = moments[i]
+        self._starts.extend((moments[i] + way_in_s[i], 0, i) for i in first)
+        heapify(self._starts)
+
+    def _deliver(self) -> None:
+        """Give the next request to a lane."""
+        now_s, number, request = heappop(self._starts)
+        self._move(now_s)
+        stage = self._stages[number]
+        lane = self._lane(number, stage)
+        if lane.enqueue(request, now_s):
+            heappush(self._ends, (lane.end_s, lane.number, lane.version))
+        elif lane.idle and not lane.woken:
+            lane.woken = True
+            heappush(self._ends, (now_s, lane.number, lane.version))
+
+    def _lane(self, number: int, stage: Stage) -> Lane:
+        if stage.least_loaded and len(stage.lanes) > 1:
+            return min(stage.lanes, key=_load)
+        turn = self._turns[number]
+        self._turns[number] = (turn + 1) % len(stage.lanes)
+        return stage.lanes[turn]
+
+    def _end(self) -> None:
+        """End a step of a lane, send what its answers were waited for with, and start the next step."""
+        now_s, number, version = heappop(self._ends)
+        stage, lane = self._places[number]
+        if version != lane.version:
+            return
+        self._move(now_s)
+        lane.finish()
+        lane.woken = True
+        for request in lane.done:
+            self._done(request, stage, now_s)
+        while self._starts and self._starts[0][0] <= now_s:
+            self._deliver()
+        lane.woken = False
+        if lane.start(now_s):
+            heappush(self._ends, (lane.end_s, lane.number, lane.version))
+
+    def _done(self, request: int, stage: int, now_s: float) -> None:
+        """Pass a request on to the next pool, or let what waited for its answer be sent."""
+        if stage + 1 < len(self._stages):
+            arrives_s = now_s + self._stages[stage + 1].way_in_s[request]
+            self._book.first_s[request] = self._book.finish_s[request] = arrives_s
+            if self._outputs[request] > 1:
+                heappush(self._starts, (arrives_s, stage + 1, request))
+                return
+            now_s = arrives_s
+        if self._traffic.clients:
+            if self._next < len(self._traffic):
+                self._send(self._next, now_s + self._traffic.think_s)
+                self._next += 1
+        elif (follower := self._follows.get(request)) is not None:
+            sent_s = float(self._traffic.arrival_s[follower])
+            self._send(follower, max(sent_s, now_s + self._traffic.think_s))
+
+    def _send(self, request: int, now_s: float) -> None:
+        self._book.arrived_s[request] = now_s
+        heappush(self._starts, (now_s + self._stages[0].way_in_s[request], 0, request))
+
+    def _move(self, now_s: float) -> None:
+        if not (now_s >= self.now_s and math.isfinite(now_s)):
+            raise InternalError(f"time runs from {self.now_s:g} s to {now_s:g} s")
+        self.now_s = now_s
+
+
+def _load(lane: Lane) -> int:
+    return lane.load
+
+
+def _followers(traffic: Traffic) -> dict[int, int]:
+    """Of each turn of a session the next one."""
+    if traffic.session is None:
+        return {}
+    last: dict[int, int] = {}
+    follows: dict[int, int] = {}
+    for request, session in enumerate(traffic.session.tolist()):
+        if session < 0:
+            continue
+        if session in last:
+            follows[last[session]] = request
+        last[session] = request
+    return follows

@@ -1,0 +1,218 @@
+"""What a run of requests came to: latencies of each, their spread, rates, how full the engine was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....ir.errors import UsageError
+from ..times import Array
+from ..traffic import Index
+from .book import Step
+from .spread import Spread, spread, weighted_spread
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """Moments and tokens of each request, all on one clock.
+
+    Attributes:
+        arrived_s: sent by the client.
+        start_s: taken into a step for the first time.
+        first_s: first token.
+        finish_s: last token.
+        prompt: tokens of the prompt.
+        output: tokens of the answer.
+        cached: tokens of the prompt that were there.
+        preemptions: how often it was put back and computed anew.
+    """
+
+    arrived_s: Array
+    start_s: Array
+    first_s: Array
+    finish_s: Array
+    prompt: Index
+    output: Index
+    cached: Index
+    preemptions: Index
+
+    def chosen(self, which: NDArray[np.bool_]) -> Served:
+        """Return some of them alone."""
+        return Served(
+            self.arrived_s[which], self.start_s[which], self.first_s[which], self.finish_s[which],
+            self.prompt[which], self.output[which], self.cached[which], self.preemptions[which],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fullness:
+    """How full one replica of a pool was.
+
+    Attributes:
+        batch_mean: sequences that run, over the whole run.
+        batch_peak: the most of them.
+        kv_mean: share of the KV cache that is held, over the whole run.
+        kv_peak: the most of it.
+        busy: share of the time in which a step runs.
+    """
+
+    batch_mean: float
+    batch_peak: float
+    kv_mean: float
+    kv_peak: float
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Requests that meet limits: how many a second, and which share of all."""
+
+    requests_per_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulated:
+    """A run.
+
+    Attributes:
+        served: the requests.
+        gap_s: lengths of gaps between tokens of one sequence.
+        gap_at_s: when they ended.
+        gaps: how many there were of each.
+        fullness: of each pool.
+        steps: the first steps one by one, if they were asked for.
+        num_steps: steps in all.
+        clients: of a closed loop, else 0.
+        window_s: the time to which requests and rates belong, where not the whole run.
+    """
+
+    served: Served
+    gap_s: Array
+    gap_at_s: Array
+    gaps: Array
+    fullness: tuple[Fullness, ...]
+    steps: tuple[Step, ...] = ()
+    num_steps: int = 0
+    clients: int = 0
+    window_s: float = 0.0
+
+    @property
+    def ttft_s(self) -> Array:
+        """From sending each request to its first token."""
+        return self.served.first_s - self.served.arrived_s
+
+    @property
+    def e2el_s(self) -> Array:
+        """From sending each request to its last token."""
+        return self.served.finish_s - self.served.arrived_s
+
+    @property
+    def tpot_s(self) -> Array:
+        """Mean time of each request's tokens behind the first; not a number where there are none."""
+        behind = self.served.output - 1
+        decode_s = self.served.finish_s - self.served.first_s
+        return np.where(behind > 0, decode_s / np.maximum(behind, 1), np.nan)
+
+    @property
+    def queue_s(self) -> Array:
+        """From sending each request to the first step that works for it; the way in is part of it."""
+        return self.served.start_s - self.served.arrived_s
+
+    @property
+    def ttft(self) -> Spread:
+        """Spread of TTFT over requests."""
+        return spread(self.ttft_s)
+
+    @property
+    def tpot(self) -> Spread:
+        """Spread of TPOT over requests with two tokens or more."""
+        return spread(self.tpot_s[self.served.output > 1])
+
+    @property
+    def itl(self) -> Spread:
+        """Spread of the gaps between tokens, over all of them."""
+        return weighted_spread(self.gap_s, self.gaps)
+
+    @property
+    def e2el(self) -> Spread:
+        """Spread of end-to-end latency over requests."""
+        return spread(self.e2el_s)
+
+    @property
+    def queue(self) -> Spread:
+        """Spread of the time before the first step, over requests."""
+        return spread(self.queue_s)
+
+    @property
+    def duration_s(self) -> float:
+        """From the first request that is sent to the last answer."""
+        return self.window_s or float(self.served.finish_s.max() - self.served.arrived_s.min())
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests that are answered."""
+        return len(self.served.output) / self.duration_s
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Tokens that are generated."""
+        return float(self.served.output.sum()) / self.duration_s
+
+    @property
+    def total_tokens_per_s(self) -> float:
+        """Tokens of prompts and answers; cached ones count."""
+        return float((self.served.prompt + self.served.output).sum()) / self.duration_s
+
+    @property
+    def preemptions(self) -> int:
+        """How often a request was put back."""
+        return int(self.served.preemptions.sum())
+
+    def goodput(self, ttft_s: float = np.inf, tpot_s: float = np.inf, e2el_s: float = np.inf) -> Goodput:
+        """Return the requests that meet all limits; one of a single token has no TPOT to miss."""
+        slow = (self.ttft_s > ttft_s) | (np.nan_to_num(self.tpot_s) > tpot_s) | (self.e2el_s > e2el_s)
+        good = int((~slow).sum())
+        return Goodput(good / self.duration_s, good / len(slow))
+
+    def middle(self, cut: float = 0.1) -> Simulated:
+        """Return what lies between the start and the end of the run: a share of the answers is cut off at both.
+
+        Requests are taken by when they are answered, and rates are over the time between the first and the last
+        answer that is left: what a server does in the steady state, without filling up and running dry. How full the
+        engine was stays that of the whole run. UsageError where fewer than two requests are left.
+        """
+        order = np.sort(self.served.finish_s)
+        first = int(len(order) * cut)
+        last = len(order) - 1 - first
+        if not 0 <= cut < 0.5 or last <= first or order[last] <= order[first]:
+            raise UsageError(f"of {len(order)} requests none are left without a share of {cut:g} at both ends")
+        low, high = order[first], order[last]
+        served = self.served.chosen((self.served.finish_s > low) & (self.served.finish_s <= high))
+        gaps = (self.gap_at_s > low) & (self.gap_at_s <= high)
+        cut_gaps = (a[gaps] for a in (self.gap_s, self.gap_at_s, self.gaps))
+        gap_s, gap_at_s, num = cut_gaps
+        return replace(self, served=served, gap_s=gap_s, gap_at_s=gap_at_s, gaps=num, window_s=float(high - low))
+
+    def to_bench_json(self, detailed: bool = False, goodput: Goodput | None = None) -> Mapping[str, object]:
+        """Return the run as `vllm bench serve --save-result` writes one: times in ms, rates a second.
+
+        `detailed` adds lengths and TTFT of each request. Source: `vllm/benchmarks/serve.py`.
+        """
+        served = self.served
+        found: dict[str, object] = {
+            "num_prompts": len(served.output), "max_concurrency": self.clients or None, "duration": self.duration_s,
+            "completed": len(served.output), "failed": 0, "total_input_tokens": int(served.prompt.sum()),
+            "total_output_tokens": int(served.output.sum()), "request_throughput": self.requests_per_s,
+            "request_goodput": None if goodput is None else goodput.requests_per_s,
+            "output_throughput": self.output_tokens_per_s, "total_token_throughput": self.total_tokens_per_s,
+        }  # fmt: skip
+        for name, one in (("ttft", self.ttft), ("tpot", self.tpot), ("itl", self.itl), ("e2el", self.e2el)):
+            found |= one.as_bench(name)
+        if detailed:
+            found |= {"input_lens": served.prompt.tolist(), "output_lens": served.output.tolist(),
+                      "ttfts": self.ttft_s.tolist()}  # fmt: skip
+        return found

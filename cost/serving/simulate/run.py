@@ -1,0 +1,180 @@
+"""Traffic on an engine into what each request waited for: one pool of replicas, or prompts and answers apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....backends.engine import Engine
+from ....ir.errors import InfeasibleError, UsageError
+from ..times import Array, StepTimes
+from ..traffic import Index, Traffic
+from .book import Book, Meters, Work
+from .flow import Flow, Stage
+from .lane import Busy, Lane
+from .result import Fullness, Served, Simulated
+from .room import Room
+from .rounds import Rounds
+from .speeds import Speeds
+
+GIB = 2.0**30
+ROUTES = ("round-robin", "least-loaded")
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Replicas that are all alike.
+
+    Attributes:
+        times: what steps of one of them take.
+        engine: how it schedules, and what its host adds.
+        replicas: how many there are.
+        rounds: how its decode steps make more than one token, if they do.
+        route: to which a request goes: `round-robin`, or `least-loaded`, the one with the fewest under way.
+    """
+
+    times: StepTimes
+    engine: Engine
+    replicas: int = 1
+    rounds: Rounds | None = None
+    route: str = "least-loaded"
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise UsageError(f"a pool has 1 replica or more, not {self.replicas}")
+        if self.route not in ROUTES:
+            raise UsageError(f"requests go '{self.route}'; allowed: {', '.join(ROUTES)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How keys and values get from the pool that computes prompts to the one that decodes.
+
+    Attributes:
+        bytes_per_s: of the way between one replica and another.
+        latency_s: before the first byte.
+        streamed: layers are sent as they are computed, so that only the last of them is waited for.
+        layers: of the model; needed where they are streamed.
+    """
+
+    bytes_per_s: float
+    latency_s: float = 0.0
+    streamed: bool = False
+    layers: int = 1
+
+    def time_s(self, num_bytes: Array) -> Array:
+        """Return what a request waits for its keys and values behind its prompt."""
+        return np.asarray(self.latency_s + num_bytes / self.bytes_per_s / (self.layers if self.streamed else 1))
+
+
+def simulate(traffic: Traffic, pool: Pool, most_steps: int = 0) -> Simulated:
+    """Serve traffic with a pool of replicas.
+
+    Args:
+        traffic: what clients send.
+        pool: what answers.
+        most_steps: steps that the result keeps one by one, for timelines.
+
+    InfeasibleError where a request does not fit into the cache of a replica that has nothing else to do.
+    """
+    book = Book(len(traffic), most_steps)
+    work = _work(traffic, traffic.requests.output, pool.rounds)
+    lanes = _lanes(pool, traffic, work, book, 0)
+    stage = Stage(lanes, pool.route == "least-loaded", _way_in_s(pool, traffic).tolist())
+    return _run(traffic, book, [(pool, stage)])
+
+
+def simulate_apart(traffic: Traffic, prefill: Pool, decode: Pool, transfer: Transfer, most_steps: int = 0) -> Simulated:
+    """Serve traffic with one pool that computes prompts and another that decodes.
+
+    The first token comes to the client when the keys and values are at the replica that goes on from it; what it then
+    waits for a place there is part of the time of the tokens behind.
+    """
+    book = Book(len(traffic), most_steps)
+    once = _work(traffic, np.ones_like(traffic.requests.output), None)
+    rest = _work(traffic, traffic.requests.output, decode.rounds)
+    first = _lanes(prefill, traffic, once, book, 0)
+    then = _lanes(decode, traffic, rest, book, len(first), prefilled=True)
+    moved_s = transfer.time_s(prefill.times.kv_bytes(traffic.requests.prompt.astype(np.float64)))
+    stages = [
+        (prefill, Stage(first, prefill.route == "least-loaded", _way_in_s(prefill, traffic).tolist())),
+        (decode, Stage(then, decode.route == "least-loaded", moved_s.tolist())),
+    ]
+    return _run(traffic, book, stages)
+
+
+def _run(traffic: Traffic, book: Book, stages: Sequence[tuple[Pool, Stage]]) -> Simulated:
+    Flow(traffic, [stage for _, stage in stages], book).run()
+    requests = traffic.requests
+    arrived_s, start_s, first_s, finish_s = np.array([book.arrived_s, book.start_s, book.first_s, book.finish_s])
+    put_back = np.array(book.preemptions, dtype=np.int64)
+    tokens = (requests.prompt, requests.output, requests.cached)
+    served = Served(arrived_s, start_s, first_s, finish_s, *tokens, put_back)
+    gaps = [np.frombuffer(a) if len(a) else np.zeros(0) for a in (book.gap_s, book.gap_at_s, book.gaps)]
+    span_s = float(served.finish_s.max() - served.arrived_s.min())
+    fullness = tuple(_fullness(pool, [lane.meters for lane in stage.lanes], span_s) for pool, stage in stages)
+    return Simulated(served, gaps[0], gaps[1], gaps[2], fullness, tuple(book.steps), book.num_steps, traffic.clients)
+
+
+def _work(traffic: Traffic, output: Index, rounds: Rounds | None) -> Work:
+    requests, behind = traffic.requests, output - 1
+    needed = behind if rounds is None else rounds.needed(behind)
+    return Work(*(a.tolist() for a in (requests.prompt, output, requests.cached, needed)))
+
+
+def _way_in_s(pool: Pool, traffic: Traffic) -> Array:
+    over = pool.engine.overheads
+    return np.asarray(over.prompt_s + over.prompt_token_s * traffic.requests.prompt)
+
+
+def _lanes(
+    pool: Pool, traffic: Traffic, work: Work, book: Book, number: int, prefilled: bool = False
+) -> tuple[Lane, ...]:
+    """Every group of every replica of a pool, with its part of the cache and of the places."""
+    times, scheduler = pool.times, pool.engine.scheduler
+    prompt, output = np.array(work.prompt), np.array(work.output)
+    _check_room(times, scheduler.block_tokens, prompt, output)
+    seqs = max(1, min(scheduler.max_num_seqs // times.groups, scheduler.max_batched_tokens))
+    speeds = Speeds(times, pool.engine.overheads, pool.rounds)
+    lanes: list[Lane] = []
+    for _ in range(pool.replicas):
+        busy = Busy(times.pace)
+        for _ in range(times.groups):
+            room = Room(times, scheduler, int((prompt + output).max()))
+            at = number + len(lanes)
+            lanes.append(Lane(at, scheduler, seqs, speeds, room, work, book, busy, prefilled))
+    return tuple(lanes)
+
+
+def _check_room(times: StepTimes, block_tokens: int, prompt: Index, output: Index) -> None:
+    """InfeasibleError where a request is too long for the cache of a group."""
+    total = prompt + output
+    free = times.free_bytes / times.groups
+    needed = times.kv_bytes(np.ceil(total / block_tokens) * block_tokens)
+    if (needed <= free).all():
+        return
+    i = int(np.argmax(needed > free))
+    blocks = np.arange(1, int(np.ceil(total.max() / block_tokens)) + 1, dtype=np.float64) * block_tokens
+    longest = int(blocks[times.kv_bytes(blocks) <= free].max(initial=0.0))
+    nearest = f"the longest that fits has {longest:,} tokens" if longest else "not even one block fits"
+    raise InfeasibleError(
+        f"the KV cache cannot hold request {i + 1}: {prompt[i]:,} tokens of prompt and {output[i]:,} of answer need "
+        f"{needed[i] / GIB:.2f} GiB, and {free / GIB:.2f} GiB are free; {nearest}"
+    )
+
+
+def _fullness(pool: Pool, meters: Sequence[Meters], span_s: float) -> Fullness:
+    """How full a pool was, on average over the run and at most, per replica."""
+    replicas, capacity = pool.replicas, max(pool.times.free_bytes, 1.0)
+    batch = sum(m.batch.integral for m in meters) / replicas
+    held = sum(m.kv_bytes.integral for m in meters) / replicas
+    groups = pool.times.groups
+    return Fullness(
+        batch_mean=batch / span_s if span_s > 0 else 0.0,
+        batch_peak=groups * max(m.batch.peak for m in meters),
+        kv_mean=held / span_s / capacity if span_s > 0 else 0.0,
+        kv_peak=groups * max(m.kv_bytes.peak for m in meters) / capacity,
+        busy=sum(m.batch.busy_s for m in meters) / (len(meters) * span_s) if span_s > 0 else 0.0,
+    )

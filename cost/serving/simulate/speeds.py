@@ -1,0 +1,131 @@
+"""Step times of a replica as plain numbers: one step, many decode steps at once, how many of them fit into a time.
+
+The tables are the same as those of the closed forms; here they are asked for one step at a time, a million times, so
+that lists and bisection take the place of arrays. Between two points of a table the time of a decode step is a line
+in the context, and contexts grow evenly: the time of many steps is a sum of arithmetic series, exact.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....backends.engine import Overheads
+from ..times import StepTimes
+from .rounds import Rounds
+
+# Where a chunk of a prompt starts and stops.
+Chunk = tuple[int, int]
+
+
+class Speeds:
+    """Seconds of steps of one group of a replica, its host's part included.
+
+    Args:
+        times: what kernels and messages take.
+        overheads: what the host takes.
+        rounds: how decode steps make more than one token, if they do.
+    """
+
+    __slots__ = ("_attended", "_columns", "_overheads", "_prompt_at", "_prompt_columns", "_prompt_s", "_rounds",
+                 "_rows", "_times")  # fmt: skip
+
+    def __init__(self, times: StepTimes, overheads: Overheads, rounds: Rounds | None = None) -> None:
+        self._times, self._overheads, self._rounds = times, overheads, rounds
+        self._columns = times.decode_attention.columns.tolist()
+        self._rows: dict[int, list[float]] = {}
+        self._prompt_at, self._prompt_s = times.prompt_rest.at.tolist(), times.prompt_rest.value.tolist()
+        self._prompt_columns = times.prompt_attention.columns.tolist()
+        self._attended: dict[int, list[float]] = {}
+
+    @property
+    def interference(self) -> float:
+        """Seconds that prompts of others add to decodes, over what they take."""
+        return self._overheads.interference
+
+    def tokens(self, batch: int) -> int:
+        """Tokens of a step in which `batch` sequences decode."""
+        return batch if self._rounds is None else batch * (self._rounds.length + 1)
+
+    def decode_s(self, batch: int, context: float) -> float:
+        """One step of `batch` sequences that look at `context` tokens on average, without the host's part."""
+        return _line(self._columns, self._row(batch), context)
+
+    def host_s(self, batch: int) -> float:
+        """What the host adds to a step in which `batch` sequences decode."""
+        return self._overheads.step_s + self._overheads.sequence_s * batch
+
+    def decodes_s(self, batch: int, context: float, growth: float, num: int, slower: float = 1.0) -> float:
+        """`num` steps in a row; the mean context starts at `context` and grows by `growth` a step.
+
+        `slower` stretches what devices take, not what the host takes.
+        """
+        row, at, total, left = self._row(batch), self._columns, 0.0, num
+        while left > 0:
+            i = _piece(at, context)
+            slope = (row[i + 1] - row[i]) / (at[i + 1] - at[i])
+            steps = left
+            if growth > 0.0 and i < len(at) - 2:
+                steps = min(left, max(1, math.ceil((at[i + 1] - context) / growth)))
+            total += steps * (row[i] + slope * (context - at[i] + growth * (steps - 1) / 2.0))
+            context += growth * steps
+            left -= steps
+        return slower * total + num * self.host_s(batch)
+
+    def steps_until(self, batch: int, context: float, growth: float, time_s: float, most: int, slower: float) -> int:
+        """The fewest steps that take `time_s` or longer, up to `most`."""
+        low, high = 0, most
+        while high - low > 1:
+            middle = (low + high) // 2
+            enough = self.decodes_s(batch, context, growth, middle, slower) >= time_s
+            low, high = (low, middle) if enough else (middle, high)
+        return high
+
+    def prompts_s(self, batch: int, chunks: Sequence[Chunk]) -> float:
+        """What chunks of prompts take beside `batch` decodes, without the host's part.
+
+        Beside decodes it is what the step grows by, as in `StepTimes.step_s`, times the engine's interference. Alone
+        it is no less than a decode step that looks at as many tokens.
+        """
+        tokens, num = sum(stop - start for start, stop in chunks), len(chunks)
+        attention = sum(self._attention_s(num, start, stop) for start, stop in chunks)
+        if batch:
+            decodes = self.tokens(batch)
+            grown = self._rest_s(decodes + tokens) - self._rest_s(decodes)
+            return self._overheads.interference * (max(grown, 0.0) + attention)
+        least = 0.0 if self._rounds else self.decode_s(num, sum(stop for _, stop in chunks) / num)
+        return max(self._rest_s(tokens) + attention, least)
+
+    def _attention_s(self, num: int, start: int, stop: int) -> float:
+        """The share of one of `num` chunks that run together in what their attention takes."""
+        row = self._attended.get(num)
+        if row is None:
+            row = self._times.prompt_attention(float(num), self._times.prompt_attention.columns).tolist()
+            self._attended[num] = row
+        before = _line(self._prompt_columns, row, start) if start else 0.0
+        return max(_line(self._prompt_columns, row, stop) - before, 0.0) / num
+
+    def _rest_s(self, tokens: int) -> float:
+        return _line(self._prompt_at, self._prompt_s, tokens)
+
+    def _row(self, batch: int) -> list[float]:
+        """Decode steps of a batch at the contexts of the table; made when the batch is first seen."""
+        row = self._rows.get(batch)
+        if row is None:
+            columns = self._times.decode_attention.columns
+            decodes = self._times.decode_s(float(batch), columns)
+            found = decodes if self._rounds is None else self._rounds.round_s(self._times, batch, columns)
+            row = self._rows[batch] = np.asarray(found).tolist()
+        return row
+
+
+def _piece(at: Sequence[float], size: float) -> int:
+    return min(max(bisect_right(at, size) - 1, 0), len(at) - 2)
+
+
+def _line(at: Sequence[float], values: Sequence[float], size: float) -> float:
+    i = _piece(at, size)
+    return values[i] + (values[i + 1] - values[i]) / (at[i + 1] - at[i]) * (size - at[i])
