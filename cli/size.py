@@ -72,7 +72,7 @@ def size_command(
         requests_per_s=count_of(target_rps), target=serving.target, lengths=serving.lengths,
         engine=serving.limited(engine), most_gpus=max_gpus or 10**6,
     )  # fmt: skip
-    lowered = _lowered(replace(request, seq=serving.isl, stack=system.stack.name))
+    lowered = _lowered(replace(request, seq=serving.prompt, stack=system.stack.name))
     given = {name: (getattr(request, name),) if _given(ctx, name) else () for name in DEGREES}
     found = size(question, system, shapes_of(system, _has_experts(lowered), **given), lowered)
     answers = [priced_serving(request, one) for one in found.answers(top)]

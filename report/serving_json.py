@@ -44,6 +44,7 @@ def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict
             }
             for one in (answer.prefill, answer.decode)
         },
+        **({} if answer.simulated is None else {"simulated": answer.simulated.to_bench_json()}),
         "memory": {**answer.memory_bytes, "capacity": answer.server.system.chip.hbm_bytes},
         "warnings": list(answer.warnings),
     }  # fmt: skip

@@ -22,11 +22,13 @@ class Load:
         concurrency: requests that clients keep under way: each answer is followed by a new request.
         requests_per_s: requests that come a second, whatever is answered.
         batch: requests of each replica that start together and end together.
+        traffic: requests one by one, as people write it: what a simulation serves.
     """
 
     concurrency: float | None = None
     requests_per_s: float | None = None
     batch: float | None = None
+    traffic: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse two loads at once, and none at all."""
@@ -34,14 +36,19 @@ class Load:
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} all say how requests come: give one")
         for name, value in given.items():
+            if isinstance(value, str):
+                continue
             if not 0 < value < float("inf") or (name != "requests_per_s" and value < 1):
                 least = "more than 0" if name == "requests_per_s" else "1 or more"
                 raise UsageError(f"{name}={value:g}; allowed: {least}")
 
     @property
-    def given(self) -> dict[str, float | None]:
+    def given(self) -> dict[str, float | str | None]:
         """What may be given, by name."""
-        return {"concurrency": self.concurrency, "requests_per_s": self.requests_per_s, "batch": self.batch}
+        return {
+            "concurrency": self.concurrency, "requests_per_s": self.requests_per_s, "batch": self.batch,
+            "traffic": self.traffic,
+        }  # fmt: skip
 
     @property
     def name(self) -> str:
