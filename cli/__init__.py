@@ -36,6 +36,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "Print one model, system, chip, network, stack, engine, book of prices, pass, op, metric or plan.",
         ),
+        "size": ("size", "Find the fewest GPUs that answer so many requests a second in time."),
         "sweep": ("sweep", "Cost thousands of chip designs, and time a model on each of them."),
         "validate": ("validate", "Judge predictions against a table of measurements."),
     }

@@ -11,6 +11,7 @@ from .options import Request
 from .output import columns, write_text
 from .prepare import graph_of, lower_of, plan_of, published_otherwise, system_of, terms_of
 from .serve_flags import USUAL_ENGINE, Serving
+from .trace import emit_serving_trace
 
 if TYPE_CHECKING:
     from ..backends.engine import Engine
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # A result in a file or a pipe is laid out as on a wide screen.
 PIPE_COLUMNS = 120
+# Steps of a simulation that a trace shows one by one.
+SIMULATED_STEPS = 20_000
 _OF_ENGINE = "engine."
 
 
@@ -55,21 +58,32 @@ def served_of(request: Request) -> tuple[Served, Plan]:
     return Served(prefill, lower_of(step, graph_of(step), plan.family)), plan
 
 
-def server_of(request: Request, serving: Serving) -> Server:
-    """Return the server that was asked for."""
+def server_of(request: Request, serving: Serving, longest: int) -> Server:
+    """Return the server that was asked for, for requests of so many tokens at most."""
     from ..serving.server import Server
 
-    longest = serving.isl + serving.osl
     system, engine = machine_of(request, serving.engine or USUAL_ENGINE)
-    served, plan = served_of(replace(request, seq=serving.isl, stack=system.stack.name))
+    served, plan = served_of(replace(request, seq=longest, stack=system.stack.name))
     return Server.of(served, system, plan, serving.limited(engine), longest)
+
+
+def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> ServeEstimate:
+    """Answer in closed form, or request by request where `--serve` says so; see `serve` and `serve_traffic`."""
+    from ..serving.server import serve
+    from ..serving.simulated import serve_traffic
+
+    traffic, load = serving.traffic, serving.load
+    if traffic is None:
+        longest = serving.prompt + serving.output
+        return priced_serving(request, serve(server_of(request, serving, longest), serving.lengths, load))
+    longest = int((traffic.requests.prompt + traffic.requests.output).max())
+    server = server_of(request, serving, longest)
+    return priced_serving(request, serve_traffic(server, traffic, load, serving.target, kept_steps, serving.cut))
 
 
 def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:
     """Answer for a server and write what was asked for."""
-    from ..serving.server import serve
-
-    answer = _priced(request, serve(server_of(request, serving), serving.lengths, serving.load))
+    answer = answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0)
     answer = replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
     if explain is not None:
         from ..report.explain_serving import explain_serving
@@ -79,6 +93,8 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
         from ..report.serving_json import serving_json
 
         write_text(serving_json(answer, request.overrides), output)
+    elif kind == "trace":
+        emit_serving_trace(answer, output, request.quiet)
     else:
         from ..report.serving import serving_text
 
@@ -87,7 +103,7 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
     return 0
 
 
-def _priced(request: Request, answer: ServeEstimate) -> ServeEstimate:
+def priced_serving(request: Request, answer: ServeEstimate) -> ServeEstimate:
     """Price an estimate; a system that cannot be priced says so among the warnings."""
     from ..serving.money import worth_serving
 

@@ -14,7 +14,9 @@ from .run_flags import count_of
 if TYPE_CHECKING:
     from ..backends.engine import Engine, Scheduler
     from ..cost.serving.requests import Lengths
+    from ..cost.serving.traffic import Traffic
     from ..serving.load import Load
+    from ..serving.target import Target
 
 USUAL_ENGINE = "vllm"
 
@@ -35,12 +37,12 @@ ENGINE = _text(
 )
 REQUESTS = (
     click.Option(
-        ["--isl", "--prompt", "--input-len"], default=1024, show_default=True, metavar="N", help="Tokens of a prompt.",
-        type=click.IntRange(min=1),
+        ["--isl", "--prompt", "--input-len"], default="1024", show_default=True, metavar="N|SIZES",
+        help="Tokens of a prompt; with --serve also 128..1024, lognormal:MEAN,CV, or a file of prompts and answers.",
     ),
     click.Option(
-        ["--osl", "--output-len"], default=1024, show_default=True, metavar="N", help="Tokens of an answer.",
-        type=click.IntRange(min=1),
+        ["--osl", "--output-len"], default="1024", show_default=True, metavar="N|SIZES",
+        help="Tokens of an answer, the first of which the prompt makes.",
     ),
     _number("--cached", help="Tokens of the prompt whose keys and values are there already.  [default: 0]", least=0),
     click.Option(
@@ -65,14 +67,25 @@ TARGETS = (
     _text("--ttft", metavar="TIME", help="Time to the first token that is asked for, as in 500ms."),
     _text("--tpot", metavar="TIME", help="Time per output token that is asked for, as in 30ms."),
 )
+# fmt: off
 LOADS = (
     _text("--concurrency", metavar="N", help="Requests under way on all replicas; each answer brings the next."),
     _text("--request-rate", metavar="R", help="Requests a second on all replicas."),
     _text("--batch", metavar="N", help="Requests of a replica that start and end together: static batches."),
+    _text(
+        "--serve", metavar="TRAFFIC",
+        help="Simulate request by request: poisson:RATE[,n=N][,seed=K], closed:CLIENTS, burst:N, or a file of requests "
+        "(.csv, .jsonl); adds p50, p90 and p99.",
+    ),
+    click.Option(
+        ["--cut"], type=click.FloatRange(0.0, 0.49), default=0.0, show_default=True, metavar="X",
+        help="Share of the answers that is left out at both ends of a simulated run, where it fills up and runs dry.",
+    ),
     click.Option(
         ["--inclusive-tpot"], is_flag=True, help="Show the time of a token with the first one in it: E2EL / tokens."
     ),
 )
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +93,8 @@ class Serving:
     """What a user asked of a server, as typed."""
 
     engine: str | None
-    isl: int
-    osl: int
+    isl: str
+    osl: str
     cached: int | None
     prefix_hit: float | None
     shared_prefix: bool
@@ -94,7 +107,19 @@ class Serving:
     concurrency: str | None = None
     request_rate: str | None = None
     batch: str | None = None
+    serve: str | None = None
+    cut: float = 0.0
     inclusive_tpot: bool = False
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of a prompt where all are alike."""
+        return _one_length("--isl", self.isl)
+
+    @property
+    def output(self) -> int:
+        """Tokens of an answer where all are alike."""
+        return _one_length("--osl", self.osl)
 
     @property
     def lengths(self) -> Lengths:
@@ -103,9 +128,28 @@ class Serving:
 
         if self.cached is not None and self.prefix_hit is not None:
             raise UsageError("--cached and --prefix-hit both say how much of a prompt is there: give one")
-        hit = float(self.cached or 0) if self.prefix_hit is None else float(round(self.prefix_hit * self.isl))
-        return Lengths(float(self.isl), float(self.osl), min(hit, self.isl - 1.0) if self.prefix_hit else hit,
-                       self.shared_prefix)  # fmt: skip
+        share = None if self.prefix_hit is None else min(round(self.prefix_hit * self.prompt), self.prompt - 1)
+        cached = float(self.cached or 0) if share is None else float(share)
+        return Lengths(float(self.prompt), float(self.output), cached, self.shared_prefix)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """Requests one by one, where a simulation was asked for."""
+        if self.serve is None:
+            return None
+        from ..cost.serving.traffic_text import parse_sizes, parse_traffic
+
+        hit = self.prefix_hit or (0.0 if self.cached is None else self.cached / self.prompt)
+        return parse_traffic(self.serve, parse_sizes(self.isl, self.osl, hit))
+
+    @property
+    def target(self) -> Target:
+        """Latencies that are asked for."""
+        from ..ir.units import parse_quantity
+        from ..serving.target import Target
+
+        first, gap = (None if text is None else parse_quantity(text, "s").value_si for text in (self.ttft, self.tpot))
+        return Target(first, gap)
 
     @property
     def load(self) -> Load:
@@ -114,7 +158,7 @@ class Serving:
 
         given = (self.concurrency, self.request_rate, self.batch)
         clients, rate, batch = (None if text is None else count_of(text) for text in given)
-        return Load(concurrency=clients, requests_per_s=rate, batch=batch)
+        return Load(concurrency=clients, requests_per_s=rate, batch=batch, traffic=self.serve)
 
     def limited(self, engine: Engine) -> Engine:
         """Return the engine with the limits that were given in the place of its own."""
@@ -128,6 +172,14 @@ class Serving:
             max_batched_tokens=self.chunked_prefill or at.max_batched_tokens,
         )
         return replace(engine, scheduler=changed)
+
+
+def _one_length(flag: str, text: str) -> int:
+    """Read one number of tokens; sizes that differ from request to request take a simulation."""
+    length = count_of(text) if text[:1].isdigit() and ".." not in text else 0.0
+    if length < 1 or length != int(length):
+        raise UsageError(f"{flag} {text}: tokens, a whole number of 1 or more; sizes that differ take --serve")
+    return int(length)
 
 
 class ServeCommand(PlanCommand):

@@ -11,15 +11,32 @@ import click
 from .output import writing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..driver import Estimate
+    from ..report.trace.writer import Traced
+    from ..serving.answer import ServeEstimate
 
 
 def emit_trace(answer: Estimate, output: str, detail: str, every_stage: bool, quiet: bool) -> None:
     """Write the trace of an estimate; on stderr say what was left out."""
     from ..report.trace.emit import trace_of
-    from ..report.trace.writer import print_trace, write_trace
 
     trace = trace_of(answer, detail, every_stage)
+    _write(trace, output, quiet, trace.levels.left_out)
+
+
+def emit_serving_trace(answer: ServeEstimate, output: str, quiet: bool) -> None:
+    """Write the trace of a server: the life of a request, or simulated steps."""
+    from ..report.trace.serving import ServingTrace
+
+    trace = ServingTrace(answer)
+    _write(trace, output, quiet, trace.left_out)
+
+
+def _write(trace: Traced, output: str, quiet: bool, left_out: Sequence[str]) -> None:
+    from ..report.trace.writer import print_trace, write_trace
+
     progress = None if quiet else _progress
     if output == "-":
         num = print_trace(trace, sys.stdout, progress)
@@ -28,7 +45,7 @@ def emit_trace(answer: Estimate, output: str, detail: str, every_stage: bool, qu
             num = write_trace(trace, Path(output), progress)
     if not quiet:
         click.echo(f"{num:,} events", err=True)
-        for words in trace.levels.left_out:
+        for words in left_out:
             click.echo(f"  {words}", err=True)
 
 

@@ -68,6 +68,23 @@ SERVING = (
     Metric("kv_bytes_per_request", "KV cache/request", "B", "what a request holds on the fullest GPU when it ends"),
     Metric("usd_per_request", "cost of a request", "USD", "cost of a GPU-hour x GPUs / requests/s"),
 )
+_LATENCIES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("itl", "ITL"), ("e2el", "E2EL"))
+_SHARES = (("p50", "half"), ("p90", "90 %"), ("p99", "99 %"))
+# Of a simulation, request by request.
+SIMULATED = (
+    *(
+        Metric(f"{name}_{part}_s", f"{label} {part}", "s", f"{share} of the requests have this {label}, or less")
+        for name, label in _LATENCIES
+        for part, share in _SHARES
+    ),
+    Metric("num_requests", "requests", "requests", "requests that were answered in a simulation"),
+    Metric("duration_s", "duration", "s", "from the first request that is sent to the last answer"),
+    Metric("request_goodput_share", "in time", "1", "share of the requests whose TTFT and TPOT are as asked"),
+    Metric("peak_batch", "most at once", "requests", "the most requests that a replica ran at once"),
+    Metric("kv_cache_share", "KV cache in use", "1", "share of the KV cache that is held, over the whole run"),
+    Metric("peak_kv_cache_share", "KV cache, most", "1", "the most of the KV cache that was held"),
+    Metric("preemptions", "preemptions", "requests", "how often a request was put back and computed anew"),
+)
 _ALL = (
     Metric("step_time_s", "step time", "s", "one optimizer step (or one prefill, or one decode step), steady state"),
     Metric("tokens_per_s", "tokens/s", "1/s", "tokens of the global batch over the step time"),
@@ -105,6 +122,7 @@ _ALL = (
     Metric("job_mtbf_s", "time between failures", "s", "mean time between failures of the whole job"),
     Metric("num_failures", "failures", "failures", "failures expected in the whole run"),
     *SERVING,
+    *SIMULATED,
     *MONEY,
 )
 METRICS: Mapping[str, Metric] = MappingProxyType({m.name: m for m in _ALL})

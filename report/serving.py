@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from ..cost.serving.continuous import steady
 from ..ir.units import format_bytes, format_flop_per_s, format_time
+from ..serving.simulated import PERCENTILES
 from .engines import prompts_text
 from .labels import request_part_label
 from .metrics import METRICS, format_metric
@@ -34,14 +35,19 @@ def serving_text(answer: ServeEstimate, columns: int, color: bool = False) -> st
     from rich.console import Console
 
     console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False)
-    tables = [_metrics(answer), _memory(answer), _breakdown(answer, columns >= NARROW), _loads(answer)]
     with console.capture() as captured:
         console.print(serving_headline(answer), style="bold", markup=False)
-        print_side_by_side(console, tables)
+        print_side_by_side(console, serving_tables(answer, columns >= NARROW))
         lines = (*_notes(answer), *serving_money_lines(answer), *(f"note: {w}" for w in answer.warnings))
         for line in lines:
             console.print(line, markup=False)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def serving_tables(answer: ServeEstimate, wide: bool) -> list[Table]:
+    """Return metrics, memory, where the time of a request goes, and other loads."""
+    last = _loads(answer) if answer.simulated is None else _spread(answer)
+    return [_metrics(answer), _memory(answer), _breakdown(answer, wide), last]
 
 
 def serving_headline(answer: ServeEstimate) -> str:
@@ -61,9 +67,10 @@ def requests_text(answer: ServeEstimate) -> str:
     prompt, output, cached = (float(np.asarray(n)) for n in _lengths(answer))
     hit = f" ({cached:g} cached)" if cached else ""
     given = answer.load.given.get(answer.load.name)
+    shown = given if isinstance(given, str) else f"{given or 0:g}"
     how = {
-        "concurrency": f"concurrency {given or 0:g}", "requests_per_s": f"{given or 0:g} requests/s",
-        "batch": f"static batch {given or 0:g}",
+        "concurrency": f"concurrency {shown}", "requests_per_s": f"{shown} requests/s",
+        "batch": f"static batch {shown}", "traffic": shown,
     }.get(answer.load.name, "as many as it answers")  # fmt: skip
     return f"isl {prompt:g}{hit}  osl {output:g}  {how}"
 
@@ -75,11 +82,23 @@ def _lengths(answer: ServeEstimate) -> Sequence[object]:
 def _metrics(answer: ServeEstimate) -> Table:
     table, m = titled_table("Result", 2), answer.metrics
     for name, value in m.items():
-        if name in METRICS and name not in NOT_SHOWN and (name != "itl_s" or value != m["tpot_s"]):
+        if (
+            name in METRICS
+            and name not in NOT_SHOWN
+            and name[-6:-3] not in PERCENTILES
+            and (name != "itl_s" or value != m["tpot_s"])
+        ):
             table.add_row(METRICS[name].label, format_metric(name, value))
         if name == "ttft_s":
             table.add_row("  alone .. queue", f"{format_time(m['ttft_low_s'])} .. {format_time(m['ttft_high_s'])}")
     return table
+
+
+def _is_shown(name: str, metrics: Mapping[str, float]) -> bool:
+    """Percentiles have a table of their own, and ITL is said where it differs from TPOT."""
+    if name == "itl_s":
+        return metrics[name] != metrics["tpot_s"]
+    return name in METRICS and name not in NOT_SHOWN and not any(f"_{part}_s" in name for part in PERCENTILES)
 
 
 def _memory(answer: ServeEstimate) -> Table:
@@ -120,6 +139,16 @@ def _loads(answer: ServeEstimate) -> Table:
             f"{clients * replicas:,.0f}", format_time(float(found.ttft_s[k])), gap, f"{tokens[k]:,.0f}",
             f"{float(rates[k]):.3g}",
         )  # fmt: skip
+    return table
+
+
+def _spread(answer: ServeEstimate) -> Table:
+    """How latencies of simulated requests spread."""
+    table = titled_table("Of the requests: mean, half, 90 %, 99 % within", 5)
+    for name in ("ttft", "tpot", "itl", "e2el"):
+        if f"{name}_s" in answer.metrics:
+            values = (answer.metrics[f"{name}{part}_s"] for part in ("", *(f"_{p}" for p in PERCENTILES)))
+            table.add_row(METRICS[f"{name}_s"].label, *map(format_time, values))
     return table
 
 

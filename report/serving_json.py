@@ -25,11 +25,14 @@ def serving_json(answer: ServeEstimate, overrides: Sequence[str] = ()) -> str:
 
     `breakdown` adds up to `e2el_s`; `phases` are one prompt by itself and a decode step at the mean context.
     """
+    head = {"schema": SCHEMA, "tool_version": __version__, "units": "SI"}
+    return json.dumps(head | serving_record(answer, overrides), indent=2)
+
+
+def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict[str, object]:
+    """Return the same as a record, without its head."""
     money = {} if answer.money is None else answer.money.metrics
-    report = {
-        "schema": SCHEMA,
-        "tool_version": __version__,
-        "units": "SI",
+    report: dict[str, object] = {
         "inputs": _inputs(answer, overrides),
         "feasible": True,
         "metrics": {**answer.metrics, **money},
@@ -41,12 +44,13 @@ def serving_json(answer: ServeEstimate, overrides: Sequence[str] = ()) -> str:
             }
             for one in (answer.prefill, answer.decode)
         },
+        **({} if answer.simulated is None else {"simulated": answer.simulated.to_bench_json()}),
         "memory": {**answer.memory_bytes, "capacity": answer.server.system.chip.hbm_bytes},
         "warnings": list(answer.warnings),
     }  # fmt: skip
     if answer.money is not None:
         report["money"] = money_record(answer.money)
-    return json.dumps(report, indent=2)
+    return report
 
 
 def _inputs(answer: ServeEstimate, overrides: Sequence[str]) -> Mapping[str, object]:

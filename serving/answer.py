@@ -12,6 +12,7 @@ from ..cost.flops import Convention, ModelFlops
 from ..cost.serving.capacity import held_bytes, room, sequence_bytes
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
+from ..cost.serving.simulate.result import Simulated
 from ..driver import Estimate
 from .parts import request_parts
 
@@ -36,6 +37,7 @@ class ServeEstimate:
         breakdown_s: where the time of a request goes.
         memory_bytes: of a device, by part.
         warnings: what a reader must know.
+        simulated: there when requests were simulated one by one: see `serve_traffic`.
         money: there when it was priced: see `worth_serving`.
     """
 
@@ -49,6 +51,7 @@ class ServeEstimate:
     breakdown_s: Mapping[str, float]
     memory_bytes: Mapping[str, float]
     warnings: tuple[str, ...]
+    simulated: Simulated | None = None
     money: ServeMoney | None = None
 
 
@@ -59,7 +62,7 @@ def answer_of(
     return ServeEstimate(
         server, lengths, load, found, prefill, decode,
         dict(_metrics(server, lengths, found, decode)),
-        request_parts(server, lengths, found, prefill, decode),
+        request_parts(server, lengths, found, prefill, decode, load.batch is not None),
         _memory(server, lengths, found, decode),
         tuple(_warnings(prefill, decode)),
     )  # fmt: skip

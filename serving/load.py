@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from ..backends.engine import Engine
 from ..cost.serving.continuous import most_throughput, steady
 from ..cost.serving.metrics import ServingMetrics
+from ..cost.serving.open_loop import at_rate
 from ..cost.serving.requests import Lengths
 from ..cost.serving.steps import way_in_s
 from ..cost.serving.times import StepTimes
-from ..ir.errors import InfeasibleError, UsageError
-
-_HALVINGS = 40
+from ..ir.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +22,13 @@ class Load:
         concurrency: requests that clients keep under way: each answer is followed by a new request.
         requests_per_s: requests that come a second, whatever is answered.
         batch: requests of each replica that start together and end together.
+        traffic: requests one by one, as people write it: what a simulation serves.
     """
 
     concurrency: float | None = None
     requests_per_s: float | None = None
     batch: float | None = None
+    traffic: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse two loads at once, and none at all."""
@@ -38,14 +36,19 @@ class Load:
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} all say how requests come: give one")
         for name, value in given.items():
+            if isinstance(value, str):
+                continue
             if not 0 < value < float("inf") or (name != "requests_per_s" and value < 1):
                 least = "more than 0" if name == "requests_per_s" else "1 or more"
                 raise UsageError(f"{name}={value:g}; allowed: {least}")
 
     @property
-    def given(self) -> dict[str, float | None]:
+    def given(self) -> dict[str, float | str | None]:
         """What may be given, by name."""
-        return {"concurrency": self.concurrency, "requests_per_s": self.requests_per_s, "batch": self.batch}
+        return {
+            "concurrency": self.concurrency, "requests_per_s": self.requests_per_s, "batch": self.batch,
+            "traffic": self.traffic,
+        }  # fmt: skip
 
     @property
     def name(self) -> str:
@@ -76,42 +79,10 @@ def under_load(times: StepTimes, engine: Engine, load: Load, lengths: Lengths) -
     """
     if load.concurrency is not None:
         return steady(times, engine, load.concurrency, lengths)
+    if load.requests_per_s is not None:
+        return at_rate(times, engine, load.requests_per_s, lengths)
     most = most_throughput(times, engine, lengths)
-    if load.requests_per_s is None:
-        return _with_way_in(most, float(way_in_s(engine.overheads, lengths)))
-    return at_rate(times, engine, load.requests_per_s, lengths, most)
-
-
-def at_rate(
-    times: StepTimes, engine: Engine, requests_per_s: float, lengths: Lengths, most: ServingMetrics
-) -> ServingMetrics:
-    """Return the steady state in which as many requests are answered as come.
-
-    Those under way are as many as Little's law says: rate x time of a request. Below one at a time, one alone.
-    """
-    if requests_per_s > float(most.requests_per_s):
-        raise InfeasibleError(
-            f"{requests_per_s:.4g} requests/s come to a replica, which answers {float(most.requests_per_s):.4g} at "
-            f"most, {float(most.batch):,.0f} of them at a time; use more replicas, or fewer requests"
-        )
-
-    def answers(concurrency: float) -> bool:
-        return float(steady(times, engine, concurrency, lengths).requests_per_s) >= requests_per_s
-
-    found = steady(times, engine, least_of(answers, 1.0, float(most.batch)), lengths)
-    if float(found.requests_per_s) <= requests_per_s:
-        return found
-    return _slower(found, requests_per_s)
-
-
-def least_of(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the least number between two for which something holds that then holds for all above it."""
-    if holds(low):
-        return low
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return _with_way_in(most, float(way_in_s(engine.overheads, lengths)))
 
 
 def _with_way_in(most: ServingMetrics, way_in_s: float) -> ServingMetrics:
@@ -123,8 +94,3 @@ def _with_way_in(most: ServingMetrics, way_in_s: float) -> ServingMetrics:
         ttft_low_s=most.ttft_low_s + way_in_s,
         ttft_high_s=most.ttft_high_s + way_in_s,
     )
-
-
-def _slower(found: ServingMetrics, requests_per_s: float) -> ServingMetrics:
-    """The same latencies at a lower rate: there is time between requests."""
-    return replace(found, requests_per_s=np.full_like(np.asarray(found.requests_per_s), requests_per_s))

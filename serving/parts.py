@@ -20,16 +20,16 @@ WAY_IN, QUEUE, INTERFERENCE, HOST = "host.request", "queue", "interference", "ho
 
 
 def request_parts(
-    server: Server, lengths: Lengths, found: ServingMetrics, prefill: Estimate, decode: Estimate
+    server: Server, lengths: Lengths, found: ServingMetrics, prefill: Estimate, decode: Estimate, together: bool = False
 ) -> Mapping[str, float]:
-    """Return seconds by part; they add up to `e2el_s`.
+    """Return seconds by part; they add up to `e2el_s`. Prompts that run `together` are one prefill.
 
     `prefill.*` and `decode.*` are spread as the kernels and messages of one step are; `queue` is what a first token
     waits for beside its own prompt, `interference` what prompts of others add between tokens.
     """
     gaps, over = float(lengths.gaps), server.engine.overheads
     way_in = float(way_in_s(over, lengths))
-    first, first_host = _first_s(server, lengths, found)
+    first, first_host = _first_s(server, lengths, found, together)
     tpot = float(found.tpot_s) if gaps else 0.0
     groups = groups_of(server.times, found.batch)
     step_host = min(float(host_s(over, found.batch / groups)), tpot)
@@ -44,16 +44,17 @@ def request_parts(
     return {name: seconds for name, seconds in parts.items() if seconds > 0.0}
 
 
-def _first_s(server: Server, lengths: Lengths, found: ServingMetrics) -> tuple[float, float]:
+def _first_s(server: Server, lengths: Lengths, found: ServingMetrics, together: bool) -> tuple[float, float]:
     """Seconds of the prompt by itself, of kernels and of the host; of a static batch, of all prompts together."""
     engine, room = server.engine, float(found.ttft_s) - float(way_in_s(server.engine.overheads, lengths))
-    alone = float(prefill_s(server.times, engine, lengths))
-    lowest = float(found.ttft_low_s) - float(way_in_s(engine.overheads, lengths))
-    if lowest > alone * (1.0 + 1e-9):
-        alone = float(batch_prefill_s(server.times, engine, found.batch, lengths))
+    alone = float(
+        batch_prefill_s(server.times, engine, found.batch, lengths)
+        if together
+        else prefill_s(server.times, engine, lengths)
+    )
     alone = min(alone, room)
-    steps = np.ceil(float(lengths.fresh) / engine.scheduler.max_batched_tokens)
-    host = min(float(steps) * engine.overheads.step_s, alone)
+    tokens = float(lengths.fresh) * (float(found.batch) if together else 1.0)
+    host = min(float(np.ceil(tokens / engine.scheduler.max_batched_tokens)) * engine.overheads.step_s, alone)
     return alone - host, host
 
 

@@ -81,14 +81,14 @@ def serve(server: Server, lengths: Lengths, load: Load) -> ServeEstimate:
         found = static_batch(server.times, server.engine, each.batch, lengths)
     else:
         found = under_load(server.times, server.engine, each, lengths)
-    prefill, decode = _phases(server, lengths, found, each.batch is not None)
+    prefill, decode = phases_of(server, lengths, found, each.batch is not None)
     return answer_of(server, lengths, load, found, prefill, decode)
 
 
-def _phases(
+def phases_of(
     server: Server, lengths: Lengths, found: ServingMetrics, together: bool
 ) -> tuple[Estimate, Estimate]:  # fmt: skip
-    """One prompt, or all of a static batch, by itself; and a decode step at the mean context."""
+    """Estimate one prompt by itself, or `together` all of a batch, and a decode step at the mean context."""
     prompt, output = float(np.asarray(lengths.prompt)), float(np.asarray(lengths.output))
     batch = float(found.batch) / server.times.groups
     fresh = float(lengths.fresh)

@@ -27,6 +27,11 @@ class Trace:
     levels: Levels
     memory: MemoryBook
 
+    @property
+    def num_processes(self) -> int:
+        """The step as a whole, and the stages shown."""
+        return 1 + len(self.shown)
+
     def processes(self) -> Iterator[Iterator[str]]:
         """Yield the events of the step as a whole, then those of one stage after the other; a thread's are in order."""
         yield self._overview()

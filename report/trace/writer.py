@@ -5,19 +5,35 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, Protocol, TextIO, cast
 
 from ...ir.files import replacing
-from .emit import Trace
 
 # Told: processes written, processes in all, events written.
 Progress = Callable[[int, int, int], None]
 
 
-def write_trace(trace: Trace, path: Path, progress: Progress | None = None) -> int:
+class Traced(Protocol):
+    """What can be written: events process by process, and what is said of the whole."""
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes there are."""
+        ...
+
+    def processes(self) -> Iterator[Iterator[str]]:
+        """Yield the events of one process after the other."""
+        ...
+
+    def about(self) -> Mapping[str, object]:
+        """Say what the trace is of."""
+        ...
+
+
+def write_trace(trace: Traced, path: Path, progress: Progress | None = None) -> int:
     """Write a trace, gzipped when the name ends in .gz; the file is complete or not there at all. Return its events."""
     with replacing(path) as out:
         if path.suffix != ".gz":
@@ -28,9 +44,9 @@ def write_trace(trace: Trace, path: Path, progress: Progress | None = None) -> i
             return print_trace(trace, text, progress)
 
 
-def print_trace(trace: Trace, out: TextIO, progress: Progress | None = None) -> int:
+def print_trace(trace: Traced, out: TextIO, progress: Progress | None = None) -> int:
     """Print a trace as one JSON object, an event a line; return the number of events."""
-    num, whole = 0, 1 + len(trace.shown)
+    num, whole = 0, trace.num_processes
     out.write('{"displayTimeUnit":"ms","traceEvents":[')
     for done, events in enumerate(trace.processes(), 1):
         for event in events:

@@ -1,0 +1,84 @@
+"""Requests one by one on a server: the mean request in the form that closed forms have, with how latencies spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ..cost.serving.metrics import ServingMetrics
+from ..cost.serving.requests import Lengths
+from ..cost.serving.simulate.result import Simulated
+from ..cost.serving.simulate.run import Pool, simulate
+from ..cost.serving.traffic import Traffic
+from .answer import ServeEstimate, answer_of
+from .load import Load
+from .server import Server, phases_of
+from .target import Target
+
+PERCENTILES = ("p50", "p90", "p99")
+
+
+def serve_traffic(
+    server: Server, traffic: Traffic, load: Load, target: Target, most_steps: int = 0, cut: float = 0.0
+) -> ServeEstimate:
+    """Serve requests one by one on all replicas; `cut` of the answers is left out at both ends of the run.
+
+    InfeasibleError where a request does not fit.
+    """
+    run = simulate(traffic, Pool(server.times, server.engine, server.num_replicas), most_steps)
+    kept = run.middle(cut) if cut else run
+    lengths, found = mean_lengths(kept), _as_metrics(kept, server)
+    prefill, decode = phases_of(server, lengths, found, False)
+    answer = answer_of(server, lengths, load, found, prefill, decode)
+    metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept)}
+    if target:
+        asked = {name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s))
+                 if value is not None}  # fmt: skip
+        good = kept.goodput(**asked)
+        metrics |= {"request_goodput_rps": good.requests_per_s, "request_goodput_share": good.share}
+    return replace(answer, metrics=metrics, simulated=kept)
+
+
+def mean_lengths(run: Simulated) -> Lengths:
+    """Return the mean request, in whole tokens."""
+    served = run.served
+    prompt, output, cached = (max(round(float(a.mean())), least) for a, least in
+                              ((served.prompt, 1), (served.output, 1), (served.cached, 0)))  # fmt: skip
+    return Lengths(float(prompt), float(output), float(min(cached, prompt - 1)))
+
+
+def _as_metrics(run: Simulated, server: Server) -> ServingMetrics:
+    """The mean request of a replica."""
+    lengths, replicas = mean_lengths(run), server.num_replicas
+    rate = run.requests_per_s / replicas
+    first = run.ttft_s
+    # The mean over gaps, so that TTFT and all gaps of the mean request add up to its time.
+    gaps = float(lengths.gaps)
+    gap = (run.e2el.mean - run.ttft.mean) / gaps if gaps else np.nan
+    return ServingMetrics(
+        concurrency=np.asarray(rate * run.e2el.mean),
+        batch=np.asarray(max(run.fullness[0].batch_mean, 1.0)),
+        prompt=np.asarray(lengths.prompt), output=np.asarray(lengths.output),
+        ttft_s=np.asarray(run.ttft.mean), ttft_low_s=np.asarray(first.min()), ttft_high_s=np.asarray(first.max()),
+        tpot_s=np.asarray(gap), requests_per_s=np.asarray(rate), stall_s=np.asarray(run.itl.longest),
+    )  # fmt: skip
+
+
+def _spreads(run: Simulated) -> Iterator[tuple[str, float]]:
+    for name, one in (("ttft", run.ttft), ("tpot", run.tpot), ("itl", run.itl), ("e2el", run.e2el)):
+        if np.isnan(one.mean):
+            continue
+        yield f"{name}_s", one.mean
+        for part, value in (("p50", one.median), ("p90", one.p90), ("p99", one.p99)):
+            yield f"{name}_{part}_s", value
+
+
+def _of_run(run: Simulated) -> Mapping[str, float]:
+    full = run.fullness[0]
+    return {
+        "num_requests": float(len(run.served.output)), "duration_s": run.duration_s, "batch": full.batch_mean,
+        "peak_batch": full.batch_peak, "kv_cache_share": full.kv_mean, "peak_kv_cache_share": full.kv_peak,
+        "preemptions": float(run.preemptions),
+    }  # fmt: skip

@@ -1,0 +1,46 @@
+"""What is asked of a server's latencies, and whether it is met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cost.serving.metrics import ServingMetrics
+from ..ir.errors import UsageError
+from ..ir.units import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Mean latencies that requests may have at most; None where anything goes.
+
+    Attributes:
+        ttft_s: to the first token.
+        tpot_s: of each token behind it.
+    """
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no request can meet."""
+        for name, value in (("TTFT", self.ttft_s), ("TPOT", self.tpot_s)):
+            if value is not None and not 0 < value < float("inf"):
+                raise UsageError(f"{name} {value:g} s; allowed: more than 0 s")
+
+    def __bool__(self) -> bool:
+        """Whether anything is asked."""
+        return self.ttft_s is not None or self.tpot_s is not None
+
+    def __str__(self) -> str:
+        """As people write it: `TTFT <= 500 ms, TPOT <= 30 ms`."""
+        asked = (("TTFT", self.ttft_s), ("TPOT", self.tpot_s))
+        return ", ".join(f"{name} <= {format_time(s)}" for name, s in asked if s is not None)
+
+    def meets(self, found: ServingMetrics) -> NDArray[np.bool_]:
+        """Return where latencies are within what is asked; an answer of one token has no TPOT."""
+        first = np.asarray(found.ttft_s <= (np.inf if self.ttft_s is None else self.ttft_s))
+        gaps = np.nan_to_num(np.asarray(found.tpot_s), nan=0.0)
+        return np.asarray(first & (gaps <= (np.inf if self.tpot_s is None else self.tpot_s)))
