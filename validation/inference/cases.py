@@ -87,7 +87,7 @@ def served_case(row: Row) -> ServedCase:
     if not engine:
         raise NotJudged(f"the catalogue has no engine '{row.text('engine')}'")
     form, model = form_of(row), named(row)
-    layout = _layout(row, form)
+    layout = _layout(source.completed(row), form)
     numerics = numerics_of(row, engine)
     share, said = source.share(row)
     assumed = (*model.assumed, *numerics.assumed, *layout.assumed, *([said] if said else []))
@@ -96,7 +96,7 @@ def served_case(row: Row) -> ServedCase:
         config_of(row.text("model"), model.fields).text, not _has_experts(model.fields), numerics, layout,
         system_of(row), engine, row.number("batch_or_concurrency", 1),
         Lengths(_tokens(row, "input_tokens", share), _tokens(row, "output_tokens", share)),
-        measured_of(row, form, source.derived), settings_of(row), assumed, source.excluded(row),
+        measured_of(row, form, source.derived), settings_of(row, source.offline), assumed, source.excluded(row),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from .pools import pooled
 class Predicted:
     """A quantity: seconds, or tokens a second of all devices of the case.
 
-    `low` and `high` are there where the arrivals decide, which no row tells: its value lies between.
+    `low` and `high` are there where the arrivals of others decide, which no row tells: its value lies between.
     """
 
     value: float
@@ -70,9 +70,9 @@ def _static(found: ServingMetrics, groups: int) -> Answers:
 
 
 def _loaded(found: ServingMetrics, groups: int) -> Answers:
-    low, high = _number(found.ttft_low_s), _number(found.ttft_high_s)
+    ends = (_number(found.ttft_low_s), _number(found.ttft_high_s)) if _number(found.concurrency) > 1 else (None, None)
     return {
-        Quantity.TTFT: Predicted(_number(found.ttft_s), low, high),
+        Quantity.TTFT: Predicted(_number(found.ttft_s), *ends),
         Quantity.TPOT: Predicted(_number(found.tpot_s)),
         Quantity.E2EL: Predicted(_number(found.e2el_s)),
         Quantity.THROUGHPUT: _rate(found, groups),

@@ -20,6 +20,7 @@ class Settings:
         memory_utilization: share of the device's memory that the engine may take.
         cache_utilization: share of what is left of it that the cache takes.
         requests: how many were sent in all, where all were sent at once.
+        offline: a program of the engine's own measured: requests have no way in.
         source: where it is said, in words.
     """
 
@@ -28,14 +29,17 @@ class Settings:
     memory_utilization: float | None = None
     cache_utilization: float | None = None
     requests: int | None = None
+    offline: bool = False
     source: str = ""
 
     def on(self, engine: Engine) -> Engine:
         """Return an engine as it was started."""
         usual = engine.scheduler
         seqs, tokens = self.max_num_seqs or usual.max_num_seqs, self.max_batched_tokens or usual.max_batched_tokens
-        memory, cache = self.memory_utilization, self.cache_utilization
-        return replace(engine, scheduler=replace(
+        memory, cache, overheads = self.memory_utilization, self.cache_utilization, engine.overheads
+        if self.offline:
+            overheads = replace(overheads, prompt_s=0.0, prompt_token_s=0.0)
+        return replace(engine, overheads=overheads, scheduler=replace(
             usual, max_num_seqs=seqs, max_batched_tokens=tokens,
             memory_utilization=usual.memory_utilization if memory is None else memory,
             cache_utilization=usual.cache_utilization if cache is None else cache,
@@ -52,10 +56,10 @@ _REQUESTS: Mapping[tuple[int, int], int] = MappingProxyType(
 )  # fmt: skip
 
 
-def settings_of(row: Row) -> Settings:
+def settings_of(row: Row, offline: bool = False) -> Settings:
     """Return how the engine of a row was started, as far as its publication says."""
     found = _BY_DATASET.get(row.dataset)
-    return found(row) if found is not None else Settings()
+    return replace(found(row) if found is not None else Settings(), offline=offline)
 
 
 def _most_throughput(row: Row) -> Settings:

@@ -31,6 +31,8 @@ class Source:
         refused: why a row of it cannot be predicted, empty for most.
         excluded: why a row of it is no measure of a model, empty for most.
         share: what lengths are of those printed, and in words.
+        offline: whether a program of the engine's own measured, without a server around it.
+        said: cells of a row that its publication gives in the text around its table.
     """
 
     unknown: str = ""
@@ -39,6 +41,12 @@ class Source:
     refused: Callable[[Row], str] = lambda row: ""
     excluded: Callable[[Row], str] = lambda row: ""
     share: Callable[[Row], tuple[float, str]] = lambda row: (1.0, "")
+    offline: bool = False
+    said: Callable[[Row], Mapping[str, str]] = lambda row: {}
+
+    def completed(self, row: Row) -> Row:
+        """Return a row with what its publication says outside of its table in the place of its cells."""
+        return Row({**row.cells, **self.said(row)}, row.line)
 
 
 def engine_of(row: Row) -> str:
@@ -72,12 +80,21 @@ def _pools_untold(row: Row) -> str:
     return ""
 
 
+def _attention_dp(row: Row) -> Mapping[str, str]:
+    """The options that its page gives for models with experts: enable_attention_dp, and experts over all devices."""
+    ranks = row.text("tp")
+    return {"ep": ranks, "attention_dp": ranks, "tp": "1"} if row.text("model").startswith("Qwen3") else {}
+
+
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {
         "lmdeploy_static_a100": Source(derived=frozenset({"e2el"}), excluded=_overflow),
-        "trtllm_static_throughput": Source(derived=frozenset({"e2el"})),
-        "trtllm_static_throughput_v05": Source(derived=frozenset({"e2el"})),
-        "nvidia_llama2_200_200": Source(judges_only=True),
+        "trtllm_static_throughput": Source(derived=frozenset({"e2el"}), offline=True),
+        "trtllm_static_throughput_v05": Source(derived=frozenset({"e2el"}), offline=True),
+        "trtllm_first_token_latency": Source(offline=True),
+        "trtllm_max_throughput_v017": Source(offline=True),
+        "trtllm_max_throughput_v10": Source(offline=True, said=_attention_dp),
+        "nvidia_llama2_200_200": Source(judges_only=True, offline=True),
         "deepseek_serving": Source(unknown="its engine, and the lengths or the batch of its requests, are not published"),
         "aiconfigurator_silicon_agg": Source(refused=_pools_untold, share=_drawn),
         "aiconfigurator_silicon_disagg": Source(share=_drawn),
