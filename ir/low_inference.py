@@ -13,7 +13,7 @@ SAME = "same"
 AS_PUBLISHED = "as-published"
 # What makes the operand of a product and can write it in low precision. Of attention only kernels for scales that are
 # known before, or that hold for 16 elements, are in use (vLLM, `compilation/fusion_attn.py`).
-_ROWS = frozenset(("norm", "elementwise"))
+_ROWS = frozenset(("norm", "elementwise", "dispatch"))
 _ALL = _ROWS | {"attention"}
 
 
