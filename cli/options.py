@@ -28,6 +28,7 @@ class Request:
     etp: int | None
     capacity_factor: float | None
     expert_imbalance: float
+    ep_exchange: str
     dispatch_dtype: str
     routing_nodes: int
     dp: int | None
