@@ -114,13 +114,11 @@ class Flow:
 
     def _done(self, request: int, stage: int, now_s: float) -> None:
         """Pass a request on to the next pool, or let what waited for its answer be sent."""
-        if stage + 1 < len(self._stages):
+        if stage + 1 < len(self._stages) and self._outputs[request] > 1:
             arrives_s = now_s + self._stages[stage + 1].way_in_s[request]
-            self._book.first_s[request] = self._book.finish_s[request] = arrives_s
-            if self._outputs[request] > 1:
-                heappush(self._starts, (arrives_s, stage + 1, request))
-                return
-            now_s = arrives_s
+            self._book.first_s[request] = arrives_s
+            heappush(self._starts, (arrives_s, stage + 1, request))
+            return
         if self._traffic.clients:
             if self._next < len(self._traffic):
                 self._send(self._next, now_s + self._traffic.think_s)
