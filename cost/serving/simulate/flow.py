@@ -43,7 +43,7 @@ class Flow:
     def __init__(self, traffic: Traffic, stages: Sequence[Stage], book: Book) -> None:
         self._traffic, self._stages, self._book = traffic, stages, book
         self._outputs = traffic.requests.output.tolist()
-        self._follows = _followers(traffic)
+        self._follows = {} if traffic.clients else _followers(traffic)
         self._turns = [0] * len(stages)
         self._places = {lane.number: (stage, lane) for stage, pool in enumerate(stages) for lane in pool.lanes}
         self._starts: list[tuple[float, int, int]] = []
@@ -64,13 +64,10 @@ class Flow:
     def _send_first(self) -> None:
         """Put what is sent without waiting for an answer into the list of events."""
         traffic, way_in_s = self._traffic, self._stages[0].way_in_s
+        moments, waits = traffic.arrival_s.tolist(), set(self._follows.values())
         if traffic.clients:
             self._next = min(traffic.clients, len(traffic))
-            moments, first = [0.0] * self._next, list(range(self._next))
-        else:
-            waits = set(self._follows.values())
-            moments = traffic.arrival_s.tolist()
-            first = [i for i in range(len(traffic)) if i not in waits]
+        first = [i for i in range(self._next) if i not in waits]
         for i in first:
             self._book.arrived_s[i] = moments[i]
         self._starts.extend((moments[i] + way_in_s[i], 0, i) for i in first)

@@ -163,7 +163,7 @@ def _check_room(room: Room, work: Work) -> None:
     raise InfeasibleError(
         f"the KV cache cannot hold request {i + 1}: {work.prompt[i]:,} tokens of prompt and {work.output[i]:,} of "
         f"answer need {needed[i] / GIB:.3g} GiB, and {max(free, 0.0) / GIB:.3g} GiB are free; "
-        f"{_nearest(room.longest(free))}"
+        f"{_nearest(room.longest(max(free, 0.0)))}"
     )
 
 

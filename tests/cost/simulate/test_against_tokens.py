@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from slipstick.backends.engine import Engine, Overheads, Scheduler
 from slipstick.cost.serving.simulate.run import Pool, simulate
@@ -50,3 +52,16 @@ def test_a_cache_whose_bytes_are_no_line_is_counted_as_it_is(
     assert run.preemptions > 0
     assert run.fullness[0].kv_peak <= 1.0
     assert simulate(traffic, Pool(replace(times, free_bytes=1e9), engine)).preemptions == 0
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 999), st.booleans(), st.booleans(), st.booleans(), st.sampled_from([100, 700]),
+       st.sampled_from([5e-3, 5e-2]), st.sampled_from([1, 16, 64]))  # fmt: skip
+def test_each_token_comes_when_it_should_whatever_is_chosen(
+    made: Callable[..., StepTimes], few: Callable[..., Traffic], naive: Naive, seed: int, mixed: bool, chunked: bool,
+    reserve: bool, tokens: int, gap_s: float, block: int,
+) -> None:  # fmt: skip
+    scheduler = Scheduler("continuous", chunked, mixed, 12, tokens, block_tokens=block, reserve_output=reserve)
+    times, engine, traffic = made(1.3e6), Engine(scheduler=scheduler, overheads=OVER), few(30, seed, gap_s)
+    run = simulate(traffic, Pool(times, engine))
+    np.testing.assert_allclose(run.served.finish_s, naive(times, engine, traffic)[1], rtol=1e-9)
