@@ -19,7 +19,9 @@ _KIND = "engines"
 _CALLED = "an engine"
 
 
-def load_engine(name_or_path: str | Path, chip: str | None = None, overrides: Sequence[str] = ()) -> Engine:
+def load_engine(
+    name_or_path: str | Path, chip: str | None = None, overrides: Sequence[str] = (), fitted: bool = True
+) -> Engine:
     """Read a serving engine of the catalogue by name, or a YAML file by path, as it is on a chip.
 
     Args:
@@ -27,13 +29,14 @@ def load_engine(name_or_path: str | Path, chip: str | None = None, overrides: Se
         chip: name of the chip, in the catalogue or as `Chip.name` has it: what the file says of that chip alone is
             laid over the rest.
         overrides: `overheads.step=1ms`, applied in order before anything is checked.
+        fitted: with the numbers that were fitted for it, else as people set them.
 
     UnknownNameError names the nearest; SystemFileError lists everything that is wrong with a file.
 
     >>> load_engine("vllm", "h100-sxm-80gb").scheduler.block_tokens
     16
     """
-    file = read_stack(name_or_path, kind=_KIND)
+    file = read_stack(name_or_path, unfitted=() if fitted else (str(name_or_path),), kind=_KIND)
     tree = _on(file.tree, chip)
     for text in overrides:
         tree = override(tree, text, EngineSection, _CALLED)

@@ -17,6 +17,8 @@ from ..ir.ops.collectives import CollectiveAttrs, message_bytes
 from ..ir.plan import AXES, ORDER, rank_order
 from ..ir.types import DType
 from .amounts import SCALAR, Amounts, Array, Owners, Shape, amounts_of, exprs_of
+from .kernels.operands import unit_of
+from .operand_types import operand_types
 
 Symbols: TypeAlias = tuple[str, ...]
 # Each has a model of its own; what is left passes over rows.
@@ -25,7 +27,10 @@ _APART = frozenset((OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS, OpClass.
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One node to price: where it is, how often its region runs, and what it does."""
+    """One node to price: where it is, how often its region runs, and what it does.
+
+    `dtype` is what it multiplies or reads first, `second` the type of weights, or of keys and values, where it differs.
+    """
 
     region: str
     key: int
@@ -41,6 +46,12 @@ class Entry:
     across: float = 1.0
     attrs: Attrs = NO_ATTRS
     shape: Shape = SCALAR
+    second: DType | None = None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether weights, or keys and values, are of a type that other units multiply."""
+        return self.second is not None and unit_of(str(self.second)) != unit_of(str(self.dtype))
 
     @property
     def name(self) -> str:
@@ -174,12 +185,12 @@ def _talk(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequen
 def _entry(graph: Graph, region: Region, node: Node) -> Entry:
     kind = op_def(node.op).kind
     axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
-    source = node.inputs[0] if node.inputs else node.outputs[0]
+    dtype, second = operand_types(region, node)
     return Entry(
         region.name, node.key, node.op, kind, node.phase, node.scope, graph.counts[region.name],
-        region.by_id[source].type.dtype, work_of(region, node), axis,
+        dtype, work_of(region, node), axis,
         message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
-        across, node.attrs, _shape(call_of(region, node)),
+        across, node.attrs, _shape(call_of(region, node)), None if second is dtype else second,
     )  # fmt: skip
 
 

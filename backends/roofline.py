@@ -11,7 +11,7 @@ import numpy as np
 from ..ir.expr import Num
 from ..ir.ops.masking import executed_share, touched_share
 from .amounts import Amounts, Array, Lengths
-from .kernels.gemm import unit_of
+from .kernels.operands import unit_of
 from .kernels.terms import KernelTimes, as_rows
 from .program import Entry, Group
 from .system import System

@@ -53,6 +53,12 @@ if TYPE_CHECKING:
     "every stack that says what is free.",
 )
 @click.option(
+    "--engine",
+    metavar="NAME[,NAME...]",
+    help="Fit what these serving engines leave free, on each chip by itself, to measured requests instead of kernels; "
+    "`all`: every engine that says what is free.",
+)
+@click.option(
     "--device",
     type=Named(("cpu", "cuda")),
     help="Measure this machine instead: kernels as PyTorch runs them, peaks, bandwidth; under torchrun collectives.",
@@ -71,7 +77,7 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def calibrate_command(
     files: tuple[Path, ...], where: tuple[str, ...], leave_out: tuple[str, ...], part: str, joint: bool,
-    stack: str | None, device: str | None, threads: int, quick: bool, check: bool, output: str, quiet: bool,
+    stack: str | None, engine: str | None, device: str | None, threads: int, quick: bool, check: bool, output: str, quiet: bool,
 ) -> int:  # fmt: skip
     """Fit the constants of kernel models to tables of measurements and write them as a calibration.
 
@@ -84,6 +90,8 @@ def calibrate_command(
 
     With --stack the host's time, overlap and slowdowns of software stacks are fitted to training steps: the numbers
     that a stack's file leaves free, to the data sets that it names. What is written is a stack like the one fitted.
+
+    With --engine the host's time of serving engines is fitted to measured requests in the same way, chip by chip.
     """
 
     def report(line: str) -> None:
@@ -93,17 +101,18 @@ def calibrate_command(
     if device is not None:
         choices = {
             "--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half", "--stack": stack,
+            "--engine": engine,
         }  # fmt: skip
         _refuse_mixed(files, [name for name, given in choices.items() if given], output)
         return _measure(device, threads, quick, check, Path(output), report)
     if not files:
         raise UsageError("nothing to fit: give --from FILE.csv, or --device cpu to measure this machine")
     _refuse_of_device({"--quick": quick, "--check": check, "--threads": threads != 1})
-    if stack is not None:
+    if stack is not None and engine is not None:
+        raise UsageError("--stack and --engine are two fits: give one of them")
+    if stack is not None or engine is not None:
         _refuse_of_kernels({"--where": where, "--leave-out": leave_out, "--joint": joint})
-        from .calibrate_stacks import calibrate_stacks
-
-        return calibrate_stacks(files, stack, part, Path(output), report)
+        return _of_software(files, stack, engine, part, Path(output), report)
     _refuse_unreadable(Path(output))
     from ..validation.calibrate import Choice, calibrate
 
@@ -116,6 +125,18 @@ def calibrate_command(
     for path, fits in by_file.items():
         _write(path, fits)
     return 0
+
+
+def _of_software(
+    files: tuple[Path, ...], stack: str | None, engine: str | None, part: str, output: Path,
+    report: Callable[[str], None],
+) -> int:  # fmt: skip
+    from .calibrate_engines import calibrate_engines
+    from .calibrate_stacks import calibrate_stacks
+
+    if engine is not None:
+        return calibrate_engines(files, engine, part, output, report)
+    return calibrate_stacks(files, stack or "", part, output, report)
 
 
 def _refuse_mixed(files: tuple[Path, ...], choices: Sequence[str], output: str) -> None:
@@ -139,7 +160,7 @@ def _refuse_of_device(given: Mapping[str, bool]) -> None:
 def _refuse_of_kernels(given: Mapping[str, object]) -> None:
     idle = [name for name, is_given in given.items() if is_given]
     if idle:
-        raise UsageError(f"{', '.join(idle)}: not with --stack, whose files say which rows they are fitted to")
+        raise UsageError(f"{', '.join(idle)}: not with --stack or --engine, whose files say which rows they are fitted to")
 
 
 def _refuse_unreadable(output: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import click
 
@@ -10,7 +11,7 @@ from ..ir.errors import InfeasibleError, UsageError
 from .flags import Named
 from .options import Request
 from .output import columns, write_text
-from .prepare import check_model, graph_of, lower_of, plan_of, priced, system_of
+from .prepare import check_model, graph_of, lower_of, plan_of, priced, published_otherwise, system_of
 from .run_flags import RUN_FLAGS, run_of
 from .serve import engine_stack, serve_command
 from .serve_flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand, Serving, check_phase
@@ -115,6 +116,7 @@ def estimate_command(
     answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)
     answer = answer if run is None else train(answer, run)
     answer = priced(request, answer)
+    answer = replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
     if explain is not None:
         from ..report.explain import explain_text
 

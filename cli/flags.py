@@ -8,6 +8,7 @@ from types import MappingProxyType
 import click
 
 from ..ir.errors import did_you_mean
+from ..ir.low_inference import AS_PUBLISHED, KV_WORDS
 from ..ir.precision import PRECISIONS
 from .run_flags import RUN_FLAGS
 
@@ -146,10 +147,18 @@ _PLAN = (
     ),
     _word(
         "--precision",
-        PRECISIONS,
-        "Recipe in which the products of weights in layers train: fp8 (tensor-wise, current scaling), fp8-delayed, "
-        "fp8-rowwise, fp8-block (1 x 128, weights 128 x 128), mxfp8, nvfp4; none: in --dtype. Attention cores, "
-        "routers, embedding and head stay.",
+        (*PRECISIONS, AS_PUBLISHED),
+        "Recipe in which the products of weights in layers run: fp8 (tensor-wise; training scales by the current "
+        "maximum, inference by known ones), fp8-rowwise, fp8-block (1 x 128, weights 128 x 128), mxfp8, nvfp4; of "
+        "training fp8-delayed; of inference int8 and, weights alone, w8a16, w4a16 (groups of 128: AWQ, GPTQ), mxfp4 "
+        "(experts, as gpt-oss), mxfp4-mxfp8, or as-published, that of the checkpoint; none: in --dtype. Attention "
+        "cores, routers, embedding and head stay.",
+    ),
+    _word(
+        "--kv-dtype",
+        KV_WORDS,
+        "Type in which inference keeps keys and values: same (as --dtype), fp8 or int8 (one scale a tensor), fp4 (as "
+        "NVFP4).",
     ),
     click.Option(
         ["--fp8-param-gather/--no-fp8-param-gather"],

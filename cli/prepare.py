@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import UsageError
+from ..ir.errors import NotBuiltError, UsageError
+from ..ir.low_inference import AS_PUBLISHED
 from .options import Request
 from .output import writing
 
@@ -116,12 +117,44 @@ def family_of(request: Request) -> Family:
         routing_nodes=request.routing_nodes,
         tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
         grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
-        precision=request.precision, fp8_param_gather=request.fp8_param_gather, bf16_first=request.bf16_first,
-        bf16_last=request.bf16_last,
+        precision=_precision(request), kv_dtype=request.kv_dtype, fp8_param_gather=request.fp8_param_gather,
+        bf16_first=request.bf16_first, bf16_last=request.bf16_last,
         replicate_unknown=request.replicate_unknown, async_tp=request.async_tp,
         hsdp=request.dp_shard is not None, reshard=request.reshard,
         reduce_dtype=None if request.reduce_dtype is None else DType.parse(request.reduce_dtype),
     )  # fmt: skip
+
+
+def _precision(request: Request) -> str:
+    """Return the recipe asked for; that of the checkpoint as engines run it on the system, where there is one."""
+    if request.precision != AS_PUBLISHED:
+        return request.precision
+    from ..frontend.published import published_precision
+    from ..ir.errors import PlanError
+
+    if request.phase == "train":
+        raise PlanError(f"precision={AS_PUBLISHED}: of inference only; name the recipe, or leave it out")
+    if request.system is None:
+        return published_precision(request.model)
+    of_chip = tuple(text for text in request.overrides if text.startswith("chip."))
+    chip = system_of(replace(request, overrides=of_chip)).chip
+    return published_precision(request.model, tuple(chip.peak_flop_per_s.by_dtype()))
+
+
+def published_otherwise(request: Request) -> tuple[str, ...]:
+    """Say so where a model that was published quantised is served in the model's type."""
+    from ..frontend.loading import has_config
+    from ..frontend.published import published_precision
+
+    if request.phase == "train" or request.precision != "none" or not has_config(request.model):
+        return ()
+    try:
+        found = published_precision(request.model)
+    except NotBuiltError as error:
+        return (str(error),)
+    if found == "none":
+        return ()
+    return (f"{request.model} was published in {found}, and is estimated in {request.dtype}: --precision as-published",)
 
 
 def _schedule(request: Request) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..ir.errors import UsageError
 from .options import Request
 from .output import columns, write_text
-from .prepare import graph_of, lower_of, plan_of, system_of, terms_of
+from .prepare import graph_of, lower_of, plan_of, published_otherwise, system_of, terms_of
 from .serve_flags import USUAL_ENGINE, Serving
 from .trace import emit_serving_trace
 
@@ -74,8 +74,8 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
 
     traffic, load = serving.traffic, serving.load
     if traffic is None:
-        longest = serving.prompt + serving.output
-        return priced_serving(request, serve(server_of(request, serving, longest), serving.lengths, load))
+        server = server_of(request, serving, serving.prompt + serving.output)
+        return priced_serving(request, serve(server, serving.lengths, load, serving.target))
     longest = int((traffic.requests.prompt + traffic.requests.output).max())
     server = server_of(request, serving, longest)
     return priced_serving(request, serve_traffic(server, traffic, load, serving.target, kept_steps, serving.cut))
@@ -84,6 +84,7 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
 def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:
     """Answer for a server and write what was asked for."""
     answer = answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0)
+    answer = replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
     if explain is not None:
         from ..report.explain_serving import explain_serving
 

@@ -53,7 +53,7 @@ def load_config(
     report: Report | None = None,
 ) -> Graph:
     """Return the folded graph of a config for one workload, from the cache where it holds it."""
-    _refuse_quantised(config)
+    config = _unquantised(config, kind)
     key = graph_key(config.text, kind, element)
     found = cache.get(key) if cache is not None else None
     if found is not None:
@@ -70,8 +70,13 @@ def check(model: str, dtype: DType | str) -> None:
     if element not in COMPUTE_TYPES:
         known = ", ".join(COMPUTE_TYPES)
         raise NotBuiltError(f"--dtype {element}: models are built in {known} in this version")
-    if not model.endswith(_SAVED) and not _names_factory(model):
+    if has_config(model):
         read_config(model)
+
+
+def has_config(model: str) -> bool:
+    """Whether a model comes from a config, neither saved as a graph nor made by code."""
+    return not model.endswith(_SAVED) and not _names_factory(model)
 
 
 def _workload(given: str) -> Workload:
@@ -94,12 +99,21 @@ def _saved(path: Path, workload: Workload) -> Graph:
     return graph
 
 
-def _refuse_quantised(config: Config) -> None:
-    if json.loads(config.text).get("quantization_config"):
+def _unquantised(config: Config, kind: Workload) -> Config:
+    """Return the config of the model in one type: how weights are kept in inference is a matter of the plan.
+
+    NotBuiltError where a quantised model is to be trained.
+    """
+    fields = json.loads(config.text)
+    if not fields.get("quantization_config"):
+        return config
+    if kind is Workload.TRAIN:
         raise NotBuiltError(
-            f"'{config.origin}' has a quantization_config, which this version does not model; remove the key to "
-            "estimate the model in the type given by --dtype"
+            f"'{config.origin}' has a quantization_config, which this version does not model in training; remove the "
+            "key to estimate the model in the type given by --dtype"
         )
+    left = {key: value for key, value in fields.items() if key != "quantization_config"}
+    return replace(config, text=json.dumps(left, sort_keys=True, separators=(",", ":")))
 
 
 def _record_config(config: Config, workload: Workload, dtype: DType, report: Report | None) -> Graph:

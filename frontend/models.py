@@ -13,9 +13,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 from ..ir.errors import InternalError, NotUnderstoodError, UnknownNameError, UsageError
+from ..ir.precision import NONE
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]*[\w-]")
 
@@ -49,6 +50,7 @@ class CatalogueEntry:
         published_parameters: Size in the publisher's words, opening with a number and M or B.
         note: What a reader should know: quantisation as published, departures, assumptions.
         aliases: Other spellings and hub ids, compared without regard to case.
+        precision: Recipe by which it was published quantised; none where it was not.
     """
 
     name: str
@@ -58,6 +60,7 @@ class CatalogueEntry:
     published_parameters: str
     note: str
     aliases: tuple[str, ...]
+    precision: str = NONE
 
 
 class _IndexRow(TypedDict):
@@ -67,6 +70,7 @@ class _IndexRow(TypedDict):
     published_parameters: str
     note: str
     aliases: list[str]
+    precision: NotRequired[str]
 
 
 def names() -> tuple[str, ...]:
@@ -154,6 +158,7 @@ def _entry(name: str, row: _IndexRow) -> CatalogueEntry:
         published_parameters=row["published_parameters"],
         note=row["note"],
         aliases=tuple(row["aliases"]),
+        precision=row.get("precision", NONE),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .errors import NotBuiltError, PlanError, UnknownNameError
 from .graph import Workload
+from .low_inference import SAME
 from .pipelines import SCHEDULES, SPLIT_BACKWARD
 from .precision import check_precision
 from .types import DType
@@ -42,8 +43,9 @@ class Family:
     Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
     `routing_nodes` limits the nodes that a token is sent to.
-    `precision` is the recipe by which the products of weights in layers run; weights are gathered so too on request,
-    and the first and last layers may stay as they are.
+    `precision` is the recipe by which the products of weights in layers run, of those for training or for inference;
+    in training weights are gathered so too on request, and the first and last layers may stay as they are. `kv_dtype`
+    is the type in which inference keeps keys and values: that of the model (`same`), fp8, int8 or fp4.
     `mla` says over what latent attention runs in decode: the cached latents, or keys and values made from them anew.
     """
 
@@ -84,6 +86,7 @@ class Family:
     fp8_param_gather: bool = False
     bf16_first: int = 0
     bf16_last: int = 0
+    kv_dtype: str = SAME
 
 
 def rank_order(order: str) -> tuple[str, ...]:
@@ -137,7 +140,7 @@ def _of_training(family: Family) -> Iterator[str]:
         ("zero", family.zero, 0), ("recompute", family.recompute, "none"), ("offload", ",".join(family.offload), ""),
         ("kernels", family.kernels, "eager"), ("grad-dtype", family.grad_dtype, DType.FP32),
         ("reduce-dtype", family.reduce_dtype, None), ("reshard", family.reshard, "layer"),
-        ("precision", family.precision, "none"),
+        ("fp8-param-gather", family.fp8_param_gather, False),
     )  # fmt: skip
     if family.schedule in SPLIT_BACKWARD:
         yield f"schedule={family.schedule}"

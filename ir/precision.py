@@ -1,14 +1,18 @@
-"""Recipes of low precision in training: in which type the products of weights run, and how operands get there."""
+"""Recipes of low precision in training: in which type the products of weights run, and how operands get there.
+
+Those of inference are in `low_inference`; what either needs of a plan and of a chip is checked here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from .errors import NotBuiltError, PlanError, UnknownNameError
 from .graph import Workload
+from .low_inference import INFERENCE, KV_WORDS, SAME
 from .types import DType
 
 if TYPE_CHECKING:
@@ -52,13 +56,17 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "nvfp4": Recipe(DType.NVFP4, (2, 2, 2), False, True, True, "scales of 16 elements and one a tensor"),
     }
 )
-PRECISIONS = (NONE, *RECIPES)
+# Every word there is, of training and of inference.
+PRECISIONS = (NONE, *dict.fromkeys((*RECIPES, *INFERENCE)))
 
 
 def check_precision(family: Family) -> None:
-    """Raise for a word that is no recipe, or for options that do not go with one."""
+    """Raise for a word that is no recipe of the workload, or for options that do not go with one."""
     if family.precision not in PRECISIONS:
         raise UnknownNameError.of("precision", family.precision, PRECISIONS)
+    if family.kv_dtype not in KV_WORDS:
+        raise UnknownNameError.of("type of the KV cache", family.kv_dtype, KV_WORDS)
+    _check_workload(family)
     edges = (family.bf16_first, family.bf16_last)
     if min(edges) < 0:
         raise PlanError(f"bf16-first={edges[0]} bf16-last={edges[1]}: layers, 0 or more")
@@ -68,6 +76,20 @@ def check_precision(family: Family) -> None:
         raise PlanError(f"{given}: of low-precision training, and precision=none; use --precision, or leave it out")
     if family.fp8_param_gather:
         _check_gather(family)
+
+
+def recipes_of(workload: Workload) -> Collection[str]:
+    """Name the recipes that a workload can run by."""
+    return RECIPES if workload is Workload.TRAIN else INFERENCE
+
+
+def _check_workload(family: Family) -> None:
+    legal = (NONE, *recipes_of(family.workload))
+    if family.precision not in legal:
+        other = "inference" if family.workload is Workload.TRAIN else "training"
+        raise PlanError(f"precision={family.precision}: of {other} only; {family.workload} has {', '.join(legal)}")
+    if family.kv_dtype != SAME and family.workload is Workload.TRAIN:
+        raise PlanError(f"kv-dtype={family.kv_dtype}: of inference only; training keeps no KV cache: leave it out")
 
 
 def _check_gather(family: Family) -> None:
@@ -83,19 +105,33 @@ def _check_gather(family: Family) -> None:
 
 def check_units(family: Family, chip: str, peaks: Collection[str]) -> None:
     """Raise PlanError where a chip has no matrix units for the recipe; `peaks` are the dtypes that it has."""
-    if not trains_low(family) or unit_of(family.precision) in peaks:
-        return
-    unit, has = unit_of(family.precision), ", ".join(peaks)
-    legal = ", ".join([NONE, *(name for name in RECIPES if unit_of(name) in peaks)])
-    raise PlanError(f"precision={family.precision} runs on {unit} matrix units, and {chip} has {has}; legal: {legal}")
+    unit = unit_of(family.precision, family.workload)
+    if unit and unit not in peaks:
+        recipes = (name for name in recipes_of(family.workload) if _runs(unit_of(name, family.workload), peaks))
+        _refuse(f"precision={family.precision}", unit, chip, peaks, (NONE, *recipes))
+    if family.kv_dtype == "fp4" and "fp4" not in peaks:
+        _refuse("kv-dtype=fp4", "fp4", chip, peaks, [word for word in KV_WORDS if word != "fp4"])
 
 
-def unit_of(precision: str) -> str:
-    """Return the dtype of the matrix units of a recipe.
+def _runs(unit: str, peaks: Collection[str]) -> bool:
+    return not unit or unit in peaks
 
-    >>> unit_of("mxfp8"), unit_of("nvfp4")
-    ('fp8', 'fp4')
+
+def _refuse(what: str, unit: str, chip: str, peaks: Collection[str], legal: Iterable[str]) -> NoReturn:
+    has, words = ", ".join(peaks), ", ".join(legal)
+    raise PlanError(f"{what} runs on {unit} matrix units, and {chip} has {has}; legal: {words}")
+
+
+def unit_of(precision: str, workload: Workload = Workload.TRAIN) -> str:
+    """Return the dtype of the matrix units that a recipe needs; empty where it needs none of its own.
+
+    >>> unit_of("mxfp8"), unit_of("nvfp4"), unit_of("w4a16", Workload.DECODE)
+    ('fp8', 'fp4', '')
     """
+    if precision == NONE:
+        return ""
+    if workload is not Workload.TRAIN:
+        return INFERENCE[precision].unit
     return "fp4" if RECIPES[precision].dtype is DType.NVFP4 else "fp8"
 
 

@@ -11,7 +11,11 @@ from .expr import Dim, Expr, as_dim, as_expr, product
 
 
 class DType(StrEnum):
-    """Element types, named as PyTorch users write them; `fp8_row` to `mxfp8` and `nvfp4` come with scales."""
+    """Element types, named as PyTorch users write them; those of more than one word, `mx*` and `nv*` come with scales.
+
+    `fp8_row` has one scale a row, `fp8_block` one for 128 elements, `fp8_tile` one for 128 x 128, `int4_group` one for
+    128; `mxfp8` and `mxfp4` have one for 32, `nvfp4` for 16.
+    """
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -20,9 +24,11 @@ class DType(StrEnum):
     FP8 = "fp8"
     FP8_ROW = "fp8_row"
     FP8_BLOCK = "fp8_block"
+    FP8_TILE = "fp8_tile"
     MXFP8 = "mxfp8"
     FP4 = "fp4"
     NVFP4 = "nvfp4"
+    MXFP4 = "mxfp4"
     FP64 = "fp64"
     INT64 = "int64"
     INT32 = "int32"
@@ -30,6 +36,7 @@ class DType(StrEnum):
     INT8 = "int8"
     UINT8 = "uint8"
     INT4 = "int4"
+    INT4_GROUP = "int4_group"
     BOOL = "bool"
     COMPLEX64 = "complex64"
 
@@ -61,8 +68,9 @@ _BYTES = {
     DType.FP64: 8, DType.INT64: 8, DType.COMPLEX64: 8, DType.FP32: 4, DType.TF32: 4, DType.INT32: 4,
     DType.BF16: 2, DType.FP16: 2, DType.INT16: 2, DType.FP8: 1, DType.INT8: 1, DType.UINT8: 1, DType.BOOL: 1,
     DType.FP4: 0.5, DType.INT4: 0.5,
-    # One scale a row is nothing; 4 bytes for 128 elements, 1 for 32, 1 for 16.
-    DType.FP8_ROW: 1, DType.FP8_BLOCK: 1 + 4 / 128, DType.MXFP8: 1 + 1 / 32, DType.NVFP4: 0.5 + 1 / 16,
+    # One scale a row is nothing; 4 bytes for 128 elements or their square, 1 for 32, 1 for 16; of int4 2 bytes for 128.
+    DType.FP8_ROW: 1, DType.FP8_BLOCK: 1 + 4 / 128, DType.FP8_TILE: 1 + 4 / 128**2, DType.MXFP8: 1 + 1 / 32,
+    DType.NVFP4: 0.5 + 1 / 16, DType.MXFP4: 0.5 + 1 / 32, DType.INT4_GROUP: 0.5 + 2 / 128,
 }  # fmt: skip
 
 

@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 
 from ..ir.graph import Workload
+from ..ir.low_inference import SAME
 from ..ir.plan import Family
-from ..ir.precision import trains_low
+from ..ir.precision import NONE, trains_low
 from .manager import Pipeline, parse_pipeline
 
 
@@ -27,7 +28,8 @@ def pipeline_for(family: Family) -> Pipeline:
     if family.ep or family.capacity or trains_low(family):
         names.append("route{capacity=true}" if family.capacity else "route")
     names.append(f"shard{{{', '.join(options)}}}")
-    names += [_quantise(family)] if trains_low(family) else []
+    names += [_quantise(family)] if family.precision != NONE else []
+    names += [f'quantise_cache{{dtype="{family.kv_dtype}"}}'] if family.kv_dtype != SAME else []
     names += ["merge_heads"] if family.kernels == "merged" and train else []
     names += [_recompute(family)] if family.recompute != "none" and train else []
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
@@ -57,10 +59,14 @@ def _data_options(family: Family) -> list[str]:
 
 
 def _quantise(family: Family) -> str:
-    """Hand-fused kernels keep casts as TransformerEngine does; a compiler takes maxima where tensors are made."""
+    """Hand-fused kernels keep casts as TransformerEngine does; a compiler takes maxima where tensors are made.
+
+    In inference hand-fused kernels write what they make in low precision.
+    """
+    train = family.workload is Workload.TRAIN
     options = [f'recipe="{family.precision}"']
-    options += ["keep=true"] if family.kernels == "fused" else []
-    options += ["fused=true"] if family.kernels == "torch" else []
+    options += ["keep=true"] if family.kernels == "fused" and train else []
+    options += ["fused=true"] if family.kernels == ("torch" if train else "fused") else []
     options += ["gather=true"] if family.fp8_param_gather else []
     edges = (("first", family.bf16_first), ("last", family.bf16_last))
     return f"quantise{{{', '.join([*options, *(f'{name}={n}' for name, n in edges if n)])}}}"

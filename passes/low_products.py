@@ -52,14 +52,15 @@ def weight_of(region: Region, value: int) -> int | None:
 
 def _is_low(region: Region, node: Node) -> bool:
     if node.op == "expert_bank":
-        return all(_fits(region, i) for i in node.inputs[1:3])
+        return all(fits(region, i) for i in node.inputs[1:3])
     if node.op not in ("matmul", "grouped_matmul"):
         return False
     weights = [i for i in node.inputs[:2] if weight_of(region, i) is not None]
-    return len(weights) == 1 and _fits(region, weights[0]) and not _routes(region, node)
+    return len(weights) == 1 and fits(region, weights[0]) and not selects(region, node)
 
 
-def _fits(region: Region, weight: int) -> bool:
+def fits(region: Region, weight: int) -> bool:
+    """Whether matrix units take a weight in low precision: both dims are multiples of 16."""
     return all(_is_multiple(d) for d in region.by_id[weight].type.dims[-2:])
 
 
@@ -67,8 +68,8 @@ def _is_multiple(dim: Dim) -> bool:
     return not isinstance(dim, int) or dim % MULTIPLE == 0
 
 
-def _routes(region: Region, node: Node) -> bool:
-    """Whether experts are chosen by the result: it reaches a selection before the next product."""
+def selects(region: Region, node: Node) -> bool:
+    """Whether experts are chosen by the result of a product: it reaches a selection before the next product."""
     reached = {node.key}
     for later in region.nodes:
         if later.phase is Phase.FORWARD and reached.intersection(later.inputs):

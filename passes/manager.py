@@ -28,6 +28,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "optimizer": ("optimizer", "Optimizer"),
         "pipeline": ("pipeline", "Pipeline"),
         "quantise": ("quantise", "Quantise"),
+        "quantise_cache": ("quantise_cache", "QuantiseCache"),
         "recompute": ("recompute", "Recompute"),
         "remat": ("remat", "Remat"),
         "route": ("route", "Route"),

@@ -7,11 +7,13 @@ from typing import ClassVar
 
 from ..ir.errors import PlanError, UnknownNameError
 from ..ir.graph import Graph, Region, Run, Workload
-from ..ir.precision import RECIPES
+from ..ir.low_inference import INFERENCE
+from ..ir.precision import RECIPES, recipes_of
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult, require_sharded
 from .low_operands import lowered
 from .low_products import MULTIPLE, operands
+from .low_serving import products, served
 from .recompute_layers import merged_runs
 
 _HIGH = "_high"
@@ -21,14 +23,16 @@ _HIGH = "_high"
 class Quantise(Pass):
     """Run the products of weights in layers, and of their backward, by a recipe of low precision.
 
-    Attention cores, routers, the embedding and the head stay as they are.
+    Attention cores, routers, the embedding and the head stay as they are. In inference weights rest in low precision.
 
     | option | meaning                                                                                              |
     |--------|------------------------------------------------------------------------------------------------------|
-    | recipe | fp8, fp8-delayed, fp8-rowwise, fp8-block, mxfp8, nvfp4                                               |
+    | recipe | fp8, fp8-delayed, fp8-rowwise, fp8-block, mxfp8, nvfp4; in inference no fp8-delayed, but int8 and,   |
+    |        | weights alone, w8a16, w4a16, mxfp4                                                                   |
     | keep   | as TransformerEngine: weights are cast once a step and kept, activations kept quantised; else as     |
     |        | torchao: each use casts, and activations are kept in the model's type                                |
-    | fused  | a compiler takes a tensor's maximum in the kernel that makes it                                      |
+    | fused  | a compiler takes a tensor's maximum in the kernel that makes it; in inference norms and pointwise    |
+    |        | kernels write their results cast                                                                     |
     | gather | weights that lie over replicas are gathered in low precision, and rest in it where they rest whole   |
     | first  | so many first layers stay in the model's type                                                        |
     | last   | so many last layers do                                                                               |
@@ -44,29 +48,38 @@ class Quantise(Pass):
 
     def requires(self, graph: Graph) -> None:
         """Which operands are gathered is known once the graph is sharded; what is kept or repeated comes later."""
-        if graph.workload is Workload.TRAIN:
-            require_sharded(self.name, graph, sharded=True)
+        require_sharded(self.name, graph, sharded=True)
+        legal = recipes_of(graph.workload)
+        if self.recipe not in legal:
+            raise UnknownNameError.of(f"precision of {graph.workload}", self.recipe, legal)
+        if graph.workload is not Workload.TRAIN and (self.keep or self.gather):
+            raise PlanError(f"quantise{{{'keep' if self.keep else 'gather'}=true}}: of training only; leave it out")
 
     def apply(self, graph: Graph) -> PassResult:
-        """Rewrite the layers; inference graphs stay as they are."""
-        if self.recipe not in RECIPES:
-            raise UnknownNameError.of("precision", self.recipe, RECIPES)
-        if graph.workload is not Workload.TRAIN:
-            return PassResult(graph, changed=False)
+        """Rewrite the layers."""
         ends = frozenset({graph.sequence_once()[0], graph.sequence_once()[-1]})
         apart = _with_edges(graph, ends, self.first, self.last)
         layers = [r for r in apart.regions if r.name not in ends and not r.name.endswith(_HIGH)]
-        if not any(operands(r) for r in layers):
-            raise PlanError(
-                f"precision={self.recipe}: no layer of {graph.name} has a product of weights whose dims are multiples "
-                f"of {MULTIPLE}; use --precision none"
-            )
+        train = graph.workload is Workload.TRAIN
+        if not any(operands(r) if train else products(r, INFERENCE[self.recipe]) for r in layers):
+            raise PlanError(self._nothing(graph))
         names = {r.name for r in layers}
-        made = apart.with_regions(tuple(self._layer(r) if r.name in names else r for r in apart.regions))
-        return PassResult(mark_saved(made), changed=True)
+        made = apart.with_regions(tuple(self._layer(r, train) if r.name in names else r for r in apart.regions))
+        return PassResult(mark_saved(made) if train else made, changed=True)
 
-    def _layer(self, region: Region) -> Region:
+    def _layer(self, region: Region, train: bool) -> Region:
+        if not train:
+            return served(region, INFERENCE[self.recipe], self.fused)
         return lowered(region, RECIPES[self.recipe], self.keep, self.fused, self.gather)
+
+    def _nothing(self, graph: Graph) -> str:
+        if graph.workload is not Workload.TRAIN and INFERENCE[self.recipe].experts:
+            others = ", ".join(name for name, r in INFERENCE.items() if not r.experts)
+            return f"precision={self.recipe} is of experts alone, and {graph.name} has none; legal: none, {others}"
+        return (
+            f"precision={self.recipe}: no layer of {graph.name} has a product of weights whose dims are multiples "
+            f"of {MULTIPLE}; use --precision none"
+        )
 
 
 def _with_edges(graph: Graph, ends: frozenset[str], first: int, last: int) -> Graph:

@@ -60,6 +60,7 @@ def headline(answer: Estimate) -> str:
     degrees = plan.degrees.replace(f"tp{plan.tp}", f"tp{plan.tp}{sp}", 1)
     batch = f"mbs {plan.micro_batch}  gbs {plan.global_batch}  seq {plan.seq_len}"
     low = "" if plan.family.precision == "none" else f"+{plan.family.precision}"
+    low += "" if plan.family.kv_dtype == "same" else f" kv {plan.family.kv_dtype}"
     device = f"{plan.num_gpus} x {system.chip.name}"
     return f"{graph.name}  {graph.workload}  {device}  {degrees}  {batch}  {graph.dtype}{low}"
 

@@ -97,7 +97,8 @@ def accuracy_of(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Acc
 def _kinds(answer: Estimate, priced: Priced, entry: Entry) -> Mapping[str, list[str]]:
     """Kinds of constants that a kernel rests on, by the table that judges them."""
     system, found = answer.table.system, dict[str, list[str]]()
-    if priced.backend is None:
+    # Operands of two types are in none of the tables.
+    if priced.backend is None or entry.mixed:
         return found
     decode = answer.table.lowered.source.workload is Workload.DECODE
     for cls, kind in _constants(priced.backend.numbers(entry, system)):

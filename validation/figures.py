@@ -58,8 +58,14 @@ def by_dataset(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
 
 
 def by_kernel(outcomes: Iterable[Outcome]) -> dict[Key, list[Outcome]]:
-    """Gather what is predicted by data set, system and kind."""
-    return by((o for o in outcomes if o.has_error), lambda o: (o.row.dataset, o.system, o.kind))
+    """Gather what is predicted by data set, system and kind, of served requests also by engine."""
+    return by((o for o in outcomes if o.has_error), lambda o: (o.row.dataset, o.system, o.shown_kind))
+
+
+def by_range(outcomes: Iterable[Outcome]) -> dict[Key, list[Outcome]]:
+    """Gather what is predicted as a range and has a measurement, in the same way."""
+    ranges = (o for o in outcomes if o.is_range and o.part in (Part.JUDGED, Part.FIT))
+    return by(ranges, lambda o: (o.row.dataset, o.system, o.shown_kind))
 
 
 def by_kind(outcomes: Iterable[Outcome]) -> dict[Key, list[Outcome]]:

@@ -31,6 +31,10 @@ MEMORY_COLUMNS = ("id", "dataset", "accelerator", "layers", "hidden", "heads", "
 LAYER_COLUMNS = (
     "id", "dataset", "accelerator", "phase", "op", "tp", "batch", "seq_len", "hidden", "heads", "dtype", "time_us",
 )  # fmt: skip
+SERVED_COLUMNS = (
+    "id", "dataset", "measurement", "accelerator", "engine", "model", "precision", "batch_or_concurrency", "tp",
+    "input_tokens", "output_tokens", "ttft_ms", "tpot_ms",
+)  # fmt: skip
 STEP_COLUMNS = (*MEMORY_COLUMNS, "model", "n_gpus", "global_batch", "step_time_s")
 
 
@@ -127,6 +131,20 @@ class LayerTable:
         return LayerJudge(settings.room, settings.cache, settings.report).outcomes(table, faults)
 
 
+@dataclass(frozen=True, slots=True)
+class ServedTable:
+    """A table of served requests."""
+
+    name: str = "inference"
+    columns: tuple[str, ...] = SERVED_COLUMNS
+
+    def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
+        """Judge every row, each of its quantities by itself."""
+        from .inference.outcomes import served_outcomes
+
+        return served_outcomes(table, settings.cache, settings.room.calibration, settings.report, faults)
+
+
 def kernel_judges() -> dict[str, Judge[object]]:
     """Return a judge of each kind of table of kernels."""
     found = {}
@@ -137,5 +155,6 @@ def kernel_judges() -> dict[str, Judge[object]]:
 
 def table_kinds() -> dict[str, TableKind]:
     """Return every kind of table by its name."""
-    kinds: list[TableKind] = [*map(KernelTable, kernel_judges().values()), MemoryTable(), StepTable(), LayerTable()]
+    others: list[TableKind] = [MemoryTable(), StepTable(), LayerTable(), ServedTable()]
+    kinds: list[TableKind] = [*map(KernelTable, kernel_judges().values()), *others]
     return {kind.name: kind for kind in kinds}

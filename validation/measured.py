@@ -11,7 +11,8 @@ import numpy as np
 
 from ..backends.kernels.attention_flash import FlashConstants, flash_times
 from ..backends.kernels.attention_sizes import AttentionSizes
-from ..backends.kernels.gemm import OPERAND_BYTES, GemmConstants, gemm_sizes, gemm_times
+from ..backends.kernels.gemm import GemmConstants, gemm_sizes, gemm_times
+from ..backends.kernels.operands import OPERAND_BYTES
 from ..backends.kernels.rowwise import RowwiseConstants, RowwiseSizes, rowwise_times
 from ..backends.system import System
 from ..ir.errors import InternalError

@@ -8,9 +8,9 @@ from types import MappingProxyType
 import numpy as np
 
 from ..backends.kernels.experts import ExpertsConstants, ExpertSizes, experts_times, of_loads
-from ..backends.kernels.gemm import UNITS
 from ..backends.kernels.grouped import GroupedConstants, GroupedSizes, grouped_times, padded, tile_rows
 from ..backends.kernels.loads import DRAWS, balanced_loads, power_law_loads
+from ..backends.kernels.operands import UNITS
 from ..backends.kernels.terms import Array
 from ..backends.system import System
 from .cases import Case

@@ -34,7 +34,7 @@ class Outcome:
         row: the row as published.
         table: the kind of table it is from.
         part: what it counts as.
-        unit: of what is predicted and measured: `s`, or `B` for bytes.
+        unit: of what is predicted and measured: `s`, `B` for bytes, `/s` for a rate.
         predicted: NaN where it is skipped.
         measured: NaN where it is skipped, and where the row has but a label.
         system: the system of the catalogue it ran on, where there is one.
@@ -44,6 +44,9 @@ class Outcome:
         reason: why it is excluded or skipped; of others, what had to be assumed.
         label: whether it ran, of rows that say so.
         cause: what was found to be the reason of a large error, empty where nothing was.
+        low: the least that it may be, where only a range can be predicted.
+        high: the most.
+        engine: what served the requests, of rows that say so.
     """
 
     row: Row
@@ -59,6 +62,14 @@ class Outcome:
     reason: str = ""
     label: Label | None = None
     cause: str = ""
+    low: float | None = None
+    high: float | None = None
+    engine: str = ""
+
+    @property
+    def shown_kind(self) -> str:
+        """The kind with the engine, where there is one."""
+        return f"{self.kind} {self.engine}".strip()
 
     @property
     def error(self) -> float:
@@ -67,5 +78,15 @@ class Outcome:
 
     @property
     def has_error(self) -> bool:
-        """Whether a prediction stands beside a measurement."""
-        return self.part is not Part.SKIPPED and not math.isnan(self.measured)
+        """Whether a prediction stands beside a measurement; a range is met or missed, and has no error."""
+        return self.part is not Part.SKIPPED and not math.isnan(self.measured) and not self.is_range
+
+    @property
+    def is_range(self) -> bool:
+        """Whether only a range is predicted."""
+        return self.low is not None and self.high is not None
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measurement lies in the range, ends included; False without one."""
+        return self.low is not None and self.high is not None and self.low <= self.measured <= self.high

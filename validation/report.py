@@ -7,20 +7,28 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 
 from ..ir.units import format_bytes, format_time
 from ..report.columns import in_columns
-from .figures import Figures, by_dataset, by_kernel, by_kind, farther_than, worst_first
+from .figures import Figures, by_dataset, by_kernel, by_kind, by_range, farther_than, worst_first
+from .ranges import Ranges
 from .outcomes import Outcome, Part
 from .statistics import Accuracy, Confusion
 
 Lines = list[list[str]]
 _FIGURES = ["rows", "n", "median", "mean", "p75", "p90", "worst", "bias"]
+# Of each unit: how a value is shown, what stands behind the names of its columns, and one base unit in that.
+_FORMATS: Mapping[str, Callable[[float], str]] = MappingProxyType(
+    {"s": format_time, "B": format_bytes, "/s": lambda rate: f"{rate:,.4g}/s"}
+)
+_NAMES = MappingProxyType({"s": "s", "B": "bytes", "/s": "per_s"})
+_COLUMNS = MappingProxyType({"s": ("us", 1e6), "B": ("bytes", 1.0), "/s": ("per_s", 1.0)})
 _CELLS = [
     "id", "dataset", "part", "predicted_us", "measured_us", "error", "reason", "table", "system", "library", "kind",
-    "group", "predicted_bytes", "measured_bytes",
+    "group", "predicted_bytes", "measured_bytes", "predicted_per_s", "measured_per_s", "low_us", "high_us",
 ]  # fmt: skip
 
 
@@ -32,8 +40,8 @@ def summary_text(
     With the `limit` rows that are farthest off, and those that are off by more than `beyond`.
     """
     tables = (
-        _datasets(outcomes), _kinds(outcomes), _labels(outcomes), _worst(outcomes, limit), _beyond(outcomes, beyond),
-        _assumed(outcomes), _left_out(outcomes),
+        _datasets(outcomes), _kinds(outcomes), _ranges(outcomes), _labels(outcomes), _worst(outcomes, limit),
+        _beyond(outcomes, beyond), _assumed(outcomes), _left_out(outcomes),
     )  # fmt: skip
     return "\n\n".join(in_columns(t, columns) for t in tables if len(t) > 1) or "no rows"
 
@@ -49,6 +57,7 @@ def summary_json(outcomes: Sequence[Outcome], limit: int, beyond: float | None =
             "datasets": datasets,
             "overall": _record(Figures.of(outcomes)),
             "kinds": {" ".join(key): _record(Figures.of(of)) for key, of in by_kind(outcomes).items()},
+            "ranges": [_range(key, of) for key, of in by_range(outcomes).items()],
             "rows": [_row(o) for o in worst_first(outcomes)[:limit]],
             "beyond": [_row(o) for o in farther_than(outcomes, beyond)],
             "assumed": [{"dataset": name, "rows": int(n), "assumed": said} for name, n, said in _assumed(outcomes)[1:]],
@@ -100,6 +109,18 @@ def _shown(a: Accuracy) -> list[str]:
     return [str(a.num), *(f"{x:.1%}" for x in (a.median, a.mean, a.p75, a.p90, a.worst)), f"{a.bias:+.1%}"]
 
 
+def _ranges(outcomes: Sequence[Outcome]) -> Lines:
+    """Of what is predicted as a range, how often the measurement lies in it."""
+    lines = [["data set", "system", "ranges", "rows", "n", "inside", "below", "above", "width"]]
+    for (dataset, system, kind), of in by_range(outcomes).items():
+        names = [dataset, system, kind]
+        for part, found in Ranges.by_part(of):
+            shares = [f"{found.inside:.1%}", f"{found.below:.1%}", f"{found.above:.1%}", f"{found.width:.1f} x"]
+            lines.append([*names, part.value, str(found.num), *shares])
+            names = ["", "", ""]
+    return lines
+
+
 def _labels(outcomes: Sequence[Outcome]) -> Lines:
     lines = [["data set", "labels", "right", "precision", "recall", "ran, said to fit", "ran, said not to",
               "failed, said not to", "failed, said to fit"]]  # fmt: skip
@@ -125,21 +146,23 @@ def _beyond(outcomes: Sequence[Outcome], beyond: float | None) -> Lines:
 def _listed(title: str, outcomes: Sequence[Outcome], because: Sequence[str]) -> Lines:
     lines = [[title, "kind", "rows", "predicted", "measured", "error", "because"]]
     for o, why in zip(outcomes, because, strict=True):
-        shown = format_bytes if o.unit == "B" else format_time
+        shown = _FORMATS[o.unit]
         values = (shown(o.predicted), shown(o.measured), f"{o.error:+.1%}")
-        lines.append([o.row.id, o.kind, o.part.value, *values, why])
+        lines.append([o.row.id, o.shown_kind, o.part.value, *values, why])
     return lines
 
 
 def _assumed(outcomes: Sequence[Outcome]) -> Lines:
     """Count what had to be assumed, setting by setting."""
-    used = (o for o in outcomes if o.part in (Part.FIT, Part.JUDGED) and o.has_error)
-    counts = Counter((o.row.dataset, said) for o in used for said in o.reason.split("; ") if said)
+    used = (o for o in outcomes if o.part in (Part.FIT, Part.JUDGED) and (o.has_error or o.is_range))
+    rows = {(o.row.dataset, o.row.id): o.reason for o in used}
+    counts = Counter((dataset, said) for (dataset, _), reason in rows.items() for said in reason.split("; ") if said)
     return [["data set", "rows", "assumed"], *([name, str(n), said] for (name, said), n in counts.items())]
 
 
 def _left_out(outcomes: Sequence[Outcome]) -> Lines:
-    counts = Counter((o.row.dataset, o.part, o.reason) for o in outcomes if o.part in (Part.EXCLUDED, Part.SKIPPED))
+    left = {(o.row.dataset, o.row.id): o for o in outcomes if o.part in (Part.EXCLUDED, Part.SKIPPED)}
+    counts = Counter((o.row.dataset, o.part, o.reason) for o in left.values())
     lines = [[name, part.value, str(n), why] for (name, part, why), n in counts.most_common()]
     return [["data set", "left out", "rows", "because"], *lines]
 
@@ -170,6 +193,11 @@ def _shares(labels: Confusion) -> dict[str, float | None]:
     return {name: None if math.isnan(share) else share for name, share in given.items()}
 
 
+def _range(key: Sequence[str], outcomes: Sequence[Outcome]) -> dict[str, object]:
+    named = dict(zip(("dataset", "system", "kind"), key, strict=True))
+    return {**named, **{part.value: asdict(found) for part, found in Ranges.by_part(outcomes)}}
+
+
 def _errors(a: Accuracy | None) -> dict[str, float | None]:
     if a is None:
         return dict.fromkeys(("median_ape", "mean_ape", "p75_ape", "p90_ape", "worst_ape", "bias"))
@@ -180,7 +208,7 @@ def _errors(a: Accuracy | None) -> dict[str, float | None]:
 
 
 def _row(o: Outcome) -> dict[str, object]:
-    unit = "bytes" if o.unit == "B" else "s"
+    unit = _NAMES[o.unit]
     return {
         "id": o.row.id, "dataset": o.row.dataset, "kind": o.kind, "part": o.part.value,
         f"predicted_{unit}": o.predicted, f"measured_{unit}": o.measured, "error": o.error, "reason": o.reason,
@@ -189,15 +217,17 @@ def _row(o: Outcome) -> dict[str, object]:
 
 
 def _cells(o: Outcome) -> dict[str, str]:
-    unit, scale = ("bytes", 1.0) if o.unit == "B" else ("us", 1e6)
+    unit, scale = _COLUMNS[o.unit]
     cells = {
         "id": o.row.id, "dataset": o.row.dataset, "part": o.part.value, "reason": o.reason or _label(o),
         "table": o.table, "system": o.system, "library": o.library, "kind": o.kind, "group": o.group,
     }  # fmt: skip
     if o.part is not Part.SKIPPED:
         cells[f"predicted_{unit}"] = f"{o.predicted * scale:.6g}"
-    if o.has_error:
+    if o.has_error or o.is_range:
         cells |= {f"measured_{unit}": f"{o.measured * scale:.6g}", "error": f"{o.error:.6f}"}
+    if o.low is not None and o.high is not None:
+        cells |= {f"low_{unit}": f"{o.low * scale:.6g}", f"high_{unit}": f"{o.high * scale:.6g}"}
     return cells
 
 

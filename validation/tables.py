@@ -21,11 +21,19 @@ NUMBERS = frozenset(
         "ep", "tp", "pp", "cp", "dp", "etp", "vpp", "tokens_per_gpu", "m_per_group", "n_groups", "hidden",
         "inter_size", "n_experts", "topk", "bandwidth_gb_per_s", "sms_used", "layers", "ffn_hidden", "vocab",
         "moe_ffn_hidden", "shared_expert_ffn", "seq_len", "layers_per_virtual_stage", "micro_batch", "global_batch",
-        "peak_allocated_bytes", "peak_reserved_bytes", "peak_reserved_gib",
+        "peak_allocated_bytes", "peak_reserved_bytes", "peak_reserved_gib", "batch_or_concurrency", "input_tokens",
+        "output_tokens", "moe_tp", "attention_dp", "prefill_batch", "prefill_workers", "prefill_tp", "prefill_ep",
+        "decode_batch", "decode_workers", "decode_tp", "decode_ep", "ttft_ms", "tpot_ms", "total_latency_ms",
+        "output_tokens_per_s_total",
     )
 )  # fmt: skip
 # A measured time or size of nothing divides by zero.
-POSITIVE = frozenset(("time_us", "peak_allocated_bytes", "peak_reserved_bytes", "peak_reserved_gib"))
+POSITIVE = frozenset(
+    (
+        "time_us", "peak_allocated_bytes", "peak_reserved_bytes", "peak_reserved_gib", "ttft_ms", "tpot_ms",
+        "total_latency_ms", "output_tokens_per_s_total",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from .gemm import OPERAND_BYTES
-from .grouped import padded, product_times, spread_evenly, tile_rows
+from .grouped import padded, product_times, spread_evenly, tile_rows, widening_s
 from .limits import Limit, Overhead, Scope
+from .operands import OPERAND_BYTES
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
@@ -66,19 +66,22 @@ class ExpertSizes:
     passes: float = 1.0
 
 
-def experts_times(sizes: ExpertSizes, peak: Num, chip: Chip, constants: ExpertsConstants) -> KernelTimes:
+def experts_times(
+    sizes: ExpertSizes, peak: Num, chip: Chip, constants: ExpertsConstants, clocks: float = 0.0
+) -> KernelTimes:
     """Price banks of experts in seconds.
 
-    T = O + sqrt(c^2 + q^2) + (c_x X + c_t Y) / BW with c = 2 W R / (u_c P), q = W e E / (u_m BW): W elements of an
-    expert's weights, R padded rows, E touched experts. X = 2 B rows (2 hidden + up + ffn) and Y = 2 B tokens hidden are
-    what rows and tokens pass through memory once. Products of both projections share the square root, since both have
-    the same ratio of c to q.
+    T = O + sqrt(c^2 + q^2 + w^2) + (c_x X + c_t Y) / BW with c = 2 W R / (u_c P), q = W e E / (u_m BW): W elements of
+    an expert's weights, R padded rows, E touched experts; w is that of widening weights, once a tile of rows.
+    X = 2 B rows (2 hidden + up + ffn) and Y = 2 B tokens hidden are what rows and tokens pass through memory once.
+    Products of both projections share the square root, since both have the same ratio of c to q.
 
     Args:
         sizes: of the rank; with several draws of the load, one element a draw: average the times, not the loads.
         peak: the chip's matrix peak for the operands, FLOP/s.
         chip: the chip.
         constants: those of the precision.
+        clocks: of a multiprocessor to widen one weight, 0 where the matrix units take them as they are.
     """
     weights = sizes.hidden * (sizes.up_width + sizes.ffn)
     flops = sizes.passes * 2.0 * weights * sizes.padded_rows
@@ -92,7 +95,9 @@ def experts_times(sizes: ExpertSizes, peak: Num, chip: Chip, constants: ExpertsC
         "row_passes": constants.row_passes * rows / chip.hbm_bytes_per_s,
         "token_passes": constants.token_passes * tokens / chip.hbm_bytes_per_s,
     }
-    products = product_times(flops, moved, peak, chip, constants.tensor, constants.memory)
+    widen_s = sizes.passes * widening_s(weights, sizes.touched, sizes.padded_rows, chip, clocks) if clocks else 0.0
+    terms |= {"widen": np.asarray(widen_s)} if clocks else {}
+    products = product_times(flops, moved, peak, chip, constants.tensor, constants.memory, widen_s)
     return KernelTimes(terms["overhead"] + products + terms["row_passes"] + terms["token_passes"], terms)
 
 
@@ -113,7 +118,7 @@ def of_mean(sizes: ExpertSizes, num_experts: Array, imbalance: Array, dtype: str
         sizes: with the mean rows of a rank; what is padded and touched is worked out here.
         num_experts: experts of the rank.
         imbalance: rows of the busiest rank over the mean.
-        dtype: of the products.
+        dtype: of the products, or of weights in fewer bits.
     """
     rows = sizes.rows * imbalance
     touched, padded_rows = spread_evenly(rows, num_experts, dtype)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from .dequantise import THIN_TILES, widen_clocks, widens
 from .limits import Limit, Scope
+from .operands import OPERAND_BYTES, unit_of
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
@@ -31,22 +33,6 @@ _REFERENCE = 128 * 128  # tile that loses nothing for being small
 _WIDEST = 8192.0  # FLOPs of a clock of an SM in 16 bits: B200
 TERMS = ("overhead", "tensor", "memory", "split", "sustained", "quantise")
 _CHUNK = 2048  # rows whose tiles and splits stay in a core's cache
-
-# Bytes of an element with its scales: nvfp4 has one of a byte for 16 elements, mxfp4 and mxfp8 for 32, int4 one of two
-# for 128, fp8_block one of four for 128.
-OPERAND_BYTES = MappingProxyType(
-    {
-        "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp6": 0.75,
-        "fp8_row": 1.0, "fp8_block": 1.03125, "mxfp8": 1.03125,
-        "fp4": 0.5, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.515625,
-    }
-)  # fmt: skip
-# What multiplies formats with scales.
-UNITS = MappingProxyType({"nvfp4": "fp4", "mxfp4": "fp4", "fp8_row": "fp8", "fp8_block": "fp8", "mxfp8": "fp8"})
-# Whose constants serve a dtype: fp16 and bf16 are one unit, one rate, one set of kernels.
-_KINDS = MappingProxyType(
-    {"fp16": "bf16", "fp4": "nvfp4", "fp6": "nvfp4", "fp8_row": "fp8", "fp8_block": "fp8", "mxfp8": "fp8"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +130,6 @@ def gemm_sizes(
     return GemmSizes(first, second, third, unit_of(dtype), *rest)
 
 
-def unit_of(dtype: str) -> str:
-    """Return the dtype of the chip's peak that products of operands of a dtype run at.
-
-    >>> unit_of("mxfp8"), unit_of("bf16")
-    ('fp8', 'bf16')
-    """
-    return UNITS.get(dtype, dtype)
-
-
-def gemm_kinds(dtype: str) -> tuple[str, ...]:
-    """Name the kinds of constants that serve products of a dtype, the best first.
-
-    >>> gemm_kinds("fp16")
-    ('fp16', 'bf16')
-    """
-    return (dtype, _KINDS[dtype]) if dtype in _KINDS else (dtype,)
-
-
 def stacked(sizes: Sequence[GemmSizes]) -> GemmSizes:
     """Return products of one unit, each of one size, as one table of them."""
     names = [f.name for f in fields(GemmSizes) if f.name != "unit"]
@@ -194,6 +162,7 @@ class GemmMachine:
         pace_squared: square of the least time of such a step.
         splits: parts that k may be cut into, as (split, 1).
         shortest: the least length of k in each, in the same way.
+        widen_s: time to widen one weight on an SM, 0 where the matrix units take them as they are.
     """
 
     constants: GemmConstants
@@ -211,16 +180,24 @@ class GemmMachine:
     pace_squared: Num
     splits: Array
     shortest: Array
+    widen_s: Num = 0.0
 
     @classmethod
-    def of(cls, chip: Chip, unit: str, constants: GemmConstants) -> GemmMachine:
-        """Put a chip and constants together; UnknownNameError where the chip has no such unit."""
-        peak, bandwidth, c = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s, constants
+    def of(cls, chip: Chip, unit: str, constants: GemmConstants, weights: str | None = None) -> GemmMachine:
+        """Put a chip and constants together, for weights of another type where given.
+
+        UnknownNameError where the chip has no such unit.
+        """
+        wide = widens(unit, weights)
+        # Kernels that widen weights deal tiles out evenly (Marlin's stripes).
+        c = replace(constants, waves=0.0) if wide else constants
+        peak, bandwidth = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s
         units = _units(chip)
         memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * chip.clock_hz))
         warm_bytes = chip.l2_bytes / chip.l2_partitions * c.warm
         machines = np.shape(memory_s + peak + warm_bytes)  # of a sum: that of any column in it
-        tiles = np.array([t for t in TILES if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
+        tried = (*THIN_TILES, *TILES) if wide else TILES
+        tiles = np.array([t for t in tried if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
         area = (tiles[:, 0] * tiles[:, 1])[:, None, None]
         small = 1.0 + c.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
         compute, pace = 2.0 * area * small * (units / (peak * c.tensor)), c.pace / chip.clock_hz
@@ -229,6 +206,7 @@ class GemmMachine:
             c, machines, units, peak * c.sustained, 1.0 / memory_s, bandwidth * c.cache, bandwidth * c.quantise,
             warm_bytes, tiles[:, 0, None, None], tiles[:, 1, None, None], compute * compute,
             units / (peak * c.feed), pace * pace, splits, np.where(splits > 1.0, SHORTEST_SPLIT, 0.0),
+            widen_clocks(weights) / chip.clock_hz if wide and weights else 0.0,
         )  # fmt: skip
 
     def times(self, sizes: GemmSizes) -> KernelTimes:
@@ -236,10 +214,11 @@ class GemmMachine:
 
             T = O + (T_tile^8 + T_cap^8)^(1/8) + T_quant
             T_tile = min over tiles (bm, bn) and splits s of (c^2 + q^2)^(1/2) + [s > 1] (split + 8 s m n / (lambda BW))
-            c = ceil(ceil(m / bm) ceil(n / bn) batch s / SM) (tc^2 + tl^2 + tp^2)^(1/2)
+            c = ceil(ceil(m / bm) ceil(n / bn) batch s / SM) (tc^2 + tl^2 + tp^2 + tw^2)^(1/2)
             tc = 2 bm bn (k_s + k0) SM / (u_c P) (1 + small max(128^2 / (bm bn) - 1, 0))
             tl = (bm a_bytes + bn b_bytes) k_s SM / (phi P)
             tp = pace k_s / clock
+            tw = bn k_s clocks / clock, of weights that are widened
             q = batch (m k a_bytes + k n b_bytes + m n c_bytes) ((u_m BW)^-2 + (draw SM clock)^-2)^(1/2), or from the
                 cache at lambda BW
             T_cap = 2 m n k batch / (u_s P)
@@ -346,7 +325,8 @@ def _tiles_squared(rows: Array, machine: GemmMachine) -> Array:
     reach = steps + machine.constants.prologue
     feed = (tile_m * a_bytes + tile_n * b_bytes) * machine.feed_s
     squared = machine.compute_squared * (reach * reach)
-    squared += (feed * feed + machine.pace_squared) * (steps * steps)
+    widen = tile_n * machine.widen_s
+    squared += (feed * feed + machine.pace_squared + widen * widen) * (steps * steps)
     loads = np.ceil(m / tile_m) * np.ceil(n / tile_n) * batch * machine.splits
     # Divided last, so that whole waves are whole numbers.
     loads = np.divide(loads, machine.num_sms, out=None if machine.machines else loads)

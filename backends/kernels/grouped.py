@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ...ir.ops.masking import touched_share
+from .dequantise import THIN_ROWS
 from .limits import Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # nvfp4, whose kernels have one family of tiles.
 TILE_ROWS = 64
 TILE_ROWS_NVFP4 = 128
+# Kernels for weights in fewer bits than rows have thinner tiles.
+_THIN = ("int4_group", "mxfp4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class GroupedSizes:
         k: the inner dim.
         operand_bytes: bytes of an element of both operands, scales included.
         result_bytes: bytes of an element of the result.
+        matrix_bytes: bytes of an element of the matrices where they differ, else 0.
     """
 
     padded_rows: Array
@@ -57,11 +61,12 @@ class GroupedSizes:
     k: Array
     operand_bytes: float
     result_bytes: float
+    matrix_bytes: float = 0.0
 
 
 def tile_rows(dtype: str) -> int:
-    """Return the rows that groups are padded to, at a dtype of the operands."""
-    return TILE_ROWS_NVFP4 if dtype == "nvfp4" else TILE_ROWS
+    """Return the rows that groups are padded to, at a dtype of the operands, or of weights in fewer bits than rows."""
+    return TILE_ROWS_NVFP4 if dtype == "nvfp4" else THIN_ROWS if dtype in _THIN else TILE_ROWS
 
 
 def padded(loads: Array, tile: int) -> Array:
@@ -87,28 +92,41 @@ def spread_evenly(rows: Array, groups: Array, dtype: str) -> tuple[Array, Array]
     return touched, np.asarray(rows + touched * 0.5 * (tile_rows(dtype) - 1))
 
 
-def product_times(flops: Array, weight_bytes: Array, peak: Num, chip: Chip, tensor: float, memory: float) -> Array:
-    """Return sqrt(c^2 + q^2), c = F / (u_c P), q = W / (u_m BW), in seconds."""
-    return np.hypot(flops / (tensor * peak), weight_bytes / (memory * chip.hbm_bytes_per_s))
+def product_times(
+    flops: Array, weight_bytes: Array, peak: Num, chip: Chip, tensor: float, memory: float, widen_s: Array | float = 0.0
+) -> Array:
+    """Return sqrt(c^2 + q^2 + w^2), c = F / (u_c P), q = W / (u_m BW), w that of widening weights, in seconds."""
+    return np.hypot(np.hypot(flops / (tensor * peak), weight_bytes / (memory * chip.hbm_bytes_per_s)), widen_s)
 
 
-def grouped_times(sizes: GroupedSizes, peak: Num, chip: Chip, constants: GroupedConstants) -> KernelTimes:
-    """Price grouped products in seconds: T = O + sqrt(c^2 + q^2) of FLOPs with padding and of bytes.
+def widening_s(weights: Array, touched: Array, padded_rows: Array, chip: Chip, clocks: float) -> Array:
+    """Return the time to widen the matrices of all groups, of `weights` elements each, once a tile of rows."""
+    tiles = np.maximum(touched, padded_rows / TILE_ROWS)
+    return np.asarray(weights * tiles * clocks / (chip.num_sms * chip.clock_hz))
+
+
+def grouped_times(
+    sizes: GroupedSizes, peak: Num, chip: Chip, constants: GroupedConstants, clocks: float = 0.0
+) -> KernelTimes:
+    """Price grouped products in seconds: T = O + sqrt(c^2 + q^2 + w^2) of FLOPs with padding, of bytes, of widening.
 
     Args:
         sizes: what is multiplied.
         peak: the chip's matrix peak for the operands, FLOP/s.
         chip: the chip.
         constants: those of the layout and dtype.
+        clocks: of a multiprocessor to widen one weight, 0 where the matrix units take them as they are.
     """
     flops = 2.0 * sizes.padded_rows * sizes.n * sizes.k
-    moved = sizes.touched * sizes.n * sizes.k * sizes.operand_bytes + sizes.rows * (
+    moved = sizes.touched * sizes.n * sizes.k * (sizes.matrix_bytes or sizes.operand_bytes) + sizes.rows * (
         sizes.k * sizes.operand_bytes + sizes.n * sizes.result_bytes
     )
-    both = product_times(flops, moved, peak, chip, constants.tensor, constants.memory)
+    widen_s = widening_s(sizes.n * sizes.k, sizes.touched, sizes.padded_rows, chip, clocks) if clocks else 0.0
+    both = product_times(flops, moved, peak, chip, constants.tensor, constants.memory, widen_s)
     terms = {
         "overhead": np.array(constants.overhead_s),
         "tensor": flops / (constants.tensor * peak),
         "memory": moved / (constants.memory * chip.hbm_bytes_per_s),
     }
+    terms |= {"widen": np.asarray(widen_s)} if clocks else {}
     return KernelTimes(constants.overhead_s + both, terms)

@@ -32,7 +32,7 @@ class Resource(StrEnum):
 RESOURCES: Mapping[str, Resource] = MappingProxyType(
     {
         **dict.fromkeys(("tensor", "sustained"), Resource.MATRIX),
-        **dict.fromkeys(("vector", "softmax", "special", "issue", "rows", "waves"), Resource.VECTOR),
+        **dict.fromkeys(("vector", "softmax", "special", "issue", "rows", "waves", "widen"), Resource.VECTOR),
         **dict.fromkeys(
             ("memory", "load", "store", "quantise", "weights", "scores", "row_passes", "token_passes"), Resource.HBM
         ),

@@ -58,15 +58,15 @@ class AttentionModel:
         return (*silicon, *(f"calibration.{cls}.{kind}." for cls in classes), f"calibration.decode.{decode}.")
 
     def bind(self, group: Group, system: System) -> Pricer:
-        """Price calls, those of one dtype and kernel at a time."""
+        """Price calls, those of one dtype, one of the cache and one kernel at a time."""
         calls = [e.work.attention for e in group.entries if e.work.attention]
-        kinds = [(str(e.dtype), *_kinds(system, e.work.attention)) for e in group.entries]
+        kinds = [(e.dtype, e.second or e.dtype, *_kinds(system, e.work.attention)) for e in group.entries]
 
-        def of_kind(of: tuple[str, str, str], rows: Rows) -> Pricer:
-            dtype, kind, decode = of
+        def of_kind(of: tuple[DType, DType, str, str], rows: Rows) -> Pricer:
+            dtype, cached, kind, decode = of
             price = _kernel(system, kind, decode)
             form = _Form.of([call for call, other in zip(calls, kinds, strict=True) if other == of])
-            return lambda amounts: price(form.sizes(amounts.lengths, rows, dtype))
+            return lambda amounts: price(form.sizes(amounts.lengths, rows, dtype, cached))
 
         return by_kind(kinds, of_kind)
 
@@ -113,12 +113,12 @@ class _Form:
         )
         return cls(*numbers.T[..., None], *flags.T[..., None])
 
-    def sizes(self, lengths: Lengths, rows: Rows, dtype: str) -> AttentionSizes:
-        """Return the calls with their lengths."""
-        width = np.array(DType(dtype).num_bytes)
+    def sizes(self, lengths: Lengths, rows: Rows, dtype: DType, cached: DType) -> AttentionSizes:
+        """Return the calls with their lengths; keys and values are read as they are kept, and widened in the kernel."""
         return AttentionSizes(
             batch=lengths.batch[rows], heads=lengths.heads[rows], kv_heads=lengths.kv_heads[rows],
             q_len=lengths.q_len[rows], kv_len=lengths.kv_len[rows], qk_dim=self.qk_dim, v_dim=self.v_dim,
             causal=self.causal, window=self.window, balanced=self.balanced, latent=self.latent,
-            backward=self.backward, operand_bytes=width, kv_bytes=width, dtype=dtype,
+            backward=self.backward, operand_bytes=np.array(dtype.num_bytes), kv_bytes=np.array(cached.num_bytes),
+            dtype=str(dtype),
         )  # fmt: skip

@@ -11,9 +11,10 @@ from ...ir.ops import OpClass
 from ...ir.ops.experts import ExpertsAttrs, GroupedAttrs
 from ...ir.types import DType
 from ..amounts import Amounts, Index
+from ..kernels.dequantise import widen_clocks, widens
 from ..kernels.experts import ROW_BYTES, ExpertsConstants, ExpertSizes, experts_times, of_mean
-from ..kernels.gemm import gemm_kinds, unit_of
 from ..kernels.grouped import GroupedConstants, GroupedSizes, grouped_times, spread_evenly
+from ..kernels.operands import gemm_kinds, unit_of
 from ..power import powered
 from ..program import Entry, Group
 from ..roofline import Pricer
@@ -41,7 +42,7 @@ class ExpertsModel:
     @property
     def formula(self) -> str:
         """How its terms make up the time."""
-        return "overhead + hypot(tensor, weights or memory) + row_passes + token_passes"
+        return "overhead + hypot(tensor, weights or memory, widen) + row_passes + token_passes"
 
     def claims(self, entry: Entry) -> bool:
         """Banks of experts, forward and backward, and single grouped products."""
@@ -56,24 +57,36 @@ class ExpertsModel:
         return (f"chip.matmul.{unit_of(dtype)}", "chip.memory.hbm.bandwidth", constants)
 
     def bind(self, group: Group, system: System) -> Pricer:
-        """Price banks of one op and dtype at a time."""
+        """Price banks of one op, dtype and type of weights at a time."""
         chip, k = powered(system.chip), system.kernels
 
-        def of_kind(of: tuple[str, int, bool, str, bool], rows: Rows) -> Pricer:
-            op, products, weight_grad, dtype, limited = of
+        def of_kind(of: tuple[str, int, bool, str, str, bool], rows: Rows) -> Pricer:
+            op, products, weight_grad, dtype, weights, limited = of
             peak, places = chip.matmul_flop_per_s(unit_of(dtype)), np.arange(len(group.entries))[rows]
+            clocks = widen_clocks(weights) if widens(unit_of(dtype), weights) else 0.0
             single = k.grouped[_kind(k.grouped, dtype)]
             if products == 1:
-                return lambda amounts: grouped_times(_grouped(amounts, places, weight_grad, dtype), peak, chip, single)
+                return lambda amounts: grouped_times(
+                    _grouped(amounts, places, weight_grad, dtype, weights), peak, chip, single, clocks
+                )
             bank = k.experts[_kind(k.experts, dtype)]
             if op in _BANKS:
                 bank = _in_order(bank, single if DType(dtype).num_bytes < ROW_BYTES else None)
             if limited and system.stack.limits_apart:
                 bank = replace(bank, row_passes=bank.row_passes + _LIMITS[products == _PRODUCTS_OF_BACKWARD])
-            return lambda amounts: experts_times(_sizes(amounts, places, products, dtype), peak, chip, bank)
+            return lambda amounts: experts_times(
+                _sizes(amounts, places, products, dtype, weights), peak, chip, bank, clocks
+            )
 
-        kinds = [(e.op, len(e.work.gemms), _is_weight_grad(e), str(e.dtype), _has_limits(e)) for e in group.entries]
-        return by_kind(kinds, of_kind)
+        return by_kind([_key(e) for e in group.entries], of_kind)
+
+
+def _key(entry: Entry) -> tuple[str, int, bool, str, str, bool]:
+    """What banks that are priced together have in common."""
+    weights = str(entry.second or entry.dtype)
+    return (
+        entry.op, len(entry.work.gemms), _is_weight_grad(entry), str(entry.dtype), weights, _has_limits(entry)
+    )  # fmt: skip
 
 
 def _kind(kinds: Mapping[str, object], dtype: str) -> str:
@@ -91,7 +104,7 @@ def _in_order(constants: ExpertsConstants, low: GroupedConstants | None) -> Expe
     return made if low is None else replace(made, tensor=low.tensor, memory=low.memory)
 
 
-def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str) -> ExpertSizes:
+def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str, weights: str) -> ExpertSizes:
     """Sizes of banks by their products: up and down forward; backward the input gradients of down and up come 1st, 3rd.
 
     Rows that the graph holds are those of the busiest rank already.
@@ -103,21 +116,26 @@ def _sizes(amounts: Amounts, rows: Index, products: int, dtype: str) -> ExpertSi
     hidden, ffn, width = (
         (p.k[first], p.n[first], p.k[first + 2]) if backward else (p.k[first], p.k[first + 1], p.n[first])
     )
-    nothing, each = np.zeros_like(routed), np.array(DType(dtype).num_bytes)
+    nothing, each = np.zeros_like(routed), np.array(DType(weights).num_bytes)
     passes = 2.0 if backward else 1.0
     sizes = ExpertSizes(nothing, routed, nothing, amounts.rows[rows], hidden, ffn, width, each, passes)
-    return of_mean(sizes, groups, np.array(1.0), dtype)
+    return of_mean(sizes, groups, np.array(1.0), _tiled(dtype, weights))
 
 
-def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str) -> GroupedSizes:
+def _tiled(dtype: str, weights: str) -> str:
+    """The type whose tiles a kernel has: that of weights in fewer bits than rows."""
+    return weights if DType(weights).num_bytes < DType(dtype).num_bytes else dtype
+
+
+def _grouped(amounts: Amounts, rows: Index, weight_grad: bool, dtype: str, weights: str) -> GroupedSizes:
     """Sizes of single grouped products; a weight gradient sums over the rows, and its result are the matrices."""
     p = amounts.products
     at = np.searchsorted(p.owner, rows)
     groups, n = p.groups[at], p.n[at]
     routed, k = (p.k[at], p.m[at]) if weight_grad else (p.m[at], p.k[at])
-    touched, padded = spread_evenly(routed, groups, dtype)
-    each = DType(dtype).num_bytes
-    return GroupedSizes(padded, routed, touched, n, k, each, max(each, ROW_BYTES))
+    touched, padded = spread_evenly(routed, groups, _tiled(dtype, weights))
+    each, matrix = DType(dtype).num_bytes, DType(weights).num_bytes
+    return GroupedSizes(padded, routed, touched, n, k, each, max(each, ROW_BYTES), matrix)
 
 
 def _has_limits(entry: Entry) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 from ...ir.ops import OpClass
 from ...ir.types import DType
 from ..amounts import Amounts
-from ..kernels.gemm import GemmMachine, GemmSizes, gemm_kinds, unit_of
+from ..kernels.gemm import GemmMachine, GemmSizes
+from ..kernels.operands import gemm_kinds, unit_of
 from ..power import powered
 from ..program import Entry, Group
 from ..roofline import Pricer
@@ -47,15 +48,17 @@ class GemmModel:
         )
 
     def bind(self, group: Group, system: System) -> Pricer:
-        """Price products, those of one dtype at a time."""
+        """Price products, those of one dtype and one of weights at a time."""
         chip = powered(system.chip)
 
-        def of_dtype(dtype: str, rows: Rows) -> Pricer:
-            unit = _multiplied(dtype, system)
-            machine = GemmMachine.of(chip, unit_of(unit), system.kernels.gemm[_gemm_kind(unit, system)])
-            return lambda amounts: machine.times(replace(_gemm_sizes(amounts, rows, dtype), unit=unit_of(unit)))
+        def of_types(types: tuple[str, str], rows: Rows) -> Pricer:
+            dtype, weights = types
+            unit = unit_of(_multiplied(dtype, system))
+            constants = system.kernels.gemm[_gemm_kind(_multiplied(dtype, system), system)]
+            machine = GemmMachine.of(chip, unit, constants, weights if weights != dtype else None)
+            return lambda amounts: machine.times(replace(_gemm_sizes(amounts, rows, dtype, weights), unit=unit))
 
-        return by_kind([str(e.dtype) for e in group.entries], of_dtype)
+        return by_kind([(str(e.dtype), str(e.second or e.dtype)) for e in group.entries], of_types)
 
 
 def _multiplied(dtype: str, system: System) -> str:
@@ -69,11 +72,11 @@ def _gemm_kind(dtype: str, system: System) -> str:
     return first_kind(system.kernels.gemm, *gemm_kinds(dtype), USUAL)
 
 
-def _gemm_sizes(amounts: Amounts, rows: Rows, dtype: str) -> GemmSizes:
+def _gemm_sizes(amounts: Amounts, rows: Rows, dtype: str, weights: str) -> GemmSizes:
     """Sizes of the products of some entries, of which each has one; what is not operands is the result."""
     p = amounts.products
     batch, m, n, k = (x[rows] for x in (p.batch, p.m, p.n, p.k))
-    each = np.asarray(DType(dtype).num_bytes)
-    operands = batch * (m * k + k * n) * each
+    left, right = (np.asarray(DType(name).num_bytes) for name in (dtype, weights))
+    operands = batch * (m * k * left + k * n * right)
     written = np.maximum(amounts.num_bytes[rows] - operands, 0.0) / (batch * m * n)
-    return GemmSizes(m, n, k, unit_of(dtype), batch, each, each, written, np.asarray(0.0))
+    return GemmSizes(m, n, k, unit_of(dtype), batch, left, right, written, np.asarray(0.0))

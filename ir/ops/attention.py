@@ -116,9 +116,9 @@ def _check_append(call: OpCall) -> Iterator[str]:
 
 
 def _work_append(call: OpCall) -> Work:
-    """Only the new tokens move; the cache itself is not copied."""
-    new = call.inputs[-1].num_bytes
-    return Work(read_bytes=new, write_bytes=new)
+    """Only the new tokens move, into the type of the cache; the cache itself is not copied."""
+    new, kept = call.inputs[-1], call.outputs[0].dtype
+    return Work(read_bytes=new.num_bytes, write_bytes=new.numel * kept.num_bytes)
 
 
 OPS = (

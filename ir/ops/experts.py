@@ -14,11 +14,15 @@ ACTIVATION_BACKWARD_FLOPS = 22
 
 @dataclass(frozen=True, slots=True)
 class ExpertsAttrs(Attrs):
-    """`gated` experts have two up-projections side by side; `transposed` weights are [experts, in, out]."""
+    """`gated` experts have two up-projections side by side; `transposed` weights are [experts, in, out].
+
+    `products` is the type to which a whole bank casts its rows for its products; without it that of the rows.
+    """
 
     gated: bool = True
     transposed: bool = False
     bias: bool = False
+    products: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,16 @@ def test_a_dtype_parses_by_its_name_and_prints_as_it(dtype: DType) -> None:
      ("fp16", 16), ("int16", 16), ("fp8", 8), ("int8", 8), ("uint8", 8), ("bool", 8), ("fp4", 4), ("int4", 4),
      ("fp8_row", 8),
      # A scale of 32 bits for 128 elements, of 8 bits for 32, of 8 bits for 16.
-     ("fp8_block", 8.25), ("mxfp8", 8.25), ("nvfp4", 4.5)],
+     ("fp8_block", 8.25), ("mxfp8", 8.25), ("nvfp4", 4.5), ("mxfp4", 4.25),
+     # A scale of 32 bits for a square of 128 x 128, of 16 bits for 128.
+     ("fp8_tile", 8 + 32 / 16384), ("int4_group", 4.125)],
 )  # fmt: skip
 def test_sizes(dtype: str, bits: float) -> None:
     assert DType(dtype).num_bytes * 8 == bits
 
 
 def test_every_size_is_tested_above() -> None:
-    assert len(DType) == 19
+    assert len(DType) == 22
 
 
 @pytest.mark.parametrize(("alias", "dtype"), [("bfloat16", "bf16"), ("half", "fp16"), ("float", "fp32")])
@@ -55,7 +57,7 @@ def test_an_unknown_dtype_names_the_nearest() -> None:
 
 def test_floating_types_carry_gradients() -> None:
     floating = {d.value for d in DType if d.is_floating}
-    scaled = {"fp8_row", "fp8_block", "mxfp8", "nvfp4"}
+    scaled = {"fp8_row", "fp8_block", "fp8_tile", "mxfp8", "nvfp4", "mxfp4"}
     assert floating == {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "fp64", "complex64"} | scaled
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,11 +96,51 @@ class Solution:
     untold: frozenset[Slot]
 
 
+class Moving(Protocol):
+    """A problem of least squares: numbers between their ends, residuals under them, and the slopes of those."""
+
+    @property
+    def start(self) -> Array:
+        """Where the numbers begin."""
+        ...
+
+    @property
+    def low(self) -> Array:
+        """The least that they may be."""
+        ...
+
+    @property
+    def high(self) -> Array:
+        """The most."""
+        ...
+
+    @property
+    def scale(self) -> Array:
+        """What they are compared with."""
+        ...
+
+    def residuals(self, numbers: Array) -> Array:
+        """Return log(predicted / measured) under numbers."""
+        ...
+
+    def slopes(self, numbers: Array) -> Array:
+        """Return the derivatives of that."""
+        ...
+
+
 def solve(problem: StackProblem, report: Report) -> Solution:
     """Fit the numbers of a problem, as precise as they are written and at an end of their range where they are near it.
 
     UsageError where scipy is not installed.
     """
+    found, idle = least(problem, report)
+    untold = frozenset(slot for slot, alone in zip(problem.slots, idle, strict=True) if alone)
+    kept = np.where(idle, problem.start, _written(problem, found))
+    return Solution(problem.values(kept), untold)
+
+
+def least(problem: Moving, report: Report) -> tuple[Array, NDArray[np.bool_]]:
+    """Return the numbers of the least sum of softened squares, and which of them no residual depends on."""
     from scipy.optimize import least_squares
 
     scale, margin = problem.scale, 1e-6 * (problem.high - problem.low)
@@ -120,11 +161,8 @@ def solve(problem: StackProblem, report: Report) -> Solution:
         residuals, start / scale, jac=slopes, bounds=(problem.low / scale, problem.high / scale), loss="soft_l1",
         f_scale=ROBUST, ftol=1e-5, xtol=1e-5, max_nfev=40,
     )  # fmt: skip
-    numbers = _written(problem, found.x * scale)
     idle = ~np.any(np.asarray(found.jac) != 0.0, axis=0) & np.isclose(found.x, start / scale)
-    untold = frozenset(slot for slot, alone in zip(problem.slots, idle, strict=True) if alone)
-    kept = np.where(idle, problem.start, numbers)
-    return Solution(problem.values(kept), untold)
+    return np.asarray(found.x * scale), np.asarray(idle)
 
 
 def with_values(taken: Taken, values: Mapping[Slot, float]) -> StackConstants:

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from slipstick.backends.constants import kind_of
 from slipstick.backends.kernels.gemm import (
-    OPERAND_BYTES,
     GemmConstants,
     GemmSizes,
-    gemm_kinds,
     gemm_sizes,
     gemm_times,
     stacked,
 )
 from slipstick.backends.kernels.limits import Scope, limits_of
+from slipstick.backends.kernels.operands import OPERAND_BYTES, gemm_kinds
 from slipstick.backends.system import Chip, Peaks, load_system
 from slipstick.ir.errors import UnknownNameError
 

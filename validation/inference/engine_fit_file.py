@@ -1,0 +1,103 @@
+"""Fits of an engine as a file: the numbers of each chip with a record of the fit, laid over the engine's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from ...backends.catalogue import laid_over
+from ...backends.engine_limits import ENGINE_MOVABLE
+from ...backends.engine_schema import EngineSection
+from ...backends.stack_limits import movable
+from ...backends.system_build import section_of
+from ...backends.system_tree import read_tree
+from ...ir.errors import SystemFileError, UsageError
+from ..split import HALF, RULE
+from ..statistics import Accuracy
+from ..training.stack_fit import Number
+from .engine_fit import EngineFit
+from .outcomes import TABLE
+
+if TYPE_CHECKING:
+    from ...backends.system_tree import Tree
+
+Record: TypeAlias = "dict[str, Tree]"
+
+
+def tree_of(fits: Sequence[EngineFit], tool: str, folder: Path) -> Record:
+    """Return the file of the fits of one engine that is written to a folder; `tool` is what fitted them."""
+    profile = fits[0].profile
+    chips: Record = {fit.chip: _on_chip(fit, tool) for fit in fits}
+    return {"name": profile.file.name, "like": _like(profile.name, folder), "chips": chips}
+
+
+def check(fits: Sequence[EngineFit], tree: Record) -> None:
+    """Lay fits over their engine, as estimates will; SystemFileError when that breaks the rules of engines."""
+    plain = {key: value for key, value in fits[0].profile.file.tree.items() if key != "chips"}
+    for fit in fits:
+        here = cast(Record, cast(Record, tree["chips"])[fit.chip])
+        section_of(EngineSection, laid_over(plain, here), f"engine '{fits[0].profile.name}' on {fit.chip}")
+
+
+def refuse_other(path: Path) -> None:
+    """UsageError where a file that is there is no fit of an engine: one that someone wrote is not written over."""
+    if path.is_dir():
+        raise UsageError(f"cannot write '{path}': Is a directory")
+    if not path.exists():
+        return
+    try:
+        chips = read_tree(path.read_text(encoding="utf-8"), path.name).get("chips")
+    except (OSError, UnicodeDecodeError, SystemFileError) as error:
+        raise UsageError(f"cannot read '{path}', the fit to replace: {error}") from error
+    if not isinstance(chips, dict) or not any(map(_is_fit, chips.values())):
+        raise UsageError(f"'{path}' is no fit of an engine: it is not written over; give another -o FILE.yaml or FOLDER")
+
+
+def _is_fit(chip: Tree) -> bool:
+    fit = chip.get("fit") if isinstance(chip, dict) else None
+    return isinstance(fit, dict) and "fitted" in fit
+
+
+def _like(name: str, folder: Path) -> str:
+    """Return how a file of a folder names an engine."""
+    return os.path.relpath(name, folder) if name.endswith((".yaml", ".yml")) else name
+
+
+def _on_chip(fit: EngineFit, tool: str) -> Record:
+    found: Record = {}
+    for number in fit.numbers:
+        *sections, key = number.path.split(".")
+        here = found
+        for section in sections:
+            here = cast(Record, here.setdefault(section, {}))
+        here[key] = _written(number, _source(fit))
+    found["fit"] = _record(fit, tool)
+    return found
+
+
+def _written(number: Number, source: str) -> Record:
+    at = movable(number.path, ENGINE_MOVABLE)
+    unit: Record = {"unit": at.unit} if at.unit else {}
+    value = float(f"{number.value / at.scale:.4g}")
+    return {"value": value, **unit, "confidence": "measured", "source": source}
+
+
+def _source(fit: EngineFit) -> str:
+    part = "half of the configurations of " if fit.split == HALF else ""
+    return f"robust fit to {part}{', '.join(fit.data_sets)} ({fit.fit.num} quantities)"
+
+
+def _record(fit: EngineFit, tool: str) -> Record:
+    found: Record = {
+        "table": TABLE, "data_sets": list(fit.data_sets), "free": list(fit.profile.free), "split": fit.split,
+        "rule": RULE, "excluded": fit.num_excluded, "tool": tool, "fitted": _figures(fit.fit),
+    }  # fmt: skip
+    return found if fit.judged is None else {**found, "judged": _figures(fit.judged)}
+
+
+def _figures(accuracy: Accuracy) -> Record:
+    figures = asdict(accuracy)
+    return {"rows": accuracy.num, **{name: round(figures[name], 4) for name in ("median", "p90", "bias")}}

@@ -1,0 +1,93 @@
+"""Rows of a table of serving to outcomes: read, predicted, put beside what was measured, each quantity by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...frontend import GraphCache
+from ...ir.errors import InternalError, SlipstickError, UsageError
+from ..outcomes import Outcome, Part
+from ..rows import Row
+from ..tables import Table
+from .bench import Bench, alike
+from .cases import ServedCase, served_case
+from .engines import EngineRoom
+from .fitted import TABLE, EngineRecords
+from .forms import Measured, Quantity
+from .predict import Answers, predicted
+
+Report = Callable[[str], None]
+
+
+
+def read_cases(table: Table, faults: list[str]) -> tuple[dict[int, ServedCase], dict[int, str]]:
+    """Return the cases of a table by the places of their rows, and why the other rows have none."""
+    cases: dict[int, ServedCase] = {}
+    skipped: dict[int, str] = {}
+    for place, row in enumerate(table.rows):
+        try:
+            cases[place] = served_case(row)
+        except InternalError:
+            raise
+        except UsageError as error:
+            # A cell that is no number is a fault of the file; lengths that cannot be are a reason.
+            if f"row '{row.id}'" in str(error):
+                faults.append(f"{table.path}, line {row.line}: {error}")
+            else:
+                skipped[place] = str(error).splitlines()[0]
+        except SlipstickError as reason:
+            skipped[place] = str(reason).splitlines()[0]
+    return cases, skipped
+
+
+def served_outcomes(
+    table: Table, cache: GraphCache | None, calibration: str | None, report: Report | None, faults: list[str]
+) -> list[Outcome]:
+    """Return the outcomes of every row, in order: one for each of its quantities."""
+    cases, skipped = read_cases(table, faults)
+    if faults:
+        return []
+    bench, records = Bench(EngineRoom(calibration), cache), EngineRecords()
+    found = {place: [_skipped(table.rows[place], why)] for place, why in skipped.items()}
+    places = {id(case): place for place, case in cases.items()}
+    for model in alike(list(cases.values())):
+        if report is not None:
+            report(f"judging {len(model)} rows of {model[0].row.text('model')}")
+        for case in model:
+            found[places[id(case)]] = list(_outcomes(case, bench, records))
+    return [outcome for place in sorted(found) for outcome in found[place]]
+
+
+def _outcomes(case: ServedCase, bench: Bench, records: EngineRecords) -> Iterator[Outcome]:
+    try:
+        answers = predicted(case, bench)
+    except InternalError:
+        raise
+    except SlipstickError as error:
+        yield _skipped(case.row, str(error).splitlines()[0])
+        return
+    for measured in case.measured:
+        yield outcome(case, measured, answers, part_of(case, records))
+
+
+def outcome(case: ServedCase, measured: Measured, answers: Answers, part: Part) -> Outcome:
+    """Return one quantity of a case beside its prediction; what was assumed stands as its reason."""
+    answer = answers[measured.quantity]
+    rate = measured.quantity is Quantity.THROUGHPUT
+    return Outcome(
+        row=case.row, table=TABLE, part=part, unit="/s" if rate else "s", predicted=answer.value,
+        measured=measured.value, system=case.system, library=case.engine, engine=case.engine,
+        kind=f"{measured.quantity.value} {'dense' if case.dense else 'experts'}", group=case.group,
+        reason=case.excluded or "; ".join(case.assumed), low=answer.low, high=answer.high,
+    )  # fmt: skip
+
+
+def part_of(case: ServedCase, records: EngineRecords) -> Part:
+    """Return whether numbers of its engine were fitted to a case, whether it judges them, or whether it is left out."""
+    if case.excluded:
+        return Part.EXCLUDED
+    return Part.FIT if records.saw(case.engine, case.row.dataset, case.group, case.system) else Part.JUDGED
+
+
+def _skipped(row: Row, why: str) -> Outcome:
+    return Outcome(row=row, table=TABLE, part=Part.SKIPPED, reason=why)

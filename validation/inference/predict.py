@@ -1,0 +1,99 @@
+"""Cases to predictions: each form of load by its own closed form on the times of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...backends.engine import Engine
+from ...cost.serving.continuous import most_throughput, steady
+from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.offline import offline
+from ...cost.serving.requests import Lengths
+from ...cost.serving.static import static_batch
+from ...cost.serving.times import StepTimes
+from ..rows import NotJudged
+from .bench import Bench
+from .cases import ServedCase
+from .forms import Form, Quantity
+from .pools import pooled
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A quantity: seconds, or tokens a second of all devices of the case.
+
+    `low` and `high` are there where the arrivals of others decide, which no row tells: its value lies between.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+Answers = Mapping[Quantity, Predicted]
+
+
+def predicted(case: ServedCase, bench: Bench) -> Answers:
+    """Return every quantity of a case; errors of the product where it cannot run as said."""
+    if case.form is Form.POOLS:
+        return _of_pools(case, bench)
+    replica = case.layout.replica.replica
+    times, engine = bench.times(case, replica), bench.engine(case)
+    if case.form is Form.STATIC:
+        return _static(static_batch(times, _wide(engine, case.batch), case.batch, case.lengths), replica.attention_dp)
+    if case.form is Form.FIRST_TOKEN:
+        alone = static_batch(times, engine, 1.0, Lengths(case.lengths.prompt, 1.0))
+        return {Quantity.TTFT: Predicted(_number(alone.ttft_s))}
+    if case.form is Form.CLOSED_LOOP:
+        return _loaded(steady(times, engine, case.batch, case.lengths), replica.attention_dp)
+    return {Quantity.THROUGHPUT: _rate(_saturated(case, times, engine), replica.attention_dp)}
+
+
+def _saturated(case: ServedCase, times: StepTimes, engine: Engine) -> ServingMetrics:
+    """Requests without end, or as many as were sent: each group of ranks that attend apart has its share."""
+    if case.settings.requests is None:
+        return most_throughput(times, engine, case.lengths)
+    share = max(1.0, case.settings.requests / case.layout.replica.replica.attention_dp)
+    return offline(times, engine, share, case.lengths)
+
+
+def _static(found: ServingMetrics, groups: int) -> Answers:
+    return {
+        Quantity.TTFT: Predicted(_number(found.ttft_s)),
+        Quantity.TPOT: Predicted(_number(found.tpot_s)),
+        Quantity.E2EL: Predicted(_number(found.e2el_s)),
+        Quantity.THROUGHPUT: _rate(found, groups),
+    }
+
+
+def _loaded(found: ServingMetrics, groups: int) -> Answers:
+    ends = (_number(found.ttft_low_s), _number(found.ttft_high_s)) if _number(found.concurrency) > 1 else (None, None)
+    return {
+        Quantity.TTFT: Predicted(_number(found.ttft_s), *ends),
+        Quantity.TPOT: Predicted(_number(found.tpot_s)),
+        Quantity.E2EL: Predicted(_number(found.e2el_s)),
+        Quantity.THROUGHPUT: _rate(found, groups),
+    }
+
+
+def _of_pools(case: ServedCase, bench: Bench) -> Answers:
+    if case.layout.prefill is None or case.layout.decode is None:
+        raise NotJudged("its pools are not given")
+    return _loaded(pooled(case, bench), 1)
+
+
+def _wide(engine: Engine, batch: int) -> Engine:
+    """An engine that takes a static batch as a whole: one built ahead is built for the batch that is measured."""
+    scheduler = engine.scheduler
+    return replace(engine, scheduler=replace(scheduler, max_num_seqs=max(scheduler.max_num_seqs, batch)))
+
+
+def _rate(found: ServingMetrics, groups: int) -> Predicted:
+    return Predicted(_number(found.output_tokens_per_s) * groups)
+
+
+def _number(value: object) -> float:
+    return float(np.asarray(value, dtype=np.float64).ravel()[0])
