@@ -11,6 +11,7 @@ from typing import TypeAlias
 from ..ir.expr import Expr, Num, as_expr, product, share, symbol, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Node, Phase, Region
+from ..ir.kernels import joined, kernel_work, source_of
 from ..ir.ops import OpCall, OpClass, Work, call_of, op_def, work_of
 from ..ir.ops.base import NO_ATTRS, Attrs
 from ..ir.ops.collectives import CollectiveAttrs, message_bytes
@@ -27,9 +28,11 @@ _APART = frozenset((OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS, OpClass.
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One node to price: where it is, how often its region runs, and what it does.
+    """One kernel to price: where its node is, how often its region runs, and what it does.
 
     `dtype` is what it multiplies or reads first, `second` the type of weights, or of keys and values, where it differs.
+    `inside` names the ops of a kernel of several nodes in running order, `behind` the mesh axis of the all-reduce whose
+    result such a kernel reads.
     """
 
     region: str
@@ -47,6 +50,8 @@ class Entry:
     attrs: Attrs = NO_ATTRS
     shape: Shape = SCALAR
     second: DType | None = None
+    inside: tuple[str, ...] = ()
+    behind: str = ""
 
     @property
     def mixed(self) -> bool:
@@ -135,9 +140,10 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
     """
     found: dict[Symbols, list[Entry]] = {}
     for region in graph.regions:
+        shared = joined(region)
         for node in region.nodes:
-            if op_def(node.op).kind is not OpClass.FREE:
-                entry = _entry(graph, region, node)
+            if node.kernel is None and op_def(node.op).kind is not OpClass.FREE:
+                entry = _entry(graph, region, node, shared.get(node.key, (node,)))
                 found.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
     axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
     ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
@@ -182,16 +188,32 @@ def _talk(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequen
     return Group(symbols, tuple(entries), (*messages, *ranks[first.axis]), first.axis, first.op, first.across)
 
 
-def _entry(graph: Graph, region: Region, node: Node) -> Entry:
+def _entry(graph: Graph, region: Region, node: Node, inside: Sequence[Node]) -> Entry:
     kind = op_def(node.op).kind
     axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
     dtype, second = operand_types(region, node)
     return Entry(
         region.name, node.key, node.op, kind, node.phase, node.scope, graph.counts[region.name],
-        dtype, work_of(region, node), axis,
+        dtype, _work(region, node, inside), axis,
         message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
         across, node.attrs, _shape(call_of(region, node)), None if second is dtype else second,
+        tuple(n.op for n in inside) if len(inside) > 1 else (), _reduced_before(region, inside),
     )  # fmt: skip
+
+
+def _work(region: Region, node: Node, inside: Sequence[Node]) -> Work:
+    """What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way."""
+    alone = len(inside) == 1 or op_def(node.op).kind is OpClass.COMMUNICATION
+    return work_of(region, node) if alone else kernel_work(region, inside)
+
+
+def _reduced_before(region: Region, inside: Sequence[Node]) -> str:
+    """The mesh axis of the all-reduce whose result a kernel of several nodes reads, empty where there is none."""
+    if len(inside) == 1:
+        return ""
+    makers = (region.producer.get(source_of(region, i)) for n in inside for i in n.inputs)
+    summed = (m.attrs for m in makers if m is not None and m.op == "all_reduce")
+    return next((a.axis for a in summed if isinstance(a, CollectiveAttrs)), "")
 
 
 def _shape(call: OpCall) -> Shape:
@@ -214,7 +236,7 @@ def _symbols(entry: Entry, axes: Sequence[str], order: str) -> Symbols:
         present = entry.message.symbols | {a for a in inner if a in axes}
         return tuple(sorted(present))
     found = {s for e in exprs_of([entry.work], [entry.shape]) for s in e.symbols}
-    return tuple(sorted(found))
+    return tuple(sorted(found | ({entry.behind} & set(axes))))
 
 
 def group_of(symbols: Symbols, entries: Iterable[Entry]) -> Group:

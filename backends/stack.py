@@ -143,6 +143,7 @@ class StackConstants:
         kernels: what its kernels keep and write in place, as in a plan's family.
         library: whose kernels it runs, by its name in calibrations.
         custom_all_reduce: whether it has an all-reduce in one kernel for small messages, as serving engines do.
+        fused_all_reduce: whether a kernel behind an all-reduce that adds and normalises its result is part of it.
         attention: its kernel of attention in training, by its name in calibrations.
         issue_s: time of the host to issue a kernel, without which the next cannot start.
         graph_issue_s: the same inside of a captured CUDA graph.
@@ -174,6 +175,7 @@ class StackConstants:
     graph_issue_s: float = 0.0
     cuda_graph: bool = False
     custom_all_reduce: bool = False
+    fused_all_reduce: bool = False
     host: HostFloor = field(default_factory=HostFloor)
     overlap: Overlap = field(default_factory=Overlap)
     slowdown: Slowdown = field(default_factory=Slowdown)

@@ -121,6 +121,7 @@ class StackSection(Section):
     graph_issue_overhead: Latency | None = None
     cuda_graph: bool = False
     custom_all_reduce: bool = False
+    fused_all_reduce: bool = False
     host: HostFloorSection | None = None
     overlap: OverlapSection | None = None
     slowdown: SlowdownSection | None = None
@@ -152,6 +153,7 @@ def as_stack(section: StackSection) -> StackConstants:
         graph_issue_s=_or(section.graph_issue_overhead, 0.0),
         cuda_graph=section.cuda_graph,
         custom_all_reduce=section.custom_all_reduce,
+        fused_all_reduce=section.fused_all_reduce,
         host=_host(section.host or HostFloorSection()),
         overlap=_overlap(section.overlap or OverlapSection()),
         slowdown=_slowdown(section.slowdown or SlowdownSection()),

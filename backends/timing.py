@@ -18,6 +18,7 @@ from .exchanges import Exchange, exchanges
 from .kernels.terms import KernelTimes
 from .network.collectives import CollectiveTime
 from .program import Entry, Group, Program
+from .riding import along, taken_along
 from .roofline import Backend
 from .system import System
 from .tallies import Tallies
@@ -126,7 +127,8 @@ def price(bound: Bound, points: Points) -> Timing:
     talks = exchanges(bound, values)
     priced: list[Priced] = []
     for k, page in enumerate(bound.pages):
-        priced += [_computed(kernels, values[k], rows[k], bound) for kernels in page.kernels]
+        degrees = _degrees(page, placed[k], bound)
+        priced += [_computed(kernels, values[k], rows[k], bound, degrees) for kernels in page.kernels]
         priced += [_sent(m, values[k], rows[k], talks[k, i]) for i, m in enumerate(page.messages)]
     return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies, bound.pages)
 
@@ -144,10 +146,22 @@ def _num(point: NDArray[np.intp]) -> int:
     return int(point.max()) + 1
 
 
-def _computed(kernels: Kernels, values: Array, point: Index, bound: Bound) -> Priced:
-    rows = values[kernels.rows]
+def _degrees(page: Page, placed: tuple[Mapping[str, Array], Index], bound: Bound) -> Mapping[str, Array]:
+    """Degrees of the axes whose all-reduces may take kernels along, point by point; none where the stack has no such."""
+    if not bound.system.stack.fused_all_reduce:
+        return {}
+    env, point = placed
+    axes = {e.behind for kernels in page.kernels for e in kernels.group.entries} & env.keys()
+    return {axis: env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
+
+
+def _computed(kernels: Kernels, values: Array, point: Index, bound: Bound, degrees: Mapping[str, Array]) -> Priced:
+    rows, spacing = values[kernels.rows], np.array(bound.system.stack.spacing_s)
     times = kernels.price(kernels.group.amounts_in(rows))
-    issued = np.maximum(times.time_s * kernels.factors, bound.system.stack.spacing_s)
+    if degrees and any(e.behind for e in kernels.group.entries):
+        rides = taken_along(kernels.group.entries, degrees)
+        times, spacing = along(times, rides), np.where(rides, 0.0, spacing)
+    issued = np.maximum(times.time_s * kernels.factors, spacing)
     if bound.num_machines is not None:
         issued = np.broadcast_to(issued, (len(issued), bound.num_machines))
     return Priced(kernels.group, issued, point, kernels.backend, times)

@@ -136,7 +136,8 @@ _PLAN = (
         type=Named(("eager", "merged", "torch", "fused")),
         help="What training keeps and writes in place: as the model's code under autograd, the same with queries, keys "
         "and values in one tensor as in nanotron, with PyTorch's own loss in two steps, or with hand-fused kernels as "
-        "in Megatron-Core.  [default: those of the stack]",
+        "in Megatron-Core. In inference: as the model's code runs them, or fused as serving engines do.  [default: "
+        "those of the stack]",
     ),
     _word("--attention", ("flash", "unfused"), "One kernel, or products, softmax and dropout one by one."),
     _word(

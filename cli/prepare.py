@@ -86,12 +86,14 @@ def _stack(request: Request) -> StackConstants | None:
 
 
 def _of_stack(request: Request) -> tuple[str, bool]:
-    """Kernels, and how stages send: as asked for, else as the stack has them; of training alone."""
-    if request.phase != "train":
-        return request.kernels or "eager", bool(request.scatter_p2p)
-    stack = _stack(request) if request.kernels is None or request.scatter_p2p is None else None
-    kernels = request.kernels or ("eager" if stack is None else stack.kernels)
-    scatter = request.scatter_p2p
+    """Kernels, and how stages send: as asked for, else as the stack has them; inference has no kernels of a loss."""
+    from ..ir.family import SERVING_KERNELS
+
+    train = request.phase == "train"
+    stack = _stack(request) if request.kernels is None or (train and request.scatter_p2p is None) else None
+    found = "eager" if stack is None else stack.kernels
+    kernels = request.kernels or (found if train or found in SERVING_KERNELS else "eager")
+    scatter = request.scatter_p2p if train else bool(request.scatter_p2p)
     return kernels, (stack is not None and stack.scatter_p2p and request.pp > 1) if scatter is None else scatter
 
 

@@ -25,6 +25,7 @@ RECOMPUTE = ("none", "selective", "ops", "full")
 _OFFLOADED = ", ".join(OFFLOAD)
 RESHARD = ("layer", "microbatch", "step")
 KERNELS = ("eager", "merged", "torch", "fused")
+SERVING_KERNELS = ("eager", "fused")
 ATTENTION = ("flash", "unfused")
 MLA = ("latent", "expanded")
 # Symbols of a lowered graph that are no degrees: rows an expert has room for, and rows of the busiest rank, each over
@@ -39,7 +40,7 @@ class Family:
     `scatter_p2p` has each tensor-parallel rank send a piece of what all of them have to the next stage, which gathers.
     `kernels` says what is kept and what is written in place: as the model's own code does under autograd with a loss in
     one kernel (`eager`) or in PyTorch's two steps (`torch`), as `eager` but with queries, keys and values in one tensor
-    (`merged`), or as hand-fused training kernels do (`fused`).
+    (`merged`), or as hand-fused training kernels do (`fused`). In inference `fused` are those of serving engines.
     Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
     `routing_nodes` limits the nodes that a token is sent to.
@@ -138,12 +139,14 @@ def _of_training(family: Family) -> Iterator[str]:
     """What a family says of gradients, states and kept activations."""
     named = (
         ("zero", family.zero, 0), ("recompute", family.recompute, "none"), ("offload", ",".join(family.offload), ""),
-        ("kernels", family.kernels, "eager"), ("grad-dtype", family.grad_dtype, DType.FP32),
+        ("grad-dtype", family.grad_dtype, DType.FP32),
         ("reduce-dtype", family.reduce_dtype, None), ("reshard", family.reshard, "layer"),
         ("fp8-param-gather", family.fp8_param_gather, False),
     )  # fmt: skip
     if family.schedule in SPLIT_BACKWARD:
         yield f"schedule={family.schedule}"
+    if family.kernels not in SERVING_KERNELS:
+        yield f"kernels={family.kernels}"
     yield from (f"{name}={value}" for name, value, default in named if value != default)
     yield from ["dp-shard"] if family.hsdp else []
 

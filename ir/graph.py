@@ -83,7 +83,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator call. Its key is its first output; `forward` is the key of the forward node it belongs to."""
+    """One operator call. Its key is its first output; `forward` is the key of the forward node it belongs to.
+
+    `kernel` is the key of the node in whose kernel it runs, where that is not its own: see `ir/kernels.py`.
+    """
 
     op: str
     inputs: tuple[int, ...]
@@ -92,6 +95,7 @@ class Node:
     scope: str = ""
     phase: Phase = Phase.FORWARD
     forward: int | None = None
+    kernel: int | None = None
 
     @property
     def key(self) -> int:

@@ -20,6 +20,7 @@ _SOURCE = re.compile(rf"%(\d+) = (\w+) ({_STRING}) : (.+)")
 _NODE = re.compile(
     r"(?P<outs>%[\d, %]+) = (?P<op>\w+)\((?P<ins>[^)]*)\)(?: \{(?P<attrs>.*)\})? : (?P<types>.*?)"
     r"(?: @(?P<scope>\S+))?(?: (?P<phase>prepare|backward|recompute|reduce|optimizer))?(?: of %(?P<forward>\d+))?"
+    r"(?: in %(?P<kernel>\d+))?"
 )
 _VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
 _CONSTRAINT = re.compile(rf"constraint (.+) % ([\w+]+)( copied)? ({_STRING})")
@@ -105,9 +106,9 @@ class _Reader:
         self.values.extend(_value(ident, text) for ident, text in zip(outs, types, strict=True))
         kind = op_def(match["op"]).attrs
         attrs = NO_ATTRS if kind is Attrs else parse_attrs(kind, match["attrs"] or "")
-        forward = None if match["forward"] is None else int(match["forward"])
+        forward, kernel = (None if match[k] is None else int(match[k]) for k in ("forward", "kernel"))
         phase = Phase(match["phase"] or "forward")
-        self.nodes.append(Node(match["op"], ins, outs, attrs, match["scope"] or "", phase, forward))
+        self.nodes.append(Node(match["op"], ins, outs, attrs, match["scope"] or "", phase, forward, kernel))
 
     def _close(self, name: str) -> None:
         self.regions.append(Region(name, tuple(self.values), tuple(self.nodes), tuple(self.outputs), tuple(self.grads)))

@@ -24,6 +24,7 @@ def print_node(region: Region, node: Node) -> str:
     tail = f" @{node.scope}" if node.scope else ""
     tail += "" if node.phase is Phase.FORWARD else f" {node.phase}"
     tail += "" if node.forward is None else f" of %{node.forward}"
+    tail += "" if node.kernel is None else f" in %{node.kernel}"
     return f"{outs} = {node.op}({args}){print_attrs(node.attrs)} : {types}{tail}"
 
 

@@ -19,8 +19,9 @@ def verify(graph: Graph, after: str = "", verified: Graph | None = None) -> None
     """Raise VerifyError with every rule that the graph breaks; regions that a verified graph has, too, keep theirs.
 
     Rules: names are unique; values are made before they are read, once; ops exist and their calls type-check;
-    forward nodes read nothing of the backward phase; ports have a source; the schedule names regions; gradients
-    belong to parameters and, until the graph is sharded, have their shape.
+    forward nodes read nothing of the backward phase; a node runs in a kernel of its own or in that of one that does;
+    ports have a source; the schedule names regions; gradients belong to parameters and, until the graph is sharded,
+    have their shape.
     """
     found = list(problems(graph, verified))
     if found:
@@ -76,6 +77,10 @@ def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
         yield f"{complaint}  in  {print_node(region, node)}"
     if node.forward is not None and node.forward not in region.producer:
         yield f"'{node.op}' at {_place(node)} belongs to forward node %{node.forward}, no such node"
+    if node.kernel is not None and (home := region.producer.get(node.kernel)) is None:
+        yield f"'{node.op}' at {_place(node)} runs in the kernel of %{node.kernel}, no such node"
+    elif node.kernel is not None and home is not None and home.kernel is not None:
+        yield f"'{node.op}' at {_place(node)} runs in the kernel of %{node.kernel}, which runs in that of another"
     if node.phase is Phase.FORWARD and any(region.phase_of(i) not in _EARLY for i in node.inputs):
         yield f"forward node '{node.op}' at {_place(node)} reads a value that is made later"
 

@@ -11,10 +11,14 @@ from ..ir.plan import Family
 from ..ir.precision import NONE, trains_low
 from .manager import Pipeline, parse_pipeline
 
+# What serving engines make of a traced graph; which nodes become one kernel comes last.
+_ENGINE = ("narrow_router", "merge_products", "next_norm", "rotary_tables", "sample")
+
 
 def pipeline_for(family: Family) -> Pipeline:
     """Return the passes that lower a traced graph for a family."""
     train = family.workload is Workload.TRAIN
+    serves_fused = not train and family.kernels == "fused"
     names = [f'accumulate{{dtype="{family.grad_dtype}"}}'] if train else []
     names += ["unfuse"] if family.attention == "unfused" else []
     latent = family.workload is Workload.DECODE and family.mla == "latent" and family.attention == "flash"
@@ -28,6 +32,7 @@ def pipeline_for(family: Family) -> Pipeline:
     if family.ep or family.capacity or trains_low(family):
         names.append("route{capacity=true}" if family.capacity else "route")
     names.append(f"shard{{{', '.join(options)}}}")
+    names += list(_ENGINE) if serves_fused else []
     names += [_quantise(family)] if family.precision != NONE else []
     names += [f'quantise_cache{{dtype="{family.kv_dtype}"}}'] if family.kv_dtype != SAME else []
     names += ["merge_heads"] if family.kernels == "merged" and train else []
@@ -39,6 +44,7 @@ def pipeline_for(family: Family) -> Pipeline:
     pieces = family.scatter_p2p and not family.sp
     names += ["pipeline{scatter=true}" if pieces else "pipeline"] if family.pp else []
     names += ["fuse"] if family.fused else []
+    names += ["one_kernel"] if serves_fused else []
     return parse_pipeline(",".join(names))
 
 

@@ -33,9 +33,9 @@ def test_a_misspelt_stack_names_the_nearest(estimate: Cli) -> None:
 
 
 def test_kernels_of_training_are_refused_elsewhere(estimate: Cli) -> None:
-    done = estimate("--kernels", "fused", "--gpus", "1", "--phase", "decode")
+    done = estimate("--kernels", "torch", "--gpus", "1", "--phase", "decode")
     assert done.returncode == 2
-    assert "kernels=fused: of training only" in done.stderr
+    assert "kernels=torch: of training only" in done.stderr
 
 
 def test_stacks_are_listed_and_shown(cli: Cli) -> None:

@@ -71,7 +71,7 @@ def test_expert_parallel_ranks_are_replicas() -> None:
     [
         (Family(workload=Workload.PREFILL, zero=1), "zero=1: of training only"),
         (Family(workload=Workload.DECODE, recompute="full"), "recompute=full: of training only"),
-        (Family(workload=Workload.PREFILL, kernels="fused"), "kernels=fused: of training only"),
+        (Family(workload=Workload.PREFILL, kernels="merged"), "kernels=merged: of training only"),
         (Family(workload=Workload.PREFILL, grad_dtype=DType.BF16), "grad-dtype=bf16: of training only"),
         # Not "use --zero 3", which would be refused in turn.
         (Family(workload=Workload.PREFILL, reshard="step"), "reshard=step: of training only"),

@@ -1,0 +1,85 @@
+"""Tokens drawn from the logits of each sequence's last position, as a serving step ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from ..ir.expr import Dim, as_dim, evened, symbol
+from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Port, Region, Value, Workload
+from ..ir.ops.collectives import CollectiveAttrs
+from ..ir.ops.normalize import DimAttrs, ReduceAttrs
+from ..ir.placement import REPLICATE, Shard
+from ..ir.types import DType
+from .base import Pass, PassResult, require_sharded
+
+_TP, _SCOPE = "tp", "sampler"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(Pass):
+    """Gather logits over the ranks that have a part of the vocabulary, and draw a token of each row.
+
+    Softmax in fp32, then the greatest of probabilities over random numbers, as `forward_native` of vLLM's
+    `TopKTopPSampler` and the sampler of SGLang do without top-k and top-p.
+    """
+
+    name: ClassVar[str] = "sample"
+
+    def requires(self, graph: Graph) -> None:
+        """Which ranks have which logits comes from `shard`."""
+        require_sharded(self.name, graph, sharded=True)
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Rewrite the region that ends the model."""
+        last = graph.region(graph.sequence_once()[-1])
+        if graph.workload is Workload.TRAIN or not last.outputs:
+            return PassResult(graph, changed=False)
+        made = _sampled(last)
+        return PassResult(graph.with_regions(tuple(made if r is last else r for r in graph.regions)), changed=True)
+
+
+@dataclass
+class _Tail:
+    """A region with nodes behind its own."""
+
+    region: Region
+    values: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+    def add(self, op: str, given: Value, like: Value, attrs: Attrs = NO_ATTRS) -> Value:
+        """Add a node with one input, and a result like some value."""
+        ident = max(v.id for v in (*self.region.values, *self.values)) + 1
+        made = replace(like, id=ident, storage=ident)
+        self.values.append(made)
+        self.nodes.append(Node(op, (given.id,), (ident,), attrs, _SCOPE))
+        return made
+
+
+def _sampled(region: Region) -> Region:
+    first, *others = region.outputs
+    tail = _Tail(region)
+    logits = _whole(tail, region.by_id[first.value])
+    dim = logits.type.rank - 1
+    wide = replace(logits, type=replace(logits.type, dtype=DType.FP32))
+    cast = logits if logits.type == wide.type else tail.add("cast", logits, wide)
+    shares = tail.add("softmax", cast, wide, DimAttrs(dim))
+    token = replace(logits, type=replace(logits.type, dims=logits.type.dims[:dim], dtype=DType.INT64))
+    drawn = tail.add("reduce", shares, token, ReduceAttrs("argmax", (dim,)))
+    nodes = (replace(n, kernel=shares.id) if n.op == "cast" else n for n in tail.nodes)
+    outputs = (Port(first.name, drawn.id), *others)
+    return replace(region, values=(*region.values, *tail.values), nodes=(*region.nodes, *nodes), outputs=outputs)
+
+
+def _whole(tail: _Tail, logits: Value) -> Value:
+    """Gather a vocabulary that is split."""
+    dim = logits.type.rank - 1
+    where = logits.placement(_TP)
+    if not isinstance(where, Shard) or where.dim != dim:
+        return logits
+    *outer, width = logits.type.dims
+    full: Dim = as_dim(evened(width) * symbol(_TP))
+    placements = tuple((a, REPLICATE if a == _TP else p) for a, p in logits.placements)
+    like = replace(logits, type=logits.type.with_dims((*outer, full)), placements=placements)
+    attrs = CollectiveAttrs(_TP, dim, "logits of all ranks, of which tokens are drawn")
+    return tail.add("all_gather", logits, like, attrs)
