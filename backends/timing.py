@@ -147,7 +147,7 @@ def _num(point: NDArray[np.intp]) -> int:
 
 
 def _degrees(page: Page, placed: tuple[Mapping[str, Array], Index], bound: Bound) -> Mapping[str, Array]:
-    """Degrees of the axes whose all-reduces may take kernels along, point by point; none where the stack has no such."""
+    """Degrees of the axes whose all-reduces may take kernels along, point by point; none where the stack has none."""
     if not bound.system.stack.fused_all_reduce:
         return {}
     env, point = placed

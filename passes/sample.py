@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..ir.expr import Dim, as_dim, evened, symbol
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Port, Region, Value, Workload
 from ..ir.ops.collectives import CollectiveAttrs
-from ..ir.ops.normalize import DimAttrs, ReduceAttrs
+from ..ir.ops.normalize import ReduceAttrs
 from ..ir.placement import REPLICATE, Shard
 from ..ir.types import DType
 from .base import Pass, PassResult, require_sharded
@@ -20,8 +20,8 @@ _TP, _SCOPE = "tp", "sampler"
 class Sample(Pass):
     """Gather logits over the ranks that have a part of the vocabulary, and draw a token of each row.
 
-    Softmax in fp32, then the greatest of probabilities over random numbers, as `forward_native` of vLLM's
-    `TopKTopPSampler` and the sampler of SGLang do without top-k and top-p.
+    One kernel reads the logits once, in fp32: the greatest for greedy decoding, or with Gumbel noise for sampling, as
+    `sampling_from_logits` of FlashInfer. Limits (top-k, top-p), penalties and log-probabilities cost more.
     """
 
     name: ClassVar[str] = "sample"
@@ -63,10 +63,9 @@ def _sampled(region: Region) -> Region:
     dim = logits.type.rank - 1
     wide = replace(logits, type=replace(logits.type, dtype=DType.FP32))
     cast = logits if logits.type == wide.type else tail.add("cast", logits, wide)
-    shares = tail.add("softmax", cast, wide, DimAttrs(dim))
     token = replace(logits, type=replace(logits.type, dims=logits.type.dims[:dim], dtype=DType.INT64))
-    drawn = tail.add("reduce", shares, token, ReduceAttrs("argmax", (dim,)))
-    nodes = (replace(n, kernel=shares.id) if n.op == "cast" else n for n in tail.nodes)
+    drawn = tail.add("reduce", cast, token, ReduceAttrs("argmax", (dim,)))
+    nodes = (replace(n, kernel=drawn.id) if n.op == "cast" else n for n in tail.nodes)
     outputs = (Port(first.name, drawn.id), *others)
     return replace(region, values=(*region.values, *tail.values), nodes=(*region.nodes, *nodes), outputs=outputs)
 
