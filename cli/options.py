@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import click
 
+from ..ir.errors import UsageError
 from .flags import MODEL, SECTIONS
 
 
@@ -103,6 +104,7 @@ class PlanCommand(click.Command):
     A subclass may have more sections of flags of its own.
     """
 
+    serves: ClassVar[bool] = False
     more: ClassVar[tuple[tuple[str, tuple[click.Option, ...]], ...]] = ()
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -114,6 +116,11 @@ class PlanCommand(click.Command):
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
         request = Request(**{f.name: ctx.params.pop(f.name) for f in fields(Request)})
+        if request.phase == "serve" and not self.serves:
+            told = (
+                "a server runs two graphs: ask for train, prefill or decode; `slipstick estimate` answers for servers"
+            )
+            raise UsageError(f"--phase serve: {told}")
         ctx.params["request"] = request
         return super().invoke(ctx)
 

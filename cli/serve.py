@@ -28,24 +28,25 @@ SIMULATED_STEPS = 20_000
 _OF_ENGINE = "engine."
 
 
-def machine_of(request: Request, name: str) -> tuple[System, Engine]:
+def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
     """Load a system with the stack of an engine, unless another was asked for, and the engine as it is on its chip.
 
-    `--set engine.KEY=VALUE` is of the engine; every other assignment of the system.
+    `--set engine.KEY=VALUE` is of the engine; the request that comes back has the other assignments, and the stack.
     """
     from ..backends.engine_file import load_engine
 
     own = [text.removeprefix(_OF_ENGINE) for text in request.overrides if text.startswith(_OF_ENGINE)]
     rest = tuple(text for text in request.overrides if not text.startswith(_OF_ENGINE))
     stack = request.stack or load_engine(name, overrides=own).stack
-    system = system_of(replace(request, overrides=rest, stack=stack))
-    return system, load_engine(name, system.chip.name, own)
+    asked = replace(request, overrides=rest, stack=stack)
+    system = system_of(asked)
+    return system, load_engine(name, system.chip.name, own), asked
 
 
 def engine_stack(request: Request, name: str) -> tuple[System, Request]:
     """Return the system as an engine runs it, and the request with the stack of the engine, for single steps."""
-    system, engine = machine_of(request, name)
-    return engine.under(system), replace(request, stack=request.stack or engine.stack)
+    system, engine, asked = machine_of(request, name)
+    return engine.under(system), asked
 
 
 def served_of(request: Request) -> tuple[Served, Plan]:
@@ -62,8 +63,8 @@ def server_of(request: Request, serving: Serving, longest: int) -> Server:
     """Return the server that was asked for, for requests of so many tokens at most."""
     from ..serving.server import Server
 
-    system, engine = machine_of(request, serving.engine or USUAL_ENGINE)
-    served, plan = served_of(replace(request, seq=longest, stack=system.stack.name))
+    system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
+    served, plan = served_of(replace(asked, seq=longest))
     return Server.of(served, system, plan, serving.limited(engine), longest)
 
 
@@ -74,8 +75,8 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
 
     traffic, load = serving.traffic, serving.load
     if traffic is None:
-        longest = serving.prompt + serving.output
-        return priced_serving(request, serve(server_of(request, serving, longest), serving.lengths, load))
+        server = server_of(request, serving, serving.prompt + serving.output)
+        return priced_serving(request, serve(server, serving.lengths, load, serving.target))
     longest = int((traffic.requests.prompt + traffic.requests.output).max())
     server = server_of(request, serving, longest)
     return priced_serving(request, serve_traffic(server, traffic, load, serving.target, kept_steps, serving.cut))

@@ -185,6 +185,8 @@ def _one_length(flag: str, text: str) -> int:
 class ServeCommand(PlanCommand):
     """A verb whose function receives what was asked of a server as one `serving`, beside its `request`."""
 
+    serves = True
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
         names = [f.name for f in fields(Serving)]

@@ -67,12 +67,12 @@ def size_command(
 
     _check(ctx)
     check_model(request)
-    system, engine = machine_of(request, serving.engine or USUAL_ENGINE)
+    system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
     question = Question(
         requests_per_s=count_of(target_rps), target=serving.target, lengths=serving.lengths,
         engine=serving.limited(engine), most_gpus=max_gpus or 10**6,
     )  # fmt: skip
-    lowered = _lowered(replace(request, seq=serving.prompt, stack=system.stack.name))
+    lowered = _lowered(replace(asked, seq=serving.prompt))
     given = {name: (getattr(request, name),) if _given(ctx, name) else () for name in DEGREES}
     found = size(question, system, shapes_of(system, _has_experts(lowered), **given), lowered)
     answers = [priced_serving(request, one) for one in found.answers(top)]

@@ -68,10 +68,11 @@ def requests_text(answer: ServeEstimate) -> str:
     hit = f" ({cached:g} cached)" if cached else ""
     given = answer.load.given.get(answer.load.name)
     shown = given if isinstance(given, str) else f"{given or 0:g}"
+    most = "most within the target" if "request_goodput_rps" in answer.metrics else "most it answers"
     how = {
         "concurrency": f"concurrency {shown}", "requests_per_s": f"{shown} requests/s",
         "batch": f"static batch {shown}", "traffic": shown,
-    }.get(answer.load.name, "as many as it answers")  # fmt: skip
+    }.get(answer.load.name, most)  # fmt: skip
     return f"isl {prompt:g}{hit}  osl {output:g}  {how}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..cost.serving.requests import Lengths
 from ..cost.serving.simulate.result import Simulated
 from ..driver import Estimate
 from .parts import request_parts
+from .target import Target
 
 if TYPE_CHECKING:
     from .load import Load
@@ -66,6 +67,14 @@ def answer_of(
         _memory(server, lengths, found, decode),
         tuple(_warnings(prefill, decode)),
     )  # fmt: skip
+
+
+def with_goodput(answer: ServeEstimate, target: Target) -> ServeEstimate:
+    """Say how many requests/s meet a target: in a closed form all are alike, so all or none."""
+    if not target:
+        return answer
+    good = answer.metrics["requests_per_s"] if bool(target.meets(answer.found)) else 0.0
+    return replace(answer, metrics={**answer.metrics, "request_goodput_rps": good})
 
 
 def _metrics(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..backends.engine import Engine
+from ..cost.serving.capacity import max_batch
 from ..cost.serving.continuous import most_throughput, steady
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.open_loop import at_rate
 from ..cost.serving.requests import Lengths
 from ..cost.serving.steps import way_in_s
 from ..cost.serving.times import StepTimes
-from ..ir.errors import UsageError
+from ..ir.errors import InfeasibleError, UsageError
+from .target import ANYTHING, Target, latencies_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +76,37 @@ class Load:
         )
 
 
-def under_load(times: StepTimes, engine: Engine, load: Load, lengths: Lengths) -> ServingMetrics:
+def under_load(
+    times: StepTimes, engine: Engine, load: Load, lengths: Lengths, target: Target = ANYTHING
+) -> ServingMetrics:
     """Return the steady state of one replica with continuous batching under a load.
 
-    InfeasibleError where more requests come than it can answer, with what it can.
+    Where no load is given, as many requests are under way as the target lets be.
+    InfeasibleError where more requests come than it can answer, with what it can, and for a target that one request
+    alone does not meet.
     """
     if load.concurrency is not None:
         return steady(times, engine, load.concurrency, lengths)
     if load.requests_per_s is not None:
         return at_rate(times, engine, load.requests_per_s, lengths)
+    if target:
+        return most_within(times, engine, lengths, target)
     most = most_throughput(times, engine, lengths)
     return _with_way_in(most, float(way_in_s(engine.overheads, lengths)))
+
+
+def most_within(times: StepTimes, engine: Engine, lengths: Lengths, target: Target) -> ServingMetrics:
+    """Return the steady state with most requests under way that meets a target.
+
+    InfeasibleError where one request alone does not, with what it has.
+    """
+    most = int(max_batch(times, engine.scheduler, lengths))
+    found = steady(times, engine, np.arange(1.0, most + 1.0), lengths)
+    good = np.flatnonzero(target.meets(found))
+    if not len(good):
+        alone = steady(times, engine, 1.0, lengths)
+        raise InfeasibleError(f"{target} asked; one request alone has {latencies_text(alone)}")
+    return steady(times, engine, float(good[-1]) + 1.0, lengths)
 
 
 def _with_way_in(most: ServingMetrics, way_in_s: float) -> ServingMetrics:

@@ -17,9 +17,10 @@ from ..cost.serving.times import StepTimes
 from ..driver import Estimate, Lowered, estimate
 from ..ir.errors import UsageError
 from ..ir.plan import Plan
-from .answer import ServeEstimate, answer_of
+from .answer import ServeEstimate, answer_of, with_goodput
 from .load import Load, under_load
 from .tables import Served, step_times
+from .target import ANYTHING, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +71,20 @@ class Server:
         return estimate(lowered.source, self.system, plan, Convention.FULL, lowered)
 
 
-def serve(server: Server, lengths: Lengths, load: Load) -> ServeEstimate:
-    """Answer for requests of given lengths under a load.
+def serve(server: Server, lengths: Lengths, load: Load, target: Target = ANYTHING) -> ServeEstimate:
+    """Answer for requests of given lengths under a load; of a target says how many requests/s meet it.
 
-    InfeasibleError where no request fits, or where more requests are asked for than can be answered.
+    InfeasibleError where no request fits, where more requests are asked for than can be answered, and where no load is
+    given and one request alone misses the target.
     """
     check_longest(server, lengths)
     each = load.of_replica(server.num_replicas)
     if each.batch is not None:
         found = static_batch(server.times, server.engine, each.batch, lengths)
     else:
-        found = under_load(server.times, server.engine, each, lengths)
+        found = under_load(server.times, server.engine, each, lengths, target)
     prefill, decode = phases_of(server, lengths, found, each.batch is not None)
-    return answer_of(server, lengths, load, found, prefill, decode)
+    return with_goodput(answer_of(server, lengths, load, found, prefill, decode), target)
 
 
 def phases_of(

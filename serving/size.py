@@ -22,7 +22,7 @@ from .load import Load
 from .server import Server, serve
 from .shapes import Shape
 from .tables import Served
-from .target import Target
+from .target import Target, latencies_text
 
 # Shares of the greatest rate that are looked at; the last is short of it, for at it the queue has no end.
 _SHARES = np.concatenate([np.geomspace(1e-3, 0.5, 16), np.linspace(0.55, 0.99, 45)])
@@ -183,10 +183,6 @@ def _shortfalls(target: Target, alone: Sequence[tuple[Shape, ServingMetrics]]) -
         first = min(alone, key=lambda pair: float(pair[1].ttft_s))
         step = min(alone, key=lambda pair: float(pair[1].tpot_s))
         yield (
-            f"{target} asked, and no shape has both: {first[0]} has {_both(first[1])}, {step[0]} {_both(step[1])}, "
-            "one request alone"
+            f"{target} asked, and no shape has both: {first[0]} has {latencies_text(first[1])}, {step[0]} "
+            f"{latencies_text(step[1])}, one request alone"
         )
-
-
-def _both(found: ServingMetrics) -> str:
-    return f"TTFT {format_time(float(found.ttft_s))} and TPOT {format_time(float(found.tpot_s))}"

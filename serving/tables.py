@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,6 +56,7 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
     steps = _priced(served.prefill, system, plan, np.ones_like(tokens), tokens)
     attended = _priced(served.prefill, system, plan, *_pairs(prompts, contexts))
     shape = (len(batches), len(contexts))
+    in_steps = tokens <= _largest(scheduler, longest)
     attention = _attention_s(decodes).reshape(shape)
     rest = (decodes.metrics["step_time_s"].reshape(shape) - attention)[:, 0]
     cache = _priced(served.decode, system, plan, np.ones_like(contexts), contexts).memory_bytes["kv_cache"]
@@ -66,7 +66,7 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
         Curve(tokens, _rising(steps.metrics["step_time_s"] - _attention_s(steps))),
         Surface(prompts, contexts, _attention_s(attended).reshape(len(prompts), len(contexts))),
         Curve(contexts, cache),
-        _free_bytes(system, scheduler, (decodes, steps)),
+        _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(steps)[in_steps]),
         plan.pp,
         _pace(decodes),
     )
@@ -110,13 +110,22 @@ def _rising(values: Array) -> Array:
     return np.maximum.accumulate(values, axis=0)
 
 
-def _free_bytes(system: System, scheduler: Scheduler, tables: Sequence[Estimates]) -> float:
+def _largest(scheduler: Scheduler, longest: int) -> int:
+    """Tokens of the largest step; where prompts are never cut, a whole one may be larger than a step should be."""
+    prompt = 0 if scheduler.chunked_prefill else longest
+    return max(scheduler.max_batched_tokens, prompt) + scheduler.max_num_seqs
+
+
+def _taken_bytes(table: Estimates) -> Array:
+    """Memory of the fullest device less the cache, point by point."""
+    parts = [value for name, value in table.memory_bytes.items() if name != "kv_cache"]
+    return np.asarray(sum(parts, np.zeros(len(table.plans))))
+
+
+def _free_bytes(system: System, scheduler: Scheduler, *taken: Array) -> float:
     """Memory that the engine may take less what is not cache, in the step that needs most."""
-    taken = 0.0
-    for table in tables:
-        parts = [value for name, value in table.memory_bytes.items() if name != "kv_cache"]
-        taken = max(taken, float(sum(parts, np.zeros(len(table.plans))).max()))
-    return (float(system.chip.hbm_bytes) * scheduler.memory_utilization - taken) * scheduler.cache_utilization
+    most = max(float(part.max()) for part in taken)
+    return (float(system.chip.hbm_bytes) * scheduler.memory_utilization - most) * scheduler.cache_utilization
 
 
 def _pace(decodes: Estimates) -> float:

@@ -44,3 +44,12 @@ class Target:
         first = np.asarray(found.ttft_s <= (np.inf if self.ttft_s is None else self.ttft_s))
         gaps = np.nan_to_num(np.asarray(found.tpot_s), nan=0.0)
         return np.asarray(first & (gaps <= (np.inf if self.tpot_s is None else self.tpot_s)))
+
+
+ANYTHING = Target()
+
+
+def latencies_text(found: ServingMetrics) -> str:
+    """Return `TTFT 80 ms and TPOT 12 ms`."""
+    first, gap = format_time(float(found.ttft_s)), float(found.tpot_s)
+    return f"TTFT {first}" if np.isnan(gap) else f"TTFT {first} and TPOT {format_time(gap)}"
