@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ..ir.expr import Expr, Num, as_expr, product, share, symbol, total
 from ..ir.exprtable import ExprTable
-from ..ir.graph import Graph, Node, Phase, Region
+from ..ir.graph import Graph, Node, Phase, Region, Workload
 from ..ir.kernels import joined, kernel_work, source_of
 from ..ir.ops import OpCall, OpClass, Work, call_of, op_def, work_of
 from ..ir.ops.base import NO_ATTRS, Attrs
@@ -31,8 +31,8 @@ class Entry:
     """One kernel to price: where its node is, how often its region runs, and what it does.
 
     `dtype` is what it multiplies or reads first, `second` the type of weights, or of keys and values, where it differs.
-    `inside` names the ops of a kernel of several nodes in running order, `behind` the mesh axis of the all-reduce whose
-    result such a kernel reads.
+    `trains` says of what graph it is. `inside` names the ops of a kernel of several nodes in running order, `behind`
+    the mesh axis of the all-reduce whose result such a kernel reads.
     """
 
     region: str
@@ -50,6 +50,7 @@ class Entry:
     attrs: Attrs = NO_ATTRS
     shape: Shape = SCALAR
     second: DType | None = None
+    trains: bool = True
     inside: tuple[str, ...] = ()
     behind: str = ""
 
@@ -197,7 +198,8 @@ def _entry(graph: Graph, region: Region, node: Node, inside: Sequence[Node]) -> 
         dtype, _work(region, node, inside), axis,
         message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
         across, node.attrs, _shape(call_of(region, node)), None if second is dtype else second,
-        tuple(n.op for n in inside) if len(inside) > 1 else (), _reduced_before(region, inside),
+        graph.workload is Workload.TRAIN, tuple(n.op for n in inside) if len(inside) > 1 else (),
+        _reduced_before(region, inside),
     )  # fmt: skip
 
 

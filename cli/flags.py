@@ -95,7 +95,8 @@ _PLAN = (
     _number(
         "--etp",
         "--expert-tensor-parallel-size",
-        help="Tensor-parallel degree inside experts: tp, or 1 for whole experts (with --sp).  [default: tp]",
+        help="Tensor-parallel degree inside experts: tp, or 1 for whole experts (in training with --sp); in inference "
+        "also tp times ranks of dp, which then gather their tokens.  [default: tp]",
     ),
     _real(
         "--capacity-factor",
@@ -103,6 +104,12 @@ _PLAN = (
         help="Rows an expert has room for, over the mean; all of them are computed and sent.  [default: no limit]",
     ),
     _real("--expert-imbalance", default=1.0, help="Rows of the busiest expert-parallel rank, over the mean."),
+    _word(
+        "--ep-exchange",
+        ("alltoall", "allgather"),
+        "How rows get to the experts of other ranks: each is sent there and back, or (in inference) all ranks gather "
+        "all tokens, run their own experts and sum.",
+    ),
     _word("--dispatch-dtype", ("same", "fp8"), "Type in which rows travel to their experts; back they keep their own."),
     _number("--routing-nodes", default=0, help="Most nodes a token is sent to, with copies inside; 0 for no limit."),
     click.Option(

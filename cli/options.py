@@ -29,6 +29,7 @@ class Request:
     etp: int | None
     capacity_factor: float | None
     expert_imbalance: float
+    ep_exchange: str
     dispatch_dtype: str
     routing_nodes: int
     dp: int | None

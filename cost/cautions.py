@@ -37,7 +37,7 @@ def _of_the_plan(graph: Graph, system: System, plan: Plan) -> Iterator[str]:
         )
     if plan.tp > system.node_size:
         yield f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
-    if plan.tp > 1 and plan.ep > 1 and not plan.family.sp:
+    if plan.tp > 1 and plan.ep > 1 and plan.family.etp and not plan.family.sp:
         yield "without sp every tp rank is taken to exchange all routed rows of its replica: pessimistic"
 
 

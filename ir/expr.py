@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from .errors import ParseError
-from .shares import depends_on, number_of, read_share, share_name
+from .shares import depends_on, least_name, number_of, read_least, read_share, share_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,7 +118,7 @@ class Expr:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The names this expression depends on; a share depends on its axis."""
+        """The names this expression depends on; a share depends on its axis, a limited length on its length."""
         return frozenset(depends_on(s) for s in self.factors)
 
     @property
@@ -148,7 +148,8 @@ class Expr:
     def substitute(self, env: Mapping[str, Dim]) -> Expr:
         """Replace symbols by integers or expressions (negative powers need a single term).
 
-        A share follows its axis where that becomes an integer; an axis that is in a share becomes nothing else.
+        A share follows its axis, a limited length its length, where that becomes an integer; what is in one of these
+        becomes nothing else.
         """
         if not (self.symbols | self.factors) & env.keys():
             return self
@@ -184,6 +185,15 @@ def share(size: int, axis: str) -> Expr:
     (1.0, 384.0)
     """
     return symbol(share_name(size, axis))
+
+
+def least(limit: int, length: str) -> Expr:
+    """Return a length that is at most `limit`: what a window leaves of it.
+
+    >>> least(128, "seq").evaluate({"seq": 4096.0}), (least(127, "kv") + 1).evaluate({"kv": 100.0})
+    (128.0, 101.0)
+    """
+    return symbol(least_name(limit, length))
 
 
 def evened(value: Dim) -> Dim:
@@ -334,13 +344,14 @@ def _constant_terms(value: Coefficient) -> Terms:
 
 
 def _replaced(name: str, env: Mapping[str, Dim]) -> Expr:
-    found = read_share(name)
-    if name in env or found is None or found[1] not in env:
+    found, limited = read_share(name), read_least(name)
+    of = found or limited
+    if name in env or of is None or of[1] not in env:
         return _as_expr(env.get(name, symbol(name)))
-    size, degree = found[0], env[found[1]]
-    if not isinstance(degree, int):
-        raise ValueError(f"'{name}' has a value only for a number of {found[1]}, not for '{degree}'")
-    return _constant(-(-size // degree))
+    size, given = of[0], env[of[1]]
+    if not isinstance(given, int):
+        raise ValueError(f"'{name}' has a value only for a number of {of[1]}, not for '{given}'")
+    return _constant(min(size, given) if limited else -(-size // given))
 
 
 def _power(term: Expr, base: Expr, exponent: int) -> Expr:

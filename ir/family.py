@@ -43,7 +43,8 @@ class Family:
     (`merged`), or as hand-fused training kernels do (`fused`). In inference `fused` are those of serving engines.
     Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
-    `routing_nodes` limits the nodes that a token is sent to.
+    `routing_nodes` limits the nodes that a token is sent to; `exchange` is how rows get to their experts over ep.
+    `etp_dp` splits experts inside over data-parallel ranks too: all of these have all tokens then.
     `precision` is the recipe by which the products of weights in layers run, of those for training or for inference;
     in training weights are gathered so too on request, and the first and last layers may stay as they are. `kv_dtype`
     is the type in which inference keeps keys and values: that of the model (`same`), fp8, int8 or fp4.
@@ -68,6 +69,8 @@ class Family:
     scatter_p2p: bool = False
     order: str = ORDER
     etp: bool = True
+    etp_dp: bool = False
+    exchange: str = "alltoall"
     capacity: bool = False
     imbalance: bool = False
     dispatch_dtype: str = "same"

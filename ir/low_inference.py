@@ -13,7 +13,7 @@ SAME = "same"
 AS_PUBLISHED = "as-published"
 # What makes the operand of a product and can write it in low precision. Of attention only kernels for scales that are
 # known before, or that hold for 16 elements, are in use (vLLM, `compilation/fusion_attn.py`).
-_ROWS = frozenset(("norm", "elementwise"))
+_ROWS = frozenset(("norm", "elementwise", "dispatch"))
 _ALL = _ROWS | {"attention"}
 
 
@@ -38,6 +38,10 @@ class Served:
     static: bool = False
     experts: bool = False
     doc: str = ""
+
+    def makers_of(self, fused: bool) -> frozenset[str]:
+        """Name the ops that write their result cast where kernels are fused, or are not."""
+        return self.makers if fused or self.static else frozenset()
 
 
 INFERENCE: Mapping[str, Served] = MappingProxyType(

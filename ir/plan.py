@@ -41,9 +41,9 @@ class Plan:
 
     `micro_batch` is in sequences a replica, `global_batch` in sequences a step, `kv_len` the tokens already cached
     in decode. For inference the global batch is `micro_batch * dp`. Of the `dp` replicas `dp_shard` neighbours share
-    states in shards when the family is hybrid (`hsdp`). `etp` is 1 or tp; `capacity_factor` the rows that an expert has
-    room for over their mean number, None for as many as come; `expert_imbalance` the rows of the busiest
-    expert-parallel rank over the mean.
+    states in shards when the family is hybrid (`hsdp`). `etp` is 1 or tp, or in inference a multiple of it inside of
+    tp x dp; `capacity_factor` the rows that an expert has room for over their mean number, None for as many as come;
+    `expert_imbalance` the rows of the busiest expert-parallel rank over the mean.
     """
 
     num_gpus: int
@@ -66,8 +66,8 @@ class Plan:
 
     @property
     def inner_ep(self) -> int:
-        """The part of `ep` that lies inside dp: whole experts are dealt out over tp first."""
-        return _inner_ep(self.ep, self.tp, self.family)
+        """The part of `ep` (or of `etp`, where that is above tp) that lies inside dp: experts lie over tp first."""
+        return _inner_ep(self.ep, self.tp, self.etp, self.family)
 
     @property
     def num_micro_batches(self) -> int:
@@ -90,7 +90,8 @@ class Plan:
             ("tp", self.tp), ("pp", self.pp), ("vpp", self.vpp), ("cp", self.cp), ("ep", self.ep),
             ("fsdp", self.dp_shard), ("dp", self.dp),
         )  # fmt: skip
-        whole = " etp1" if self.tp > 1 and not self.family.etp else ""
+        apart = (self.tp > 1 and not self.family.etp) or self.family.etp_dp
+        whole = f" etp{self.etp}" if apart else ""
         return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp")) + whole
 
 
@@ -129,12 +130,12 @@ def make_plan(
     _check_structure(given, family)
     _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch}, kv_len)
     _check_ulysses(cp, cp_ulysses, family)
-    inside = check_etp(family, tp, etp)
+    replicas = _replicas(num_gpus, (tp, pp, cp), dp)
+    inside = check_etp(family, tp, etp, replicas)
     check_exchange(family)
     check_load(family, ep, capacity_factor, expert_imbalance)
-    replicas = _replicas(num_gpus, (tp, pp, cp), dp)
     check_ep(family, tp, ep, replicas)
-    _check_shard(dp_shard, replicas // _inner_ep(ep, tp, family), family)
+    _check_shard(dp_shard, replicas // _inner_ep(ep, tp, inside, family), family)
     batch = micro_batch * replicas if global_batch is None else global_batch
     _check_batch(batch, micro_batch, replicas, family)
     chunks = chunks_of(family.schedule, vpp)
@@ -146,7 +147,9 @@ def make_plan(
     )  # fmt: skip
 
 
-def _inner_ep(ep: int, tp: int, family: Family) -> int:
+def _inner_ep(ep: int, tp: int, etp: int, family: Family) -> int:
+    if family.etp_dp:
+        return etp // tp
     return ep // tp if ep > 1 and not family.etp else ep
 
 

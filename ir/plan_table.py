@@ -53,7 +53,8 @@ class PlanTable:
         return cls(
             plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
             column("num_micro_batches"), column("seq_len"), column("kv_len"),
-            column("cp"), column("ep"), column("pp"), column("vpp"), column("cp_ulysses"), column("dp_shard"),
+            column("cp"), column("inner_ep" if plans[0].family.etp_dp else "ep"), column("pp"), column("vpp"),
+            column("cp_ulysses"), column("dp_shard"),
             column("capacity_factor") if plans[0].family.capacity else None,
             column("expert_imbalance") if plans[0].family.imbalance else None,
         )  # fmt: skip

@@ -1,6 +1,7 @@
-"""Names of uneven shares: `ceil_50257_tp` stands for 50257/tp rounded up, what the rank with the most work holds.
+"""Names of values that follow from another symbol's: uneven shares, and lengths that have a limit.
 
-An expression stays a polynomial: a share is a symbol like any other, but its value follows from the degree's.
+`ceil_50257_tp` stands for 50257/tp rounded up, what the rank with the most work holds; `least_128_seq` for seq, but 128
+at most, what a window leaves of a length. An expression stays a polynomial: these are symbols like any other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .expr import Num
 
 _NAME = re.compile(r"ceil_([1-9]\d*)_([a-z]+)")
+_LEAST = re.compile(r"least_(\d+)_([a-z]+)")
 
 
 def share_name(size: int, axis: str) -> str:
@@ -36,23 +38,47 @@ def read_share(name: str) -> tuple[int, str] | None:
     return None if match is None else (int(match.group(1)), match.group(2))
 
 
+def least_name(limit: int, length: str) -> str:
+    """Return the symbol of a length that is at most `limit`.
+
+    >>> least_name(128, "seq")
+    'least_128_seq'
+    """
+    return f"least_{limit}_{length}"
+
+
+@lru_cache(maxsize=4096)
+def read_least(name: str) -> tuple[int, str] | None:
+    """Return limit and length of a limited length's symbol, None for any other symbol.
+
+    >>> read_least("least_128_seq"), read_least("seq")
+    ((128, 'seq'), None)
+    """
+    match = _LEAST.fullmatch(name)
+    return None if match is None else (int(match.group(1)), match.group(2))
+
+
 def depends_on(name: str) -> str:
-    """Return the symbol whose value a symbol needs: the axis of a share, else itself."""
-    share = read_share(name)
-    return name if share is None else share[1]
+    """Return the symbol whose value a symbol needs: the axis of a share, the length of a limited one, else itself."""
+    found = read_share(name) or read_least(name)
+    return name if found is None else found[1]
 
 
 def number_of(name: str, env: Mapping[str, Num]) -> Num:
-    """Return the value of a symbol; that of a share is computed from its axis.
+    """Return the value of a symbol; that of a share or a limited length is computed from what it depends on.
 
-    >>> number_of("ceil_50257_tp", {"tp": 2.0})
-    25129.0
+    >>> number_of("ceil_50257_tp", {"tp": 2.0}), number_of("least_128_seq", {"seq": 4096.0})
+    (25129.0, 128.0)
     """
-    share = None if name in env else read_share(name)
-    if share is None:
+    if name in env:
         return env[name]
-    size, axis = share
-    return -(-size // env[axis])
+    if (share := read_share(name)) is not None:
+        size, axis = share
+        return -(-size // env[axis])
+    if (least := read_least(name)) is not None:
+        limit, value = least[0], env[least[1]]
+        return float(min(value, limit)) if isinstance(value, int | float) else value.clip(max=limit)
+    return env[name]
 
 
 def smallest_share(size: int, degree: int) -> int:

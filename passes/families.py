@@ -29,9 +29,10 @@ def pipeline_for(family: Family) -> Pipeline:
     options += ["usp=true"] if family.usp else []
     options += _experts_options(family)
     options += ["replicate_unknown=true"] if family.replicate_unknown else []
-    if family.ep or family.capacity or trains_low(family):
+    if family.ep or family.etp_dp or family.capacity or trains_low(family):
         names.append("route{capacity=true}" if family.capacity else "route")
     names.append(f"shard{{{', '.join(options)}}}")
+    names += [] if train else ["window"]
     names += list(_ENGINE) if serves_fused else []
     names += [_quantise(family)] if family.precision != NONE else []
     names += [f'quantise_cache{{dtype="{family.kv_dtype}"}}'] if family.kv_dtype != SAME else []
@@ -49,8 +50,10 @@ def pipeline_for(family: Family) -> Pipeline:
 
 
 def _experts_options(family: Family) -> list[str]:
-    found = ["ep=true"] if family.ep else []
+    found = ["ep=true"] if family.ep or family.etp_dp else []
     found += [] if family.etp else ["etp=false"]
+    found += [f'exchange="{family.exchange}"'] if family.exchange != "alltoall" else []
+    found += ["inside=true"] if family.etp_dp else []
     found += ["imbalance=true"] if family.imbalance else []
     found += [f'wire="{family.dispatch_dtype}"'] if family.dispatch_dtype != "same" else []
     return found + ([f"routing_nodes={family.routing_nodes}"] if family.routing_nodes else [])

@@ -54,7 +54,7 @@ def served(region: Region, recipe: Served, fused: bool) -> Region:
     found = products(region, recipe)
     if not found:
         return region
-    draft = _Draft(region, recipe, recipe.makers if fused or recipe.static else frozenset())
+    draft = _Draft(region, recipe, recipe.makers_of(fused))
     for key, at in found.items():
         draft.kinds |= {region.producer[key].inputs[k]: recipe.weights for k in at}
     if recipe.operands is not None:
@@ -103,15 +103,27 @@ class _Draft:
 
     def cast(self, top: int, dtype: DType) -> None:
         """Let a tensor come in low precision: from the kernel that makes it, or from one behind it."""
-        maker, users = self.region.producer.get(top), [u for u in self.region.users[top] if self._takes(u, top)]
+        maker = self.region.producer.get(top)
         if maker is not None and maker.op in self.makers and maker.key == top and self._is_free(top):
             self.kinds[top] = dtype
             made = top
         else:
-            made = self._quantised(top, users[0], dtype)
-        for user in users:
+            top = self._seen(top)
+            made = self._quantised(top, self._takers(top)[0], dtype)
+        for user in self._takers(top):
             self.now[user.key, top] = made
             self._below(user, made, dtype)
+
+    def _takers(self, value: int) -> list[Node]:
+        return [user for user in self.region.users[value] if self._takes(user, value)]
+
+    def _seen(self, value: int) -> int:
+        """A tensor as products see it: a kernel that casts walks over rows of its last dim."""
+        users = self._takers(value)
+        while len(users) == 1 and op_def(users[0].op).kind is OpClass.FREE:
+            value = users[0].key
+            users = self._takers(value)
+        return value
 
     def _quantised(self, source: int, user: Node, dtype: DType) -> int:
         old = self.region.by_id[source]

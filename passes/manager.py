@@ -41,6 +41,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
         "shard": ("sharding.shard", "ShardPass"),
         "two_step_loss": ("two_step_loss", "TwoStepLoss"),
         "unfuse": ("unfuse", "Unfuse"),
+        "window": ("window", "Window"),
     }
 )
 

@@ -93,6 +93,7 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     where = " and stage" if entry.region == BOUNDARY else ""
     yield f"{entry.name}  {entry.kind}, runs {count} time{'' if count == 1 else 's'} a {per}{where}"
     yield f"  {print_node(region, node)}"
+    yield from _inside(answer, entry)
     yield f"  time {format_time(time_s)} each, {format_time(time_s * count)} a {per}"
     known = accuracy_of(answer, priced, row, entry)
     if known is not None:
@@ -103,6 +104,14 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
         yield from _forced(region, node, entry)
         yield from _collective(answer, priced, row, entry, point)
         yield from _hidden(answer, entry, time_s)
+
+
+def _inside(answer: Estimate, entry: Entry) -> Iterator[str]:
+    """Say what else a kernel does, and whether it is part of the message before it."""
+    if entry.inside:
+        yield f"  one kernel of {', '.join(entry.inside)}"
+    if entry.behind and answer.table.system.stack.fused_all_reduce:
+        yield f"  part of the all-reduce over {entry.behind} before it, where that has more than one rank"
 
 
 def _forced(region: Region, node: Node, entry: Entry) -> Iterator[str]:

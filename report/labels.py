@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from ..ir.low_inference import SAME
+from ..ir.plan import Family
+from ..ir.precision import NONE
+
 _PARTS = MappingProxyType(
     {
         "compute.memory": "data movement", "compute.lent_sms": "SMs lent to messages", "offload": "host copies",
@@ -76,3 +80,13 @@ def parameter_label(name: str) -> str:
         return f"matrix peak {name.rpartition('.')[2]}"
     _, _, rest = name.partition(".")
     return _PARAMETERS.get(name, rest.replace(".", " ").replace("_", " "))
+
+
+def low_types(family: Family) -> str:
+    """Say what stands behind the type of a model: its recipe of low precision, and the type of its cache.
+
+    >>> low_types(Family(precision="fp8", kv_dtype="int8")), low_types(Family())
+    ('+fp8 kv int8', '')
+    """
+    recipe = "" if family.precision == NONE else f"+{family.precision}"
+    return recipe + ("" if family.kv_dtype == SAME else f" kv {family.kv_dtype}")

@@ -12,7 +12,7 @@ from ..cost.serving.continuous import steady
 from ..ir.units import format_bytes, format_flop_per_s, format_time
 from ..serving.simulated import PERCENTILES
 from .engines import prompts_text
-from .labels import request_part_label
+from .labels import low_types, request_part_label
 from .metrics import METRICS, format_metric
 from .serving_money import serving_money_lines
 from .tables import NARROW, bar, print_side_by_side, titled_table
@@ -54,7 +54,7 @@ def serving_headline(answer: ServeEstimate) -> str:
     """Say in one line what was estimated."""
     server, plan = answer.server, answer.server.plan
     graph = server.served.decode.source
-    low = "" if plan.family.precision == "none" else f"+{plan.family.precision}"
+    low = low_types(plan.family)
     device = f"{plan.num_gpus} x {server.system.chip.name}"
     return (
         f"{graph.name}  serve  {device}  {plan.degrees}  {server.engine.name}  {requests_text(answer)}  "

@@ -9,7 +9,7 @@ from ..driver import Estimate
 from ..ir.units import format_bytes, format_flop_per_s, format_time
 from .accuracy import Accuracy
 from .bounds import bound_seconds
-from .labels import bound_label, parameter_label, part_label
+from .labels import bound_label, low_types, parameter_label, part_label
 from .metrics import METRICS, format_metric
 from .money import money_lines
 from .sensitivity import sensitivity
@@ -59,8 +59,7 @@ def headline(answer: Estimate) -> str:
     sp = "+sp" if plan.family.sp else ""
     degrees = plan.degrees.replace(f"tp{plan.tp}", f"tp{plan.tp}{sp}", 1)
     batch = f"mbs {plan.micro_batch}  gbs {plan.global_batch}  seq {plan.seq_len}"
-    low = "" if plan.family.precision == "none" else f"+{plan.family.precision}"
-    low += "" if plan.family.kv_dtype == "same" else f" kv {plan.family.kv_dtype}"
+    low = low_types(plan.family)
     device = f"{plan.num_gpus} x {system.chip.name}"
     return f"{graph.name}  {graph.workload}  {device}  {degrees}  {batch}  {graph.dtype}{low}"
 

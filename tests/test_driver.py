@@ -144,7 +144,7 @@ def test_an_unsharded_graph_is_no_estimate(llama: Graph) -> None:
     [
         (Family(), ["accumulate", "shard", "bucket", "optimizer", "fuse"]),
         (Family(fused=False, recompute="full"), ["accumulate", "shard", "recompute", "bucket", "optimizer"]),
-        (Family(workload=Workload.DECODE), ["shard", "fuse"]),
+        (Family(workload=Workload.DECODE), ["absorb", "shard", "window", "fuse"]),
     ],
 )
 def test_a_family_has_its_pipeline(family: Family, names: list[str]) -> None:

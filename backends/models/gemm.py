@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.ops import OpClass
 from ...ir.types import DType
 from ..amounts import Amounts
-from ..kernels.gemm import GemmMachine, GemmSizes
+from ..kernels.gemm import GemmConstants, GemmMachine, GemmSizes
 from ..kernels.operands import gemm_kinds, unit_of
 from ..power import powered
 from ..program import Entry, Group
@@ -49,12 +49,12 @@ class GemmModel:
 
     def bind(self, group: Group, system: System) -> Pricer:
         """Price products, those of one dtype and one of weights at a time."""
-        chip = powered(system.chip)
+        chip, trains = powered(system.chip), group.entries[0].trains
 
         def of_types(types: tuple[str, str], rows: Rows) -> Pricer:
             dtype, weights = types
             unit = unit_of(_multiplied(dtype, system))
-            constants = system.kernels.gemm[_gemm_kind(_multiplied(dtype, system), system)]
+            constants = _constants(_multiplied(dtype, system), system, trains)
             machine = GemmMachine.of(chip, unit, constants, weights if weights != dtype else None)
             return lambda amounts: machine.times(replace(_gemm_sizes(amounts, rows, dtype, weights), unit=unit))
 
@@ -70,6 +70,16 @@ def _multiplied(dtype: str, system: System) -> str:
 def _gemm_kind(dtype: str, system: System) -> str:
     """The dtype's own constants, those of its unit, or those of bf16."""
     return first_kind(system.kernels.gemm, *gemm_kinds(dtype), USUAL)
+
+
+def _constants(dtype: str, system: System, trains: bool) -> GemmConstants:
+    """The constants of a dtype; in inference without launches of casts, which are nodes of their own.
+
+    Tables of products in low precision time the cast with the product, so that the overhead holds both launches. In
+    training, where products are long, that is kept as it was fitted.
+    """
+    own, usual = system.kernels.gemm[_gemm_kind(dtype, system)], system.kernels.gemm[USUAL]
+    return own if trains else replace(own, overhead_s=min(own.overhead_s, usual.overhead_s))
 
 
 def _gemm_sizes(amounts: Amounts, rows: Rows, dtype: str, weights: str) -> GemmSizes:

@@ -21,7 +21,7 @@ class Traffic:
     """What clients send.
 
     Attributes:
-        arrival_s: when each request is sent; in a closed loop not used.
+        arrival_s: when each request is sent; in a closed loop only the first of each client is.
         requests: tokens of each: of its prompt, of its answer, of its prompt that a cache holds already.
         clients: of a closed loop, each of whom sends a request when the one before is done; 0 where none waits.
         think_s: from an answer to the next request of the same client or session.
@@ -115,15 +115,21 @@ def poisson_for(rate: float, sizes: Sizes, duration_s: float, seed: int = 0, bur
     return traffic.first(int(np.searchsorted(traffic.arrival_s, duration_s, side="right")))
 
 
-def closed(clients: int, sizes: Sizes, num: int = 0, seed: int = 0, think_s: float = 0.0) -> Traffic:
-    """Return a closed loop: so many clients send at once, and each again when its answer is there and thought over.
+def closed(
+    clients: int, sizes: Sizes, num: int = 0, seed: int = 0, think_s: float = 0.0, ramp_s: float = 0.0
+) -> Traffic:
+    """Return a closed loop: so many clients send, and each again when its answer is there and thought over.
 
-    Without a number of requests there are ten a client, and at least 100.
+    Without a number of requests there are ten a client, and at least 100. The first requests come all at once, or
+    evenly over `ramp_s`. Clients that begin together and ask for as many tokens go in step ever after: their prompts
+    fall together and their decodes too. A ramp as long as a request takes spreads them out.
     """
     _check(clients >= 1, f"a closed loop needs a client, and has {clients}")
     num = num or max(10 * clients, 100)
+    _check(math.isfinite(ramp_s) and ramp_s >= 0, f"a ramp must not be negative, and is {ramp_s:g} s")
     requests = sizes.draw(_streams(seed)[1], _counted(num))
-    return Traffic(np.zeros(num), requests, clients=clients, think_s=think_s)
+    start_s = np.minimum(np.arange(num) / clients, 1.0) * ramp_s
+    return Traffic(start_s, requests, clients=clients, think_s=think_s)
 
 
 def burst(num: int, sizes: Sizes, seed: int = 0) -> Traffic:

@@ -11,8 +11,12 @@ from .sizes import Fixed, Length, Lognormal, Mix, Sizes, Uniform
 from .trace_files import read_sizes, read_trace
 from .traffic import Traffic, burst, closed, poisson, poisson_for
 
-FORMS = ("poisson:RATE[,n=N|duration=TIME][,burstiness=B][,seed=K]", "closed:CLIENTS[,n=N][,think=TIME][,seed=K]",
-         "burst:N[,seed=K]", "FILE.csv|FILE.jsonl[,n=N][,speed=X]")  # fmt: skip
+FORMS = (
+    "poisson:RATE[,n=N|duration=TIME][,burstiness=B][,seed=K]",
+    "closed:CLIENTS[,n=N][,think=TIME][,ramp=TIME][,seed=K]",
+    "burst:N[,seed=K]",
+    "FILE.csv|FILE.jsonl[,n=N][,speed=X]",
+)
 _FILES = (".csv", ".jsonl", ".ndjson")
 
 
@@ -33,7 +37,7 @@ def parse_traffic(text: str, sizes: Sizes) -> Traffic:
     kind, colon, value = head.partition(":")
     makers: Mapping[str, tuple[Callable[[str, Mapping[str, str], Sizes], Traffic], tuple[str, ...]]] = {
         "poisson": (_poisson, ("n", "duration", "burstiness", "seed")),
-        "closed": (_closed, ("n", "think", "seed")),
+        "closed": (_closed, ("n", "think", "ramp", "seed")),
         "burst": (_burst, ("seed",)),
     }
     if not colon or kind not in makers:
@@ -82,11 +86,11 @@ def _poisson(rate: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
 
 
 def _closed(clients: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
-    think_s = parse_quantity(options.get("think", "0"), "s").value_si
+    think_s, ramp_s = (parse_quantity(options.get(name, "0"), "s").value_si for name in ("think", "ramp"))
     num, seed = _count("n", options["n"]) if "n" in options else 0, _count("seed", options.get("seed", "0"))
     if "n" in options and num < 1:
         raise UsageError(f"the number of requests must be 1 or more, and is {num}")
-    return closed(_count("clients", clients), sizes, num, seed, think_s)
+    return closed(_count("clients", clients), sizes, num, seed, think_s, ramp_s)
 
 
 def _burst(num: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:

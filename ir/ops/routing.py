@@ -5,36 +5,56 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..expr import Dim, Expr, as_expr, symbol, total
-from ..plan import CAPACITY
+from ..expr import Dim, Expr, as_expr, product, symbol, total
+from ..plan import CAPACITY, IMBALANCE
 from .base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
 from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedAttrs(Attrs):
-    """`capacity` says that every expert takes a fixed number of rows: capacity factor x top-k x tokens in all."""
+    """`capacity` says that every expert takes a fixed number of rows: capacity factor x top-k x tokens in all.
+
+    `own` names mesh axes (`tp`, `ep`) whose ranks all have the tokens: each takes the rows of its own experts out of
+    them, and its results are a part of the sum.
+    """
 
     capacity: bool = False
+    own: str = ""
+
+    @property
+    def ranks(self) -> Expr:
+        """Ranks that share the rows of the same tokens."""
+        return product(symbol(a) for a in self.own.split("+") if a)
 
 
 def _rows(call: OpCall, tokens: Dim, top_k: Dim) -> Expr:
     """Rows of all experts: every copy of a token, or what the experts have room for, padded where that is more."""
-    copies = as_expr(tokens) * top_k
-    return copies * symbol(CAPACITY) if call.attrs_as(RoutedAttrs).capacity else copies
+    attrs = call.attrs_as(RoutedAttrs)
+    copies = as_expr(tokens) * top_k / attrs.ranks
+    return copies * symbol(CAPACITY) if attrs.capacity else copies
+
+
+def _same_rows(call: OpCall, given: Dim, tokens: Dim, top_k: Dim) -> Iterator[str]:
+    """Of its own experts' rows the busiest rank has more than the mean."""
+    want = _rows(call, tokens, top_k)
+    more = want * symbol(IMBALANCE) if call.attrs_as(RoutedAttrs).own else want
+    if as_expr(given) not in (want, more):
+        yield f"rows of tokens x k: {given} is not {want}"
 
 
 def _check_dispatch(call: OpCall) -> Iterator[str]:
     x, idx = call.inputs
-    want = (_rows(call, x.dims[0], idx.dims[1]), as_expr(x.dims[1]))
-    yield from same_dims(tuple(as_expr(d) for d in call.outputs[0].dims), want, "rows [tokens x k, hidden]")
+    rows = call.outputs[0]
+    yield from same_dims(rows.dims[1:], x.dims[1:], "hidden")
+    yield from _same_rows(call, rows.dims[0], x.dims[0], idx.dims[1])
 
 
 def _check_combine(call: OpCall) -> Iterator[str]:
     rows, weights, _ = call.inputs
     out = call.outputs[0]
-    want = (_rows(call, weights.dims[0], weights.dims[1]), as_expr(out.dims[1]))
-    yield from same_dims(tuple(as_expr(d) for d in rows.dims), want, "rows [tokens x k, hidden]")
+    yield from same_dims(rows.dims[1:], out.dims[1:], "hidden")
+    yield from _same_rows(call, rows.dims[0], weights.dims[0], weights.dims[1])
 
 
 def _check_back(call: OpCall) -> Iterator[str]:

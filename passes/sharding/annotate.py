@@ -16,12 +16,18 @@ Placements = Mapping[str, Placement]
 
 
 def source_placements(
-    region: Region, plan: TpPlan, zero: int = 0, home: str = DP, whole_experts: Placement | None = None
+    region: Region,
+    plan: TpPlan,
+    zero: int = 0,
+    home: str = DP,
+    whole_experts: Placement | None = None,
+    inside: bool = False,
 ) -> dict[int, Placements]:
     """Return where parameters, inputs, caches and constants lie before anything runs (ports come from elsewhere).
 
     ZeRO stage 3 keeps every parameter sharded over `home`, which is `dp` or, in hybrid sharding, `fsdp`; where it is
-    needed whole, it is gathered. `whole_experts` says how experts lie over `tp` that are not split inside.
+    needed whole, it is gathered. `whole_experts` says how experts lie over `tp` that are not split inside; `inside`
+    that over `ep` they are split as they are over `tp`.
     """
     at_rest: Placement = Shard(0) if zero == 3 else REPLICATE
     found: dict[int, Placements] = {}
@@ -30,7 +36,8 @@ def source_placements(
             expert = is_expert(region, v)
             split = _parameter(region, v, plan.style(v.name))
             along_tp = whole_experts if expert and whole_experts is not None else split
-            by_expert: Placement = Shard(0) if expert else at_rest
+            dealt = split if inside else Shard(0)
+            by_expert: Placement = dealt if expert else at_rest
             data: dict[str, Placement] = {DP: REPLICATE, FSDP: REPLICATE, EP: by_expert, UP: at_rest, CP: at_rest}
             found[v.id] = {**data, TP: along_tp, home: at_rest}
         elif v.role in (Role.INPUT, Role.CACHE):

@@ -18,7 +18,9 @@ class Ask:
     `forward` holds the input placements of the forward node that a backward node belongs to. `reduced` says, input by
     input, what a partial sum is turned into when it must be whole: sharded over the sequence under sequence
     parallelism, else replicated. `axis` is the mesh axis, `cp` the
-    method of context parallelism. `own_tokens` says that over `tp` each rank routes the tokens it holds.
+    method of context parallelism. `own_tokens` says that over `tp` each rank routes the tokens it holds. `all_tokens`
+    says that experts get the tokens of all ranks of the axis, and `own_rows` that each takes out of them the rows of
+    its own experts.
     """
 
     axis: str
@@ -30,6 +32,8 @@ class Ask:
     forward: tuple[Placement, ...] = ()
     cp: str = "none"
     own_tokens: bool = False
+    all_tokens: bool = False
+    own_rows: bool = False
 
     @property
     def num_outputs(self) -> int:

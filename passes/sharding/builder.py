@@ -100,6 +100,23 @@ class RegionBuilder:
         if near:
             self._converted.update(zip(keys, self._ring("ring_gather", near, REPLICATE, user), strict=True))
 
+    def gather_together(self, olds: Sequence[int], axis: str, user: Node) -> None:
+        """Gather values that lie in shards of their first dim over an axis, all in one message."""
+        whole: list[tuple[int, Placements]] = []
+        for old in dict.fromkeys(olds):
+            value = self.now[old]
+            if self.where[value][axis] == Shard(0):
+                whole.append((value, {**self.where[value], axis: REPLICATE}))
+        if not whole:
+            return
+        place = f"all_gather for {user.op} at {user.scope}"
+        made = [self._value(self.world[v], need, Role.RESULT, "", None, place) for v, need in whole]
+        attrs = CollectiveAttrs(axis, 0, f"{Shard(0)} to {REPLICATE} for {user.op} at {user.scope or 'the top'}")
+        self.nodes.append(Node("all_gather", tuple(v for v, _ in whole), tuple(made), attrs, user.scope, user.phase))
+        keys = (self._key(v, need, user) for v, need in whole)
+        self._converted.update(zip(keys, made, strict=True))
+        self._origin.update((m, v) for m, (v, _) in zip(made, whole, strict=True))
+
     def ring_scatter(self, olds: Sequence[int], want: Shard, user: Node) -> None:
         """Let partial sums over `cp` go from rank to rank to where they belong, all in one exchange."""
         olds = [o for o in olds if isinstance(self.where[self.now[o]]["cp"], Partial)]
@@ -256,7 +273,7 @@ class RegionBuilder:
             self.cuts.constraints((world.id, dim), size, where) if whole else [Constraint(as_dim(left), axis, where)]
         )
         for c in found:
-            self._constrain(c)
+            self.constrain(c)
         rest[dim] = left / symbol(axis)
 
     def _share(self, axis: str, at: tuple[Value, int], dim: Expr) -> Expr:
@@ -280,9 +297,10 @@ class RegionBuilder:
 
     def constrain_experts(self, v: Value, axes: tuple[str, ...]) -> None:
         """Experts are dealt out whole."""
-        self._constrain(Constraint(v.type.dims[0], "+".join(axes), f"experts of '{v.name}'"))
+        self.constrain(Constraint(v.type.dims[0], "+".join(axes), f"experts of '{v.name}'"))
 
-    def _constrain(self, c: Constraint) -> None:
+    def constrain(self, c: Constraint) -> None:
+        """Note what degrees must keep to, each size and axis once."""
         degrees = product(symbol(a) for a in c.axes)
         if degrees.symbols & (as_expr(c.dim) / degrees).symbols:
             self.constraints.setdefault((str(c.dim), c.axis), c)

@@ -3,6 +3,10 @@
 Rows that lie sharded over `tp` with their tokens travel so: each rank sends its own. Where the inner size is split,
 they are gathered over `tp` behind that, and the partial sums reduced and scattered before they travel back, as
 Megatron-Core's all-to-all dispatcher does; that sends less than gathering first.
+
+Serving engines often let the ranks of an axis have all tokens (`Ask.all_tokens`): tensor-parallel ranks have them
+anyway, those with data-parallel attention gather them. Each computes its own experts' rows, or its part of every
+expert, and the parts are summed.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ ROUTED = Shard(0, routed=True)
 
 
 def dispatch(ask: Ask) -> Answer:
-    """Rows lie with their tokens."""
+    """Rows lie with their tokens; where every rank has all tokens, with their experts."""
+    if ask.all_tokens:
+        return Answer((REPLICATE, REPLICATE), (ROUTED if ask.own_rows else REPLICATE,))
     p = _tokens(ask, (0, 1))
     return Answer((p, p), (p,))
 
@@ -58,7 +64,13 @@ def expert_bank_bwd(ask: Ask) -> Answer:
 
 
 def combine(ask: Ask) -> Answer:
-    """Linear in the rows: over whole tokens partial sums stay partial; routed rows come back to their tokens."""
+    """Linear in the rows: over whole tokens partial sums stay partial; routed rows come back to their tokens.
+
+    Each rank's own rows make a part of the sum.
+    """
+    if ask.all_tokens:
+        rows: Placement = ROUTED if ask.own_rows else PARTIAL
+        return Answer((rows, REPLICATE, REPLICATE), (PARTIAL,))
     p = _tokens(ask, (1, 2, 0))
     if isinstance(ask.given[0], Partial) and p == REPLICATE:
         return Answer((PARTIAL, REPLICATE, REPLICATE), (PARTIAL,))

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
 from ...ir.expr import Dim, Expr, product, symbol
-from ...ir.graph import Constraint, Graph, Node, Phase, Region, Role
+from ...ir.graph import Constraint, Graph, Node, Phase, Region, Role, Value
 from ...ir.ops import call_of
 from ...ir.ops.attention import AttentionAttrs
+from ...ir.ops.routing import RoutedAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS
 from ...ir.saved import mark_saved
@@ -54,6 +55,8 @@ class ShardPass(Pass):
     | usp               | inside allgather or ring, the ranks of axis `up` exchange sequence for heads            |
     | ep                | expert parallelism: experts over ep, tokens travel to them and back                     |
     | etp               | over tp, experts are split inside; false: whole, dealt out over tp too where ep is on   |
+    | exchange          | how rows get to experts over ep: alltoall, or all tokens to all ranks: allgather        |
+    | inside            | over ep, experts are split inside too, not dealt out; all tokens go to all ranks        |
     | imbalance         | the busiest rank gets and computes more rows than the mean: the symbol `imb`            |
     | wire              | fp8: rows, and gradients of results, travel to their experts in fp8                     |
     | routing_nodes     | a token is sent to at most so many nodes and copied there; 0 for no limit               |
@@ -80,6 +83,8 @@ class ShardPass(Pass):
     imbalance: bool = False
     wire: str = ""
     routing_nodes: int = 0
+    exchange: str = "alltoall"
+    inside: bool = False
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -133,6 +138,12 @@ class _Propagation:
         self.axes = (*_data_axes(options), *(sequence if options.cp != "none" else []), TP)
         self.ep, self.etp = options.ep, options.etp
         self.own_tokens = options.sp and (options.ep or not options.etp)
+        self.inside = options.inside
+        # Axes whose ranks all have the tokens, and of these the ones that deal out experts.
+        over_tp = [TP] if options.ep and not options.etp and not options.sp else []
+        gathered = [EP] if options.inside or options.exchange == "allgather" else []
+        self.all_tokens = (*over_tp, *gathered)
+        self.own_rows = (*over_tp, *([] if options.inside else gathered))
         cuts = cuts_of(graph)
         self.builders = {r.name: self._builder(r, options, cuts[r.name]) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
@@ -160,12 +171,22 @@ class _Propagation:
 
     def _sources(self, b: RegionBuilder) -> None:
         at_rest = Shard(0) if self.ep or self.zero == 3 else REPLICATE
-        known = source_placements(b.old, self.plan, self.zero, self.home, None if self.etp else at_rest)
+        whole = None if self.etp else at_rest
+        known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.inside)
         for v in b.old.values:
             if v.id in known:
                 b.add_source(v, known[v.id])
             if EP in self.axes and v.role is Role.PARAM and is_expert(b.old, v):
-                b.constrain_experts(v, (EP,) if self.etp else (TP, EP))
+                self._constrain_experts(b, v, known[v.id])
+
+    def _constrain_experts(self, b: RegionBuilder, v: Value, lies: Placements) -> None:
+        """Experts are dealt out whole over ep, or cut inside over tp and ep alike."""
+        cut = lies[EP]
+        if not self.inside:
+            b.constrain_experts(v, (EP,) if self.etp else (TP, EP))
+        elif isinstance(cut, Shard):
+            where = f"dim {cut.dim} of {v.type}, '{v.name}'"
+            b.constrain(Constraint(v.type.dims[cut.dim], f"{TP}+{EP}", where))
 
     def _phase(self, b: RegionBuilder, forward: bool) -> None:
         for node in b.old.nodes:
@@ -188,6 +209,8 @@ class _Propagation:
             self._reduce(b, node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
         if self.cp in BALANCED and isinstance(node.attrs, AttentionAttrs):
             node = replace(node, attrs=replace(node.attrs, balanced=True))
+        if isinstance(node.attrs, RoutedAttrs):
+            node = self._with_all_tokens(b, node, node.attrs)
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
         self._note_gathers(b, node)
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
@@ -198,6 +221,13 @@ class _Propagation:
         b.add_node(node, needs, gives)
         self._force(b, node)
 
+    def _with_all_tokens(self, b: RegionBuilder, node: Node, attrs: RoutedAttrs) -> Node:
+        """Tokens, ids and routing weights are gathered in one message, in front of the dispatch."""
+        if EP in self.all_tokens and node.op == "dispatch":
+            weights = (i for n in b.old.users[node.inputs[1]] if n.op == "combine" for i in n.inputs[1:2])
+            b.gather_together((*node.inputs, *weights), EP, node)
+        return replace(node, attrs=replace(attrs, own="+".join(a for a in (TP, EP) if a in self.own_rows)))
+
     def _ask(self, b: RegionBuilder, node: Node, axis: str) -> Answer:
         given = tuple(self._seen(b, i, axis) for i in node.inputs)
         forward = b.asked.get(node.forward, ()) if node.forward is not None else ()
@@ -206,7 +236,8 @@ class _Propagation:
             is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
             phase=node.phase, forward=tuple(p[axis] for p in forward), cp="ulysses" if axis == UP else self.cp,
-            own_tokens=self.own_tokens and routes(b.old),
+            own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
+            own_rows=axis in self.own_rows,
         )  # fmt: skip
         return answer_of(node, ask, self.replicate_unknown)
 
@@ -249,6 +280,8 @@ class _Propagation:
         elif reduces_input_grad(b.old, node, self.plan):
             for grad in node.outputs[: 2 if node.op == "experts_bwd" else 1]:
                 b.settle(grad, {**b.where[b.now[grad]], TP: REPLICATE}, node)
+        elif node.op == "combine" and EP in self.all_tokens:
+            b.settle(out, {**have, EP: Shard(0)}, node)
         elif node.op == "embedding" and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
         elif node.op in ("attention", "attention_bwd") and self.cp != "none":

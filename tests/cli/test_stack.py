@@ -44,3 +44,10 @@ def test_stacks_are_listed_and_shown(cli: Cli) -> None:
     shown = cli("show", "stack", "nanotron").stdout
     assert shown.startswith("nanotron: software as of 2024\n")
     assert "host.layer_tp" in shown
+
+
+def test_inference_takes_kernels_from_an_engine(tiny: Cli) -> None:
+    flags = ("--gpus", "1", "--phase", "decode", "--format", "json")
+    engine, plain = (json.loads(tiny(*stack, *flags).stdout) for stack in (("--stack", "vllm"), ()))
+    assert [a["inputs"]["plan"]["kernels"] for a in (engine, plain)] == ["fused", "eager"]
+    assert engine["metrics"]["tpot_s"] < plain["metrics"]["tpot_s"]

@@ -4,7 +4,7 @@ import pytest
 
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.plan import Family, PlanTable, make_plan
 
 SPLIT, WHOLE = Family(ep=True, sp=True), Family(ep=True, sp=True, etp=False)
 
@@ -50,8 +50,40 @@ def test_ep_of_whole_experts_is_a_multiple_of_tp(ep: int, legal: str) -> None:
 
 def test_whole_experts_route_the_tokens_of_a_rank() -> None:
     assert "takes --sp; or use --etp 4" in refused(ep=8, family=Family(ep=True, etp=False))
-    decode = Family(workload=Workload.DECODE, ep=True, etp=False)
-    assert "--etp 1 with --tp 4 in decode" in refused(NotBuiltError, ep=8, family=decode)
+
+
+def test_whole_experts_of_inference_take_the_tokens_that_all_ranks_have() -> None:
+    for phase in (Workload.PREFILL, Workload.DECODE):
+        family = Family(workload=phase, ep=True, etp=False)
+        plan = make_plan(num_gpus=8, tp=4, ep=8, seq_len=128, family=family)
+        assert {axis: plan.mesh[axis] for axis in ("tp", "ep", "dp")} == {"tp": 4, "ep": 2, "dp": 1}
+        alone = Family(workload=phase, etp=False)
+        assert refused(family=alone) == (
+            "etp=1 with tp=4 and ep=1: every rank would run all experts on the same tokens; "
+            "deal them out with --ep 4, or split them with --etp 4"
+        )
+
+
+def test_experts_may_be_split_over_data_parallel_ranks_in_inference() -> None:
+    family = Family(workload=Workload.DECODE, etp_dp=True)
+    plan = make_plan(num_gpus=8, tp=2, etp=4, seq_len=128, family=family)
+    assert {axis: plan.mesh[axis] for axis in ("tp", "ep", "dp")} == {"tp": 2, "ep": 2, "dp": 2}
+    assert plan.degrees == "tp2 dp4 etp4"
+    assert PlanTable.of([plan]).columns["ep"] == 2
+    message = refused(num_gpus=8, tp=2, etp=6, family=family)
+    assert message.endswith("over these times ranks of dp=4, or not at all; legal etp: 1, 2, 4, 8")
+    assert "in training: not modelled; legal etp: 1, 4" in refused(NotBuiltError, etp=8, family=Family(etp_dp=True))
+    both = Family(workload=Workload.DECODE, etp_dp=True, ep=True)
+    assert "--etp 8 above --tp 4 with --ep above 1" in refused(NotBuiltError, etp=8, ep=2, family=both)
+
+
+def test_gathered_tokens_are_of_inference_and_are_not_sent() -> None:
+    assert "in training: not modelled" in refused(NotBuiltError, ep=2, family=Family(ep=True, exchange="allgather"))
+    family = Family(workload=Workload.DECODE, ep=True, exchange="allgather", dispatch_dtype="fp8")
+    assert refused(ep=2, family=family).startswith("dispatch_dtype=fp8: of rows that are sent")
+    idle = Family(workload=Workload.DECODE, exchange="allgather")
+    assert "without expert parallelism no rows travel" in refused(family=idle)
+    assert "alltoall" in refused(UnknownNameError, family=Family(ep=True, exchange="all2all"))
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf"), 1e9])

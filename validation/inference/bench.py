@@ -71,8 +71,9 @@ class Bench:
         return Served(*(self._lower(case, replica, phase) for phase in (Workload.PREFILL, Workload.DECODE)))
 
     def _family(self, case: ServedCase, replica: Replica, phase: Workload) -> Family:
-        kernels = self.system(case).stack.kernels
-        return replica.family(Family(workload=phase, kernels=kernels))
+        numerics, kernels = case.numerics, self.system(case).stack.kernels
+        served = Family(workload=phase, kernels=kernels, precision=numerics.precision, kv_dtype=numerics.kv_dtype)
+        return replica.family(served)
 
     def _lower(self, case: ServedCase, replica: Replica, phase: Workload) -> Lowered:
         family = self._family(case, replica, phase)

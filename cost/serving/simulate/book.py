@@ -1,4 +1,4 @@
-"""What is written down while requests are served: moments of each, gaps between tokens, steps, how full an engine is."""
+"""What is written down while requests are served: moments of each, gaps between tokens, steps, how full it gets."""
 
 from __future__ import annotations
 

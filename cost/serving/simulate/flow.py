@@ -43,7 +43,7 @@ class Flow:
     def __init__(self, traffic: Traffic, stages: Sequence[Stage], book: Book) -> None:
         self._traffic, self._stages, self._book = traffic, stages, book
         self._outputs = traffic.requests.output.tolist()
-        self._follows = _followers(traffic)
+        self._follows = {} if traffic.clients else _followers(traffic)
         self._turns = [0] * len(stages)
         self._places = {lane.number: (stage, lane) for stage, pool in enumerate(stages) for lane in pool.lanes}
         self._starts: list[tuple[float, int, int]] = []
@@ -64,13 +64,10 @@ class Flow:
     def _send_first(self) -> None:
         """Put what is sent without waiting for an answer into the list of events."""
         traffic, way_in_s = self._traffic, self._stages[0].way_in_s
+        moments, waits = traffic.arrival_s.tolist(), set(self._follows.values())
         if traffic.clients:
             self._next = min(traffic.clients, len(traffic))
-            moments, first = [0.0] * self._next, list(range(self._next))
-        else:
-            waits = set(self._follows.values())
-            moments = traffic.arrival_s.tolist()
-            first = [i for i in range(len(traffic)) if i not in waits]
+        first = [i for i in range(self._next) if i not in waits]
         for i in first:
             self._book.arrived_s[i] = moments[i]
         self._starts.extend((moments[i] + way_in_s[i], 0, i) for i in first)
@@ -114,13 +111,11 @@ class Flow:
 
     def _done(self, request: int, stage: int, now_s: float) -> None:
         """Pass a request on to the next pool, or let what waited for its answer be sent."""
-        if stage + 1 < len(self._stages):
+        if stage + 1 < len(self._stages) and self._outputs[request] > 1:
             arrives_s = now_s + self._stages[stage + 1].way_in_s[request]
-            self._book.first_s[request] = self._book.finish_s[request] = arrives_s
-            if self._outputs[request] > 1:
-                heappush(self._starts, (arrives_s, stage + 1, request))
-                return
-            now_s = arrives_s
+            self._book.first_s[request] = arrives_s
+            heappush(self._starts, (arrives_s, stage + 1, request))
+            return
         if self._traffic.clients:
             if self._next < len(self._traffic):
                 self._send(self._next, now_s + self._traffic.think_s)

@@ -181,7 +181,7 @@ class Lane:
         if not self._static and not has_kv and not self._has_budget(fresh, left, bool(chunks)):
             return False
         ahead = int(self._scheduler.mixed)
-        num_bytes = self._room.bytes_of(running.asked(self._work, request))
+        num_bytes = running.asked_bytes(self._work, request)
         spare = _WATERMARK if running.grows and running.num else 0.0
         return self._room.fits(num_bytes, running.clock + ahead, spare)
 

@@ -33,6 +33,7 @@ class Pool:
         replicas: how many there are.
         rounds: how its decode steps make more than one token, if they do.
         route: to which a request goes: `round-robin`, or `least-loaded`, the one with the fewest under way.
+        shared_prefix: the cached tokens of all requests are the same, and held once.
     """
 
     times: StepTimes
@@ -40,6 +41,7 @@ class Pool:
     replicas: int = 1
     rounds: Rounds | None = None
     route: str = "least-loaded"
+    shared_prefix: bool = False
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
@@ -135,34 +137,38 @@ def _lanes(
     """Every group of every replica of a pool, with its part of the cache and of the places."""
     times, scheduler = pool.times, pool.engine.scheduler
     prompt, output = np.array(work.prompt), np.array(work.output)
-    _check_room(times, scheduler.block_tokens, prompt, output)
+    shared = int(max(work.cached)) if pool.shared_prefix else 0
+    longest = int((prompt + output).max())
+    _check_room(Room(times, scheduler, longest, shared), work)
     seqs = max(1, min(scheduler.max_num_seqs // times.groups, scheduler.max_batched_tokens))
     speeds = Speeds(times, pool.engine.overheads, pool.rounds)
     lanes: list[Lane] = []
     for _ in range(pool.replicas):
         busy = Busy(times.pace)
         for _ in range(times.groups):
-            room = Room(times, scheduler, int((prompt + output).max()))
+            room = Room(times, scheduler, longest, shared)
             at = number + len(lanes)
             lanes.append(Lane(at, scheduler, seqs, speeds, room, work, book, busy, prefilled))
     return tuple(lanes)
 
 
-def _check_room(times: StepTimes, block_tokens: int, prompt: Index, output: Index) -> None:
-    """InfeasibleError where a request is too long for the cache of a group."""
-    total = prompt + output
-    free = times.free_bytes / times.groups
-    needed = times.kv_bytes(np.ceil(total / block_tokens) * block_tokens)
-    if (needed <= free).all():
+def _check_room(room: Room, work: Work) -> None:
+    """InfeasibleError where a request is too long for the cache of a group that has nothing else in it."""
+    free = room.capacity_bytes - room.used_bytes(0)
+    totals = [p + o for p, o in zip(work.prompt, work.output, strict=True)]
+    needed = [room.bytes_of(t) - room.saved_bytes(c) for t, c in zip(totals, work.cached, strict=True)]
+    i = max(range(len(needed)), key=needed.__getitem__)
+    if needed[i] <= free:
         return
-    i = int(np.argmax(needed > free))
-    blocks = np.arange(1, int(np.ceil(total.max() / block_tokens)) + 1, dtype=np.float64) * block_tokens
-    longest = int(blocks[times.kv_bytes(blocks) <= free].max(initial=0.0))
-    nearest = f"the longest that fits has {longest:,} tokens" if longest else "not even one block fits"
     raise InfeasibleError(
-        f"the KV cache cannot hold request {i + 1}: {prompt[i]:,} tokens of prompt and {output[i]:,} of answer need "
-        f"{needed[i] / GIB:.2f} GiB, and {free / GIB:.2f} GiB are free; {nearest}"
+        f"the KV cache cannot hold request {i + 1}: {work.prompt[i]:,} tokens of prompt and {work.output[i]:,} of "
+        f"answer need {needed[i] / GIB:.3g} GiB, and {max(free, 0.0) / GIB:.3g} GiB are free; "
+        f"{_nearest(room.longest(max(free, 0.0)))}"
     )
+
+
+def _nearest(longest: int) -> str:
+    return f"the longest that fits has {longest:,} tokens" if longest else "not even one block fits"
 
 
 def _fullness(pool: Pool, meters: Sequence[Meters], span_s: float) -> Fullness:

@@ -25,6 +25,7 @@ class Sequence:
         rounds: decode steps left behind its prompt.
         rate: tokens that each of them makes.
         held_bytes: of the cache, while it does not grow.
+        saved_bytes: what it does not hold of its tokens, as others do.
         last_s: when its last token came.
         place: in the cache, once it grows; -1 before.
         joined: clock at which it began to decode; -1 before.
@@ -36,6 +37,7 @@ class Sequence:
     rounds: int
     rate: float
     held_bytes: float
+    saved_bytes: float
     last_s: float = NEVER
     place: int = -1
     joined: int = -1
@@ -101,19 +103,21 @@ class Running:
         put = self._put.get(request)
         return work.prompt[request] if put is None else put.target
 
-    def asked(self, work: Work, request: int) -> int:
-        """Tokens for which it needs room before it starts."""
-        return self.target(work, request) if self.grows else work.prompt[request] + work.output[request]
+    def asked_bytes(self, work: Work, request: int) -> float:
+        """Bytes of cache that it needs before it starts: for its prompt, or for all its tokens."""
+        tokens = self.target(work, request) if self.grows else work.prompt[request] + work.output[request]
+        return self._room.bytes_of(tokens) - self._room.saved_bytes(work.cached[request])
 
     def admit(self, work: Work, request: int) -> Sequence:
         """Let a request in, with room for what it asks for."""
-        held = self._room.bytes_of(self.asked(work, request))
+        held, saved = self.asked_bytes(work, request), self._room.saved_bytes(work.cached[request])
         self._room.hold(held)
         rounds = work.rounds[request]
         rate = (work.output[request] - 1) / rounds if rounds else 0.0
         put = self._put.pop(request, None) or Put(work.prompt[request], rounds, NEVER)
         self._serial += 1
-        sequence = Sequence(self._serial, put.target, work.cached[request], put.rounds, rate, held, put.last_s)
+        sequence = Sequence(self._serial, put.target, work.cached[request], put.rounds, rate, held, saved,
+                            put.last_s)  # fmt: skip
         self._sequences[request] = sequence
         if self.grows:
             self._order.append((self._serial, request))
@@ -124,7 +128,7 @@ class Running:
         sequence = self._sequences[request]
         sequence.joined, sequence.last_s = self.clock, last_s
         if self.grows:
-            self._room.hold(-sequence.held_bytes)
+            self._room.hold(-sequence.held_bytes - sequence.saved_bytes)
             sequence.place = self._room.grow(sequence.target, sequence.rate, self.clock)
         self.batch += 1
         self.left += 1
@@ -172,6 +176,7 @@ class Running:
             self._room.hold(-sequence.held_bytes)
         else:
             self._room.leave(sequence.place)
+            self._room.hold(sequence.saved_bytes)
         if sequence.joined < 0:
             return
         self.batch -= 1

@@ -19,6 +19,8 @@ from .rounds import Rounds
 
 # Where a chunk of a prompt starts and stops.
 Chunk = tuple[int, int]
+# Values at the points of a table, and slopes between them.
+Row = tuple[list[float], list[float]]
 
 
 class Speeds:
@@ -36,7 +38,7 @@ class Speeds:
     def __init__(self, times: StepTimes, overheads: Overheads, rounds: Rounds | None = None) -> None:
         self._times, self._overheads, self._rounds = times, overheads, rounds
         self._columns = times.decode_attention.columns.tolist()
-        self._rows: dict[int, list[float]] = {}
+        self._rows: dict[int, Row] = {}
         self._prompt_at, self._prompt_s = times.prompt_rest.at.tolist(), times.prompt_rest.value.tolist()
         self._prompt_columns = times.prompt_attention.columns.tolist()
         self._attended: dict[int, list[float]] = {}
@@ -52,7 +54,7 @@ class Speeds:
 
     def decode_s(self, batch: int, context: float) -> float:
         """One step of `batch` sequences that look at `context` tokens on average, without the host's part."""
-        return _line(self._columns, self._row(batch), context)
+        return _line(self._columns, self._row(batch)[0], context)
 
     def host_s(self, batch: int) -> float:
         """What the host adds to a step in which `batch` sequences decode."""
@@ -63,21 +65,29 @@ class Speeds:
 
         `slower` stretches what devices take, not what the host takes.
         """
-        row, at, total, left = self._row(batch), self._columns, 0.0, num
+        values, slopes = self._rows.get(batch) or self._row(batch)
+        at, total, left, last = self._columns, 0.0, num, len(slopes) - 1
         while left > 0:
-            i = _piece(at, context)
-            slope = (row[i + 1] - row[i]) / (at[i + 1] - at[i])
+            i = min(max(bisect_right(at, context) - 1, 0), last)
             steps = left
-            if growth > 0.0 and i < len(at) - 2:
+            if left > 1 and growth > 0.0 and i < last:
                 steps = min(left, max(1, math.ceil((at[i + 1] - context) / growth)))
-            total += steps * (row[i] + slope * (context - at[i] + growth * (steps - 1) / 2.0))
+            total += steps * (values[i] + slopes[i] * (context - at[i] + growth * (steps - 1) / 2.0))
             context += growth * steps
             left -= steps
-        return slower * total + num * self.host_s(batch)
+        return slower * total + num * (self._overheads.step_s + self._overheads.sequence_s * batch)
 
     def steps_until(self, batch: int, context: float, growth: float, time_s: float, most: int, slower: float) -> int:
-        """The fewest steps that take `time_s` or longer, up to `most`."""
-        low, high = 0, most
+        """The fewest steps that take `time_s` or longer, 1 at least and `most` at most."""
+        first_s = self.decodes_s(batch, context, growth, 1, slower)
+        high = min(most, max(1, math.ceil(time_s / first_s)))
+        if high < most and self.decodes_s(batch, context, growth, high, slower) < time_s:
+            high = most
+        last_s = self.decodes_s(batch, context + growth * high, growth, 1, slower)
+        # Steps grow longer, so that neither bound is far off; where they do not, the search starts from nothing.
+        low = max(0, min(int(time_s / last_s) - 1, high - 1)) if last_s > 0 else 0
+        if low and self.decodes_s(batch, context, growth, low, slower) >= time_s:
+            low = 0
         while high - low > 1:
             middle = (low + high) // 2
             enough = self.decodes_s(batch, context, growth, middle, slower) >= time_s
@@ -111,15 +121,16 @@ class Speeds:
     def _rest_s(self, tokens: int) -> float:
         return _line(self._prompt_at, self._prompt_s, tokens)
 
-    def _row(self, batch: int) -> list[float]:
+    def _row(self, batch: int) -> Row:
         """Decode steps of a batch at the contexts of the table; made when the batch is first seen."""
-        row = self._rows.get(batch)
-        if row is None:
+        found = self._rows.get(batch)
+        if found is None:
             columns = self._times.decode_attention.columns
-            decodes = self._times.decode_s(float(batch), columns)
-            found = decodes if self._rounds is None else self._rounds.round_s(self._times, batch, columns)
-            row = self._rows[batch] = np.asarray(found).tolist()
-        return row
+            rounds = self._rounds
+            values = self._times.decode_s(float(batch), columns) if rounds is None else rounds.round_s(
+                self._times, batch, columns)  # fmt: skip
+            found = self._rows[batch] = (values.tolist(), (np.diff(values) / np.diff(columns)).tolist())
+        return found
 
 
 def _piece(at: Sequence[float], size: float) -> int:

@@ -1,0 +1,115 @@
+"""Caches of layers with an attention window: they hold the tokens that the window leaves, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ..ir.expr import Dim, as_dim, as_expr, least
+from ..ir.graph import Graph, Node, Region, Role, Value, Workload
+from ..ir.ops.attention import AttentionAttrs, KvAppendAttrs
+from ..ir.ops.collectives import CollectiveAttrs
+from ..ir.ops.layout import SliceAttrs
+from .base import Pass, PassResult, require_sharded, rewritten
+
+_CACHED, _PROMPT = "kv", "seq"  # symbols of the tokens in the cache of a decode step, and of those of a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Window(Pass):
+    """Let the cache of a layer with a window of W tokens hold min(W, tokens): decode reads that, prefill leaves that.
+
+    Serving engines free what no later token sees, or overwrite it: the hybrid cache manager of vLLM
+    (`vllm/v1/core/single_type_kv_cache_manager.py`, SlidingWindowManager), rolling caches of TensorRT-LLM
+    (`max_attention_window_size`), the sliding layers of transformers' caches (`SlidingWindowLayer`).
+    """
+
+    name: ClassVar[str] = "window"
+
+    def requires(self, graph: Graph) -> None:
+        """Lengths of a cache are those of a rank."""
+        require_sharded(self.name, graph, sharded=True)
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Rewrite the regions that append to a cache and look at a window of it."""
+        if graph.workload is Workload.DECODE:
+            return rewritten(graph, _shortened)
+        return rewritten(graph, _left) if graph.workload is Workload.PREFILL else PassResult(graph, changed=False)
+
+
+def _windowed(region: Region) -> dict[int, int]:
+    """The window of each call of attention that has one, by its key."""
+    found = ((n.key, n.attrs) for n in region.nodes if n.op == "attention")
+    return {key: attrs.window for key, attrs in found if isinstance(attrs, AttentionAttrs) and attrs.window}
+
+
+def _shortened(region: Region) -> Region:
+    """A decode step: caches and what attention reads of them are as long as the window at most."""
+    limits: dict[int, int] = {}
+    for key, window in _windowed(region).items():
+        cached = set(_upstream(region, region.producer[key]))
+        readers = {n.key for i in cached for n in region.users.get(i, ()) if not cached & set(n.outputs)}
+        if readers <= {key} and not any(p.value in cached for p in region.outputs):
+            limits |= dict.fromkeys(cached, window)
+    values = tuple(_limited(v, limits[v.id]) if v.id in limits else v for v in region.values)
+    return replace(region, values=values) if limits else region
+
+
+def _upstream(region: Region, node: Node) -> Iterator[int]:
+    """Values with the length of the cache out of which keys and values are made."""
+    todo = list(node.inputs[1:3])
+    while todo:
+        value = todo.pop()
+        if any(_CACHED in as_expr(d).symbols for d in region.by_id[value].type.dims):
+            yield value
+            todo += region.producer[value].inputs if value in region.producer else ()
+
+
+def _limited(v: Value, window: int) -> Value:
+    """With the new token there are `window` of them."""
+    return replace(v, type=v.type.substitute({_CACHED: least(window - 1, _CACHED)}))
+
+
+def _left(region: Region) -> Region:
+    """A prompt: attention reads all of it, and its last tokens are left in the cache."""
+    windows = {a.key: w for key, w in _windowed(region).items() for a in _appends(region, region.producer[key])}
+    if not windows:
+        return region
+    passed = {key: region.producer[key].inputs[-1] for key in windows}
+    values, nodes = dict(region.by_id), list[Node]()
+    for node in region.nodes:
+        if node.key not in windows:
+            nodes.append(replace(node, inputs=tuple(passed.get(i, i) for i in node.inputs)))
+            continue
+        last = _last_tokens(region, node, windows[node.key], max(values) + 1)
+        values[last.id] = last
+        values[node.key] = replace(values[node.key], type=last.type)
+        nodes += [_cut(region, node, last), replace(node, inputs=(last.id,))]
+    return replace(region, values=tuple(values.values()), nodes=tuple(nodes))
+
+
+def _appends(region: Region, attention: Node) -> Iterator[Node]:
+    """What puts the keys and values of a prompt into an empty cache, on this rank."""
+    todo = list(attention.inputs[1:3])
+    while todo:
+        node = region.producer.get(todo.pop())
+        if node is not None and isinstance(node.attrs, CollectiveAttrs):
+            todo += node.inputs
+        elif node is not None and node.op == "kv_append" and len(node.inputs) == 1:
+            yield node
+
+
+def _last_tokens(region: Region, append: Node, window: int, ident: int) -> Value:
+    """Of what is appended, a view of the part that the window leaves."""
+    given = region.by_id[append.inputs[0]]
+    kind = given.type.substitute({_PROMPT: least(window, _PROMPT)})
+    return replace(given, id=ident, type=kind, storage=given.storage, role=Role.RESULT, name="")
+
+
+def _cut(region: Region, append: Node, last: Value) -> Node:
+    """The slice in front of an append."""
+    assert isinstance(append.attrs, KvAppendAttrs)
+    dim, given = append.attrs.dim, append.inputs[0]
+    start: Dim = as_dim(as_expr(region.by_id[given].type.dims[dim]) - last.type.dims[dim])
+    return replace(append, op="slice", inputs=(given,), outputs=(last.id,), attrs=SliceAttrs(dim, start))
