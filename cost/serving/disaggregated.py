@@ -11,6 +11,7 @@ decode worker has the cache. Sources: DistServe, arXiv 2401.09670; Splitwise, ar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -176,10 +177,11 @@ def disaggregated(prefill: Pool, decode: Pool, link: Link, concurrency: Nums, le
         np.broadcast_to(able.batch, shape),
     )
     way = Way(prefill, decode, link, lengths)
+    ttft_s = way.ttft_s(clients)
 
     def under_way(batch: Array) -> Array:
         rate = decode_rate(decode, lengths, batch)
-        return np.asarray(rate * way.ttft_s(rate / able.prefill_per_s, clients) + decode.workers * batch)
+        return np.asarray(rate * ttft_s(rate / able.prefill_per_s) + decode.workers * batch)
 
     batch = first_reaching(under_way, clients, np.zeros(shape), most)
     return _metrics(way, able, clients, batch)
@@ -205,19 +207,24 @@ class Way:
         one = prefill_pass_s(self.prefill, self.lengths, num)
         return way_in_s(self.prefill.engine.overheads, self.lengths) + one + exposed_s(self.link, self.kv_bytes, one)
 
-    def ttft_s(self, busy: Array, clients: Array) -> Array:
-        """Until the first token, with a pool of prefill workers that is busy for a share of the time.
+    def ttft_s(self, clients: Array) -> Callable[[Array], Array]:
+        """Until the first token, over the share of the time for which the prefill workers are busy.
 
-        The busier it is the fuller are its batches, and the longer is the queue: of `n` servers with a service time
-        that is always the same (Sakasegawa 1977), and of no more clients than there are.
+        The busier they are the fuller are their batches, and the longer is the queue: of `n` servers with a service
+        time that is always the same (Sakasegawa 1977), and of no more clients than there are.
         """
         workers, num = float(self.prefill.workers), float(max(self.prefill.batch, 1))
-        full = np.minimum(busy, 1.0 - 1e-9)
-        served = prefill_pass_s(self.prefill, self.lengths, num)
-        queue = served / workers * full ** (np.sqrt(2 * (workers + 1)) - 1) / (1 - full) / 2
+        served, least = prefill_pass_s(self.prefill, self.lengths, num), self.least_s()
+        fuller = served - prefill_pass_s(self.prefill, self.lengths)
         others = np.maximum(1.0 - workers * num / clients, 0.0)
-        return np.asarray(self.least_s() + full * others * (served - prefill_pass_s(self.prefill, self.lengths))
-                          + others * np.minimum(queue, clients / (workers * num) * served))  # fmt: skip
+        longest = clients / (workers * num) * served
+
+        def at(busy: Array) -> Array:
+            full = np.minimum(busy, 1.0 - 1e-9)
+            queue = served / workers * full ** (np.sqrt(2 * (workers + 1)) - 1) / (1 - full) / 2
+            return np.asarray(least + others * (full * fuller + np.minimum(queue, longest)))
+
+        return at
 
     def last_s(self, clients: Array) -> Array:
         """Until the first token of the last of all that were sent at one moment."""
@@ -230,7 +237,7 @@ def _metrics(way: Way, able: Rates, clients: Array, batch: Array) -> PoolMetrics
     lengths, decode = way.lengths, way.decode
     rate = decode_rate(decode, lengths, batch)
     tpot = decode_tpot_s(decode, lengths, batch)
-    first = way.ttft_s(rate / able.prefill_per_s, clients)
+    first = way.ttft_s(clients)(rate / able.prefill_per_s)
     ttft = np.maximum(clients / rate - lengths.gaps * tpot, first)
     shape = ttft.shape
     served = ServingMetrics(

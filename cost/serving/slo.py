@@ -16,9 +16,10 @@ from .metrics import ServingMetrics
 from .open_loop import at_rate
 from .requests import Lengths
 from .search import last_meeting
-from .times import StepTimes
+from .times import Array, StepTimes
 
-_HALVINGS = 40
+# Rates that are tried at once, and how often the gap between two of them is searched again.
+_TRIED, _ROUNDS = 33, 4
 # Of the greatest rate: what counts as no load, and as full load.
 _IDLE, _FULL = 1e-6, 1.0 - 1e-6
 
@@ -70,21 +71,21 @@ def most_concurrency(serve: Callable[[float], ServingMetrics], slo: SLO, most: i
     return serve(float(found))
 
 
-def most_rate(serve: Callable[[float], ServingMetrics], slo: SLO, most_per_s: float) -> ServingMetrics:
-    """Return what `serve` says of the greatest rate below `most_per_s` that meets an SLO.
+def most_rate(serve: Callable[[Array], ServingMetrics], slo: SLO, most_per_s: float) -> ServingMetrics:
+    """Return what `serve` says of the greatest rate below `most_per_s` that meets an SLO, to a millionth of it.
 
-    InfeasibleError where it is missed with next to no load.
+    `serve` takes many rates at once; latencies must not fall as the rate grows. InfeasibleError where it is missed with
+    next to no load.
     """
     low, high = most_per_s * _IDLE, most_per_s * _FULL
-    least = serve(low)
-    if not np.all(slo.met_by(least)):
+    if not np.all(slo.met_by(least := serve(np.array(low)))):
         raise slo.missed(least, "with next to no load")
-    if np.all(slo.met_by(full := serve(high))):
-        return full
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.all(slo.met_by(serve(middle))) else (low, middle)
-    return serve(low)
+    for _ in range(_ROUNDS):
+        tried = np.linspace(low, high, _TRIED)
+        missed = np.flatnonzero(~slo.met_by(serve(tried)))
+        first = int(missed[0]) if len(missed) else _TRIED
+        low, high = float(tried[max(first - 1, 0)]), float(tried[min(first, _TRIED - 1)])
+    return serve(np.array(low))
 
 
 def concurrency_under(times: StepTimes, engine: Engine, lengths: Lengths, slo: SLO) -> ServingMetrics:

@@ -54,7 +54,8 @@ def test_many_requests_are_as_fast_as_the_slower_pool(pools: Pools) -> None:
     prefill, decode = pools(1, 3)
     found = disaggregated(prefill, decode, LINK, 700, LENGTHS)
     assert float(found.served.requests_per_s) == pytest.approx(1 / PREFILL_S, rel=1e-3)
-    assert (found.limit, float(found.prefill_busy)) == ("prefill", pytest.approx(1.0, rel=1e-3))
+    assert found.limit == "prefill"
+    assert float(found.prefill_busy) == pytest.approx(1.0, rel=1e-3)
     prefill, decode = pools(20, 1)
     found = disaggregated(prefill, decode, LINK, 700, LENGTHS)
     able = rates(prefill, decode, LENGTHS)
@@ -67,7 +68,7 @@ def test_many_requests_are_as_fast_as_the_slower_pool(pools: Pools) -> None:
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 4))
 def test_laws_of_two_pools(pools: Pools, prefill: int, decode: int, batch: int) -> None:
     prompts, answers = pools(prefill, decode)
-    clients = np.unique(np.rint(np.geomspace(1.0, 3000.0, 30)))
+    clients = np.unique(np.rint(np.geomspace(1.0, 3000.0, 16)))
     found = disaggregated(replace(prompts, batch=batch), answers, LINK, clients, LENGTHS)
     served = found.served
     assert (np.diff(served.requests_per_s) >= -1e-6).all()
@@ -76,7 +77,9 @@ def test_laws_of_two_pools(pools: Pools, prefill: int, decode: int, batch: int) 
     assert (np.maximum(found.prefill_busy, found.decode_busy) <= 1 + 1e-9).all()
     assert (served.ttft_low_s <= served.ttft_s * (1 + 1e-9)).all()
     assert (served.ttft_s <= served.ttft_high_s * (1 + 1e-9)).all()
-    assert (served.output_tokens_per_s <= decode * np.maximum(served.batch, 1) / served.tpot_s * 101 / 100).all()
+    # Decode workers make all tokens but the first.
+    made = served.requests_per_s * 100
+    assert (made <= decode * np.maximum(served.batch, 1) / served.tpot_s * (1 + 1e-9)).all()
 
 
 def test_what_is_sent_layer_by_layer_hides_beside_the_prompt() -> None:

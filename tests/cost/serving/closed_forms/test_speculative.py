@@ -29,12 +29,12 @@ def test_tokens_of_a_round_are_a_sum_of_powers(acceptance: float, length: int) -
 
 
 def test_a_round_by_hand(replica: Replica, engine: Engines) -> None:
-    # 8 sequences, 4 drafts: the model runs 40 tokens over 641 of context each, 5 ms + 1 ms + 8 x 641 x 0.1 us; the draft
+    # 8 sequences, 4 drafts: the model runs 40 tokens over 640.5 of context each, 6 ms + 8 x 640.5 x 0.1 us; the draft
     # model 4 steps of 0.5 + 0.1 ms and a tenth of the attention; the host 0.5 ms, 8 x 10 us, and 4 x 0.1 ms.
     small = replica(read=5e-4, token=2e-6, fixed=1e-4, look=1e-8, kv=1e4)
     drafter = Drafter(times=small, step_s=1e-4, weight_bytes=1e9)
     found = speculate(replica(), engine(5e-4, 1e-5), Speculation(drafter=drafter, length=4, acceptance=0.8))
-    round_s = 6e-3 + 8 * 641e-7 + 4 * (6e-4 + 8 * 641e-8) + 5e-4 + 8e-5 + 4e-4
+    round_s = 6e-3 + 8 * 640.5e-7 + 4 * (6e-4 + 8 * 640.5e-8) + 5e-4 + 8e-5 + 4e-4
     token = decode_step_s(found.times, found.engine.overheads, 8, LENGTHS)
     assert float(token) == pytest.approx(round_s / 3.3616, rel=1e-6)
     seen = found.seen(steady(found.times, found.engine, 1, LENGTHS))
