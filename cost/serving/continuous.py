@@ -175,7 +175,8 @@ def _longest_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) ->
 def _metrics(clients: Array, batch: Array, life: Life, way_in_s: Array, lengths: Lengths) -> ServingMetrics:
     rate = np.minimum(clients / (life.total_s + way_in_s), batch / life.total_s)
     waits = np.maximum(clients / rate - life.total_s - way_in_s, 0.0)
-    waves = (np.ceil(clients / batch) - 1.0) * life.total_s
+    # The last client of a full engine may find no place before the next answer ends.
+    waves = np.maximum((np.ceil(clients / batch) - 1.0) * life.total_s, (1.0 - 1.0 / clients) * life.total_s / batch)
     ttft = way_in_s + waits + life.first_s
     shape = rate.shape
     return ServingMetrics(
