@@ -15,6 +15,7 @@ from ..cost.serving.requests import Lengths
 from ..cost.serving.slo import most_concurrency
 from ..cost.serving.static import batch_prefill_s
 from ..cost.serving.steps import decode_step_s, groups_of, host_s, prefill_s, way_in_s
+from ..cost.serving.times import Array
 from ..driver import Estimate
 from ..ir.errors import InfeasibleError, UsageError
 from .answer import Fleet, ServeEstimate, memory_of, metrics_of, with_goodput
@@ -24,9 +25,11 @@ from .server import Server
 from .target import ANYTHING, Target
 
 TRANSFER = "transfer"
-Under = Callable[[float], PoolMetrics]
-# Share of what both pools can do that counts as all of it, and halvings of what is under way until it is found.
-_FULL, _HALVINGS = 0.999, 50
+Under = Callable[[Array], PoolMetrics]
+# Share of what both pools can do that counts as all of it.
+_FULL = 0.999
+# Rounds in which so many numbers of requests under way are looked at, and the most of them.
+_ROUNDS, _TRIED, _MOST = 2, 256, 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +91,17 @@ def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: Target = ANY
     prefill, decode = pools.workers
     able, most = rates(prefill, decode, lengths), most_of(pools, lengths)
 
-    def under(concurrency: float) -> PoolMetrics:
+    def under(concurrency: Array) -> PoolMetrics:
         return disaggregated(prefill, decode, pools.link, concurrency, lengths)
 
     held = float(able.batch) * decode.workers + prefill.workers * max(prefill.batch, 1)
     if load.concurrency is not None:
-        found = under(load.concurrency)
+        found = under(np.asarray(load.concurrency))
     elif load.requests_per_s is not None:
         found = _at_rate(under, load.requests_per_s, most, held)
     elif target:
-        concurrency = most_concurrency(lambda num: under(num).served, target.slo, int(held))
-        found = under(float(concurrency.concurrency))
+        concurrency = most_concurrency(lambda num: under(np.asarray(num)).served, target.slo, int(held))
+        found = under(concurrency.concurrency)
     else:
         found = _at_rate(under, _FULL * most, most, held)
     return with_goodput(answer_of_pools(replace(pools, found=found), found, lengths, load, most), target)
@@ -111,19 +114,20 @@ def most_of(pools: Pools, lengths: Lengths) -> float:
 
 
 def _at_rate(under: Under, requests_per_s: float, most: float, held: float) -> PoolMetrics:
-    """The least concurrency at which so many requests are answered."""
+    """The least concurrency at which so many requests are answered; many are looked at at once."""
     if requests_per_s > most:
         raise InfeasibleError(
             f"{requests_per_s:.4g} requests/s come and the pools answer {most:.4g} at most: use more workers"
         )
-    low, high = 1.0, max(held, 1.0)
-    while float(under(high).served.requests_per_s) < requests_per_s and high < 1e9:
-        high *= 2.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        enough = float(under(middle).served.requests_per_s) >= requests_per_s
-        low, high = (low, middle) if enough else (middle, high)
-    found = under(high)
+    low, high = 1.0, max(held, 2.0)
+    while high < _MOST and float(under(np.asarray(high)).served.requests_per_s) < requests_per_s:
+        high *= 4.0
+    for _ in range(_ROUNDS):
+        tried = np.geomspace(low, high, _TRIED)
+        enough = under(tried).served.requests_per_s >= requests_per_s
+        first = int(np.argmax(enough)) if enough.any() else _TRIED - 1
+        low, high = float(tried[max(first - 1, 0)]), float(tried[first])
+    found = under(np.asarray(high))
     served = replace(found.served, requests_per_s=np.minimum(found.served.requests_per_s, requests_per_s))
     return replace(found, served=served)
 

@@ -98,6 +98,13 @@ def serve(server: Server, lengths: Lengths, load: Load, target: Target = ANYTHIN
     return with_goodput(answer_of(server, lengths, load, found, prefill, decode), target)
 
 
+def replicated(server: Server, num: int) -> Server:
+    """Return so many replicas of a server that has one, or one rank with attention of its own."""
+    gpus = server.plan.num_gpus // server.plan.dp * num
+    batch = server.plan.micro_batch * num
+    return replace(server, plan=replace(server.plan, dp=num, num_gpus=gpus, global_batch=batch))
+
+
 def phases_of(
     server: Server, lengths: Lengths, found: ServingMetrics, together: bool
 ) -> tuple[Estimate, Estimate]:  # fmt: skip
