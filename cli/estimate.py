@@ -8,9 +8,11 @@ from dataclasses import replace
 import click
 
 from ..ir.errors import InfeasibleError, UsageError
+from .draft_flags import DRAFTS
 from .flags import Named
 from .options import Request
 from .output import columns, write_text
+from .pool_flags import POOLS
 from .prepare import check_model, graph_of, lower_of, plan_of, priced, published_otherwise, system_of
 from .run_flags import RUN_FLAGS, run_of
 from .serve import engine_stack, serve_command
@@ -23,7 +25,7 @@ EMITTED = ("table", "json", "trace")
 
 
 # Flags that say nothing of the other kind of estimate.
-OF_SERVING = tuple(str(flag.name) for flag in (*REQUESTS, *LIMITS, *TARGETS, *LOADS))
+OF_SERVING = tuple(str(flag.name) for flag in (*REQUESTS, *LIMITS, *TARGETS, *LOADS, *POOLS, *DRAFTS))
 OF_STEPS = ("seq", "mbs", "gbs", "trace_detail", "trace_stages", "sensitivity", "allow_infeasible", *(
     str(flag.name) for flag in RUN_FLAGS))  # fmt: skip
 
@@ -31,7 +33,11 @@ OF_STEPS = ("seq", "mbs", "gbs", "trace_detail", "trace_stages", "sensitivity", 
 class EstimateCommand(ServeCommand):
     """Its help names the flags of servers by themselves."""
 
-    more = (("Serving (--phase serve)", (ENGINE, *REQUESTS, *LOADS, *LIMITS, *TARGETS)),)
+    more = (
+        ("Serving (--phase serve)", (ENGINE, *REQUESTS, *LOADS, *LIMITS, *TARGETS)),
+        ("Prompts and answers apart (--phase serve)", POOLS),
+        ("Speculative decoding (--phase serve)", DRAFTS),
+    )
 
 
 @click.command("estimate", cls=EstimateCommand)

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 from ..ir.errors import UsageError
 from .options import Request
 from .output import columns, write_text
-from .prepare import graph_of, lower_of, plan_of, published_otherwise, serving_kernels, system_of, terms_of
+from .prepare import check_model, graph_of, lower_of, plan_of, published_otherwise, serving_kernels, system_of, terms_of
 from .serve_flags import USUAL_ENGINE, Serving
 from .trace import emit_serving_trace
 
 if TYPE_CHECKING:
     from ..backends.engine import Engine
     from ..backends.system import System
+    from ..cost.serving.speculative import Drafter
     from ..ir.plan import Plan
     from ..serving.answer import ServeEstimate
+    from ..serving.pools import Pools
     from ..serving.server import Server
     from ..serving.tables import Served
 
@@ -63,30 +65,59 @@ def served_of(request: Request) -> tuple[Served, Plan]:
 
 def server_of(request: Request, serving: Serving, longest: int) -> Server:
     """Return the server that was asked for, for requests of so many tokens at most."""
+    from ..serving.drafts import draft_model
     from ..serving.server import Server
 
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
     served, plan = served_of(replace(asked, seq=longest))
-    return Server.of(served, system, plan, serving.limited(engine), longest)
+    server = Server.of(served, system, plan, serving.limited(engine), longest)
+
+    def small(model: str) -> Drafter:
+        check_model(replace(asked, model=model))
+        own, its_plan = served_of(replace(asked, model=model, seq=longest))
+        return draft_model(own, system, its_plan, server.engine, longest)
+
+    return serving.drafts.of(server, small)
+
+
+def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[int, int]) -> Pools:
+    """Return a server of prompts and one of answers, and what joins them."""
+    from ..serving.drafts import num_layers
+    from ..serving.pools import Pools, link_of
+
+    apart = serving.apart
+    plain = replace(serving, drafts=type(serving.drafts)())
+    prefill = server_of(apart.of_prompts(request, workers[0]), plain, longest)
+    decode = server_of(apart.of_answers(request, workers[1]), serving, longest)
+    layers = num_layers(decode.served) if apart.stream_kv else 1
+    gpus = prefill.plan.num_gpus + decode.plan.num_gpus
+    link = link_of(decode.system, gpus, layers, apart.bytes_per_s)
+    return Pools(prefill, decode, link, apart.prefill_batch or 1)
 
 
 def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> ServeEstimate:
-    """Answer in closed form, or request by request where `--serve` says so; see `serve` and `serve_traffic`."""
+    """Answer in closed form, or request by request where `--serve` says so, on one server or on pools."""
+    from ..serving.pools import serve_pools
     from ..serving.server import serve
-    from ..serving.simulated import serve_traffic
+    from ..serving.simulated import serve_traffic, serve_traffic_apart
 
-    traffic, load = serving.traffic, serving.load
+    traffic, load, target = serving.traffic, serving.load, serving.target
+    workers = serving.apart.workers
     if traffic is None:
-        server = server_of(request, serving, serving.prompt + serving.output)
-        return priced_serving(request, serve(server, serving.lengths, load, serving.target))
+        longest = serving.prompt + serving.output
+        if workers is None:
+            return serve(server_of(request, serving, longest), serving.lengths, load, target)
+        return serve_pools(pools_of(request, serving, longest, workers), serving.lengths, load, target)
     longest = int((traffic.requests.prompt + traffic.requests.output).max())
-    server = server_of(request, serving, longest)
-    return priced_serving(request, serve_traffic(server, traffic, load, serving.target, kept_steps, serving.cut))
+    if workers is None:
+        return serve_traffic(server_of(request, serving, longest), traffic, load, target, kept_steps, serving.cut)
+    pools = pools_of(request, serving, longest, workers)
+    return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
 
 
 def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:
     """Answer for a server and write what was asked for."""
-    answer = answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0)
+    answer = priced_serving(request, answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0))
     answer = replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
     if explain is not None:
         from ..report.explain_serving import explain_serving

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ..ir.errors import UsageError
+from .draft_flags import Drafts
 from .options import PlanCommand
+from .pool_flags import Apart
 from .run_flags import count_of
 
 if TYPE_CHECKING:
@@ -110,6 +112,8 @@ class Serving:
     serve: str | None = None
     cut: float = 0.0
     inclusive_tpot: bool = False
+    drafts: Drafts = field(default_factory=Drafts)
+    apart: Apart = field(default_factory=Apart)
 
     @property
     def prompt(self) -> int:
@@ -189,8 +193,10 @@ class ServeCommand(PlanCommand):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
-        names = [f.name for f in fields(Serving)]
-        ctx.params["serving"] = Serving(**{name: ctx.params.pop(name) for name in names if name in ctx.params})
+        drafts = Drafts(**{f.name: ctx.params.pop(f.name) for f in fields(Drafts) if f.name in ctx.params})
+        given = {f.name: ctx.params.pop(f.name) for f in fields(Serving) if f.name in ctx.params}
+        apart = Apart(**{f.name: ctx.params.pop(f.name) for f in fields(Apart) if f.name in ctx.params})
+        ctx.params["serving"] = Serving(**given, drafts=drafts, apart=apart)
         return super().invoke(ctx)
 
 

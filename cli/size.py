@@ -38,6 +38,14 @@ class SizeCommand(ServeCommand):
 
 @click.command("size", cls=SizeCommand)
 @click.option("--target-rps", required=True, metavar="R", help="Requests a second that are to be answered.")
+@click.option(
+    "--disagg",
+    "pools",
+    type=Named(("auto", "on", "off")),
+    default="auto",
+    show_default=True,
+    help="Prompts and answers on GPUs of their own: whichever takes fewer, always, or never.",
+)
 @click.option("--max-gpus", type=click.IntRange(min=1), metavar="N", help="GPUs that may be bought.  [default: any]")
 @click.option("--top", type=click.IntRange(min=1), default=8, show_default=True, metavar="N", help="Plans to show.")
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
@@ -48,6 +56,7 @@ def size_command(
     request: Request,
     serving: Serving,
     target_rps: str,
+    pools: str,
     max_gpus: int | None,
     top: int,
     form: str,
@@ -63,7 +72,8 @@ def size_command(
     """  # noqa: D301
     from ..report.sizing import sizing_json, sizing_text
     from ..serving.shapes import shapes_of
-    from ..serving.size import Question, size
+    from ..serving.size import size
+    from ..serving.sizing import Question
 
     _check(ctx)
     check_model(request)
@@ -74,7 +84,7 @@ def size_command(
     )  # fmt: skip
     lowered = _lowered(replace(asked, seq=serving.prompt))
     given = {name: (getattr(request, name),) if _given(ctx, name) else () for name in DEGREES}
-    found = size(question, system, shapes_of(system, _has_experts(lowered), **given), lowered)
+    found = size(question, system, shapes_of(system, _has_experts(lowered), **given), lowered, pools)
     answers = [priced_serving(request, one) for one in found.answers(top)]
     if form == "json":
         write_text(sizing_json(found, answers), output)

@@ -69,7 +69,7 @@ def _money(answer: ServeEstimate, name: str, value: float) -> Lines:
     if name in METRICS:
         yield f"  {METRICS[name].meaning}"
     assert answer.money is not None
-    hour, gpus = answer.money.metrics["usd_per_gpu_hour"], answer.server.plan.num_gpus
+    hour, gpus = answer.money.metrics["usd_per_gpu_hour"], answer.num_gpus
     yield f"  at {hour:.6g} USD/GPU-hour x {gpus} GPUs, {answer.metrics['requests_per_s']:.6g} requests/s"
     yield f"  of {_number(answer.lengths.prompt):g} tokens in and {_number(answer.lengths.output):g} out each"
     yield f"  {answer.money.metrics['average_power_w']:.6g} W: prefills for their share of the time, else decode steps"
@@ -145,7 +145,7 @@ def _tokens(answer: ServeEstimate) -> Lines:
 
 
 def _tokens_per_gpu(answer: ServeEstimate) -> Lines:
-    yield f"= {answer.metrics['tokens_per_s']:.6g} tokens/s / {answer.server.plan.num_gpus} GPUs"
+    yield f"= {answer.metrics['tokens_per_s']:.6g} tokens/s / {answer.num_gpus} GPUs"
 
 
 def _total(answer: ServeEstimate) -> Lines:
@@ -177,7 +177,7 @@ def _mfu(answer: ServeEstimate) -> Lines:
     dtype = str(server.served.decode.source.dtype)
     yield (
         f"= {m['flops_per_request']:.6g} FLOP a request x {m['requests_per_s']:.6g} requests/s / "
-        f"({server.plan.num_gpus} GPUs x {server.system.chip.matmul_flop_per_s(dtype):.6g} FLOP/s dense {dtype})"
+        f"({answer.num_gpus} GPUs x {server.system.chip.matmul_flop_per_s(dtype):.6g} FLOP/s dense {dtype})"
     )
     yield from (f"peak: {text}" for text in sources_of(server.system, f"chip.matmul.{dtype}"))
 

@@ -18,7 +18,7 @@ _OF_REQUESTS = MappingProxyType(
     {
         "host.request": "host: way in", "host.steps": "host: steps", "queue": "waits before the first token",
         "interference": "prompts of others", "transfer": "cache to the decode pool",
-        "draft": "draft model",
+        "draft": "drafts",
     }
 )  # fmt: skip
 _BOUNDS = MappingProxyType(

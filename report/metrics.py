@@ -61,6 +61,7 @@ SERVING = (
     Metric(
         "max_batch", "largest batch", "requests", "requests that the KV cache of a replica, and the engine, let run"
     ),
+    Metric("tokens_per_round", "tokens a round", "tokens", "tokens that a draft and its check make on average"),
     Metric("serve_utilization", "load", "1", "requests/s over the most that the replicas answer"),
     Metric(
         "flops_per_request", "FLOPs of a request", "FLOP", "matrix FLOPs of prompt and answer, cached tokens left out"
@@ -147,6 +148,8 @@ def format_metric(name: str, value: float) -> str:
         return format_usd(value)
     if unit in ("J", "W", "FLOP/USD", "FLOP/s/W"):
         return format_si(value, unit)
+    if unit == "tokens":
+        return f"{value:.2f}"
     if unit == "requests/s":
         return f"{value:.3g}" if value < 1e3 else f"{value:,.0f}"
     if unit in ("kg", "t", "kWh", "1/s/USD"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cost.serving.continuous import steady
-from ..ir.units import format_bytes, format_flop_per_s, format_time
+from ..ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from ..serving.simulated import PERCENTILES
 from .engines import prompts_text
 from .labels import low_types, request_part_label
@@ -46,8 +46,10 @@ def serving_text(answer: ServeEstimate, columns: int, color: bool = False) -> st
 
 def serving_tables(answer: ServeEstimate, wide: bool) -> list[Table]:
     """Return metrics, memory, where the time of a request goes, and other loads."""
-    last = _loads(answer) if answer.simulated is None else _spread(answer)
-    return [_metrics(answer), _memory(answer), _breakdown(answer, wide), last]
+    tables = [_metrics(answer), _memory(answer), _breakdown(answer, wide)]
+    if answer.simulated is not None:
+        return [*tables, _spread(answer)]
+    return [*tables, _loads(answer)] if answer.pools is None else tables
 
 
 def serving_headline(answer: ServeEstimate) -> str:
@@ -55,11 +57,18 @@ def serving_headline(answer: ServeEstimate) -> str:
     server, plan = answer.server, answer.server.plan
     graph = server.served.decode.source
     low = low_types(plan.family)
-    device = f"{plan.num_gpus} x {server.system.chip.name}"
+    device = f"{answer.num_gpus} x {server.system.chip.name}"
     return (
-        f"{graph.name}  serve  {device}  {plan.degrees}  {server.engine.name}  {requests_text(answer)}  "
+        f"{graph.name}  serve  {device}  {plan_text(answer)}  {server.engine.name}  {requests_text(answer)}  "
         f"{graph.dtype}{low}"
     )
+
+
+def plan_text(answer: ServeEstimate) -> str:
+    """Say which degrees serve; of pools those of both."""
+    if answer.pools is None:
+        return answer.server.plan.degrees
+    return f"prompts {answer.pools.prefill.plan.degrees}, answers {answer.pools.decode.plan.degrees}"
 
 
 def requests_text(answer: ServeEstimate) -> str:
@@ -98,12 +107,12 @@ def _metrics(answer: ServeEstimate) -> Table:
 def _is_shown(name: str, metrics: Mapping[str, float]) -> bool:
     """Percentiles have a table of their own, and ITL is said where it differs from TPOT."""
     if name == "itl_s":
-        return metrics[name] != metrics["tpot_s"]
+        return not np.isclose(metrics[name], metrics["tpot_s"], rtol=1e-3)
     return name in METRICS and name not in NOT_SHOWN and not any(f"_{part}_s" in name for part in PERCENTILES)
 
 
 def _memory(answer: ServeEstimate) -> Table:
-    table = titled_table("Memory of a GPU", 2)
+    table = titled_table("Memory of a GPU" if answer.pools is None else "Memory of a GPU that decodes", 2)
     for name, value in answer.memory_bytes.items():
         if value > 0:
             table.add_row(name.replace("_", " ").replace("kv cache", "KV cache"), format_bytes(value))
@@ -179,6 +188,16 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
         f"host: {format_time(host.step_s)} a step and {format_time(host.sequence_s)} a sequence of it, "
         f"{format_time(host.prompt_s)} a request and {format_time(host.prompt_token_s)} a token of its prompt"
     )
+    if answer.pools is not None:
+        link = answer.pools.link
+        streamed = ", layer by layer" if link.layers > 1 else ""
+        yield f"caches go from GPU to GPU at {format_bytes_per_s(link.bytes_per_s)}{streamed}"
+    if server.speculation is not None:
+        made = server.speculation
+        yield (
+            f"drafts: {made.length} tokens a round, each kept with probability {made.acceptance:g} if all before it "
+            f"were: {made.tokens:.2f} tokens a round"
+        )
     graph, chip = server.served.decode.source, server.system.chip
     peak = format_flop_per_s(float(chip.matmul_flop_per_s(str(graph.dtype))))
     yield f"MFU: full attention FLOPs, of {peak} dense {graph.dtype}; MBU: weights and cache of a decode step"

@@ -15,6 +15,7 @@ from .money import money_inputs, money_record
 
 if TYPE_CHECKING:
     from ..serving.answer import ServeEstimate
+    from ..serving.pools import Pools
 
 # Of the plan of a single step, what a server has no use for.
 _OF_STEPS = frozenset(("mbs", "gbs", "seq", "num_micro_batches"))
@@ -57,16 +58,28 @@ def _inputs(answer: ServeEstimate, overrides: Sequence[str]) -> Mapping[str, obj
     inputs = dict(inputs_of(answer.decode, overrides))
     plan = inputs["plan"]
     assert isinstance(plan, dict)
-    engine, lengths = answer.server.engine, answer.lengths
+    engine, lengths, made = answer.server.engine, answer.lengths, answer.server.speculation
     prompt, output, cached = (float(np.asarray(n)) for n in (lengths.prompt, lengths.output, lengths.cached))
     inputs |= {
         "phase": "serve",
         "plan": {key: value for key, value in plan.items() if key not in _OF_STEPS},
+        **({} if answer.pools is None else {"pools": _pools(answer.pools)}),
         "engine": {
             "name": engine.name, "as_of": engine.as_of, **asdict(engine.scheduler), **asdict(engine.overheads),
             **dict(engine.tuned),
         },
         "requests": {"isl": prompt, "osl": output, "cached": cached, "shared": lengths.shared},
+        **({} if made is None else {"speculation": {"length": made.length, "acceptance": made.acceptance}}),
         "load": {"kind": answer.load.name, **{k: v for k, v in answer.load.given.items() if v is not None}},
     }  # fmt: skip
     return inputs if answer.money is None else {**inputs, "money": money_inputs(answer.money)}
+
+
+def _pools(pools: Pools) -> Mapping[str, object]:
+    link = pools.link
+    return {
+        "prefill": {"workers": pools.prefill.num_replicas, "tp": pools.prefill.plan.tp, "pp": pools.prefill.plan.pp,
+                    "batch": pools.batch},
+        "decode": {"workers": pools.decode.num_replicas, "tp": pools.decode.plan.tp, "pp": pools.decode.plan.pp},
+        "link": {"bytes_per_s": link.bytes_per_s, "latency_s": link.latency_s, "streamed": link.layers > 1},
+    }  # fmt: skip

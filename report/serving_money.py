@@ -17,7 +17,7 @@ def serving_money_lines(answer: ServeEstimate) -> Iterator[str]:
     if answer.money is None:
         return
     m, money = answer.money.metrics, answer.money.money
-    gpus = answer.server.plan.num_gpus
+    gpus = answer.num_gpus
     yield (
         f"energy: {m['average_power_w'] / gpus:,.0f} W/GPU, {format_si(m['j_per_token'], 'J')}/token out, with the "
         f"building {format_si(m['j_per_token_facility'], 'J')}; {m['kg_co2e_per_mtok']:.3g} kgCO2e for 1M tokens out"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..serving.answer import ServeEstimate
-    from ..serving.size import Choice, Missed, Sizing
+    from ..serving.sizing import Choice, Missed, Sizing
 
 SCHEMA = "slipstick/size/1"
 # Shapes that miss the target of which one reads.
@@ -57,8 +57,8 @@ def _verdict(choice: Choice, best: ServeEstimate) -> str:
     chip = best.server.system.chip.name
     room = choice.most_per_s / best.metrics["requests_per_s"] - 1.0
     return (
-        f"{choice.num_gpus} x {chip}: {choice.copies} x ({choice.shape}), batch "
-        f"{best.metrics['batch']:.0f} a replica; {choice.most_per_s:.3g} requests/s within the target, {room:.0%} more"
+        f"{choice.num_gpus} x {chip}: {choice.name}, batch {best.metrics['batch']:.0f} a replica; "
+        f"{choice.most_per_s:.3g} requests/s within the target, {room:.0%} more"
     )
 
 
@@ -69,7 +69,7 @@ def _plans(found: Sizing, answers: Sequence[ServeEstimate]) -> Table:
         usd = "-" if answer.money is None else format_usd(answer.money.metrics["usd_per_mtok_output"])
         gap = format_time(m["tpot_s"]) if "tpot_s" in m else "-"
         table.add_row(
-            f"{choice.copies} x ({choice.shape})", f"{choice.num_gpus}", format_time(m["ttft_s"]), gap,
+            choice.name, f"{choice.num_gpus}", format_time(m["ttft_s"]), gap,
             f"{m['batch']:.0f}", f"{m['serve_utilization']:.0%}", f"{choice.most_per_s / m['requests_per_s'] - 1:.0%}",
             usd,
         )  # fmt: skip
@@ -101,7 +101,7 @@ def sizing_json(found: Sizing, answers: Sequence[ServeEstimate]) -> str:
         },
         "choices": [
             {
-                "num_gpus": choice.num_gpus, "copies": choice.copies, "shape": _shape(choice),
+                "name": choice.name, "num_gpus": choice.num_gpus,
                 "most_requests_per_s": choice.most_per_s,
                 "headroom": choice.most_per_s / answer.metrics["requests_per_s"] - 1.0, **serving_record(answer),
             }
@@ -119,6 +119,6 @@ def sizing_json(found: Sizing, answers: Sequence[ServeEstimate]) -> str:
     return json.dumps(report, indent=2)
 
 
-def _shape(one: Choice | Missed) -> dict[str, int]:
+def _shape(one: Missed) -> dict[str, int]:
     shape = one.shape
     return {"tp": shape.tp, "pp": shape.pp, "ep": shape.ep, "dp": shape.dp, "num_gpus": shape.num_gpus}

@@ -20,6 +20,7 @@ from .target import Target
 if TYPE_CHECKING:
     from .load import Load
     from .money import ServeMoney
+    from .pools import Pools
     from .server import Server
 
 
@@ -39,6 +40,7 @@ class ServeEstimate:
         memory_bytes: of a device, by part.
         warnings: what a reader must know.
         simulated: there when requests were simulated one by one: see `serve_traffic`.
+        pools: there when prompts and answers run on devices of their own; `server` then decodes.
         money: there when it was priced: see `worth_serving`.
     """
 
@@ -53,19 +55,35 @@ class ServeEstimate:
     memory_bytes: Mapping[str, float]
     warnings: tuple[str, ...]
     simulated: Simulated | None = None
+    pools: Pools | None = None
     money: ServeMoney | None = None
+
+    @property
+    def num_gpus(self) -> int:
+        """All devices."""
+        return self.server.plan.num_gpus if self.pools is None else self.pools.num_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All that answers: devices, how many times as much as the closed form says, and the most of that a second."""
+
+    num_gpus: int
+    times: float
+    most_per_s: float
 
 
 def answer_of(
     server: Server, lengths: Lengths, load: Load, found: ServingMetrics, prefill: Estimate, decode: Estimate
 ) -> ServeEstimate:
     """Put a closed form of one replica into the answer for all of them."""
+    fleet = Fleet(server.plan.num_gpus, server.num_replicas, float(server.most(lengths).requests_per_s))
     return ServeEstimate(
         server, lengths, load, found, prefill, decode,
-        dict(_metrics(server, lengths, found, decode)),
+        dict(metrics_of(server, fleet, lengths, found, decode)),
         request_parts(server, lengths, found, prefill, decode, load.batch is not None),
-        _memory(server, lengths, found, decode),
-        tuple(_warnings(prefill, decode)),
+        memory_of(server, lengths, found, decode),
+        tuple(dict.fromkeys((*prefill.warnings, *decode.warnings))),
     )  # fmt: skip
 
 
@@ -77,10 +95,11 @@ def with_goodput(answer: ServeEstimate, target: Target) -> ServeEstimate:
     return replace(answer, metrics={**answer.metrics, "request_goodput_rps": good})
 
 
-def _metrics(
-    server: Server, lengths: Lengths, found: ServingMetrics, decode: Estimate
-) -> Iterator[tuple[str, float]]:  # fmt: skip
-    num_gpus, replicas = server.plan.num_gpus, server.num_replicas
+def metrics_of(
+    server: Server, fleet: Fleet, lengths: Lengths, found: ServingMetrics, decode: Estimate
+) -> Iterator[tuple[str, float]]:
+    """Yield metrics of all that answers by their names; those of decode steps are of `server`."""
+    num_gpus, replicas = fleet.num_gpus, fleet.times
     for name in ("ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "itl_s", "e2el_s"):
         if not np.isnan(value := float(getattr(found, name))):
             yield name, value
@@ -95,7 +114,9 @@ def _metrics(
     yield "concurrency", float(found.concurrency) * replicas
     yield "batch", float(found.batch)
     yield "max_batch", float(room(server.times, server.engine.scheduler, lengths))
-    yield "serve_utilization", float(found.requests_per_s) / float(server.most(lengths).requests_per_s)
+    yield "serve_utilization", float(found.requests_per_s) / fleet.most_per_s
+    if server.speculation is not None:
+        yield "tokens_per_round", server.tokens_per_gap
     flops = request_flops(server, lengths)
     yield "mfu", flops * float(found.requests_per_s) * replicas / (_peak(server) * num_gpus)
     if found.output > 1:
@@ -135,23 +156,21 @@ def _decode_bytes(server: Server, decode: Estimate) -> float:
     return 0.0 if moved is None else float(moved.evaluate(decode.table.plans)[0]) * server.times.groups
 
 
-def _memory(
+def memory_of(
     server: Server, lengths: Lengths, found: ServingMetrics, decode: Estimate
 ) -> Mapping[str, float]:  # fmt: skip
-    """What the engine takes of the fullest device: weights, room for a step, and the cache, in use and free."""
+    """Return what the engine takes of the fullest device: weights, room for a step, and the cache, in use and free."""
     at, capacity = server.engine.scheduler, float(server.system.chip.hbm_bytes)
     free = server.times.free_bytes
     taken = capacity * at.memory_utilization - free / at.cache_utilization
     parts = {name: decode.memory_bytes[name] for name in ("weights", "reserved")}
+    drafter = 0.0 if server.speculation is None else server.speculation.drafter.weight_bytes
     used = min(float(found.batch * sequence_bytes(server.times, at, lengths)), free)
     return {
         "weights": parts["weights"],
+        "draft_weights": drafter,
         "kv_cache_in_use": used,
         "kv_cache_free": free - used,
-        "temporary": max(taken - sum(parts.values()), 0.0),
+        "temporary": max(taken - drafter - sum(parts.values()), 0.0),
         "reserved": parts["reserved"],
     }
-
-
-def _warnings(prefill: Estimate, decode: Estimate) -> Iterator[str]:
-    yield from dict.fromkeys((*prefill.warnings, *decode.warnings))

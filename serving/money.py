@@ -19,6 +19,8 @@ from .answer import ServeEstimate
 
 # A request takes the place of a step.
 _RENAMED = MappingProxyType({"usd_per_step": "usd_per_request"})
+# What machines draw whatever they do.
+_AT_REST = frozenset(("idle", "hosts", "network", "packages"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ def worth_serving(answer: ServeEstimate, terms: Terms | None = None) -> ServeEst
     draws: a server that waits for requests is taken to be as busy as one that decodes.
     """
     server = answer.server
-    money = system_money(server.system, server.plan.num_gpus, terms)
+    money = system_money(server.system, answer.num_gpus, terms)
     energy = _energy(answer, money)
     owned = money.owned if money.terms.rented else ownership(money.cost, money.prices, energy.average_w)
     output = float(np.asarray(answer.lengths.output))
@@ -58,15 +60,28 @@ def worth_serving(answer: ServeEstimate, terms: Terms | None = None) -> ServeEst
 
 
 def _energy(answer: ServeEstimate, money: Money) -> StepEnergy:
-    """Joules of the time in which one request is answered: prefill for its share, decode steps for the rest."""
+    """Joules of the time in which one request is answered."""
     first, step = (_step_money(one, money).energy for one in (answer.prefill, answer.decode))
     time_s = 1.0 / answer.metrics["requests_per_s"]
-    rows = answer.prefill.plan.micro_batch * answer.server.num_replicas
-    share = min(answer.prefill.metrics["step_time_s"] / rows / time_s, 1.0)
     names = dict.fromkeys((*first.parts_j, *step.parts_j))
-    parts = {name: time_s * _mixed(first, step, name, share) for name in names}
+    parts = {name: time_s * _watts(answer, first, step, name, time_s) for name in names}
     building = sum(parts.values()) * float(np.ravel(np.asarray(first.building_j / first.machines_j))[0])
     return StepEnergy(parts, building, time_s)
+
+
+def _watts(answer: ServeEstimate, first: StepEnergy, step: StepEnergy, name: str, time_s: float) -> float:
+    """Watts of a part: prefills for their share of the time, else decode steps; of pools, what both do at once."""
+    of_first, of_step = _power(first, name), _power(step, name)
+    if answer.pools is not None and name not in _AT_REST:
+        return answer.metrics["prefill_busy"] * of_first + of_step
+    rows = answer.prefill.plan.micro_batch * answer.server.num_replicas
+    share = min(answer.prefill.metrics["step_time_s"] / rows / time_s, 1.0)
+    return share * of_first + (1.0 - share) * of_step
+
+
+def _power(energy: StepEnergy, name: str) -> float:
+    part: Num = energy.parts_j.get(name, 0.0)
+    return float(np.ravel(np.asarray(part / energy.time_s))[0])
 
 
 def _step_money(phase: Estimate, money: Money) -> StepMoney:
@@ -74,13 +89,3 @@ def _step_money(phase: Estimate, money: Money) -> StepMoney:
     tokens = m["tokens_per_s"] * m["step_time_s"]
     work = Work(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"])
     return step_money(money, work, table.timing, table.plans)
-
-
-def _mixed(first: StepEnergy, step: StepEnergy, name: str, share: float) -> float:
-    """Watts of a part: so much of the time as the first has it, else as the second."""
-
-    def watts(energy: StepEnergy) -> float:
-        part: Num = energy.parts_j.get(name, 0.0)
-        return float(np.ravel(np.asarray(part / energy.time_s))[0])
-
-    return share * watts(first) + (1.0 - share) * watts(step)

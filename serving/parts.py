@@ -16,7 +16,7 @@ from ..driver import Estimate
 if TYPE_CHECKING:
     from .server import Server
 
-WAY_IN, QUEUE, INTERFERENCE, HOST = "host.request", "queue", "interference", "host.steps"
+WAY_IN, QUEUE, INTERFERENCE, HOST, DRAFT = "host.request", "queue", "interference", "host.steps", "draft"
 
 
 def request_parts(
@@ -37,11 +37,22 @@ def request_parts(
     # Beside prompts fewer sequences decode than are in flight: what is left of the gap is theirs.
     step = min(alone, tpot - step_host)
     waits = max(float(found.ttft_s) - way_in - first - first_host, 0.0)
-    parts = {WAY_IN: way_in, QUEUE: waits, **_spread("prefill", first, prefill)}
-    parts |= _spread("decode", gaps * step, decode)
+    parts = {WAY_IN: way_in, QUEUE: waits, **spread_over("prefill", first, prefill)}
+    drafts = min(_draft_s(server, lengths, found), step)
+    parts |= spread_over("decode", gaps * (step - drafts), decode)
+    parts[DRAFT] = gaps * drafts
     parts[INTERFERENCE] = max(gaps * (tpot - step_host - step), 0.0)
     parts[HOST] = first_host + gaps * step_host
     return {name: seconds for name, seconds in parts.items() if seconds > 0.0}
+
+
+def _draft_s(server: Server, lengths: Lengths, found: ServingMetrics) -> float:
+    """Seconds of a token in which it is drafted; nothing where none are."""
+    if server.checking is None:
+        return 0.0
+    over = server.engine.overheads
+    drafted, free = (decode_step_s(times, over, found.batch, lengths) for times in (server.times, server.checking))
+    return max(float(drafted - free), 0.0)
 
 
 def _first_s(server: Server, lengths: Lengths, found: ServingMetrics, together: bool) -> tuple[float, float]:
@@ -58,7 +69,7 @@ def _first_s(server: Server, lengths: Lengths, found: ServingMetrics, together: 
     return alone - host, host
 
 
-def _spread(phase: str, seconds: float, step: Estimate) -> Mapping[str, float]:
-    """Deal seconds out as a step of the phase does."""
+def spread_over(phase: str, seconds: float, step: Estimate) -> Mapping[str, float]:
+    """Return seconds dealt out as a step of the phase does."""
     whole = sum(step.breakdown_s.values())
     return {f"{phase}.{name}": seconds * part / whole for name, part in step.breakdown_s.items() if part > 0.0}

@@ -12,6 +12,7 @@ from ..cost.flops import Convention
 from ..cost.serving.continuous import most_throughput
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
+from ..cost.serving.speculative import Speculation
 from ..cost.serving.static import static_batch
 from ..cost.serving.times import StepTimes
 from ..driver import Estimate, Lowered, estimate
@@ -34,6 +35,8 @@ class Server:
         engine: what schedules, and what its host costs.
         times: what steps of one replica take.
         longest: most tokens of a request, prompt and answer.
+        speculation: how tokens are drafted, None where none are; `times` and `engine` then have rounds, by the token.
+        checking: times of rounds whose drafts take no time.
     """
 
     served: Served
@@ -42,6 +45,8 @@ class Server:
     engine: Engine
     times: StepTimes
     longest: int
+    speculation: Speculation | None = None
+    checking: StepTimes | None = None
 
     @classmethod
     def of(cls, served: Served, system: System, plan: Plan, engine: Engine, longest: int) -> Server:
@@ -55,6 +60,11 @@ class Server:
     def num_replicas(self) -> int:
         """Replicas, which share the requests evenly."""
         return self.plan.dp
+
+    @property
+    def tokens_per_gap(self) -> float:
+        """Tokens that come at once."""
+        return 1.0 if self.speculation is None else self.speculation.tokens
 
     def most(self, lengths: Lengths) -> ServingMetrics:
         """Return the steady state of one replica in which it answers most requests."""
@@ -83,8 +93,16 @@ def serve(server: Server, lengths: Lengths, load: Load, target: Target = ANYTHIN
         found = static_batch(server.times, server.engine, each.batch, lengths)
     else:
         found = under_load(server.times, server.engine, each, lengths, target)
+    found = replace(found, tokens_per_gap=server.tokens_per_gap)
     prefill, decode = phases_of(server, lengths, found, each.batch is not None)
     return with_goodput(answer_of(server, lengths, load, found, prefill, decode), target)
+
+
+def replicated(server: Server, num: int) -> Server:
+    """Return so many replicas of a server that has one, or one rank with attention of its own."""
+    gpus = server.plan.num_gpus // server.plan.dp * num
+    batch = server.plan.micro_batch * num
+    return replace(server, plan=replace(server.plan, dp=num, num_gpus=gpus, global_batch=batch))
 
 
 def phases_of(

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..cost.serving.disaggregated import PoolMetrics
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
-from ..cost.serving.simulate.result import Simulated
-from ..cost.serving.simulate.run import Pool, simulate
+from ..cost.serving.simulate.result import Fullness, Simulated
+from ..cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
 from ..cost.serving.traffic import Traffic
 from .answer import ServeEstimate, answer_of
 from .load import Load
+from .pools import Pools, answer_of_pools, most_of
 from .server import Server, phases_of
 from .target import Target
 
@@ -27,11 +29,35 @@ def serve_traffic(
 
     InfeasibleError where a request does not fit.
     """
-    run = simulate(traffic, Pool(server.times, server.engine, server.num_replicas), most_steps)
+    run = simulate(traffic, _pool(server), most_steps)
     kept = run.middle(cut) if cut else run
-    lengths, found = mean_lengths(kept), _as_metrics(kept, server)
+    lengths, found = mean_lengths(kept), _as_metrics(kept, server, server.num_replicas, kept.fullness[0])
     prefill, decode = phases_of(server, lengths, found, False)
-    answer = answer_of(server, lengths, load, found, prefill, decode)
+    return _finished(answer_of(server, lengths, load, found, prefill, decode), kept, target)
+
+
+def serve_traffic_apart(
+    pools: Pools, traffic: Traffic, load: Load, target: Target, most_steps: int = 0, cut: float = 0.0
+) -> ServeEstimate:
+    """Serve requests one by one, prompts in one pool and answers in another: see `serve_traffic`."""
+    link = pools.link
+    transfer = Transfer(link.bytes_per_s, link.latency_s, link.layers > 1, link.layers)
+    run = simulate_apart(traffic, _pool(pools.prefill), _pool(pools.decode), transfer, most_steps)
+    kept = run.middle(cut) if cut else run
+    lengths, (first, then) = mean_lengths(kept), kept.fullness
+    served = _as_metrics(kept, pools.decode, 1, then)
+    moved = transfer.time_s(pools.prefill.times.kv_bytes(np.asarray(lengths.prompt, dtype=np.float64)))
+    found = PoolMetrics(served, np.asarray(first.busy), np.asarray(then.busy), moved, pools.num_gpus)
+    answer = answer_of_pools(replace(pools, found=found), found, lengths, load, most_of(pools, lengths))
+    return _finished(answer, kept, target)
+
+
+def _pool(server: Server) -> Pool:
+    return Pool(server.times, server.engine, server.num_replicas)
+
+
+def _finished(answer: ServeEstimate, kept: Simulated, target: Target) -> ServeEstimate:
+    """The answer with how latencies spread, and how many requests are in time."""
     metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept)}
     if target:
         asked = {name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s))
@@ -49,9 +75,9 @@ def mean_lengths(run: Simulated) -> Lengths:
     return Lengths(float(prompt), float(output), float(min(cached, prompt - 1)))
 
 
-def _as_metrics(run: Simulated, server: Server) -> ServingMetrics:
-    """The mean request of a replica."""
-    lengths, replicas = mean_lengths(run), server.num_replicas
+def _as_metrics(run: Simulated, server: Server, replicas: int, full: Fullness) -> ServingMetrics:
+    """The mean request of one of so many replicas."""
+    lengths = mean_lengths(run)
     rate = run.requests_per_s / replicas
     first = run.ttft_s
     # The mean over gaps, so that TTFT and all gaps of the mean request add up to its time.
@@ -59,10 +85,11 @@ def _as_metrics(run: Simulated, server: Server) -> ServingMetrics:
     gap = (run.e2el.mean - run.ttft.mean) / gaps if gaps else np.nan
     return ServingMetrics(
         concurrency=np.asarray(rate * run.e2el.mean),
-        batch=np.asarray(max(run.fullness[0].batch_mean, 1.0)),
+        batch=np.asarray(max(full.batch_mean, 1.0)),
         prompt=np.asarray(lengths.prompt), output=np.asarray(lengths.output),
         ttft_s=np.asarray(run.ttft.mean), ttft_low_s=np.asarray(first.min()), ttft_high_s=np.asarray(first.max()),
         tpot_s=np.asarray(gap), requests_per_s=np.asarray(rate), stall_s=np.asarray(run.itl.longest),
+        tokens_per_gap=server.tokens_per_gap,
     )  # fmt: skip
 
 
@@ -76,7 +103,7 @@ def _spreads(run: Simulated) -> Iterator[tuple[str, float]]:
 
 
 def _of_run(run: Simulated) -> Mapping[str, float]:
-    full = run.fullness[0]
+    full = run.fullness[-1]
     return {
         "num_requests": float(len(run.served.output)), "duration_s": run.duration_s, "batch": full.batch_mean,
         "peak_batch": full.batch_peak, "kv_cache_share": full.kv_mean, "peak_kv_cache_share": full.kv_peak,

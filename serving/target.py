@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cost.serving.metrics import ServingMetrics
+from ..cost.serving.slo import SLO
 from ..ir.errors import UsageError
 from ..ir.units import format_time
 
@@ -39,11 +40,16 @@ class Target:
         asked = (("TTFT", self.ttft_s), ("TPOT", self.tpot_s))
         return ", ".join(f"{name} <= {format_time(s)}" for name, s in asked if s is not None)
 
+    @property
+    def slo(self) -> SLO:
+        """The same with numbers for what anything goes."""
+        return SLO(
+            ttft_s=np.inf if self.ttft_s is None else self.ttft_s, tpot_s=np.inf if self.tpot_s is None else self.tpot_s
+        )
+
     def meets(self, found: ServingMetrics) -> NDArray[np.bool_]:
         """Return where latencies are within what is asked; an answer of one token has no TPOT."""
-        first = np.asarray(found.ttft_s <= (np.inf if self.ttft_s is None else self.ttft_s))
-        gaps = np.nan_to_num(np.asarray(found.tpot_s), nan=0.0)
-        return np.asarray(first & (gaps <= (np.inf if self.tpot_s is None else self.tpot_s)))
+        return np.asarray(self.slo.met_by(found))
 
 
 ANYTHING = Target()

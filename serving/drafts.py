@@ -1,0 +1,44 @@
+"""Servers that draft: a small model, heads of the model itself, or a look-up makes tokens that one step checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..backends.engine import Engine
+from ..backends.system import System
+from ..cost.serving.speculative import Drafter, Speculation, speculate
+from ..ir.plan import Plan
+from .server import Server
+from .tables import Served
+
+
+def drafting(server: Server, speculation: Speculation) -> Server:
+    """Return a server whose decode steps are rounds of a draft and its check; a draft of no tokens changes nothing."""
+    if speculation.length == 0:
+        return server
+    free = replace(speculation, drafter=Drafter(weight_bytes=speculation.drafter.weight_bytes))
+    made = speculate(server.times, server.engine, speculation)
+    return replace(
+        server, times=made.times, engine=made.engine, speculation=speculation,
+        checking=speculate(server.times, server.engine, free).times,
+    )  # fmt: skip
+
+
+def draft_model(served: Served, system: System, plan: Plan, engine: Engine, longest: int) -> Drafter:
+    """Return a small model on the devices of the large one; UsageError for requests beyond its positions."""
+    own = Server.of(served, system, plan, engine, longest)
+    return Drafter(times=own.times, weight_bytes=own.phase(served.decode, 1.0, 1.0, 1.0).memory_bytes["weights"])
+
+
+def prediction_head(served: Served) -> Drafter:
+    """Return a head of the model itself, as those of multi-token prediction: one more layer, and the products behind.
+
+    Source of the form: DeepSeek-V3, arXiv 2412.19437, section 2.2.
+    """
+    return Drafter(share=1.0 / num_layers(served))
+
+
+def num_layers(served: Served) -> int:
+    """Return the layers of a model: how often its repeated regions run."""
+    graph = served.decode.source
+    return max(sum(run.count * len(run.regions) for run in graph.schedule if run.count > 1), 1)
