@@ -86,7 +86,7 @@ class Engine:
         """Return a stack with the numbers that were fitted for this engine in the place of its own.
 
         >>> Engine(tuned=(("kernel_slowdown.matmul", 1.2),)).on(StackConstants("mine", 0.0, 0.0, 0.0)).kernel_slowdown
-        KernelSlowdown(matmul=1.2, attention=1.0, rowwise=1.0)
+        KernelSlowdown(matmul=1.2, attention=1.0, rowwise=1.0, experts=None)
         """
         return moved(stack, dict(self.tuned))
 

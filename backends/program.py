@@ -30,9 +30,9 @@ _APART = frozenset((OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS, OpClass.
 class Entry:
     """One kernel to price: where its node is, how often its region runs, and what it does.
 
-    `dtype` is what it multiplies or reads first, `second` the type of weights, or of keys and values, where it differs;
-    `trains` says of what graph it is. `inside` names the ops of a kernel of several nodes in running order, `behind` the
-    mesh axis of the all-reduce whose result such a kernel reads.
+    `dtype` is what it multiplies or reads first, `second` the type of weights, or of keys and values, where it differs.
+    `trains` says of what graph it is. `inside` names the ops of a kernel of several nodes in running order, `behind`
+    the mesh axis of the all-reduce whose result such a kernel reads.
     """
 
     region: str

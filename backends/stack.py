@@ -88,17 +88,21 @@ class KernelSlowdown:
     Clocks under the load of a whole node, and kernels of other versions, differ from those in tables of kernels.
 
     Attributes:
-        matmul: of matrix products, of experts too.
+        matmul: of matrix products.
         attention: of fused attention.
         rowwise: of everything else on the device, but for updates.
+        experts: of banks of experts; None where it is that of matrix products.
     """
 
     matmul: float = 1.0
     attention: float = 1.0
     rowwise: float = 1.0
+    experts: float | None = None
 
     def of(self, kind: OpClass) -> float:
         """Return the factor of a class of ops."""
+        if kind is OpClass.EXPERTS and self.experts is not None:
+            return self.experts
         if kind in (OpClass.MATMUL, OpClass.EXPERTS):
             return self.matmul
         if kind is OpClass.ATTENTION:

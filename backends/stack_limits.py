@@ -41,8 +41,9 @@ class Movable:
         return _MS if self.unit == "ms" else 1.0
 
     def of(self, holder: object) -> float:
-        """Return the number that a stack, or an engine, has."""
-        return float(getattr(getattr(holder, self.section) if self.section else holder, self.field))
+        """Return the number that a stack, or an engine, has; 1 for a factor that it does not say."""
+        found = getattr(getattr(holder, self.section) if self.section else holder, self.field)
+        return 1.0 if found is None else float(found)
 
 
 def _times(section: str, most_ms: Mapping[str, float]) -> list[Movable]:
@@ -63,6 +64,7 @@ MOVABLE: Mapping[str, Movable] = MappingProxyType(
             *_plain("overlap", "tp ep fsdp dp pp batches", 0.0, 1.0, rolled=True),
             *_plain("slowdown", "tp cp ep pp dp", 0.5, 5.0),
             *_plain("kernel_slowdown", "matmul attention rowwise", 0.7, 4.0),
+            *_plain("kernel_slowdown", "experts", 0.25, 4.0),
             Movable("optimizer_passes", "", "optimizer_passes", 1.0, 8.0),
         )
     }

@@ -52,6 +52,7 @@ class KernelSlowdownSection(Section):
     matmul: Factor | None = None
     attention: Factor | None = None
     rowwise: Factor | None = None
+    experts: Factor | None = None
 
 
 class AllReduceSection(Section):
@@ -199,7 +200,8 @@ def _slowdown(section: SlowdownSection) -> Slowdown:
 
 
 def _kernel_slowdown(section: KernelSlowdownSection) -> KernelSlowdown:
-    return KernelSlowdown(_or(section.matmul, 1.0), _or(section.attention, 1.0), _or(section.rowwise, 1.0))
+    experts = None if section.experts is None else section.experts.si
+    return KernelSlowdown(_or(section.matmul, 1.0), _or(section.attention, 1.0), _or(section.rowwise, 1.0), experts)
 
 
 def _network(section: NetworkStateSection) -> NetworkState:

@@ -83,6 +83,15 @@ def decoding(repeat: int) -> Iterator[Row]:
     yield row(f"{size:,} decode steps of {SERVED}", samples, "s", Target(2.0))
 
 
+def requests(repeat: int) -> Iterator[Row]:
+    """Requests one by one through the scheduler of a server, on one core: half idle, nearly full, and too many."""
+    size = 100_000
+    for load, name in ((0.5, "half its greatest rate"), (0.95, "nearly its greatest rate"), (2.0, "twice its rate")):
+        found = measured("requests", SERVED, str(load), str(size), str(repeat))
+        yield row(f"{size:,} requests to {SERVED}, {name}", found["simulate_s"], "s", Target(20.0))
+    yield row(f"peak memory of the process, {size:,} requests", found["peak_bytes"], "B")
+
+
 def designs(repeat: int) -> Iterator[Row]:
     """One plan on a table of chip designs, all distinct, on one core."""
     size = 100_000
@@ -168,6 +177,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "help": help_,
         "plans": plans,
         "decoding": decoding,
+        "requests": requests,
         "designs": designs,
         "spaces": spaces,
         "single": single,

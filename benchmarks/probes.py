@@ -104,6 +104,22 @@ def decoding(model: str, num_points: str, repeat: str) -> Samples:
     return {"evaluate_s": [_seconds(lambda: evaluate(lowered, system, plans)) for _ in range(int(repeat))]}
 
 
+def requests(model: str, load: str, num_requests: str, repeat: str) -> Samples:
+    """Time requests one by one on a server of four GPUs, at a load over the most that it can answer."""
+    from slipstick.cost.serving.simulate.run import Pool, simulate
+    from slipstick.cost.serving.sizes import Lognormal, Mix
+    from slipstick.cost.serving.traffic import poisson
+
+    from .servers import most_per_s, server_times
+
+    times, engine = server_times(model, SYSTEM)
+    rate = float(load) * most_per_s(times, engine, prompt=1000, output=200)
+    traffic = poisson(rate, Mix(Lognormal(1000.0, 0.8), Lognormal(200.0, 0.8)), int(num_requests))
+    pool = Pool(times, engine)
+    taken = [_seconds(lambda: simulate(traffic, pool)) for _ in range(int(repeat))]
+    return {"simulate_s": taken, "peak_bytes": [_peak_bytes()]}
+
+
 def machines(model: str, num_machines: str, repeat: str) -> Samples:
     """Time one plan on a table of random chip designs, and say how much memory the process took at most."""
     from slipstick.backends.system import load_system
@@ -277,6 +293,7 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "shapes": shapes,
         "evaluation": evaluation,
         "decoding": decoding,
+        "requests": requests,
         "machines": machines,
         "costs": costs,
         "pays": pays,

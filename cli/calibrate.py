@@ -160,7 +160,9 @@ def _refuse_of_device(given: Mapping[str, bool]) -> None:
 def _refuse_of_kernels(given: Mapping[str, object]) -> None:
     idle = [name for name, is_given in given.items() if is_given]
     if idle:
-        raise UsageError(f"{', '.join(idle)}: not with --stack or --engine, whose files say which rows they are fitted to")
+        raise UsageError(
+            f"{', '.join(idle)}: not with --stack or --engine, whose files say which rows they are fitted to"
+        )
 
 
 def _refuse_unreadable(output: Path) -> None:

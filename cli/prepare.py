@@ -85,14 +85,19 @@ def _stack(request: Request) -> StackConstants | None:
     return load_stack(request.stack)
 
 
-def _of_stack(request: Request) -> tuple[str, bool]:
-    """Kernels, and how stages send: as asked for, else as the stack has them; inference has no kernels of a loss."""
+def serving_kernels(of_stack: str) -> str:
+    """Return the kernels of a stack as far as inference has them; those of a loss are eager without it."""
     from ..ir.family import SERVING_KERNELS
 
+    return of_stack if of_stack in SERVING_KERNELS else "eager"
+
+
+def _of_stack(request: Request) -> tuple[str, bool]:
+    """Kernels, and how stages send: as asked for, else as the stack has them; inference has no kernels of a loss."""
     train = request.phase == "train"
     stack = _stack(request) if request.kernels is None or (train and request.scatter_p2p is None) else None
     found = "eager" if stack is None else stack.kernels
-    kernels = request.kernels or (found if train or found in SERVING_KERNELS else "eager")
+    kernels = request.kernels or (found if train else serving_kernels(found))
     scatter = request.scatter_p2p if train else bool(request.scatter_p2p)
     return kernels, (stack is not None and stack.scatter_p2p and request.pp > 1) if scatter is None else scatter
 

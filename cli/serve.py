@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..ir.errors import UsageError
 from .options import Request
 from .output import columns, write_text
-from .prepare import graph_of, lower_of, plan_of, published_otherwise, system_of, terms_of
+from .prepare import graph_of, lower_of, plan_of, published_otherwise, serving_kernels, system_of, terms_of
 from .serve_flags import USUAL_ENGINE, Serving
 from .trace import emit_serving_trace
 
@@ -31,7 +31,8 @@ _OF_ENGINE = "engine."
 def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
     """Load a system with the stack of an engine, unless another was asked for, and the engine as it is on its chip.
 
-    `--set engine.KEY=VALUE` is of the engine; the request that comes back has the other assignments, and the stack.
+    `--set engine.KEY=VALUE` is of the engine; the request that comes back has the other assignments, the stack and its
+    kernels.
     """
     from ..backends.engine_file import load_engine
 
@@ -40,7 +41,8 @@ def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
     stack = request.stack or load_engine(name, overrides=own).stack
     asked = replace(request, overrides=rest, stack=stack)
     system = system_of(asked)
-    return system, load_engine(name, system.chip.name, own), asked
+    kernels = request.kernels or serving_kernels(system.stack.kernels)
+    return system, load_engine(name, system.chip.name, own), replace(asked, kernels=kernels)
 
 
 def engine_stack(request: Request, name: str) -> tuple[System, Request]:

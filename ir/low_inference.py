@@ -39,6 +39,10 @@ class Served:
     experts: bool = False
     doc: str = ""
 
+    def makers_of(self, fused: bool) -> frozenset[str]:
+        """Name the ops that write their result cast where kernels are fused, or are not."""
+        return self.makers if fused or self.static else frozenset()
+
 
 INFERENCE: Mapping[str, Served] = MappingProxyType(
     {

@@ -54,7 +54,7 @@ def served(region: Region, recipe: Served, fused: bool) -> Region:
     found = products(region, recipe)
     if not found:
         return region
-    draft = _Draft(region, recipe, recipe.makers if fused or recipe.static else frozenset())
+    draft = _Draft(region, recipe, recipe.makers_of(fused))
     for key, at in found.items():
         draft.kinds |= {region.producer[key].inputs[k]: recipe.weights for k in at}
     if recipe.operands is not None:

@@ -96,9 +96,8 @@ def _merge(made: _Merged, group: Sequence[Node]) -> None:
     column, last = right.index(out[-1]), len(out) - 1
     scope = joined_name([n.scope for n in group])
     weights = [made.region.by_id[n.inputs[1]] for n in group]
-    operands = [made.add(_beside(weights, column))]
-    if len(first.inputs) > 2:
-        operands.append(made.add(_beside([made.region.by_id[n.inputs[2]] for n in group], 0)))
+    biases = [made.region.by_id[i] for n in group for i in n.inputs[2:]]
+    operands = [made.add(_beside(weights, column)), *([made.add(_beside(biases, 0))] if biases else [])]
     results = [made.region.by_id[n.key] for n in group]
     whole = made.add(replace(_beside(results, last), name=""))
     node = replace(first, inputs=(first.inputs[0], *operands), outputs=(whole,), scope=scope)

@@ -12,6 +12,7 @@ from ..ir.precision import RECIPES, recipes_of
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult, require_sharded
 from .low_operands import lowered
+from .low_ports import carried
 from .low_products import MULTIPLE, operands
 from .low_serving import products, served
 from .recompute_layers import merged_runs
@@ -65,7 +66,11 @@ class Quantise(Pass):
             raise PlanError(self._nothing(graph))
         names = {r.name for r in layers}
         made = apart.with_regions(tuple(self._layer(r, train) if r.name in names else r for r in apart.regions))
-        return PassResult(mark_saved(made) if train else made, changed=True)
+        return PassResult(mark_saved(made) if train else self._carried(made), changed=True)
+
+    def _carried(self, graph: Graph) -> Graph:
+        recipe = INFERENCE[self.recipe]
+        return carried(graph, recipe.makers_of(self.fused))
 
     def _layer(self, region: Region, train: bool) -> Region:
         if not train:

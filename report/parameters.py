@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import numpy as np
 
 from ..backends.constants import KernelConstants
+from ..backends.kernels.operands import unit_of
 from ..backends.network.level import NetworkLevel
 from ..backends.stack import StackConstants
 from ..backends.system import Chip, Peaks, System
@@ -89,8 +90,8 @@ def _of_software(system: System, timing: Timing) -> Iterator[Parameter]:
 
 
 def _dtypes(priced: Priced) -> Iterator[str]:
-    """Operands of what matrix units multiply."""
-    return (str(e.dtype) for e in priced.group.entries if e.work.gemms or e.work.attention is not None)
+    """Matrix units that multiply something."""
+    return (unit_of(str(e.dtype)) for e in priced.group.entries if e.work.gemms or e.work.attention is not None)
 
 
 def _talks(priced: Priced) -> bool:

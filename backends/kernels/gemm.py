@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from .dequantise import THIN_TILES, widen_clocks, widens
+from .dequantise import THIN_TILES, converts_fp4, widen_clocks, widens
 from .limits import Limit, Scope
 from .operands import OPERAND_BYTES, unit_of
 from .terms import Array, KernelTimes
@@ -206,7 +206,7 @@ class GemmMachine:
             c, machines, units, peak * c.sustained, 1.0 / memory_s, bandwidth * c.cache, bandwidth * c.quantise,
             warm_bytes, tiles[:, 0, None, None], tiles[:, 1, None, None], compute * compute,
             units / (peak * c.feed), pace * pace, splits, np.where(splits > 1.0, SHORTEST_SPLIT, 0.0),
-            widen_clocks(weights) / chip.clock_hz if wide and weights else 0.0,
+            widen_clocks(weights, converts_fp4(chip)) / chip.clock_hz if wide and weights else 0.0,
         )  # fmt: skip
 
     def times(self, sizes: GemmSizes) -> KernelTimes:

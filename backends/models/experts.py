@@ -11,7 +11,7 @@ from ...ir.ops import OpClass
 from ...ir.ops.experts import ExpertsAttrs, GroupedAttrs
 from ...ir.types import DType
 from ..amounts import Amounts, Index
-from ..kernels.dequantise import widen_clocks, widens
+from ..kernels.dequantise import converts_fp4, widen_clocks, widens
 from ..kernels.experts import ROW_BYTES, ExpertsConstants, ExpertSizes, experts_times, of_mean
 from ..kernels.grouped import GroupedConstants, GroupedSizes, grouped_times, spread_evenly
 from ..kernels.operands import gemm_kinds, unit_of
@@ -63,7 +63,7 @@ class ExpertsModel:
         def of_kind(of: tuple[str, int, bool, str, str, bool], rows: Rows) -> Pricer:
             op, products, weight_grad, dtype, weights, limited = of
             peak, places = chip.matmul_flop_per_s(unit_of(dtype)), np.arange(len(group.entries))[rows]
-            clocks = widen_clocks(weights) if widens(unit_of(dtype), weights) else 0.0
+            clocks = widen_clocks(weights, converts_fp4(chip)) if widens(unit_of(dtype), weights) else 0.0
             single = k.grouped[_kind(k.grouped, dtype)]
             if products == 1:
                 return lambda amounts: grouped_times(

@@ -133,12 +133,21 @@ def _computed(group: Group, sizes: Array, energy: EnergySection, memory: str) ->
 
 
 def _of_dtype(energy: EnergySection, entry: Entry) -> float:
-    name = str(entry.dtype)
+    name = _element(str(entry.dtype))
     if name in energy.compute:
         return energy.compute[name].si
     if entry.kind in (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS):
         raise UnknownNameError.of("dtype of prices.energy.compute", name, energy.compute)
     return energy.compute["fp32"].si
+
+
+def _element(dtype: str) -> str:
+    """The type of an element, whatever scales it comes with.
+
+    >>> [_element(name) for name in ("bf16", "fp8_block", "mxfp8", "nvfp4", "int4_group")]
+    ['bf16', 'fp8', 'fp8', 'fp4', 'int4']
+    """
+    return dtype.partition("_")[0].removeprefix("mx").removeprefix("nv")
 
 
 def _host_j_per_byte(energy: EnergySection, entry: Entry) -> float:

@@ -2,7 +2,8 @@
 
 The cache is dealt out in blocks of `block_tokens` tokens, as in paged attention (Kwon et al., arXiv 2309.06180). A
 scheduler either sets all blocks of a request aside before it starts (`reserve_output`), or gives them out as it grows;
-then sequences in flight are of all ages, and hold on average what they hold over their lives.
+then sequences in flight are of all ages, and hold on average what they hold over their lives, with half of a block
+unused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from ...backends.engine import Scheduler
 from ...ir.errors import InfeasibleError
 from .requests import Lengths
-from .steps import contexts_of, mean_over_contexts
+from .steps import contexts_of
 from .times import Array, Nums, StepTimes
 
 GIB = 2.0**30
@@ -33,7 +34,9 @@ def sequence_bytes(times: StepTimes, scheduler: Scheduler, lengths: Lengths, who
     if whole or scheduler.reserve_output:
         held = held_bytes(times, scheduler, lengths.total)
     else:
-        held = mean_over_contexts(held_bytes(times, scheduler, contexts_of(lengths)))
+        unused = (scheduler.block_tokens - 1) / 2
+        first, last = contexts_of(lengths)
+        held = times.kv_bytes.mean(first + unused, last + unused)
     return np.asarray(held - shared_bytes(times, lengths))
 
 

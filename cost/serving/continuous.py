@@ -95,11 +95,12 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     mix = _mixed(engine, in_group, lengths) if engine.scheduler.mixed else _apart(engine, in_group, lengths)
     decode = decode_pass_s(times, mix.decodes, lengths)
     others = slower * mix.prompts * _prompts_s(times, engine, mix, lengths)
+    joined = _joined_s(times, engine, mix, lengths)
     step = slower * decode + host_s(over, mix.decodes)
     tpot = step + over.interference * others
     # What others' prompts take and do not add between tokens they add before the first: the work is done all the same.
     before = lengths.gaps * np.maximum(1.0 - over.interference, 0.0) * others
-    waits = (mix.steps - lengths.gaps - mix.chunks) * (step + others) + mix.chunks * others + before
+    waits = (mix.steps - lengths.gaps - mix.chunks) * (step + others) + mix.chunks * slower * joined + before
     alone = prefill_s(times, engine, lengths)
     first = alone + slower * _beside_s(times, engine, mix, lengths, decode) + waits
     burst = slower * prefill_s(times, engine, lengths, in_group) + (in_group - 1.0) * _packed(engine, lengths) * step
@@ -130,6 +131,20 @@ def _prompts_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) ->
     else:
         grown = times.prompt_rest(mix.chunk) + engine.overheads.step_s
     return np.asarray(lengths.fresh / mix.chunk * np.maximum(grown, 0.0) + attention)
+
+
+def _joined_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> Array:
+    """What prompts of others add to a request's own chunks: beside them as much as fits, the rest in steps before."""
+    alone = mix.prompts * _prompts_s(times, engine, mix, lengths)
+    if not engine.scheduler.mixed:
+        return np.asarray(alone)
+    own = lengths.fresh / mix.chunks
+    beside = np.minimum(mix.chunk, np.maximum(budget(engine.scheduler, lengths) - own, 0.0))
+    before = mix.decodes + own
+    grown = np.maximum(times.prompt_rest(before + beside) - times.prompt_rest(before), 0.0)
+    attention = mix.prompts * times.chunk_attention_s(lengths.cached, lengths.prompt)
+    left = 1.0 - beside / mix.chunk
+    return np.asarray(mix.prompts * lengths.fresh / mix.chunk * grown + attention + left * (alone - attention))
 
 
 def _packed(engine: Engine, lengths: Lengths) -> Array:

@@ -7,8 +7,10 @@ Arrivals at random see the mean of what is in flight (Poisson arrivals see time 
     prompts of others:   W = s / 2  rho / (1 - rho)                               rho = rate x prefill
 
 of B servers and of one with service time s that is always the same; and half a step, as one is under way. Where
-prompts run in steps of their own all that wait run in the next, and what they take is in a request's life. Sources: J. D. C. Little, Operations Research 9(3),
-1961; R. W. Wolff, Operations Research 30(2), 1982; H. Sakasegawa, Annals of the ISM 29, 1977 (the many servers).
+prompts run in steps of their own all that wait run in the next, and what they take is in a request's life.
+
+Sources: J. D. C. Little, Operations Research 9(3), 1961; R. W. Wolff, Operations Research 30(2), 1982; H. Sakasegawa,
+Annals of the Institute of Statistical Mathematics 29, 1977 (the many servers).
 """
 
 from __future__ import annotations

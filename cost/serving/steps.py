@@ -12,11 +12,6 @@ from ...backends.engine import Engine, Overheads, Scheduler
 from .requests import Lengths
 from .times import Array, Nums, StepTimes
 
-# Gauss-Legendre nodes and weights on 0..1. Tables of attention are piecewise linear over contexts; so many nodes are
-# within 0.1 % of the sum over all tokens.
-_AT, _SHARE = np.polynomial.legendre.leggauss(16)
-_NODES, _WEIGHTS = (_AT + 1.0) / 2.0, _SHARE / 2.0
-
 
 def groups_of(times: StepTimes, batch: Nums) -> Array:
     """Return how many groups `batch` sequences form: one a pipeline stage, each with a sequence at least."""
@@ -28,27 +23,20 @@ def stretch(times: StepTimes, batch: Nums) -> Array:
     return np.asarray(np.maximum(1.0, groups_of(times, batch) * times.pace))
 
 
-def contexts_of(lengths: Lengths) -> Array:
-    """Return the contexts, on a last axis, at which a request's decode steps are looked at.
+def contexts_of(lengths: Lengths) -> tuple[Array, Array]:
+    """Return between which contexts the mean over a request's decode steps lies.
 
-    Step i of the `output - 1` looks at `prompt + i` tokens. The sum over i is an integral from half a token before the
+    Step i of the `output - 1` looks at `prompt + i` tokens. The sum over i is the area from half a token before the
     first to half a token behind the last, exact where the time is linear in the context.
     """
-    gaps = np.maximum(lengths.gaps, 1.0)
-    prompt = np.asarray(lengths.prompt, dtype=np.float64)
-    return np.asarray((prompt + 0.5)[..., None] + gaps[..., None] * _NODES)
-
-
-def mean_over_contexts(values: Array) -> Array:
-    """Return the mean of what was looked at in `contexts_of`, over its last axis."""
-    return np.asarray(values @ _WEIGHTS)
+    start = np.asarray(lengths.prompt, dtype=np.float64) + 0.5
+    return start, np.asarray(start + np.maximum(lengths.gaps, 1.0))
 
 
 def decode_pass_s(times: StepTimes, batch: Nums, lengths: Lengths) -> Array:
     """Return the mean time of one pass of `batch` sequences of a group over the contexts of a request's decode."""
     each = np.maximum(np.asarray(batch, dtype=np.float64), 1.0)
-    attention = times.decode_attention(each[..., None], contexts_of(lengths))
-    return np.asarray(times.decode_rest(each) + mean_over_contexts(attention))
+    return np.asarray(times.decode_rest(each) + times.decode_attention.mean(each, *contexts_of(lengths)))
 
 
 def host_s(overheads: Overheads, batch: Nums) -> Array:

@@ -28,6 +28,20 @@ class Curve:
         slope = (self.value[place + 1] - self.value[place]) / (self.at[place + 1] - self.at[place])
         return np.asarray(self.value[place] + slope * (np.asarray(size) - self.at[place]))
 
+    def mean(self, start: Nums, stop: Nums) -> Array:
+        """Return the mean between two sizes, exactly: the area under the lines over its width.
+
+        >>> float(Curve(np.array([0.0, 2.0, 4.0]), np.array([0.0, 2.0, 2.0])).mean(1.0, 3.0))
+        1.75
+        """
+        low, high = np.asarray(start, dtype=np.float64), np.asarray(stop, dtype=np.float64)
+        return np.asarray((self._area(high) - self._area(low)) / (high - low))
+
+    def _area(self, size: Array) -> Array:
+        place, part = _between(self.at, size)
+        width = part * (self.at[place + 1] - self.at[place])
+        return np.asarray(_areas(self.at, self.value)[place] + width * (self.value[place] + self(size)) / 2)
+
 
 @dataclass(frozen=True, slots=True)
 class Surface:
@@ -45,6 +59,24 @@ class Surface:
         low = self.value[i, j] * (1 - v) + self.value[i, j + 1] * v
         high = self.value[i + 1, j] * (1 - v) + self.value[i + 1, j + 1] * v
         return np.asarray(low * (1 - u) + high * u)
+
+    def mean(self, row: Nums, start: Nums, stop: Nums) -> Array:
+        """Return the mean over columns between two, exactly, at rows."""
+        low, high = np.asarray(start, dtype=np.float64), np.asarray(stop, dtype=np.float64)
+        areas = Surface(self.rows, self.columns, _areas(self.columns, self.value))
+        return np.asarray((self._area(areas, row, high) - self._area(areas, row, low)) / (high - low))
+
+    def _area(self, areas: Surface, row: Nums, column: Array) -> Array:
+        """Area from the first column: whole pieces, and the part of a piece under its line."""
+        place, part = _between(self.columns, column)
+        begun, width = self.columns[place], part * (self.columns[place + 1] - self.columns[place])
+        return np.asarray(areas(row, begun) + width * (self(row, begun) + self(row, column)) / 2)
+
+
+def _areas(at: Array, value: Array) -> Array:
+    """Area under lines through points on the last axis, from the first to each."""
+    pieces = np.diff(at) * (value[..., 1:] + value[..., :-1]) / 2
+    return np.concatenate([np.zeros_like(value[..., :1]), np.cumsum(pieces, axis=-1)], axis=-1)
 
 
 def _between(at: Array, size: Array) -> tuple[NDArray[np.intp], Array]:
@@ -106,5 +138,5 @@ class StepTimes:
         `A(stop) - A(start)` of whole prompts: chunks add up to the prompt, whatever their sizes.
         """
         begun = np.asarray(start, dtype=np.float64)
-        before = np.where(begun > 0, self.prompt_attention(num, begun), 0.0)
+        before = np.where(begun > 0, np.maximum(self.prompt_attention(num, begun), 0.0), 0.0)
         return np.asarray(np.maximum(self.prompt_attention(num, stop) - before, 0.0))

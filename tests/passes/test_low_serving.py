@@ -66,9 +66,7 @@ def layer(graph: Graph, name: str = "block0", **options: object) -> Region:
 
 def fused(graph: Graph, recipe: str, **options: object) -> Region:
     """The same where kernels write their results cast."""
-    family = Family(workload=graph.workload, precision=recipe, **options)  # type: ignore[arg-type]
-    text = str(pipeline_for(family)).replace(f'recipe="{recipe}"', f'recipe="{recipe}", fused=true')
-    return parse_pipeline(text).run(graph)[0].region("block0")
+    return layer(graph, "block0", precision=recipe, kernels="fused", **options)
 
 
 def casts(region: Region) -> list[Node]:
@@ -133,7 +131,8 @@ def test_other_scales_cost_a_small_kernel_a_tensor(llama: Graph, name: str) -> N
     # Two norms and the result of attention of 64 elements, the activation of 96, four sequences.
     assert len(works) == 4
     each = (INFERENCE[name].operands or DType.BF16).num_bytes
-    assert (read, written) == (2 * 4 * (3 * H + F), pytest.approx(each * 4 * (3 * H + F)))
+    assert read == 2 * 4 * (3 * H + F)
+    assert written == pytest.approx(each * 4 * (3 * H + F))
 
 
 @pytest.mark.parametrize("name", CAST)
@@ -141,6 +140,18 @@ def test_fused_kernels_write_their_results_cast(llama: Graph, name: str) -> None
     # The result of attention where its kernel does not: no scale of a row of all heads, or of a block, is known in it.
     left = casts(fused(llama, name))
     assert [n.scope.rpartition(".")[2] for n in left] == ([] if name in ("fp8", "nvfp4") else ["o_proj"])
+
+
+@pytest.mark.parametrize("name", CAST)
+def test_the_norm_of_the_next_layer_writes_what_its_products_read(llama: Graph, name: str) -> None:
+    graph = lower(llama, Family(workload=Workload.DECODE, kernels="fused", precision=name)).graph
+    low = INFERENCE[name].operands
+    for region in (graph.region("prologue"), graph.region("block0")):
+        cast = next(p.value for p in region.outputs if p.name.endswith("_normed_cast"))
+        assert (region.producer[cast].op, region.by_id[cast].type.dtype) == ("norm", low)
+    # The head reads it as it is.
+    assert DType.BF16 in {v.type.dtype for v in graph.region("epilogue").of_role(Role.PORT)}
+    assert parse_graph(print_graph(graph)) == graph
 
 
 def test_rows_of_all_heads_are_cast_and_views_share_what_is_made_cast(llama: Graph) -> None:

@@ -181,21 +181,28 @@ class Simulated:
     def middle(self, cut: float = 0.1) -> Simulated:
         """Return what lies between the start and the end of the run: a share of the answers is cut off at both.
 
-        Requests are taken by when they are answered, and rates are over the time between the first and the last
-        answer that is left: what a server does in the steady state, without filling up and running dry. How full the
-        engine was stays that of the whole run. UsageError where fewer than two requests are left.
+        Requests are taken by when they are answered, and rates are over the time from the answer before the first of
+        them to the last: what a server does in the steady state, without filling up and running dry. In a closed loop
+        whole rounds of its clients are cut off and kept, as clients may go in step. How full the engine was stays that
+        of the whole run. UsageError where nothing is left.
         """
-        order = np.sort(self.served.finish_s)
-        first = int(len(order) * cut)
-        last = len(order) - 1 - first
-        if not 0 <= cut < 0.5 or last <= first or order[last] <= order[first]:
-            raise UsageError(f"of {len(order)} requests none are left without a share of {cut:g} at both ends")
-        low, high = order[first], order[last]
-        served = self.served.chosen((self.served.finish_s > low) & (self.served.finish_s <= high))
+        served, num = self.served, len(self.served.output)
+        each = max(self.clients, 1)
+        first = round(num * cut / each) * each
+        last = first + (num - 2 * first) // each * each
+        order = np.argsort(served.finish_s, kind="stable")
+        kept = order[first:last]
+        low = float(served.finish_s[order[first - 1]] if 0 < first < num else served.arrived_s.min())
+        high = float(served.finish_s[kept[-1]]) if len(kept) else low
+        if not (0 <= cut < 0.5 and high > low):
+            raise UsageError(f"of {num} requests none are left without a share of {cut:g} at both ends")
+        which = np.zeros(num, dtype=np.bool_)
+        which[kept] = True
         gaps = (self.gap_at_s > low) & (self.gap_at_s <= high)
-        cut_gaps = (a[gaps] for a in (self.gap_s, self.gap_at_s, self.gaps))
-        gap_s, gap_at_s, num = cut_gaps
-        return replace(self, served=served, gap_s=gap_s, gap_at_s=gap_at_s, gaps=num, window_s=float(high - low))
+        return replace(
+            self, served=served.chosen(which), gap_s=self.gap_s[gaps], gap_at_s=self.gap_at_s[gaps],
+            gaps=self.gaps[gaps], window_s=high - low,
+        )  # fmt: skip
 
     def to_bench_json(self, detailed: bool = False, goodput: Goodput | None = None) -> Mapping[str, object]:
         """Return the run as `vllm bench serve --save-result` writes one: times in ms, rates a second.

@@ -128,7 +128,7 @@ def _work(traffic: Traffic, output: Index, rounds: Rounds | None) -> Work:
 
 def _way_in_s(pool: Pool, traffic: Traffic) -> Array:
     over = pool.engine.overheads
-    return np.asarray(over.prompt_s + over.prompt_token_s * traffic.requests.prompt)
+    return over.prompt_s + over.prompt_token_s * traffic.requests.prompt.astype(np.float64)
 
 
 def _lanes(

@@ -1,0 +1,277 @@
+"""Prompts on some devices and answers on others: two pools, and the caches that go from one to the other.
+
+A prefill worker takes prompts, `batch` at a time; its caches then go over a link to a decode worker, which runs nothing
+but decodes. Requests a second are those of the slower pool,
+
+    min(n_p b_p / t_prefill(b_p),  n_d b / ((output - 1) TPOT(b)))
+
+and Little's law ties them to clients: requests under way = rate x (TTFT + (output - 1) TPOT). TTFT is counted until the
+decode worker has the cache. Sources: DistServe, arXiv 2401.09670; Splitwise, arXiv 2311.18677.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...backends.engine import Engine
+from ...ir.errors import UsageError
+from .capacity import max_batch
+from .metrics import ServingMetrics
+from .requests import Lengths
+from .search import first_reaching
+from .static import batch_prefill_s
+from .steps import decode_step_s, groups_of, way_in_s
+from .times import Array, Nums, StepTimes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Workers of one kind.
+
+    Attributes:
+        times: of one worker.
+        engine: that it runs.
+        workers: how many there are.
+        gpus: devices of a worker.
+        batch: most prompts that a prefill worker runs at once; most sequences of a decode worker, 0 for what fits.
+    """
+
+    times: StepTimes
+    engine: Engine
+    workers: int
+    gpus: int = 1
+    batch: int = 0
+
+    def __post_init__(self) -> None:
+        """UsageError for counts below 1."""
+        for name, least in (("workers", 1), ("gpus", 1), ("batch", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name}={getattr(self, name)} of a pool; allowed: {least} or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What carries caches between pools.
+
+    Attributes:
+        bytes_per_s: of one device of a worker; its parts of a cache go side by side.
+        latency_s: of a transfer.
+        layers: of the model, where caches are sent layer by layer while the prompt still runs; 1 sends them at its end.
+    """
+
+    bytes_per_s: float
+    latency_s: float = 0.0
+    layers: int = 1
+
+    def __post_init__(self) -> None:
+        """UsageError for what carries nothing."""
+        if not self.bytes_per_s > 0 or self.latency_s < 0 or self.layers < 1:
+            raise UsageError(
+                f"bytes_per_s={self.bytes_per_s:g} latency_s={self.latency_s:g} layers={self.layers} of a link; "
+                "allowed: above 0, 0 or more, 1 or more"
+            )
+
+
+def transfer_s(link: Link, kv_bytes: Nums) -> Array:
+    """Return the time of sending one request's cache: latency + bytes / bandwidth.
+
+    >>> float(transfer_s(Link(bytes_per_s=50e9, latency_s=1e-3), 1e9))
+    0.021
+    """
+    return np.asarray(link.latency_s + np.asarray(kv_bytes, dtype=np.float64) / link.bytes_per_s)
+
+
+def exposed_s(link: Link, kv_bytes: Nums, prefill_s: Nums) -> Array:
+    """Return what a transfer adds behind its prefill.
+
+    All of it, or layer by layer what does not fit beside the prefill, and the last layer: `latency + max(0, send -
+    prefill) + send / layers`, never more than all.
+    """
+    whole = transfer_s(link, kv_bytes)
+    if link.layers == 1:
+        return whole
+    send = whole - link.latency_s
+    left = np.maximum(send - np.asarray(prefill_s, dtype=np.float64), 0.0) + send / link.layers
+    return np.asarray(link.latency_s + np.minimum(left, send))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolMetrics:
+    """What two pools do under a load.
+
+    Attributes:
+        served: latencies and rates; `batch` is of one decode worker.
+        prefill_busy: rate over the most that the prefill pool can do.
+        decode_busy: the same of the decode pool.
+        transfer_s: of one cache.
+        gpus: devices of both pools.
+    """
+
+    served: ServingMetrics
+    prefill_busy: Array
+    decode_busy: Array
+    transfer_s: Array
+    gpus: int
+
+    @property
+    def limit(self) -> str:
+        """The pool that would be full first."""
+        return "prefill" if np.mean(self.prefill_busy) >= np.mean(self.decode_busy) else "decode"
+
+    @property
+    def tokens_per_s_per_gpu(self) -> Array:
+        """Output tokens over all devices."""
+        return self.served.output_tokens_per_s / self.gpus
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """What pools can do: requests a second of each, and of decode workers the batch with which they do it."""
+
+    prefill_per_s: Array
+    decode_per_s: Array
+    batch: Array
+
+
+def rates(prefill: Pool, decode: Pool, lengths: Lengths) -> Rates:
+    """Return the most requests a second of either pool. InfeasibleError where a cache cannot hold one request."""
+    _refuse_no_decode(lengths)
+    room = _room(decode, lengths)
+    return Rates(_prefill_rate(prefill, lengths), decode_rate(decode, lengths, room), room)
+
+
+def decode_rate(decode: Pool, lengths: Lengths, batch: Nums) -> Array:
+    """Return requests a second of a decode pool with `batch` in flight on each worker."""
+    return np.asarray(decode.workers * np.asarray(batch) / (lengths.gaps * decode_tpot_s(decode, lengths, batch)))
+
+
+def decode_tpot_s(decode: Pool, lengths: Lengths, batch: Nums) -> Array:
+    """Return the time of a token on a decode worker with `batch` in flight."""
+    return decode_step_s(decode.times, decode.engine.overheads, np.maximum(batch, 1.0), lengths)
+
+
+def prefill_pass_s(prefill: Pool, lengths: Lengths, num: Nums = 1.0) -> Array:
+    """Return the time of `num` prompts on a prefill worker."""
+    return batch_prefill_s(prefill.times, prefill.engine, num, lengths)
+
+
+def disaggregated(prefill: Pool, decode: Pool, link: Link, concurrency: Nums, lengths: Lengths) -> PoolMetrics:
+    """Return latencies and rates with `concurrency` requests under way: each answer is followed by a new request.
+
+    TTFT is way in + wait for a prefill worker + prefill + what the transfer adds, and beyond what both pools hold the
+    wait that Little's law leaves. Its low is of one request alone, its high of the last of all sent at one moment.
+    """
+    clients = np.asarray(concurrency, dtype=np.float64)
+    if (clients < 1).any():
+        raise UsageError(f"concurrency={clients.min():g}; allowed: 1 or more requests under way")
+    able = rates(prefill, decode, lengths)
+    shape = np.broadcast_shapes(clients.shape, able.prefill_per_s.shape, able.decode_per_s.shape)
+    clients = np.broadcast_to(clients, shape)
+    most = first_reaching(
+        lambda b: decode_rate(decode, lengths, b),
+        able.prefill_per_s,
+        np.zeros(shape),
+        np.broadcast_to(able.batch, shape),
+    )
+    way = Way(prefill, decode, link, lengths)
+    ttft_s = way.ttft_s(clients)
+
+    def under_way(batch: Array) -> Array:
+        rate = decode_rate(decode, lengths, batch)
+        return np.asarray(rate * ttft_s(rate / able.prefill_per_s) + decode.workers * batch)
+
+    batch = first_reaching(under_way, clients, np.zeros(shape), most)
+    return _metrics(way, able, clients, batch)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """The way of a request to its decode worker."""
+
+    prefill: Pool
+    decode: Pool
+    link: Link
+    lengths: Lengths
+
+    @property
+    def kv_bytes(self) -> Array:
+        """Of the prompt, on the device that holds most of it at either end."""
+        prompt = np.asarray(self.lengths.prompt, dtype=np.float64)
+        return np.maximum(self.prefill.times.kv_bytes(prompt), self.decode.times.kv_bytes(prompt))
+
+    def least_s(self, num: Nums = 1.0) -> Array:
+        """With `num` prompts on an idle worker."""
+        one = prefill_pass_s(self.prefill, self.lengths, num)
+        return way_in_s(self.prefill.engine.overheads, self.lengths) + one + exposed_s(self.link, self.kv_bytes, one)
+
+    def ttft_s(self, clients: Array) -> Callable[[Array], Array]:
+        """Until the first token, over the share of the time for which the prefill workers are busy.
+
+        The busier they are the fuller are their batches, and the longer is the queue: of `n` servers with a service
+        time that is always the same (Sakasegawa 1977), and of no more clients than there are.
+        """
+        workers, num = float(self.prefill.workers), float(max(self.prefill.batch, 1))
+        served, least = prefill_pass_s(self.prefill, self.lengths, num), self.least_s()
+        fuller = served - prefill_pass_s(self.prefill, self.lengths)
+        others = np.maximum(1.0 - workers * num / clients, 0.0)
+        longest = clients / (workers * num) * served
+
+        def at(busy: Array) -> Array:
+            full = np.minimum(busy, 1.0 - 1e-9)
+            queue = served / workers * full ** (np.sqrt(2 * (workers + 1)) - 1) / (1 - full) / 2
+            return np.asarray(least + others * (full * fuller + np.minimum(queue, longest)))
+
+        return at
+
+    def last_s(self, clients: Array) -> Array:
+        """Until the first token of the last of all that were sent at one moment."""
+        num = float(max(self.prefill.batch, 1))
+        turns = np.ceil(clients / (self.prefill.workers * num))
+        return np.asarray(self.least_s(num) + (turns - 1) * prefill_pass_s(self.prefill, self.lengths, num))
+
+
+def _metrics(way: Way, able: Rates, clients: Array, batch: Array) -> PoolMetrics:
+    lengths, decode = way.lengths, way.decode
+    rate = decode_rate(decode, lengths, batch)
+    tpot = decode_tpot_s(decode, lengths, batch)
+    first = way.ttft_s(clients)(rate / able.prefill_per_s)
+    ttft = np.maximum(clients / rate - lengths.gaps * tpot, first)
+    shape = ttft.shape
+    served = ServingMetrics(
+        concurrency=clients,
+        batch=batch,
+        prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
+        output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
+        ttft_s=ttft,
+        ttft_low_s=np.broadcast_to(way.least_s(), shape),
+        ttft_high_s=np.maximum(way.last_s(clients), ttft),
+        tpot_s=tpot,
+        requests_per_s=rate,
+        stall_s=tpot,
+    )
+    gpus = way.prefill.workers * way.prefill.gpus + decode.workers * decode.gpus
+    busy = rate / able.prefill_per_s, rate / able.decode_per_s
+    return PoolMetrics(served, *busy, transfer_s(way.link, way.kv_bytes), gpus)
+
+
+def _prefill_rate(prefill: Pool, lengths: Lengths) -> Array:
+    """Prompts a second: with pipeline stages the next batch follows in the pace of the slowest stage."""
+    num = float(max(prefill.batch, 1))
+    groups = groups_of(prefill.times, num)
+    one = prefill_pass_s(prefill, lengths, num) / (1.0 + (groups - 1.0) * prefill.times.pace)
+    return np.asarray(prefill.workers * num / (one * groups * prefill.times.pace))
+
+
+def _room(decode: Pool, lengths: Lengths) -> Array:
+    most = max_batch(decode.times, decode.engine.scheduler, lengths)
+    return np.minimum(most, decode.batch) if decode.batch else most
+
+
+def _refuse_no_decode(lengths: Lengths) -> None:
+    if (lengths.gaps < 1).any():
+        raise UsageError(
+            "output=1: the prefill makes the only token, and a decode pool has nothing to do; allowed: 2 or more"
+        )

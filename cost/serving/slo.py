@@ -1,0 +1,133 @@
+"""What users ask of latencies: the most load under which they get it, and how many replicas that takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...backends.engine import Engine
+from ...ir.errors import InfeasibleError, UsageError
+from .capacity import max_batch
+from .continuous import most_throughput, steady
+from .metrics import ServingMetrics
+from .open_loop import at_rate
+from .requests import Lengths
+from .search import last_meeting
+from .times import Array, StepTimes
+
+# Rates that are tried at once, and how often the gap between two of them is searched again.
+_TRIED, _ROUNDS = 33, 4
+# Of the greatest rate: what counts as no load, and as full load.
+_IDLE, _FULL = 1e-6, 1.0 - 1e-6
+
+_Bools = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SLO:
+    """Service-level objectives: mean latencies that must not be exceeded; infinite where nothing is asked.
+
+    Attributes:
+        ttft_s: time to the first token.
+        tpot_s: time of a token behind it.
+    """
+
+    ttft_s: float = math.inf
+    tpot_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        """UsageError for limits that are not above 0."""
+        for name in ("ttft_s", "tpot_s"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name}={getattr(self, name):g} of an SLO; allowed: above 0 s")
+
+    def met_by(self, metrics: ServingMetrics) -> _Bools:
+        """Return whether both latencies are kept."""
+        return np.asarray((metrics.ttft_s <= self.ttft_s) & ~(metrics.tpot_s > self.tpot_s))
+
+    def missed_by(self, ttft_s: float, tpot_s: float, when: str) -> InfeasibleError:
+        """Return the error that names what is asked, and the least that can be reached."""
+        pairs = (("TTFT", self.ttft_s, ttft_s), ("TPOT", self.tpot_s, tpot_s))
+        said = (f"{name} {_time(asked)} asked; the least is {_time(least)} {when}"
+                for name, asked, least in pairs if least > asked)  # fmt: skip
+        return InfeasibleError(f"{'; '.join(said)}: use faster or more devices for a replica, or ask for less")
+
+    def missed(self, best: ServingMetrics, when: str) -> InfeasibleError:
+        """Return the same of metrics that are the best there are."""
+        return self.missed_by(float(np.min(best.ttft_s)), float(np.min(best.tpot_s)), when)
+
+
+def most_concurrency(serve: Callable[[float], ServingMetrics], slo: SLO, most: int) -> ServingMetrics:
+    """Return what `serve` says of the greatest concurrency, 1 to `most`, that meets an SLO.
+
+    Latencies must not fall as concurrency grows. InfeasibleError where one request alone misses it.
+    """
+    found = last_meeting(lambda num: bool(np.all(slo.met_by(serve(float(num))))), most)
+    if found == 0:
+        raise slo.missed(serve(1.0), "with one request alone")
+    return serve(float(found))
+
+
+def most_rate(serve: Callable[[Array], ServingMetrics], slo: SLO, most_per_s: float) -> ServingMetrics:
+    """Return what `serve` says of the greatest rate below `most_per_s` that meets an SLO, to a millionth of it.
+
+    `serve` takes many rates at once; latencies must not fall as the rate grows. InfeasibleError where it is missed with
+    next to no load.
+    """
+    low, high = most_per_s * _IDLE, most_per_s * _FULL
+    if not np.all(slo.met_by(least := serve(np.array(low)))):
+        raise slo.missed(least, "with next to no load")
+    for _ in range(_ROUNDS):
+        tried = np.linspace(low, high, _TRIED)
+        missed = np.flatnonzero(~slo.met_by(serve(tried)))
+        first = int(missed[0]) if len(missed) else _TRIED
+        low, high = float(tried[max(first - 1, 0)]), float(tried[min(first, _TRIED - 1)])
+    return serve(np.array(low))
+
+
+def concurrency_under(times: StepTimes, engine: Engine, lengths: Lengths, slo: SLO) -> ServingMetrics:
+    """Return the steady state of the most requests under way on a replica that meets an SLO.
+
+    More than the replica holds would only wait.
+    """
+    most = int(np.min(max_batch(times, engine.scheduler, lengths)))
+    return most_concurrency(lambda num: steady(times, engine, num, lengths), slo, most)
+
+
+def rate_under(times: StepTimes, engine: Engine, lengths: Lengths, slo: SLO) -> ServingMetrics:
+    """Return the open loop of the most requests a second, coming at random, that meets an SLO on a replica."""
+    most = float(np.min(most_throughput(times, engine, lengths).requests_per_s))
+    return most_rate(lambda rate: at_rate(times, engine, rate, lengths), slo, most)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sized:
+    """So many replicas, and what each sees with its part of the load."""
+
+    replicas: int
+    each: ServingMetrics
+
+
+def fewest_replicas(times: StepTimes, engine: Engine, lengths: Lengths, slo: SLO, rate_per_s: float) -> Sized:
+    """Return the fewest replicas on which `rate_per_s` requests, coming at random, meet an SLO."""
+    if not rate_per_s > 0:
+        raise UsageError(f"rate={rate_per_s:g} requests/s; allowed: above 0")
+    most = float(np.min(rate_under(times, engine, lengths, slo).requests_per_s))
+    replicas = num_for(rate_per_s, most)
+    return Sized(replicas, at_rate(times, engine, rate_per_s / replicas, lengths))
+
+
+def num_for(asked: float, each: float) -> int:
+    """Return how many of something that does `each` do what is asked; one in a billion too little is enough.
+
+    >>> num_for(3.0, 1.5), num_for(3.1, 1.5), num_for(0.1, 1.5)
+    (2, 3, 1)
+    """
+    return max(1, math.ceil(asked / each * (1.0 - 1e-9)))
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 0.1 else f"{seconds * 1e3:.3g} ms"

@@ -1,0 +1,207 @@
+"""`slipstick estimate --phase serve`: what it prints, what adds up, what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli
+
+LOAD = ("--isl", "64", "--osl", "32", "--concurrency", "8")
+
+
+@pytest.fixture
+def serve(cli: Cli, data: Path) -> Cli:
+    """Serve a Llama of two layers on one GPU."""
+    config = str(data / "configs" / "tiny-llama.json")
+    return lambda *words: cli("estimate", config, "--system", "dgx-h100", "--phase", "serve", *words)
+
+
+def report(serve: Cli, *words: str) -> dict[str, dict[str, float]]:
+    done = serve("--format", "json", *words)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return found
+
+
+def engine_of(serve: Cli, *words: str) -> dict[str, float]:
+    found: dict[str, dict[str, dict[str, float]]] = json.loads(serve("--format", "json", *words).stdout)
+    return found["inputs"]["engine"]
+
+
+def test_a_screen_says_latencies_rates_memory_and_where_the_time_goes(serve: Cli) -> None:
+    done = serve(*LOAD)
+    assert done.returncode == 0
+    for words in ("TTFT", "TPOT", "E2EL", "tokens/s/user", "MBU", "KV cache in use", "host: steps", "At other loads",
+                  "engine: vllm", "cost: $"):  # fmt: skip
+        assert words in done.stdout
+
+
+def test_parts_add_up_and_rates_agree_with_each_other(serve: Cli) -> None:
+    found = report(serve, *LOAD)
+    m = found["metrics"]
+    assert sum(found["breakdown"].values()) == pytest.approx(m["e2el_s"])
+    assert m["e2el_s"] == pytest.approx(m["ttft_s"] + 31 * m["tpot_s"])
+    # Little's law, and tokens of an answer.
+    assert m["requests_per_s"] == pytest.approx(8 / m["e2el_s"])
+    assert m["tokens_per_s"] == pytest.approx(32 * m["requests_per_s"])
+    assert m["total_tokens_per_s"] == pytest.approx(96 * m["requests_per_s"])
+    assert m["tokens_per_s"] <= m["batch"] / m["tpot_s"]
+    assert m["ttft_low_s"] <= m["ttft_s"] <= m["ttft_high_s"]
+    memory = dict(found["memory"])
+    capacity = memory.pop("capacity")
+    assert sum(memory.values()) == pytest.approx(0.9 * capacity)
+
+
+def test_a_number_of_the_engine_may_be_set(serve: Cli) -> None:
+    usual, slow = (report(serve, *LOAD, *more) for more in ((), ("--set", "engine.overheads.step=10ms")))
+    assert slow["metrics"]["tpot_s"] - usual["metrics"]["tpot_s"] > 9e-3
+    assert "[estimated] --set" in serve(*LOAD, "--set", "engine.overheads.step=10ms", "--explain", "tpot_s").stdout
+
+
+def test_cached_tokens_cost_no_prefill(serve: Cli) -> None:
+    usual, hit, share = (
+        report(serve, "--isl", "500", "--osl", "8", "--concurrency", "1", *more)["metrics"]
+        for more in ((), ("--cached", "250"), ("--prefix-hit", "0.5"))
+    )
+    assert hit["ttft_s"] <= usual["ttft_s"]
+    assert hit["flops_per_request"] < usual["flops_per_request"]
+    assert hit == pytest.approx(share)
+
+
+def test_limits_of_the_engine_may_be_given(serve: Cli) -> None:
+    found = report(serve, *LOAD, "--max-num-seqs", "4", "--block-size", "64", "--chunked-prefill", "128")
+    assert found["metrics"]["max_batch"] == 4
+    engine = engine_of(serve, *LOAD, "--max-num-seqs", "4", "--block-size", "64", "--chunked-prefill", "128")
+    assert (engine["block_tokens"], engine["max_batched_tokens"], engine["chunked_prefill"]) == (64, 128, True)
+    assert engine_of(serve, *LOAD, "--chunked-prefill", "0")["chunked_prefill"] is False
+
+
+def test_without_a_load_it_answers_as_much_as_it_can(serve: Cli) -> None:
+    most = report(serve, "--isl", "64", "--osl", "32")["metrics"]
+    assert most["serve_utilization"] == pytest.approx(1.0)
+    asked = f"{2 * most['requests_per_s']:.6g}"
+    done = serve("--isl", "64", "--osl", "32", "--request-rate", asked)
+    assert done.returncode == 3
+    assert "2 replicas would do" in done.stderr or "3 replicas would do" in done.stderr
+
+
+def test_a_target_picks_the_load_or_says_what_is_least(serve: Cli) -> None:
+    most = report(serve, "--isl", "64", "--osl", "32")["metrics"]
+    least = report(serve, "--isl", "64", "--osl", "32", "--concurrency", "1")["metrics"]
+    asked = (most["tpot_s"] + least["tpot_s"]) / 2
+    found = report(serve, "--isl", "64", "--osl", "32", "--tpot", f"{asked:.9f}s")["metrics"]
+    assert least["tpot_s"] <= found["tpot_s"] <= asked
+    assert found["request_goodput_rps"] == found["requests_per_s"]
+    done = serve("--isl", "64", "--osl", "32", "--tpot", "1us")
+    assert done.returncode == 3
+    assert "1 us" in done.stderr
+
+
+def test_simulated_requests_spread(serve: Cli) -> None:
+    found = report(serve, "--isl", "16..128", "--osl", "32", "--serve", "poisson:50,n=200", "--ttft", "1s")
+    m = found["metrics"]
+    assert m["num_requests"] == 200
+    assert m["ttft_p50_s"] <= m["ttft_p90_s"] <= m["ttft_p99_s"]
+    assert m["request_goodput_share"] == 1.0
+    assert found["simulated"]["mean_ttft_ms"] == pytest.approx(m["ttft_s"] * 1e3)
+    assert sum(found["breakdown"].values()) == pytest.approx(m["e2el_s"])
+    assert "99 %" in serve("--isl", "64", "--osl", "32", "--serve", "closed:4,n=50").stdout
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [("0,8,8\n-1,8,8\n", "line 3"), ("3,8,8\n1,8,8\n", "in order of time"), ("0,0,8\n", "line 2"), ("", "no request")],
+)
+def test_a_trace_that_cannot_be_is_refused_with_its_line(serve: Cli, tmp_path: Path, rows: str, words: str) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(f"arrival_s,prompt,output\n{rows}", encoding="utf-8")
+    done = serve("--serve", str(path))
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_the_life_of_a_request_is_a_trace(serve: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "life.json"
+    assert serve(*LOAD, "--emit", "trace", "-o", str(out)).returncode == 0
+    trace = json.loads(out.read_text(encoding="utf-8"))
+    slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert max(e["ts"] + e["dur"] for e in slices) == pytest.approx(
+        trace["otherData"]["metrics"]["e2el_s"] * 1e6, rel=1e-6
+    )
+    assert sum(e["name"].startswith("token ") for e in slices) == 31
+
+
+def test_simulated_steps_are_a_trace(serve: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "steps.json"
+    words = ("--isl", "64", "--osl", "8", "--serve", "poisson:100,n=20", "--dp", "2", "--emit", "trace", "-o", str(out))
+    assert serve(*words).returncode == 0
+    events = json.loads(out.read_text(encoding="utf-8"))["traceEvents"]
+    names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert names == {"requests", "replica 0", "replica 1"}
+    assert {e["name"] for e in events if e["ph"] == "C"} == {"batch", "KV cache"}
+
+
+@pytest.mark.parametrize(
+    "wanted", ["ttft_s", "TPOT", "e2el_s", "max_batch", "mfu", "mbu", "load", "usd_per_mtok_output", "decode:lm_head"]
+)
+def test_numbers_explain_themselves(serve: Cli, wanted: str) -> None:
+    done = serve(*LOAD, "--explain", wanted)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) > 1
+
+
+def test_an_unknown_number_names_the_nearest(serve: Cli) -> None:
+    done = serve(*LOAD, "--explain", "ttft")
+    assert done.returncode == 0  # its label
+    done = serve(*LOAD, "--explain", "tpot_ms")
+    assert (done.returncode, "did you mean 'tpot_s'" in done.stderr) == (2, True)
+
+
+def test_two_reports_can_be_compared(serve: Cli, cli: Cli, tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{n}.json") for n in "ab"]
+    for path, clients in zip(paths, ("4", "8"), strict=True):
+        serve("--isl", "64", "--osl", "32", "--concurrency", clients, "--format", "json", "-o", path)
+    done = cli("compare", *paths)
+    assert "tpot_s" in done.stdout or "TPOT" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--seq", "8"), 2, "--seq: of single steps"),
+        (("--concurrency", "2", "--batch", "2"), 2, "give one"),
+        (("--concurrency", "0"), 2, "1 or more"),
+        (("--isl", "0"), 2, "--isl 0"),
+        (("--isl", "8..16"), 2, "--serve"),
+        (("--isl", "8", "--cached", "8"), 2, "cached=8"),
+        (("--isl", "8", "--cached", "1", "--prefix-hit", "0.5"), 2, "give one"),
+        (("--isl", "1M"), 2, "positions"),
+        (("--engine", "vlm"), 2, "did you mean 'vllm'"),
+        (("--serve", "poison:3"), 2, "did you mean 'poisson'"),
+        (("--concurrency", "1", "--dp", "2"), 2, "2 or more"),
+        (("--memory-utilization", "0.02"), 3, "no memory is left for a KV cache"),
+        (("--tp", "3"), 2, "legal tp"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_can(serve: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+    done = serve("--isl", "64", "--osl", "32", *words)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_flags_of_servers_are_not_ignored_elsewhere(tiny: Cli, cli: Cli, data: Path) -> None:
+    done = tiny("--concurrency", "2")
+    assert (done.returncode, "--concurrency: of --phase serve, not train" in done.stderr) == (2, True)
+    done = cli("compile", str(data / "configs" / "tiny-llama.json"), "--phase", "serve")
+    assert (done.returncode, "two graphs" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_single_steps_take_the_stack_of_an_engine_and_say_their_mbu(tiny: Cli, phase: str) -> None:
+    usual, engine = (tiny("--phase", phase, *more) for more in ((), ("--engine", "vllm")))
+    assert "MBU" in usual.stdout
+    assert usual.stdout != engine.stdout
+    found = json.loads(tiny("--phase", phase, "--engine", "vllm", "--format", "json").stdout)
+    assert found["inputs"]["system"]["stack"] == "vllm"
+    assert ("TTFT" if phase == "prefill" else "TPOT") in engine.stdout
+    assert "bandwidth:" in tiny("--phase", phase, "--explain", "mbu").stdout

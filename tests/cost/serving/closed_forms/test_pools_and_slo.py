@@ -1,0 +1,164 @@
+"""Two pools by hand and by trying all splits; the most load under an SLO by trying all loads."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slipstick.backends.engine import Engine
+from slipstick.cost.serving.continuous import steady
+from slipstick.cost.serving.disaggregated import Link, Pool, decode_tpot_s, disaggregated, exposed_s, rates
+from slipstick.cost.serving.requests import Lengths
+from slipstick.cost.serving.slo import SLO, concurrency_under, fewest_replicas, rate_under
+from slipstick.cost.serving.split import fewest_workers, rate_matched
+from slipstick.cost.serving.times import StepTimes
+from slipstick.ir.errors import InfeasibleError, UsageError
+
+Replica = Callable[..., StepTimes]
+Engines = Callable[..., Engine]
+LENGTHS = Lengths(1000, 101)
+LINK = Link(bytes_per_s=13e9, latency_s=1e-3)
+# A prompt of 1000 tokens: 20 + 1 ms, and 1e-10 x 1000^2; its cache of 130 MB takes 10 ms over the link.
+PREFILL_S, TRANSFER_S = 21.1e-3, 11e-3
+
+
+@pytest.fixture(scope="module")
+def pools(replica: Replica, engine: Engines) -> Callable[[int, int], tuple[Pool, Pool]]:
+    def build(prefill: int, decode: int) -> tuple[Pool, Pool]:
+        return (
+            Pool(times=replica(), engine=engine(), workers=prefill, gpus=2),
+            Pool(times=replica(), engine=engine(), workers=decode, gpus=4),
+        )
+
+    return build
+
+
+Pools = Callable[[int, int], tuple[Pool, Pool]]
+
+
+def test_one_request_passes_prefill_link_and_decode(pools: Pools) -> None:
+    found = disaggregated(*pools(2, 1), LINK, 1, LENGTHS)
+    assert float(found.served.ttft_s) == pytest.approx(PREFILL_S + TRANSFER_S, rel=1e-3)
+    assert float(found.served.ttft_low_s) == pytest.approx(float(found.served.ttft_s))
+    # 6 ms, and 1050.5 tokens at 0.1 us.
+    assert float(found.served.tpot_s) == pytest.approx(6e-3 + 1050.5e-7)
+    assert float(found.transfer_s) == pytest.approx(TRANSFER_S)
+    assert found.gpus == 2 * 2 + 4
+    assert float(found.served.requests_per_s) == pytest.approx(1 / float(found.served.e2el_s))
+
+
+def test_many_requests_are_as_fast_as_the_slower_pool(pools: Pools) -> None:
+    prefill, decode = pools(1, 3)
+    found = disaggregated(prefill, decode, LINK, 700, LENGTHS)
+    assert float(found.served.requests_per_s) == pytest.approx(1 / PREFILL_S, rel=1e-3)
+    assert found.limit == "prefill"
+    assert float(found.prefill_busy) == pytest.approx(1.0, rel=1e-3)
+    prefill, decode = pools(20, 1)
+    found = disaggregated(prefill, decode, LINK, 700, LENGTHS)
+    able = rates(prefill, decode, LENGTHS)
+    assert found.limit == "decode"
+    assert float(found.served.requests_per_s) == pytest.approx(float(able.decode_per_s), rel=1e-6)
+    assert float(found.served.batch) == pytest.approx(float(able.batch), rel=1e-6)
+    assert float(found.tokens_per_s_per_gpu) == pytest.approx(float(able.decode_per_s) * 101 / 44, rel=1e-6)
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 4))
+def test_laws_of_two_pools(pools: Pools, prefill: int, decode: int, batch: int) -> None:
+    prompts, answers = pools(prefill, decode)
+    clients = np.unique(np.rint(np.geomspace(1.0, 3000.0, 16)))
+    found = disaggregated(replace(prompts, batch=batch), answers, LINK, clients, LENGTHS)
+    served = found.served
+    assert (np.diff(served.requests_per_s) >= -1e-6).all()
+    assert (np.diff(served.tpot_s) >= -1e-9).all()
+    assert served.requests_per_s * served.e2el_s == pytest.approx(served.concurrency, rel=1e-6)
+    assert (np.maximum(found.prefill_busy, found.decode_busy) <= 1 + 1e-9).all()
+    assert (served.ttft_low_s <= served.ttft_s * (1 + 1e-9)).all()
+    assert (served.ttft_s <= served.ttft_high_s * (1 + 1e-9)).all()
+    # Decode workers make all tokens but the first.
+    made = served.requests_per_s * 100
+    assert (made <= decode * np.maximum(served.batch, 1) / served.tpot_s * (1 + 1e-9)).all()
+
+
+def test_what_is_sent_layer_by_layer_hides_beside_the_prompt() -> None:
+    streamed = replace(LINK, layers=10)
+    # 10 ms to send beside 21.1 ms of prefill: the last layer is left; beside 4 ms, 6 ms are left and that layer.
+    assert float(exposed_s(streamed, 130e6, PREFILL_S)) == pytest.approx(2e-3)
+    assert float(exposed_s(streamed, 130e6, 4e-3)) == pytest.approx(8e-3)
+    assert float(exposed_s(streamed, 130e6, 1e-9)) == pytest.approx(TRANSFER_S)
+    assert float(exposed_s(LINK, 130e6, PREFILL_S)) == pytest.approx(TRANSFER_S)
+
+
+@pytest.mark.parametrize("num_gpus", [6, 16, 47, 96])
+def test_matched_pools_are_the_best_of_all_splits(pools: Pools, num_gpus: int) -> None:
+    prefill, decode = pools(1, 1)
+    slo = SLO(tpot_s=9e-3)
+    found = rate_matched(num_gpus, prefill, decode, LINK, LENGTHS, slo)
+    batch = max(b for b in range(1, 257) if float(decode_tpot_s(decode, LENGTHS, b)) <= 9e-3)
+    tried = [
+        min(n / PREFILL_S, (num_gpus - 2 * n) // 4 * batch / (100 * float(decode_tpot_s(decode, LENGTHS, batch))))
+        for n in range(1, num_gpus // 2)
+    ]
+    assert found.decode.batch == batch
+    assert found.requests_per_s == pytest.approx(max(tried), rel=1e-3)
+    assert found.gpus <= num_gpus
+    assert found.tpot_s <= 9e-3
+
+
+def test_the_fewest_workers_do_the_rate_and_one_fewer_does_not(pools: Pools) -> None:
+    found = fewest_workers(200.0, *pools(1, 1), LINK, LENGTHS, SLO(ttft_s=0.05, tpot_s=9e-3))
+    assert found.requests_per_s >= 200
+    for fewer in ((found.prefill.workers - 1, found.decode.workers), (found.prefill.workers, found.decode.workers - 1)):
+        able = rates(replace(found.prefill, workers=fewer[0]), replace(found.decode, workers=fewer[1]), LENGTHS)
+        assert min(float(able.prefill_per_s), float(able.decode_per_s)) < 200
+
+
+def test_pools_that_cannot_be_are_refused(pools: Pools) -> None:
+    with pytest.raises(InfeasibleError, match=r"5 GPUs hold no worker of each kind: .*; 6 would do"):
+        rate_matched(5, *pools(1, 1), LINK, LENGTHS)
+    with pytest.raises(InfeasibleError, match=r"TTFT 20 ms asked; the least is 32\.1 ms with one request on idle"):
+        rate_matched(64, *pools(1, 1), LINK, LENGTHS, SLO(ttft_s=0.02))
+    with pytest.raises(UsageError, match="output=1: the prefill makes the only token"):
+        disaggregated(*pools(1, 1), LINK, 4, Lengths(1000, 1))
+    with pytest.raises(UsageError, match="bytes_per_s=0"):
+        Link(bytes_per_s=0.0)
+    with pytest.raises(UsageError, match="workers=0 of a pool"):
+        pools(0, 1)
+    with pytest.raises(UsageError, match=r"busiest=1\.2"):
+        rate_matched(64, *pools(1, 1), LINK, LENGTHS, busiest=1.2)
+
+
+@pytest.mark.parametrize("slo", [SLO(tpot_s=0.015), SLO(ttft_s=0.04), SLO(ttft_s=0.03, tpot_s=0.012), SLO()])
+def test_the_greatest_concurrency_under_an_slo_is_the_last_that_meets_it(
+    replica: Replica, engine: Engines, slo: SLO
+) -> None:
+    found = concurrency_under(replica(), engine(5e-4), LENGTHS, slo)
+    table = steady(replica(), engine(5e-4), np.arange(1.0, 257.0), LENGTHS)
+    assert float(found.concurrency) == np.flatnonzero(slo.met_by(table)).max() + 1
+
+
+def test_the_greatest_rate_meets_the_slo_and_a_greater_one_does_not(replica: Replica, engine: Engines) -> None:
+    times, at, slo = replica(), engine(5e-4), SLO(ttft_s=0.05, tpot_s=0.012)
+    found = rate_under(times, at, LENGTHS, slo)
+    assert slo.met_by(found)
+    assert max(float(found.ttft_s) / 0.05, float(found.tpot_s) / 0.012) == pytest.approx(1.0, rel=1e-4)
+    sized = fewest_replicas(times, at, LENGTHS, slo, 2.5 * float(found.requests_per_s))
+    assert sized.replicas == 3
+    assert slo.met_by(sized.each)
+    assert float(sized.each.requests_per_s) == pytest.approx(2.5 / 3 * float(found.requests_per_s))
+
+
+def test_what_nothing_meets_is_refused_with_the_best_there_is(replica: Replica, engine: Engines) -> None:
+    slow = replica(read=0.3)
+    with pytest.raises(InfeasibleError, match=r"^TTFT 0\.2 s asked; the least is 0\.301 s with one request alone: use"):
+        concurrency_under(slow, engine(), LENGTHS, SLO(ttft_s=0.2))
+    with pytest.raises(
+        InfeasibleError, match=r"TTFT 0\.2 s asked; .* with next to no load; TPOT 50 ms asked; .*0\.301"
+    ):
+        rate_under(slow, engine(), LENGTHS, SLO(ttft_s=0.2, tpot_s=0.05))
+    with pytest.raises(UsageError, match="ttft_s=0 of an SLO"):
+        SLO(ttft_s=0.0)
+    with pytest.raises(UsageError, match="rate=0"):
+        fewest_replicas(replica(), engine(), LENGTHS, SLO(), 0.0)

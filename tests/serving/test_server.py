@@ -1,0 +1,162 @@
+"""A server on a small model: what adds up, what grows with what, how forms of load agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slipstick.backends.engine_file import load_engine
+from slipstick.backends.system import load_system
+from slipstick.cost.serving.requests import Lengths
+from slipstick.cost.serving.traffic_text import parse_sizes, parse_traffic
+from slipstick.driver import lower
+from slipstick.frontend import load
+from slipstick.ir.errors import InfeasibleError, UsageError
+from slipstick.ir.graph import Workload
+from slipstick.ir.plan import Family, make_plan
+from slipstick.serving.answer import ServeEstimate, request_flops
+from slipstick.serving.load import Load
+from slipstick.serving.money import worth_serving
+from slipstick.serving.server import Server, serve
+from slipstick.serving.simulated import serve_traffic
+from slipstick.serving.tables import Served
+from slipstick.serving.target import Target
+
+CONFIG = Path(__file__).parents[1] / "data" / "configs" / "tiny-llama.json"
+LENGTHS = Lengths(64.0, 32.0)
+
+
+@cache
+def served() -> Served:
+    graphs = [load(str(CONFIG), phase) for phase in (Workload.PREFILL, Workload.DECODE)]
+    prefill, decode = (lower(graph, Family(workload=graph.workload)) for graph in graphs)
+    return Served(prefill, decode)
+
+
+@cache
+def server(engine: str = "vllm", tp: int = 1, dp: int = 1) -> Server:
+    system = load_system("dgx-h100")
+    plan = make_plan(num_gpus=tp * dp, tp=tp, seq_len=512, family=Family(workload=Workload.DECODE))
+    return Server.of(served(), system, plan, load_engine(engine, system.chip.name), 512)
+
+
+def answer(load: Load, lengths: Lengths = LENGTHS, of: Server | None = None) -> ServeEstimate:
+    return serve(of or server(), lengths, load)
+
+
+@given(
+    prompt=st.integers(1, 400), output=st.integers(1, 112), clients=st.integers(1, 2000), static=st.booleans(),
+    engine=st.sampled_from(["vllm", "sglang", "tensorrt-llm", "ideal"]),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_parts_add_up_whatever_comes(prompt: int, output: int, clients: int, static: bool, engine: str) -> None:
+    given_load = Load(batch=clients) if static else Load(concurrency=clients)
+    found = answer(given_load, Lengths(float(prompt), float(output)), server(engine))
+    assert sum(found.breakdown_s.values()) == pytest.approx(found.metrics["e2el_s"])
+    assert all(seconds > 0 for seconds in found.breakdown_s.values())
+    at, capacity = server(engine).engine.scheduler, server().system.chip.hbm_bytes
+    taken = sum(found.memory_bytes.values())
+    assert taken == pytest.approx(capacity * at.memory_utilization - (1 / at.cache_utilization - 1) *
+                                  server(engine).times.free_bytes)  # fmt: skip
+    if output > 1:
+        assert found.metrics["tokens_per_s"] <= found.metrics["batch"] / found.metrics["tpot_s"] * output / (output - 1)
+
+
+def test_one_request_alone_is_a_static_batch_of_one() -> None:
+    alone, batch = answer(Load(concurrency=1)), answer(Load(batch=1))
+    for name in ("ttft_s", "tpot_s", "e2el_s"):
+        assert alone.metrics[name] == pytest.approx(batch.metrics[name], rel=1e-6)
+
+
+def test_flops_of_a_request_are_those_of_its_prompt_and_of_each_step() -> None:
+    # Model FLOPs of a prompt of 64 tokens and of 31 decode steps, added up one by one.
+    decode, prefill = served().decode.flops, served().prefill.flops
+
+    def flops(seq: float, context: float) -> float:
+        env = {"batch": np.ones(1), "seq": np.array([seq]), "kv": np.array([context])}
+        whole = decode if context else prefill
+        return float(np.sum(whole.total(env, server().phase(served().decode, 1, 1, 1).table.convention)))
+
+    steps = sum(flops(1.0, 64.0 + i) for i in range(1, 32))
+    assert request_flops(server(), LENGTHS) == pytest.approx(flops(64.0, 0.0) + steps, rel=1e-9)
+
+
+def test_a_rate_is_what_is_answered_and_latencies_grow_with_it() -> None:
+    most = answer(Load()).metrics["requests_per_s"]
+    found = [answer(Load(requests_per_s=most * share)).metrics for share in (0.01, 0.3, 0.6, 0.9)]
+    assert [m["serve_utilization"] for m in found] == pytest.approx([0.01, 0.3, 0.6, 0.9])
+    for name in ("ttft_s", "tpot_s", "batch"):
+        values = [m[name] for m in found]
+        assert values == sorted(values)
+    with pytest.raises(InfeasibleError, match="replicas would do"):
+        answer(Load(requests_per_s=1.5 * most))
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2])
+def test_the_simulation_agrees_with_the_closed_form(share: float) -> None:
+    rate = share * answer(Load()).metrics["requests_per_s"]
+    closed = answer(Load(requests_per_s=rate)).metrics
+    text = f"poisson:{rate:.9g},n=800"
+    traffic = parse_traffic(text, parse_sizes("64", "32"))
+    found = serve_traffic(server(), traffic, Load(traffic=text), Target(ttft_s=10.0), cut=0.1)
+    assert found.metrics["ttft_s"] == pytest.approx(closed["ttft_s"], rel=0.1)
+    assert found.metrics["tpot_s"] == pytest.approx(closed["tpot_s"], rel=0.05)
+    assert found.metrics["request_goodput_share"] == 1.0
+
+
+def test_replicas_answer_as_many_times_as_much_for_as_much_money_a_token() -> None:
+    two = worth_serving(answer(Load(concurrency=8), of=server(tp=4, dp=2)))
+    eight = worth_serving(answer(Load(concurrency=32), of=server(tp=4, dp=8)))
+    assert two.money is not None
+    assert eight.money is not None
+    assert eight.metrics["requests_per_s"] == pytest.approx(4 * two.metrics["requests_per_s"])
+    m = eight.money.metrics
+    assert m["usd_per_mtok_output"] == pytest.approx(two.money.metrics["usd_per_mtok_output"], rel=0.2)
+    # Dollars an hour over tokens an hour.
+    per_s = m["usd_per_gpu_hour"] * 32 / 3600
+    assert m["usd_per_mtok_output"] == pytest.approx(1e6 * per_s / eight.metrics["tokens_per_s"])
+    assert m["usd_per_mtok"] == pytest.approx(m["usd_per_mtok_output"] / 3)  # 64 in, 32 out
+    assert m["usd_per_request"] == pytest.approx(32e-6 * m["usd_per_mtok_output"])
+
+
+def test_a_target_keeps_as_many_under_way_as_it_lets() -> None:
+    alone, most = answer(Load(concurrency=1)).metrics, answer(Load()).metrics
+    target = Target(tpot_s=(alone["tpot_s"] + most["tpot_s"]) / 2)
+    found = serve(server(), LENGTHS, Load(), target)
+    more = answer(Load(concurrency=found.metrics["concurrency"] + 1))
+    assert target.meets(found.found)
+    assert not target.meets(more.found)
+    with pytest.raises(InfeasibleError, match="one request alone has TTFT"):
+        serve(server(), LENGTHS, Load(), Target(ttft_s=1e-6))
+
+
+def test_long_prompts_in_chunks_need_no_more_memory_than_a_chunk() -> None:
+    base = server().engine
+    small = replace(base, scheduler=replace(base.scheduler, max_batched_tokens=64, max_num_seqs=8))
+    whole = replace(small, scheduler=replace(small.scheduler, chunked_prefill=False))
+    free = [Server.of(served(), server().system, server().plan, e, 512).times.free_bytes for e in (small, whole)]
+    assert free[0] > free[1]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Load(concurrency=2, batch=2), "give one"),
+        (lambda: Load(concurrency=0.5), "1 or more"),
+        (lambda: Load(requests_per_s=0.0), "more than 0"),
+        (lambda: answer(Load(concurrency=1), of=server(dp=2)), "2 or more"),
+        (lambda: answer(Load(), Lengths(512.0, 1.0)), "was priced for 512"),
+        (lambda: Server.of(served(), server().system, server().plan, server().engine, 513), "512 positions"),
+        (lambda: Target(ttft_s=0.0), "more than 0 s"),
+    ],
+)
+def test_what_cannot_be_is_refused(call: object, words: str) -> None:
+    assert callable(call)
+    with pytest.raises(UsageError, match=words):
+        call()
