@@ -161,6 +161,7 @@ class StackConstants:
         clip_passes: times that gradients are read or written to limit their norm before the update.
         tf32: whether products of fp32 run on the matrix units in tf32.
         limits_apart: whether the limits of the activation of experts with biases (gpt-oss) are kernels of their own.
+        heads_apart: whether attention over a cache reads it once a query head, also where heads share keys and values.
         kernel_slowdown: how much longer kernels take in its steps than alone.
         as_of: the year or month that it describes.
     """
@@ -190,6 +191,7 @@ class StackConstants:
     kernel_slowdown: KernelSlowdown = field(default_factory=KernelSlowdown)
     tf32: bool = False
     limits_apart: bool = False
+    heads_apart: bool = False
     as_of: str = ""
 
     def factor(self, kind: OpClass) -> float:

@@ -133,6 +133,7 @@ class StackSection(Section):
     kernel_slowdown: KernelSlowdownSection | None = None
     tf32: bool = False
     limits_apart: bool = False
+    heads_apart: bool = False
     as_of: str = ""
     fit: FitSection | None = None
 
@@ -165,6 +166,7 @@ def as_stack(section: StackSection) -> StackConstants:
         kernel_slowdown=_kernel_slowdown(section.kernel_slowdown or KernelSlowdownSection()),
         tf32=section.tf32,
         limits_apart=section.limits_apart,
+        heads_apart=section.heads_apart,
         as_of=section.as_of,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -66,9 +66,20 @@ class AttentionModel:
             dtype, cached, kind, decode = of
             price = _kernel(system, kind, decode)
             form = _Form.of([call for call, other in zip(calls, kinds, strict=True) if other == of])
-            return lambda amounts: price(form.sizes(amounts.lengths, rows, dtype, cached))
+            read = _apart if system.stack.heads_apart else _shared
+            return lambda amounts: price(read(form.sizes(amounts.lengths, rows, dtype, cached)))
 
         return by_kind(kinds, of_kind)
+
+
+def _shared(sizes: AttentionSizes) -> AttentionSizes:
+    """Calls of kernels in which queries of a group share what is read of the cache."""
+    return sizes
+
+
+def _apart(sizes: AttentionSizes) -> AttentionSizes:
+    """Calls of kernels that read the cache of a group once for each of its queries, where there is one token."""
+    return replace(sizes, kv_heads=np.where(sizes.q_len == 1, sizes.heads, sizes.kv_heads))
 
 
 def _kinds(system: System, call: AttentionShape | None) -> tuple[str, str]:

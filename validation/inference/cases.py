@@ -11,6 +11,7 @@ from ..models import named
 from ..rows import NotJudged, Row
 from .forms import Form, Measured, form_of, measured_of
 from .numerics import Numerics, numerics_of
+from .outliers import outlier
 from .replicas import Laid, Pool, pools_of, replica_of
 from .settings import Settings, settings_of
 from .sources import engine_of, source_of
@@ -96,7 +97,7 @@ def served_case(row: Row) -> ServedCase:
         config_of(row.text("model"), model.fields).text, not _has_experts(model.fields), numerics, layout,
         system_of(row), engine, row.number("batch_or_concurrency", 1),
         Lengths(_tokens(row, "input_tokens", share), _tokens(row, "output_tokens", share)),
-        measured_of(row, form, source.derived), settings_of(row, source.offline), assumed, source.excluded(row),
+        measured_of(row, form, source.derived), settings_of(row, source.offline), assumed, outlier(row),
     )  # fmt: skip
 
 

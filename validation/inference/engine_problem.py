@@ -12,7 +12,7 @@ from ...backends.engine import OF_STACK, Engine
 from ...backends.engine_limits import ENGINE_MOVABLE, engine_moved
 from ...backends.stack import StackConstants
 from ...backends.stack_limits import Movable, movable
-from ...ir.errors import InternalError, SlipstickError
+from ...ir.errors import InternalError, SlipstickError, SystemFileError
 from ..fitting import FARTHEST
 from ..training.stack_problem import NEAR, STEP
 from .bench import Bench
@@ -111,7 +111,7 @@ def samples_of(cases: Sequence[ServedCase], bench: Bench) -> tuple[tuple[Sample,
     for case in cases:
         try:
             answers = predicted(case, bench)
-        except InternalError:
+        except (InternalError, SystemFileError):
             raise
         except SlipstickError as error:
             reason = str(error).splitlines()[0]
@@ -126,7 +126,7 @@ def _log_error(sample: Sample, bench: Bench) -> float:
     """A number under which a case cannot run is as bad as any."""
     try:
         value = predicted(sample.case, bench)[sample.quantity].value
-    except InternalError:
+    except (InternalError, SystemFileError):
         raise
     except SlipstickError:
         return FARTHEST

@@ -64,7 +64,7 @@ def _cache(row: Row, engine: str, model: str) -> tuple[str, str]:
     """Return the type of the cache and why: what recipes of the publication say, or the engine's default."""
     if model.startswith("openai/gpt-oss"):
         return "same", "its recipes leave the type of the cache alone"
-    if engine == "tensorrt-llm":
+    if engine.startswith("tensorrt-llm"):
         return "fp8", "its recipes set kv_cache_config dtype fp8"
     if "B200" in row.text("accelerator") or "B300" in row.text("accelerator"):
         return "fp8", "recipes for Blackwell set kv-cache-dtype fp8"

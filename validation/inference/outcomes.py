@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...frontend import GraphCache
-from ...ir.errors import InternalError, SlipstickError, UsageError
+from ...ir.errors import InternalError, SlipstickError, SystemFileError, UsageError
 from ..outcomes import Outcome, Part
 from ..rows import Row
 from ..tables import Table
@@ -27,7 +27,7 @@ def read_cases(table: Table, faults: list[str]) -> tuple[dict[int, ServedCase], 
     for place, row in enumerate(table.rows):
         try:
             cases[place] = served_case(row)
-        except InternalError:
+        except (InternalError, SystemFileError):
             raise
         except UsageError as error:
             # A cell that is no number is a fault of the file; lengths that cannot be are a reason.
@@ -61,7 +61,7 @@ def served_outcomes(
 def _outcomes(case: ServedCase, bench: Bench, records: EngineRecords) -> Iterator[Outcome]:
     try:
         answers = predicted(case, bench)
-    except InternalError:
+    except (InternalError, SystemFileError):
         raise
     except SlipstickError as error:
         yield _skipped(case.row, str(error).splitlines()[0])

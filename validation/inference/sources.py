@@ -14,6 +14,9 @@ _ENGINES: Mapping[str, str] = MappingProxyType(
         "vllm": "vllm", "sglang": "sglang",
     }
 )  # fmt: skip
+# Releases of TensorRT-LLM before its runtime replayed graphs and shared reads of the cache among grouped queries: 0.5
+# and 0.6, and the release behind NeMo's page on Llama 2.
+_OLD = (["v0.5"], ["v0.6.1"], ["(nemo)"])
 # Of the lengths that InferenceMAX prints its client draws each between 0.8 and 1: `--random-range-ratio 0.8` in
 # SemiAnalysisAI/InferenceMAX, benchmarks/*.sh and .github/workflows.
 DRAWN = 0.9
@@ -29,7 +32,6 @@ class Source:
         derived: quantities that its publication computed from others of a row.
         judges_only: whether no number of an engine may be fitted to it.
         refused: why a row of it cannot be predicted, empty for most.
-        excluded: why a row of it is no measure of a model, empty for most.
         share: what lengths are of those printed, and in words.
         offline: whether a program of the engine's own measured, without a server around it.
         said: cells of a row that its publication gives in the text around its table.
@@ -39,7 +41,6 @@ class Source:
     derived: frozenset[str] = frozenset()
     judges_only: bool = False
     refused: Callable[[Row], str] = lambda row: ""
-    excluded: Callable[[Row], str] = lambda row: ""
     share: Callable[[Row], tuple[float, str]] = lambda row: (1.0, "")
     offline: bool = False
     said: Callable[[Row], Mapping[str, str]] = lambda row: {}
@@ -55,17 +56,14 @@ def engine_of(row: Row) -> str:
     >>> engine_of(Row({"engine": "trtllm 1.0.0rc3"})), engine_of(Row({"engine": "RTP-LLM"}))
     ('tensorrt-llm', '')
     """
-    return _ENGINES.get(row.text("engine").split(" ")[0].lower(), "")
+    words = row.text("engine").lower().split(" ")
+    found = _ENGINES.get(words[0], "")
+    return f"{found}-2023" if found == "tensorrt-llm" and words[1:2] in _OLD else found
 
 
 def source_of(row: Row) -> Source:
     """Return what is known of the data set of a row."""
     return SOURCES.get(row.dataset, Source())
-
-
-def _overflow(row: Row) -> str:
-    """The publication's own remark."""
-    return "the cache was full and prompts queued: no static batch" if "KV cache overflow" in row.text("note") else ""
 
 
 def _drawn(row: Row) -> tuple[float, str]:
@@ -88,13 +86,12 @@ def _attention_dp(row: Row) -> Mapping[str, str]:
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {
-        "lmdeploy_static_a100": Source(derived=frozenset({"e2el"}), excluded=_overflow),
-        "trtllm_static_throughput": Source(derived=frozenset({"e2el"}), offline=True),
-        "trtllm_static_throughput_v05": Source(derived=frozenset({"e2el"}), offline=True),
-        "trtllm_first_token_latency": Source(offline=True),
+        "lmdeploy_static_a100": Source(derived=frozenset({"e2el"})),
+        "trtllm_static_throughput": Source(derived=frozenset({"e2el"})),
+        "trtllm_static_throughput_v05": Source(derived=frozenset({"e2el"})),
         "trtllm_max_throughput_v017": Source(offline=True),
         "trtllm_max_throughput_v10": Source(offline=True, said=_attention_dp),
-        "nvidia_llama2_200_200": Source(judges_only=True, offline=True),
+        "nvidia_llama2_200_200": Source(judges_only=True),
         "deepseek_serving": Source(unknown="its engine, and the lengths or the batch of its requests, are not published"),
         "aiconfigurator_silicon_agg": Source(refused=_pools_untold, share=_drawn),
         "aiconfigurator_silicon_disagg": Source(share=_drawn),
