@@ -151,6 +151,18 @@ def test_numbers_explain_themselves(serve: Cli, wanted: str) -> None:
     assert len(done.stdout.splitlines()) > 1
 
 
+def test_drafts_and_pools_are_said(serve: Cli, data: Path) -> None:
+    small = str(data / "configs" / "tiny-llama.json")
+    words = ("--disagg", "2:1", "--prefill-tp", "2", "--draft", small, "--acceptance", "0.8", "--stream-kv")
+    done = serve(*LOAD, *words)
+    assert done.returncode == 0, done.stderr
+    for said in ("5 x H100", "prompts tp2 dp2, answers tp1 dp1", "tokens a round 3.36", "layer by layer", "pool busy"):
+        assert said in " ".join(done.stdout.split()) or said in done.stdout
+    inputs = json.loads(serve(*LOAD, *words, "--format", "json").stdout)["inputs"]
+    assert (inputs["pools"]["prefill"]["workers"], inputs["pools"]["decode"]["tp"]) == (2, 1)
+    assert inputs["speculation"] == {"length": 4, "acceptance": 0.8}
+
+
 def test_an_unknown_number_names_the_nearest(serve: Cli) -> None:
     done = serve(*LOAD, "--explain", "ttft")
     assert done.returncode == 0  # its label
@@ -182,6 +194,13 @@ def test_two_reports_can_be_compared(serve: Cli, cli: Cli, tmp_path: Path) -> No
         (("--concurrency", "1", "--dp", "2"), 2, "2 or more"),
         (("--memory-utilization", "0.02"), 3, "no memory is left for a KV cache"),
         (("--tp", "3"), 2, "legal tp"),
+        (("--mtp", "1"), 2, "give --acceptance"),
+        (("--acceptance", "0.5"), 2, "say what drafts"),
+        (("--mtp", "1", "--ngram", "2", "--acceptance", "0.5"), 2, "three ways"),
+        (("--disagg", "2"), 2, "as in 2:6"),
+        (("--disagg", "1:1", "--gpus", "4"), 2, "--gpus and --dp"),
+        (("--prefill-tp", "2"), 2, "--prefill-tp: of pools"),
+        (("--disagg", "1:1", "--batch", "2"), 2, "one pool"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(serve: Cli, words: tuple[str, ...], code: int, said: str) -> None:

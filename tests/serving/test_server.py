@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from slipstick.backends.engine_file import load_engine
 from slipstick.backends.system import load_system
 from slipstick.cost.serving.requests import Lengths
+from slipstick.cost.serving.speculative import Drafter, Speculation
 from slipstick.cost.serving.traffic_text import parse_sizes, parse_traffic
 from slipstick.driver import lower
 from slipstick.frontend import load
@@ -21,10 +22,12 @@ from slipstick.ir.errors import InfeasibleError, UsageError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.serving.answer import ServeEstimate, request_flops
+from slipstick.serving.drafts import draft_model, drafting, num_layers, prediction_head
 from slipstick.serving.load import Load
 from slipstick.serving.money import worth_serving
+from slipstick.serving.pools import Pools, link_of, serve_pools
 from slipstick.serving.server import Server, serve
-from slipstick.serving.simulated import serve_traffic
+from slipstick.serving.simulated import serve_traffic, serve_traffic_apart
 from slipstick.serving.tables import Served
 from slipstick.serving.target import Target
 
@@ -123,6 +126,66 @@ def test_replicas_answer_as_many_times_as_much_for_as_much_money_a_token() -> No
     assert m["usd_per_mtok_output"] == pytest.approx(1e6 * per_s / eight.metrics["tokens_per_s"])
     assert m["usd_per_mtok"] == pytest.approx(m["usd_per_mtok_output"] / 3)  # 64 in, 32 out
     assert m["usd_per_request"] == pytest.approx(32e-6 * m["usd_per_mtok_output"])
+
+
+@given(clients=st.integers(1, 300), prompts=st.integers(1, 3), answers=st.integers(1, 3), output=st.integers(2, 112))
+@settings(max_examples=15, deadline=None)
+def test_parts_of_a_request_over_two_pools_add_up(clients: int, prompts: int, answers: int, output: int) -> None:
+    pools = Pools(server(dp=prompts), server(dp=answers), link_of(server().system, 8))
+    found = serve_pools(pools, Lengths(64.0, float(output)), Load(concurrency=clients))
+    assert sum(found.breakdown_s.values()) == pytest.approx(found.metrics["e2el_s"])
+    assert found.num_gpus == prompts + answers
+    assert max(found.metrics["prefill_busy"], found.metrics["decode_busy"]) <= 1.0 + 1e-6
+    assert found.metrics["requests_per_s"] == pytest.approx(clients / found.metrics["e2el_s"], rel=1e-3)
+
+
+def test_pools_answer_what_comes_and_no_more_than_they_can() -> None:
+    pools = Pools(server(dp=1), server(dp=2), link_of(server().system, 3))
+    most = serve_pools(pools, LENGTHS, Load()).metrics["requests_per_s"]
+    half = serve_pools(pools, LENGTHS, Load(requests_per_s=most / 2)).metrics
+    assert half["requests_per_s"] == pytest.approx(most / 2)
+    assert worth_serving(serve_pools(pools, LENGTHS, Load(requests_per_s=most / 2))).money is not None
+    with pytest.raises(InfeasibleError, match="use more workers"):
+        serve_pools(pools, LENGTHS, Load(requests_per_s=2 * most))
+    with pytest.raises(UsageError, match="one pool"):
+        serve_pools(pools, LENGTHS, Load(batch=2))
+    found = serve_traffic_apart(
+        pools, parse_traffic(f"poisson:{most / 10:.6g},n=300", parse_sizes("64", "32")), Load(traffic="x"), Target()
+    )
+    tenth = serve_pools(pools, LENGTHS, Load(requests_per_s=most / 10)).metrics
+    assert found.metrics["ttft_s"] == pytest.approx(tenth["ttft_s"], rel=0.15)
+    assert found.metrics["tpot_s"] == pytest.approx(tenth["tpot_s"], rel=0.05)
+
+
+def test_the_network_that_joins_pools_is_the_innermost_that_holds_both() -> None:
+    system = server().system
+    inside, across = link_of(system, 8), link_of(system, 9)
+    assert inside.bytes_per_s == system.levels[0].bytes_per_s * system.levels[0].efficiency
+    assert across.bytes_per_s == system.levels[1].bytes_per_s * system.levels[1].efficiency
+    assert link_of(system, 9, bytes_per_s=1e9).bytes_per_s == 1e9
+
+
+def test_drafts_that_are_always_right_make_as_many_tokens_a_round_and_none_changes_nothing() -> None:
+    plain = answer(Load(concurrency=4)).metrics
+    none = drafting(server(), Speculation(drafter=Drafter(), length=0, acceptance=0.5))
+    assert none is server()
+    found = answer(Load(concurrency=4), of=drafting(server(), Speculation(drafter=Drafter(), length=3, acceptance=1.0)))
+    assert found.metrics["tokens_per_round"] == 4.0
+    assert found.metrics["itl_s"] == pytest.approx(4 * found.metrics["tpot_s"])
+    assert plain["tpot_s"] / 4 <= found.metrics["tpot_s"] < plain["tpot_s"]
+    assert "draft" not in found.breakdown_s
+
+
+def test_a_drafter_takes_time_and_memory() -> None:
+    own = server()
+    drafter = draft_model(served(), own.system, own.plan, own.engine, 512)
+    found = answer(Load(concurrency=4), of=drafting(own, Speculation(drafter=drafter, length=2, acceptance=0.5)))
+    assert found.breakdown_s["draft"] > 0.0
+    assert sum(found.breakdown_s.values()) == pytest.approx(found.metrics["e2el_s"])
+    # The draft is the model itself: as many weights again.
+    assert found.memory_bytes["draft_weights"] == pytest.approx(found.memory_bytes["weights"])
+    head = prediction_head(served())
+    assert (head.share, num_layers(served())) == (0.5, 2)
 
 
 def test_a_target_keeps_as_many_under_way_as_it_lets() -> None:
