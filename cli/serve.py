@@ -117,8 +117,11 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
 
 def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:
     """Answer for a server and write what was asked for."""
+    from ..serving.answer import with_inclusive_tpot
+
     answer = priced_serving(request, answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0))
     answer = replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
+    answer = with_inclusive_tpot(answer) if serving.inclusive_tpot else answer
     if explain is not None:
         from ..report.explain_serving import explain_serving
 

@@ -42,7 +42,8 @@ def prompts_text(scheduler: Scheduler) -> str:
     """Say how prompts run: whole or in chunks, beside decodes or before them."""
     if scheduler.batching == "static":
         return "static batches"
-    return f"{'chunks' if scheduler.chunked_prefill else 'whole'}, {'beside' if scheduler.mixed else 'before'} decodes"
+    how = "in chunks" if scheduler.chunked_prefill else "whole"
+    return f"{how} {'beside' if scheduler.mixed else 'before'} decodes"
 
 
 def engine_record(name: str) -> tuple[str, Record, Sequence[NumberRecord]]:

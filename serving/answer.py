@@ -95,6 +95,12 @@ def with_goodput(answer: ServeEstimate, target: Target) -> ServeEstimate:
     return replace(answer, metrics={**answer.metrics, "request_goodput_rps": good})
 
 
+def with_inclusive_tpot(answer: ServeEstimate) -> ServeEstimate:
+    """Say the mean time of a token with the first one in it."""
+    metrics = {**answer.metrics, "inclusive_tpot_s": answer.metrics["e2el_s"] / float(answer.found.output)}
+    return replace(answer, metrics=metrics)
+
+
 def metrics_of(
     server: Server, fleet: Fleet, lengths: Lengths, found: ServingMetrics, decode: Estimate
 ) -> Iterator[tuple[str, float]]:

@@ -38,8 +38,9 @@ def test_a_screen_says_latencies_rates_memory_and_where_the_time_goes(serve: Cli
 
 
 def test_parts_add_up_and_rates_agree_with_each_other(serve: Cli) -> None:
-    found = report(serve, *LOAD)
+    found = report(serve, *LOAD, "--inclusive-tpot")
     m = found["metrics"]
+    assert m["inclusive_tpot_s"] == pytest.approx(m["e2el_s"] / 32)
     assert sum(found["breakdown"].values()) == pytest.approx(m["e2el_s"])
     assert m["e2el_s"] == pytest.approx(m["ttft_s"] + 31 * m["tpot_s"])
     # Little's law, and tokens of an answer.
