@@ -128,15 +128,20 @@ def test_ranks_of_attention_are_those_of_experts() -> None:
     assert replica_of(row(tp=4, moe_tp=1, ep=4)).replica == Replica(4, 4)
     assert replica_of(row(tp=1, moe_tp=1, ep=8, attention_dp=8)).replica == Replica(1, 8, 8)
     # tp x attention_dp = moe_tp x ep tells what is not given: two groups whose experts are cut over both.
-    laid = replica_of(row(tp=2, moe_tp=4, ep=1))
-    assert laid.replica == Replica(2, 4, 2)
-    assert laid.assumed == ("experts dealt out over 4 ranks, not cut",)
+    cut = replica_of(row(tp=2, moe_tp=4, ep=1)).replica
+    assert cut == Replica(2, 1, 2, cut=True)
+    assert cut.text == "tp2 dp2 etp4"
 
 
 def test_degrees_become_a_plan() -> None:
     family = Family(workload=Workload.DECODE)
-    plan = Replica(1, 8, 8).plan(family, 100)
+    apart = Replica(1, 8, 8)
+    plan = apart.plan(apart.family(family, "dgx-h100"), 100)
     assert (plan.tp, plan.dp, plan.ep, plan.num_gpus, plan.family.etp) == (1, 8, 8, 8, False)
+    assert plan.family.exchange == "allgather"
+    assert apart.family(family, "gb200-nvl72").exchange == "alltoall"
+    cut = Replica(2, 1, 2, cut=True)
+    assert cut.plan(cut.family(family), 100).etp == 4
     assert Replica(8).plan(family, 100).family == family
     with pytest.raises(PlanError, match="ep=4 is neither 1 nor tp x dp = 8"):
         Replica(8, 4).plan(family, 100)

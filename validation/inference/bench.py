@@ -73,7 +73,7 @@ class Bench:
     def _family(self, case: ServedCase, replica: Replica, phase: Workload) -> Family:
         numerics, kernels = case.numerics, self.system(case).stack.kernels
         served = Family(workload=phase, kernels=kernels, precision=numerics.precision, kv_dtype=numerics.kv_dtype)
-        return replica.family(served)
+        return replica.family(served, case.system)
 
     def _lower(self, case: ServedCase, replica: Replica, phase: Workload) -> Lowered:
         family = self._family(case, replica, phase)

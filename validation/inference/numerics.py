@@ -57,7 +57,17 @@ def numerics_of(row: Row, engine: str) -> Numerics:
     if recipe is None:
         raise NotJudged(f"which recipe of low precision '{given}' is, is not said")
     kv, why = _cache(row, engine, model)
-    return Numerics(DType.BF16, recipe, kv, (f"kv cache {kv} ({why})",))
+    return Numerics(DType.BF16, _on_chip(recipe, row, engine), kv, (f"kv cache {kv} ({why})",))
+
+
+def _on_chip(recipe: str, row: Row, engine: str) -> str:
+    """Experts in mxfp4 meet rows in mxfp8 where units take both; vLLM keeps bf16 unless told otherwise."""
+    mixes = _is_blackwell(row) and engine != "vllm"
+    return "mxfp4-mxfp8" if recipe == "mxfp4" and mixes else recipe
+
+
+def _is_blackwell(row: Row) -> bool:
+    return "B200" in row.text("accelerator") or "B300" in row.text("accelerator")
 
 
 def _cache(row: Row, engine: str, model: str) -> tuple[str, str]:
@@ -66,6 +76,6 @@ def _cache(row: Row, engine: str, model: str) -> tuple[str, str]:
         return "same", "its recipes leave the type of the cache alone"
     if engine.startswith("tensorrt-llm"):
         return "fp8", "its recipes set kv_cache_config dtype fp8"
-    if "B200" in row.text("accelerator") or "B300" in row.text("accelerator"):
+    if _is_blackwell(row):
         return "fp8", "recipes for Blackwell set kv-cache-dtype fp8"
     return "same", "the default of the engine"

@@ -19,12 +19,14 @@ class Replica:
         ep: ranks that experts are dealt out over; they are whole where it is above 1.
         attention_dp: groups of `tp` ranks that each attend to sequences of their own.
         pp: pipeline stages.
+        cut: whether experts are split inside over all ranks that attend apart, instead of dealt out.
     """
 
     tp: int = 1
     ep: int = 1
     attention_dp: int = 1
     pp: int = 1
+    cut: bool = False
 
     @property
     def num_gpus(self) -> int:
@@ -34,13 +36,25 @@ class Replica:
     @property
     def text(self) -> str:
         """The degrees in words: `tp8 ep8`."""
-        pairs = (("tp", self.tp), ("ep", self.ep), ("dp", self.attention_dp), ("pp", self.pp))
+        pairs = (("tp", self.tp), ("ep", self.ep), ("dp", self.attention_dp), ("etp", self._etp), ("pp", self.pp))
         return " ".join(f"{name}{degree}" for name, degree in pairs if degree > 1 or name == "tp")
 
-    def family(self, family: Family) -> Family:
-        """Return a family with what the degrees change in its graph."""
+    @property
+    def _etp(self) -> int:
+        """Ranks that split experts inside where these are more than attention has."""
+        return self.tp * self.attention_dp if self.cut else 1
+
+    def family(self, family: Family, system: str = "") -> Family:
+        """Return a family with what the degrees change in its graph, on a system where it says how rows travel.
+
+        Ranks that attend apart gather the tokens of all; only where one switch joins whole racks engines send rows to
+        their experts alone: TensorRT-LLM `AlltoallMethodType`, vLLM `all2all_backend`, SGLang `moe_a2a_backend`.
+        """
         shared = replace(family, pp=True) if self.pp > 1 else family
-        return replace(shared, ep=True, etp=False) if self.ep > 1 else shared
+        if self.ep == 1:
+            return replace(shared, etp_dp=True) if self.cut else shared
+        gathers = self.attention_dp > 1 and "nvl" not in system
+        return replace(shared, ep=True, etp=False, exchange="allgather" if gathers else "alltoall")
 
     def plan(self, family: Family, context: int) -> Plan:
         """Return one sequence a data-parallel group as a plan; PlanError where degrees do not go together."""
@@ -48,7 +62,7 @@ class Replica:
             raise PlanError(f"ep={self.ep} is neither 1 nor tp x dp = {self.tp * self.attention_dp}")
         return make_plan(
             num_gpus=self.num_gpus, tp=self.tp, ep=self.ep, pp=self.pp, dp=self.attention_dp, seq_len=context,
-            kv_len=context, family=self.family(family),
+            kv_len=context, etp=self._etp if self.cut else None, family=family,
         )  # fmt: skip
 
 
@@ -63,15 +77,12 @@ class Laid:
 def replica_of(row: Row) -> Laid:
     """Return the one replica of a row that has no pools.
 
-    The ranks of attention are those of experts: `tp x attention_dp = moe_tp x ep`, from which what is not given follows.
+    The ranks of attention are those of experts, `tp x attention_dp = moe_tp x ep`: what is not given follows.
     """
     tp, ep, pp = (row.number(name, 1) for name in ("tp", "ep", "pp"))
     inside = row.number("moe_tp", 1)
     groups = row.number("attention_dp", max(1, inside * ep // tp))
-    if groups > 1 and ep == 1:
-        # Experts cut over groups that attend apart: each rank holds the same share of weights as with whole ones.
-        return Laid(Replica(tp, tp * groups, groups, pp), (f"experts dealt out over {tp * groups} ranks, not cut",))
-    return Laid(Replica(tp, ep, groups, pp))
+    return Laid(Replica(tp, ep, groups, pp, groups > 1 and ep == 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ _ENGINES: Mapping[str, str] = MappingProxyType(
         "vllm": "vllm", "sglang": "sglang",
     }
 )  # fmt: skip
-# Releases of TensorRT-LLM before its runtime replayed graphs and shared reads of the cache among grouped queries: 0.5
-# and 0.6, and the release behind NeMo's page on Llama 2.
-_OLD = (["v0.5"], ["v0.6.1"], ["(nemo)"])
+# Releases of TensorRT-LLM before its runtime replayed graphs and shared reads of the cache among grouped queries.
+_OLD = (["v0.5"], ["v0.6.1"])
 # Of the lengths that InferenceMAX prints its client draws each between 0.8 and 1: `--random-range-ratio 0.8` in
 # SemiAnalysisAI/InferenceMAX, benchmarks/*.sh and .github/workflows.
 DRAWN = 0.9
@@ -57,6 +56,8 @@ def engine_of(row: Row) -> str:
     ('tensorrt-llm', '')
     """
     words = row.text("engine").lower().split(" ")
+    if words[1:2] == ["(nemo)"]:
+        return "nemo-2023"
     found = _ENGINES.get(words[0], "")
     return f"{found}-2023" if found == "tensorrt-llm" and words[1:2] in _OLD else found
 
