@@ -74,14 +74,15 @@ class Fleet:
 
 
 def answer_of(
-    server: Server, lengths: Lengths, load: Load, found: ServingMetrics, prefill: Estimate, decode: Estimate
-) -> ServeEstimate:
-    """Put a closed form of one replica into the answer for all of them."""
+    server: Server, lengths: Lengths, load: Load, found: ServingMetrics, prefill: Estimate, decode: Estimate,
+    together: bool = False,
+) -> ServeEstimate:  # fmt: skip
+    """Put a closed form of one replica into the answer for all of them; prompts may have run together."""
     fleet = Fleet(server.plan.num_gpus, server.num_replicas, float(server.most(lengths).requests_per_s))
     return ServeEstimate(
         server, lengths, load, found, prefill, decode,
         dict(metrics_of(server, fleet, lengths, found, decode)),
-        request_parts(server, lengths, found, prefill, decode, load.batch is not None),
+        request_parts(server, lengths, found, prefill, decode, together),
         memory_of(server, lengths, found, decode),
         tuple(dict.fromkeys((*prefill.warnings, *decode.warnings))),
     )  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 from ..backends.engine import Engine
 from ..backends.system import System
 from ..cost.flops import Convention
+from ..cost.serving.capacity import max_batch
 from ..cost.serving.continuous import most_throughput
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
@@ -89,13 +90,28 @@ def serve(server: Server, lengths: Lengths, load: Load, target: Target = ANYTHIN
     """
     check_longest(server, lengths)
     each = load.of_replica(server.num_replicas)
-    if each.batch is not None:
-        found = static_batch(server.times, server.engine, each.batch, lengths)
+    together = together_of(server, each, lengths)
+    if together is not None:
+        found = static_batch(server.times, server.engine, together, lengths)
     else:
         found = under_load(server.times, server.engine, each, lengths, target)
     found = replace(found, tokens_per_gap=server.tokens_per_gap)
-    prefill, decode = phases_of(server, lengths, found, each.batch is not None)
-    return with_goodput(answer_of(server, lengths, load, found, prefill, decode), target)
+    prefill, decode = phases_of(server, lengths, found, together is not None)
+    return with_goodput(answer_of(server, lengths, load, found, prefill, decode, together is not None), target)
+
+
+def together_of(server: Server, load: Load, lengths: Lengths) -> float | None:
+    """Return the requests of a replica that run together: as asked, or because its engine has nothing else.
+
+    None with continuous batching; UsageError for a rate of requests that such an engine would have to gather first.
+    """
+    if load.batch is not None or server.engine.scheduler.batching != "static":
+        return load.batch
+    if load.requests_per_s is not None:
+        raise UsageError(f"engine {server.engine.name} runs static batches: say how many requests, with --batch")
+    if load.concurrency is not None:
+        return load.concurrency
+    return float(max_batch(server.times, server.engine.scheduler, lengths, whole=True))
 
 
 def replicated(server: Server, num: int) -> Server:

@@ -57,7 +57,7 @@ def answer(load: Load, lengths: Lengths = LENGTHS, of: Server | None = None) -> 
     prompt=st.integers(1, 400), output=st.integers(1, 112), clients=st.integers(1, 2000), static=st.booleans(),
     engine=st.sampled_from(["vllm", "sglang", "tensorrt-llm", "ideal"]),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_parts_add_up_whatever_comes(prompt: int, output: int, clients: int, static: bool, engine: str) -> None:
     given_load = Load(batch=clients) if static else Load(concurrency=clients)
     found = answer(given_load, Lengths(float(prompt), float(output)), server(engine))
@@ -75,6 +75,15 @@ def test_one_request_alone_is_a_static_batch_of_one() -> None:
     alone, batch = answer(Load(concurrency=1)), answer(Load(batch=1))
     for name in ("ttft_s", "tpot_s", "e2el_s"):
         assert alone.metrics[name] == pytest.approx(batch.metrics[name], rel=1e-6)
+
+
+def test_an_engine_of_static_batches_runs_what_is_under_way_together() -> None:
+    base = server().engine
+    static = replace(server(), engine=replace(base, scheduler=replace(base.scheduler, batching="static")))
+    asked, usual = answer(Load(concurrency=8), of=static), answer(Load(batch=8))
+    assert asked.metrics == pytest.approx(usual.metrics)
+    with pytest.raises(UsageError, match="static batches"):
+        answer(Load(requests_per_s=1.0), of=static)
 
 
 def test_flops_of_a_request_are_those_of_its_prompt_and_of_each_step() -> None:
@@ -129,7 +138,7 @@ def test_replicas_answer_as_many_times_as_much_for_as_much_money_a_token() -> No
 
 
 @given(clients=st.integers(1, 300), prompts=st.integers(1, 3), answers=st.integers(1, 3), output=st.integers(2, 112))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_parts_of_a_request_over_two_pools_add_up(clients: int, prompts: int, answers: int, output: int) -> None:
     pools = Pools(server(dp=prompts), server(dp=answers), link_of(server().system, 8))
     found = serve_pools(pools, Lengths(64.0, float(output)), Load(concurrency=clients))
