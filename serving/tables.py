@@ -69,6 +69,7 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
         _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(steps)[in_steps]),
         plan.pp,
         _pace(decodes),
+        plan.dp if plan.ep > 1 or plan.etp > plan.tp else 1,
     )
 
 

@@ -53,7 +53,7 @@ class ExpertsModel:
         dtype = str(entry.dtype)
         k = system.kernels
         of, kinds = ("grouped", k.grouped) if len(entry.work.gemms) == 1 else ("experts", k.experts)
-        constants = f"calibration.{of}.{_kind(kinds, dtype)}."
+        constants = f"calibration.{of}.{_kind(kinds, dtype if of == 'grouped' else _served(entry.op, dtype))}."
         return (f"chip.matmul.{unit_of(dtype)}", "chip.memory.hbm.bandwidth", constants)
 
     def bind(self, group: Group, system: System) -> Pricer:
@@ -69,7 +69,7 @@ class ExpertsModel:
                 return lambda amounts: grouped_times(
                     _grouped(amounts, places, weight_grad, dtype, weights), peak, chip, single, clocks
                 )
-            bank = k.experts[_kind(k.experts, dtype)]
+            bank = k.experts[_kind(k.experts, _served(op, dtype))]
             if op in _BANKS:
                 bank = _in_order(bank, single if DType(dtype).num_bytes < ROW_BYTES else None)
             if limited and system.stack.limits_apart:
@@ -87,6 +87,11 @@ def _key(entry: Entry) -> tuple[str, int, bool, str, str, bool]:
     return (
         entry.op, len(entry.work.gemms), _is_weight_grad(entry), str(entry.dtype), weights, _has_limits(entry)
     )  # fmt: skip
+
+
+def _served(op: str, dtype: str) -> str:
+    """The kind of whole banks by their dtype: with one scale a tensor they run other kernels than with scales of blocks."""
+    return "fp8_tensor" if dtype == "fp8" and op not in _BANKS else dtype
 
 
 def _kind(kinds: Mapping[str, object], dtype: str) -> str:

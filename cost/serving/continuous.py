@@ -8,6 +8,7 @@ steps of at most `Q` tokens, a request's life takes
     TPOT = decode(b) + x r prefill  where prefill is what a step grows by, and x the engine's interference
     TTFT = n steps with its own prompt, and N - o - n of others' that it waits for
 
+Ranks that attend apart and share experts (`times.coupled`) wait for the one with most prompts in a step: see `busiest`.
 Where prompts run in steps of their own (`mixed` is off) nothing decodes meanwhile: `N = o + 1`, `b = B`, and prefill
 is that of prompts alone. Little's law ties both to the rate: requests in flight = rate x (TTFT + o TPOT).
 """
@@ -21,6 +22,7 @@ import numpy as np
 from ...backends.engine import Engine
 from ...ir.errors import UsageError
 from .capacity import max_batch
+from .coupled import busiest
 from .metrics import ServingMetrics
 from .requests import Lengths
 from .steps import budget, decode_pass_s, groups_of, host_s, prefill_s, stretch, way_in_s
@@ -94,7 +96,8 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     slower, over = stretch(times, batch), engine.overheads
     mix = _mixed(engine, in_group, lengths) if engine.scheduler.mixed else _apart(engine, in_group, lengths)
     decode = decode_pass_s(times, mix.decodes, lengths)
-    others = slower * mix.prompts * _prompts_s(times, engine, mix, lengths)
+    met = busiest(mix.prompts, times.coupled, budget(engine.scheduler, lengths) / lengths.fresh)
+    others = slower * met * _prompts_s(times, engine, mix, lengths)
     joined = _joined_s(times, engine, mix, lengths)
     step = slower * decode + host_s(over, mix.decodes)
     tpot = step + over.interference * others

@@ -100,6 +100,7 @@ class StepTimes:
         kv_bytes: bytes of KV cache that one sequence holds on the fullest device, over its tokens.
         free_bytes: what that device has left for the cache: memory less weights, temporaries and what is reserved.
         groups: batches in flight, one a pipeline stage.
+        coupled: replicas whose steps begin and end together, since they share experts.
         pace: time from one group to the next over the time of a whole pass: 1 without stages.
     """
 
@@ -111,6 +112,7 @@ class StepTimes:
     free_bytes: float
     groups: int = 1
     pace: float = 1.0
+    coupled: int = 1
 
     def step_s(self, batch: Nums, context: Nums, tokens: Nums = 0.0, attention_s: Nums = 0.0) -> Array:
         """Return the time of a step with `batch` decodes over `context` tokens each beside `tokens` of prompts.

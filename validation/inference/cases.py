@@ -11,7 +11,7 @@ from ..models import named
 from ..rows import NotJudged, Row
 from .forms import Form, Measured, form_of, measured_of
 from .numerics import Numerics, numerics_of
-from .outliers import outlier
+from .outliers import in_no_fit, outlier
 from .replicas import Laid, Pool, pools_of, replica_of
 from .settings import Settings, settings_of
 from .sources import engine_of, source_of
@@ -60,6 +60,7 @@ class ServedCase:
         settings: how its engine was started.
         assumed: settings that are not published, in words.
         excluded: why the row is no measure of a model, empty for most.
+        in_no_fit: whether it judges alone.
     """
 
     row: Row
@@ -77,6 +78,7 @@ class ServedCase:
     settings: Settings = Settings()
     assumed: tuple[str, ...] = ()
     excluded: str = ""
+    in_no_fit: bool = False
 
 
 def served_case(row: Row) -> ServedCase:
@@ -98,6 +100,7 @@ def served_case(row: Row) -> ServedCase:
         system_of(row), engine, row.number("batch_or_concurrency", 1),
         Lengths(_tokens(row, "input_tokens", share), _tokens(row, "output_tokens", share)),
         measured_of(row, form, source.derived), settings_of(row, source.offline), assumed, outlier(row),
+        source.judges_only or in_no_fit(row),
     )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class _Rows:
     def add(self, case: ServedCase, split: str) -> None:
         if case.excluded:
             self.excluded.append(case)
-        elif split == ALL or in_first_half(TABLE, case.group):
+        elif not case.in_no_fit and (split == ALL or in_first_half(TABLE, case.group)):
             self.seen.append(case)
         else:
             self.judging.append(case)
@@ -123,7 +123,7 @@ def _rows(tables: Sequence[Table], profile: Profile, split: str, report: Report)
         wanted = tuple(row for row in table.rows if row.dataset in profile.data_sets)
         cases, skipped = read_cases(Table(table.path, table.columns, wanted), faults)
         for case in cases.values():
-            if case.engine == profile.file.name:
+            if case.engine == profile.engine:
                 found.setdefault(chip_of(case.system), _Rows()).add(case, split)
         _say(Counter(skipped.values()), report)
     raise_all(faults)

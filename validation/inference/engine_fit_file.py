@@ -31,7 +31,7 @@ def tree_of(fits: Sequence[EngineFit], tool: str, folder: Path) -> Record:
     """Return the file of the fits of one engine that is written to a folder; `tool` is what fitted them."""
     profile = fits[0].profile
     chips: Record = {fit.chip: _on_chip(fit, tool) for fit in fits}
-    return {"name": profile.file.name, "like": _like(profile.name, folder), "chips": chips}
+    return {"name": profile.engine, "like": _like(profile.name, folder), "chips": chips}
 
 
 def check(fits: Sequence[EngineFit], tree: Record) -> None:

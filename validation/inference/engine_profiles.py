@@ -33,6 +33,11 @@ class Profile:
     free: tuple[str, ...]
     file: File
 
+    @property
+    def engine(self) -> str:
+        """How rows name it: what its file says."""
+        return str(self.file.tree.get("name"))
+
     def plain(self, chip: str) -> Engine:
         """Return the engine on a chip as people set it, without numbers that were fitted before."""
         return load_engine(self.name, chip or None, fitted=False)

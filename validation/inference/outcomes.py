@@ -86,6 +86,8 @@ def part_of(case: ServedCase, records: EngineRecords) -> Part:
     """Return whether numbers of its engine were fitted to a case, whether it judges them, or whether it is left out."""
     if case.excluded:
         return Part.EXCLUDED
+    if case.in_no_fit:
+        return Part.JUDGED
     return Part.FIT if records.saw(case.engine, case.row.dataset, case.group, case.system) else Part.JUDGED
 
 

@@ -24,6 +24,14 @@ def outlier(row: Row) -> str:
     return next((why for why, holds in _RULES if holds(row)), "")
 
 
+def in_no_fit(row: Row) -> bool:
+    """Whether a row judges alone: Qwen3 by vLLM 0.12.0 takes three times as long as by SGLang on the same devices.
+
+    Its kernels of experts in blocks of fp8 are those of one release, and say nothing of the engine's host.
+    """
+    return _served(row, "vllm 0.12.0", "H200")
+
+
 def _overflow(row: Row) -> bool:
     """The publication's own remark."""
     return row.dataset == "lmdeploy_static_a100" and "KV cache overflow" in row.text("note")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ...backends.engine_file import engine_names
 from ..rows import Row
 
 _ENGINES: Mapping[str, str] = MappingProxyType(
@@ -50,7 +51,7 @@ class Source:
 
 
 def engine_of(row: Row) -> str:
-    """Return the name of the engine of a row; empty where none is known.
+    """Return the name of the engine of a row, by how tables write it or as the catalogue has it; empty for another.
 
     >>> engine_of(Row({"engine": "trtllm 1.0.0rc3"})), engine_of(Row({"engine": "RTP-LLM"}))
     ('tensorrt-llm', '')
@@ -58,7 +59,7 @@ def engine_of(row: Row) -> str:
     words = row.text("engine").lower().split(" ")
     if words[1:2] == ["(nemo)"]:
         return "nemo-2023"
-    found = _ENGINES.get(words[0], "")
+    found = _ENGINES.get(words[0], words[0] if words[0] in engine_names() else "")
     return f"{found}-2023" if found == "tensorrt-llm" and words[1:2] in _OLD else found
 
 
