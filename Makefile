@@ -21,7 +21,7 @@ ACCURACY := backends/calibration/accuracy.csv
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
-.PHONY: bench calibration check clean demo help setup stacks studies test validation
+.PHONY: bench calibration check clean demo engines help setup stacks studies test validation
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -49,6 +49,9 @@ calibration: $(STAMP)  ## fit constants of kernels anew: for any chip, without o
 
 stacks: $(STAMP)  ## fit what stack profiles leave free anew, to measured training steps
 	$(CALIBRATE) --from tests/validation/training_step.csv --stack all -o backends/stack_fits
+
+engines: $(STAMP)  ## fit what engine profiles leave free anew, to served requests
+	$(CALIBRATE) --from tests/validation/inference_latency.csv --engine all -o backends/engine_fits
 
 validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null

@@ -118,7 +118,13 @@ def _ranges(outcomes: Sequence[Outcome]) -> Lines:
             shares = [f"{found.inside:.1%}", f"{found.below:.1%}", f"{found.above:.1%}", f"{found.width:.1f} x"]
             lines.append([*names, part.value, str(found.num), *shares])
             names = ["", "", ""]
-    return lines
+    return lines + _all_ranges(outcomes) if len(lines) > 2 else lines
+
+
+def _all_ranges(outcomes: Sequence[Outcome]) -> Lines:
+    ranges = [o for of in by_range(outcomes).values() for o in of]
+    return [["all", "", "", part.value, str(found.num), f"{found.inside:.1%}", f"{found.below:.1%}",
+             f"{found.above:.1%}", f"{found.width:.1f} x"] for part, found in Ranges.by_part(ranges)]  # fmt: skip
 
 
 def _labels(outcomes: Sequence[Outcome]) -> Lines:
