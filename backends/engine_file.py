@@ -68,8 +68,21 @@ def _on(tree: dict[str, Tree], chip: str | None) -> dict[str, Tree]:
     rest = {key: value for key, value in tree.items() if key != "chips"}
     for name, here in _chips(tree).items():
         if isinstance(here, dict) and chip is not None and chip in (name, _shown(name)):
-            return laid_over(rest, here)
+            return laid_over(rest, _alike(_chips(tree), here))
     return rest
+
+
+def _alike(chips: dict[str, Tree], here: dict[str, Tree]) -> dict[str, Tree]:
+    """Lay what is said of a chip over what is said of the one that it is `like`: of the same die, say."""
+    own = {key: value for key, value in here.items() if key != "like"}
+    if "like" not in here:
+        return own
+    name = str(here["like"])
+    other = chips.get(name)
+    if isinstance(other, dict):
+        return laid_over(_alike(chips, other), own)
+    _shown(name)  # of a chip that there is nothing is said, and one that there is not is refused
+    return own
 
 
 def _chips(tree: dict[str, Tree]) -> dict[str, Tree]:
