@@ -90,7 +90,7 @@ def _key(entry: Entry) -> tuple[str, int, bool, str, str, bool]:
 
 
 def _served(op: str, dtype: str) -> str:
-    """The kind of whole banks by their dtype: with one scale a tensor they run other kernels than with scales of blocks."""
+    """The kind of whole banks by their dtype: one scale a tensor has other kernels than scales of blocks."""
     return "fp8_tensor" if dtype == "fp8" and op not in _BANKS else dtype
 
 
