@@ -77,7 +77,8 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def calibrate_command(
     files: tuple[Path, ...], where: tuple[str, ...], leave_out: tuple[str, ...], part: str, joint: bool,
-    stack: str | None, engine: str | None, device: str | None, threads: int, quick: bool, check: bool, output: str, quiet: bool,
+    stack: str | None, engine: str | None, device: str | None, threads: int, quick: bool, check: bool, output: str,
+    quiet: bool,
 ) -> int:  # fmt: skip
     """Fit the constants of kernel models to tables of measurements and write them as a calibration.
 

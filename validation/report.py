@@ -14,8 +14,8 @@ from types import MappingProxyType
 from ..ir.units import format_bytes, format_time
 from ..report.columns import in_columns
 from .figures import Figures, by_dataset, by_kernel, by_kind, by_range, farther_than, worst_first
-from .ranges import Ranges
 from .outcomes import Outcome, Part
+from .ranges import Ranges
 from .statistics import Accuracy, Confusion
 
 Lines = list[list[str]]

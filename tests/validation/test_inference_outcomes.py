@@ -1,4 +1,4 @@
-"""Served requests from a table to outcomes: forms by hand on a small model, ranges, what is left out; fits of engines."""
+"""Served requests from a table to outcomes: forms by hand, ranges, what is left out; fits of engines."""
 
 from __future__ import annotations
 
@@ -148,7 +148,10 @@ def test_a_fault_of_a_file_is_told_and_nothing_is_judged(cache: GraphCache) -> N
 
 
 def test_rows_that_share_a_replica_share_its_times(bench: Bench) -> None:
-    first, second = served_case(row(batch_or_concurrency=2)), served_case(row(batch_or_concurrency=16, input_tokens=900))
+    first, second = (
+        served_case(row(batch_or_concurrency=2)),
+        served_case(row(batch_or_concurrency=16, input_tokens=900)),
+    )
     assert bench.times(first, first.layout.replica.replica) is bench.times(second, second.layout.replica.replica)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...backends.engine import Engine, Scheduler
+from ...backends.engine import Engine
 from ...backends.system import System
 from ...cost.serving.times import StepTimes
 from ...driver import Lowered, lower
@@ -51,7 +51,7 @@ class Bench:
         PlanError where a degree does not divide; other errors where the graph cannot be made.
         """
         system, scheduler = self.system(case), self.engine(case).scheduler
-        longest = _next(case.lengths.prompt + case.lengths.output, LONGEST)
+        longest = _next(float(case.lengths.total), LONGEST)
         most = max(scheduler.max_num_seqs, _next(case.batch, LARGEST))
         tuned = self.engine(case).tuned
         key = (case.config, case.numerics, replica, case.system, case.engine, tuned, scheduler, longest, most)

@@ -75,7 +75,7 @@ class ServedCase:
     batch: int
     lengths: Lengths
     measured: tuple[Measured, ...]
-    settings: Settings = Settings()
+    settings: Settings
     assumed: tuple[str, ...] = ()
     excluded: str = ""
     in_no_fit: bool = False

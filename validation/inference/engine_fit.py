@@ -23,7 +23,8 @@ from .cases import ServedCase
 from .engine_problem import EngineProblem, Sample, samples_of
 from .engine_profiles import Profile, profile_of
 from .engines import EngineRoom, chip_of
-from .outcomes import TABLE, read_cases
+from .fitted import TABLE
+from .outcomes import read_cases
 
 Report = Callable[[str], None]
 

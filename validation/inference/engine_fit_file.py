@@ -19,7 +19,7 @@ from ..split import HALF, RULE
 from ..statistics import Accuracy
 from ..training.stack_fit import Number
 from .engine_fit import EngineFit
-from .outcomes import TABLE
+from .fitted import TABLE
 
 if TYPE_CHECKING:
     from ...backends.system_tree import Tree
@@ -53,7 +53,9 @@ def refuse_other(path: Path) -> None:
     except (OSError, UnicodeDecodeError, SystemFileError) as error:
         raise UsageError(f"cannot read '{path}', the fit to replace: {error}") from error
     if not isinstance(chips, dict) or not any(map(_is_fit, chips.values())):
-        raise UsageError(f"'{path}' is no fit of an engine: it is not written over; give another -o FILE.yaml or FOLDER")
+        raise UsageError(
+            f"'{path}' is no fit of an engine: it is not written over; give another -o FILE.yaml or FOLDER"
+        )
 
 
 def _is_fit(chip: Tree) -> bool:

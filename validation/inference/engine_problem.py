@@ -62,7 +62,7 @@ class EngineProblem:
     def start(self) -> Array:
         """Where they begin: as people set them."""
         found = [_set(self.plain, path, number) for path, number in zip(self.paths, self.numbers, strict=True)]
-        return np.clip(np.asarray(found), self.low, self.high)
+        return np.asarray(np.clip(found, self.low, self.high))
 
     @property
     def scale(self) -> Array:
@@ -78,14 +78,14 @@ class EngineProblem:
         """Return log(predicted / measured) of every sample; far ones are all alike."""
         self._put(engine_moved(self.plain, self.values(numbers)))
         found = [_log_error(sample, self.bench) for sample in self.samples]
-        return np.clip(np.nan_to_num(np.asarray(found), nan=FARTHEST), -FARTHEST, FARTHEST)
+        return np.asarray(np.clip(np.nan_to_num(np.asarray(found), nan=FARTHEST), -FARTHEST, FARTHEST))
 
     def slopes(self, numbers: Array) -> Array:
         """Return derivatives by differences."""
         here = self.residuals(numbers)
         steps = np.where(numbers + STEP * self.scale <= self.high, 1.0, -1.0) * STEP * self.scale
         columns = [self.residuals(numbers + step * beside) - here for step, beside in _each(steps)]
-        return np.stack(columns, axis=1) / steps
+        return np.asarray(np.stack(columns, axis=1) / steps)
 
     def written(self, numbers: Array) -> Array:
         """Round numbers as files have them; those near an end of their range are at it."""

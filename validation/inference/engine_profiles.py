@@ -52,7 +52,7 @@ def profile_of(name: str) -> Profile:
     fit = _fit_of(file)
     if fit is None:
         raise UsageError(
-            f"engine '{name}' does not say what is free: give it 'fit: {{data_sets: [...], free: [overheads.step, ...]}}'"
+            f"engine '{name}' does not say what is free: give it 'fit: {{data_sets: [...], free: [overheads.step]}}'"
         )
     only = {data_set for data_set, source in SOURCES.items() if source.judges_only}
     refused = sorted(only.intersection(fit.data_sets))

@@ -19,7 +19,6 @@ from .predict import Answers, predicted
 Report = Callable[[str], None]
 
 
-
 def read_cases(table: Table, faults: list[str]) -> tuple[dict[int, ServedCase], dict[int, str]]:
     """Return the cases of a table by the places of their rows, and why the other rows have none."""
     cases: dict[int, ServedCase] = {}

@@ -8,8 +8,8 @@ from ..rows import Row
 
 _OVERFLOW = "the cache was full and prompts queued: no static batch"
 _IDLE = (
-    "tokens are said to take less at 512 clients than at 64, and first ones minutes: far fewer requests run than clients "
-    "wait"
+    "tokens are said to take less at 512 clients than at 64, and first ones minutes: far fewer requests run than there "
+    "are clients"
 )
 _UNDRIVEN = (
     "by Little's law its latencies need up to all of the peak of the device for prompts: fewer requests were under way "
@@ -65,5 +65,6 @@ def _clients(row: Row) -> int:
 
 
 _RULES: Sequence[tuple[str, Callable[[Row], bool]]] = (
-    (_OVERFLOW, _overflow), (_IDLE, _idle), (_UNDRIVEN, _undriven), (_DRAFTED, _drafted), (_SLOW_PROMPTS, _slow_prompts),
+    (_OVERFLOW, _overflow), (_IDLE, _idle), (_UNDRIVEN, _undriven), (_DRAFTED, _drafted),
+    (_SLOW_PROMPTS, _slow_prompts),
 )  # fmt: skip

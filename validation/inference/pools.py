@@ -29,9 +29,9 @@ def pooled(case: ServedCase, bench: Bench) -> ServingMetrics:
 
 def _pool(case: ServedCase, pool: replicas.Pool, bench: Bench) -> Pool:
     replica, engine = pool.laid.replica, bench.engine(case)
-    seqs = max(engine.scheduler.max_num_seqs, pool.batch)
+    wide = replace(engine.scheduler, max_num_seqs=max(engine.scheduler.max_num_seqs, pool.batch))
     return Pool(
-        times=bench.times(case, replica), engine=replace(engine, scheduler=replace(engine.scheduler, max_num_seqs=seqs)),
+        times=bench.times(case, replica), engine=replace(engine, scheduler=wide),
         workers=pool.workers * replica.attention_dp, gpus=replica.num_gpus // replica.attention_dp, batch=pool.batch,
     )  # fmt: skip
 

@@ -87,7 +87,7 @@ def _vllm(row: Row) -> Settings:
 
 
 def _trtllm_llama(row: Row) -> Settings:
-    """70b_fp4_b200_trt: 16384 tokens a step; 70b_fp8_b200_trt: as many as the longest request, which is lengths + 200."""
+    """70b_fp4_b200_trt: 16384 tokens a step; 70b_fp8_b200_trt: those of the longest request, lengths + 200."""
     longest = row.number("input_tokens") + row.number("output_tokens") + 200
     return Settings(1024, 16384 if row.text("precision") == "fp4" else longest)
 

@@ -94,7 +94,9 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
         "trtllm_max_throughput_v017": Source(offline=True),
         "trtllm_max_throughput_v10": Source(offline=True, said=_attention_dp),
         "nvidia_llama2_200_200": Source(judges_only=True),
-        "deepseek_serving": Source(unknown="its engine, and the lengths or the batch of its requests, are not published"),
+        "deepseek_serving": Source(
+            unknown="its engine, and the lengths or the batch of its requests, are not published"
+        ),
         "aiconfigurator_silicon_agg": Source(refused=_pools_untold, share=_drawn),
         "aiconfigurator_silicon_disagg": Source(share=_drawn),
     }
