@@ -71,8 +71,8 @@ def experts_times(
 ) -> KernelTimes:
     """Price banks of experts in seconds.
 
-    T = O + sqrt(c^2 + q^2 + w^2) + (c_x X + c_t Y) / BW with c = 2 W R / (u_c P), q = W e E / (u_m BW): W elements of
-    an expert's weights, R padded rows, E touched experts; w is that of widening weights, once a tile of rows.
+    T = O + ((c^2 + q^2)^2 + w^4)^(1/4) + (c_x X + c_t Y) / BW with c = 2 W R / (u_c P), q = W e E / (u_m BW): W
+    elements of an expert's weights, R padded rows, E touched experts; w is that of widening, once a tile of rows.
     X = 2 B rows (2 hidden + up + ffn) and Y = 2 B tokens hidden are what rows and tokens pass through memory once.
     Products of both projections share the square root, since both have the same ratio of c to q.
 

@@ -61,7 +61,7 @@ def test_a_bank_widens_the_weights_of_each_tile_once(h100: System) -> None:
     assert "widen" not in plain.terms
     products = [float(t.time_s) - sum(float(t.terms[n]) for n in ("overhead", "row_passes", "token_passes"))
                 for t in (plain, low)]  # fmt: skip
-    assert products[1] == pytest.approx(np.hypot(products[0], expected))
+    assert products[1] == pytest.approx((products[0] ** 4 + expected**4) ** 0.25)
     twice = experts_times(replace(sizes, padded_rows=8 * 64 * one), peak, chip, constants, clocks)
     assert float(twice.terms["widen"]) == pytest.approx(2 * expected)
 
