@@ -50,16 +50,14 @@ class Bench:
 
         PlanError where a degree does not divide; other errors where the graph cannot be made.
         """
-        system, scheduler = self.system(case), self.engine(case).scheduler
+        system, engine = self.system(case), self.engine(case)
         longest = _next(float(case.lengths.total), LONGEST)
-        most = max(scheduler.max_num_seqs, _next(case.batch, LARGEST))
-        tuned = self.engine(case).tuned
-        key = (case.config, case.numerics, replica, case.system, case.engine, tuned, scheduler, longest, most)
+        most = max(engine.scheduler.max_num_seqs, _next(case.batch, LARGEST))
+        scheduler = replace(engine.scheduler, max_num_seqs=most)
+        key = (case.config, case.numerics, replica, case.system, case.engine, engine.tuned, scheduler, longest)
         if key not in self._times:
             plan = replica.plan(self._family(case, replica, Workload.DECODE), longest)
-            self._times[key] = step_times(
-                self._served(case, replica), system, plan, replace(scheduler, max_num_seqs=most), longest
-            )
+            self._times[key] = step_times(self._served(case, replica), system, plan, scheduler, longest)
         return self._times[key]
 
     def forget(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 from ...backends.catalogue import read_file
 from ...backends.engine import Engine
@@ -42,6 +43,7 @@ class EngineRoom:
         self._systems[system, engine.name] = engine.under(plain)
 
 
+@cache
 def chip_of(system: str) -> str:
     """Name the chip of a system as files of engines name it; empty where the system describes its own."""
     chip = read_file("systems", system).tree.get("chip")
