@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .catalogue import laid_over, names, read_file, read_stack
+from .catalogue import File, laid_over, lineage, names, read_file, read_stack
 from .engine import Engine
 from .engine_schema import EngineSection, as_engine
 from .faults import in_files
@@ -36,8 +36,8 @@ def load_engine(
     >>> load_engine("vllm", "h100-sxm-80gb").scheduler.block_tokens
     16
     """
-    file = read_stack(name_or_path, unfitted=() if fitted else (str(name_or_path),), kind=_KIND)
-    tree = _on(file.tree, chip)
+    chain = lineage(name_or_path, unfitted=() if fitted else (str(name_or_path),), kind=_KIND)
+    file, tree = chain[0], _laid(chain, chip)
     for text in overrides:
         tree = override(tree, text, EngineSection, _CALLED)
     section = section_of(EngineSection, tree, f"engine '{file.name}'", in_files([file.origin()]))
@@ -61,6 +61,15 @@ def engine_names() -> tuple[str, ...]:
     True
     """
     return names(_KIND)
+
+
+def _laid(chain: Sequence[File], chip: str | None) -> dict[str, Tree]:
+    """Lay an engine over those that it is like, each as it is on the chip: what is nearer goes first, chip or not."""
+    tree: dict[str, Tree] = {}
+    for file in reversed(chain):
+        # What is fitted of an engine is its own affair.
+        tree = laid_over({key: value for key, value in tree.items() if key != "fit"}, _on(file.tree, chip))
+    return tree
 
 
 def _on(tree: dict[str, Tree], chip: str | None) -> dict[str, Tree]:

@@ -46,7 +46,8 @@ def served() -> Served:
 def server(engine: str = "vllm", tp: int = 1, dp: int = 1) -> Server:
     system = load_system("dgx-h100")
     plan = make_plan(num_gpus=tp * dp, tp=tp, seq_len=512, family=Family(workload=Workload.DECODE))
-    return Server.of(served(), system, plan, load_engine(engine, system.chip.name), 512)
+    # As people set it: what is checked here does not move with what is fitted.
+    return Server.of(served(), system, plan, load_engine(engine, system.chip.name, fitted=False), 512)
 
 
 def answer(load: Load, lengths: Lengths = LENGTHS, of: Server | None = None) -> ServeEstimate:

@@ -163,7 +163,7 @@ TRUE = {"overheads.step": 2e-3, "overheads.sequence": 50e-6}
 def engine_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("engines") / "vllm.yaml"
     fit = {"data_sets": ["mine"], "free": list(FREE)}
-    path.write_text(yaml.safe_dump({"name": "vllm", "like": "vllm", "fit": fit}), encoding="utf-8")
+    path.write_text(yaml.safe_dump({"name": "vllm", "like": "ideal", "fit": fit}), encoding="utf-8")
     return path
 
 
@@ -173,7 +173,7 @@ def measured(engine_file: Path, cache: GraphCache) -> Path:
     rows = [row(id=f"{p}-{b}", measurement=CLOSED, batch_or_concurrency=b, input_tokens=p)
             for p in (100, 200, 300, 400, 500, 600) for b in (1, 4, 16)]  # fmt: skip
     bench = Bench(EngineRoom(), cache)
-    bench.room.put("dgx-h100", engine_moved(load_engine("vllm", "h100-sxm-80gb", fitted=False), TRUE))
+    bench.room.put("dgx-h100", engine_moved(load_engine(engine_file, "h100-sxm-80gb"), TRUE))
     path = engine_file.parent / "served.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, HEADER)
@@ -209,7 +209,7 @@ def test_a_fit_is_a_file_that_estimates_take(fits: tuple[EngineFit, ...], engine
     written.write_text(yaml.safe_dump(tree), encoding="utf-8")
     on_chip, elsewhere = load_engine(written, "h100-sxm-80gb"), load_engine(written, "a100-sxm-80gb")
     assert on_chip.overheads.step_s == pytest.approx(2e-3, rel=0.01)
-    assert elsewhere.overheads.step_s == load_engine("vllm", "a100-sxm-80gb", fitted=False).overheads.step_s
+    assert elsewhere.overheads.step_s == load_engine("ideal").overheads.step_s
     refuse_other(written)
     with pytest.raises(UsageError, match="is no fit of an engine"):
         refuse_other(engine_file)
@@ -218,7 +218,7 @@ def test_a_fit_is_a_file_that_estimates_take(fits: tuple[EngineFit, ...], engine
 def test_fits_refuse_what_they_cannot_do(engine_file: Path, measured: Path, cache: GraphCache) -> None:
     def refused(text: str, tree: dict[str, object]) -> None:
         path = engine_file.parent / "other.yaml"
-        path.write_text(yaml.safe_dump({"name": "other", "like": "vllm", **tree}), encoding="utf-8")
+        path.write_text(yaml.safe_dump({"name": "other", "like": "ideal", **tree}), encoding="utf-8")
         with pytest.raises((UsageError, SystemFileError), match=text):
             fit_engine([measured], str(path), lambda _: None, HALF, cache)
 
