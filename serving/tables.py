@@ -70,6 +70,7 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
         plan.pp,
         _pace(decodes),
         plan.dp if plan.ep > 1 or plan.etp > plan.tp else 1,
+        _shared(steps),
     )
 
 
@@ -105,6 +106,16 @@ def _attention_s(table: Estimates) -> Array:
 
 def _is_attention(entry: Entry) -> bool:
     return entry.kind is OpClass.ATTENTION
+
+
+def _shared(steps: Estimates) -> float:
+    """Part of the greatest step of prompts that is experts, and messages over the ranks that share them."""
+    parts = steps.timing.sums(_is_shared)
+    return float(parts[True][-1] / steps.metrics["step_time_s"][-1]) if True in parts else 0.0
+
+
+def _is_shared(entry: Entry) -> bool:
+    return entry.kind is OpClass.EXPERTS or (entry.kind is OpClass.COMMUNICATION and "ep" in entry.axis)
 
 
 def _rising(values: Array) -> Array:

@@ -8,7 +8,7 @@ steps of at most `Q` tokens, a request's life takes
     TPOT = decode(b) + x r prefill  where prefill is what a step grows by, and x the engine's interference
     TTFT = n steps with its own prompt, and N - o - n of others' that it waits for
 
-Ranks that attend apart and share experts (`times.coupled`) wait for the one with most prompts in a step: see `busiest`.
+Ranks that attend apart and share experts (`times.coupled`) wait for the one with most prompts in a step: see `met`.
 Where prompts run in steps of their own (`mixed` is off) nothing decodes meanwhile: `N = o + 1`, `b = B`, and prefill
 is that of prompts alone. Little's law ties both to the rate: requests in flight = rate x (TTFT + o TPOT).
 """
@@ -22,7 +22,7 @@ import numpy as np
 from ...backends.engine import Engine
 from ...ir.errors import UsageError
 from .capacity import max_batch
-from .coupled import busiest
+from .coupled import met
 from .metrics import ServingMetrics
 from .requests import Lengths
 from .steps import budget, decode_pass_s, groups_of, host_s, prefill_s, stretch, way_in_s
@@ -72,8 +72,10 @@ def steady(times: StepTimes, engine: Engine, concurrency: Nums, lengths: Lengths
     clients = np.asarray(concurrency, dtype=np.float64)
     if (clients < 1).any():
         raise UsageError(f"concurrency={clients[clients < 1].ravel()[0]:g}; allowed: 1 or more requests under way")
-    batch = np.minimum(clients, max_batch(times, engine.scheduler, lengths))
-    return _metrics(clients, batch, life(times, engine, batch, lengths), way_in_s(engine.overheads, lengths), lengths)
+    most = max_batch(times, engine.scheduler, lengths)
+    batch = np.minimum(clients, most)
+    found = life(times, engine, batch, lengths)
+    return _metrics(clients, batch, found, way_in_s(engine.overheads, lengths), lengths, clients >= most)
 
 
 def most_throughput(times: StepTimes, engine: Engine, lengths: Lengths) -> ServingMetrics:
@@ -96,8 +98,10 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     slower, over = stretch(times, batch), engine.overheads
     mix = _mixed(engine, in_group, lengths) if engine.scheduler.mixed else _apart(engine, in_group, lengths)
     decode = decode_pass_s(times, mix.decodes, lengths)
-    met = busiest(mix.prompts, times.coupled, budget(engine.scheduler, lengths) / lengths.fresh)
-    others = slower * met * _prompts_s(times, engine, mix, lengths)
+    # Of ranks that wait for one another the others have as many requests as this one, none of which is the one asked for.
+    mean = mix.prompts + (1.0 - 1.0 / times.coupled) / mix.steps
+    beside = met(mean, times.coupled, times.shared, budget(engine.scheduler, lengths) / lengths.fresh)
+    others = slower * beside * _prompts_s(times, engine, mix, lengths)
     joined = _joined_s(times, engine, mix, lengths)
     step = slower * decode + host_s(over, mix.decodes)
     tpot = step + over.interference * others
@@ -175,11 +179,13 @@ def _longest_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) ->
     return np.where(mix.prompts > 0, added, 0.0)
 
 
-def _metrics(clients: Array, batch: Array, life: Life, way_in_s: Array, lengths: Lengths) -> ServingMetrics:
+def _metrics(
+    clients: Array, batch: Array, life: Life, way_in_s: Array, lengths: Lengths, full: Array | bool = False
+) -> ServingMetrics:
     rate = np.minimum(clients / (life.total_s + way_in_s), batch / life.total_s)
     waits = np.maximum(clients / rate - life.total_s - way_in_s, 0.0)
     # The last client of a full engine may find no place before the next answer ends.
-    waves = np.maximum((np.ceil(clients / batch) - 1.0) * life.total_s, (1.0 - 1.0 / clients) * life.total_s / batch)
+    waves = np.maximum((np.ceil(clients / batch) - 1.0) * life.total_s, full * life.total_s / batch)
     ttft = way_in_s + waits + life.first_s
     shape = rate.shape
     return ServingMetrics(

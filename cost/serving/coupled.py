@@ -1,4 +1,7 @@
-"""Ranks that attend apart and share experts: each step of all lasts as long as that of the one with most prompts."""
+"""Ranks that attend apart and share experts: what is a rank's own takes as long as on the one with most prompts.
+
+What they share, experts and the way to them, goes by the prompts of all: a rank's mean.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,17 @@ from .times import Array
 # Prompts a step beyond which the spread around the mean is that of a normal law.
 _MANY = 30.0
 _TERMS = 80
+
+
+def met(prompts: Array, ranks: int, shared: float, most: Array) -> Array:
+    """Return the prompts a step that a request meets, of `ranks` of which each has `prompts` on average.
+
+    `shared * mean + (1 - shared) * busiest`, where `shared` is the part of a prompt's work that all ranks share.
+
+    >>> float(met(np.array(0.1), 8, 1.0, np.array(9.0)))
+    0.1
+    """
+    return np.asarray(shared * prompts + (1.0 - shared) * busiest(prompts, ranks, most))
 
 
 def busiest(prompts: Array, ranks: int, most: Array) -> Array:

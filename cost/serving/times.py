@@ -101,6 +101,7 @@ class StepTimes:
         free_bytes: what that device has left for the cache: memory less weights, temporaries and what is reserved.
         groups: batches in flight, one a pipeline stage.
         coupled: replicas whose steps begin and end together, since they share experts.
+        shared: part of the work of prompts that such replicas share: experts, and the way to them.
         pace: time from one group to the next over the time of a whole pass: 1 without stages.
     """
 
@@ -113,6 +114,7 @@ class StepTimes:
     groups: int = 1
     pace: float = 1.0
     coupled: int = 1
+    shared: float = 0.0
 
     def step_s(self, batch: Nums, context: Nums, tokens: Nums = 0.0, attention_s: Nums = 0.0) -> Array:
         """Return the time of a step with `batch` decodes over `context` tokens each beside `tokens` of prompts.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slipstick.cost.serving.coupled import busiest
+from slipstick.cost.serving.coupled import busiest, met
 
 
 def test_one_rank_has_its_own_prompts_and_many_have_those_of_the_busiest() -> None:
@@ -18,3 +18,10 @@ def test_one_rank_has_its_own_prompts_and_many_have_those_of_the_busiest() -> No
 def test_no_rank_takes_more_prompts_than_its_steps_have_room_for() -> None:
     assert busiest(np.array([0.4]), 64, np.array([1.0])) == pytest.approx([1.0])
     assert busiest(np.array([2.0]), 64, np.array([1.0])) == pytest.approx([2.0])
+
+
+def test_what_all_ranks_share_goes_by_their_mean() -> None:
+    mean, room = np.array([0.5]), np.array([1e9])
+    assert met(mean, 8, 1.0, room) == pytest.approx(mean)
+    assert met(mean, 8, 0.0, room) == pytest.approx(busiest(mean, 8, room))
+    assert met(mean, 8, 0.25, room) == pytest.approx(0.25 * mean + 0.75 * busiest(mean, 8, room))
