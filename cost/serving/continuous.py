@@ -75,7 +75,9 @@ def steady(times: StepTimes, engine: Engine, concurrency: Nums, lengths: Lengths
     most = max_batch(times, engine.scheduler, lengths)
     batch = np.minimum(clients, most)
     found = life(times, engine, batch, lengths)
-    return _metrics(clients, batch, found, way_in_s(engine.overheads, lengths), lengths, clients >= most)
+    return _metrics(
+        clients, batch, found, way_in_s(engine.overheads, lengths), lengths, np.where(clients >= most, 1.0, 0.0)
+    )
 
 
 def most_throughput(times: StepTimes, engine: Engine, lengths: Lengths) -> ServingMetrics:
@@ -98,7 +100,7 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     slower, over = stretch(times, batch), engine.overheads
     mix = _mixed(engine, in_group, lengths) if engine.scheduler.mixed else _apart(engine, in_group, lengths)
     decode = decode_pass_s(times, mix.decodes, lengths)
-    # Of ranks that wait for one another the others have as many requests as this one, none of which is the one asked for.
+    # The others of ranks that wait for one another have as many requests, and none of them is the one asked for.
     mean = mix.prompts + (1.0 - 1.0 / times.coupled) / mix.steps
     beside = met(mean, times.coupled, times.shared, budget(engine.scheduler, lengths) / lengths.fresh)
     others = slower * beside * _prompts_s(times, engine, mix, lengths)
@@ -180,7 +182,7 @@ def _longest_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) ->
 
 
 def _metrics(
-    clients: Array, batch: Array, life: Life, way_in_s: Array, lengths: Lengths, full: Array | bool = False
+    clients: Array, batch: Array, life: Life, way_in_s: Array, lengths: Lengths, full: Nums = 0.0
 ) -> ServingMetrics:
     rate = np.minimum(clients / (life.total_s + way_in_s), batch / life.total_s)
     waits = np.maximum(clients / rate - life.total_s - way_in_s, 0.0)
