@@ -74,10 +74,8 @@ def steady(times: StepTimes, engine: Engine, concurrency: Nums, lengths: Lengths
         raise UsageError(f"concurrency={clients[clients < 1].ravel()[0]:g}; allowed: 1 or more requests under way")
     most = max_batch(times, engine.scheduler, lengths)
     batch = np.minimum(clients, most)
-    found = life(times, engine, batch, lengths)
-    return _metrics(
-        clients, batch, found, way_in_s(engine.overheads, lengths), lengths, np.where(clients >= most, 1.0, 0.0)
-    )
+    found, full = life(times, engine, batch, lengths), np.where(clients >= most, 1.0, 0.0)
+    return _metrics(clients, batch, found, way_in_s(engine.overheads, lengths), lengths, full)
 
 
 def most_throughput(times: StepTimes, engine: Engine, lengths: Lengths) -> ServingMetrics:
