@@ -134,6 +134,15 @@ def doubling(repeat: int) -> Iterator[Row]:
         yield row(f"evaluation time, twice the {name}, over once", [ratio], "1", Target(1.1))
 
 
+def serving(repeat: int) -> Iterator[Row]:
+    """One answer of a server, and what it takes with twice as much of something, over what it takes without."""
+    times = measured("serving", SERVED, str(repeat * FAST))
+    base = median(times["base"])
+    yield row(f"answer of a server of {SERVED}, graphs lowered", [t * 1e3 for t in times["base"]], "ms")
+    for name in ("tokens", "layers", "gpus"):
+        yield row(f"answer of a server, twice the {name}, over once", [median(times[name]) / base], "1", Target(1.1))
+
+
 def lowering(repeat: int) -> Iterator[Row]:
     """One family: every pass, verification, tables."""
     for model, asked in zip(MODELS, (0.15, 0.5), strict=True):
@@ -183,6 +192,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "single": single,
         "shapes": shapes,
         "doubling": doubling,
+        "serving": serving,
         "lowering": lowering,
         "screening": screening,
         "products": products,

@@ -236,9 +236,10 @@ def doubling(model: str, num_plans: str, repeat: str) -> Samples:
     from slipstick.driver import evaluate
 
     from .plans import random_plans
+    from .servers import with_twice_the_layers
 
     graph, system = _graph(model), load_system(SYSTEM)
-    lowered, deeper = _lowered(graph), _lowered(_with_twice_the_layers(graph))
+    lowered, deeper = _lowered(graph), _lowered(with_twice_the_layers(graph))
     plans = random_plans(lowered.graph, int(num_plans))
     cases = {
         "base": (lowered, plans),
@@ -246,18 +247,24 @@ def doubling(model: str, num_plans: str, repeat: str) -> Samples:
         "micro-batches": (lowered, replace(plans, num_micro_batches=plans.num_micro_batches * 2)),
         "gpus": (lowered, replace(plans, dp=plans.dp * 2, num_gpus=plans.num_gpus * 2)),
     }
-    times: Samples = {name: [] for name in cases}
-    for turn in range(int(repeat)):
-        # Nobody goes first every time: what ran before leaves its traces in the processor's caches.
-        for name in (*cases, *cases)[turn % len(cases) : turn % len(cases) + len(cases)]:
-            compiled, table = cases[name]
-            times[name].append(_seconds(partial(evaluate, compiled, system, table)))
+    calls = {name: partial(evaluate, compiled, system, table) for name, (compiled, table) in cases.items()}
+    return _in_turns(calls, int(repeat))
+
+
+def serving(model: str, repeat: str) -> Samples:
+    """Time an answer of a server, its graphs lowered, and the same with twice the tokens, layers or GPUs."""
+    from .servers import doubled
+
+    return _in_turns(doubled(model, SYSTEM), int(repeat))
+
+
+def _in_turns(calls: Mapping[str, Callable[[], object]], repeat: int) -> Samples:
+    """Time calls, taking turns: nobody goes first every time, for what ran before leaves its traces in caches."""
+    times: Samples = {name: [] for name in calls}
+    for turn in range(repeat):
+        for name in (*calls, *calls)[turn % len(calls) : turn % len(calls) + len(calls)]:
+            times[name].append(_seconds(calls[name]))
     return times
-
-
-def _with_twice_the_layers(graph: Graph) -> Graph:
-    runs = tuple(replace(run, count=run.count * 2) if run.count > 1 else run for run in graph.schedule)
-    return replace(graph, schedule=runs)
 
 
 def _graph(model: str) -> Graph:
@@ -302,6 +309,7 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "simulation": simulation,
         "pipelines": pipelines,
         "doubling": doubling,
+        "serving": serving,
     }
 )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 from slipstick.backends.engine import Engine
 from slipstick.backends.engine_file import load_engine
 from slipstick.backends.system import load_system
@@ -10,23 +13,59 @@ from slipstick.cost.serving.requests import Lengths
 from slipstick.cost.serving.times import StepTimes
 from slipstick.driver import lower
 from slipstick.frontend import GraphCache, load
-from slipstick.ir.graph import Workload
-from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.graph import Graph, Workload
+from slipstick.ir.plan import Family, Plan, make_plan
+from slipstick.serving.load import Load
+from slipstick.serving.server import Server, serve
 from slipstick.serving.tables import Served, step_times
 
 LONGEST = 32_768
 
 
+PHASES = (Workload.PREFILL, Workload.DECODE)
+
+
 def server_times(model: str, system: str) -> tuple[StepTimes, Engine]:
     """Return what steps of a replica take, and the engine that makes them."""
     engine = load_engine("vllm")
-    lowered = [
-        lower(load(model, phase, cache=GraphCache.default()), Family(workload=phase))
-        for phase in (Workload.PREFILL, Workload.DECODE)
-    ]
-    plan = make_plan(num_gpus=4, tp=4, seq_len=LONGEST, global_batch=1, family=Family(workload=Workload.DECODE))
     machine = engine.under(load_system(system))
-    return step_times(Served(*lowered), machine, plan, engine.scheduler, LONGEST), engine
+    return step_times(_served(_graphs(model)), machine, _plan(1), engine.scheduler, LONGEST), engine
+
+
+def doubled(model: str, system: str) -> dict[str, Callable[[], object]]:
+    """Return answers of one server, as calls, and the same with twice the tokens, layers or GPUs."""
+    engine, machine, graphs = load_engine("vllm"), load_system(system), _graphs(model)
+    once, deeper = _served(graphs), _served([with_twice_the_layers(graph) for graph in graphs])
+
+    def answer(served: Served, replicas: int, tokens: float) -> Callable[[], object]:
+        lengths, load = Lengths(1000.0 * tokens, 200.0 * tokens), Load(concurrency=32.0)
+        return lambda: serve(Server.of(served, machine, _plan(replicas), engine, LONGEST), lengths, load)
+
+    return {
+        "base": answer(once, 1, 1.0),
+        "tokens": answer(once, 1, 2.0),
+        "layers": answer(deeper, 1, 1.0),
+        "gpus": answer(once, 2, 1.0),
+    }
+
+
+def with_twice_the_layers(graph: Graph) -> Graph:
+    """Return a graph whose repeated layers run twice as often."""
+    runs = tuple(replace(run, count=run.count * 2) if run.count > 1 else run for run in graph.schedule)
+    return replace(graph, schedule=runs)
+
+
+def _graphs(model: str) -> list[Graph]:
+    return [load(model, phase, cache=GraphCache.default()) for phase in PHASES]
+
+
+def _served(graphs: Sequence[Graph]) -> Served:
+    return Served(*(lower(graph, Family(workload=phase)) for graph, phase in zip(graphs, PHASES, strict=True)))
+
+
+def _plan(replicas: int) -> Plan:
+    family = Family(workload=Workload.DECODE)
+    return make_plan(num_gpus=4 * replicas, tp=4, seq_len=LONGEST, global_batch=replicas, family=family)
 
 
 def most_per_s(times: StepTimes, engine: Engine, prompt: int, output: int) -> float:
