@@ -13,11 +13,10 @@ from ...backends.engine_limits import ENGINE_MOVABLE
 from ...backends.engine_schema import EngineSection
 from ...backends.stack_limits import movable
 from ...backends.system_build import section_of
-from ...backends.system_tree import read_tree
-from ...ir.errors import SystemFileError, UsageError
 from ..split import HALF, RULE
 from ..statistics import Accuracy
 from ..training.stack_fit import Number
+from ..written_fits import has_record, refuse_unless
 from .engine_fit import EngineFit
 from .fitted import TABLE
 
@@ -44,23 +43,12 @@ def check(fits: Sequence[EngineFit], tree: Record) -> None:
 
 def refuse_other(path: Path) -> None:
     """UsageError where a file that is there is no fit of an engine: one that someone wrote is not written over."""
-    if path.is_dir():
-        raise UsageError(f"cannot write '{path}': Is a directory")
-    if not path.exists():
-        return
-    try:
-        chips = read_tree(path.read_text(encoding="utf-8"), path.name).get("chips")
-    except (OSError, UnicodeDecodeError, SystemFileError) as error:
-        raise UsageError(f"cannot read '{path}', the fit to replace: {error}") from error
-    if not isinstance(chips, dict) or not any(map(_is_fit, chips.values())):
-        raise UsageError(
-            f"'{path}' is no fit of an engine: it is not written over; give another -o FILE.yaml or FOLDER"
-        )
+    refuse_unless(path, "an engine", _is_fit)
 
 
-def _is_fit(chip: Tree) -> bool:
-    fit = chip.get("fit") if isinstance(chip, dict) else None
-    return isinstance(fit, dict) and "fitted" in fit
+def _is_fit(tree: Record) -> bool:
+    chips = tree.get("chips")
+    return isinstance(chips, dict) and any(map(has_record, chips.values()))
 
 
 def _like(name: str, folder: Path) -> str:

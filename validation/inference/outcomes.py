@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...frontend import GraphCache
-from ...ir.errors import InternalError, SlipstickError, SystemFileError, UsageError
+from ...ir.errors import InternalError, SlipstickError, SystemFileError
 from ..outcomes import Outcome, Part
+from ..reading import read_rows
 from ..rows import Row
 from ..tables import Table
 from .bench import Bench, alike
@@ -21,22 +22,7 @@ Report = Callable[[str], None]
 
 def read_cases(table: Table, faults: list[str]) -> tuple[dict[int, ServedCase], dict[int, str]]:
     """Return the cases of a table by the places of their rows, and why the other rows have none."""
-    cases: dict[int, ServedCase] = {}
-    skipped: dict[int, str] = {}
-    for place, row in enumerate(table.rows):
-        try:
-            cases[place] = served_case(row)
-        except (InternalError, SystemFileError):
-            raise
-        except UsageError as error:
-            # A cell that is no number is a fault of the file; lengths that cannot be are a reason.
-            if f"row '{row.id}'" in str(error):
-                faults.append(f"{table.path}, line {row.line}: {error}")
-            else:
-                skipped[place] = str(error).splitlines()[0]
-        except SlipstickError as reason:
-            skipped[place] = str(reason).splitlines()[0]
-    return cases, skipped
+    return read_rows(table, served_case, faults)
 
 
 def served_outcomes(

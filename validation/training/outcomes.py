@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...frontend import GraphCache
-from ...ir.errors import InternalError, SlipstickError, UsageError
 from ..outcomes import Outcome, Part
+from ..reading import read_rows
 from ..rows import Row
 from ..tables import Table
 from .cases import TrainingCase, training_case
@@ -20,22 +20,7 @@ Report = Callable[[str], None]
 
 def read_cases(table: Table, shop: MachineShop, faults: list[str]) -> tuple[dict[int, TrainingCase], dict[int, str]]:
     """Return the cases of a table by the places of their rows, and why the other rows have none."""
-    cases: dict[int, TrainingCase] = {}
-    skipped: dict[int, str] = {}
-    for place, row in enumerate(table.rows):
-        try:
-            cases[place] = training_case(row, shop)
-        except InternalError:
-            raise
-        except UsageError as error:
-            # A cell that is no number is a fault of the file; a plan that cannot be is a reason.
-            if f"row '{row.id}'" in str(error):
-                faults.append(f"{table.path}, line {row.line}: {error}")
-            else:
-                skipped[place] = str(error).splitlines()[0]
-        except SlipstickError as reason:
-            skipped[place] = str(reason).splitlines()[0]
-    return cases, skipped
+    return read_rows(table, lambda row: training_case(row, shop), faults)
 
 
 def step_outcomes(

@@ -12,10 +12,9 @@ from ...backends.catalogue import laid_over, on_chip, read_stack
 from ...backends.stack import StackConstants
 from ...backends.stack_limits import keys_of, movable, split_chip
 from ...backends.system_build import build_stack
-from ...backends.system_tree import read_tree
-from ...ir.errors import SystemFileError, UsageError
 from ..split import HALF, RULE
 from ..statistics import Accuracy
+from ..written_fits import has_record, refuse_unless
 from .fitted import TABLE
 from .stack_fit import Number, StackFit
 from .stack_profiles import Profile
@@ -51,16 +50,7 @@ def check(fit: StackFit, tree: Mapping[str, Tree]) -> StackConstants:
 
 def refuse_other(path: Path) -> None:
     """UsageError where a file that is there is no fit of a stack: a profile that someone wrote is not written over."""
-    if path.is_dir():
-        raise UsageError(f"cannot write '{path}': Is a directory")
-    if not path.exists():
-        return
-    try:
-        fit = read_tree(path.read_text(encoding="utf-8"), path.name).get("fit")
-    except (OSError, UnicodeDecodeError, SystemFileError) as error:
-        raise UsageError(f"cannot read '{path}', the fit to replace: {error}") from error
-    if not isinstance(fit, dict) or "fitted" not in fit:
-        raise UsageError(f"'{path}' is no fit of a stack: it is not written over; give another -o FILE.yaml or FOLDER")
+    refuse_unless(path, "a stack", has_record)
 
 
 def _like(profile: Profile, folder: Path) -> str:
