@@ -23,7 +23,7 @@ ENGINE_MOVABLE: Mapping[str, Movable] = MappingProxyType(
         one.path: one
         for one in (
             *(_time(key, most) for key, most in {"step": 50, "sequence": 1, "prompt": 500, "prompt_token": 1}.items()),
-            Movable("overheads.interference", "overheads", "interference", 0.0, 3.0, rolled=True),
+            Movable("overheads.interference", "overheads", "interference", 0.5, 2.0, rolled=True),
             *(replace(MOVABLE[path], path=f"{OF_STACK}{path}") for path in TUNED),
         )
     }
