@@ -121,8 +121,8 @@ def _tpot(answer: ServeEstimate) -> Lines:
         for p, s in answer.breakdown_s.items()
         if p.startswith("decode.")
     )
-    plan = answer.decode.plan
-    yield f"a decode step of {answer.metrics['batch']:g} sequences a replica over {plan.kv_len} tokens each on average"
+    num, context = float(answer.found.decodes), answer.decode.plan.kv_len
+    yield f"a decode step of {num:.4g} sequences a replica over {context} tokens each on average"
     yield from _numbers(answer, "overheads.step", "overheads.sequence", "overheads.interference")
 
 

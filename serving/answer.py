@@ -13,6 +13,7 @@ from ..cost.serving.capacity import held_bytes, room, sequence_bytes
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..cost.serving.simulate.result import Simulated
+from ..cost.serving.steps import groups_of
 from ..driver import Estimate
 from .parts import request_parts
 from .target import Target
@@ -127,7 +128,7 @@ def metrics_of(
     flops = request_flops(server, lengths)
     yield "mfu", flops * float(found.requests_per_s) * replicas / (_peak(server) * num_gpus)
     if found.output > 1:
-        yield "mbu", _decode_bytes(server, decode) / (_bandwidth(server) * float(found.itl_s))
+        yield "mbu", _decode_bytes(server, found, decode) / (_bandwidth(server) * float(found.itl_s))
     yield "flops_per_request", flops
     yield "kv_bytes_per_request", float(held_bytes(server.times, server.engine.scheduler, lengths.total))
 
@@ -157,10 +158,11 @@ def _bandwidth(server: Server) -> float:
     return float(server.system.chip.hbm_bytes_per_s)
 
 
-def _decode_bytes(server: Server, decode: Estimate) -> float:
-    """What a device reads while each of its groups takes a step."""
+def _decode_bytes(server: Server, found: ServingMetrics, decode: Estimate) -> float:
+    """What a device reads while each of the groups takes a step."""
     moved = decode.table.lowered.must_move
-    return 0.0 if moved is None else float(moved.evaluate(decode.table.plans)[0]) * server.times.groups
+    groups = float(groups_of(server.times, found.batch))
+    return 0.0 if moved is None else float(moved.evaluate(decode.table.plans)[0]) * groups
 
 
 def memory_of(

@@ -137,7 +137,8 @@ def answer_of_pools(pools: Pools, found: PoolMetrics, lengths: Lengths, load: Lo
     served, decode = replace(found.served, tokens_per_gap=pools.decode.tokens_per_gap), pools.decode
     prompt, output = float(np.asarray(lengths.prompt)), float(np.asarray(lengths.output))
     first = pools.prefill.phase(pools.prefill.served.prefill, 1.0, float(lengths.fresh))
-    step = decode.phase(decode.served.decode, float(served.batch) / decode.times.groups, 1.0, prompt + output / 2)
+    groups = float(groups_of(decode.times, served.batch))
+    step = decode.phase(decode.served.decode, float(served.decodes) / groups, 1.0, prompt + output / 2)
     fleet = Fleet(pools.num_gpus, 1.0, most)
     more = {
         "prefill_busy": float(found.prefill_busy), "decode_busy": float(found.decode_busy),

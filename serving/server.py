@@ -15,6 +15,7 @@ from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..cost.serving.speculative import Speculation
 from ..cost.serving.static import static_batch
+from ..cost.serving.steps import groups_of
 from ..cost.serving.times import StepTimes
 from ..driver import Estimate, Lowered, estimate
 from ..ir.errors import UsageError
@@ -124,12 +125,15 @@ def replicated(server: Server, num: int) -> Server:
 def phases_of(
     server: Server, lengths: Lengths, found: ServingMetrics, together: bool
 ) -> tuple[Estimate, Estimate]:  # fmt: skip
-    """Estimate one prompt by itself, or `together` all of a batch, and a decode step at the mean context."""
+    """Estimate one prompt by itself, or `together` all of a batch, and a decode step at the mean context.
+
+    With pipeline stages either is of one group of the batch.
+    """
     prompt, output = float(np.asarray(lengths.prompt)), float(np.asarray(lengths.output))
-    batch = float(found.batch) / server.times.groups
+    groups = float(groups_of(server.times, found.batch))
     fresh = float(lengths.fresh)
-    first = server.phase(server.served.prefill, batch if together else 1.0, fresh)
-    step = server.phase(server.served.decode, batch, prompt + output / 2, prompt + output / 2)
+    first = server.phase(server.served.prefill, float(found.batch) / groups if together else 1.0, fresh)
+    step = server.phase(server.served.decode, float(found.decodes) / groups, prompt + output / 2, prompt + output / 2)
     return first, step
 
 

@@ -83,9 +83,12 @@ def _as_metrics(run: Simulated, server: Server, replicas: int, full: Fullness) -
     # The mean over gaps, so that TTFT and all gaps of the mean request add up to its time.
     gaps = float(lengths.gaps)
     gap = (run.e2el.mean - run.ttft.mean) / gaps if gaps else np.nan
+    batch = max(full.batch_mean, 1.0)
     return ServingMetrics(
         concurrency=np.asarray(rate * run.e2el.mean),
-        batch=np.asarray(max(full.batch_mean, 1.0)),
+        batch=np.asarray(batch),
+        # Little's law of those that have their first token and not yet their last.
+        decodes=np.asarray(min(max(rate * gaps * gap, 1.0), batch) if gaps else 1.0),
         prompt=np.asarray(lengths.prompt), output=np.asarray(lengths.output),
         ttft_s=np.asarray(run.ttft.mean), ttft_low_s=np.asarray(first.min()), ttft_high_s=np.asarray(first.max()),
         tpot_s=np.asarray(gap), requests_per_s=np.asarray(rate), stall_s=np.asarray(run.itl.longest),

@@ -243,6 +243,7 @@ def _metrics(way: Way, able: Rates, clients: Array, batch: Array) -> PoolMetrics
     served = ServingMetrics(
         concurrency=clients,
         batch=batch,
+        decodes=np.maximum(batch, 1.0),
         prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
         output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
         ttft_s=ttft,

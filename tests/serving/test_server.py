@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.engine import Overheads
 from slipstick.backends.engine_file import load_engine
 from slipstick.backends.system import load_system
 from slipstick.cost.serving.requests import Lengths
@@ -70,6 +71,33 @@ def test_parts_add_up_whatever_comes(prompt: int, output: int, clients: int, sta
                                   server(engine).times.free_bytes)  # fmt: skip
     if output > 1:
         assert found.metrics["tokens_per_s"] <= found.metrics["batch"] / found.metrics["tpot_s"] * output / (output - 1)
+
+
+@pytest.mark.parametrize("chunk", [8, 64, 256])
+@pytest.mark.parametrize("clients", [1, 16, 128])
+def test_a_step_reads_what_decodes_in_it_and_no_more_than_the_memory_gives(chunk: int, clients: int) -> None:
+    base = server().engine
+    # A memory with nothing else to do: what a step must read cannot take less than it takes.
+    at = replace(base, scheduler=replace(base.scheduler, max_batched_tokens=chunk), overheads=Overheads())
+    small = Server.of(served(), server().system, server().plan, at, 512)
+    found = answer(Load(concurrency=clients), Lengths(448.0, 16.0), small)
+    assert 0.0 < found.metrics["mbu"] <= 1.0
+    # Of 448 + 15 tokens of a request 15 are steps of a decode: no more than that share of a full step decodes.
+    assert float(found.found.decodes) <= 1.0 + chunk * 15 / 463
+    assert found.decode.plan.micro_batch == round(float(found.found.decodes))
+
+
+@pytest.mark.parametrize("clients", [1, 2, 4])
+def test_stages_that_have_no_request_read_nothing(clients: int) -> None:
+    plan = make_plan(num_gpus=2, pp=2, seq_len=512, family=Family(workload=Workload.DECODE))
+    two = Server.of(served(), server().system, plan, server().engine, 512)
+    found = answer(Load(batch=clients), of=two)
+    moved = found.decode.table.lowered.must_move
+    assert moved is not None
+    # Each of two requests is a group of its own; four are two groups of two.
+    assert found.decode.plan.micro_batch == max(clients // 2, 1)
+    read = float(moved.evaluate(found.decode.table.plans)[0]) * min(clients, 2)
+    assert found.metrics["mbu"] == pytest.approx(read / (found.metrics["itl_s"] * two.system.chip.hbm_bytes_per_s))
 
 
 def test_one_request_alone_is_a_static_batch_of_one() -> None:
