@@ -9,6 +9,7 @@ import numpy as np
 
 from ..backends.network.level import NetworkLevel
 from ..backends.system import System
+from ..cost.serving.capacity import room
 from ..cost.serving.disaggregated import Link, Pool, PoolMetrics, disaggregated, exposed_s, rates
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
@@ -20,6 +21,7 @@ from ..driver import Estimate
 from ..ir.errors import InfeasibleError, UsageError
 from .answer import Fleet, ServeEstimate, memory_of, metrics_of, with_goodput
 from .load import Load
+from .notes import room_notes
 from .parts import HOST, QUEUE, WAY_IN, spread_over
 from .server import Server
 from .target import ANYTHING, Target
@@ -139,7 +141,9 @@ def answer_of_pools(pools: Pools, found: PoolMetrics, lengths: Lengths, load: Lo
     first = pools.prefill.phase(pools.prefill.served.prefill, 1.0, float(lengths.fresh))
     groups = float(groups_of(decode.times, served.batch))
     step = decode.phase(decode.served.decode, float(served.decodes) / groups, 1.0, prompt + output / 2)
-    fleet = Fleet(pools.num_gpus, 1.0, most)
+    held = float(room(decode.times, decode.engine.scheduler, lengths))
+    fleet = Fleet(pools.num_gpus, 1.0, most, held)
+    notes = () if load.traffic else room_notes(decode, lengths, served)
     more = {
         "prefill_busy": float(found.prefill_busy), "decode_busy": float(found.decode_busy),
         "transfer_s": float(found.transfer_s),
@@ -147,7 +151,7 @@ def answer_of_pools(pools: Pools, found: PoolMetrics, lengths: Lengths, load: Lo
     return ServeEstimate(
         decode, lengths, load, served, first, step, {**dict(metrics_of(decode, fleet, lengths, served, step)), **more},
         _parts(pools, lengths, served, first, step), memory_of(decode, lengths, served, step),
-        tuple(dict.fromkeys((*first.warnings, *step.warnings))), pools=pools,
+        tuple(dict.fromkeys((*first.warnings, *step.warnings, *notes))), pools=pools,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from slipstick.backends.engine import Overheads
 from slipstick.backends.engine_file import load_engine
 from slipstick.backends.system import load_system
+from slipstick.cost.serving.capacity import held_bytes
 from slipstick.cost.serving.requests import Lengths
 from slipstick.cost.serving.speculative import Drafter, Speculation
 from slipstick.cost.serving.traffic_text import parse_sizes, parse_traffic
@@ -22,6 +23,7 @@ from slipstick.frontend import load
 from slipstick.ir.errors import InfeasibleError, UsageError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family, make_plan
+from slipstick.report.serving import serving_text
 from slipstick.serving.answer import ServeEstimate, request_flops
 from slipstick.serving.drafts import draft_model, drafting, num_layers, prediction_head
 from slipstick.serving.load import Load
@@ -113,6 +115,45 @@ def test_an_engine_of_static_batches_runs_what_is_under_way_together() -> None:
     assert asked.metrics == pytest.approx(usual.metrics)
     with pytest.raises(UsageError, match="static batches"):
         answer(Load(requests_per_s=1.0), of=static)
+
+
+@pytest.mark.parametrize("clients", [1, 7, 64, 1000])
+def test_the_load_of_static_batches_is_of_the_most_that_static_batches_do(clients: int) -> None:
+    base = server("nemo-2023").engine
+    host = replace(base, overheads=Overheads(1e-4, 1e-5, 1e-3, 1e-6))
+    found = answer(Load(concurrency=clients), of=replace(server("nemo-2023"), engine=host))
+    assert 0.0 < found.metrics["serve_utilization"] <= 1.0
+    # All of a batch ends at once: each sequence needs room for all its tokens.
+    held = found.server.times.free_bytes // found.metrics["kv_bytes_per_request"]
+    assert found.metrics["max_batch"] == min(held, host.scheduler.max_num_seqs)
+    one = answer(Load(concurrency=clients), of=server("nemo-2023")).metrics["serve_utilization"]
+    assert clients == 1 or one > answer(Load(concurrency=1), of=server("nemo-2023")).metrics["serve_utilization"]
+
+
+def test_a_batch_in_waves_says_how_it_runs() -> None:
+    base = server().engine
+    at = replace(base, scheduler=replace(base.scheduler, max_num_seqs=8), overheads=Overheads(1e-4, 1e-5))
+    few = replace(server(), engine=at)
+    found, fits = answer(Load(batch=24), of=few), answer(Load(batch=8), of=few)
+    assert not fits.warnings
+    # Waves end at 1, 2 and 3 times what one takes: of 24 requests two thirds are under way on average.
+    assert any("in 3 waves of 8" in text and "16 are under way" in text for text in found.warnings)
+    assert found.metrics["batch"] == 8
+    shown = serving_text(found, 120)
+    assert "batch of a replica" in shown
+    assert f"{fits.metrics['tokens_per_s_per_gpu']:,.0f}" in shown
+
+
+def test_growing_sequences_beyond_what_fits_at_full_length_are_told_of() -> None:
+    lengths = Lengths(16.0, 400.0)
+    whole = 40 * float(held_bytes(server().times, server().engine.scheduler, 416.0))
+    tight = replace(server(), times=replace(server().times, free_bytes=whole))
+    found, few = answer(Load(), lengths, tight), answer(Load(concurrency=40), lengths, tight)
+    assert float(found.found.batch) > 40
+    assert any("holds 40 requests at their full length" in text and "--serve" in text for text in found.warnings)
+    assert not few.warnings
+    set_aside = replace(tight.engine, scheduler=replace(tight.engine.scheduler, reserve_output=True))
+    assert not answer(Load(), lengths, replace(tight, engine=set_aside)).warnings
 
 
 def test_flops_of_a_request_are_those_of_its_prompt_and_of_each_step() -> None:
