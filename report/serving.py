@@ -140,7 +140,7 @@ def _loads(answer: ServeEstimate) -> Table:
     """What other numbers of requests under way come to, all replicas together; or other static batches of each."""
     server, replicas = answer.server, answer.server.num_replicas
     together = server.runs_together(answer.load)
-    counted = "batch of a replica" if together else "concurrency"
+    counted = "static batch" if together else "concurrency"
     table = titled_table(f"At other loads: {counted}, TTFT, TPOT, tokens/s/GPU, requests/s", 5)
     each = loads_of(answer.metrics["max_batch"])
     found = (static_batch if together else steady)(server.times, server.engine, each, answer.lengths)

@@ -10,7 +10,7 @@ import numpy as np
 from ..backends.network.level import NetworkLevel
 from ..backends.system import System
 from ..cost.serving.capacity import room
-from ..cost.serving.disaggregated import Link, Pool, PoolMetrics, disaggregated, exposed_s, rates
+from ..cost.serving.disaggregated import Link, Pool, PoolMetrics, disaggregated, exposed_s, most_disaggregated, rates
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..cost.serving.slo import most_concurrency
@@ -28,8 +28,6 @@ from .target import ANYTHING, Target
 
 TRANSFER = "transfer"
 Under = Callable[[Array], PoolMetrics]
-# Share of what both pools can do that counts as all of it.
-_FULL = 0.999
 # Rounds in which so many numbers of requests under way are looked at, and the most of them.
 _ROUNDS, _TRIED, _MOST = 2, 256, 1e9
 
@@ -105,7 +103,7 @@ def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: Target = ANY
         concurrency = most_concurrency(lambda num: under(np.asarray(num)).served, target.slo, int(held))
         found = under(concurrency.concurrency)
     else:
-        found = _at_rate(under, _FULL * most, most, held)
+        found = most_disaggregated(prefill, decode, pools.link, lengths)
     return with_goodput(answer_of_pools(replace(pools, found=found), found, lengths, load, most), target)
 
 

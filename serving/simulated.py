@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..cost.serving.disaggregated import PoolMetrics
+from ..cost.serving.disaggregated import PoolMetrics, rates
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..cost.serving.simulate.result import Fullness, Simulated
@@ -44,10 +44,13 @@ def serve_traffic_apart(
     transfer = Transfer(link.bytes_per_s, link.latency_s, link.layers > 1, link.layers)
     run = simulate_apart(traffic, _pool(pools.prefill), _pool(pools.decode), transfer, most_steps)
     kept = run.middle(cut) if cut else run
-    lengths, (first, then) = mean_lengths(kept), kept.fullness
-    served = _as_metrics(kept, pools.decode, 1, then)
+    lengths = mean_lengths(kept)
+    served = _as_metrics(kept, pools.decode, 1, kept.fullness[1])
     moved = transfer.time_s(pools.prefill.times.kv_bytes(np.asarray(lengths.prompt, dtype=np.float64)))
-    found = PoolMetrics(served, np.asarray(first.busy), np.asarray(then.busy), moved, pools.num_gpus)
+    able = rates(*pools.workers, lengths)
+    # As in closed forms: a decode worker is never idle while one sequence runs, and far from full.
+    busy = (np.asarray(kept.requests_per_s / per_s) for per_s in (able.prefill_per_s, able.decode_per_s))
+    found = PoolMetrics(served, *busy, moved, pools.num_gpus)
     answer = answer_of_pools(replace(pools, found=found), found, lengths, load, most_of(pools, lengths))
     return _finished(answer, kept, target)
 

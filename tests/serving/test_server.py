@@ -140,7 +140,7 @@ def test_a_batch_in_waves_says_how_it_runs() -> None:
     assert any("in 3 waves of 8" in text and "16 are under way" in text for text in found.warnings)
     assert found.metrics["batch"] == 8
     shown = serving_text(found, 120)
-    assert "batch of a replica" in shown
+    assert "At other loads: static batch" in shown
     assert f"{fits.metrics['tokens_per_s_per_gpu']:,.0f}" in shown
 
 
@@ -234,6 +234,28 @@ def test_pools_answer_what_comes_and_no_more_than_they_can() -> None:
     tenth = serve_pools(pools, LENGTHS, Load(requests_per_s=most / 10)).metrics
     assert found.metrics["ttft_s"] == pytest.approx(tenth["ttft_s"], rel=0.15)
     assert found.metrics["tpot_s"] == pytest.approx(tenth["tpot_s"], rel=0.05)
+
+
+@pytest.mark.parametrize("workers", [(1, 1), (2, 1), (1, 3)])
+def test_pools_without_a_load_show_a_request_that_finds_room(workers: tuple[int, int]) -> None:
+    pools = Pools(server(dp=workers[0]), server(dp=workers[1]), link_of(server().system, 8))
+    most, alone = (serve_pools(pools, LENGTHS, load) for load in (Load(), Load(concurrency=1)))
+    # One prompt at a time: whoever finds a worker free waits no longer than one that is alone.
+    assert most.metrics["ttft_s"] == pytest.approx(alone.metrics["ttft_s"])
+    assert most.metrics["serve_utilization"] == pytest.approx(1.0)
+    assert max(most.metrics["prefill_busy"], most.metrics["decode_busy"]) == pytest.approx(1.0)
+    assert most.metrics["concurrency"] == pytest.approx(most.metrics["requests_per_s"] * most.metrics["e2el_s"])
+    assert sum(most.breakdown_s.values()) == pytest.approx(most.metrics["e2el_s"])
+
+
+def test_a_simulated_pool_is_as_busy_as_its_closed_form_says() -> None:
+    pools = Pools(server(dp=1), server(dp=1), link_of(server().system, 8))
+    rate = serve_pools(pools, LENGTHS, Load()).metrics["requests_per_s"] / 4
+    traffic = parse_traffic(f"poisson:{rate:.9g},n=800", parse_sizes("64", "32"))
+    found = serve_traffic_apart(pools, traffic, Load(traffic="x"), Target(), cut=0.1).metrics
+    closed = serve_pools(pools, LENGTHS, Load(requests_per_s=found["requests_per_s"])).metrics
+    for name in ("prefill_busy", "decode_busy"):
+        assert found[name] == pytest.approx(closed[name], rel=1e-4)
 
 
 def test_the_network_that_joins_pools_is_the_innermost_that_holds_both() -> None:
