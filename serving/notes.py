@@ -1,7 +1,8 @@
-"""What a reader must know of a closed form under a load: waves of a static batch, and room that may run out."""
+"""What a reader must know of figures under a load: batches in waves, queues without end, room that may run out."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,15 @@ def wave_notes(found: ServingMetrics) -> Iterator[str]:
         f"{asked:.4g} requests of a replica start at once and run in {round(asked / wave)} waves of {wave:.4g}: TTFT "
         f"is the mean over waves, and {under_way:.4g} are under way on average"
     )
+
+
+def overload_notes(come_per_s: float, most_per_s: float) -> Iterator[str]:
+    """Say that requests come faster than they can be answered; of bursts and closed loops, at no rate, nothing."""
+    if most_per_s < come_per_s < math.inf:
+        yield (
+            f"{come_per_s:.3g} requests/s come and {most_per_s:.3g} can be answered: their queue grows, and latencies "
+            "with the number of requests"
+        )
 
 
 def room_notes(server: Server, lengths: Lengths, found: ServingMetrics) -> Iterator[str]:

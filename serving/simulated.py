@@ -15,6 +15,7 @@ from ..cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
 from ..cost.serving.traffic import Traffic
 from .answer import ServeEstimate, answer_of
 from .load import Load
+from .notes import overload_notes
 from .pools import Pools, answer_of_pools, most_of
 from .server import Server, phases_of
 from .target import Target
@@ -33,7 +34,7 @@ def serve_traffic(
     kept = run.middle(cut) if cut else run
     lengths, found = mean_lengths(kept), _as_metrics(kept, server, server.num_replicas, kept.fullness[0])
     prefill, decode = phases_of(server, lengths, found, False)
-    return _finished(answer_of(server, lengths, load, found, prefill, decode), kept, target)
+    return _finished(answer_of(server, lengths, load, found, prefill, decode), kept, traffic, target)
 
 
 def serve_traffic_apart(
@@ -52,22 +53,24 @@ def serve_traffic_apart(
     busy = (np.asarray(kept.requests_per_s / per_s) for per_s in (able.prefill_per_s, able.decode_per_s))
     found = PoolMetrics(served, *busy, moved, pools.num_gpus)
     answer = answer_of_pools(replace(pools, found=found), found, lengths, load, most_of(pools, lengths))
-    return _finished(answer, kept, target)
+    return _finished(answer, kept, traffic, target)
 
 
 def _pool(server: Server) -> Pool:
     return Pool(server.times, server.engine, server.num_replicas)
 
 
-def _finished(answer: ServeEstimate, kept: Simulated, target: Target) -> ServeEstimate:
-    """The answer with how latencies spread, and how many requests are in time."""
+def _finished(answer: ServeEstimate, kept: Simulated, traffic: Traffic, target: Target) -> ServeEstimate:
+    """The answer with how latencies spread, how many requests are in time, and whether too many come."""
+    most_per_s = answer.metrics["requests_per_s"] / answer.metrics["serve_utilization"]
+    warnings = (*answer.warnings, *overload_notes(traffic.request_rate, most_per_s))
     metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept)}
     if target:
         asked = {name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s))
                  if value is not None}  # fmt: skip
         good = kept.goodput(**asked)
         metrics |= {"request_goodput_rps": good.requests_per_s, "request_goodput_share": good.share}
-    return replace(answer, metrics=metrics, simulated=kept)
+    return replace(answer, metrics=metrics, simulated=kept, warnings=warnings)
 
 
 def mean_lengths(run: Simulated) -> Lengths:

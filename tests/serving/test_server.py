@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +190,20 @@ def test_the_simulation_agrees_with_the_closed_form(share: float) -> None:
     assert found.metrics["ttft_s"] == pytest.approx(closed["ttft_s"], rel=0.1)
     assert found.metrics["tpot_s"] == pytest.approx(closed["tpot_s"], rel=0.05)
     assert found.metrics["request_goodput_share"] == 1.0
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_more_requests_than_can_be_answered_are_told_of(apart: bool) -> None:
+    pools = Pools(server(), server(), link_of(server().system, 2))
+    most = (serve_pools(pools, LENGTHS, Load()) if apart else answer(Load())).metrics["requests_per_s"]
+    for share, is_told in ((0.5, False), (2.0, True)):
+        traffic = parse_traffic(f"poisson:{share * most:.9g},n=400", parse_sizes("64", "32"))
+        run = partial(serve_traffic_apart, pools) if apart else partial(serve_traffic, server())
+        found = run(traffic, Load(traffic="x"), Target())
+        told = [text for text in found.warnings if f"and {most:.3g} can be answered" in text]
+        assert bool(told) == is_told
+    burst = serve_traffic(server(), parse_traffic("burst:50", parse_sizes("64", "32")), Load(traffic="x"), Target())
+    assert not burst.warnings
 
 
 def test_replicas_answer_as_many_times_as_much_for_as_much_money_a_token() -> None:
