@@ -121,8 +121,8 @@ def _tpot(answer: ServeEstimate) -> Lines:
         for p, s in answer.breakdown_s.items()
         if p.startswith("decode.")
     )
-    plan = answer.decode.plan
-    yield f"a decode step of {answer.metrics['batch']:g} sequences a replica over {plan.kv_len} tokens each on average"
+    num, context = float(answer.found.decodes), answer.decode.plan.kv_len
+    yield f"a decode step of {num:.4g} sequences a replica over {context} tokens each on average"
     yield from _numbers(answer, "overheads.step", "overheads.sequence", "overheads.interference")
 
 
@@ -135,9 +135,12 @@ def _e2el(answer: ServeEstimate) -> Lines:
 
 def _rate(answer: ServeEstimate) -> Lines:
     m = answer.metrics
-    yield f"= {m['concurrency']:.6g} requests under way / {m['e2el_s']:.6g} s, by Little's law"
-    if answer.load.name == "batch":
+    if answer.simulated is None and answer.server.runs_together(answer.load):
+        whole_s = m["concurrency"] / m["requests_per_s"]
+        yield f"= {m['concurrency']:.6g} requests that start together / {whole_s:.6g} s until the last of them ends"
         yield f"of {answer.server.num_replicas} replicas, static batches one behind the other"
+        return
+    yield f"= {m['concurrency']:.6g} requests under way / {m['e2el_s']:.6g} s, by Little's law"
 
 
 def _tokens(answer: ServeEstimate) -> Lines:
@@ -162,7 +165,7 @@ def _max_batch(answer: ServeEstimate) -> Lines:
     )
     yield (
         "room for all tokens of a request is set aside"
-        if at.reserve_output
+        if at.reserve_output or server.runs_together(answer.load)
         else "a sequence holds its mean over its life"
     )
     yield from _numbers(

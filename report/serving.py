@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cost.serving.continuous import steady
+from ..cost.serving.static import static_batch
 from ..ir.units import format_bytes, format_bytes_per_s, format_flop_per_s, format_time
 from ..serving.simulated import PERCENTILES
 from .engines import prompts_text
@@ -136,17 +137,20 @@ def _breakdown(answer: ServeEstimate, wide: bool) -> Table:
 
 
 def _loads(answer: ServeEstimate) -> Table:
-    """What continuous batching makes of other numbers of requests under way, all replicas together."""
-    table = titled_table("At other loads: concurrency, TTFT, TPOT, tokens/s/GPU, requests/s", 5)
+    """What other numbers of requests under way come to, all replicas together; or other static batches of each."""
     server, replicas = answer.server, answer.server.num_replicas
+    together = server.runs_together(answer.load)
+    counted = "static batch" if together else "concurrency"
+    table = titled_table(f"At other loads: {counted}, TTFT, TPOT, tokens/s/GPU, requests/s", 5)
     each = loads_of(answer.metrics["max_batch"])
-    found = steady(server.times, server.engine, each, answer.lengths)
+    found = (static_batch if together else steady)(server.times, server.engine, each, answer.lengths)
     rates = found.requests_per_s * replicas
     tokens = found.output_tokens_per_s * replicas / server.plan.num_gpus
     for k, clients in enumerate(each):
         gap = "-" if np.isnan(found.tpot_s[k]) else format_time(float(found.tpot_s[k]))
+        shown = clients if together else clients * replicas
         table.add_row(
-            f"{clients * replicas:,.0f}", format_time(float(found.ttft_s[k])), gap, f"{tokens[k]:,.0f}",
+            f"{shown:,.0f}", format_time(float(found.ttft_s[k])), gap, f"{tokens[k]:,.0f}",
             f"{float(rates[k]):.3g}",
         )  # fmt: skip
     return table

@@ -13,7 +13,9 @@ from ..cost.serving.capacity import held_bytes, room, sequence_bytes
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..cost.serving.simulate.result import Simulated
+from ..cost.serving.steps import groups_of
 from ..driver import Estimate
+from .notes import room_notes, wave_notes
 from .parts import request_parts
 from .target import Target
 
@@ -66,11 +68,19 @@ class ServeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All that answers: devices, how many times as much as the closed form says, and the most of that a second."""
+    """All that answers.
+
+    Attributes:
+        num_gpus: devices.
+        times: how many times as much as the closed form says.
+        most_per_s: the most of that a second.
+        room: requests that a replica runs at once.
+    """
 
     num_gpus: int
     times: float
     most_per_s: float
+    room: float
 
 
 def answer_of(
@@ -78,13 +88,17 @@ def answer_of(
     together: bool = False,
 ) -> ServeEstimate:  # fmt: skip
     """Put a closed form of one replica into the answer for all of them; prompts may have run together."""
-    fleet = Fleet(server.plan.num_gpus, server.num_replicas, float(server.most(lengths).requests_per_s))
+    whole = server.runs_together(load)
+    most = server.most_together(lengths, float(found.batch)) if whole else float(server.most(lengths).requests_per_s)
+    held = float(room(server.times, server.engine.scheduler, lengths, whole))
+    fleet = Fleet(server.plan.num_gpus, server.num_replicas, most, held)
+    notes = () if load.traffic else wave_notes(found) if together else room_notes(server, lengths, found)
     return ServeEstimate(
         server, lengths, load, found, prefill, decode,
         dict(metrics_of(server, fleet, lengths, found, decode)),
         request_parts(server, lengths, found, prefill, decode, together),
         memory_of(server, lengths, found, decode),
-        tuple(dict.fromkeys((*prefill.warnings, *decode.warnings))),
+        tuple(dict.fromkeys((*prefill.warnings, *decode.warnings, *notes))),
     )  # fmt: skip
 
 
@@ -120,14 +134,14 @@ def metrics_of(
     yield "total_tokens_per_s_per_gpu", float(found.total_tokens_per_s) * replicas / num_gpus
     yield "concurrency", float(found.concurrency) * replicas
     yield "batch", float(found.batch)
-    yield "max_batch", float(room(server.times, server.engine.scheduler, lengths))
+    yield "max_batch", fleet.room
     yield "serve_utilization", float(found.requests_per_s) / fleet.most_per_s
     if server.speculation is not None:
         yield "tokens_per_round", server.tokens_per_gap
     flops = request_flops(server, lengths)
     yield "mfu", flops * float(found.requests_per_s) * replicas / (_peak(server) * num_gpus)
     if found.output > 1:
-        yield "mbu", _decode_bytes(server, decode) / (_bandwidth(server) * float(found.itl_s))
+        yield "mbu", _decode_bytes(server, found, decode) / (_bandwidth(server) * float(found.itl_s))
     yield "flops_per_request", flops
     yield "kv_bytes_per_request", float(held_bytes(server.times, server.engine.scheduler, lengths.total))
 
@@ -157,10 +171,11 @@ def _bandwidth(server: Server) -> float:
     return float(server.system.chip.hbm_bytes_per_s)
 
 
-def _decode_bytes(server: Server, decode: Estimate) -> float:
-    """What a device reads while each of its groups takes a step."""
+def _decode_bytes(server: Server, found: ServingMetrics, decode: Estimate) -> float:
+    """What a device reads while each of the groups takes a step."""
     moved = decode.table.lowered.must_move
-    return 0.0 if moved is None else float(moved.evaluate(decode.table.plans)[0]) * server.times.groups
+    groups = float(groups_of(server.times, found.batch))
+    return 0.0 if moved is None else float(moved.evaluate(decode.table.plans)[0]) * groups
 
 
 def memory_of(

@@ -32,9 +32,10 @@ def request_parts(
     first, first_host = _first_s(server, lengths, found, together)
     tpot = float(found.tpot_s) if gaps else 0.0
     groups = groups_of(server.times, found.batch)
-    step_host = min(float(host_s(over, found.batch / groups)), tpot)
-    alone = float(decode_step_s(server.times, over, found.batch, lengths)) - float(host_s(over, found.batch / groups))
-    # Beside prompts fewer sequences decode than are in flight: what is left of the gap is theirs.
+    step_host = min(float(host_s(over, found.decodes / groups)), tpot)
+    alone = float(decode_step_s(server.times, over, found.decodes, lengths)) - float(
+        host_s(over, found.decodes / groups)
+    )
     step = min(alone, tpot - step_host)
     waits = max(float(found.ttft_s) - way_in - first - first_host, 0.0)
     parts = {WAY_IN: way_in, QUEUE: waits, **spread_over("prefill", first, prefill)}
@@ -51,7 +52,7 @@ def _draft_s(server: Server, lengths: Lengths, found: ServingMetrics) -> float:
     if server.checking is None:
         return 0.0
     over = server.engine.overheads
-    drafted, free = (decode_step_s(times, over, found.batch, lengths) for times in (server.times, server.checking))
+    drafted, free = (decode_step_s(times, over, found.decodes, lengths) for times in (server.times, server.checking))
     return max(float(drafted - free), 0.0)
 
 

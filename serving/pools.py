@@ -9,7 +9,8 @@ import numpy as np
 
 from ..backends.network.level import NetworkLevel
 from ..backends.system import System
-from ..cost.serving.disaggregated import Link, Pool, PoolMetrics, disaggregated, exposed_s, rates
+from ..cost.serving.capacity import room
+from ..cost.serving.disaggregated import Link, Pool, PoolMetrics, disaggregated, exposed_s, most_disaggregated, rates
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..cost.serving.slo import most_concurrency
@@ -20,14 +21,13 @@ from ..driver import Estimate
 from ..ir.errors import InfeasibleError, UsageError
 from .answer import Fleet, ServeEstimate, memory_of, metrics_of, with_goodput
 from .load import Load
+from .notes import room_notes
 from .parts import HOST, QUEUE, WAY_IN, spread_over
 from .server import Server
 from .target import ANYTHING, Target
 
 TRANSFER = "transfer"
 Under = Callable[[Array], PoolMetrics]
-# Share of what both pools can do that counts as all of it.
-_FULL = 0.999
 # Rounds in which so many numbers of requests under way are looked at, and the most of them.
 _ROUNDS, _TRIED, _MOST = 2, 256, 1e9
 
@@ -103,7 +103,7 @@ def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: Target = ANY
         concurrency = most_concurrency(lambda num: under(np.asarray(num)).served, target.slo, int(held))
         found = under(concurrency.concurrency)
     else:
-        found = _at_rate(under, _FULL * most, most, held)
+        found = most_disaggregated(prefill, decode, pools.link, lengths)
     return with_goodput(answer_of_pools(replace(pools, found=found), found, lengths, load, most), target)
 
 
@@ -137,8 +137,11 @@ def answer_of_pools(pools: Pools, found: PoolMetrics, lengths: Lengths, load: Lo
     served, decode = replace(found.served, tokens_per_gap=pools.decode.tokens_per_gap), pools.decode
     prompt, output = float(np.asarray(lengths.prompt)), float(np.asarray(lengths.output))
     first = pools.prefill.phase(pools.prefill.served.prefill, 1.0, float(lengths.fresh))
-    step = decode.phase(decode.served.decode, float(served.batch) / decode.times.groups, 1.0, prompt + output / 2)
-    fleet = Fleet(pools.num_gpus, 1.0, most)
+    groups = float(groups_of(decode.times, served.batch))
+    step = decode.phase(decode.served.decode, float(served.decodes) / groups, 1.0, prompt + output / 2)
+    held = float(room(decode.times, decode.engine.scheduler, lengths))
+    fleet = Fleet(pools.num_gpus, 1.0, most, held)
+    notes = () if load.traffic else room_notes(decode, lengths, served)
     more = {
         "prefill_busy": float(found.prefill_busy), "decode_busy": float(found.decode_busy),
         "transfer_s": float(found.transfer_s),
@@ -146,7 +149,7 @@ def answer_of_pools(pools: Pools, found: PoolMetrics, lengths: Lengths, load: Lo
     return ServeEstimate(
         decode, lengths, load, served, first, step, {**dict(metrics_of(decode, fleet, lengths, served, step)), **more},
         _parts(pools, lengths, served, first, step), memory_of(decode, lengths, served, step),
-        tuple(dict.fromkeys((*first.warnings, *step.warnings))), pools=pools,
+        tuple(dict.fromkeys((*first.warnings, *step.warnings, *notes))), pools=pools,
     )  # fmt: skip
 
 

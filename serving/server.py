@@ -15,6 +15,7 @@ from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..cost.serving.speculative import Speculation
 from ..cost.serving.static import static_batch
+from ..cost.serving.steps import groups_of, way_in_s
 from ..cost.serving.times import StepTimes
 from ..driver import Estimate, Lowered, estimate
 from ..ir.errors import UsageError
@@ -71,6 +72,18 @@ class Server:
         """Return the steady state of one replica in which it answers most requests."""
         return most_throughput(self.times, self.engine, lengths)
 
+    def runs_together(self, load: Load) -> bool:
+        """Whether requests start and end together: as asked, or because the engine has nothing else."""
+        return load.batch is not None or self.engine.scheduler.batching == "static"
+
+    def most_together(self, lengths: Lengths, batch: float = 1.0) -> float:
+        """Return the most requests/s of static batches that follow each other: of all that fit, and of one given."""
+        most = float(max_batch(self.times, self.engine.scheduler, lengths, whole=True))
+        tried = np.union1d(np.arange(1.0, most + 1.0), min(batch, most))
+        found = static_batch(self.times, self.engine, tried, lengths)
+        # The next batch is on its way in while one runs.
+        return float(np.max(tried / (found.e2el_s - way_in_s(self.engine.overheads, lengths))))
+
     def phase(self, lowered: Lowered, batch: float, seq: float, context: float = 0.0) -> Estimate:
         """Estimate one step of a phase: so many sequences a replica, tokens of each, and tokens in the cache."""
         rows = max(1, round(batch))
@@ -105,7 +118,7 @@ def together_of(server: Server, load: Load, lengths: Lengths) -> float | None:
 
     None with continuous batching; UsageError for a rate of requests that such an engine would have to gather first.
     """
-    if load.batch is not None or server.engine.scheduler.batching != "static":
+    if load.batch is not None or not server.runs_together(load):
         return load.batch
     if load.requests_per_s is not None:
         raise UsageError(f"engine {server.engine.name} runs static batches: say how many requests, with --batch")
@@ -124,12 +137,15 @@ def replicated(server: Server, num: int) -> Server:
 def phases_of(
     server: Server, lengths: Lengths, found: ServingMetrics, together: bool
 ) -> tuple[Estimate, Estimate]:  # fmt: skip
-    """Estimate one prompt by itself, or `together` all of a batch, and a decode step at the mean context."""
+    """Estimate one prompt by itself, or `together` all of a batch, and a decode step at the mean context.
+
+    With pipeline stages either is of one group of the batch.
+    """
     prompt, output = float(np.asarray(lengths.prompt)), float(np.asarray(lengths.output))
-    batch = float(found.batch) / server.times.groups
+    groups = float(groups_of(server.times, found.batch))
     fresh = float(lengths.fresh)
-    first = server.phase(server.served.prefill, batch if together else 1.0, fresh)
-    step = server.phase(server.served.decode, batch, prompt + output / 2, prompt + output / 2)
+    first = server.phase(server.served.prefill, float(found.batch) / groups if together else 1.0, fresh)
+    step = server.phase(server.served.decode, float(found.decodes) / groups, prompt + output / 2, prompt + output / 2)
     return first, step
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..cost.serving.disaggregated import PoolMetrics
+from ..cost.serving.disaggregated import PoolMetrics, rates
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..cost.serving.simulate.result import Fullness, Simulated
@@ -15,6 +15,7 @@ from ..cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
 from ..cost.serving.traffic import Traffic
 from .answer import ServeEstimate, answer_of
 from .load import Load
+from .notes import overload_notes
 from .pools import Pools, answer_of_pools, most_of
 from .server import Server, phases_of
 from .target import Target
@@ -33,7 +34,7 @@ def serve_traffic(
     kept = run.middle(cut) if cut else run
     lengths, found = mean_lengths(kept), _as_metrics(kept, server, server.num_replicas, kept.fullness[0])
     prefill, decode = phases_of(server, lengths, found, False)
-    return _finished(answer_of(server, lengths, load, found, prefill, decode), kept, target)
+    return _finished(answer_of(server, lengths, load, found, prefill, decode), kept, traffic, target)
 
 
 def serve_traffic_apart(
@@ -44,27 +45,32 @@ def serve_traffic_apart(
     transfer = Transfer(link.bytes_per_s, link.latency_s, link.layers > 1, link.layers)
     run = simulate_apart(traffic, _pool(pools.prefill), _pool(pools.decode), transfer, most_steps)
     kept = run.middle(cut) if cut else run
-    lengths, (first, then) = mean_lengths(kept), kept.fullness
-    served = _as_metrics(kept, pools.decode, 1, then)
+    lengths = mean_lengths(kept)
+    served = _as_metrics(kept, pools.decode, 1, kept.fullness[1])
     moved = transfer.time_s(pools.prefill.times.kv_bytes(np.asarray(lengths.prompt, dtype=np.float64)))
-    found = PoolMetrics(served, np.asarray(first.busy), np.asarray(then.busy), moved, pools.num_gpus)
+    able = rates(*pools.workers, lengths)
+    # As in closed forms: a decode worker is never idle while one sequence runs, and far from full.
+    busy = (np.asarray(kept.requests_per_s / per_s) for per_s in (able.prefill_per_s, able.decode_per_s))
+    found = PoolMetrics(served, *busy, moved, pools.num_gpus)
     answer = answer_of_pools(replace(pools, found=found), found, lengths, load, most_of(pools, lengths))
-    return _finished(answer, kept, target)
+    return _finished(answer, kept, traffic, target)
 
 
 def _pool(server: Server) -> Pool:
     return Pool(server.times, server.engine, server.num_replicas)
 
 
-def _finished(answer: ServeEstimate, kept: Simulated, target: Target) -> ServeEstimate:
-    """The answer with how latencies spread, and how many requests are in time."""
+def _finished(answer: ServeEstimate, kept: Simulated, traffic: Traffic, target: Target) -> ServeEstimate:
+    """The answer with how latencies spread, how many requests are in time, and whether too many come."""
+    most_per_s = answer.metrics["requests_per_s"] / answer.metrics["serve_utilization"]
+    warnings = (*answer.warnings, *overload_notes(traffic.request_rate, most_per_s))
     metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept)}
     if target:
         asked = {name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s))
                  if value is not None}  # fmt: skip
         good = kept.goodput(**asked)
         metrics |= {"request_goodput_rps": good.requests_per_s, "request_goodput_share": good.share}
-    return replace(answer, metrics=metrics, simulated=kept)
+    return replace(answer, metrics=metrics, simulated=kept, warnings=warnings)
 
 
 def mean_lengths(run: Simulated) -> Lengths:
@@ -83,9 +89,12 @@ def _as_metrics(run: Simulated, server: Server, replicas: int, full: Fullness) -
     # The mean over gaps, so that TTFT and all gaps of the mean request add up to its time.
     gaps = float(lengths.gaps)
     gap = (run.e2el.mean - run.ttft.mean) / gaps if gaps else np.nan
+    batch = max(full.batch_mean, 1.0)
     return ServingMetrics(
         concurrency=np.asarray(rate * run.e2el.mean),
-        batch=np.asarray(max(full.batch_mean, 1.0)),
+        batch=np.asarray(batch),
+        # Little's law of those that have their first token and not yet their last.
+        decodes=np.asarray(min(max(rate * gaps * gap, 1.0), batch) if gaps else 1.0),
         prompt=np.asarray(lengths.prompt), output=np.asarray(lengths.output),
         ttft_s=np.asarray(run.ttft.mean), ttft_low_s=np.asarray(first.min()), ttft_high_s=np.asarray(first.max()),
         tpot_s=np.asarray(gap), requests_per_s=np.asarray(rate), stall_s=np.asarray(run.itl.longest),

@@ -43,6 +43,7 @@ class Life:
         burst_s: until the last first token of all that are in flight, had they come at the same moment.
         stall_s: the longest gap.
         total_s: until its last token.
+        decodes: requests that decode in a step beside it, itself among them; of all groups.
     """
 
     alone_s: Array
@@ -51,6 +52,7 @@ class Life:
     burst_s: Array
     stall_s: Array
     total_s: Array
+    decodes: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +96,8 @@ def most_throughput(times: StepTimes, engine: Engine, lengths: Lengths) -> Servi
 
 def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Life:
     """Return what a request goes through with `batch` of its kind in flight on the replica, whether or not they fit."""
-    in_group = np.asarray(batch, dtype=np.float64) / groups_of(times, batch)
+    groups = groups_of(times, batch)
+    in_group = np.asarray(batch, dtype=np.float64) / groups
     slower, over = stretch(times, batch), engine.overheads
     mix = _mixed(engine, in_group, lengths) if engine.scheduler.mixed else _apart(engine, in_group, lengths)
     decode = decode_pass_s(times, mix.decodes, lengths)
@@ -112,7 +115,8 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     first = alone + slower * _beside_s(times, engine, mix, lengths, decode) + waits
     burst = slower * prefill_s(times, engine, lengths, in_group) + (in_group - 1.0) * _packed(engine, lengths) * step
     stall = step + slower * _longest_s(times, engine, mix, lengths)
-    return Life(alone, first, tpot, np.maximum(burst, first), np.maximum(stall, tpot), first + lengths.gaps * tpot)
+    total, stall = first + lengths.gaps * tpot, np.maximum(stall, tpot)
+    return Life(alone, first, tpot, np.maximum(burst, first), stall, total, groups * mix.decodes)
 
 
 def _mixed(engine: Engine, batch: Array, lengths: Lengths) -> _Mix:
@@ -191,6 +195,7 @@ def _metrics(
     return ServingMetrics(
         concurrency=np.broadcast_to(clients, shape),
         batch=np.broadcast_to(batch, shape),
+        decodes=np.broadcast_to(life.decodes, shape),
         prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
         output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
         ttft_s=ttft,

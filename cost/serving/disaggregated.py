@@ -184,7 +184,28 @@ def disaggregated(prefill: Pool, decode: Pool, link: Link, concurrency: Nums, le
         return np.asarray(rate * ttft_s(rate / able.prefill_per_s) + decode.workers * batch)
 
     batch = first_reaching(under_way, clients, np.zeros(shape), most)
-    return _metrics(way, able, clients, batch)
+    rate = decode_rate(decode, lengths, batch)
+    first = ttft_s(rate / able.prefill_per_s)
+    # Beyond what both pools hold, Little's law leaves a wait.
+    waits = clients / rate - lengths.gaps * decode_tpot_s(decode, lengths, batch)
+    return _metrics(way, able, clients, batch, np.maximum(waits, first))
+
+
+def most_disaggregated(prefill: Pool, decode: Pool, link: Link, lengths: Lengths) -> PoolMetrics:
+    """Return what the pools do at the most requests a second of both: enough are always waiting.
+
+    TTFT is that of a request that finds room at once, in prefill batches as full as the rate makes them.
+    """
+    able = rates(prefill, decode, lengths)
+    rate = np.minimum(able.prefill_per_s, able.decode_per_s)
+    batch = first_reaching(
+        lambda b: decode_rate(decode, lengths, b), rate, np.zeros_like(rate), able.batch + 0.0 * rate
+    )
+    way, tpot = Way(prefill, decode, link, lengths), decode_tpot_s(decode, lengths, batch)
+    least, fullest = way.least_s(), way.least_s(float(max(prefill.batch, 1)))
+    first = least + rate / able.prefill_per_s * (fullest - least)
+    under_way = np.maximum(rate * (first + lengths.gaps * tpot), 1.0)
+    return _metrics(way, able, under_way, batch, first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,16 +254,15 @@ class Way:
         return np.asarray(self.least_s(num) + (turns - 1) * prefill_pass_s(self.prefill, self.lengths, num))
 
 
-def _metrics(way: Way, able: Rates, clients: Array, batch: Array) -> PoolMetrics:
+def _metrics(way: Way, able: Rates, clients: Array, batch: Array, ttft: Array) -> PoolMetrics:
     lengths, decode = way.lengths, way.decode
     rate = decode_rate(decode, lengths, batch)
     tpot = decode_tpot_s(decode, lengths, batch)
-    first = way.ttft_s(clients)(rate / able.prefill_per_s)
-    ttft = np.maximum(clients / rate - lengths.gaps * tpot, first)
     shape = ttft.shape
     served = ServingMetrics(
         concurrency=clients,
         batch=batch,
+        decodes=np.maximum(batch, 1.0),
         prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
         output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
         ttft_s=ttft,

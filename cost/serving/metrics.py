@@ -16,6 +16,7 @@ class ServingMetrics:
     Attributes:
         concurrency: requests that clients have under way.
         batch: requests that run; the rest waits.
+        decodes: those of them that decode in a step between two tokens; the rest is at its prompt.
         prompt: tokens of each prompt.
         output: tokens of each answer.
         ttft_s: from sending a request to its first token.
@@ -29,6 +30,7 @@ class ServingMetrics:
 
     concurrency: Array
     batch: Array
+    decodes: Array
     prompt: Array
     output: Array
     ttft_s: Array

@@ -64,6 +64,7 @@ def _metrics(
     return ServingMetrics(
         concurrency=in_flight,
         batch=np.broadcast_to(rate * found.total_s, shape),
+        decodes=np.broadcast_to(found.decodes, shape),
         prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
         output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
         ttft_s=ttft,

@@ -30,6 +30,7 @@ def static_batch(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths
     return ServingMetrics(
         concurrency=np.broadcast_to(num, shape),
         batch=np.broadcast_to(wave, shape),
+        decodes=np.broadcast_to(wave, shape),
         prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
         output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
         ttft_s=lowest + (waves - 1) / 2 * each,

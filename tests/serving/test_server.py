@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.engine import Overheads
 from slipstick.backends.engine_file import load_engine
 from slipstick.backends.system import load_system
+from slipstick.cost.serving.capacity import held_bytes
 from slipstick.cost.serving.requests import Lengths
 from slipstick.cost.serving.speculative import Drafter, Speculation
 from slipstick.cost.serving.traffic_text import parse_sizes, parse_traffic
@@ -21,6 +23,7 @@ from slipstick.frontend import load
 from slipstick.ir.errors import InfeasibleError, UsageError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family, make_plan
+from slipstick.report.serving import serving_text
 from slipstick.serving.answer import ServeEstimate, request_flops
 from slipstick.serving.drafts import draft_model, drafting, num_layers, prediction_head
 from slipstick.serving.load import Load
@@ -72,6 +75,33 @@ def test_parts_add_up_whatever_comes(prompt: int, output: int, clients: int, sta
         assert found.metrics["tokens_per_s"] <= found.metrics["batch"] / found.metrics["tpot_s"] * output / (output - 1)
 
 
+@pytest.mark.parametrize("chunk", [8, 64, 256])
+@pytest.mark.parametrize("clients", [1, 16, 128])
+def test_a_step_reads_what_decodes_in_it_and_no_more_than_the_memory_gives(chunk: int, clients: int) -> None:
+    base = server().engine
+    # A memory with nothing else to do: what a step must read cannot take less than it takes.
+    at = replace(base, scheduler=replace(base.scheduler, max_batched_tokens=chunk), overheads=Overheads())
+    small = Server.of(served(), server().system, server().plan, at, 512)
+    found = answer(Load(concurrency=clients), Lengths(448.0, 16.0), small)
+    assert 0.0 < found.metrics["mbu"] <= 1.0
+    # Of 448 + 15 tokens of a request 15 are steps of a decode: no more than that share of a full step decodes.
+    assert float(found.found.decodes) <= 1.0 + chunk * 15 / 463
+    assert found.decode.plan.micro_batch == round(float(found.found.decodes))
+
+
+@pytest.mark.parametrize("clients", [1, 2, 4])
+def test_stages_that_have_no_request_read_nothing(clients: int) -> None:
+    plan = make_plan(num_gpus=2, pp=2, seq_len=512, family=Family(workload=Workload.DECODE))
+    two = Server.of(served(), server().system, plan, server().engine, 512)
+    found = answer(Load(batch=clients), of=two)
+    moved = found.decode.table.lowered.must_move
+    assert moved is not None
+    # Each of two requests is a group of its own; four are two groups of two.
+    assert found.decode.plan.micro_batch == max(clients // 2, 1)
+    read = float(moved.evaluate(found.decode.table.plans)[0]) * min(clients, 2)
+    assert found.metrics["mbu"] == pytest.approx(read / (found.metrics["itl_s"] * two.system.chip.hbm_bytes_per_s))
+
+
 def test_one_request_alone_is_a_static_batch_of_one() -> None:
     alone, batch = answer(Load(concurrency=1)), answer(Load(batch=1))
     for name in ("ttft_s", "tpot_s", "e2el_s"):
@@ -85,6 +115,45 @@ def test_an_engine_of_static_batches_runs_what_is_under_way_together() -> None:
     assert asked.metrics == pytest.approx(usual.metrics)
     with pytest.raises(UsageError, match="static batches"):
         answer(Load(requests_per_s=1.0), of=static)
+
+
+@pytest.mark.parametrize("clients", [1, 7, 64, 1000])
+def test_the_load_of_static_batches_is_of_the_most_that_static_batches_do(clients: int) -> None:
+    base = server("nemo-2023").engine
+    host = replace(base, overheads=Overheads(1e-4, 1e-5, 1e-3, 1e-6))
+    found = answer(Load(concurrency=clients), of=replace(server("nemo-2023"), engine=host))
+    assert 0.0 < found.metrics["serve_utilization"] <= 1.0
+    # All of a batch ends at once: each sequence needs room for all its tokens.
+    held = found.server.times.free_bytes // found.metrics["kv_bytes_per_request"]
+    assert found.metrics["max_batch"] == min(held, host.scheduler.max_num_seqs)
+    one = answer(Load(concurrency=clients), of=server("nemo-2023")).metrics["serve_utilization"]
+    assert clients == 1 or one > answer(Load(concurrency=1), of=server("nemo-2023")).metrics["serve_utilization"]
+
+
+def test_a_batch_in_waves_says_how_it_runs() -> None:
+    base = server().engine
+    at = replace(base, scheduler=replace(base.scheduler, max_num_seqs=8), overheads=Overheads(1e-4, 1e-5))
+    few = replace(server(), engine=at)
+    found, fits = answer(Load(batch=24), of=few), answer(Load(batch=8), of=few)
+    assert not fits.warnings
+    # Waves end at 1, 2 and 3 times what one takes: of 24 requests two thirds are under way on average.
+    assert any("in 3 waves of 8" in text and "16 are under way" in text for text in found.warnings)
+    assert found.metrics["batch"] == 8
+    shown = serving_text(found, 120)
+    assert "At other loads: static batch" in shown
+    assert f"{fits.metrics['tokens_per_s_per_gpu']:,.0f}" in shown
+
+
+def test_growing_sequences_beyond_what_fits_at_full_length_are_told_of() -> None:
+    lengths = Lengths(16.0, 400.0)
+    whole = 40 * float(held_bytes(server().times, server().engine.scheduler, 416.0))
+    tight = replace(server(), times=replace(server().times, free_bytes=whole))
+    found, few = answer(Load(), lengths, tight), answer(Load(concurrency=40), lengths, tight)
+    assert float(found.found.batch) > 40
+    assert any("holds 40 requests at their full length" in text and "--serve" in text for text in found.warnings)
+    assert not few.warnings
+    set_aside = replace(tight.engine, scheduler=replace(tight.engine.scheduler, reserve_output=True))
+    assert not answer(Load(), lengths, replace(tight, engine=set_aside)).warnings
 
 
 def test_flops_of_a_request_are_those_of_its_prompt_and_of_each_step() -> None:
@@ -121,6 +190,20 @@ def test_the_simulation_agrees_with_the_closed_form(share: float) -> None:
     assert found.metrics["ttft_s"] == pytest.approx(closed["ttft_s"], rel=0.1)
     assert found.metrics["tpot_s"] == pytest.approx(closed["tpot_s"], rel=0.05)
     assert found.metrics["request_goodput_share"] == 1.0
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_more_requests_than_can_be_answered_are_told_of(apart: bool) -> None:
+    pools = Pools(server(), server(), link_of(server().system, 2))
+    most = (serve_pools(pools, LENGTHS, Load()) if apart else answer(Load())).metrics["requests_per_s"]
+    for share, is_told in ((0.5, False), (2.0, True)):
+        traffic = parse_traffic(f"poisson:{share * most:.9g},n=400", parse_sizes("64", "32"))
+        run = partial(serve_traffic_apart, pools) if apart else partial(serve_traffic, server())
+        found = run(traffic, Load(traffic="x"), Target())
+        told = [text for text in found.warnings if f"and {most:.3g} can be answered" in text]
+        assert bool(told) == is_told
+    burst = serve_traffic(server(), parse_traffic("burst:50", parse_sizes("64", "32")), Load(traffic="x"), Target())
+    assert not burst.warnings
 
 
 def test_replicas_answer_as_many_times_as_much_for_as_much_money_a_token() -> None:
@@ -165,6 +248,28 @@ def test_pools_answer_what_comes_and_no_more_than_they_can() -> None:
     tenth = serve_pools(pools, LENGTHS, Load(requests_per_s=most / 10)).metrics
     assert found.metrics["ttft_s"] == pytest.approx(tenth["ttft_s"], rel=0.15)
     assert found.metrics["tpot_s"] == pytest.approx(tenth["tpot_s"], rel=0.05)
+
+
+@pytest.mark.parametrize("workers", [(1, 1), (2, 1), (1, 3)])
+def test_pools_without_a_load_show_a_request_that_finds_room(workers: tuple[int, int]) -> None:
+    pools = Pools(server(dp=workers[0]), server(dp=workers[1]), link_of(server().system, 8))
+    most, alone = (serve_pools(pools, LENGTHS, load) for load in (Load(), Load(concurrency=1)))
+    # One prompt at a time: whoever finds a worker free waits no longer than one that is alone.
+    assert most.metrics["ttft_s"] == pytest.approx(alone.metrics["ttft_s"])
+    assert most.metrics["serve_utilization"] == pytest.approx(1.0)
+    assert max(most.metrics["prefill_busy"], most.metrics["decode_busy"]) == pytest.approx(1.0)
+    assert most.metrics["concurrency"] == pytest.approx(most.metrics["requests_per_s"] * most.metrics["e2el_s"])
+    assert sum(most.breakdown_s.values()) == pytest.approx(most.metrics["e2el_s"])
+
+
+def test_a_simulated_pool_is_as_busy_as_its_closed_form_says() -> None:
+    pools = Pools(server(dp=1), server(dp=1), link_of(server().system, 8))
+    rate = serve_pools(pools, LENGTHS, Load()).metrics["requests_per_s"] / 4
+    traffic = parse_traffic(f"poisson:{rate:.9g},n=800", parse_sizes("64", "32"))
+    found = serve_traffic_apart(pools, traffic, Load(traffic="x"), Target(), cut=0.1).metrics
+    closed = serve_pools(pools, LENGTHS, Load(requests_per_s=found["requests_per_s"])).metrics
+    for name in ("prefill_busy", "decode_busy"):
+        assert found[name] == pytest.approx(closed[name], rel=1e-4)
 
 
 def test_the_network_that_joins_pools_is_the_innermost_that_holds_both() -> None:
