@@ -10,6 +10,7 @@ from ..ir.errors import UsageError
 from .options import Request
 from .output import columns, write_text
 from .prepare import check_model, graph_of, lower_of, plan_of, published_otherwise, serving_kernels, system_of, terms_of
+from .serve_checks import check_degrees
 from .serve_flags import USUAL_ENGINE, Serving
 from .trace import emit_serving_trace
 
@@ -57,7 +58,9 @@ def served_of(request: Request) -> tuple[Served, Plan]:
     """Lower a model for both phases; the plan is that of decode steps."""
     from ..serving.tables import Served
 
-    first, step = (replace(request, phase=phase) for phase in ("prefill", "decode"))
+    check_degrees(request)
+    # A prompt has no cache yet whose latents could be expanded: the choice is of decode alone.
+    first, step = replace(request, phase="prefill", mla="latent"), replace(request, phase="decode")
     plan = plan_of(step)
     prefill = lower_of(first, graph_of(first), plan_of(first).family)
     return Served(prefill, lower_of(step, graph_of(step), plan.family)), plan
@@ -65,12 +68,14 @@ def served_of(request: Request) -> tuple[Served, Plan]:
 
 def server_of(request: Request, serving: Serving, longest: int) -> Server:
     """Return the server that was asked for, for requests of so many tokens at most."""
+    from ..cost.flops import Convention
     from ..serving.drafts import draft_model
     from ..serving.server import Server
 
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
     served, plan = served_of(replace(asked, seq=longest))
     server = Server.of(served, system, plan, serving.limited(engine), longest)
+    server = replace(server, convention=Convention(request.flops_convention))
 
     def small(model: str) -> Drafter:
         check_model(replace(asked, model=model))

@@ -200,4 +200,4 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
         )
     graph, chip = server.served.decode.source, server.system.chip
     peak = format_flop_per_s(float(chip.matmul_flop_per_s(str(graph.dtype))))
-    yield f"MFU: full attention FLOPs, of {peak} dense {graph.dtype}; MBU: weights and cache of a decode step"
+    yield f"MFU: {server.convention} attention FLOPs, of {peak} dense {graph.dtype}; MBU: weights and cache of a decode step"

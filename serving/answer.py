@@ -124,7 +124,7 @@ def metrics_of(
     yield "serve_utilization", float(found.requests_per_s) / fleet.most_per_s
     if server.speculation is not None:
         yield "tokens_per_round", server.tokens_per_gap
-    flops = request_flops(server, lengths)
+    flops = request_flops(server, lengths, server.convention)
     yield "mfu", flops * float(found.requests_per_s) * replicas / (_peak(server) * num_gpus)
     if found.output > 1:
         yield "mbu", _decode_bytes(server, decode) / (_bandwidth(server) * float(found.itl_s))

@@ -70,6 +70,42 @@ def test_cached_tokens_cost_no_prefill(serve: Cli) -> None:
     assert hit == pytest.approx(share)
 
 
+def test_tokens_that_are_cached_are_as_many_of_each_prompt(serve: Cli) -> None:
+    words = ("--osl", "4", "--serve", "burst:9", "--cached", "49")
+    alike = report(serve, "--isl", "98", *words)
+    assert alike["inputs"]["requests"] == {"isl": 98.0, "osl": 4.0, "cached": 49.0, "shared": False}
+    differ = report(serve, "--isl", "60..100", *words)
+    assert differ["inputs"]["requests"]["cached"] == 49.0  # type: ignore[index]
+
+
+def test_causal_flops_count_half_of_the_attention_of_a_prompt(serve: Cli) -> None:
+    """Of 256 tokens on 2 layers of 4 heads of 16: 2 products x 2 FLOP x 256^2 x 64 x 2 layers, and half of it."""
+    words = ("--isl", "256", "--osl", "1", "--concurrency", "1")
+    full, causal = (report(serve, *words, "--flops-convention", name) for name in ("full", "causal"))
+    lost = full["metrics"]["flops_per_request"] - causal["metrics"]["flops_per_request"]
+    assert lost == pytest.approx(2 * 2 * 256**2 * 64 * 2 / 2, rel=0.01)
+    assert causal["inputs"]["flops_convention"] == "causal"  # type: ignore[comparison-overlap]
+    assert causal["metrics"]["mfu"] < full["metrics"]["mfu"]
+
+
+def test_latents_may_be_expanded_in_decode_alone(cli: Cli, data: Path) -> None:
+    config = str(data / "configs" / "tiny-deepseek.json")
+    words = ("estimate", config, "--system", "dgx-h100", "--phase", "serve", *LOAD, "--format", "json")
+    latent, expanded = (json.loads(cli(*words, "--mla", how).stdout) for how in ("latent", "expanded"))
+    assert [any("as the module writes it" in w for w in one["warnings"]) for one in (latent, expanded)] == [False, True]
+    assert latent["phases"]["prefill"]["breakdown"] == expanded["phases"]["prefill"]["breakdown"]
+    assert latent["phases"]["decode"]["breakdown"] != expanded["phases"]["decode"]["breakdown"]
+
+
+@pytest.mark.parametrize("more", [("--isl", "8"), ("--osl", "8"), ("--cached", "2"), ("--prefix-hit", "0.5")])
+def test_a_trace_says_lengths_itself(serve: Cli, tmp_path: Path, more: tuple[str, str]) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,prompt,output\n0,8,8\n", encoding="utf-8")
+    assert serve("--serve", str(path)).returncode == 0
+    done = serve("--serve", str(path), *more)
+    assert (done.returncode, f"{more[0]}: the trace" in done.stderr) == (2, True)
+
+
 def test_limits_of_the_engine_may_be_given(serve: Cli) -> None:
     found = report(serve, *LOAD, "--max-num-seqs", "4", "--block-size", "64", "--chunked-prefill", "128")
     assert found["metrics"]["max_batch"] == 4
@@ -202,6 +238,14 @@ def test_two_reports_can_be_compared(serve: Cli, cli: Cli, tmp_path: Path) -> No
         (("--disagg", "1:1", "--gpus", "4"), 2, "--gpus and --dp"),
         (("--prefill-tp", "2"), 2, "--prefill-tp: of pools"),
         (("--disagg", "1:1", "--batch", "2"), 2, "one pool"),
+        (("--schedule", "gpipe"), 2, "a server has none"),
+        (("--vpp", "2", "--pp", "2"), 2, "stages of a server"),
+        (("--cp", "2"), 2, "--phase prefill --cp 2"),
+        (("--cut", "0.1"), 2, "add --serve"),
+        (("--shared-prefix",), 2, "--cached N or --prefix-hit X"),
+        (("--cached", "1", "--prefix-hit", "0.5", "--serve", "burst:2"), 2, "give one"),
+        (("--cached", "64", "--serve", "burst:2"), 2, "has 64 tokens of 64 in the cache"),
+        (("--cached", "8", "--shared-prefix", "--serve", "burst:2"), 2, "closed forms"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(serve: Cli, words: tuple[str, ...], code: int, said: str) -> None:
