@@ -13,7 +13,7 @@ from .flags import Named
 from .options import Request
 from .output import columns, write_text
 from .pool_flags import POOLS
-from .prepare import check_model, graph_of, lower_of, plan_of, priced, published_otherwise, system_of
+from .prepare import check_model, check_positions, graph_of, lower_of, plan_of, priced, published_otherwise, system_of
 from .run_flags import RUN_FLAGS, run_of
 from .serve import engine_stack, serve_command
 from .serve_checks import check_phase, check_requests
@@ -116,6 +116,7 @@ def estimate_command(
     plan = plan_of(request)
     run = run_of(request)
     graph = graph_of(request)
+    check_positions(graph, plan)
     from ..cost.flops import Convention
     from ..driver import estimate, train
     from ..report.advice import shortage

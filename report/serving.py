@@ -200,4 +200,5 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
         )
     graph, chip = server.served.decode.source, server.system.chip
     peak = format_flop_per_s(float(chip.matmul_flop_per_s(str(graph.dtype))))
-    yield f"MFU: {server.convention} attention FLOPs, of {peak} dense {graph.dtype}; MBU: weights and cache of a decode step"
+    of = f"{server.convention} attention FLOPs, of {peak} dense {graph.dtype}"
+    yield f"MFU: {of}; MBU: weights and cache of a decode step"

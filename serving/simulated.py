@@ -27,8 +27,10 @@ def serve_traffic(
 ) -> ServeEstimate:
     """Serve requests one by one on all replicas; `cut` of the answers is left out at both ends of the run.
 
-    InfeasibleError where a request does not fit.
+    InfeasibleError where a request does not fit; UsageError for fewer clients than replicas.
     """
+    if traffic.clients:
+        Load(concurrency=float(traffic.clients)).of_replica(server.num_replicas)
     run = simulate(traffic, _pool(server), most_steps)
     kept = run.middle(cut) if cut else run
     lengths, found = mean_lengths(kept), _as_metrics(kept, server, server.num_replicas, kept.fullness[0])

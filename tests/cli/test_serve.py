@@ -148,7 +148,13 @@ def test_simulated_requests_spread(serve: Cli) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "words"),
-    [("0,8,8\n-1,8,8\n", "line 3"), ("3,8,8\n1,8,8\n", "in order of time"), ("0,0,8\n", "line 2"), ("", "no request")],
+    [
+        ("0,8,8\n-1,8,8\n", "line 3"),
+        ("3,8,8\n1,8,8\n", "in order of time"),
+        ("nan,8,8\n", "must be a number"),
+        ("0,0,8\n", "line 2"),
+        ("", "no request"),
+    ],
 )
 def test_a_trace_that_cannot_be_is_refused_with_its_line(serve: Cli, tmp_path: Path, rows: str, words: str) -> None:
     path = tmp_path / "trace.csv"
@@ -240,6 +246,7 @@ def test_two_reports_can_be_compared(serve: Cli, cli: Cli, tmp_path: Path) -> No
         (("--disagg", "1:1", "--batch", "2"), 2, "one pool"),
         (("--schedule", "gpipe"), 2, "a server has none"),
         (("--vpp", "2", "--pp", "2"), 2, "stages of a server"),
+        (("--serve", "closed:2", "--gpus", "4"), 2, "4 or more"),
         (("--cp", "2"), 2, "--phase prefill --cp 2"),
         (("--cut", "0.1"), 2, "add --serve"),
         (("--shared-prefix",), 2, "--cached N or --prefix-hit X"),
@@ -251,6 +258,15 @@ def test_two_reports_can_be_compared(serve: Cli, cli: Cli, tmp_path: Path) -> No
 def test_what_cannot_be_is_refused_with_what_can(serve: Cli, words: tuple[str, ...], code: int, said: str) -> None:
     done = serve("--isl", "64", "--osl", "32", *words)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_a_model_too_large_for_a_gpu_says_how_many_hold_it(cli: Cli) -> None:
+    """16.06 GB of weights and all that is beside them: 3/5 of 16 GB hold them from two GPUs on."""
+    words = ("estimate", "llama-3.1-8b", "--system", "dgx-h100", "--phase", "serve", "--isl", "64", "--osl", "8")
+    small = ("--set", "chip.memory.hbm.capacity=25GB", "--memory-utilization", "0.6")
+    done = cli(*words, *small)
+    assert (done.returncode, done.stderr.strip().endswith("the least that holds it: --tp 2")) == (3, True), done.stderr
+    assert cli(*words, *small, "--tp", "2").returncode == 0
 
 
 def test_flags_of_servers_are_not_ignored_elsewhere(tiny: Cli, cli: Cli, data: Path) -> None:
