@@ -12,7 +12,7 @@ import numpy as np
 from ..ir.errors import UnknownNameError
 from ..ir.units import format_bytes, format_time
 from .explain import explain_text, names_of
-from .labels import request_part_label
+from .labels import batch_of, request_part_label
 from .metrics import METRICS, format_metric
 from .numbers import shown_with_source, sources_of
 
@@ -122,7 +122,8 @@ def _tpot(answer: ServeEstimate) -> Lines:
         if p.startswith("decode.")
     )
     plan = answer.decode.plan
-    yield f"a decode step of {answer.metrics['batch']:g} sequences a replica over {plan.kv_len} tokens each on average"
+    batch = f"{answer.metrics['batch']:g} sequences a {batch_of(answer.server)}"
+    yield f"a decode step of {batch} over {plan.kv_len} tokens each on average"
     yield from _numbers(answer, "overheads.step", "overheads.sequence", "overheads.interference")
 
 

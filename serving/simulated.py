@@ -35,7 +35,8 @@ def serve_traffic(
     kept = run.middle(cut) if cut else run
     lengths, found = mean_lengths(kept), _as_metrics(kept, server, server.num_replicas, kept.fullness[0])
     prefill, decode = phases_of(server, lengths, found, False)
-    return _finished(answer_of(server, lengths, load, found, prefill, decode), kept, target)
+    answer = answer_of(server, lengths, load, found, prefill, decode)
+    return _finished(answer, kept, target, _cautions(traffic, server))
 
 
 def serve_traffic_apart(
@@ -51,14 +52,26 @@ def serve_traffic_apart(
     moved = transfer.time_s(pools.prefill.times.kv_bytes(np.asarray(lengths.prompt, dtype=np.float64)))
     found = PoolMetrics(served, np.asarray(first.busy), np.asarray(then.busy), moved, pools.num_gpus)
     answer = answer_of_pools(replace(pools, found=found), found, lengths, load, most_of(pools, lengths))
-    return _finished(answer, kept, target)
+    return _finished(answer, kept, target, _cautions(traffic, pools.prefill, pools.decode))
 
 
 def _pool(server: Server) -> Pool:
     return Pool(server.times, server.engine, server.num_replicas)
 
 
-def _finished(answer: ServeEstimate, kept: Simulated, target: Target) -> ServeEstimate:
+def _cautions(traffic: Traffic, *servers: Server) -> Iterator[str]:
+    """What a simulation leaves out, or sets up, that moves its answer."""
+    first = traffic.arrival_s[: traffic.clients]
+    if len(first) > 1 and not np.ptp(first):
+        yield (
+            "clients start together, and where requests are alike they stay in step: ramp=TIME, as long as a request "
+            "takes, spreads them"
+        )
+    if any(server.times.coupled > 1 for server in servers):
+        yield "replicas that share experts are simulated apart: their steps do not wait for one another"
+
+
+def _finished(answer: ServeEstimate, kept: Simulated, target: Target, cautions: Iterator[str]) -> ServeEstimate:
     """The answer with how latencies spread, and how many requests are in time."""
     metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept)}
     if target:
@@ -66,7 +79,7 @@ def _finished(answer: ServeEstimate, kept: Simulated, target: Target) -> ServeEs
                  if value is not None}  # fmt: skip
         good = kept.goodput(**asked)
         metrics |= {"request_goodput_rps": good.requests_per_s, "request_goodput_share": good.share}
-    return replace(answer, metrics=metrics, simulated=kept)
+    return replace(answer, metrics=metrics, simulated=kept, warnings=(*answer.warnings, *cautions))
 
 
 def mean_lengths(run: Simulated) -> Lengths:

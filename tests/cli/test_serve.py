@@ -202,8 +202,22 @@ def test_drafts_and_pools_are_said(serve: Cli, data: Path) -> None:
     for said in ("5 x H100", "prompts tp2 dp2, answers tp1 dp1", "tokens a round 3.36", "layer by layer", "pool busy"):
         assert said in " ".join(done.stdout.split()) or said in done.stdout
     inputs = json.loads(serve(*LOAD, *words, "--format", "json").stdout)["inputs"]
+    assert inputs["system"]["num_gpus"] == 5
     assert (inputs["pools"]["prefill"]["workers"], inputs["pools"]["decode"]["tp"]) == (2, 1)
     assert inputs["speculation"] == {"length": 4, "acceptance": 0.8}
+
+
+def test_a_simulation_says_what_it_leaves_out(serve: Cli, cli: Cli, data: Path) -> None:
+    words = ("--isl", "64", "--osl", "8", "--serve")
+    together, apart, alone = (serve(*words, f"closed:{text},n=20").stdout for text in ("4", "4,ramp=1s", "1"))
+    assert ["clients start together" in shown for shown in (together, apart, alone)] == [True, False, False]
+    experts = ("estimate", str(data / "configs" / "tiny-mixtral.json"), "--system", "dgx-h100", "--phase", "serve")
+    shared, whole = (cli(*experts, "--dp", "2", *more, *words, "burst:8").stdout for more in (("--ep", "2"), ()))
+    assert ["share experts are simulated apart" in shown for shown in (shared, whole)] == [True, False]
+    assert (
+        "sequences a rank over"
+        in cli(*experts, "--dp", "2", "--ep", "2", *words, "burst:8", "--explain", "TPOT").stdout
+    )
 
 
 def test_an_unknown_number_names_the_nearest(serve: Cli) -> None:
