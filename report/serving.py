@@ -188,6 +188,8 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
         f"host: {format_time(host.step_s)} a step and {format_time(host.sequence_s)} a sequence of it, "
         f"{format_time(host.prompt_s)} a request and {format_time(host.prompt_token_s)} a token of its prompt"
     )
+    if server.engine.accuracy is not None:
+        yield f"error: {server.engine.accuracy}"
     if answer.pools is not None:
         link = answer.pools.link
         streamed = ", layer by layer" if link.layers > 1 else ""

@@ -194,6 +194,20 @@ def test_numbers_explain_themselves(serve: Cli, wanted: str) -> None:
     assert len(done.stdout.splitlines()) > 1
 
 
+def test_memory_is_that_of_the_server(serve: Cli) -> None:
+    shown = serve(*LOAD, "--explain", "memory").stdout
+    for part in (
+        "memory of a GPU =",
+        "90% of",
+        "KV cache in use",
+        "KV cache free",
+        "weights",
+        "gpu_memory_utilization",
+    ):
+        assert part in shown
+    assert serve(*LOAD, "--explain", "decode:memory").stdout not in ("", shown)
+
+
 def test_drafts_and_pools_are_said(serve: Cli, data: Path) -> None:
     small = str(data / "configs" / "tiny-llama.json")
     words = ("--disagg", "2:1", "--prefill-tp", "2", "--draft", small, "--acceptance", "0.8", "--stream-kv")
@@ -205,6 +219,15 @@ def test_drafts_and_pools_are_said(serve: Cli, data: Path) -> None:
     assert inputs["system"]["num_gpus"] == 5
     assert (inputs["pools"]["prefill"]["workers"], inputs["pools"]["decode"]["tp"]) == (2, 1)
     assert inputs["speculation"] == {"length": 4, "acceptance": 0.8}
+
+
+def test_a_screen_says_how_near_the_engine_came_or_that_it_was_never_measured(cli: Cli, data: Path) -> None:
+    words = ("estimate", str(data / "configs" / "tiny-llama.json"), "--phase", "serve", *LOAD, "--system")
+    fitted, never = cli(*words, "dgx-h100").stdout, cli(*words, "mi300x-platform").stdout
+    assert "error: median" in fitted
+    assert "judgement" not in fitted
+    assert "host times of vllm are judgement on MI300X: no measured requests" in never
+    assert "judgement" not in cli(*words, "mi300x-platform", "--engine", "ideal").stdout
 
 
 def test_a_simulation_says_what_it_leaves_out(serve: Cli, cli: Cli, data: Path) -> None:
