@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from .catalogue import File, laid_over, lineage, names, read_file, read_stack
-from .engine import Engine
-from .engine_schema import EngineSection, as_engine
+from .engine import Engine, EngineAccuracy
+from .engine_schema import EngineFitSection, EngineSection, as_engine
 from .faults import in_files
 from .records import NumberRecord
 from .system_build import records_of, section_of
@@ -41,7 +41,7 @@ def load_engine(
     for text in overrides:
         tree = override(tree, text, EngineSection, _CALLED)
     section = section_of(EngineSection, tree, f"engine '{file.name}'", in_files([file.origin()]))
-    return as_engine(section, tuple(records_of(section)))
+    return replace(as_engine(section, tuple(records_of(section))), accuracy=_accuracy(chain, chip))
 
 
 def engine_numbers(name_or_path: str | Path) -> tuple[NumberRecord, ...]:
@@ -92,6 +92,31 @@ def _alike(chips: dict[str, Tree], here: dict[str, Tree]) -> dict[str, Tree]:
         return laid_over(_alike(chips, other), own)
     _shown(name)  # of a chip that there is nothing is said, and one that there is not is refused
     return own
+
+
+def _accuracy(chain: Sequence[File], chip: str | None) -> EngineAccuracy | None:
+    """What the record of a fit says of a chip, or of the one that it is like; of the nearest engine that has one."""
+    for file in chain:
+        chips = _chips(file.tree)
+        name = next((one for one in chips if chip is not None and chip in (one, _shown(one))), None)
+        while name is not None:
+            here = chips.get(name)
+            if not isinstance(here, dict):
+                break
+            if "fit" in here:
+                return _as_accuracy(str(file.tree.get("name", file.name)), str(_shown(name)), here["fit"])
+            name = str(here["like"]) if "like" in here else None
+    return None
+
+
+def _as_accuracy(engine: str, chip: str, tree: Tree) -> EngineAccuracy | None:
+    fit = section_of(EngineFitSection, tree if isinstance(tree, dict) else {}, f"fit of engine '{engine}'")
+    found = fit.judged or fit.fitted
+    if not found:
+        return None
+    return EngineAccuracy(
+        engine, chip, int(found.get("rows", 0)), found.get("median", 0.0), found.get("p90", 0.0), fit.judged is not None
+    )
 
 
 def _chips(tree: dict[str, Tree]) -> dict[str, Tree]:

@@ -13,10 +13,11 @@ from .flags import Named
 from .options import Request
 from .output import columns, write_text
 from .pool_flags import POOLS
-from .prepare import check_model, graph_of, lower_of, plan_of, priced, published_otherwise, system_of
+from .prepare import check_model, check_positions, graph_of, lower_of, plan_of, priced, published_otherwise, system_of
 from .run_flags import RUN_FLAGS, run_of
 from .serve import engine_stack, serve_command
-from .serve_flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand, Serving, check_phase
+from .serve_checks import check_phase, check_requests
+from .serve_flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand, Serving
 from .trace import emit_trace
 
 # A result in a file or a pipe is laid out as on a wide screen.
@@ -106,6 +107,7 @@ def estimate_command(
     check_phase(ctx, request.phase, OF_SERVING, OF_STEPS)
     check_model(request)
     if request.phase == "serve":
+        check_requests(ctx, serving)
         return serve_command(request, serving, kind, output, explain)
     if serving.engine is not None:
         system, request = engine_stack(request, serving.engine)
@@ -114,6 +116,7 @@ def estimate_command(
     plan = plan_of(request)
     run = run_of(request)
     graph = graph_of(request)
+    check_positions(graph, plan)
     from ..cost.flops import Convention
     from ..driver import estimate, train
     from ..report.advice import shortage

@@ -190,6 +190,22 @@ def _given(number: int | None, default: int) -> int:
     return default if number is None else number
 
 
+def check_positions(graph: Graph, plan: Plan) -> None:
+    """Raise UsageError for tokens beyond the positions of a model that infers; training may go on to learn more."""
+    from ..ir.graph import Workload
+
+    most = graph.max_positions
+    if not most or graph.workload is Workload.TRAIN:
+        return
+    decode = graph.workload is Workload.DECODE
+    context = plan.kv_len + 1 if decode else plan.seq_len
+    if context > most:
+        told = f"{plan.kv_len:,} cached tokens and one more" if decode else f"a prompt of {context:,} tokens"
+        raise UsageError(
+            f"--seq: {told} are beyond the {most:,} positions of '{graph.name}'; at most --seq {most - decode}"
+        )
+
+
 def plan_of(request: Request) -> Plan:
     """Check and complete the plan."""
     from ..ir.plan import make_plan

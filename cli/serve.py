@@ -6,11 +6,13 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..ir.errors import UsageError
+from ..ir.errors import InfeasibleError, UsageError
 from .options import Request
 from .output import columns, write_text
 from .prepare import check_model, graph_of, lower_of, plan_of, published_otherwise, serving_kernels, system_of, terms_of
+from .serve_checks import check_degrees
 from .serve_flags import USUAL_ENGINE, Serving
+from .serve_room import with_least_tp
 from .trace import emit_serving_trace
 
 if TYPE_CHECKING:
@@ -57,7 +59,9 @@ def served_of(request: Request) -> tuple[Served, Plan]:
     """Lower a model for both phases; the plan is that of decode steps."""
     from ..serving.tables import Served
 
-    first, step = (replace(request, phase=phase) for phase in ("prefill", "decode"))
+    check_degrees(request)
+    # A prompt has no cache yet whose latents could be expanded: the choice is of decode alone.
+    first, step = replace(request, phase="prefill", mla="latent"), replace(request, phase="decode")
     plan = plan_of(step)
     prefill = lower_of(first, graph_of(first), plan_of(first).family)
     return Served(prefill, lower_of(step, graph_of(step), plan.family)), plan
@@ -65,12 +69,14 @@ def served_of(request: Request) -> tuple[Served, Plan]:
 
 def server_of(request: Request, serving: Serving, longest: int) -> Server:
     """Return the server that was asked for, for requests of so many tokens at most."""
+    from ..cost.flops import Convention
     from ..serving.drafts import draft_model
     from ..serving.server import Server
 
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
     served, plan = served_of(replace(asked, seq=longest))
     server = Server.of(served, system, plan, serving.limited(engine), longest)
+    server = replace(server, convention=Convention(request.flops_convention))
 
     def small(model: str) -> Drafter:
         check_model(replace(asked, model=model))
@@ -105,14 +111,21 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
     workers = serving.apart.workers
     if traffic is None:
         longest = serving.prompt + serving.output
-        if workers is None:
-            return serve(server_of(request, serving, longest), serving.lengths, load, target)
-        return serve_pools(pools_of(request, serving, longest, workers), serving.lengths, load, target)
-    longest = int((traffic.requests.prompt + traffic.requests.output).max())
-    if workers is None:
-        return serve_traffic(server_of(request, serving, longest), traffic, load, target, kept_steps, serving.cut)
-    pools = pools_of(request, serving, longest, workers)
-    return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
+    else:
+        longest = int((traffic.requests.prompt + traffic.requests.output).max())
+    if workers is not None:
+        pools = pools_of(request, serving, longest, workers)
+        if traffic is None:
+            return serve_pools(pools, serving.lengths, load, target)
+        return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
+    server = server_of(request, serving, longest)
+    try:
+        if traffic is None:
+            return serve(server, serving.lengths, load, target)
+        return serve_traffic(server, traffic, load, target, kept_steps, serving.cut)
+    except InfeasibleError as error:
+        one = replace(request, gpus=None, dp=None)
+        raise with_least_tp(error, server, lambda tp: server_of(replace(one, tp=tp), serving, longest)) from None
 
 
 def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:

@@ -130,8 +130,7 @@ class Serving:
         """Tokens of a request; UsageError for a prompt that is cached as a whole."""
         from ..cost.serving.requests import Lengths
 
-        if self.cached is not None and self.prefix_hit is not None:
-            raise UsageError("--cached and --prefix-hit both say how much of a prompt is there: give one")
+        self._check_cached()
         share = None if self.prefix_hit is None else min(round(self.prefix_hit * self.prompt), self.prompt - 1)
         cached = float(self.cached or 0) if share is None else float(share)
         return Lengths(float(self.prompt), float(self.output), cached, self.shared_prefix)
@@ -143,8 +142,15 @@ class Serving:
             return None
         from ..cost.serving.traffic_text import parse_sizes, parse_traffic
 
-        hit = self.prefix_hit or (0.0 if self.cached is None else self.cached / self.prompt)
-        return parse_traffic(self.serve, parse_sizes(self.isl, self.osl, hit))
+        self._check_cached()
+        return parse_traffic(self.serve, parse_sizes(self.isl, self.osl, self.prefix_hit or 0.0, self.cached or 0))
+
+    def _check_cached(self) -> None:
+        """Raise UsageError for flags of cached tokens that say two things, or nothing."""
+        if self.cached is not None and self.prefix_hit is not None:
+            raise UsageError("--cached and --prefix-hit both say how much of a prompt is there: give one")
+        if self.shared_prefix and not (self.cached or self.prefix_hit):
+            raise UsageError("--shared-prefix: of no tokens: say how many with --cached N or --prefix-hit X")
 
     @property
     def target(self) -> Target:
@@ -198,13 +204,3 @@ class ServeCommand(PlanCommand):
         apart = Apart(**{f.name: ctx.params.pop(f.name) for f in fields(Apart) if f.name in ctx.params})
         ctx.params["serving"] = Serving(**given, drafts=drafts, apart=apart)
         return super().invoke(ctx)
-
-
-def check_phase(ctx: click.Context, phase: str, of_serving: tuple[str, ...], of_steps: tuple[str, ...]) -> None:
-    """Raise UsageError for a flag of servers with another phase, or one of single steps with a server."""
-    wrong = of_steps if phase == "serve" else of_serving
-    given = [name for name in wrong if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
-    if given:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        told = "of single steps: a server takes --isl, --osl and --concurrency, --request-rate or --batch"
-        raise UsageError(f"{flags}: {told}" if phase == "serve" else f"{flags}: of --phase serve, not {phase}")

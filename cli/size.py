@@ -70,6 +70,7 @@ def size_command(
     \b
     slipstick size llama-3.1-70b --system dgx-h100 --target-rps 10 --ttft 500ms --tpot 30ms --isl 1000 --osl 200
     """  # noqa: D301
+    from ..cost.flops import Convention
     from ..report.sizing import sizing_json, sizing_text
     from ..serving.shapes import shapes_of
     from ..serving.size import size
@@ -81,6 +82,7 @@ def size_command(
     question = Question(
         requests_per_s=count_of(target_rps), target=serving.target, lengths=serving.lengths,
         engine=serving.limited(engine), most_gpus=max_gpus or 10**6,
+        convention=Convention(request.flops_convention),
     )  # fmt: skip
     lowered = _lowered(replace(asked, seq=serving.prompt))
     given = {name: (getattr(request, name),) if _given(ctx, name) else () for name in DEGREES}

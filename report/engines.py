@@ -51,7 +51,7 @@ def engine_record(name: str) -> tuple[str, Record, Sequence[NumberRecord]]:
     from ..backends.engine_file import engine_numbers, load_engine
 
     engine = load_engine(name)
-    record = {key: value for key, value in asdict(engine).items() if key != "sources"}
+    record = {key: value for key, value in asdict(engine).items() if key not in ("sources", "accuracy")}
     return _title(engine), record, engine_numbers(name)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..ir.errors import UnknownNameError
 from ..ir.units import format_bytes, format_time
 from .explain import explain_text, names_of
-from .labels import request_part_label
+from .labels import batch_of, request_part_label
 from .metrics import METRICS, format_metric
 from .numbers import shown_with_source, sources_of
 
@@ -26,10 +26,13 @@ Lines = Iterator[str]
 def explain_serving(answer: ServeEstimate, wanted: str) -> str:
     """Explain a metric of a server, or nodes of its prefill and decode graphs, by name, op or module path.
 
-    `prefill:NODE` and `decode:NODE` ask for one of both graphs. UnknownNameError names the nearest.
+    `memory` is that of a device of the server; `prefill:NODE`, `decode:NODE` and `decode:memory` ask for one of both
+    graphs. UnknownNameError names the nearest.
     """
     labels = {m.label.lower(): m.name for m in METRICS.values()}
     name = labels.get(wanted.lower(), wanted)
+    if name == "memory":
+        return "\n".join(_memory(answer))
     if name in answer.metrics:
         return "\n".join(_metric(answer, name))
     money = {} if answer.money is None else answer.money.metrics
@@ -62,6 +65,21 @@ def _metric(answer: ServeEstimate, name: str) -> Lines:
         yield f"  {METRICS[name].meaning}"
     if name in _FORMULAS:
         yield from (f"  {line}" for line in _FORMULAS[name](answer))
+
+
+def _memory(answer: ServeEstimate) -> Lines:
+    server, taken = answer.server, sum(answer.memory_bytes.values())
+    pool = "" if answer.pools is None else " that decodes"
+    capacity = float(server.system.chip.hbm_bytes)
+    share = server.engine.scheduler.memory_utilization
+    yield f"memory of a GPU{pool} = {taken:.6g} B ({format_bytes(taken)}), {share:.0%} of {format_bytes(capacity)}"
+    for part, held in answer.memory_bytes.items():
+        if held > 0.0:
+            yield f"  {part.replace('_', ' ').replace('kv cache', 'KV cache')} {format_bytes(held)}"
+    held = answer.metrics["kv_bytes_per_request"]
+    yield f"  a request holds {format_bytes(held)} of cache when it ends; {answer.metrics['batch']:.6g} run at once"
+    yield from (f"  {line}" for line in _max_batch(answer))
+    yield "  a step by itself: --explain prefill:memory or decode:memory"
 
 
 def _money(answer: ServeEstimate, name: str, value: float) -> Lines:
@@ -121,8 +139,8 @@ def _tpot(answer: ServeEstimate) -> Lines:
         for p, s in answer.breakdown_s.items()
         if p.startswith("decode.")
     )
-    num, context = float(answer.found.decodes), answer.decode.plan.kv_len
-    yield f"a decode step of {num:.4g} sequences a replica over {context} tokens each on average"
+    batch = f"{float(answer.found.decodes):.4g} sequences a {batch_of(answer.server)}"
+    yield f"a decode step of {batch} over {answer.decode.plan.kv_len} tokens each on average"
     yield from _numbers(answer, "overheads.step", "overheads.sequence", "overheads.interference")
 
 

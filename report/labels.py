@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ..ir.low_inference import SAME
 from ..ir.plan import Family
 from ..ir.precision import NONE
+
+if TYPE_CHECKING:
+    from ..serving.server import Server
 
 _PARTS = MappingProxyType(
     {
@@ -90,3 +94,8 @@ def low_types(family: Family) -> str:
     """
     recipe = "" if family.precision == NONE else f"+{family.precision}"
     return recipe + ("" if family.kv_dtype == SAME else f" kv {family.kv_dtype}")
+
+
+def batch_of(server: Server) -> str:
+    """Say what one batch is of: a replica, or a rank with attention of its own where ranks share experts."""
+    return "rank" if server.times.coupled > 1 else "replica"

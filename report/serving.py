@@ -192,6 +192,8 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
         f"host: {format_time(host.step_s)} a step and {format_time(host.sequence_s)} a sequence of it, "
         f"{format_time(host.prompt_s)} a request and {format_time(host.prompt_token_s)} a token of its prompt"
     )
+    if server.engine.accuracy is not None:
+        yield f"error: {server.engine.accuracy}"
     if answer.pools is not None:
         link = answer.pools.link
         streamed = ", layer by layer" if link.layers > 1 else ""
@@ -204,4 +206,5 @@ def _notes(answer: ServeEstimate) -> Iterator[str]:
         )
     graph, chip = server.served.decode.source, server.system.chip
     peak = format_flop_per_s(float(chip.matmul_flop_per_s(str(graph.dtype))))
-    yield f"MFU: full attention FLOPs, of {peak} dense {graph.dtype}; MBU: weights and cache of a decode step"
+    of = f"{server.convention} attention FLOPs, of {peak} dense {graph.dtype}"
+    yield f"MFU: {of}; MBU: weights and cache of a decode step"

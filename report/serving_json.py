@@ -56,12 +56,14 @@ def serving_record(answer: ServeEstimate, overrides: Sequence[str] = ()) -> dict
 
 def _inputs(answer: ServeEstimate, overrides: Sequence[str]) -> Mapping[str, object]:
     inputs = dict(inputs_of(answer.decode, overrides))
-    plan = inputs["plan"]
+    plan, system = inputs["plan"], inputs["system"]
     assert isinstance(plan, dict)
+    assert isinstance(system, dict)
     engine, lengths, made = answer.server.engine, answer.lengths, answer.server.speculation
     prompt, output, cached = (float(np.asarray(n)) for n in (lengths.prompt, lengths.output, lengths.cached))
     inputs |= {
         "phase": "serve",
+        "system": {**system, "num_gpus": answer.num_gpus},
         "plan": {key: value for key, value in plan.items() if key not in _OF_STEPS},
         **({} if answer.pools is None else {"pools": _pools(answer.pools)}),
         "engine": {

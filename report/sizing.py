@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import __version__
 from ..ir.units import format_time, format_usd
+from .labels import batch_of, low_types
 from .serving import serving_tables
 from .serving_json import serving_record
 from .serving_money import serving_money_lines
@@ -49,7 +50,7 @@ def _headline(found: Sizing, best: ServeEstimate) -> str:
     target = f"  {asked.target}" if asked.target else ""
     return (
         f"{graph.name}  size  {asked.requests_per_s:g} requests/s  isl {prompt:g}  osl {output:g}{target}  "
-        f"{server.engine.name}  {server.system.name}  {graph.dtype}"
+        f"{server.engine.name}  {server.system.name}  {graph.dtype}{low_types(server.plan.family)}"
     )
 
 
@@ -57,7 +58,7 @@ def _verdict(choice: Choice, best: ServeEstimate) -> str:
     chip = best.server.system.chip.name
     room = choice.most_per_s / best.metrics["requests_per_s"] - 1.0
     return (
-        f"{choice.num_gpus} x {chip}: {choice.name}, batch {best.metrics['batch']:.0f} a replica; "
+        f"{choice.num_gpus} x {chip}: {choice.name}, batch {best.metrics['batch']:.0f} a {batch_of(best.server)}; "
         f"{choice.most_per_s:.3g} requests/s within the target, {room:.0%} more"
     )
 

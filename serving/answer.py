@@ -98,8 +98,18 @@ def answer_of(
         dict(metrics_of(server, fleet, lengths, found, decode)),
         request_parts(server, lengths, found, prefill, decode, together),
         memory_of(server, lengths, found, decode),
-        tuple(dict.fromkeys((*prefill.warnings, *decode.warnings, *notes))),
+        (*warnings_of(server, prefill, decode), *notes),
     )  # fmt: skip
+
+
+def warnings_of(server: Server, prefill: Estimate, decode: Estimate) -> tuple[str, ...]:
+    """Return what both steps warn of, and whether the numbers of the engine were ever held against measurements."""
+    engine, chip = server.engine, server.system.chip.name
+    told: tuple[str, ...] = ()
+    if not engine.is_free and (engine.accuracy is None or engine.accuracy.chip != chip):
+        like = "" if engine.accuracy is None else f", and they are those of {engine.accuracy.chip}"
+        told = (f"host times of {engine.name} are judgement on {chip}: no measured requests{like}",)
+    return tuple(dict.fromkeys((*prefill.warnings, *decode.warnings, *told)))
 
 
 def with_goodput(answer: ServeEstimate, target: Target) -> ServeEstimate:
@@ -138,7 +148,7 @@ def metrics_of(
     yield "serve_utilization", float(found.requests_per_s) / fleet.most_per_s
     if server.speculation is not None:
         yield "tokens_per_round", server.tokens_per_gap
-    flops = request_flops(server, lengths)
+    flops = request_flops(server, lengths, server.convention)
     yield "mfu", flops * float(found.requests_per_s) * replicas / (_peak(server) * num_gpus)
     if found.output > 1:
         yield "mbu", _decode_bytes(server, found, decode) / (_bandwidth(server) * float(found.itl_s))

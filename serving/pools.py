@@ -19,7 +19,7 @@ from ..cost.serving.steps import decode_step_s, groups_of, host_s, prefill_s, wa
 from ..cost.serving.times import Array
 from ..driver import Estimate
 from ..ir.errors import InfeasibleError, UsageError
-from .answer import Fleet, ServeEstimate, memory_of, metrics_of, with_goodput
+from .answer import Fleet, ServeEstimate, memory_of, metrics_of, warnings_of, with_goodput
 from .load import Load
 from .notes import room_notes
 from .parts import HOST, QUEUE, WAY_IN, spread_over
@@ -149,7 +149,7 @@ def answer_of_pools(pools: Pools, found: PoolMetrics, lengths: Lengths, load: Lo
     return ServeEstimate(
         decode, lengths, load, served, first, step, {**dict(metrics_of(decode, fleet, lengths, served, step)), **more},
         _parts(pools, lengths, served, first, step), memory_of(decode, lengths, served, step),
-        tuple(dict.fromkeys((*first.warnings, *step.warnings, *notes))), pools=pools,
+        (*warnings_of(decode, first, step), *notes), pools=pools,
     )  # fmt: skip
 
 

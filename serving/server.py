@@ -39,6 +39,7 @@ class Server:
         longest: most tokens of a request, prompt and answer.
         speculation: how tokens are drafted, None where none are; `times` and `engine` then have rounds, by the token.
         checking: times of rounds whose drafts take no time.
+        convention: how masked attention counts in FLOPs.
     """
 
     served: Served
@@ -49,6 +50,7 @@ class Server:
     longest: int
     speculation: Speculation | None = None
     checking: StepTimes | None = None
+    convention: Convention = Convention.FULL
 
     @classmethod
     def of(cls, served: Served, system: System, plan: Plan, engine: Engine, longest: int) -> Server:
@@ -92,7 +94,7 @@ class Server:
             self.plan, micro_batch=rows, global_batch=rows * self.plan.dp, seq_len=max(1, round(seq)),
             kv_len=round(context), family=family,
         )  # fmt: skip
-        return estimate(lowered.source, self.system, plan, Convention.FULL, lowered)
+        return estimate(lowered.source, self.system, plan, self.convention, lowered)
 
 
 def serve(server: Server, lengths: Lengths, load: Load, target: Target = ANYTHING) -> ServeEstimate:

@@ -28,13 +28,16 @@ def serve_traffic(
 ) -> ServeEstimate:
     """Serve requests one by one on all replicas; `cut` of the answers is left out at both ends of the run.
 
-    InfeasibleError where a request does not fit.
+    InfeasibleError where a request does not fit; UsageError for fewer clients than replicas.
     """
+    if traffic.clients:
+        Load(concurrency=float(traffic.clients)).of_replica(server.num_replicas)
     run = simulate(traffic, _pool(server), most_steps)
     kept = run.middle(cut) if cut else run
     lengths, found = mean_lengths(kept), _as_metrics(kept, server, server.num_replicas, kept.fullness[0])
     prefill, decode = phases_of(server, lengths, found, False)
-    return _finished(answer_of(server, lengths, load, found, prefill, decode), kept, traffic, target)
+    answer = answer_of(server, lengths, load, found, prefill, decode)
+    return _finished(answer, kept, traffic, target, _cautions(traffic, server))
 
 
 def serve_traffic_apart(
@@ -50,20 +53,34 @@ def serve_traffic_apart(
     moved = transfer.time_s(pools.prefill.times.kv_bytes(np.asarray(lengths.prompt, dtype=np.float64)))
     able = rates(*pools.workers, lengths)
     # As in closed forms: a decode worker is never idle while one sequence runs, and far from full.
-    busy = (np.asarray(kept.requests_per_s / per_s) for per_s in (able.prefill_per_s, able.decode_per_s))
-    found = PoolMetrics(served, *busy, moved, pools.num_gpus)
+    first, then = (np.asarray(kept.requests_per_s / per_s) for per_s in (able.prefill_per_s, able.decode_per_s))
+    found = PoolMetrics(served, first, then, moved, pools.num_gpus)
     answer = answer_of_pools(replace(pools, found=found), found, lengths, load, most_of(pools, lengths))
-    return _finished(answer, kept, traffic, target)
+    return _finished(answer, kept, traffic, target, _cautions(traffic, pools.prefill, pools.decode))
 
 
 def _pool(server: Server) -> Pool:
     return Pool(server.times, server.engine, server.num_replicas)
 
 
-def _finished(answer: ServeEstimate, kept: Simulated, traffic: Traffic, target: Target) -> ServeEstimate:
+def _cautions(traffic: Traffic, *servers: Server) -> Iterator[str]:
+    """What a simulation leaves out, or sets up, that moves its answer."""
+    first = traffic.arrival_s[: traffic.clients]
+    if len(first) > 1 and not np.ptp(first):
+        yield (
+            "clients start together, and where requests are alike they stay in step: ramp=TIME, as long as a request "
+            "takes, spreads them"
+        )
+    if any(server.times.coupled > 1 for server in servers):
+        yield "replicas that share experts are simulated apart: their steps do not wait for one another"
+
+
+def _finished(
+    answer: ServeEstimate, kept: Simulated, traffic: Traffic, target: Target, cautions: Iterator[str]
+) -> ServeEstimate:
     """The answer with how latencies spread, how many requests are in time, and whether too many come."""
     most_per_s = answer.metrics["requests_per_s"] / answer.metrics["serve_utilization"]
-    warnings = (*answer.warnings, *overload_notes(traffic.request_rate, most_per_s))
+    warnings = (*answer.warnings, *cautions, *overload_notes(traffic.request_rate, most_per_s))
     metrics = {**answer.metrics, **dict(_spreads(kept)), **_of_run(kept)}
     if target:
         asked = {name: value for name, value in (("ttft_s", target.ttft_s), ("tpot_s", target.tpot_s))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def _tried(question: Question, system: System, shape: Shape, lowered: Lower) -> 
     try:
         served, plan = lowered(shape)
         longest = int(np.max(question.lengths.total))
-        server = Server.of(served, system, plan, question.engine, longest)
+        server = replace(Server.of(served, system, plan, question.engine, longest), convention=question.convention)
         max_batch(server.times, server.engine.scheduler, question.lengths)
         return Tried(shape, server)
     except (PlanError, NotBuiltError, InfeasibleError) as error:

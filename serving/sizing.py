@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..backends.engine import Engine
+from ..cost.flops import Convention
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..ir.errors import UsageError
@@ -32,6 +33,7 @@ class Question:
         lengths: of each of them.
         engine: what serves.
         most_gpus: devices that may be bought.
+        convention: how masked attention counts in FLOPs.
     """
 
     requests_per_s: float
@@ -39,6 +41,7 @@ class Question:
     lengths: Lengths
     engine: Engine
     most_gpus: int = 10**6
+    convention: Convention = Convention.FULL
 
     def __post_init__(self) -> None:
         """UsageError for no requests."""

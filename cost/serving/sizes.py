@@ -96,11 +96,19 @@ class Lognormal:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Prompts and answers whose lengths have nothing to do with each other; of each prompt a share is in the cache."""
+    """Prompts and answers whose lengths have nothing to do with each other.
+
+    Attributes:
+        prompt: tokens of a prompt.
+        output: tokens of an answer.
+        cached: share of each prompt that is in the cache.
+        cached_tokens: tokens of each prompt that are, where the share is 0.
+    """
 
     prompt: Length
     output: Length
     cached: float = 0.0
+    cached_tokens: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.cached < 1:
@@ -111,7 +119,8 @@ class Mix:
     def draw(self, random: np.random.Generator, num: int) -> Requests:
         """Return so many requests."""
         prompt, output = self.prompt.draw(random, num), self.output.draw(random, num)
-        return Requests(prompt, output, np.minimum((prompt * self.cached).astype(np.int64), prompt - 1))
+        share = np.minimum((prompt * self.cached).astype(np.int64), prompt - 1)
+        return Requests(prompt, output, share if self.cached else np.full(num, self.cached_tokens, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)

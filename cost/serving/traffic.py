@@ -76,7 +76,8 @@ def check_traffic(arrival_s: Array, requests: Requests, named: Callable[[int], s
         named: what a message calls a request of a number, as `line 7`.
     """
     _check(len(arrival_s) > 0, "there is no request")
-    _first(~np.isfinite(arrival_s) | (arrival_s < 0), named, lambda i: f"is sent at {arrival_s[i]:g} s, before time 0")
+    _first(~np.isfinite(arrival_s), named, lambda i: f"is sent at '{arrival_s[i]:g}' s; the time must be a number")
+    _first(arrival_s < 0, named, lambda i: f"is sent at {arrival_s[i]:g} s, before time 0")
     early = np.concatenate([[False], np.diff(arrival_s) < 0])
     _first(early, named, lambda i: f"is sent at {arrival_s[i]:g} s, before the one above it at {arrival_s[i - 1]:g} s; "
                                    "requests must be in order of time")  # fmt: skip

@@ -17,7 +17,7 @@ FORMS = (
     "burst:N[,seed=K]",
     "FILE.csv|FILE.jsonl[,n=N][,speed=X]",
 )
-_FILES = (".csv", ".jsonl", ".ndjson")
+FILES = (".csv", ".jsonl", ".ndjson")
 
 
 def parse_traffic(text: str, sizes: Sizes) -> Traffic:
@@ -32,7 +32,7 @@ def parse_traffic(text: str, sizes: Sizes) -> Traffic:
     0.5
     """
     head, *options = text.split(",")
-    if head.lower().endswith(_FILES):
+    if head.lower().endswith(FILES):
         return _trace(Path(head), _options(text, options, ("n", "speed")))
     kind, colon, value = head.partition(":")
     makers: Mapping[str, tuple[Callable[[str, Mapping[str, str], Sizes], Traffic], tuple[str, ...]]] = {
@@ -46,15 +46,15 @@ def parse_traffic(text: str, sizes: Sizes) -> Traffic:
     return make(value, _options(text, options, known), sizes)
 
 
-def parse_sizes(prompt: str, output: str, cached: float = 0.0) -> Sizes:
+def parse_sizes(prompt: str, output: str, cached: float = 0.0, cached_tokens: int = 0) -> Sizes:
     """Read the lengths of prompts and answers; where the first is a file, both are drawn from it.
 
     >>> parse_sizes("512", "100..200")
-    Mix(prompt=Fixed(tokens=512), output=Uniform(low=100, high=200), cached=0.0)
+    Mix(prompt=Fixed(tokens=512), output=Uniform(low=100, high=200), cached=0.0, cached_tokens=0)
     """
-    if prompt.lower().endswith(_FILES):
+    if prompt.lower().endswith(FILES):
         return read_sizes(Path(prompt))
-    return Mix(parse_length(prompt), parse_length(output), cached)
+    return Mix(parse_length(prompt), parse_length(output), cached, cached_tokens)
 
 
 def parse_length(text: str) -> Length:

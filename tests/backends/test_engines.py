@@ -119,3 +119,20 @@ def test_the_schema_knows_every_key_that_the_catalogue_uses() -> None:
     assert set(schema["properties"]["chips"]["additionalProperties"]["properties"]) == set(schema["properties"]) - {
         "like", "chips",
     }  # fmt: skip
+
+
+def test_an_engine_says_how_near_it_came_where_it_was_fitted(tmp_path: Path) -> None:
+    """Numbers of the record that stands beside the fit; a chip of the same die has those of the other."""
+    path = tmp_path / "mine.yaml"
+    record = (
+        "{table: inference, data_sets: [a], free: [overheads.step], "
+        "fitted: {rows: 9, median: 0.01}, judged: {rows: 7, median: 0.1, p90: 0.2}}"
+    )
+    chips = f"{{h100-sxm-80gb: {{fit: {record}}}, gh200-96gb: {{like: h100-sxm-80gb}}}}"
+    path.write_text(f"name: mine\nchips: {chips}\n", encoding="utf-8")
+    found = load_engine(path, "h100-sxm-80gb").accuracy
+    assert found is not None
+    assert (found.engine, found.num_rows, found.median, found.p90, found.judged) == ("mine", 7, 0.1, 0.2, True)
+    assert load_engine(path, "gh200-96gb").accuracy == found
+    assert load_engine(path, "mi300x").accuracy is None
+    assert load_engine(path).accuracy is None

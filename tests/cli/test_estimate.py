@@ -167,3 +167,10 @@ def test_an_unfinished_graph_is_not_estimated(estimate: Cli) -> None:
 def test_more_tokens_than_positions_are_noted(estimate: Cli) -> None:
     done = estimate("--seq", "4096")
     assert "note: 4096 tokens are more than the 1024 positions gpt2 was made for" in done.stdout
+
+
+@pytest.mark.parametrize(("phase", "most"), [("prefill", 1024), ("decode", 1023)])
+def test_inference_beyond_the_positions_is_refused_with_the_most(estimate: Cli, phase: str, most: int) -> None:
+    assert estimate("--phase", phase, "--seq", f"{most}").returncode == 0
+    done = estimate("--phase", phase, "--seq", f"{most + 1}")
+    assert (done.returncode, f"1,024 positions of 'gpt2'; at most --seq {most}" in done.stderr) == (2, True)

@@ -24,6 +24,11 @@ def report(serve: Cli, *words: str) -> dict[str, dict[str, float]]:
     return found
 
 
+def requests_of(serve: Cli, *words: str) -> dict[str, float]:
+    found: dict[str, dict[str, dict[str, float]]] = json.loads(serve("--format", "json", *words).stdout)
+    return found["inputs"]["requests"]
+
+
 def engine_of(serve: Cli, *words: str) -> dict[str, float]:
     found: dict[str, dict[str, dict[str, float]]] = json.loads(serve("--format", "json", *words).stdout)
     return found["inputs"]["engine"]
@@ -70,6 +75,41 @@ def test_cached_tokens_cost_no_prefill(serve: Cli) -> None:
     assert hit == pytest.approx(share)
 
 
+def test_tokens_that_are_cached_are_as_many_of_each_prompt(serve: Cli) -> None:
+    words = ("--osl", "4", "--serve", "burst:9", "--cached", "49")
+    alike, differ = (requests_of(serve, "--isl", isl, *words) for isl in ("98", "60..100"))
+    assert alike == {"isl": 98.0, "osl": 4.0, "cached": 49.0, "shared": False}
+    assert differ["cached"] == 49.0
+
+
+def test_causal_flops_count_half_of_the_attention_of_a_prompt(serve: Cli) -> None:
+    """Of 256 tokens on 2 layers of 4 heads of 16: 2 products x 2 FLOP x 256^2 x 64 x 2 layers, and half of it."""
+    words = ("--isl", "256", "--osl", "1", "--concurrency", "1")
+    full, causal = (report(serve, *words, "--flops-convention", name) for name in ("full", "causal"))
+    lost = full["metrics"]["flops_per_request"] - causal["metrics"]["flops_per_request"]
+    assert lost == pytest.approx(2 * 2 * 256**2 * 64 * 2 / 2, rel=0.01)
+    assert causal["inputs"]["flops_convention"] == "causal"  # type: ignore[comparison-overlap]
+    assert causal["metrics"]["mfu"] < full["metrics"]["mfu"]
+
+
+def test_latents_may_be_expanded_in_decode_alone(cli: Cli, data: Path) -> None:
+    config = str(data / "configs" / "tiny-deepseek.json")
+    words = ("estimate", config, "--system", "dgx-h100", "--phase", "serve", *LOAD, "--format", "json")
+    latent, expanded = (json.loads(cli(*words, "--mla", how).stdout) for how in ("latent", "expanded"))
+    assert [any("as the module writes it" in w for w in one["warnings"]) for one in (latent, expanded)] == [False, True]
+    assert latent["phases"]["prefill"]["breakdown"] == expanded["phases"]["prefill"]["breakdown"]
+    assert latent["phases"]["decode"]["breakdown"] != expanded["phases"]["decode"]["breakdown"]
+
+
+@pytest.mark.parametrize("more", [("--isl", "8"), ("--osl", "8"), ("--cached", "2"), ("--prefix-hit", "0.5")])
+def test_a_trace_says_lengths_itself(serve: Cli, tmp_path: Path, more: tuple[str, str]) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,prompt,output\n0,8,8\n", encoding="utf-8")
+    assert serve("--serve", str(path)).returncode == 0
+    done = serve("--serve", str(path), *more)
+    assert (done.returncode, f"{more[0]}: the trace" in done.stderr) == (2, True)
+
+
 def test_limits_of_the_engine_may_be_given(serve: Cli) -> None:
     found = report(serve, *LOAD, "--max-num-seqs", "4", "--block-size", "64", "--chunked-prefill", "128")
     assert found["metrics"]["max_batch"] == 4
@@ -112,7 +152,13 @@ def test_simulated_requests_spread(serve: Cli) -> None:
 
 @pytest.mark.parametrize(
     ("rows", "words"),
-    [("0,8,8\n-1,8,8\n", "line 3"), ("3,8,8\n1,8,8\n", "in order of time"), ("0,0,8\n", "line 2"), ("", "no request")],
+    [
+        ("0,8,8\n-1,8,8\n", "line 3"),
+        ("3,8,8\n1,8,8\n", "in order of time"),
+        ("nan,8,8\n", "must be a number"),
+        ("0,0,8\n", "line 2"),
+        ("", "no request"),
+    ],
 )
 def test_a_trace_that_cannot_be_is_refused_with_its_line(serve: Cli, tmp_path: Path, rows: str, words: str) -> None:
     path = tmp_path / "trace.csv"
@@ -152,6 +198,20 @@ def test_numbers_explain_themselves(serve: Cli, wanted: str) -> None:
     assert len(done.stdout.splitlines()) > 1
 
 
+def test_memory_is_that_of_the_server(serve: Cli) -> None:
+    shown = serve(*LOAD, "--explain", "memory").stdout
+    for part in (
+        "memory of a GPU =",
+        "90% of",
+        "KV cache in use",
+        "KV cache free",
+        "weights",
+        "gpu_memory_utilization",
+    ):
+        assert part in shown
+    assert serve(*LOAD, "--explain", "decode:memory").stdout not in ("", shown)
+
+
 def test_drafts_and_pools_are_said(serve: Cli, data: Path) -> None:
     small = str(data / "configs" / "tiny-llama.json")
     words = ("--disagg", "2:1", "--prefill-tp", "2", "--draft", small, "--acceptance", "0.8", "--stream-kv")
@@ -160,8 +220,31 @@ def test_drafts_and_pools_are_said(serve: Cli, data: Path) -> None:
     for said in ("5 x H100", "prompts tp2 dp2, answers tp1 dp1", "tokens a round 3.36", "layer by layer", "pool busy"):
         assert said in " ".join(done.stdout.split()) or said in done.stdout
     inputs = json.loads(serve(*LOAD, *words, "--format", "json").stdout)["inputs"]
+    assert inputs["system"]["num_gpus"] == 5
     assert (inputs["pools"]["prefill"]["workers"], inputs["pools"]["decode"]["tp"]) == (2, 1)
     assert inputs["speculation"] == {"length": 4, "acceptance": 0.8}
+
+
+def test_a_screen_says_how_near_the_engine_came_or_that_it_was_never_measured(cli: Cli, data: Path) -> None:
+    words = ("estimate", str(data / "configs" / "tiny-llama.json"), "--phase", "serve", *LOAD, "--system")
+    fitted, never = cli(*words, "dgx-h100").stdout, cli(*words, "mi300x-platform").stdout
+    assert "error: median" in fitted
+    assert "judgement" not in fitted
+    assert "host times of vllm are judgement on MI300X: no measured requests" in never
+    assert "judgement" not in cli(*words, "mi300x-platform", "--engine", "ideal").stdout
+
+
+def test_a_simulation_says_what_it_leaves_out(serve: Cli, cli: Cli, data: Path) -> None:
+    words = ("--isl", "64", "--osl", "8", "--serve")
+    together, apart, alone = (serve(*words, f"closed:{text},n=20").stdout for text in ("4", "4,ramp=1s", "1"))
+    assert ["clients start together" in shown for shown in (together, apart, alone)] == [True, False, False]
+    experts = ("estimate", str(data / "configs" / "tiny-mixtral.json"), "--system", "dgx-h100", "--phase", "serve")
+    shared, whole = (cli(*experts, "--dp", "2", *more, *words, "burst:8").stdout for more in (("--ep", "2"), ()))
+    assert ["share experts are simulated apart" in shown for shown in (shared, whole)] == [True, False]
+    assert (
+        "sequences a rank over"
+        in cli(*experts, "--dp", "2", "--ep", "2", *words, "burst:8", "--explain", "TPOT").stdout
+    )
 
 
 def test_an_unknown_number_names_the_nearest(serve: Cli) -> None:
@@ -202,11 +285,29 @@ def test_two_reports_can_be_compared(serve: Cli, cli: Cli, tmp_path: Path) -> No
         (("--disagg", "1:1", "--gpus", "4"), 2, "--gpus and --dp"),
         (("--prefill-tp", "2"), 2, "--prefill-tp: of pools"),
         (("--disagg", "1:1", "--batch", "2"), 2, "one pool"),
+        (("--schedule", "gpipe"), 2, "a server has none"),
+        (("--vpp", "2", "--pp", "2"), 2, "stages of a server"),
+        (("--serve", "closed:2", "--gpus", "4"), 2, "4 or more"),
+        (("--cp", "2"), 2, "--phase prefill --cp 2"),
+        (("--cut", "0.1"), 2, "add --serve"),
+        (("--shared-prefix",), 2, "--cached N or --prefix-hit X"),
+        (("--cached", "1", "--prefix-hit", "0.5", "--serve", "burst:2"), 2, "give one"),
+        (("--cached", "64", "--serve", "burst:2"), 2, "has 64 tokens of 64 in the cache"),
+        (("--cached", "8", "--shared-prefix", "--serve", "burst:2"), 2, "closed forms"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(serve: Cli, words: tuple[str, ...], code: int, said: str) -> None:
     done = serve("--isl", "64", "--osl", "32", *words)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_a_model_too_large_for_a_gpu_says_how_many_hold_it(cli: Cli) -> None:
+    """16.06 GB of weights and all that is beside them: 3/5 of 16 GB hold them from two GPUs on."""
+    words = ("estimate", "llama-3.1-8b", "--system", "dgx-h100", "--phase", "serve", "--isl", "64", "--osl", "8")
+    small = ("--set", "chip.memory.hbm.capacity=25GB", "--memory-utilization", "0.6")
+    done = cli(*words, *small)
+    assert (done.returncode, done.stderr.strip().endswith("the least that holds it: --tp 2")) == (3, True), done.stderr
+    assert cli(*words, *small, "--tp", "2").returncode == 0
 
 
 def test_flags_of_servers_are_not_ignored_elsewhere(tiny: Cli, cli: Cli, data: Path) -> None:

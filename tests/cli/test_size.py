@@ -70,3 +70,11 @@ def test_a_screen_says_plan_room_and_price(size: Cli) -> None:
 def test_what_cannot_be_names_the_nearest(size: Cli, words: tuple[str, ...], code: int, said: str) -> None:
     done = size(*REQUESTS, *words)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+
+
+def test_a_screen_says_the_types_and_what_a_batch_is_of(cli: Cli, data: Path) -> None:
+    config = str(data / "configs" / "tiny-mixtral.json")
+    words = ("size", config, "--system", "dgx-h100", "--target-rps", "9", "--isl", "64", "--osl", "8", "--tp", "1")
+    done = cli(*words, "--pp", "1", "--kv-dtype", "fp8", "--disagg", "off")
+    assert "bf16 kv fp8" in done.stdout, done.stderr
+    assert "a replica; " in done.stdout

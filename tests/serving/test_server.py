@@ -36,6 +36,8 @@ from slipstick.serving.target import Target
 
 CONFIG = Path(__file__).parents[1] / "data" / "configs" / "tiny-llama.json"
 LENGTHS = Lengths(64.0, 32.0)
+# What is said of every engine here: see `server`.
+UNFITTED = ("host times of vllm are judgement on H100-SXM5-80GB: no measured requests",)
 
 
 @cache
@@ -135,7 +137,7 @@ def test_a_batch_in_waves_says_how_it_runs() -> None:
     at = replace(base, scheduler=replace(base.scheduler, max_num_seqs=8), overheads=Overheads(1e-4, 1e-5))
     few = replace(server(), engine=at)
     found, fits = answer(Load(batch=24), of=few), answer(Load(batch=8), of=few)
-    assert not fits.warnings
+    assert fits.warnings == UNFITTED
     # Waves end at 1, 2 and 3 times what one takes: of 24 requests two thirds are under way on average.
     assert any("in 3 waves of 8" in text and "16 are under way" in text for text in found.warnings)
     assert found.metrics["batch"] == 8
@@ -151,9 +153,9 @@ def test_growing_sequences_beyond_what_fits_at_full_length_are_told_of() -> None
     found, few = answer(Load(), lengths, tight), answer(Load(concurrency=40), lengths, tight)
     assert float(found.found.batch) > 40
     assert any("holds 40 requests at their full length" in text and "--serve" in text for text in found.warnings)
-    assert not few.warnings
+    assert few.warnings == UNFITTED
     set_aside = replace(tight.engine, scheduler=replace(tight.engine.scheduler, reserve_output=True))
-    assert not answer(Load(), lengths, replace(tight, engine=set_aside)).warnings
+    assert answer(Load(), lengths, replace(tight, engine=set_aside)).warnings == UNFITTED
 
 
 def test_flops_of_a_request_are_those_of_its_prompt_and_of_each_step() -> None:
@@ -203,7 +205,7 @@ def test_more_requests_than_can_be_answered_are_told_of(apart: bool) -> None:
         told = [text for text in found.warnings if f"and {most:.3g} can be answered" in text]
         assert bool(told) == is_told
     burst = serve_traffic(server(), parse_traffic("burst:50", parse_sizes("64", "32")), Load(traffic="x"), Target())
-    assert not burst.warnings
+    assert burst.warnings == UNFITTED
 
 
 def test_replicas_answer_as_many_times_as_much_for_as_much_money_a_token() -> None:
