@@ -50,7 +50,8 @@ def serve_traffic_apart(
     moved = transfer.time_s(pools.prefill.times.kv_bytes(np.asarray(lengths.prompt, dtype=np.float64)))
     able = rates(*pools.workers, lengths)
     # As in closed forms: a decode worker is never idle while one sequence runs, and far from full.
-    busy = (np.asarray(kept.requests_per_s / per_s) for per_s in (able.prefill_per_s, able.decode_per_s))
+    rate = kept.requests_per_s
+    busy = np.asarray(rate / able.prefill_per_s), np.asarray(rate / able.decode_per_s)
     found = PoolMetrics(served, *busy, moved, pools.num_gpus)
     answer = answer_of_pools(replace(pools, found=found), found, lengths, load, most_of(pools, lengths))
     return _finished(answer, kept, traffic, target)
