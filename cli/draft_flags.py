@@ -68,7 +68,7 @@ class Drafts:
         if self.draft is not None:
             drafter, length = small(self.draft), USUAL_LENGTH if self.draft_length is None else self.draft_length
         elif self.mtp is not None:
-            drafter = prediction_head(server.served)
+            drafter = prediction_head(server)
         return drafting(server, Speculation(drafter=drafter, length=length, acceptance=self.acceptance))
 
     def _check_idle(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from ..ir.plan import Family, Plan
     from ..passes.base import Pass
     from ..passes.manager import Pipeline
+
+# What configs call the heads that predict tokens behind the next one.
+_HEADS = "num_nextn_predict_layers"
 
 
 def check_model(request: Request) -> None:
@@ -163,6 +167,19 @@ def published_otherwise(request: Request) -> tuple[str, ...]:
     if found == "none":
         return ()
     return (f"{request.model} was published in {found}, and is estimated in {request.dtype}: --precision as-published",)
+
+
+def no_heads(request: Request, heads: int | None) -> tuple[str, ...]:
+    """Say so where heads of a model draft, and its config names none."""
+    from ..frontend.loading import has_config
+    from ..frontend.models import read_config
+
+    if not heads or not has_config(request.model) or json.loads(read_config(request.model).text).get(_HEADS):
+        return ()
+    return (
+        f"{request.model} has no heads that predict further tokens (no {_HEADS} in its config): --mtp takes one as "
+        "large as its last layer, which would have to be trained",
+    )
 
 
 def _schedule(request: Request) -> str:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 from ..ir.errors import InfeasibleError, UsageError
 from .options import Request
 from .output import columns, write_text
-from .prepare import check_model, graph_of, lower_of, plan_of, published_otherwise, serving_kernels, system_of, terms_of
+from .prepare import (
+    check_model,
+    graph_of,
+    lower_of,
+    no_heads,
+    plan_of,
+    published_otherwise,
+    serving_kernels,
+    system_of,
+    terms_of,
+)
 from .serve_checks import check_degrees
 from .serve_flags import USUAL_ENGINE, Serving
 from .serve_room import with_least_tp
@@ -133,7 +143,9 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
     from ..serving.answer import with_inclusive_tpot
 
     answer = priced_serving(request, answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0))
-    answer = replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
+    answer = replace(
+        answer, warnings=(*answer.warnings, *published_otherwise(request), *no_heads(request, serving.drafts.mtp))
+    )
     answer = with_inclusive_tpot(answer) if serving.inclusive_tpot else answer
     if explain is not None:
         from ..report.explain_serving import explain_serving

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ..backends.engine import Engine
 from ..backends.system import System
 from ..cost.serving.speculative import Drafter, Speculation, speculate
+from ..cost.states import held_parameters
 from ..ir.plan import Plan
+from ..ir.plan_table import PlanTable
 from .server import Server
 from .tables import Served
 
@@ -30,12 +34,23 @@ def draft_model(served: Served, system: System, plan: Plan, engine: Engine, long
     return Drafter(times=own.times, weight_bytes=own.phase(served.decode, 1.0, 1.0, 1.0).memory_bytes["weights"])
 
 
-def prediction_head(served: Served) -> Drafter:
+def prediction_head(server: Server) -> Drafter:
     """Return a head of the model itself, as those of multi-token prediction: one more layer, and the products behind.
 
+    It has the weights of the last layer, in their types; the embedding and the products behind are the model's own.
     Source of the form: DeepSeek-V3, arXiv 2412.19437, section 2.2.
     """
-    return Drafter(share=1.0 / num_layers(served))
+    return Drafter(share=1.0 / num_layers(server.served), weight_bytes=last_layer_bytes(server))
+
+
+def last_layer_bytes(server: Server) -> float:
+    """Return the bytes of weights that a rank holds of the last layer of the model, as lowered."""
+    graph = server.served.decode.graph
+    held = [h for h in held_parameters(graph) if h.each_layer]
+    names = [name for run in graph.schedule for name in run.regions if any(name in h.regions for h in held)]
+    columns = PlanTable.of([server.plan]).columns
+    sizes = (h.states[0].evaluate(columns) for h in held if h.regions[-1] == names[-1])
+    return float(sum(np.ravel(np.asarray(size))[0] for size in sizes))
 
 
 def num_layers(served: Served) -> int:

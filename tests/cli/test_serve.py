@@ -247,6 +247,19 @@ def test_a_simulation_says_what_it_leaves_out(serve: Cli, cli: Cli, data: Path) 
     )
 
 
+@pytest.mark.parametrize("heads", [0, 1])
+def test_heads_that_a_model_does_not_have_are_told_of(cli: Cli, data: Path, tmp_path: Path, heads: int) -> None:
+    fields = json.loads((data / "configs" / "tiny-llama.json").read_text()) | {"num_nextn_predict_layers": heads}
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(fields))
+    words = ("--system", "dgx-h100", "--phase", "serve", *LOAD, "--mtp", "1", "--acceptance", "0.8", "--format", "json")
+    done = cli("estimate", str(path), *words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["memory"]["draft_weights"] > 0
+    assert any("has no heads that predict" in text for text in found["warnings"]) == (not heads)
+
+
 def test_an_unknown_number_names_the_nearest(serve: Cli) -> None:
     done = serve(*LOAD, "--explain", "ttft")
     assert done.returncode == 0  # its label

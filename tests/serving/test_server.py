@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -301,8 +302,23 @@ def test_a_drafter_takes_time_and_memory() -> None:
     assert sum(found.breakdown_s.values()) == pytest.approx(found.metrics["e2el_s"])
     # The draft is the model itself: as many weights again.
     assert found.memory_bytes["draft_weights"] == pytest.approx(found.memory_bytes["weights"])
-    head = prediction_head(served())
+    head = prediction_head(own)
     assert (head.share, num_layers(served())) == (0.5, 2)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_prediction_head_weighs_what_the_last_layer_does(tp: int) -> None:
+    own, config = server(tp=tp), json.loads(CONFIG.read_text())
+    width, inner, heads, groups = (
+        config[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    )
+    # Query and output, key and value, three of the MLP, split over ranks; two norms on each. Two bytes a number.
+    split = 2 * width**2 + 2 * width**2 * groups // heads + 3 * width * inner
+    head = prediction_head(own)
+    assert head.weight_bytes == 2 * (split / tp + 2 * width)
+    drafts = drafting(own, Speculation(drafter=head, length=1, acceptance=0.8))
+    assert answer(Load(concurrency=4), of=drafts).memory_bytes["draft_weights"] == head.weight_bytes
+    assert drafts.times.free_bytes == own.times.free_bytes - head.weight_bytes
 
 
 def test_a_target_keeps_as_many_under_way_as_it_lets() -> None:
