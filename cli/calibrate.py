@@ -94,11 +94,7 @@ def calibrate_command(
 
     With --engine the host's time of serving engines is fitted to measured requests in the same way, chip by chip.
     """
-
-    def report(line: str) -> None:
-        if not quiet:
-            click.echo(line, err=True)
-
+    report = _reporter(quiet)
     if device is not None:
         choices = {
             "--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half", "--stack": stack,
@@ -126,6 +122,11 @@ def calibrate_command(
     for path, fits in by_file.items():
         _write(path, fits)
     return 0
+
+
+def _reporter(quiet: bool) -> Callable[[str], None]:
+    """Return what writes progress to stderr, or nowhere."""
+    return (lambda _: None) if quiet else (lambda line: click.echo(line, err=True))
 
 
 def _of_software(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import UsageError
+from .run_flags import refuse_idle
 
 if TYPE_CHECKING:
     from ..cost.serving.speculative import Drafter
@@ -52,7 +53,8 @@ class Drafts:
         """
         kinds = [name for name in ("draft", "mtp", "ngram") if getattr(self, name) is not None]
         if not kinds:
-            self._check_idle()
+            given = {"--draft-length": self.draft_length, "--acceptance": self.acceptance}
+            refuse_idle(given, "of drafts: say what drafts with --draft MODEL, --mtp N or --ngram N")
             return server
         if len(kinds) > 1 or (self.draft_length is not None and self.draft is None):
             raise UsageError("--draft MODEL with --draft-length, --mtp N and --ngram N are three ways: give one")
@@ -70,11 +72,3 @@ class Drafts:
         elif self.mtp is not None:
             drafter = prediction_head(server)
         return drafting(server, Speculation(drafter=drafter, length=length, acceptance=self.acceptance))
-
-    def _check_idle(self) -> None:
-        given = {"--draft-length": self.draft_length, "--acceptance": self.acceptance}
-        idle = [flag for flag, value in given.items() if value is not None]
-        if idle:
-            raise UsageError(
-                f"{' and '.join(idle)}: of drafts: say what drafts with --draft MODEL, --mtp N or --ngram N"
-            )

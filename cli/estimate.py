@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,9 @@ from .serve import engine_stack, serve_command
 from .serve_checks import check_phase, check_requests
 from .serve_flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand, Serving
 from .trace import emit_trace
+
+if TYPE_CHECKING:
+    from ..driver import Estimate
 
 # A result in a file or a pipe is laid out as on a wide screen.
 PIPE_COLUMNS = 120
@@ -109,28 +113,14 @@ def estimate_command(
     if request.phase == "serve":
         check_requests(ctx, serving)
         return serve_command(request, serving, kind, output, explain)
-    if serving.engine is not None:
-        system, request = engine_stack(request, serving.engine)
-    else:
-        system = system_of(request)
-    plan = plan_of(request)
-    run = run_of(request)
-    graph = graph_of(request)
-    check_positions(graph, plan)
-    from ..cost.flops import Convention
-    from ..driver import estimate, train
-    from ..report.advice import shortage
-
-    lowered = lower_of(request, graph, plan.family)
-    answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)
-    answer = answer if run is None else train(answer, run)
-    answer = priced(request, answer)
-    answer = replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
+    answer = _step(request, serving.engine)
     if explain is not None:
         from ..report.explain import explain_text
 
         write_text(explain_text(answer, explain), output)
         return 0
+    from ..report.advice import shortage
+
     lacking = shortage(answer)
     if kind == "json":
         from ..report.json_report import report_json
@@ -139,15 +129,38 @@ def estimate_command(
     elif kind == "trace":
         emit_trace(answer, output, trace_detail, trace_stages == "all", request.quiet)
     elif lacking is None or allow_infeasible:
-        from ..report.tables import report_text
-
-        width, color = columns() or PIPE_COLUMNS, output == "-" and sys.stdout.isatty()
-        write_text(report_text(answer, width, color, sensitivity is not False), output)
+        _write_screen(answer, output, sensitivity is not False)
     if lacking is not None and not allow_infeasible:
         raise InfeasibleError(f"{lacking}; --allow-infeasible shows the answer anyway")
     if lacking is not None:
         click.echo(f"warning: {lacking}", err=True)
     return 0
+
+
+def _step(request: Request, engine: str | None) -> Estimate:
+    """Estimate and price one step, of a whole training run what it comes to; an engine brings its stack."""
+    if engine is not None:
+        system, request = engine_stack(request, engine)
+    else:
+        system = system_of(request)
+    plan = plan_of(request)
+    run = run_of(request)
+    graph = graph_of(request)
+    check_positions(graph, plan)
+    from ..cost.flops import Convention
+    from ..driver import estimate, train
+
+    lowered = lower_of(request, graph, plan.family)
+    answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)
+    answer = priced(request, answer if run is None else train(answer, run))
+    return replace(answer, warnings=(*answer.warnings, *published_otherwise(request)))
+
+
+def _write_screen(answer: Estimate, output: str, sensitivity: bool) -> None:
+    from ..report.tables import report_text
+
+    width, color = columns() or PIPE_COLUMNS, output == "-" and sys.stdout.isatty()
+    write_text(report_text(answer, width, color, sensitivity), output)
 
 
 def _kind(emit: str | None, form: str | None, trace_detail: str, trace_stages: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import UsageError
+from .run_flags import refuse_idle
 
 if TYPE_CHECKING:
     from .options import Request
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 POOLS = (
     click.Option(
         ["--disagg"], metavar="P:D",
-        help="Prompts on P workers and answers on D others, each a replica; decode workers have --tp, --pp and --ep.",
+        help="Prompts on P workers and answers on D others, each a replica of --tp and --pp; with --ep each is a rank "
+        "with attention of its own, and the ranks of a pool share the experts.",
     ),
     click.Option(["--prefill-tp"], type=click.IntRange(min=1), metavar="N", help="Degree of prefill workers.  [--tp]"),
     click.Option(["--prefill-pp"], type=click.IntRange(min=1), metavar="N", help="Their stages.  [default: --pp]"),
@@ -77,6 +79,4 @@ class Apart:
             "--prefill-tp": self.prefill_tp, "--prefill-pp": self.prefill_pp, "--prefill-batch": self.prefill_batch,
             "--kv-bandwidth": self.kv_bandwidth, "--stream-kv": self.stream_kv or None,
         }  # fmt: skip
-        idle = [flag for flag, value in given.items() if value is not None]
-        if idle:
-            raise UsageError(f"{' and '.join(idle)}: of pools: say how many workers there are with --disagg P:D")
+        refuse_idle(given, "of pools: say how many workers there are with --disagg P:D")

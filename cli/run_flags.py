@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -140,3 +141,9 @@ def _si(text: str | None, dimension: str) -> float | None:
     from ..ir.units import parse_quantity
 
     return None if text is None else parse_quantity(text, dimension).value_si
+
+
+def refuse_idle(given: Mapping[str, object], told: str) -> None:
+    """Raise UsageError for flags that were given, whose value is not None, and that say nothing by themselves."""
+    if idle := [flag for flag, value in given.items() if value is not None]:
+        raise UsageError(f"{' and '.join(idle)}: {told}")
