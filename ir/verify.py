@@ -77,9 +77,10 @@ def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
         yield f"{complaint}  in  {print_node(region, node)}"
     if node.forward is not None and node.forward not in region.producer:
         yield f"'{node.op}' at {_place(node)} belongs to forward node %{node.forward}, no such node"
-    if node.kernel is not None and (home := region.producer.get(node.kernel)) is None:
+    home = None if node.kernel is None else region.producer.get(node.kernel)
+    if node.kernel is not None and home is None:
         yield f"'{node.op}' at {_place(node)} runs in the kernel of %{node.kernel}, no such node"
-    elif node.kernel is not None and home is not None and home.kernel is not None:
+    elif home is not None and home.kernel is not None:
         yield f"'{node.op}' at {_place(node)} runs in the kernel of %{node.kernel}, which runs in that of another"
     if node.phase is Phase.FORWARD and any(region.phase_of(i) not in _EARLY for i in node.inputs):
         yield f"forward node '{node.op}' at {_place(node)} reads a value that is made later"
