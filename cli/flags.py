@@ -36,8 +36,8 @@ def _text(*names: str, help: str, default: str | None = None, metavar: str = "TE
     return click.Option(names, metavar=metavar, default=default, show_default=True, help=help)
 
 
-def _word(name: str, words: tuple[str, ...], help: str) -> click.Option:
-    return click.Option([name], type=Named(words), default=words[0], show_default=True, help=help)
+def _word(name: str, words: tuple[str, ...], help: str, metavar: str | None = None) -> click.Option:
+    return click.Option([name], type=Named(words), default=words[0], show_default=True, metavar=metavar, help=help)
 
 
 MODEL = click.Argument(["model"])
@@ -161,6 +161,7 @@ _PLAN = (
         "training fp8-delayed; of inference int8 and, weights alone, w8a16, w4a16 (groups of 128: AWQ, GPTQ), mxfp4 "
         "(experts, as gpt-oss), mxfp4-mxfp8, or as-published, that of the checkpoint; none: in --dtype. Attention "
         "cores, routers, embedding and head stay.",
+        metavar="RECIPE",
     ),
     _word(
         "--kv-dtype",

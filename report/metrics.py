@@ -53,7 +53,7 @@ SERVING = (
     Metric("e2el_s", "E2EL", "s", "from sending a request to its last token: TTFT + (output - 1) x TPOT"),
     Metric("inclusive_tpot_s", "TPOT, inclusive", "s", "E2EL over all tokens of the answer, the first included"),
     Metric("requests_per_s", "requests/s", "requests/s", "requests that all replicas together answer"),
-    Metric("request_goodput_rps", "goodput", "requests/s", "requests/s whose TTFT and TPOT are within what was asked"),
+    Metric("request_goodput_rps", "request goodput", "requests/s", "requests/s whose TTFT and TPOT are as asked"),
     Metric("total_tokens_per_s", "total tokens/s", "1/s", "tokens of prompts and answers; cached ones count"),
     Metric("total_tokens_per_s_per_gpu", "total tokens/s/GPU", "1/s", "total tokens/s divided by the number of GPUs"),
     Metric("concurrency", "concurrency", "requests", "requests under way on all replicas, those that wait as well"),

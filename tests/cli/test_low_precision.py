@@ -41,12 +41,12 @@ def test_json_says_the_types_and_bytes_follow(tiny: Cli) -> None:
 
 
 def test_a_quantised_checkpoint_is_noted_and_run_as_it_was_published(published: Cli) -> None:
-    noted = published("--phase", "decode", "--system", "dgx-h100")
+    noted = published("--phase", "decode", "--seq", "256", "--system", "dgx-h100")
     assert "was published in fp8-block, and is estimated in bf16: --precision as-published" in " ".join(
         noted.stdout.split()
     )
     for system, name in (("dgx-h100", "fp8-block"), ("dgx-a100-80gb", "w8a16")):
-        done = published("--phase", "decode", "--system", system, "--precision", "as-published")
+        done = published("--phase", "decode", "--seq", "256", "--system", system, "--precision", "as-published")
         assert done.returncode == 0
         assert done.stdout.splitlines()[0].endswith(f"bf16+{name}")
         assert "was published" not in done.stdout

@@ -146,7 +146,8 @@ HEAD = "arrival_s,prompt,output\n"
         ("3,5,5\n2,5,5\n", r"line 3: the request is sent at 2 s, before the one above it at 3 s"),
         ("0,0,5\n", "line 2: the request has a prompt of 0 tokens"), ("0,5,0\n", "an answer of 0 tokens"),
         ("0,5\n", "line 2: 2 cells, and the header has 3"), ("x,5,5\n", "line 2: arrival_s is 'x', not a number"),
-        ("0,5.5,5\n", "line 2: prompt is '5.5', not a whole number"), ("nan,5,5\n", "sent at nan s"),
+        ("0,5.5,5\n", "line 2: prompt is '5.5', not a whole number"),
+        ("nan,5,5\n", "sent at 'nan' s; the time must be a number"),
     ],
 )  # fmt: skip
 def test_a_trace_that_cannot_be_is_refused_with_its_line(tmp_path: Path, rows: str, message: str) -> None:
