@@ -59,13 +59,12 @@ def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler,
     in_steps = tokens <= _largest(scheduler, longest)
     attention = _attention_s(decodes).reshape(shape)
     rest = (decodes.metrics["step_time_s"].reshape(shape) - attention)[:, 0]
-    cache = _priced(served.decode, system, plan, np.ones_like(contexts), contexts).memory_bytes["kv_cache"]
     return StepTimes(
         Curve(batches, _rising(rest)),
         Surface(batches, contexts, _rising(_rising(attention).T).T),
         Curve(tokens, _rising(steps.metrics["step_time_s"] - _attention_s(steps))),
         Surface(prompts, contexts, _attention_s(attended).reshape(len(prompts), len(contexts))),
-        Curve(contexts, cache),
+        Curve(contexts, decodes.memory_bytes["kv_cache"].reshape(shape)[0]),  # of one sequence: batches start at one
         _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(steps)[in_steps]),
         plan.pp,
         _pace(decodes),
