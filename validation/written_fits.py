@@ -1,16 +1,53 @@
-"""Files of fits that are there already: what a fit wrote may be written over, what people wrote may not."""
+"""Files of fits: the parts that those of stacks and of engines have in common, and which may be written over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, cast
 
+from ..backends.stack_limits import Movable
 from ..backends.system_tree import read_tree
 from ..ir.errors import SystemFileError, UsageError
+from .split import HALF
+from .statistics import Accuracy
 
 if TYPE_CHECKING:
     from ..backends.system_tree import Tree
+
+Record: TypeAlias = "dict[str, Tree]"
+
+
+def numbers_tree(numbers: Iterable[tuple[str, float, Movable]], source: str) -> Record:
+    """Return fitted numbers, in base units, where their paths put them in a file, each with its source."""
+    found: Record = {}
+    for path, value, at in numbers:
+        *sections, key = path.split(".")
+        here = found
+        for section in sections:
+            here = cast(Record, here.setdefault(section, {}))
+        unit: Record = {"unit": at.unit} if at.unit else {}
+        here[key] = {"value": float(f"{value / at.scale:.4g}"), **unit, "confidence": "measured", "source": source}
+    return found
+
+
+def source_of(split: str, data_sets: Sequence[str], num: int, what: str) -> str:
+    """Return the source of a fitted number: of so many rows, or quantities, of these data sets."""
+    part = "half of the configurations of " if split == HALF else ""
+    return f"robust fit to {part}{', '.join(data_sets)} ({num} {what})"
+
+
+def figures(accuracy: Accuracy) -> Record:
+    """Return an accuracy as the record of a fit has it."""
+    found = asdict(accuracy)
+    return {"rows": accuracy.num, **{name: round(found[name], 4) for name in ("median", "p90", "bias")}}
+
+
+def name_in(folder: Path, name: str) -> str:
+    """Return how a file of a folder names a profile of the catalogue, or one that is a file."""
+    return os.path.relpath(name, folder) if name.endswith((".yaml", ".yml")) else name
 
 
 def refuse_unless(path: Path, what: str, fitted: Callable[[dict[str, Tree]], bool]) -> None:

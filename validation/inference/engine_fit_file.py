@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -13,10 +11,8 @@ from ...backends.engine_limits import ENGINE_MOVABLE
 from ...backends.engine_schema import EngineSection
 from ...backends.stack_limits import movable
 from ...backends.system_build import section_of
-from ..split import HALF, RULE
-from ..statistics import Accuracy
-from ..training.stack_fit import Number
-from ..written_fits import has_record, refuse_unless
+from ..split import RULE
+from ..written_fits import figures, has_record, name_in, numbers_tree, refuse_unless, source_of
 from .engine_fit import EngineFit
 from .fitted import TABLE
 
@@ -30,7 +26,7 @@ def tree_of(fits: Sequence[EngineFit], tool: str, folder: Path) -> Record:
     """Return the file of the fits of one engine that is written to a folder; `tool` is what fitted them."""
     profile = fits[0].profile
     chips: Record = {fit.chip: _on_chip(fit, tool) for fit in fits}
-    return {"name": profile.engine, "like": _like(profile.name, folder), "chips": chips}
+    return {"name": profile.engine, "like": name_in(folder, profile.name), "chips": chips}
 
 
 def check(fits: Sequence[EngineFit], tree: Record) -> None:
@@ -51,43 +47,15 @@ def _is_fit(tree: Record) -> bool:
     return isinstance(chips, dict) and any(map(has_record, chips.values()))
 
 
-def _like(name: str, folder: Path) -> str:
-    """Return how a file of a folder names an engine."""
-    return os.path.relpath(name, folder) if name.endswith((".yaml", ".yml")) else name
-
-
 def _on_chip(fit: EngineFit, tool: str) -> Record:
-    found: Record = {}
-    for number in fit.numbers:
-        *sections, key = number.path.split(".")
-        here = found
-        for section in sections:
-            here = cast(Record, here.setdefault(section, {}))
-        here[key] = _written(number, _source(fit))
-    found["fit"] = _record(fit, tool)
-    return found
-
-
-def _written(number: Number, source: str) -> Record:
-    at = movable(number.path, ENGINE_MOVABLE)
-    unit: Record = {"unit": at.unit} if at.unit else {}
-    value = float(f"{number.value / at.scale:.4g}")
-    return {"value": value, **unit, "confidence": "measured", "source": source}
-
-
-def _source(fit: EngineFit) -> str:
-    part = "half of the configurations of " if fit.split == HALF else ""
-    return f"robust fit to {part}{', '.join(fit.data_sets)} ({fit.fit.num} quantities)"
+    told = ((number.path, number.value, movable(number.path, ENGINE_MOVABLE)) for number in fit.numbers)
+    found = numbers_tree(told, source_of(fit.split, fit.data_sets, fit.fit.num, "quantities"))
+    return {**found, "fit": _record(fit, tool)}
 
 
 def _record(fit: EngineFit, tool: str) -> Record:
     found: Record = {
         "table": TABLE, "data_sets": list(fit.data_sets), "free": list(fit.profile.free), "split": fit.split,
-        "rule": RULE, "excluded": fit.num_excluded, "tool": tool, "fitted": _figures(fit.fit),
+        "rule": RULE, "excluded": fit.num_excluded, "tool": tool, "fitted": figures(fit.fit),
     }  # fmt: skip
-    return found if fit.judged is None else {**found, "judged": _figures(fit.judged)}
-
-
-def _figures(accuracy: Accuracy) -> Record:
-    figures = asdict(accuracy)
-    return {"rows": accuracy.num, **{name: round(figures[name], 4) for name in ("median", "p90", "bias")}}
+    return found if fit.judged is None else {**found, "judged": figures(fit.judged)}
