@@ -20,6 +20,7 @@ from .lift import lifted
 from .probe import run_alike
 from .record import kept_mode, record
 from .regions import cut
+from .scoped import whole
 from .tidy import tidy
 from .workloads import Run, plan_run
 
@@ -41,17 +42,13 @@ def trace(module: nn.Module, identity: Identity, is_transformers: bool) -> Graph
 def _trace(module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None) -> Graph:
     flat = _recorded(module, identity, is_transformers, stack)
     if stack is None:
-        return _whole(flat, identity)
+        return whole(flat, identity)
     try:
         return fold(cut(flat, stack.path, len(stack.kept)), stack.classes, stack.kept, identity)
     except NotAlikeError as error:
         if stack == stack.kept_all():
-            return _whole(flat, replace(identity, notes=(*identity.notes, f"layers are not folded: {error}")))
+            return whole(flat, replace(identity, notes=(*identity.notes, f"layers are not folded: {error}")))
     return _trace(module, identity, is_transformers, stack.kept_all())
-
-
-def _whole(flat: Flat, identity: Identity) -> Graph:
-    return fold(cut(flat, "", 0), (), (), identity)
 
 
 def _recorded(module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None) -> Flat:
