@@ -18,12 +18,11 @@ from .items import Item, Packed
 from .symbols import is_cache
 
 MAX_NODES = 400_000
+# What the numbers of a Constant node are called.
+CONSTANT = "Constant."
 # Sizes for which a comparison of symbolic sizes is decided where it does not hold for all.
 LIKELY = {"batch": 3.0, "seq": 48.0, "kv": 80.0}
-_TABLES = re.compile(
-    r"inv_freq|cos_?cache|sin_?cache|cos_?cached|sin_?cached|rotary|position_ids|(^|[._])(causal_)?mask([._]|$)|"
-    r"^val_\d+$|^onnx::(?!MatMul|Gemm|Conv)\w+_\d+$|_?[Cc]onstant"
-)
+_TABLES = re.compile(r"inv_freq|(cos|sin)_?cache|rotary|position_ids|(^|[._])(causal_)?mask([._]|$)", re.IGNORECASE)
 # What builders put between a module and its weight, and what they call a packed one.
 _OPERATOR = re.compile(r"[A-Z]\w*")
 _WEIGHT = re.compile(r"q?weight(_?(Q\d|quant|q\d|int\d|B)\w*)?$", re.IGNORECASE)
@@ -90,7 +89,9 @@ class Builder:
         if item.value is not None:
             return item.value
         kind = TensorType(dims or item.type.dims, dtype or item.type.dtype)
-        is_table = dtype is None and (not kind.dtype.is_floating or _TABLES.search(item.stored) is not None)
+        is_constant = item.stored.startswith(CONSTANT) and kind.rank < 2
+        is_table = is_constant or not kind.dtype.is_floating or _TABLES.search(item.stored) is not None
+        is_table = dtype is None and is_table
         role = Role.BUFFER if is_table else Role.PARAM
         found = self.flat.value(kind, None, role, name or self._name(item.stored, origin))
         self.values[item.stored] = found
