@@ -140,6 +140,12 @@ class Builder:
         self.num_caches += what == "keys"
         self.flat.values[value] = replace(old, role=Role.CACHE, name=f"cache.{layer}.{what}")
 
+    def as_buffer(self, value: int) -> None:
+        """Say that a stored tensor is no parameter, such as the table of a rotation."""
+        old = self.flat.values[value]
+        if old.role is Role.PARAM:
+            self.flat.values[value] = replace(old, role=Role.BUFFER)
+
     def is_cache_input(self, value: Value) -> bool:
         """Whether a value is an input that is called as caches are."""
         return value.role is Role.INPUT and is_cache(value.name)

@@ -7,7 +7,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 import onnx
 
@@ -43,12 +43,9 @@ def _lean_bytes(path: Path) -> bytes:
     size = path.stat().st_size
     if not 0 < size <= MAX_FILE_BYTES:
         raise NotUnderstoodError(f"{size} bytes; a model has 1 to {MAX_FILE_BYTES}, its weights may lie beside it")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        view = memoryview(mapped)
-        try:
-            return lean(view)
-        finally:
-            view.release()
+    with path.open("rb") as file:
+        # Not closed by hand: views of it live as long as the error that they raise.
+        return lean(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
 
 def content_key(path: Path) -> str:
@@ -62,6 +59,7 @@ def content_key(path: Path) -> str:
 
 def check_model(model: onnx.ModelProto) -> None:
     """Raise NotUnderstoodError for versions, names and paths that cannot be read."""
+    _check_texts(model)
     if not model.HasField("graph") or not model.graph.node:
         raise NotUnderstoodError("the model has no graph, or its graph no nodes")
     opset(model)
@@ -73,6 +71,18 @@ def check_model(model: onnx.ModelProto) -> None:
             _check_location(tensor)
         if graph.sparse_initializer:
             raise NotUnderstoodError("sparse initializers are not understood; write them dense")
+
+
+def _check_texts(message: Message) -> None:
+    """Every text is one: protobuf hands out bytes for what is no UTF-8."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for inner in value if field.is_repeated else (value,):
+                _check_texts(inner)
+        elif field.type == field.TYPE_STRING:
+            for text in value if field.is_repeated else (value,):
+                if not isinstance(text, str):
+                    raise NotUnderstoodError(f"{field.full_name} is {text!r:.80}, which is no text")
 
 
 def opset(model: onnx.ModelProto) -> int:
