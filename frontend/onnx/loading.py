@@ -19,7 +19,7 @@ from ..tidy import tidy
 from .builder import Builder
 from .hoist import hoisted
 from .items import Item, checked_dims, dtype_of, stored_item
-from .reading import opset, read_model
+from .reading import opset, printable, read_model
 from .symbols import Sizes
 from .translate import Names, Translation
 
@@ -38,15 +38,16 @@ def load_onnx(
     if kind is Workload.TRAIN:
         raise NotBuiltError(f"'{path}': an ONNX file has no backward pass; ask for --phase prefill or decode")
     file = Path(path)
-    model = read_model(file)
     try:
+        model = read_model(file)
         flat, build = _flat(model, kind, dims or {})
         if not flat.nodes:
             raise NotUnderstoodError("nothing is computed from the inputs")
         identity = Identity(file.stem, kind, _main_dtype(flat), tuple(build.notes), build.max_positions)
         graph = fold_by_scope(flat, identity)
     except NotUnderstoodError as error:
-        raise type(error)(f"'{path}': {error}") from error
+        text = str(error)
+        raise type(error)(printable(text if text.startswith(f"'{path}'") else f"'{path}': {text}")) from error
     verify(graph)
     return graph
 

@@ -18,6 +18,7 @@ MIN_OPSET = 13
 MAX_FILE_BYTES = 2**31  # the limit of protobuf
 MAX_NODES = 500_000
 MAX_DEPTH = 8
+MAX_MESSAGE = 2000
 _STANDARD = ("", "ai.onnx")
 
 
@@ -30,11 +31,18 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise NotUnderstoodError(f"'{path}' is not an ONNX model: truncated, damaged or something else") from error
     except NotUnderstoodError as error:
         raise NotUnderstoodError(f"'{path}' is not an ONNX model: {error}") from error
-    try:
-        check_model(model)
-    except NotUnderstoodError as error:
-        raise NotUnderstoodError(f"'{path}': {error}") from error
+    check_model(model)
     return model
+
+
+def printable(text: str) -> str:
+    """Return a text from a file as one line that no terminal obeys, and no longer than a screen.
+
+    >>> printable("a\\nb")
+    'a\\\\nb'
+    """
+    found = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:MAX_MESSAGE])
+    return found if len(text) <= MAX_MESSAGE else f"{found}..."
 
 
 def _lean_bytes(path: Path) -> bytes:

@@ -14,6 +14,8 @@ _NUMBERED = re.compile(r"[A-Za-z_]\w*\.\d+(\.|$)")
 _OPERATOR = re.compile(r"[A-Z][A-Za-z0-9]*(_\w*)?")
 _PARAMETER = re.compile(r"^(?P<path>.*\.\d+(?:\.\w+)*?)(?:\.\w+)$")
 _LAYER = re.compile(r"^(?P<path>(?:.*?\.)?(?P<number>\d{1,9}))(?:\.|$)")
+# What no path of modules has, and the text of a graph could not hold.
+_STRANGE = re.compile(r"[^\w.\-]")
 _MAX_TEXT = 4096
 
 
@@ -23,6 +25,10 @@ def scope_of(node: onnx.NodeProto) -> str:
     >>> scope_of(onnx.helper.make_node("MatMul", ["x"], ["y"], name="/model/layers.0/self_attn/q_proj/MatMul"))
     'model.layers.0.self_attn.q_proj'
     """
+    return _STRANGE.sub("_", _told(node))
+
+
+def _told(node: onnx.NodeProto) -> str:
     for entry in node.metadata_props:
         if entry.key == _SCOPES:
             return _from_metadata(entry.value)
@@ -79,4 +85,4 @@ def _owner(name: str) -> str:
     ('model.layers.3.mlp.up', '')
     """
     found = _PARAMETER.match(name.replace("/", ".").strip("."))
-    return "" if found is None else found.group("path")
+    return "" if found is None else _STRANGE.sub("_", found.group("path"))

@@ -92,6 +92,6 @@ def test_a_405b_model_without_weights_is_estimated_at_once(tmp_path: Path) -> No
     layer = HIDDEN * HIDDEN * 2 + HIDDEN * HIDDEN // 16 * 2 + 3 * HIDDEN * FFN
     table = HIDDEN * VOCABULARY * 2
     per_element = 0.5 + 2 / 32
-    whole = (2 * LAYERS + 1) * HIDDEN * 2 + 2 * 131072 * 64 * 2  # gains of norms and tables of the rotation
-    weights = (LAYERS * layer * per_element + 2 * table) / 8 + whole
+    gains = (2 * LAYERS + 1) * HIDDEN * 2
+    weights = (LAYERS * layer * per_element + 2 * table) / 8 + gains
     assert float(done.stdout.split()[-1]) == pytest.approx(weights, rel=1e-9)
