@@ -22,6 +22,7 @@ from ..ir.types import DType
 from . import semantic
 from .adapter import swapped, torch_dtype
 from .failures import first_line
+from .hf_linear import scanned
 
 IMPLEMENTATION = "slipstick"
 
@@ -140,6 +141,7 @@ def patched(model: nn.Module) -> Iterator[None]:
         for part in model.modules():
             if hasattr(part, "expand_kv"):
                 stack.enter_context(swapped(part, "expand_kv", _latent_keys(part)))
+        stack.enter_context(scanned(model))
         yield
 
 

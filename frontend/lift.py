@@ -69,12 +69,25 @@ def _layer_norm(
     return torch.native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
+def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """A product and a sum: the two at once do not take open sizes."""
+    return torch.add(input if beta == 1 else input * beta, torch.bmm(batch1, batch2), alpha=alpha)
+
+
+def _log_sigmoid(input: Tensor) -> Tensor:
+    """As torch computes it on a GPU: no second result that is kept."""
+    return -F.softplus(-input)
+
+
 _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     F.scaled_dot_product_attention: _sdpa,
     F.rms_norm: _rms_norm,
     F.cross_entropy: _cross_entropy,
     F.dropout: _dropout,
     F.layer_norm: _layer_norm,
+    F.logsigmoid: _log_sigmoid,
+    torch.baddbmm: _baddbmm,
+    Tensor.baddbmm: _baddbmm,
 }
 
 
