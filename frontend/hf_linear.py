@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from torch import Tensor, nn
 
-from . import hf_gated, hf_lightning, hf_norms, hf_rwkv, hf_xlstm
+from . import hf_gated, hf_lightning, hf_norms, hf_rwkv, hf_short_conv, hf_xlstm
 from .adapter import swapped
 from .hf_memory import Memory, StateCache
 from .semantic_norm import l2_norm
@@ -58,7 +58,7 @@ _FUNCTIONS: Mapping[str, Callable[..., object]] = MappingProxyType(
         "recurrent_kimi_delta_attention": _stepped_delta,
     }
 )
-_METHODS = (hf_lightning.methods, hf_gated.methods, hf_rwkv.methods, hf_xlstm.methods, hf_norms.methods)
+_METHODS = tuple(m.methods for m in (hf_lightning, hf_gated, hf_rwkv, hf_xlstm, hf_short_conv, hf_norms))
 _LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.|$)")
 
 

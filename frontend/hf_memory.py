@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from .semantic_scan import keep_state
+
 
 class StateCache(Protocol):
     """What we use of the caches of transformers."""
@@ -16,9 +18,7 @@ class StateCache(Protocol):
 
     def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None: ...
 
-    def update_conv_state(
-        self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, *, conv_kernel_size: int
-    ) -> Tensor: ...
+    def update_conv_state(self, conv_states: Tensor, layer_idx: int, state_idx: int = 0) -> Tensor: ...
 
     def update_recurrent_state(self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0) -> Tensor: ...
 
@@ -30,34 +30,46 @@ class Memory:
     cache: StateCache | None
     layer: int
 
-    def state(self, index: int = 0) -> Tensor | None:
+    def state(self) -> Tensor | None:
         """Return the recurrent state before this call; None at the beginning of a sequence."""
-        return None if self.cache is None else self.cache.get_recurrent_state(self.layer, index)
+        return None if self.cache is None else self.cache.get_recurrent_state(self.layer)
 
-    def keep(self, state: Tensor, index: int = 0) -> None:
+    def keep(self, state: Tensor) -> None:
         """Remember the recurrent state behind this call."""
         if self.cache is not None:
-            self.cache.update_recurrent_state(state, self.layer, index)
+            self.cache.update_recurrent_state(state, self.layer)
 
     def tail(self, index: int = 0) -> Tensor | None:
         """Return the last inputs before this call [b, c, kept]; None at the beginning of a sequence."""
         return None if self.cache is None else self.cache.get_conv_state(self.layer, index)
 
     def keep_tail(self, tail: Tensor, index: int = 0) -> None:
-        """Remember the last inputs of this call."""
+        """Remember the last inputs of this call, in the place of those before it."""
+        before = self.tail(index)
+        if before is not None:
+            keep_state(tail, before)
+        elif self.cache is not None:
+            self.cache.update_conv_state(tail, self.layer, index)
+
+    def window(self, x: Tensor, kept: int, index: int = 0) -> Tensor:
+        """Return x [b, L, d] with the `kept` tokens before it, which are zeros at the beginning: [b, kept + L, d]."""
+        before = self.tail(index)
+        if before is None:
+            past = x.new_zeros(x.shape[0], kept, x.shape[2])
+        else:
+            past = before.transpose(1, 2)
+        seen = torch.cat((past, x), dim=1)
         if self.cache is not None:
-            self.cache.update_conv_state(tail, self.layer, index, conv_kernel_size=tail.shape[-1])
+            self.keep_tail(seen[:, -kept:].transpose(1, 2).clone(), index)
+        return seen
 
     def before(self, x: Tensor, index: int = 0) -> Tensor:
         """Return x [b, L, d] one token late: each token gets the one before it, the first the one remembered."""
-        last = None if self.cache is None else self.cache.get_conv_state(self.layer, index)
-        rows = x.transpose(1, 2)
-        if self.cache is not None:
-            self.cache.update_conv_state(rows, self.layer, index, conv_kernel_size=1)
-        if x.shape[1] == 1 and last is not None:
-            return last.transpose(1, 2)
-        first = x.new_zeros(x.shape[0], 1, x.shape[2]) if last is None else last.transpose(1, 2)
-        return torch.cat((first, x[:, :-1]), dim=1)
+        last = self.tail(index)
+        if last is None or x.shape[1] != 1:
+            return self.window(x, 1, index)[:, :-1]
+        self.keep_tail(x.transpose(1, 2).clone(), index)
+        return last.transpose(1, 2)
 
 
 __all__ = ["Memory", "StateCache"]
