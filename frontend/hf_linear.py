@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 from torch import Tensor, nn
 
@@ -73,10 +73,26 @@ def scanned(model: nn.Module, cache: StateCache | None = None) -> Iterator[None]
             for name, function in _FUNCTIONS.items():
                 if hasattr(module, name):
                     stack.enter_context(swapped(module, name, function))
+            for name in _own_caches(module) if cache is not None else ():
+                stack.enter_context(swapped(module, name, type(cache)))
         for path, part in model.named_modules():
             for name, method in _methods(path, part, cache).items():
                 stack.enter_context(swapped(part, name, method))
         yield
+
+
+def _own_caches(module: ModuleType) -> list[str]:
+    """The cache classes that a modelling file defines for itself, and insists on."""
+    from transformers.cache_utils import Cache
+
+    found = ((name, c) for name, c in vars(module).items() if isinstance(c, type) and issubclass(c, Cache))
+    return [name for name, c in found if c.__module__ == module.__name__]
+
+
+def remembers(model: nn.Module) -> bool:
+    """Whether a model takes no cache of states that we could hand to it: then `scanned` is told of the cache."""
+    nothing = Memory(None, 0)
+    return any(own.methods(part, nothing) for own in (hf_rwkv, hf_xlstm) for part in model.modules())
 
 
 def _methods(path: str, part: nn.Module, cache: StateCache | None) -> Mapping[str, Callable[..., object]]:
@@ -86,4 +102,4 @@ def _methods(path: str, part: nn.Module, cache: StateCache | None) -> Mapping[st
     return next((found for known in _METHODS if (found := known(part, memory))), {})
 
 
-__all__ = ["scanned"]
+__all__ = ["remembers", "scanned"]
