@@ -31,7 +31,7 @@ def _causal(im: Importer, node: fx.Node, op: str, activation: object, has_state:
     channels = im.flat.values[inputs[0]].type.dims[1]
     assert isinstance(channels, int)
     attrs = ConvAttrs((1,), (0,), (1,), channels, causal=True, activation=str(activation), has_state=has_state)
-    im.emit(node, op, inputs, attrs)
+    im.emit(node, op, inputs, attrs, keep=1 if op == "conv" and not has_state else None)
 
 
 def _causal_conv(im: Importer, node: fx.Node) -> None:

@@ -49,13 +49,13 @@ def _forward(module: _Block, memory: Memory) -> Callable[..., tuple[Tensor, None
 
     def forward(input_states: Tensor, position_ids: Tensor, **_options: object) -> tuple[Tensor, None]:
         gate = module.act_fn(module.linear_y(input_states))
-        conv = module.conv_1d
+        conv, kept, before = module.conv_1d, module.conv_1d.kernel_size[0] - 1, memory.tail()
         x = module.linear_x(input_states).transpose(1, 2)
-        x, last = causal_conv(x, conv.weight, conv.bias, memory.tail(), "", conv.kernel_size[0] - 1)
-        memory.keep_tail(last)
+        out, last = causal_conv(x, conv.weight, conv.bias, before, "", 0 if before is None else kept)
+        memory.keep_tail(x[..., -kept:].clone() if before is None else last)
         with swapped(module.rg_lru, "recurrent_states", None):
-            x = module.rg_lru(x.transpose(1, 2), position_ids)
-        return module.linear_out(x * gate), None
+            mixed = module.rg_lru(out.transpose(1, 2), position_ids)
+        return module.linear_out(mixed * gate), None
 
     return forward
 

@@ -15,8 +15,8 @@ from .pointwise import FLOPS_PER_ELEMENT
 class ConvAttrs(Attrs):
     """Settings of a convolution; `stride`, `padding` and `dilation` have one entry a spatial dim.
 
-    `causal` pads with the past alone and takes, in decode, the state as last input (`has_state`); its second output is
-    the state: the last positions of the input. `activation` is applied by the same kernel.
+    `causal` pads with the past alone. With `has_state` the last input holds the positions before, and a second output
+    is the same behind. `activation` is applied by the same kernel.
     """
 
     stride: tuple[int, ...] = ()
@@ -83,7 +83,7 @@ def _check(call: OpCall) -> Iterator[str]:
     yield from same_dims((c.x.dims[0], given, made), _channels(c), "batch and channels of input and result")
     if not a.transposed:
         yield from _check_positions(c)
-    if a.causal and call.op == "conv":
+    if call.op == "conv" and (a.has_state or len(call.outputs) > 1):
         yield from _check_state(call, c)
 
 
@@ -108,13 +108,12 @@ def _positions(attrs: ConvAttrs, i: int, size: Dim, taps: Dim) -> Dim | None:
 
 
 def _check_state(call: OpCall, c: _Conv) -> Iterator[str]:
-    if len(call.outputs) != 2:
-        yield f"a causal convolution makes a result and a state, has {len(call.outputs)} outputs"
+    if not (c.attrs.causal and c.attrs.has_state and len(call.outputs) == 2):
+        yield "a state is read and made by a causal convolution, as its last input and second output"
         return
     state = call.outputs[1]
     yield from same_dims(state.dims[:2], c.x.dims[:2], "batch and channels of the state")
-    if c.attrs.has_state:
-        yield from same_dims(call.inputs[-1].dims, state.dims, "state before and behind")
+    yield from same_dims(call.inputs[-1].dims, state.dims, "state before and behind")
 
 
 def _work(call: OpCall) -> Work:
@@ -166,7 +165,7 @@ OPS = (
     OpDef(
         "conv", OpClass.CONV, _work,
         "convolution; inputs: x [batch, channels, positions..], weight [out, in / groups, kernel..], bias, state; "
-        "outputs: y, and of a causal one the state [batch, channels, positions kept]",
+        "outputs: y, and where there is a state that behind [batch, channels, positions kept]",
         _check, ConvAttrs, min_inputs=2, max_inputs=4, num_outputs=None,
     ),
     OpDef(
