@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..ir.errors import TraceError
 from ..ir.graph import Workload
-from . import semantic
 from .adapter import FakeWorld
 from .lift import lifted
+from .loss import loss_of, returned_tensor
 
 # Example sizes of the symbolic dims: not 0 or 1, and different, so that no two are taken for the same.
 HINTS = {"batch": 3, "seq": 48, "kv": 80}
@@ -46,25 +45,9 @@ def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
 
     def call() -> tuple[Tensor, ...]:
         out = model(input_ids=ids, use_cache=False) if is_transformers else model(ids)
-        return (_loss(out, labels),)
+        return (loss_of(out, labels),)
 
     return Run({"input_ids": ids, "labels": labels}, call)
-
-
-def _loss(out: object, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of logits [batch, seq, vocab] in fp32; a scalar is taken as the loss itself."""
-    found = getattr(out, "logits", out)
-    if not isinstance(found, Tensor):
-        raise TraceError(
-            f"the module returns {type(out).__name__}; it must return logits, an object with `logits`, or a loss"
-        )
-    if found.dim() == 0:
-        return found
-    if found.dim() != labels.dim() + 1:
-        raise TraceError(
-            f"the module returns a tensor of {found.dim()} dims; logits have {labels.dim() + 1}, a loss has 0"
-        )
-    return semantic.cross_entropy(found.float(), labels)[0]
 
 
 def _forward(model: nn.Module, world: FakeWorld) -> Run:
@@ -72,12 +55,7 @@ def _forward(model: nn.Module, world: FakeWorld) -> Run:
 
     def call() -> tuple[Tensor, ...]:
         out = model(ids)
-        found = getattr(out, "logits", out)
-        if not isinstance(found, Tensor):
-            raise TraceError(
-                f"the module returns {type(out).__name__}; it must return a tensor or an object with `logits`"
-            )
-        return (found,)
+        return (returned_tensor(out, "logits"),)
 
     return Run({"input_ids": ids}, call)
 
