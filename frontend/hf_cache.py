@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -61,7 +62,7 @@ def cache_class() -> type:
             self.conv_states: dict[int, Tensor | None] = dict(past.conv_states)
             self.recurrent_states: dict[int, Tensor | None] = dict(past.states)
             held = {*self.conv_states, *self.recurrent_states}
-            self.has_previous_state = {0: False, **dict.fromkeys(held, True)}
+            self.has_previous_state = defaultdict(bool, dict.fromkeys(held, True))
 
         def update(
             self, key_states: Tensor, value_states: Tensor, *args: object, **options: object

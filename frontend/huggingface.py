@@ -22,6 +22,7 @@ from ..ir.types import DType
 from . import semantic
 from .adapter import swapped, torch_dtype
 from .failures import first_line
+from .hf_linear import scanned
 from .hf_scans import scans
 
 IMPLEMENTATION = "slipstick"
@@ -142,6 +143,7 @@ def patched(model: nn.Module) -> Iterator[None]:
             if hasattr(part, "expand_kv"):
                 stack.enter_context(swapped(part, "expand_kv", _latent_keys(part)))
         stack.enter_context(scans(model))
+        stack.enter_context(scanned(model))
         yield
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..ir.graph import Workload
 from .adapter import FakeWorld
 from .hf_cache import Past, cache_class
+from .hf_linear import remembers, scanned
 from .lift import lifted
 from .loss import loss_of, returned_tensor
 
@@ -31,6 +32,18 @@ class Held(Protocol):
     values: Tensor | None
     conv_states: Mapping[int, Tensor | None]
     recurrent_states: Mapping[int, Tensor | None]
+
+
+class Cache(Protocol):
+    """A cache of transformers."""
+
+    layers: Sequence[Held]
+
+
+class Output(Protocol):
+    """What a language model returns."""
+
+    logits: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +93,7 @@ def _prefill(model: nn.Module, world: FakeWorld) -> Run:
     ids = _ids(world, "batch", "seq")
 
     def call() -> tuple[Tensor, ...]:
-        options = _accepted(model, {"use_cache": True, "logits_to_keep": 1})
-        out = model(input_ids=ids, **_cache(model, [Past()] * _num_layers(model)), **options)
+        out, _ = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids, "logits_to_keep": 1})
         return (out.logits,)
 
     return Run({"input_ids": ids}, call)
@@ -97,8 +109,7 @@ def _decode(model: nn.Module, world: FakeWorld) -> Run:
         inputs |= dict(past.named(i))
 
     def call() -> tuple[Tensor, ...]:
-        options = _accepted(model, {"use_cache": True, "position_ids": positions})
-        out = model(input_ids=ids, **_cache(model, pasts), **options)
+        out, _ = _remembered(model, pasts, {"input_ids": ids, "position_ids": positions})
         return (out.logits,)
 
     return Run(inputs, call)
@@ -108,10 +119,14 @@ def _num_layers(model: nn.Module) -> int:
     return int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
 
-def _cache(model: nn.Module, pasts: Sequence[Past]) -> Mapping[str, object]:
-    """A cache under the name by which the model takes one."""
+def _remembered(model: nn.Module, pasts: Sequence[Past], inputs: Mapping[str, object]) -> tuple[Output, Cache]:
+    """Run a model with what it has of the tokens before; return its output and the cache behind it."""
+    cache = cache_class()(list(pasts))
+    own = remembers(model)
     name = next((n for n in _CACHE_NAMES if n in _parameters(model)), _CACHE_NAMES[0])
-    return {name: cache_class()(list(pasts))}
+    given = {} if own else {name: cache}
+    with scanned(model, cache):
+        return model(**given, **_accepted(model, {**inputs, "use_cache": not own})), cache
 
 
 def _accepted(model: nn.Module, options: Mapping[str, object]) -> Mapping[str, object]:
@@ -126,11 +141,10 @@ def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 def _pasts(model: nn.Module, world: FakeWorld) -> list[Past]:
     """Ask the model itself for the shapes it caches: one tiny prefill, then batch and length made symbolic."""
-    given = _cache(model, [Past()] * _num_layers(model))
     with world.mode, torch.no_grad(), lifted(model):
-        model(input_ids=torch.zeros(2, 4, dtype=torch.int64), use_cache=True, **given)
-    (cache,) = given.values()
-    return [_symbolic(layer, world) for layer in cache.layers]  # type: ignore[attr-defined]
+        ids = torch.zeros(2, 4, dtype=torch.int64)
+        _, cache = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids})
+    return [_symbolic(layer, world) for layer in cache.layers]
 
 
 def _symbolic(layer: Held, world: FakeWorld) -> Past:
