@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ..ir.errors import TraceError
+from ..ir.errors import NotBuiltError, TraceError
 from ..ir.graph import Workload
 from . import semantic
 from .adapter import FakeWorld
 from .lift import lifted
 
 # Example sizes of the symbolic dims: not 0 or 1, and different, so that no two are taken for the same.
-HINTS = {"batch": 3, "seq": 48, "kv": 80}
+HINTS = {"batch": 3, "seq": 48, "kv": 80, "src": 112}
+
+Pair = tuple[Tensor, Tensor]
+
+
+class CacheLayer(Protocol):
+    """What is read of a layer of a cache of transformers."""
+
+    keys: Tensor | None
+    values: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +38,37 @@ class Run:
 
 def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
     """Return inputs (with symbolic batch, sequence and KV length) and what to call on them."""
+    if is_transformers and getattr(model.config, "is_encoder_decoder", False):
+        from .seq2seq import plan_seq2seq
+
+        return plan_seq2seq(model, world, workload)
     if workload is Workload.TRAIN:
         return _train(model, world, is_transformers)
     if not is_transformers:
         return _forward(model, world)
+    if not _generates(model):
+        return _encode(model, world, workload)
     return _prefill(model, world) if workload is Workload.PREFILL else _decode(model, world)
 
 
-def _ids(world: FakeWorld, *dims: int | str) -> Tensor:
+def ids_of(world: FakeWorld, *dims: int | str) -> Tensor:
+    """Return token ids of these dims; a dim given by name is symbolic."""
     return world.tensor(dims, torch.int64, HINTS)
 
 
 def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = ids_of(world, "batch", "seq")
     with world.mode:
         labels = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
 
     def call() -> tuple[Tensor, ...]:
         out = model(input_ids=ids, use_cache=False) if is_transformers else model(ids)
-        return (_loss(out, labels),)
+        return (loss_of(out, labels),)
 
     return Run({"input_ids": ids, "labels": labels}, call)
 
 
-def _loss(out: object, labels: Tensor) -> Tensor:
+def loss_of(out: object, labels: Tensor) -> Tensor:
     """Mean cross-entropy of logits [batch, seq, vocab] in fp32; a scalar is taken as the loss itself."""
     found = getattr(out, "logits", out)
     if not isinstance(found, Tensor):
@@ -68,7 +85,7 @@ def _loss(out: object, labels: Tensor) -> Tensor:
 
 
 def _forward(model: nn.Module, world: FakeWorld) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = ids_of(world, "batch", "seq")
 
     def call() -> tuple[Tensor, ...]:
         out = model(ids)
@@ -82,10 +99,24 @@ def _forward(model: nn.Module, world: FakeWorld) -> Run:
     return Run({"input_ids": ids}, call)
 
 
+def _generates(model: nn.Module) -> bool:
+    """Whether a model of transformers makes one token after another; encoders do not."""
+    return bool(model.can_generate())  # type: ignore[operator]
+
+
+def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
+    if workload is Workload.DECODE:
+        raise NotBuiltError(
+            f"{type(model).__name__} is an encoder: it reads all tokens at once and has no decode step; ask for "
+            "--phase train or prefill"
+        )
+    return _forward(model, world)
+
+
 def _prefill(model: nn.Module, world: FakeWorld) -> Run:
     from .huggingface import cache_class
 
-    ids = _ids(world, "batch", "seq")
+    ids = ids_of(world, "batch", "seq")
     num_layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
     def call() -> tuple[Tensor, ...]:
@@ -99,13 +130,14 @@ def _prefill(model: nn.Module, world: FakeWorld) -> Run:
 def _decode(model: nn.Module, world: FakeWorld) -> Run:
     from .huggingface import cache_class
 
-    ids = _ids(world, "batch", 1)
+    ids = ids_of(world, "batch", 1)
     with world.mode:
         positions = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
     pasts = _pasts(model, world)
     inputs = {"input_ids": ids, "position_ids": positions}
-    for i, (k, v) in enumerate(pasts):
-        inputs |= {f"cache.{i}.keys": k, f"cache.{i}.values": v}
+    for i, pair in enumerate(pasts):
+        if pair is not None:
+            inputs |= {f"cache.{i}.keys": pair[0], f"cache.{i}.values": pair[1]}
 
     def call() -> tuple[Tensor, ...]:
         cache = cache_class()(list(pasts))
@@ -115,18 +147,28 @@ def _decode(model: nn.Module, world: FakeWorld) -> Run:
     return Run(inputs, call)
 
 
-def _pasts(model: nn.Module, world: FakeWorld) -> list[tuple[Tensor, Tensor]]:
-    """Ask the model itself for the shapes it caches: one tiny prefill, then the length made symbolic."""
+def _pasts(model: nn.Module, world: FakeWorld) -> list[Pair | None]:
+    """Ask the model itself for the shapes it caches: one tiny prefill, then the length made symbolic.
+
+    Layers that cache nothing have None. NotBuiltError for a model without a cache.
+    """
     from .huggingface import cache_class
 
     num_layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
     cache = cache_class()([None] * num_layers)
     with world.mode, torch.no_grad(), lifted(model):
         model(input_ids=torch.zeros(2, 4, dtype=torch.int64), past_key_values=cache, use_cache=True)
-    made: list[tuple[Tensor, Tensor]] = []
-    for layer in cache.layers:
-        k, v = (
-            world.tensor(("batch", t.shape[1], "kv", t.shape[3]), t.dtype, HINTS) for t in (layer.keys, layer.values)
+    made = [cached_pair(world, layer, "kv") for layer in cache.layers]
+    if not any(made):
+        raise NotBuiltError(
+            f"{type(model).__name__} of transformers keeps no cache of keys and values, so it has no decode step"
         )
-        made.append((k, v))
     return made
+
+
+def cached_pair(world: FakeWorld, layer: CacheLayer, length: str | int) -> Pair | None:
+    """Return what a layer caches, with a batch and a length that are symbolic; None for one that caches nothing."""
+    if layer.keys is None or layer.values is None:
+        return None
+    k, v = (world.tensor(("batch", t.shape[1], length, t.shape[3]), t.dtype, HINTS) for t in (layer.keys, layer.values))
+    return k, v
