@@ -120,12 +120,13 @@ def _record_config(config: Config, workload: Workload, dtype: DType, report: Rep
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
     from .blocks import Identity
-    from .huggingface import build, hints_on
+    from .building import build_noted
+    from .huggingface import hints_on
     from .trace import trace
 
-    model = build(config.text, dtype)
-    identity = Identity(config.name, workload, dtype, (), _positions(config), hints_on(model))
-    return trace(model, identity, is_transformers=True)
+    built = build_noted(config.text, dtype)
+    identity = Identity(config.name, workload, dtype, built.notes, _positions(config), hints_on(built.module))
+    return trace(built.module, identity, is_transformers=True)
 
 
 def _positions(config: Config) -> int:
