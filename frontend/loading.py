@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
-from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError
+from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, UsageError
 from ..ir.files import load_graph
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
@@ -19,6 +20,8 @@ Report = Callable[[str], None]
 # What weights and activations may be in; narrower types come with their scales, which are not modelled yet.
 COMPUTE_TYPES = (DType.BF16, DType.FP16, DType.FP32)
 _SAVED = (".graph", ".graph.gz")
+_ONNX = ".onnx"
+_NO_DIMS: Mapping[str, str] = MappingProxyType({})
 
 
 def load(
@@ -27,17 +30,24 @@ def load(
     dtype: DType | str = DType.BF16,
     cache: GraphCache | None = None,
     report: Report | None = None,
+    dims: Mapping[str, str] = _NO_DIMS,
 ) -> Graph:
     """Return the folded graph of a model for one workload.
 
     Args:
-        model: a catalogue name, a path to a `config.json`, a saved graph, or `file.py:factory` (runs that code).
+        model: a catalogue name, a path to a `config.json`, a saved graph, an ONNX file, or `file.py:factory` (runs that
+            code).
         workload: train, prefill or decode.
-        dtype: element type of weights and activations.
+        dtype: element type of weights and activations; an ONNX file has its own.
         cache: where recorded graphs are kept; None records every time.
         report: told, in one line each, about slow steps.
+        dims: of an ONNX file, what its named dims are: batch, seq, kv, total, tokens or a number.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
+    if model.endswith(_ONNX):
+        return _onnx(Path(model), kind, dims, cache)
+    if dims:
+        raise UsageError(f"--dim {next(iter(dims))}: of ONNX files only, which '{model}' is not")
     if model.endswith(_SAVED):
         return _saved(Path(model), kind)
     if _names_factory(model):
@@ -75,8 +85,8 @@ def check(model: str, dtype: DType | str) -> None:
 
 
 def has_config(model: str) -> bool:
-    """Whether a model comes from a config, neither saved as a graph nor made by code."""
-    return not model.endswith(_SAVED) and not _names_factory(model)
+    """Whether a model comes from a config, neither saved as a graph or in ONNX nor made by code."""
+    return not model.endswith((*_SAVED, _ONNX)) and not _names_factory(model)
 
 
 def _workload(given: str) -> Workload:
@@ -96,6 +106,20 @@ def _saved(path: Path, workload: Workload) -> Graph:
         raise NotUnderstoodError(
             f"'{path}' holds a {graph.workload} graph, not {workload}; ask for --phase {graph.workload}"
         )
+    return graph
+
+
+def _onnx(path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None) -> Graph:
+    """Read an ONNX file; a graph kept of one is that of a file with the same bytes, read with the same sizes."""
+    from .onnx import content_key, load_onnx
+
+    key = graph_key(content_key(path), workload, json.dumps(dict(dims), sort_keys=True)) if cache is not None else ""
+    found = cache.get(key) if cache is not None else None
+    if found is not None:
+        return replace(found, name=path.stem)
+    graph = load_onnx(path, workload, dims)
+    if cache is not None:
+        cache.put(key, graph)
     return graph
 
 
