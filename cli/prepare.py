@@ -41,7 +41,8 @@ def graph_of(request: Request) -> Graph:
     from ..frontend import GraphCache, load
 
     cache = GraphCache.default() if request.cache else None
-    return load(request.model, request.phase, request.dtype, cache, _progress(request))
+    progress = _progress(request)
+    return load(request.model, request.phase, request.dtype, cache, progress, request.allow_unpriced)
 
 
 def _progress(request: Request) -> Callable[[str], None] | None:

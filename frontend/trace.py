@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import TypeAlias
 
 from torch import nn
 
@@ -14,8 +15,9 @@ from .adapter import FakeWorld, faked
 from .aten import HANDLERS
 from .blocks import Identity, NotAlikeError, fold
 from .flat import Flat
-from .fx_import import import_fx
+from .fx_import import Handler, import_fx
 from .layers import LayerStack, find_stack, shortened
+from .lenient import Lenient, noted
 from .lift import lifted
 from .probe import run_alike
 from .record import kept_mode, record
@@ -24,23 +26,29 @@ from .scoped import whole
 from .tidy import tidy
 from .workloads import Run, plan_run
 
+Handlers: TypeAlias = Mapping[str, Handler]
 
-def trace(module: nn.Module, identity: Identity, is_transformers: bool) -> Graph:
+
+def trace(module: nn.Module, identity: Identity, is_transformers: bool, allow_unpriced: bool = False) -> Graph:
     """Return the verified, folded graph of a module built on the meta device, which is left as it was.
 
     Only the distinct layers are run. When layers that look alike run differently, all of them are recorded; when they
-    are no chain at all, the graph has no blocks and a note that says why.
+    are no chain at all, the graph has no blocks and a note that says why. Operators without a rule are an error; with
+    `allow_unpriced` they are nodes of which only the bytes count.
     """
+    handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
     stack = find_stack(module)
     if stack is not None and not is_transformers and not _is_safe_to_shorten(module, identity, stack):
         stack = stack.kept_all()
-    graph = _trace(module, identity, is_transformers, stack)
+    graph = noted(_trace(module, identity, is_transformers, stack, handlers))
     verify(graph)
     return graph
 
 
-def _trace(module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None) -> Graph:
-    flat = _recorded(module, identity, is_transformers, stack)
+def _trace(
+    module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None, handlers: Handlers
+) -> Graph:
+    flat = _recorded(module, identity, is_transformers, stack, handlers)
     if stack is None:
         return whole(flat, identity)
     try:
@@ -48,17 +56,19 @@ def _trace(module: nn.Module, identity: Identity, is_transformers: bool, stack: 
     except NotAlikeError as error:
         if stack == stack.kept_all():
             return whole(flat, replace(identity, notes=(*identity.notes, f"layers are not folded: {error}")))
-    return _trace(module, identity, is_transformers, stack.kept_all())
+    return _trace(module, identity, is_transformers, stack.kept_all(), handlers)
 
 
-def _recorded(module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None) -> Flat:
+def _recorded(
+    module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None, handlers: Handlers
+) -> Flat:
     world = FakeWorld()
     with ExitStack() as scope:
         if stack is not None:
             scope.enter_context(shortened(module, stack))
         run = scope.enter_context(_prepared(module, identity, is_transformers, world))
         recording = record(module, run.inputs, run.call, world, identity.workload is Workload.TRAIN)
-        return tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
+        return tidy(import_fx(recording.graph, world, recording.results, recording.grads, handlers))
 
 
 def _is_safe_to_shorten(module: nn.Module, identity: Identity, stack: LayerStack) -> bool:

@@ -7,13 +7,37 @@ from types import MappingProxyType
 
 from ..errors import UnknownNameError
 from ..graph import Node, Region
-from . import attention, collectives, experts, host, layout, matmul, normalize, pointwise, quantise, routing
+from . import (
+    attention,
+    collectives,
+    experts,
+    host,
+    layout,
+    matmul,
+    normalize,
+    pointwise,
+    quantise,
+    routing,
+    unpriced,
+)
 from .base import OpCall, OpClass, OpDef, Work
 
 OPS: Mapping[str, OpDef] = MappingProxyType(
     {
         d.name: d
-        for family in (matmul, attention, experts, routing, pointwise, quantise, normalize, layout, collectives, host)
+        for family in (
+            matmul,
+            attention,
+            experts,
+            routing,
+            pointwise,
+            quantise,
+            normalize,
+            layout,
+            collectives,
+            host,
+            unpriced,
+        )
         for d in family.OPS
     }
 )
