@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +14,24 @@ from ..ir.errors import TraceError
 from ..ir.graph import Workload
 from . import semantic
 from .adapter import FakeWorld
+from .hf_cache import Past, cache_class
 from .lift import lifted
 
 # Example sizes of the symbolic dims: not 0 or 1, and different, so that no two are taken for the same.
 HINTS = {"batch": 3, "seq": 48, "kv": 80}
+
+
+# What models call the cache they take.
+_CACHE_NAMES = ("past_key_values", "cache_params")
+
+
+class Held(Protocol):
+    """What a layer of a cache has after a run."""
+
+    keys: Tensor | None
+    values: Tensor | None
+    conv_states: Mapping[int, Tensor | None]
+    recurrent_states: Mapping[int, Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,50 +99,69 @@ def _forward(model: nn.Module, world: FakeWorld) -> Run:
 
 
 def _prefill(model: nn.Module, world: FakeWorld) -> Run:
-    from .huggingface import cache_class
-
     ids = _ids(world, "batch", "seq")
-    num_layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
     def call() -> tuple[Tensor, ...]:
-        cache = cache_class()([None] * num_layers)
-        out = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        options = _accepted(model, {"use_cache": True, "logits_to_keep": 1})
+        out = model(input_ids=ids, **_cache(model, [Past()] * _num_layers(model)), **options)
         return (out.logits,)
 
     return Run({"input_ids": ids}, call)
 
 
 def _decode(model: nn.Module, world: FakeWorld) -> Run:
-    from .huggingface import cache_class
-
     ids = _ids(world, "batch", 1)
     with world.mode:
         positions = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
     pasts = _pasts(model, world)
     inputs = {"input_ids": ids, "position_ids": positions}
-    for i, (k, v) in enumerate(pasts):
-        inputs |= {f"cache.{i}.keys": k, f"cache.{i}.values": v}
+    for i, past in enumerate(pasts):
+        inputs |= dict(past.named(i))
 
     def call() -> tuple[Tensor, ...]:
-        cache = cache_class()(list(pasts))
-        out = model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)
+        options = _accepted(model, {"use_cache": True, "position_ids": positions})
+        out = model(input_ids=ids, **_cache(model, pasts), **options)
         return (out.logits,)
 
     return Run(inputs, call)
 
 
-def _pasts(model: nn.Module, world: FakeWorld) -> list[tuple[Tensor, Tensor]]:
-    """Ask the model itself for the shapes it caches: one tiny prefill, then the length made symbolic."""
-    from .huggingface import cache_class
+def _num_layers(model: nn.Module) -> int:
+    return int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
-    num_layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
-    cache = cache_class()([None] * num_layers)
+
+def _cache(model: nn.Module, pasts: Sequence[Past]) -> Mapping[str, object]:
+    """A cache under the name by which the model takes one."""
+    name = next((n for n in _CACHE_NAMES if n in _parameters(model)), _CACHE_NAMES[0])
+    return {name: cache_class()(list(pasts))}
+
+
+def _accepted(model: nn.Module, options: Mapping[str, object]) -> Mapping[str, object]:
+    """The options that the model's forward names; what it only passes on would land in functions that do not."""
+    known = _parameters(model)
+    return {name: value for name, value in options.items() if name in known}
+
+
+def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(type(model).forward).parameters
+
+
+def _pasts(model: nn.Module, world: FakeWorld) -> list[Past]:
+    """Ask the model itself for the shapes it caches: one tiny prefill, then batch and length made symbolic."""
+    given = _cache(model, [Past()] * _num_layers(model))
     with world.mode, torch.no_grad(), lifted(model):
-        model(input_ids=torch.zeros(2, 4, dtype=torch.int64), past_key_values=cache, use_cache=True)
-    made: list[tuple[Tensor, Tensor]] = []
-    for layer in cache.layers:
-        k, v = (
-            world.tensor(("batch", t.shape[1], "kv", t.shape[3]), t.dtype, HINTS) for t in (layer.keys, layer.values)
-        )
-        made.append((k, v))
-    return made
+        model(input_ids=torch.zeros(2, 4, dtype=torch.int64), use_cache=True, **given)
+    (cache,) = given.values()
+    return [_symbolic(layer, world) for layer in cache.layers]  # type: ignore[attr-defined]
+
+
+def _symbolic(layer: Held, world: FakeWorld) -> Past:
+    def state(t: Tensor) -> Tensor:
+        return world.tensor(("batch", *t.shape[1:]), t.dtype, HINTS)
+
+    def tokens(t: Tensor | None) -> Tensor | None:
+        return None if t is None else world.tensor(("batch", t.shape[1], "kv", t.shape[3]), t.dtype, HINTS)
+
+    kinds = (layer.conv_states, layer.recurrent_states)
+    conv, states = ({i: state(t) for i, t in held.items() if t is not None} for held in kinds)
+    return Past(tokens(layer.keys), tokens(layer.values), conv, states)

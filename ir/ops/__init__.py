@@ -10,6 +10,7 @@ from ..graph import Node, Region
 from . import (
     attention,
     collectives,
+    conv,
     experts,
     host,
     layout,
@@ -18,6 +19,7 @@ from . import (
     pointwise,
     quantise,
     routing,
+    scan,
     unpriced,
 )
 from .base import OpCall, OpClass, OpDef, Work
@@ -29,6 +31,8 @@ OPS: Mapping[str, OpDef] = MappingProxyType(
             matmul,
             attention,
             experts,
+            scan,
+            conv,
             routing,
             pointwise,
             quantise,
