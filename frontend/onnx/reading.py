@@ -7,9 +7,8 @@ import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from ...ir.errors import NotUnderstoodError
 from .lean import lean
