@@ -12,6 +12,7 @@ from ..ir.files import load_graph
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
 from .cache import GraphCache, graph_key
+from .exported import PICKLED, SUFFIX, load_pt2, refuse_pickle
 from .models import Config, read_config
 
 Report = Callable[[str], None]
@@ -31,7 +32,8 @@ def load(
     """Return the folded graph of a model for one workload.
 
     Args:
-        model: a catalogue name, a path to a `config.json`, a saved graph, or `file.py:factory` (runs that code).
+        model: a catalogue name, a path to a `config.json`, a saved graph, a `.pt2` file of `torch.export.save`, or
+            `file.py:factory` (runs that code).
         workload: train, prefill or decode.
         dtype: element type of weights and activations.
         cache: where recorded graphs are kept; None records every time.
@@ -40,6 +42,10 @@ def load(
     kind, element = _workload(workload), DType.parse(str(dtype))
     if model.endswith(_SAVED):
         return _saved(Path(model), kind)
+    if model.endswith(SUFFIX):
+        return load_pt2(model, kind)
+    if model.endswith(PICKLED):
+        refuse_pickle(model)
     if _names_factory(model):
         return _record_factory(model, kind, element, report)
     return load_config(read_config(model), kind, element, cache, report)
@@ -75,8 +81,8 @@ def check(model: str, dtype: DType | str) -> None:
 
 
 def has_config(model: str) -> bool:
-    """Whether a model comes from a config, neither saved as a graph nor made by code."""
-    return not model.endswith(_SAVED) and not _names_factory(model)
+    """Whether a model comes from a config, neither saved as a graph, nor exported, nor made by code."""
+    return not model.endswith((*_SAVED, SUFFIX, *PICKLED)) and not _names_factory(model)
 
 
 def _workload(given: str) -> Workload:

@@ -157,6 +157,13 @@ def record(
     line when control flow depends on data, when a size is fixed to a number, and when the module itself fails.
     """
     recorder = Recorder(module, inputs, world)
+    return record_with(recorder, module, run, world, train)
+
+
+def record_with(
+    recorder: Recorder, module: nn.Module, run: Callable[[], tuple[Tensor, ...]], world: FakeWorld, train: bool
+) -> Recording:
+    """Do as `record` with a recorder that is made already, which `run` may know."""
     with explained(module):
         with recorder, ScopeHooks(recorder, module), torch.set_grad_enabled(train):
             results = run()
@@ -193,4 +200,4 @@ def kept_mode(module: nn.Module, train: bool) -> Iterator[None]:
             part.training = training
 
 
-__all__ = ["Recorder", "Recording", "kept_mode", "record"]
+__all__ = ["Recorder", "Recording", "kept_mode", "record", "record_with"]

@@ -46,12 +46,12 @@ def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
 
     def call() -> tuple[Tensor, ...]:
         out = model(input_ids=ids, use_cache=False) if is_transformers else model(ids)
-        return (_loss(out, labels),)
+        return (loss_of(out, labels),)
 
     return Run({"input_ids": ids, "labels": labels}, call)
 
 
-def _loss(out: object, labels: Tensor) -> Tensor:
+def loss_of(out: object, labels: Tensor) -> Tensor:
     """Mean cross-entropy of logits [batch, seq, vocab] in fp32; a scalar is taken as the loss itself."""
     found = getattr(out, "logits", out)
     if not isinstance(found, Tensor):
