@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch._C._autograd import _get_sequence_nr
+from torch._guards import CompileContext
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -229,6 +230,21 @@ def autograd_origin() -> tuple[int, bool]:
     return _get_sequence_nr() - 1, False
 
 
+def frame_compiled() -> tuple[int | None, int]:
+    """Return which frame Dynamo is compiling (None outside it), and how often it has compiled this frame before."""
+    found = CompileContext.current_compile_id()
+    if found is None or found.frame_id is None:
+        return None, 0
+    return int(found.frame_id), int(found.frame_compile_id or 0)
+
+
+def dynamo_source(node: fx.Node) -> str:
+    """Return the Python expression by which Dynamo found an input of its graph, empty when it does not say."""
+    source = getattr(node.meta.get("grapharg"), "source", None)
+    name = getattr(source, "name", "")
+    return str(name() if callable(name) else name)
+
+
 def make_fake(module: nn.Module, world: FakeWorld) -> None:
     """Replace every parameter and buffer of a module built on `meta` by a fake tensor on the CPU; ties are kept."""
     seen: dict[int, Tensor] = {}
@@ -288,7 +304,9 @@ __all__ = [
     "FakeWorld",
     "autograd_origin",
     "dtype_of",
+    "dynamo_source",
     "faked",
+    "frame_compiled",
     "is_noise",
     "layout_key",
     "make_fake",

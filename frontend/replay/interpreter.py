@@ -13,6 +13,7 @@ from ...ir.errors import SlipstickError, TraceError
 from ..adapter import DataDependent
 from ..failures import first_line
 from ..record import Recorder
+from .joint import JointRecorder
 from .spelled import respelled
 
 # Checks of shapes and counters of use: they compute nothing.
@@ -38,9 +39,12 @@ class Replay(fx.Interpreter):
         """Run one node in its scope; TraceError names the node, its module and the line of the user's code."""
         if is_check(n):
             return None
+        if isinstance(self._recorder, JointRecorder):
+            self._recorder.enter(n)
         self._recorder.scopes[-1] = scope_of(n) or self._recorder.scopes[-1]
         try:
-            return respelled(super().run_node(n), self._recorder)
+            result = super().run_node(n)
+            return result if isinstance(self._recorder, JointRecorder) else respelled(result, self._recorder)
         except DataDependent as error:
             raise TraceError(f"control flow depends on data: {_place(n)} asks for a value of a tensor") from error
         except SlipstickError as error:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from ...ir.errors import TraceError
+from ...ir.errors import NotUnderstoodError
 from ...ir.graph import Graph, Workload
 from ...ir.verify import verify
 from ..adapter import FakeWorld, faked
@@ -18,24 +20,35 @@ from ..blocks import Identity
 from ..flat import Flat
 from ..fx_import import import_fx
 from ..lift import lifted
-from ..record import Recorder, kept_mode, record_with
+from ..record import Recorder, Tensors, kept_mode, of_loss, record_with
 from ..scoped import fold_by_scope
 from ..tidy import tidy
-from ..workloads import loss_of
 from .calls import Calls
+from .ends import LABELS, arguments, labels_for, loss_among, of_results, tensors_of
 from .interpreter import Replay
-from .program import FixedInput, HeldInput, Program, SizeInput, TensorInput
-from .sizes import BATCH, KV, SEQ, Naming, hints_for, name_sizes
+from .joint import JointRecorder, is_joint, split_outputs
+from .program import Program
+from .sizes import BATCH, SEQ, Naming, hints_for, name_sizes
+
+_Backward: TypeAlias = Callable[[Recorder, Tensors], tuple[Tensors, Mapping[str, Tensor]]]
 
 
-def graph_of(program: Program, workload: Workload, sizes: Mapping[str, str | int] | None = None) -> Graph:
+def graph_of(
+    program: Program, workload: Workload, sizes: Mapping[str, str | int] | None = None, is_part: bool = False
+) -> Graph:
     """Return the verified, folded graph of a program.
 
-    In training the first output must be logits or a scalar loss; the loss of logits and the backward pass are added.
+    In training the first output must be logits or a scalar loss; the loss of logits and the backward pass are added. A
+    part of a model trains from the gradients of its results, which are inputs then. A program that holds its backward
+    pass is taken as it is.
     """
+    joint = is_joint(program.graph)
+    if joint and workload is not Workload.TRAIN:
+        raise NotUnderstoodError(f"'{program.name}' holds a backward pass, so it is a training graph, not {workload}")
     naming = name_sizes(program, sizes)
-    flat, notes = _recorded(program, workload, naming)
-    given = (*program.notes, naming.note, _fixed_note(program, naming), *notes)
+    run = _Run(program, naming, hints_for(program), FakeWorld())
+    flat = run.joint() if joint else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
+    given = (*program.notes, naming.note, _fixed_note(program, naming), *run.notes)
     identity = Identity(program.name, workload, program.dtype, tuple(n for n in given if n))
     graph = fold_by_scope(flat, identity)
     verify(graph)
@@ -51,26 +64,70 @@ def _fixed_note(program: Program, naming: Naming) -> str:
     return f"the sizes are fixed: {fixed[0].name} is [{shape}], whatever batch and length a plan gives"
 
 
-def _recorded(program: Program, workload: Workload, naming: Naming) -> tuple[Flat, tuple[str, ...]]:
-    world, hints, train = FakeWorld(), hints_for(program), workload is Workload.TRAIN
-    with ExitStack() as scope:
-        scope.enter_context(_ready(program, world, train))
-        args, inputs = _arguments(program, world, naming, hints)
-        labels = _labels(program, world, naming, hints) if train else None
-        recorder = Recorder(program.root, inputs | ({} if labels is None else {"labels": labels}), world)
-        calls = Calls(recorder, world, hints)
+@dataclass
+class _Run:
+    """One run of a program under a recorder."""
 
-        def run() -> tuple[Tensor, ...]:
-            with calls:
-                found = _tensors(Replay(program.graph, recorder).run(*args), program)
-            recorder.scopes[-1] = ""
-            return (_loss(found, labels, program),) if labels is not None else found
+    program: Program
+    naming: Naming
+    hints: Mapping[str, int]
+    world: FakeWorld
+    notes: tuple[str, ...] = ()
+    carried: Tensors = ()
 
-        scope.enter_context(world.mode)
-        scope.enter_context(lifted(program.root))
-        recording = record_with(recorder, program.root, run, world, train)
-        flat = tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
-    return flat, tuple(calls.notes)
+    def forward(self) -> Flat:
+        """Run as it is."""
+        return self._flat({}, Recorder, None)
+
+    def joint(self) -> Flat:
+        """Run forward and backward, which both are in the graph."""
+
+        def backward(recorder: Recorder, results: Tensors) -> tuple[Tensors, Mapping[str, Tensor]]:
+            return split_outputs(self.program, results, recorder)
+
+        return self._flat({}, JointRecorder, backward)
+
+    def trained(self, is_part: bool) -> Flat:
+        """Run forward and backward from the loss, or from the gradients of the results of a part."""
+
+        def backward(recorder: Recorder, results: Tensors) -> tuple[Tensors, Mapping[str, Tensor]]:
+            del recorder
+            if is_part and not any(t.dim() == 0 and t.requires_grad for t in results):
+                return of_results(self.program.root, results, self.carried)
+            return of_loss(self.program.root, results)
+
+        labels = {} if is_part else {LABELS: labels_for(self.program, self.world, self.naming, self.hints)}
+        return self._flat(labels, Recorder, backward, is_part)
+
+    def _flat(
+        self, more: Mapping[str, Tensor], kind: type[Recorder], backward: _Backward | None, is_part: bool = False
+    ) -> Flat:
+        program, world = self.program, self.world
+        with ExitStack() as scope:
+            scope.enter_context(_ready(program, world, backward is not None))
+            args, inputs = arguments(program, world, self.naming, self.hints)
+            self.carried = _carried(inputs) if is_part else ()
+            recorder = kind(program.root, {**inputs, **more}, world)
+            calls = Calls(recorder, world, self.hints)
+
+            def run() -> Tensors:
+                with calls, torch.set_grad_enabled(torch.is_grad_enabled() and kind is Recorder):
+                    found = tensors_of(Replay(program.graph, recorder).run(*args), program)
+                recorder.scopes[-1] = ""
+                return (loss_among(found, more[LABELS]),) if LABELS in more else found
+
+            scope.enter_context(world.mode)
+            scope.enter_context(lifted(program.root))
+            gradients = None if backward is None else partial(backward, recorder)
+            recording = record_with(recorder, program.root, run, world, gradients)
+            flat = tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
+        self.notes = tuple(calls.notes)
+        return flat
+
+
+def _carried(inputs: Mapping[str, Tensor]) -> Tensors:
+    """Let gradients reach the inputs that may carry them."""
+    return tuple(t.requires_grad_() for t in inputs.values() if t.dtype.is_floating_point)
 
 
 @contextmanager
@@ -82,65 +139,6 @@ def _ready(program: Program, world: FakeWorld, train: bool) -> Iterator[None]:
             scope.enter_context(faked(program.graph, world))
         scope.enter_context(kept_mode(program.root, train))
         yield
-
-
-def _arguments(
-    program: Program, world: FakeWorld, naming: Naming, hints: Mapping[str, int]
-) -> tuple[list[object], dict[str, Tensor]]:
-    """Return what the graph is called with, in order, and the tensors among it that are inputs, by name."""
-    held = {**dict(program.root.named_parameters(remove_duplicate=False)),
-            **dict(program.root.named_buffers(remove_duplicate=False))}  # fmt: skip
-    caches = _cache_names(program, naming)
-    args: list[object] = []
-    inputs: dict[str, Tensor] = {}
-    for source in program.sources:
-        if isinstance(source, HeldInput):
-            args.append(held[source.path])
-        elif isinstance(source, SizeInput):
-            args.append(world.evaluated(naming.dim(source.value), hints))
-        elif isinstance(source, FixedInput):
-            args.append(source.value)
-        else:
-            made = world.sized(naming.dims(source), source.dtype, hints)
-            inputs[caches.get(source.name, source.name)] = made
-            args.append(made)
-    return args, inputs
-
-
-def _cache_names(program: Program, naming: Naming) -> dict[str, str]:
-    """Inputs [batch, heads, kv, dim] are the cache, keys and values of one layer after the other."""
-    found = [t.name for t in program.tensors if len(t.dims) == 4 and _is_cache(t, naming)]
-    sides = ("keys", "values")
-    if len(found) > 1 and all("value" in n or n.startswith("v") for n in found[len(found) // 2 :]):
-        half = len(found) // 2
-        found = [n for pair in zip(found[:half], found[half:], strict=True) for n in pair]
-    return {name: f"cache.{k // 2}.{sides[k % 2]}" for k, name in enumerate(found)}
-
-
-def _is_cache(given: TensorInput, naming: Naming) -> bool:
-    length = naming.dims(given)[2]
-    return given.dtype.is_floating_point and not isinstance(length, int) and KV in length.symbols
-
-
-def _labels(program: Program, world: FakeWorld, naming: Naming, hints: Mapping[str, int]) -> Tensor:
-    first = next((t for t in program.tensors if len(t.dims) > 1), None)
-    if first is None:
-        raise TraceError(f"'{program.name}' is given no tensor of two dims, so there is nothing to train on")
-    return world.sized(naming.dims(first)[:2], torch.int64, hints)
-
-
-def _tensors(out: object, program: Program) -> tuple[Tensor, ...]:
-    leaves = pytree.tree_leaves(out)
-    chosen = leaves if program.outputs is None else [leaves[i] for i in program.outputs]
-    found = tuple(dict.fromkeys(t for t in chosen if isinstance(t, Tensor)))
-    if not found:
-        raise TraceError(f"'{program.name}' returns no tensor")
-    return found
-
-
-def _loss(found: tuple[Tensor, ...], labels: Tensor, program: Program) -> Tensor:
-    scalar = next((t for t in found if t.dim() == 0 and t.requires_grad), None)
-    return loss_of(found[0] if scalar is None else scalar, labels)
 
 
 __all__ = ["graph_of"]
