@@ -14,6 +14,7 @@ from ..ir.graph import Graph, Workload
 from ..ir.types import DType
 from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key
+from .exported import PICKLED, SUFFIX, load_pt2, refuse_pickle
 from .models import Config, read_config
 
 Report = Callable[[str], None]
@@ -37,8 +38,8 @@ def load(
     """Return the folded graph of a model for one workload.
 
     Args:
-        model: a catalogue name, a path to a `config.json`, a saved graph, an ONNX file, or `file.py:factory` (runs that
-            code).
+        model: a catalogue name, a path to a `config.json`, a saved graph, an ONNX file, a `.pt2` file of
+            `torch.export.save`, or `file.py:factory` (runs that code).
         workload: train, prefill or decode.
         dtype: element type of weights and activations; an ONNX file has its own.
         cache: where recorded graphs are kept; None records every time.
@@ -53,6 +54,10 @@ def load(
         raise UsageError(f"--dim {next(iter(dims))}: of ONNX files only, which '{model}' is not")
     if model.endswith(_SAVED):
         return _saved(Path(model), kind)
+    if model.endswith(SUFFIX):
+        return load_pt2(model, kind)
+    if model.endswith(PICKLED):
+        refuse_pickle(model)
     if _names_factory(model):
         return _record_factory(model, kind, element, report, allow_unpriced)
     return load_config(read_config(model), kind, element, cache, report, allow_unpriced)
@@ -91,8 +96,8 @@ def check(model: str, dtype: DType | str) -> None:
 
 
 def has_config(model: str) -> bool:
-    """Whether a model comes from a config, neither saved as a graph or in ONNX nor made by code."""
-    return not model.endswith((*_SAVED, _ONNX)) and not _names_factory(model)
+    """Whether a model comes from a config, neither saved as a graph, nor exported, nor made by code."""
+    return not model.endswith((*_SAVED, _ONNX, SUFFIX, *PICKLED)) and not _names_factory(model)
 
 
 def _workload(given: str) -> Workload:
