@@ -22,12 +22,14 @@ class Past:
         values: [b, g, t, d_v].
         conv_states: the last inputs of short convolutions, [b, c, kept].
         states: of scans, [b, h, n, p].
+        is_complete: keys and values are of an encoder: they are read, and nothing is added.
     """
 
     keys: Tensor | None = None
     values: Tensor | None = None
     conv_states: Mapping[int, Tensor] = field(default_factory=dict)
     states: Mapping[int, Tensor] = field(default_factory=dict)
+    is_complete: bool = False
 
     def named(self, layer: int) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors with the names of inputs: `cache.3.keys`, `cache.3.state`, `cache.3.state.1`."""
@@ -43,6 +45,9 @@ class Past:
         return 0 if self.keys is None else self.keys.shape[2]
 
 
+NOTHING = Past()
+
+
 def cache_class() -> type:
     """Return the cache to hand to a model: explicit inputs, one append or state a layer, nothing copied.
 
@@ -53,11 +58,11 @@ def cache_class() -> type:
     class Layer(LinearAttentionAndFullAttentionLayer):
         """A layer whose past is given (or absent, in prefill)."""
 
-        def __init__(self, past: Past) -> None:
+        def __init__(self, past: Past = NOTHING) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
             self.past = past
-            self.keys: Tensor | None = None
-            self.values: Tensor | None = None
+            self.keys: Tensor | None = past.keys if past.is_complete else None
+            self.values: Tensor | None = past.values if past.is_complete else None
             self.is_initialized = True
             self.conv_states: dict[int, Tensor | None] = dict(past.conv_states)
             self.recurrent_states: dict[int, Tensor | None] = dict(past.states)
@@ -92,10 +97,14 @@ def cache_class() -> type:
             return self.get_seq_length() + query_length, 0
 
     class GivenCache(Cache):
-        """A cache made of such layers, by layer index; layers without keys are as long as the others."""
+        """A cache made of such layers, by layer index; layers without keys are as long as the others.
+
+        It grows by those that a model asks for beyond them.
+        """
 
         def __init__(self, pasts: list[Past]) -> None:
-            super().__init__(layers=[Layer(p) for p in pasts])
+            super().__init__(layer_class_to_replicate=Layer)
+            self.layers = [Layer(p) for p in pasts]
             self.length = next((p.length for p in pasts if p.keys is not None), 0)
 
         def get_seq_length(self, layer_idx: int = 0) -> int:

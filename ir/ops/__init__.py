@@ -20,6 +20,7 @@ from . import (
     quantise,
     routing,
     scan,
+    unpriced,
 )
 from .base import OpCall, OpClass, OpDef, Work
 
@@ -39,6 +40,7 @@ OPS: Mapping[str, OpDef] = MappingProxyType(
             layout,
             collectives,
             host,
+            unpriced,
         )
         for d in family.OPS
     }

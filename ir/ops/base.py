@@ -31,6 +31,7 @@ class OpClass(StrEnum):
     OPTIMIZER = "optimizer"
     COMMUNICATION = "communication"
     HOST = "host"
+    UNPRICED = "unpriced"
     FREE = "free"
 
 
