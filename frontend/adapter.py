@@ -10,14 +10,19 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 from torch._C._autograd import _get_sequence_nr
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     GuardOnDataDependentSymNode,
     ShapeEnv,
     StatelessSymbolicContext,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..ir.errors import TraceError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
@@ -227,6 +232,20 @@ def faked(module: nn.Module, world: FakeWorld) -> Iterator[None]:
 
 
 @contextmanager
+def eager() -> Iterator[None]:
+    """Run what someone has compiled as it was written."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """Compute on real tensors in the midst of a recording."""
+    with unset_fake_temporarily(), _disable_current_modes(), torch.no_grad():
+        yield
+
+
+@contextmanager
 def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
     """Set an attribute for a while and put the old one back; what came from the class comes from there again."""
     own, old = name in vars(owner), getattr(owner, name)
@@ -246,10 +265,12 @@ __all__ = [
     "FakeWorld",
     "autograd_origin",
     "dtype_of",
+    "eager",
     "faked",
     "is_noise",
     "layout_key",
     "make_fake",
+    "outside",
     "storage_id",
     "swapped",
     "torch_dtype",

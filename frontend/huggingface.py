@@ -22,6 +22,8 @@ from ..ir.types import DType
 from . import semantic
 from .adapter import swapped, torch_dtype
 from .failures import first_line
+from .hf_linear import scanned
+from .hf_scans import scans
 
 IMPLEMENTATION = "slipstick"
 
@@ -126,8 +128,8 @@ _ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 def patched(model: nn.Module) -> Iterator[None]:
     """Replace, for the time of a recording, what transformers spells out in many small operators.
 
-    Rotary embedding (a function of the modelling file), the packed-sequence check (which reads data), and the
-    assembly of keys from latents (written in place, value by value).
+    Rotary embedding (a function of the modelling file), the packed-sequence check (which reads data), the assembly of
+    keys from latents (written in place, value by value), and recurrences (loops over positions).
     """
     import transformers.masking_utils as masking
 
@@ -140,6 +142,8 @@ def patched(model: nn.Module) -> Iterator[None]:
         for part in model.modules():
             if hasattr(part, "expand_kv"):
                 stack.enter_context(swapped(part, "expand_kv", _latent_keys(part)))
+        stack.enter_context(scans(model))
+        stack.enter_context(scanned(model))
         yield
 
 
@@ -165,41 +169,6 @@ def hints_on(model: nn.Module) -> tuple[Hint, ...]:
         if isinstance(plan, dict)
         for path, style in plan.items()
     )
-
-
-def cache_class() -> type:
-    """Return the KV cache to hand to a model: explicit inputs, one append a layer, nothing copied."""
-    from transformers.cache_utils import Cache, DynamicLayer
-
-    class Layer(DynamicLayer):  # type: ignore[no-untyped-call]
-        """A layer whose past is given (or absent, in prefill)."""
-
-        def __init__(self, past: tuple[Tensor, Tensor] | None) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self.past = past
-            self.is_initialized = True
-
-        def update(
-            self, key_states: Tensor, value_states: Tensor, *args: object, **options: object
-        ) -> tuple[Tensor, Tensor]:
-            past_k, past_v = self.past or (None, None)
-            keys, values = semantic.kv_append(past_k, key_states), semantic.kv_append(past_v, value_states)
-            self.keys, self.values = keys, values
-            return keys, values
-
-        def get_seq_length(self) -> int:
-            return 0 if self.past is None else self.past[0].shape[2]
-
-        def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-            return self.get_seq_length() + query_length, 0
-
-    class GivenCache(Cache):
-        """A cache made of such layers, by layer index."""
-
-        def __init__(self, pasts: list[tuple[Tensor, Tensor] | None]) -> None:
-            super().__init__(layers=[Layer(p) for p in pasts])
-
-    return GivenCache
 
 
 def config_of(model: nn.Module):  # type: ignore[no-untyped-def]

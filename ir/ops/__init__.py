@@ -7,11 +7,26 @@ from types import MappingProxyType
 
 from ..errors import UnknownNameError
 from ..graph import Node, Region
-from . import attention, collectives, experts, host, index_keys, layout, matmul, normalize, pointwise, quantise, routing
+from . import (
+    attention,
+    collectives,
+    conv,
+    experts,
+    host,
+    index_keys,
+    layout,
+    matmul,
+    normalize,
+    pointwise,
+    quantise,
+    routing,
+    scan,
+)
 from .base import OpCall, OpClass, OpDef, Work
 
 _FAMILIES = (
-    matmul, attention, index_keys, experts, routing, pointwise, quantise, normalize, layout, collectives, host,
+    matmul, attention, index_keys, experts, scan, conv, routing, pointwise, quantise, normalize, layout, collectives,
+    host,
 )  # fmt: skip
 OPS: Mapping[str, OpDef] = MappingProxyType({d.name: d for family in _FAMILIES for d in family.OPS})
 

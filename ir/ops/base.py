@@ -22,6 +22,8 @@ class OpClass(StrEnum):
     MATMUL = "matmul"
     ATTENTION = "attention"
     EXPERTS = "experts"
+    SCAN = "scan"
+    CONV = "conv"
     NORM = "norm"
     ELEMENTWISE = "elementwise"
     REDUCTION = "reduction"
