@@ -32,8 +32,12 @@ def _sdpa(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    del attn_mask, scale, enable_gqa
-    out, _ = semantic.attention(query, key, value, None, is_causal, 0, dropout_p)
+    """Fused attention; a mask that is given stays a tensor that is read, for what is in it is not known here."""
+    del scale, enable_gqa
+    bias = attn_mask
+    while bias is not None and bias.dim() < 4:
+        bias = bias.unsqueeze(0)
+    out, _ = semantic.attention(query, key, value, None, is_causal, 0, dropout_p, bias)
     return out.transpose(1, 2)
 
 
