@@ -270,6 +270,12 @@ _COMPILER = (
     click.Option(["--time-passes"], is_flag=True, help="Print the pipeline and the time of each pass to stderr."),
 )
 _OTHER = (
+    click.Option(
+        ["--allow-unpriced"],
+        is_flag=True,
+        help="Count operators that have no rule by the bytes they read and write, and say which they are, instead of "
+        "refusing the model.",
+    ),
     _word("--flops-convention", ("full", "causal"), "How masked attention counts in MFU."),
     click.Option(
         ["--cache/--no-cache"], default=True, show_default=True, help="Keep traced graphs in the user's cache folder."

@@ -84,6 +84,7 @@ class Request:
     restart_time: str | None
     basis: str
     rent: bool
+    allow_unpriced: bool
     flops_convention: str
     cache: bool
     quiet: bool

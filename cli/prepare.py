@@ -41,7 +41,10 @@ def graph_of(request: Request) -> Graph:
     from ..frontend import GraphCache, load
 
     cache = GraphCache.default() if request.cache else None
-    return load(request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request))
+    return load(
+        request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request),
+        request.allow_unpriced,
+    )  # fmt: skip
 
 
 def dims_of(request: Request) -> dict[str, str]:

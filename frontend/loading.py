@@ -12,7 +12,9 @@ from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, Usa
 from ..ir.files import load_graph
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
+from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key
+from .exported import PICKLED, SUFFIX, load_pt2, refuse_pickle
 from .models import Config, read_config
 
 Report = Callable[[str], None]
@@ -31,17 +33,19 @@ def load(
     cache: GraphCache | None = None,
     report: Report | None = None,
     dims: Mapping[str, str] = _NO_DIMS,
+    allow_unpriced: bool = False,
 ) -> Graph:
     """Return the folded graph of a model for one workload.
 
     Args:
-        model: a catalogue name, a path to a `config.json`, a saved graph, an ONNX file, or `file.py:factory` (runs that
-            code).
+        model: a catalogue name, a path to a `config.json`, a saved graph, an ONNX file, a `.pt2` file of
+            `torch.export.save`, or `file.py:factory` (runs that code).
         workload: train, prefill or decode.
         dtype: element type of weights and activations; an ONNX file has its own.
         cache: where recorded graphs are kept; None records every time.
         report: told, in one line each, about slow steps.
         dims: of an ONNX file, what its named dims are: batch, seq, kv, total, tokens or a number.
+        allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
     if model.endswith(_ONNX):
@@ -50,9 +54,13 @@ def load(
         raise UsageError(f"--dim {next(iter(dims))}: of ONNX files only, which '{model}' is not")
     if model.endswith(_SAVED):
         return _saved(Path(model), kind)
+    if model.endswith(SUFFIX):
+        return load_pt2(model, kind)
+    if model.endswith(PICKLED):
+        refuse_pickle(model)
     if _names_factory(model):
-        return _record_factory(model, kind, element, report)
-    return load_config(read_config(model), kind, element, cache, report)
+        return _record_factory(model, kind, element, report, allow_unpriced)
+    return load_config(read_config(model), kind, element, cache, report, allow_unpriced)
 
 
 def load_config(
@@ -61,16 +69,19 @@ def load_config(
     element: DType = DType.BF16,
     cache: GraphCache | None = None,
     report: Report | None = None,
+    allow_unpriced: bool = False,
 ) -> Graph:
     """Return the folded graph of a config for one workload, from the cache where it holds it."""
     config = _unquantised(config, kind)
     key = graph_key(config.text, kind, element)
-    found = cache.get(key) if cache is not None else None
+    lenient_key = graph_key(config.text, kind, element, "allow-unpriced")
+    keys = (key, lenient_key) if allow_unpriced else (key,)
+    found = next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
     if found is not None:
         return replace(found, name=config.name)
-    graph = _record_config(config, kind, element, report)
+    graph = _record_config(config, kind, element, report, allow_unpriced)
     if cache is not None:
-        cache.put(key, graph)
+        cache.put(lenient_key if unpriced_calls(graph) else key, graph)
     return graph
 
 
@@ -85,8 +96,8 @@ def check(model: str, dtype: DType | str) -> None:
 
 
 def has_config(model: str) -> bool:
-    """Whether a model comes from a config, neither saved as a graph or in ONNX nor made by code."""
-    return not model.endswith((*_SAVED, _ONNX)) and not _names_factory(model)
+    """Whether a model comes from a config, neither saved as a graph, nor exported, nor made by code."""
+    return not model.endswith((*_SAVED, _ONNX, SUFFIX, *PICKLED)) and not _names_factory(model)
 
 
 def _workload(given: str) -> Workload:
@@ -140,16 +151,19 @@ def _unquantised(config: Config, kind: Workload) -> Config:
     return replace(config, text=json.dumps(left, sort_keys=True, separators=(",", ":")))
 
 
-def _record_config(config: Config, workload: Workload, dtype: DType, report: Report | None) -> Graph:
+def _record_config(
+    config: Config, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool
+) -> Graph:
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
     from .blocks import Identity
-    from .huggingface import build, hints_on
+    from .building import build_noted
+    from .huggingface import hints_on
     from .trace import trace
 
-    model = build(config.text, dtype)
-    identity = Identity(config.name, workload, dtype, (), _positions(config), hints_on(model))
-    return trace(model, identity, is_transformers=True)
+    built = build_noted(config.text, dtype)
+    identity = Identity(config.name, workload, dtype, built.notes, _positions(config), hints_on(built.module))
+    return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
 
 
 def _positions(config: Config) -> int:
@@ -159,7 +173,7 @@ def _positions(config: Config) -> int:
     return next((int(v) for v in given if isinstance(v, int)), 0)
 
 
-def _record_factory(model: str, workload: Workload, dtype: DType, report: Report | None) -> Graph:
+def _record_factory(model: str, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool) -> Graph:
     if workload is Workload.DECODE:
         raise NotBuiltError("decode needs the KV cache as an input, which only HuggingFace models have in this version")
     if report is not None:
@@ -170,4 +184,5 @@ def _record_factory(model: str, workload: Workload, dtype: DType, report: Report
     from .user_module import build_from_factory
 
     name, module = model.rpartition(":")[2], build_from_factory(model, dtype)
-    return trace(module, Identity(name, workload, dtype, hints=hints_on(module)), is_transformers=False)
+    identity = Identity(name, workload, dtype, hints=hints_on(module))
+    return trace(module, identity, is_transformers=False, allow_unpriced=allow_unpriced)

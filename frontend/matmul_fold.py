@@ -65,7 +65,7 @@ def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]
     depth = 0
     while (node := producer.get(value)) is not None and node.op in ("reshape", "permute"):
         source = node.inputs[0]
-        step = _through(node, values[source].type.dims, values[value].type.dims)
+        step = through(node, values[source].type.dims, values[value].type.dims)
         if step is None:
             return
         groups = tuple(tuple(a for d in g for a in step[d]) for g in groups)
@@ -73,7 +73,7 @@ def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]
         yield Form(value, groups, values[value].type.rank, depth)
 
 
-def _through(node: Node, source: Sequence[Dim], result: Sequence[Dim]) -> tuple[tuple[int, ...], ...] | None:
+def through(node: Node, source: Sequence[Dim], result: Sequence[Dim]) -> tuple[tuple[int, ...], ...] | None:
     """Return, for each dim of the result, the dims of the source it flattens; None when it splits one."""
     if isinstance(node.attrs, PermuteAttrs):
         return tuple((d,) for d in node.attrs.dims)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
-
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from ...ir.errors import NotUnderstoodError

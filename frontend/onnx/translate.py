@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-
 import onnx
 
 from ...ir.errors import NotUnderstoodError, SlipstickError, UnsupportedOpError, did_you_mean
