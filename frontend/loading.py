@@ -13,6 +13,7 @@ from ..ir.graph import Graph, Workload
 from ..ir.types import DType
 from .cache import GraphCache, graph_key
 from .models import Config, read_config
+from .source_length import with_source
 
 Report = Callable[[str], None]
 
@@ -27,6 +28,7 @@ def load(
     dtype: DType | str = DType.BF16,
     cache: GraphCache | None = None,
     report: Report | None = None,
+    source_tokens: int | None = None,
 ) -> Graph:
     """Return the folded graph of a model for one workload.
 
@@ -36,13 +38,14 @@ def load(
         dtype: element type of weights and activations.
         cache: where recorded graphs are kept; None records every time.
         report: told, in one line each, about slow steps.
+        source_tokens: what the encoder of an encoder-decoder reads; None: as many tokens as the plan's lengths say.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
     if model.endswith(_SAVED):
         return _saved(Path(model), kind)
     if _names_factory(model):
         return _record_factory(model, kind, element, report)
-    return load_config(read_config(model), kind, element, cache, report)
+    return with_source(load_config(read_config(model), kind, element, cache, report), source_tokens)
 
 
 def load_config(
@@ -53,15 +56,16 @@ def load_config(
     report: Report | None = None,
 ) -> Graph:
     """Return the folded graph of a config for one workload, from the cache where it holds it."""
-    config = _unquantised(config, kind)
+    notes = _of_quantised(config, kind, element)
+    config = _unquantised(config)
     key = graph_key(config.text, kind, element)
     found = cache.get(key) if cache is not None else None
     if found is not None:
-        return replace(found, name=config.name)
+        return replace(found, name=config.name, notes=(*found.notes, *notes))
     graph = _record_config(config, kind, element, report)
     if cache is not None:
         cache.put(key, graph)
-    return graph
+    return replace(graph, notes=(*graph.notes, *notes))
 
 
 def check(model: str, dtype: DType | str) -> None:
@@ -99,21 +103,25 @@ def _saved(path: Path, workload: Workload) -> Graph:
     return graph
 
 
-def _unquantised(config: Config, kind: Workload) -> Config:
-    """Return the config of the model in one type: how weights are kept in inference is a matter of the plan.
-
-    NotBuiltError where a quantised model is to be trained.
-    """
+def _unquantised(config: Config) -> Config:
+    """Return the config of the model in one type: how weights are kept is a matter of the plan."""
     fields = json.loads(config.text)
     if not fields.get("quantization_config"):
         return config
-    if kind is Workload.TRAIN:
-        raise NotBuiltError(
-            f"'{config.origin}' has a quantization_config, which this version does not model in training; remove the "
-            "key to estimate the model in the type given by --dtype"
-        )
     left = {key: value for key, value in fields.items() if key != "quantization_config"}
     return replace(config, text=json.dumps(left, sort_keys=True, separators=(",", ":")))
+
+
+def _of_quantised(config: Config, kind: Workload, element: DType) -> tuple[str, ...]:
+    """What to say of a model that was published quantised and is to be trained; NotBuiltError as `recipe_of`."""
+    if kind is not Workload.TRAIN or not json.loads(config.text).get("quantization_config"):
+        return ()
+    from .published import recipe_of
+
+    return (
+        f"published quantised ({recipe_of(config)}), trained here in {element} with all weights; --precision says in "
+        "what training multiplies",
+    )
 
 
 def _record_config(config: Config, workload: Workload, dtype: DType, report: Report | None) -> Graph:

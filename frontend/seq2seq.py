@@ -18,9 +18,9 @@ from ..ir.errors import NotBuiltError
 from ..ir.graph import Workload
 from .adapter import FakeWorld
 from .lift import lifted
+from .source_length import SOURCE
 from .workloads import HINTS, CacheLayer, Pair, Run, cached_pair, ids_of, loss_of
 
-SOURCE = "src"
 _CACHE_OF_ENCODER = "cross_"
 
 
@@ -147,4 +147,4 @@ def _width(model: nn.Module) -> int:
     return int(getattr(model.config, "d_model", None) or model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
 
-__all__ = ["SOURCE", "plan_seq2seq"]
+__all__ = ["plan_seq2seq"]
