@@ -13,6 +13,8 @@ from ..ir.errors import TraceError
 from ..ir.graph import Hint
 from . import semantic
 from .adapter import swapped
+from .hf_linear import scanned
+from .hf_scans import scans
 from .old_attention import fused_attention, is_fused
 
 IMPLEMENTATION = "slipstick"
@@ -68,8 +70,8 @@ _ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
 def patched(model: nn.Module) -> Iterator[None]:
     """Replace, for the time of a recording, what transformers spells out in many small operators.
 
-    Rotary embedding (a function of the modelling file), the packed-sequence check (which reads data), and the
-    assembly of keys from latents (written in place, value by value).
+    Rotary embedding (a function of the modelling file), the packed-sequence check (which reads data), the assembly of
+    keys from latents (written in place, value by value), and recurrences (loops over positions).
     """
     import transformers.masking_utils as masking
 
@@ -82,6 +84,8 @@ def patched(model: nn.Module) -> Iterator[None]:
         for part in model.modules():
             if hasattr(part, "expand_kv"):
                 stack.enter_context(swapped(part, "expand_kv", _latent_keys(part)))
+        stack.enter_context(scans(model))
+        stack.enter_context(scanned(model))
         stack.enter_context(fused_attention(model))
         if is_fused(model):
             stack.enter_context(_unmasked(str(getattr(model.config, "_attn_implementation", ""))))
@@ -123,44 +127,6 @@ def hints_on(model: nn.Module) -> tuple[Hint, ...]:
         if isinstance(plan, dict)
         for path, style in plan.items()
     )
-
-
-def cache_class() -> type:
-    """Return the KV cache to hand to a model: explicit inputs, one append a layer, nothing copied."""
-    from transformers.cache_utils import Cache, DynamicLayer
-
-    class Layer(DynamicLayer):  # type: ignore[no-untyped-call]
-        """A layer whose past is given (or absent, in prefill); a complete one is only read."""
-
-        def __init__(self, past: tuple[Tensor, Tensor] | None = None, is_complete: bool = False) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self.past = past
-            self.is_initialized = True
-            if is_complete and past is not None:
-                self.keys, self.values = past
-
-        def update(
-            self, key_states: Tensor, value_states: Tensor, *args: object, **options: object
-        ) -> tuple[Tensor, Tensor]:
-            past_k, past_v = self.past or (None, None)
-            keys, values = semantic.kv_append(past_k, key_states), semantic.kv_append(past_v, value_states)
-            self.keys, self.values = keys, values
-            return keys, values
-
-        def get_seq_length(self) -> int:
-            return 0 if self.past is None else self.past[0].shape[2]
-
-        def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-            return self.get_seq_length() + query_length, 0
-
-    class GivenCache(Cache):
-        """A cache made of such layers, by layer index; it grows by those that a model asks for beyond them."""
-
-        def __init__(self, pasts: list[tuple[Tensor, Tensor] | None], is_complete: bool = False) -> None:
-            super().__init__(layer_class_to_replicate=Layer)
-            self.layers = [Layer(p, is_complete) for p in pasts]
-
-    return GivenCache
 
 
 def config_of(model: nn.Module):  # type: ignore[no-untyped-def]

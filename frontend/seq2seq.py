@@ -9,6 +9,7 @@ encoder's output, which were made once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol, cast
 
 import torch
@@ -17,9 +18,11 @@ from torch import Tensor, nn
 from ..ir.errors import NotBuiltError
 from ..ir.graph import Workload
 from .adapter import FakeWorld
+from .hf_cache import Past, cache_class
 from .lift import lifted
+from .loss import loss_of
 from .source_length import SOURCE
-from .workloads import HINTS, CacheLayer, Pair, Run, cached_pair, ids_of, loss_of
+from .workloads import HINTS, Held, Run, ids_of, symbolic_past
 
 _CACHE_OF_ENCODER = "cross_"
 
@@ -59,11 +62,11 @@ def _decode(model: nn.Module, world: FakeWorld) -> Run:
     token = ids_of(world, "batch", 1)
     own, crossed = _pasts(model, world)
     with world.mode:
-        encoded = torch.empty(token.shape[0], crossed[0][0].shape[2], _width(model), dtype=crossed[0][0].dtype)
+        encoded = torch.empty(token.shape[0], crossed[0].length, _width(model), dtype=next(model.parameters()).dtype)
     inputs: dict[str, Tensor] = {"decoder_input_ids": token}
     for prefix, pasts in (("", own), (_CACHE_OF_ENCODER, crossed)):
-        for i, (k, v) in enumerate(pasts):
-            inputs |= {f"cache.{i}.{prefix}keys": k, f"cache.{i}.{prefix}values": v}
+        for i, past in enumerate(pasts):
+            inputs |= {name.replace(f".{i}.", f".{i}.{prefix}", 1): t for name, t in past.named(i)}
 
     def call() -> tuple[Tensor, ...]:
         past = _cache(own, crossed)
@@ -82,20 +85,18 @@ class _Caches(Protocol):
 
 
 class _Layers(Protocol):
-    layers: list[CacheLayer]
+    layers: list[Held]
 
 
-def _cache(own: list[Pair], crossed: list[Pair]) -> _Caches:
+def _cache(own: list[Past], crossed: list[Past]) -> _Caches:
     from transformers.cache_utils import EncoderDecoderCache
 
-    from .huggingface import cache_class
-
     given = cache_class()
-    both = EncoderDecoderCache(given(own), given(crossed, is_complete=True))
+    both = EncoderDecoderCache(given(own), given([replace(past, is_complete=True) for past in crossed]))
     return cast(_Caches, both)
 
 
-def _pasts(model: nn.Module, world: FakeWorld) -> tuple[list[Pair], list[Pair]]:
+def _pasts(model: nn.Module, world: FakeWorld) -> tuple[list[Past], list[Past]]:
     """The shapes that the model caches, by one tiny prefill of its own; then with symbolic lengths."""
     cache = _cache([], [])
     source = {name: t.new_zeros(2, *(4 if isinstance(s, torch.SymInt) else s for s in t.shape[1:]))
@@ -103,12 +104,12 @@ def _pasts(model: nn.Module, world: FakeWorld) -> tuple[list[Pair], list[Pair]]:
     with world.mode, torch.no_grad(), lifted(model):
         start = torch.zeros(2, 3, dtype=torch.int64)
         model(**source, decoder_input_ids=start, past_key_values=cache, use_cache=True)
-    own = [cached_pair(world, layer, "kv") for layer in cache.self_attention_cache.layers]
-    crossed = [cached_pair(world, layer, _length(model, layer)) for layer in cache.cross_attention_cache.layers]
-    return [pair for pair in own if pair is not None], [pair for pair in crossed if pair is not None]
+    own = [symbolic_past(layer, world, "kv") for layer in cache.self_attention_cache.layers]
+    crossed = [symbolic_past(layer, world, _length(model, layer)) for layer in cache.cross_attention_cache.layers]
+    return [past for past in own if past.keys is not None], [past for past in crossed if past.keys is not None]
 
 
-def _length(model: nn.Module, layer: CacheLayer) -> str | int:
+def _length(model: nn.Module, layer: Held) -> str | int:
     return int(layer.keys.shape[2]) if _hears(model) and layer.keys is not None else SOURCE
 
 

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ..ir.errors import NotBuiltError, TraceError
+from ..ir.errors import NotBuiltError
 from ..ir.graph import Workload
-from . import semantic
 from .adapter import FakeWorld
+from .hf_cache import Past, cache_class
+from .hf_linear import remembers, scanned
 from .lift import lifted
+from .loss import loss_of, returned_tensor
 
 # Example sizes of the symbolic dims: not 0 or 1, and different, so that no two are taken for the same.
 HINTS = {"batch": 3, "seq": 48, "kv": 80, "src": 112}
 
-Pair = tuple[Tensor, Tensor]
+# What models call the cache they take.
+_CACHE_NAMES = ("past_key_values", "cache_params")
 
 
-class CacheLayer(Protocol):
-    """What is read of a layer of a cache of transformers."""
+class Held(Protocol):
+    """What a layer of a cache has after a run."""
 
     keys: Tensor | None
     values: Tensor | None
+    conv_states: Mapping[int, Tensor | None]
+    recurrent_states: Mapping[int, Tensor | None]
+
+
+class Cache(Protocol):
+    """A cache of transformers."""
+
+    layers: Sequence[Held]
+
+
+class Output(Protocol):
+    """What a language model returns."""
+
+    logits: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +86,12 @@ def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
     return Run({"input_ids": ids, "labels": labels}, call)
 
 
-def loss_of(out: object, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of logits [batch, seq, vocab] in fp32; a scalar is taken as the loss itself."""
-    found = getattr(out, "logits", out)
-    if not isinstance(found, Tensor):
-        raise TraceError(
-            f"the module returns {type(out).__name__}; it must return logits, an object with `logits`, or a loss"
-        )
-    if found.dim() == 0:
-        return found
-    if found.dim() != labels.dim() + 1:
-        raise TraceError(
-            f"the module returns a tensor of {found.dim()} dims; logits have {labels.dim() + 1}, a loss has 0"
-        )
-    return semantic.cross_entropy(found.float(), labels)[0]
-
-
 def _forward(model: nn.Module, world: FakeWorld) -> Run:
     ids = ids_of(world, "batch", "seq")
 
     def call() -> tuple[Tensor, ...]:
         out = model(ids)
-        found = getattr(out, "logits", out)
-        if not isinstance(found, Tensor):
-            raise TraceError(
-                f"the module returns {type(out).__name__}; it must return a tensor or an object with `logits`"
-            )
-        return (found,)
+        return (returned_tensor(out, "logits"),)
 
     return Run({"input_ids": ids}, call)
 
@@ -114,61 +111,75 @@ def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
 
 
 def _prefill(model: nn.Module, world: FakeWorld) -> Run:
-    from .huggingface import cache_class
-
     ids = ids_of(world, "batch", "seq")
-    num_layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
     def call() -> tuple[Tensor, ...]:
-        cache = cache_class()([None] * num_layers)
-        out = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        out, _ = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids, "logits_to_keep": 1})
         return (out.logits,)
 
     return Run({"input_ids": ids}, call)
 
 
 def _decode(model: nn.Module, world: FakeWorld) -> Run:
-    from .huggingface import cache_class
-
     ids = ids_of(world, "batch", 1)
     with world.mode:
         positions = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
     pasts = _pasts(model, world)
     inputs = {"input_ids": ids, "position_ids": positions}
-    for i, pair in enumerate(pasts):
-        if pair is not None:
-            inputs |= {f"cache.{i}.keys": pair[0], f"cache.{i}.values": pair[1]}
+    for i, past in enumerate(pasts):
+        inputs |= dict(past.named(i))
 
     def call() -> tuple[Tensor, ...]:
-        cache = cache_class()(list(pasts))
-        out = model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)
+        out, _ = _remembered(model, pasts, {"input_ids": ids, "position_ids": positions})
         return (out.logits,)
 
     return Run(inputs, call)
 
 
-def _pasts(model: nn.Module, world: FakeWorld) -> list[Pair | None]:
-    """Ask the model itself for the shapes it caches: one tiny prefill, then the length made symbolic.
+def _num_layers(model: nn.Module) -> int:
+    return int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
-    Layers that cache nothing have None. NotBuiltError for a model without a cache.
-    """
-    from .huggingface import cache_class
 
-    num_layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
-    cache = cache_class()([None] * num_layers)
+def _remembered(model: nn.Module, pasts: Sequence[Past], inputs: Mapping[str, object]) -> tuple[Output, Cache]:
+    """Run a model with what it has of the tokens before; return its output and the cache behind it."""
+    cache = cache_class()(list(pasts))
+    own = remembers(model)
+    name = next((n for n in _CACHE_NAMES if n in _parameters(model)), _CACHE_NAMES[0])
+    given = {} if own else {name: cache}
+    with scanned(model, cache):
+        return model(**given, **_accepted(model, {**inputs, "use_cache": not own})), cache
+
+
+def _accepted(model: nn.Module, options: Mapping[str, object]) -> Mapping[str, object]:
+    """The options that the model's forward names; what it only passes on would land in functions that do not."""
+    known = _parameters(model)
+    return {name: value for name, value in options.items() if name in known}
+
+
+def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(type(model).forward).parameters
+
+
+def _pasts(model: nn.Module, world: FakeWorld) -> list[Past]:
+    """Ask the model itself for the shapes it caches: one tiny prefill, then batch and length made symbolic."""
     with world.mode, torch.no_grad(), lifted(model):
-        model(input_ids=torch.zeros(2, 4, dtype=torch.int64), past_key_values=cache, use_cache=True)
-    made = [cached_pair(world, layer, "kv") for layer in cache.layers]
-    if not any(made):
-        raise NotBuiltError(
-            f"{type(model).__name__} of transformers keeps no cache of keys and values, so it has no decode step"
-        )
+        ids = torch.zeros(2, 4, dtype=torch.int64)
+        _, cache = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids})
+    made = [symbolic_past(layer, world, "kv") for layer in cache.layers]
+    if not any(dict(past.named(0)) for past in made):
+        raise NotBuiltError(f"{type(model).__name__} of transformers keeps no cache, so it has no decode step")
     return made
 
 
-def cached_pair(world: FakeWorld, layer: CacheLayer, length: str | int) -> Pair | None:
-    """Return what a layer caches, with a batch and a length that are symbolic; None for one that caches nothing."""
-    if layer.keys is None or layer.values is None:
-        return None
-    k, v = (world.tensor(("batch", t.shape[1], length, t.shape[3]), t.dtype, HINTS) for t in (layer.keys, layer.values))
-    return k, v
+def symbolic_past(layer: Held, world: FakeWorld, length: str | int) -> Past:
+    """Return what a layer keeps, with a batch and a length that are symbolic."""
+
+    def state(t: Tensor) -> Tensor:
+        return world.tensor(("batch", *t.shape[1:]), t.dtype, HINTS)
+
+    def tokens(t: Tensor | None) -> Tensor | None:
+        return None if t is None else world.tensor(("batch", t.shape[1], length, t.shape[3]), t.dtype, HINTS)
+
+    kinds = (layer.conv_states, layer.recurrent_states)
+    conv, states = ({i: state(t) for i, t in held.items() if t is not None} for held in kinds)
+    return Past(tokens(layer.keys), tokens(layer.values), conv, states)
