@@ -7,6 +7,7 @@ forward node a backward node belongs to). Placeholders carry `role` and `name`.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -178,7 +179,25 @@ def _backward(recorder: Recorder, module: nn.Module, loss: Tensor) -> Mapping[st
     recorder.phase = Phase.BACKWARD
     with recorder:
         grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return {n: recorder.node_of(g) for n, g in zip(named, grads, strict=True) if g is not None}
+    found = {n: recorder.node_of(g) for n, g in zip(named, grads, strict=True) if g is not None}
+    place = {node: k for k, node in enumerate(recorder.fx.nodes)}
+    for grad in found.values():
+        _settle(grad, place)
+    return found
+
+
+def _settle(grad: fx.Node, place: Mapping[fx.Node, int]) -> None:
+    """Sums of the gradients of a parameter that layers share belong to the layer whose summand is made last."""
+    while "forward" not in grad.meta and len(summands := grad.all_input_nodes) == 2:
+        first, last = sorted(summands, key=lambda n: place[n])
+        if _unnumbered(first) != _unnumbered(last):
+            return
+        grad.meta["scope"] = last.meta["scope"]
+        grad = first
+
+
+def _unnumbered(node: fx.Node) -> str:
+    return re.sub(r"\d+", "*", str(node.meta["scope"]))
 
 
 @contextmanager
