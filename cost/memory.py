@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..ir.expr import Expr, as_expr, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
+from ..ir.ops.scan import CACHE_WRITES
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
@@ -172,7 +173,7 @@ def _split(states: Sequence[Expr], away: Sequence[bool]) -> list[Expr]:
 
 
 def _cache_bytes(region: Region) -> Iterable[Expr]:
-    return (region.by_id[n.key].type.num_bytes for n in region.nodes if n.op == "kv_append")
+    return (region.by_id[n.key].type.num_bytes for n in region.nodes if n.op in CACHE_WRITES)
 
 
 def _copy_share(graph: Graph) -> float:

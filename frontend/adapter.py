@@ -279,6 +279,13 @@ def faked(module: nn.Module, world: FakeWorld) -> Iterator[None]:
 
 
 @contextmanager
+def eager() -> Iterator[None]:
+    """Run what someone has compiled as it was written."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextmanager
 def undisturbed() -> Iterator[None]:
     """Run operators for real for a while: no mode looks on."""
     with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -308,6 +315,7 @@ __all__ = [
     "autograd_origin",
     "dtype_of",
     "dynamo_source",
+    "eager",
     "faked",
     "frame_compiled",
     "is_noise",

@@ -40,13 +40,22 @@ def find_stack(module: nn.Module) -> LayerStack | None:
     """Return the list of alike layers that holds the most parameters, None when the module has no such list."""
     best: tuple[int, LayerStack] | None = None
     for path, part in module.named_modules():
-        if not isinstance(part, nn.ModuleList | nn.Sequential) or len(part) < 2:
+        layers = _layers(part)
+        if len(layers) < 2:
             continue
         size = sum(p.numel() for p in part.parameters())
-        stack = _stack(path, list(part))
+        stack = _stack(path, layers)
         if len(set(stack.classes)) <= stack.num_layers // 2 and (best is None or size > best[0]):
             best = (size, stack)
     return None if best is None else best[1]
+
+
+def _layers(part: nn.Module) -> Sequence[nn.Module]:
+    """The parts of a list, or of a dict whose keys count from zero; none of anything else."""
+    if not isinstance(part, nn.ModuleList | nn.Sequential | nn.ModuleDict):
+        return ()
+    numbered = list(part._modules) == [str(i) for i in range(len(part))]
+    return list(part.children()) if numbered else ()
 
 
 def _stack(path: str, layers: Sequence[nn.Module]) -> LayerStack:
@@ -83,9 +92,9 @@ def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
     parent_path, _, name = stack.path.rpartition(".")
     parent = module.get_submodule(parent_path)
     full = parent.get_submodule(name)
-    assert isinstance(full, nn.ModuleList | nn.Sequential)
-    layers = [full[i] for i in stack.kept]
-    short = nn.ModuleList(layers) if isinstance(full, nn.ModuleList) else nn.Sequential(*layers)
+    whole = _layers(full)
+    layers = [whole[i] for i in stack.kept]
+    short = _like(full, layers)
     with ExitStack() as undo:
         parent._modules[name] = short
         undo.callback(parent._modules.__setitem__, name, full)
@@ -95,6 +104,12 @@ def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
                     undo.enter_context(swapped(part, "layer_idx", position))
         _shorten_config(module, stack, undo)
         yield
+
+
+def _like(full: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
+    if isinstance(full, nn.ModuleDict):
+        return nn.ModuleDict({str(i): layer for i, layer in enumerate(layers)})
+    return nn.ModuleList(layers) if isinstance(full, nn.ModuleList) else nn.Sequential(*layers)
 
 
 def _shorten_config(module: nn.Module, stack: LayerStack, undo: ExitStack) -> None:

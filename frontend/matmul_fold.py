@@ -7,7 +7,7 @@ each operand is followed back through reshapes and permutes to a value whose dim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as combinations
 from string import ascii_lowercase
 
@@ -39,6 +39,8 @@ class Folded:
 
 def fold(node: Node, values: Mapping[int, Value], producer: Mapping[int, Node]) -> Folded | None:
     """Return the product over the dims of the operands' bases, or None when it is best as it is."""
+    if isinstance(node.attrs, MatmulAttrs) and node.attrs.scales:
+        return None  # a weight that is widened in the kernel was written over real dims
     a, b, *biases = node.inputs
     num_batch = 1 if values[a].type.rank == 3 else 0
     lefts = sorted(_forms(a, values, producer), key=_preference)
@@ -63,7 +65,7 @@ def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]
     depth = 0
     while (node := producer.get(value)) is not None and node.op in ("reshape", "permute"):
         source = node.inputs[0]
-        step = _through(node, values[source].type.dims, values[value].type.dims)
+        step = through(node, values[source].type.dims, values[value].type.dims)
         if step is None:
             return
         groups = tuple(tuple(a for d in g for a in step[d]) for g in groups)
@@ -71,7 +73,7 @@ def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]
         yield Form(value, groups, values[value].type.rank, depth)
 
 
-def _through(node: Node, source: Sequence[Dim], result: Sequence[Dim]) -> tuple[tuple[int, ...], ...] | None:
+def through(node: Node, source: Sequence[Dim], result: Sequence[Dim]) -> tuple[tuple[int, ...], ...] | None:
     """Return, for each dim of the result, the dims of the source it flattens; None when it splits one."""
     if isinstance(node.attrs, PermuteAttrs):
         return tuple((d,) for d in node.attrs.dims)
@@ -130,7 +132,7 @@ def _match(left: Form, right: Form, num_batch: int, values: Mapping[int, Value])
 def permuted(attrs: MatmulAttrs, dims: Sequence[int]) -> MatmulAttrs:
     """Return the spec whose result comes out with its dims in another order."""
     left, right, out = attrs.letters
-    return MatmulAttrs(f"{left},{right}->{''.join(out[d] for d in dims)}")
+    return replace(attrs, spec=f"{left},{right}->{''.join(out[d] for d in dims)}")
 
 
 def same_flattening(a: Sequence[Dim], b: Sequence[Dim]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -41,7 +41,7 @@ def _fused(region: Region) -> Region:
     kept = [n for n in alive if n is not None]
     if len(kept) == len(order):
         return region
-    home = {order[k].key: alive[maker[order[k].key]] for k in range(len(order)) if alive[k] is None}
+    home = {n.key: alive[_survivor(k, order, alive, maker)] for k, n in enumerate(order) if alive[k] is None}
     nodes = tuple(_relinked(n, home) for n in kept)
     made = {o for n in nodes for o in n.outputs}
     gone = {o for n in order for o in n.outputs} - made
@@ -49,6 +49,13 @@ def _fused(region: Region) -> Region:
         replace(v, storage=v.storage if v.storage not in gone else v.id) for v in region.values if v.id not in gone
     )
     return replace(region, values=values, nodes=nodes)
+
+
+def _survivor(k: int, order: Sequence[Node], alive: Sequence[Node | None], maker: Mapping[int, int]) -> int:
+    """The position of the kernel that a node ended up in: what swallowed it may have been swallowed later."""
+    while alive[k] is None:
+        k = maker[order[k].key]
+    return k
 
 
 def _relinked(node: Node, home: Mapping[int, Node | None]) -> Node:

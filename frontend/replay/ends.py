@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 
 from ...ir.errors import TraceError
 from ..adapter import FakeWorld
+from ..loss import loss_of
 from ..record import Tensors
-from ..workloads import loss_of
 from .program import FixedInput, HeldInput, Program, SizeInput, TensorInput
 from .sizes import KV, Naming
 
