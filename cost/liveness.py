@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from ..ir.expr import Expr, as_expr
 from ..ir.graph import ONCE_A_STEP, Graph, Node, Phase, Region, Role
 from ..ir.ops.host import DOWN
+from ..ir.ops.scan import CACHE_WRITES
 from ..passes.gathers import gathers_parameter
 
 
@@ -94,7 +95,7 @@ def _incoming(region: Region, received: Set[str]) -> dict[int, Expr]:
 
 def _accounted_elsewhere(region: Region) -> set[int]:
     """Storages of sums and caches, of what lies in host memory, and of gathered parameters that are kept."""
-    apart = (n for n in region.nodes if n.op in ("accumulate", "kv_append", DOWN))
+    apart = (n for n in region.nodes if n.op in {"accumulate", *CACHE_WRITES, DOWN})
     found = {region.by_id[o].storage for n in apart for o in n.outputs}
     whole = (o for n in region.nodes if gathers_parameter(region, n) for o in n.outputs)
     return found | {region.by_id[o].storage for o in whole if region.by_id[o].saved}

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.caches import kept_caches
 from ..ir.expr import Expr, as_expr, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
@@ -172,7 +173,7 @@ def _split(states: Sequence[Expr], away: Sequence[bool]) -> list[Expr]:
 
 
 def _cache_bytes(region: Region) -> Iterable[Expr]:
-    return (region.by_id[n.key].type.num_bytes for n in region.nodes if n.op == "kv_append")
+    return (v.type.num_bytes for v in kept_caches(region))
 
 
 def _copy_share(graph: Graph) -> float:

@@ -1,4 +1,4 @@
-"""Bytes that a rank cannot but move in a step of inference: weights once, and the cache that attention looks at.
+"""Bytes that a rank cannot but move in a step of inference: weights and the cache once, states of scans twice.
 
     MBU = bytes / (bandwidth of memory x time)
 
@@ -15,11 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.caches import read_caches
 from ..ir.expr import Expr, total
 from ..ir.graph import Graph, Region, Role
 from ..ir.ops import work_of
 from ..ir.ops.base import ExpertsRead
 from ..ir.ops.masking import touched_share
+from ..ir.ops.scan import CACHE_WRITES, KEEP_STATE
 from ..ir.plan import IMBALANCE, PlanTable
 
 Array = NDArray[np.float64]
@@ -64,4 +66,8 @@ def _weights(region: Region) -> Iterator[Expr]:
 
 
 def _caches(region: Region) -> Iterator[Expr]:
-    return (region.by_id[node.key].type.num_bytes for node in region.nodes if node.op == "kv_append")
+    """Keys and values are read; states are read and written again."""
+    for node in region.nodes:
+        if node.op in CACHE_WRITES:
+            yield region.by_id[node.key].type.num_bytes * (2 if node.op == KEEP_STATE else 1)
+    yield from (v.type.num_bytes for v in read_caches(region))

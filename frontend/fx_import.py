@@ -208,4 +208,5 @@ def _describe(unknown: Mapping[str, set[str]], handlers: Mapping[str, Handler]) 
         f"'{name}' in {', '.join(sorted(scopes)[:3])}{did_you_mean(name, known).rstrip(';')}"
         for name, scopes in sorted(unknown.items())
     ]
-    return f"{len(lines)} operator(s) without a rule: " + "; ".join(lines)
+    listed = "; ".join(lines)
+    return f"{len(lines)} operator(s) without a rule: {listed}; --allow-unpriced counts their bytes alone"

@@ -7,7 +7,7 @@ each operand is followed back through reshapes and permutes to a value whose dim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as combinations
 from string import ascii_lowercase
 
@@ -53,10 +53,10 @@ def fold(node: Node, values: Mapping[int, Value], producer: Mapping[int, Node]) 
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether a product is rows times columns, of matrices or of batches of them, as it comes from PyTorch."""
+    """Whether a product is rows times columns, of matrices or of batches of them, and no weight in it is widened."""
     assert isinstance(node.attrs, MatmulAttrs)
     left, right, out = node.attrs.letters
-    if len(left) != len(right) or len(left) not in (2, 3):
+    if len(left) != len(right) or len(left) not in (2, 3) or node.attrs.scales:
         return False
     return right[:-2] == left[:-2] and right[-2] == left[-1] and out == left[:-1] + right[-1]
 
@@ -141,7 +141,7 @@ def _match(left: Form, right: Form, num_batch: int, values: Mapping[int, Value])
 def permuted(attrs: MatmulAttrs, dims: Sequence[int]) -> MatmulAttrs:
     """Return the spec whose result comes out with its dims in another order."""
     left, right, out = attrs.letters
-    return MatmulAttrs(f"{left},{right}->{''.join(out[d] for d in dims)}")
+    return replace(attrs, spec=f"{left},{right}->{''.join(out[d] for d in dims)}")
 
 
 def same_flattening(a: Sequence[Dim], b: Sequence[Dim]) -> bool:

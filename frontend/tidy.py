@@ -8,6 +8,7 @@ from ..ir.expr import Dim
 from ..ir.graph import Node, Phase, Role
 from ..ir.ops.layout import PermuteAttrs
 from ..ir.ops.matmul import MatmulAttrs
+from ..ir.ops.scan import CACHE_WRITES
 from .flat import Flat, Origin
 from .matmul_fold import fold, permuted
 
@@ -114,11 +115,11 @@ def _absorb_permutes(flat: Flat) -> Flat:
 
 
 def _sweep(flat: Flat) -> Flat:
-    """Keep what results, gradients and KV appends need."""
+    """Keep what results, gradients, KV appends and kept states need."""
     needed = set(flat.results) | set(flat.grads.values())
     kept: list[Node] = []
     for node in reversed(flat.nodes):
-        if needed.intersection(node.outputs) or node.op == "kv_append":
+        if needed.intersection(node.outputs) or node.op in CACHE_WRITES:
             needed.update(node.inputs)
             kept.append(node)
     kept.reverse()

@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from ..ir.errors import TraceError
+from ..ir.errors import NotBuiltError
 from ..ir.graph import Workload
-from . import semantic
 from .adapter import FakeWorld
+from .hf_cache import Past, cache_class
+from .hf_linear import remembers, scanned
 from .lift import lifted
+from .loss import loss_of, returned_tensor
 
 # Example sizes of the symbolic dims: not 0 or 1, and different, so that no two are taken for the same.
-HINTS = {"batch": 3, "seq": 48, "kv": 80}
+HINTS = {"batch": 3, "seq": 48, "kv": 80, "src": 112}
+
+# What models call the cache they take.
+_CACHE_NAMES = ("past_key_values", "cache_params")
+
+
+class Held(Protocol):
+    """What a layer of a cache has after a run."""
+
+    keys: Tensor | None
+    values: Tensor | None
+    conv_states: Mapping[int, Tensor | None]
+    recurrent_states: Mapping[int, Tensor | None]
+    index_keys: Tensor | None
+
+
+class Cache(Protocol):
+    """A cache of transformers."""
+
+    layers: Sequence[Held]
+
+
+class Output(Protocol):
+    """What a language model returns."""
+
+    logits: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,105 +57,130 @@ class Run:
 
 def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
     """Return inputs (with symbolic batch, sequence and KV length) and what to call on them."""
+    if is_transformers and getattr(model.config, "is_encoder_decoder", False):
+        from .seq2seq import plan_seq2seq
+
+        return plan_seq2seq(model, world, workload)
     if workload is Workload.TRAIN:
         return _train(model, world, is_transformers)
     if not is_transformers:
         return _forward(model, world)
+    if not _generates(model):
+        return _encode(model, world, workload)
     return _prefill(model, world) if workload is Workload.PREFILL else _decode(model, world)
 
 
-def _ids(world: FakeWorld, *dims: int | str) -> Tensor:
+def ids_of(world: FakeWorld, *dims: int | str) -> Tensor:
+    """Return token ids of these dims; a dim given by name is symbolic."""
     return world.tensor(dims, torch.int64, HINTS)
 
 
 def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = ids_of(world, "batch", "seq")
     with world.mode:
         labels = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
 
     def call() -> tuple[Tensor, ...]:
         out = model(input_ids=ids, use_cache=False) if is_transformers else model(ids)
-        return (_loss(out, labels),)
+        return (loss_of(out, labels),)
 
     return Run({"input_ids": ids, "labels": labels}, call)
 
 
-def _loss(out: object, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of logits [batch, seq, vocab] in fp32; a scalar is taken as the loss itself."""
-    found = getattr(out, "logits", out)
-    if not isinstance(found, Tensor):
-        raise TraceError(
-            f"the module returns {type(out).__name__}; it must return logits, an object with `logits`, or a loss"
-        )
-    if found.dim() == 0:
-        return found
-    if found.dim() != labels.dim() + 1:
-        raise TraceError(
-            f"the module returns a tensor of {found.dim()} dims; logits have {labels.dim() + 1}, a loss has 0"
-        )
-    return semantic.cross_entropy(found.float(), labels)[0]
-
-
 def _forward(model: nn.Module, world: FakeWorld) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = ids_of(world, "batch", "seq")
 
     def call() -> tuple[Tensor, ...]:
         out = model(ids)
-        found = getattr(out, "logits", out)
-        if not isinstance(found, Tensor):
-            raise TraceError(
-                f"the module returns {type(out).__name__}; it must return a tensor or an object with `logits`"
-            )
-        return (found,)
+        return (returned_tensor(out, "logits"),)
 
     return Run({"input_ids": ids}, call)
 
 
-def _prefill(model: nn.Module, world: FakeWorld) -> Run:
-    from .huggingface import cache_class
+def _generates(model: nn.Module) -> bool:
+    """Whether a model of transformers makes one token after another; encoders do not."""
+    return bool(model.can_generate())  # type: ignore[operator]
 
-    ids = _ids(world, "batch", "seq")
-    num_layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
+
+def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
+    if workload is Workload.DECODE:
+        raise NotBuiltError(
+            f"{type(model).__name__} is an encoder: it reads all tokens at once and has no decode step; ask for "
+            "--phase train or prefill"
+        )
+    return _forward(model, world)
+
+
+def _prefill(model: nn.Module, world: FakeWorld) -> Run:
+    ids = ids_of(world, "batch", "seq")
 
     def call() -> tuple[Tensor, ...]:
-        cache = cache_class()([None] * num_layers)
-        out = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        out, _ = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids, "logits_to_keep": 1})
         return (out.logits,)
 
     return Run({"input_ids": ids}, call)
 
 
 def _decode(model: nn.Module, world: FakeWorld) -> Run:
-    from .huggingface import cache_class
-
-    ids = _ids(world, "batch", 1)
+    ids = ids_of(world, "batch", 1)
     with world.mode:
         positions = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
     pasts = _pasts(model, world)
     inputs = {"input_ids": ids, "position_ids": positions}
-    for i, (k, v) in enumerate(pasts):
-        inputs |= {f"cache.{i}.keys": k, f"cache.{i}.values": v}
+    for i, past in enumerate(pasts):
+        inputs |= dict(past.named(i))
 
     def call() -> tuple[Tensor, ...]:
-        cache = cache_class()(list(pasts))
-        out = model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)
+        out, _ = _remembered(model, pasts, {"input_ids": ids, "position_ids": positions})
         return (out.logits,)
 
     return Run(inputs, call)
 
 
-def _pasts(model: nn.Module, world: FakeWorld) -> list[tuple[Tensor, Tensor]]:
-    """Ask the model itself for the shapes it caches: one tiny prefill, then the length made symbolic."""
-    from .huggingface import cache_class
+def _num_layers(model: nn.Module) -> int:
+    return int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
-    num_layers = int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
-    cache = cache_class()([None] * num_layers)
+
+def _remembered(model: nn.Module, pasts: Sequence[Past], inputs: Mapping[str, object]) -> tuple[Output, Cache]:
+    """Run a model with what it has of the tokens before; return its output and the cache behind it."""
+    cache = cache_class()(list(pasts))
+    own = remembers(model)
+    name = next((n for n in _CACHE_NAMES if n in _parameters(model)), _CACHE_NAMES[0])
+    given = {} if own else {name: cache}
+    with scanned(model, cache):
+        return model(**given, **_accepted(model, {**inputs, "use_cache": not own})), cache
+
+
+def _accepted(model: nn.Module, options: Mapping[str, object]) -> Mapping[str, object]:
+    """The options that the model's forward names; what it only passes on would land in functions that do not."""
+    known = _parameters(model)
+    return {name: value for name, value in options.items() if name in known}
+
+
+def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(type(model).forward).parameters
+
+
+def _pasts(model: nn.Module, world: FakeWorld) -> list[Past]:
+    """Ask the model itself for the shapes it caches: one tiny prefill, then batch and length made symbolic."""
     with world.mode, torch.no_grad(), lifted(model):
-        model(input_ids=torch.zeros(2, 4, dtype=torch.int64), past_key_values=cache, use_cache=True)
-    made: list[tuple[Tensor, Tensor]] = []
-    for layer in cache.layers:
-        k, v = (
-            world.tensor(("batch", t.shape[1], "kv", t.shape[3]), t.dtype, HINTS) for t in (layer.keys, layer.values)
-        )
-        made.append((k, v))
+        ids = torch.zeros(2, 4, dtype=torch.int64)
+        _, cache = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids})
+    made = [symbolic_past(layer, world, "kv") for layer in cache.layers]
+    if not any(dict(past.named(0)) for past in made):
+        raise NotBuiltError(f"{type(model).__name__} of transformers keeps no cache, so it has no decode step")
     return made
+
+
+def symbolic_past(layer: Held, world: FakeWorld, length: str | int) -> Past:
+    """Return what a layer keeps, with a batch and a length that are symbolic."""
+
+    def state(t: Tensor) -> Tensor:
+        return world.tensor(("batch", *t.shape[1:]), t.dtype, HINTS)
+
+    def tokens(t: Tensor | None) -> Tensor | None:
+        return None if t is None else world.tensor(("batch", t.shape[1], length, t.shape[3]), t.dtype, HINTS)
+
+    kinds = (layer.conv_states, layer.recurrent_states)
+    conv, states = ({i: state(t) for i, t in held.items() if t is not None} for held in kinds)
+    return Past(tokens(layer.keys), tokens(layer.values), conv, states, tokens(layer.index_keys))

@@ -19,7 +19,15 @@ from ..system import System
 from .kinds import first_kind
 
 _CLASSES = frozenset(
-    {OpClass.NORM, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.LOSS, OpClass.MEMORY, OpClass.OPTIMIZER}
+    {
+        OpClass.NORM,
+        OpClass.ELEMENTWISE,
+        OpClass.CONV,
+        OpClass.REDUCTION,
+        OpClass.LOSS,
+        OpClass.MEMORY,
+        OpClass.OPTIMIZER,
+    }
 )
 
 

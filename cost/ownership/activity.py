@@ -136,7 +136,7 @@ def _of_dtype(energy: EnergySection, entry: Entry) -> float:
     name = _element(str(entry.dtype))
     if name in energy.compute:
         return energy.compute[name].si
-    if entry.kind in (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS):
+    if entry.kind in (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS, OpClass.SCAN):
         raise UnknownNameError.of("dtype of prices.energy.compute", name, energy.compute)
     return energy.compute["fp32"].si
 

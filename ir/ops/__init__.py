@@ -7,16 +7,29 @@ from types import MappingProxyType
 
 from ..errors import UnknownNameError
 from ..graph import Node, Region
-from . import attention, collectives, experts, host, layout, matmul, normalize, pointwise, quantise, routing
+from . import (
+    attention,
+    collectives,
+    conv,
+    experts,
+    host,
+    index_keys,
+    layout,
+    matmul,
+    normalize,
+    pointwise,
+    quantise,
+    routing,
+    scan,
+    unpriced,
+)
 from .base import OpCall, OpClass, OpDef, Work
 
-OPS: Mapping[str, OpDef] = MappingProxyType(
-    {
-        d.name: d
-        for family in (matmul, attention, experts, routing, pointwise, quantise, normalize, layout, collectives, host)
-        for d in family.OPS
-    }
-)
+_FAMILIES = (
+    matmul, attention, index_keys, experts, scan, conv, routing, pointwise, quantise, normalize, layout, collectives,
+    host, unpriced,
+)  # fmt: skip
+OPS: Mapping[str, OpDef] = MappingProxyType({d.name: d for family in _FAMILIES for d in family.OPS})
 
 
 def op_def(name: str) -> OpDef:

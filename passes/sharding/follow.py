@@ -101,5 +101,6 @@ _LABELS: Mapping[str, Callable[[OpCall], Labels]] = {
     "matmul": _matmul, "permute": _permute, "reshape": _reshape, "slice": _slice, "pad": _pad, "concat": _concat,
     "reduce": _reduce, "attention": _nothing, "attention_bwd": _nothing, "embedding": _nothing,
     "embedding_bwd": _nothing, "grouped_matmul": _nothing, "experts": _nothing, "experts_bwd": _nothing,
-    "expert_bank": _nothing, "expert_bank_bwd": _nothing, "gather": _nothing, "scatter": _nothing,
+    "expert_bank": _nothing, "expert_bank_bwd": _nothing, "gather": _nothing, "scatter": _nothing, "scan": _nothing,
+    "scan_bwd": _nothing, "conv": _nothing, "conv_bwd": _nothing,
 }  # fmt: skip

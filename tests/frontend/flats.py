@@ -13,7 +13,7 @@ from slipstick.frontend.flat import Flat
 from slipstick.frontend.fx_import import import_fx
 from slipstick.frontend.record import record
 from slipstick.frontend.tidy import tidy
-from slipstick.frontend.trace import _prepared
+from slipstick.frontend.trace import _language_model, _prepared, _Subject
 from slipstick.ir.graph import Node, Phase, Workload
 from slipstick.ir.ops import OpClass, op_def
 from slipstick.ir.types import DType
@@ -22,7 +22,9 @@ from slipstick.ir.types import DType
 def recorded(module: nn.Module, workload: Workload = Workload.PREFILL, is_transformers: bool = False) -> Flat:
     """Record all of a module and return its tidy flat graph."""
     world = FakeWorld()
-    with _prepared(module, Identity("m", workload, DType.BF16), is_transformers, world) as run:
+    plan = _language_model(workload, is_transformers)
+    subject = _Subject(module, Identity("m", workload, DType.BF16), is_transformers, plan, HANDLERS)
+    with _prepared(subject, world) as run:
         recording = record(module, run.inputs, run.call, world, workload is Workload.TRAIN)
         return tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
 
