@@ -51,7 +51,14 @@ def find_stack(module: nn.Module) -> LayerStack | None:
         stack = _stack(path, layers)
         if len(set(stack.classes)) <= stack.num_layers // 2 and (best is None or size > best[0]):
             best = (size, stack)
-    return None if best is None else best[1]
+    if best is None:
+        return None
+    return best[1].kept_all() if _is_shared_out(module) else best[1]
+
+
+def _is_shared_out(module: nn.Module) -> bool:
+    """Whether one table has a part for each layer (Gemma 3n and 4), so that fewer layers would not fit it."""
+    return any(isinstance(getattr(part, "embed_tokens_per_layer", None), nn.Module) for part in module.modules())
 
 
 def _layers(part: nn.Module) -> Sequence[nn.Module]:
