@@ -151,9 +151,11 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
         load_onnx(path)
 
 
-def test_training_is_refused_and_dims_are_of_onnx_alone(writer: Writer, saved: Save) -> None:
-    path = saved(linear(writer).model("y"))
-    with pytest.raises(NotBuiltError, match="no backward pass"):
+def test_quantised_weights_are_not_trained_and_dims_are_of_onnx_alone(writer: Writer, saved: Save) -> None:
+    scale, low = writer.weight("s", (4,)), writer.weight("q", (8, 4), TensorProto.INT8)
+    wide = writer.node("DequantizeLinear", [low, scale], axis=1)
+    path = saved(writer.model(writer.node("MatMul", [writer.input("x", ("batch", "seq", 8)), wide])))
+    with pytest.raises(NotBuiltError, match="'q' rests in int8, which is not trained"):
         load_onnx(path, "train")
     with pytest.raises(UsageError, match="--dim a: of ONNX files only"):
         load("llama-3.1-8b", "prefill", dims={"a": "batch"})
