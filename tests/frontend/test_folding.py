@@ -83,7 +83,7 @@ def test_a_folded_graph_adds_up_to_the_unfolded_one(
     config = deeper(name, configs, tmp_path)
     folded = load(config)
     monkeypatch.setattr(tracing, "find_stack", lambda module: None)
-    monkeypatch.setattr(tracing, "fold_by_scope", tracing.whole)
+    monkeypatch.setattr(tracing, "fold_by_scope", fold_whole)
     whole = load(config)
     assert blocks(whole) == ""
     assert blocks(folded) != ""
