@@ -35,10 +35,10 @@ def read_model(path: Path) -> onnx.ModelProto:
 
 
 def printable(text: str) -> str:
-    """Return a text from a file as one line that no terminal obeys, and no longer than a screen.
+    r"""Return a text from a file as one line that no terminal obeys, and no longer than a screen.
 
-    >>> printable("a\\nb")
-    'a\\\\nb'
+    >>> printable("a\nb")
+    'a\\nb'
     """
     found = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:MAX_MESSAGE])
     return found if len(text) <= MAX_MESSAGE else f"{found}..."
