@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from ...ir.errors import NotUnderstoodError
 from ...ir.graph import Graph, Workload
@@ -25,11 +25,13 @@ from ..scoped import fold_by_scope
 from ..tidy import tidy
 from .calls import Calls
 from .ends import LABELS, arguments, labels_for, loss_among, of_results, tensors_of
-from .interpreter import Replay
-from .joint import JointRecorder, is_joint, split_outputs
+from .interpreter import Replay, scope_of
+from .joint import JointRecorder, backward_nodes, split_outputs
 from .program import Program
+from .scopes import guessed_scopes
 from .sizes import BATCH, SEQ, Naming, hints_for, name_sizes
 
+_GUESSED = "module paths are taken from the names of parameters"
 _Backward: TypeAlias = Callable[[Recorder, Tensors], tuple[Tensors, Mapping[str, Tensor]]]
 
 
@@ -42,13 +44,13 @@ def graph_of(
     part of a model trains from the gradients of its results, which are inputs then. A program that holds its backward
     pass is taken as it is.
     """
-    joint = is_joint(program.graph)
-    if joint and workload is not Workload.TRAIN:
+    backward = backward_nodes(program)
+    if backward and workload is not Workload.TRAIN:
         raise NotUnderstoodError(f"'{program.name}' holds a backward pass, so it is a training graph, not {workload}")
     naming = name_sizes(program, sizes)
-    run = _Run(program, naming, hints_for(program), FakeWorld())
-    flat = run.joint() if joint else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
-    given = (*program.notes, naming.note, _fixed_note(program, naming), *run.notes)
+    run = _Run(program, naming, hints_for(program), FakeWorld(), backward, _scopes(program, backward))
+    flat = run.joint() if backward else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
+    given = (*program.notes, naming.note, _fixed_note(program, naming), _GUESSED if run.scopes else "", *run.notes)
     identity = Identity(program.name, workload, program.dtype, tuple(n for n in given if n))
     graph = fold_by_scope(flat, identity)
     verify(graph)
@@ -72,12 +74,14 @@ class _Run:
     naming: Naming
     hints: Mapping[str, int]
     world: FakeWorld
+    backward: frozenset[fx.Node]
+    scopes: Mapping[fx.Node, str]
     notes: tuple[str, ...] = ()
     carried: Tensors = ()
 
     def forward(self) -> Flat:
         """Run as it is."""
-        return self._flat({}, Recorder, None)
+        return self._flat({}, None)
 
     def joint(self) -> Flat:
         """Run forward and backward, which both are in the graph."""
@@ -85,7 +89,7 @@ class _Run:
         def backward(recorder: Recorder, results: Tensors) -> tuple[Tensors, Mapping[str, Tensor]]:
             return split_outputs(self.program, results, recorder)
 
-        return self._flat({}, JointRecorder, backward)
+        return self._flat({}, backward)
 
     def trained(self, is_part: bool) -> Flat:
         """Run forward and backward from the loss, or from the gradients of the results of a part."""
@@ -97,22 +101,20 @@ class _Run:
             return of_loss(self.program.root, results)
 
         labels = {} if is_part else {LABELS: labels_for(self.program, self.world, self.naming, self.hints)}
-        return self._flat(labels, Recorder, backward, is_part)
+        return self._flat(labels, backward, is_part)
 
-    def _flat(
-        self, more: Mapping[str, Tensor], kind: type[Recorder], backward: _Backward | None, is_part: bool = False
-    ) -> Flat:
+    def _flat(self, more: Mapping[str, Tensor], backward: _Backward | None, is_part: bool = False) -> Flat:
         program, world = self.program, self.world
         with ExitStack() as scope:
             scope.enter_context(_ready(program, world, backward is not None))
             args, inputs = arguments(program, world, self.naming, self.hints)
             self.carried = _carried(inputs) if is_part else ()
-            recorder = kind(program.root, {**inputs, **more}, world)
+            recorder = self._recorder({**inputs, **more})
             calls = Calls(recorder, world, self.hints)
 
             def run() -> Tensors:
-                with calls, torch.set_grad_enabled(torch.is_grad_enabled() and kind is Recorder):
-                    found = tensors_of(Replay(program.graph, recorder).run(*args), program)
+                with calls, torch.set_grad_enabled(torch.is_grad_enabled() and not self.backward):
+                    found = tensors_of(Replay(program.graph, recorder, self.scopes).run(*args), program)
                 recorder.scopes[-1] = ""
                 return (loss_among(found, more[LABELS]),) if LABELS in more else found
 
@@ -123,6 +125,19 @@ class _Run:
             flat = tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
         self.notes = tuple(calls.notes)
         return flat
+
+    def _recorder(self, inputs: Mapping[str, Tensor]) -> Recorder:
+        if self.backward:
+            return JointRecorder(self.program.root, inputs, self.world, self.backward)
+        return Recorder(self.program.root, inputs, self.world)
+
+
+def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:
+    """Paths from the names of parameters, for a graph that has none of its own."""
+    if any(scope_of(n) for n in program.graph.graph.nodes):
+        return {}
+    found = guessed_scopes(program, backward)
+    return found if any(found.values()) else {}
 
 
 def _carried(inputs: Mapping[str, Tensor]) -> Tensors:

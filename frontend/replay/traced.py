@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.expr import Dim, symbol
-from ..adapter import size_of
+from ..adapter import BufferAOTInput, ParamAOTInput, size_of
 from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
 from .sizes import BATCH, SEQ
 
@@ -30,12 +30,12 @@ def program_of(
     for wanted in dims:
         if wanted not in {n.name for n in placeholders}:
             raise UnknownNameError.of("input of the graph", wanted, [n.name for n in placeholders])
-    held = {key: Held(tuple(map(int, v.shape)), v.dtype, True) for key, v in given if isinstance(v, nn.Parameter)}
-    sources = [
-        _source(n, *pair, dims, is_open=not _has_values(graph)) for n, pair in zip(placeholders, given, strict=False)
-    ]
+    pairs = list(zip(placeholders, given, strict=False))
+    held = {n: h for n, (key, value) in pairs if (h := _held(n, key, value)) is not None}
+    is_open = not _has_values(graph)
+    sources = [HeldInput(held[n][0]) if n in held else _source(n, v, dims, is_open) for n, (_, v) in pairs]
     sources += [FixedInput(_default(n)) for n in placeholders[len(given) :]]
-    root = _joined(graph, hollow(held)) if held else graph
+    root = _joined(graph, hollow(dict(held.values()))) if held else graph
     return Program(name or type(graph).__name__, graph, root, tuple(sources))
 
 
@@ -54,9 +54,17 @@ def _has_values(graph: fx.GraphModule) -> bool:
     return any("val" in n.meta or "example_value" in n.meta for n in graph.graph.nodes if n.op == "call_function")
 
 
-def _source(node: fx.Node, key: str, value: object, dims: Mapping[str, Sequence[str | int]], is_open: bool) -> Source:
-    if isinstance(value, nn.Parameter):
-        return HeldInput(key)
+def _held(node: fx.Node, key: str, value: object) -> tuple[str, Held] | None:
+    """Return the path of a parameter or buffer with what it is, None for what the caller gives."""
+    told = node.meta.get("desc")  # what joint exports say of their inputs
+    is_parameter = isinstance(value, nn.Parameter) or isinstance(told, ParamAOTInput)
+    if not isinstance(value, Tensor) or not (is_parameter or isinstance(told, BufferAOTInput)):
+        return None
+    path = str(told.target) if isinstance(told, ParamAOTInput | BufferAOTInput) else key
+    return path, Held(tuple(map(int, value.shape)), value.dtype, is_parameter)
+
+
+def _source(node: fx.Node, value: object, dims: Mapping[str, Sequence[str | int]], is_open: bool) -> Source:
     if isinstance(value, Tensor):
         recorded = node.meta.get("val", node.meta.get("example_value"))
         example = recorded if isinstance(recorded, Tensor) else value
