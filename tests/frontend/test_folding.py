@@ -11,6 +11,7 @@ import pytest
 from slipstick.frontend import load
 from slipstick.frontend import trace as tracing
 from slipstick.frontend.layers import LayerStack, find_stack
+from slipstick.frontend.scoped import whole as fold_whole
 from slipstick.ir.expr import Expr, symbol
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.text import print_graph
