@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, fx, nn
 from torch._C._autograd import _get_sequence_nr
+from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
 from torch._guards import CompileContext
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import (
@@ -306,9 +307,11 @@ def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
 
 
 __all__ = [
+    "BufferAOTInput",
     "DataDependent",
     "DispatchMode",
     "FakeWorld",
+    "ParamAOTInput",
     "autograd_origin",
     "dtype_of",
     "dynamo_source",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -36,19 +37,23 @@ def _replacements(part: nn.Module) -> Mapping[str, object]:
     return {} if make is None else make(part)
 
 
+_OF_ADAPTERS = ("dropout", "LayerNorm", "adapter_layer_norm")
+
+
 def _one_language(part: nn.Module) -> Mapping[str, object]:
     """X-MOD: every token is of the default language, so that one adapter gets them all."""
-    adapter = next(iter(part.adapter_modules.children()))  # type: ignore[union-attr]
+    adapter = next(iter(cast(nn.ModuleDict, part.adapter_modules).values()))
+    dropout, norm, norm_of_adapter = (cast("nn.Module | None", getattr(part, name)) for name in _OF_ADAPTERS)
 
     def lang_adapter(lang_ids: Tensor, hidden_states: Tensor) -> Tensor:
-        residual = hidden_states
-        if part.adapter_layer_norm is not None:
-            hidden_states = part.adapter_layer_norm(hidden_states)  # type: ignore[operator]
-        elif part.adapter_reuse_layer_norm:
-            hidden_states = part.LayerNorm(hidden_states)  # type: ignore[operator]
-        residual = hidden_states if part.ln_before_adapter else residual
-        out: Tensor = part.dropout(adapter(hidden_states)) + residual
-        return out
+        normed = hidden_states
+        if norm_of_adapter is not None:
+            normed = norm_of_adapter(hidden_states)
+        elif part.adapter_reuse_layer_norm and norm is not None:
+            normed = norm(hidden_states)
+        out: Tensor = adapter(normed)
+        out = out if dropout is None else dropout(out)
+        return out + (normed if part.ln_before_adapter else hidden_states)
 
     return {"lang_adapter": lang_adapter}
 

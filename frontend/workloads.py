@@ -33,6 +33,7 @@ class Held(Protocol):
     values: Tensor | None
     conv_states: Mapping[int, Tensor | None]
     recurrent_states: Mapping[int, Tensor | None]
+    index_keys: Tensor | None
 
 
 class Cache(Protocol):
@@ -193,4 +194,4 @@ def symbolic_past(layer: Held, world: FakeWorld, length: str | int) -> Past:
 
     kinds = (layer.conv_states, layer.recurrent_states)
     conv, states = ({i: state(t) for i, t in held.items() if t is not None} for held in kinds)
-    return Past(tokens(layer.keys), tokens(layer.values), conv, states)
+    return Past(tokens(layer.keys), tokens(layer.values), conv, states, tokens(layer.index_keys))

@@ -55,6 +55,8 @@ def rows_of_table(call: Call, table: Item, length: Dim) -> Item:
 def rotated(call: Call, x: Item, cos: Item, sin: Item) -> Item:
     """Rotate [batch, heads, length, d]; with tables for a part of d only that part."""
     length, width = x.dims[2], x.dims[3]
+    for table in (cos, sin):
+        call.build.as_buffer(call.value(table))
     tables = [rows_of_table(call, t, length) for t in (cos, sin)]
     half = tables[0].dims[-1]
     turned = as_dim(half * 2) if isinstance(half, int) else half

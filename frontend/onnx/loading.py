@@ -17,8 +17,9 @@ from ..flat import Flat
 from ..scoped import fold_by_scope
 from ..tidy import tidy
 from .builder import Builder
+from .hoist import hoisted
 from .items import Item, checked_dims, dtype_of, stored_item
-from .reading import opset, read_model
+from .reading import opset, printable, read_model
 from .symbols import Sizes
 from .translate import Names, Translation
 
@@ -37,20 +38,33 @@ def load_onnx(
     if kind is Workload.TRAIN:
         raise NotBuiltError(f"'{path}': an ONNX file has no backward pass; ask for --phase prefill or decode")
     file = Path(path)
-    model = read_model(file)
     try:
+        model = read_model(file)
         flat, build = _flat(model, kind, dims or {})
         if not flat.nodes:
             raise NotUnderstoodError("nothing is computed from the inputs")
         identity = Identity(file.stem, kind, _main_dtype(flat), tuple(build.notes), build.max_positions)
         graph = fold_by_scope(flat, identity)
     except NotUnderstoodError as error:
-        raise type(error)(f"'{path}': {error}") from error
+        text = str(error)
+        raise type(error)(printable(text if text.startswith(f"'{path}'") else f"'{path}': {text}")) from error
     verify(graph)
     return graph
 
 
+def value_types(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> dict[str, TensorType]:
+    """Return the type of every value of the main graph by name, as the rules find it; caches in use included."""
+    names, _ = _translated(model, workload, dims)
+    return {name: item.type for name, item in names.items.items() if item is not None}
+
+
 def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> tuple[Flat, Builder]:
+    names, build = _translated(model, workload, dims)
+    build.flat.results = _results(model.graph, names, build)
+    return hoisted(tidy(build.flat)), build
+
+
+def _translated(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> tuple[Names, Builder]:
     build, names = Builder(workload), Names()
     stored = {t.name: t for t in model.graph.initializer}
     names.items.update((name, stored_item(t)) for name, t in stored.items())
@@ -63,8 +77,7 @@ def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -
         names.items[info.name] = Item(kinds[info.name], value)
     functions = {(f.domain, f.name): f for f in model.functions}
     Translation(build, functions, opset(model)).run(model.graph.node, names, stored, "")
-    build.flat.results = _results(model.graph, names, build)
-    return tidy(build.flat), build
+    return names, build
 
 
 def _input_type(info: onnx.ValueInfoProto, sizes: Sizes) -> TensorType:

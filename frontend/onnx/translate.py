@@ -11,7 +11,7 @@ import onnx
 from ...ir.errors import NotUnderstoodError, SlipstickError, UnsupportedOpError, did_you_mean
 from ...ir.types import DType
 from ..flat import Origin
-from .builder import Builder
+from .builder import CONSTANT, Builder
 from .call import Call, Rule
 from .items import Item, constant, stored_item
 from .known import computed
@@ -153,7 +153,7 @@ def _constant(node: onnx.NodeProto) -> Item:
     for a in node.attribute:
         if a.name == "value":
             if not a.t.name:
-                a.t.name = f"Constant.{node.output[0]}"
+                a.t.name = f"{CONSTANT}{node.output[0]}"
             return stored_item(a.t, CONSTANT_FLOATS)
         if a.name in ("value_int", "value_ints"):
             return constant(np.array(list(a.ints) if a.name.endswith("s") else a.i, dtype=object))

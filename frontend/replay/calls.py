@@ -1,7 +1,7 @@
 """Calls of torch to semantic operators, with what the recording so far says of their arguments.
 
 Attention over repeated heads becomes attention over the heads that there are; a mask that is made of positions alone
-becomes an attribute; what is put behind a cache becomes an append.
+becomes an attribute, another one stays a tensor that is read; what is put behind a cache becomes an append.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ...ir.graph import Role
 from .. import semantic
 from ..adapter import FakeWorld
 from ..record import Recorder
+from .kernels import Kernels
 from .masks import Mask, meaning_of
 
 _RESHAPES = ("aten.view", "aten._unsafe_view", "aten.reshape", "aten.clone", "aten.unsqueeze", "aten.contiguous",
              "aten._reshape_alias", "aten.alias")  # fmt: skip
 _REDUCTIONS = ("none", "mean", "sum")
-_UNKNOWN_MASK = "the mask of attention in '{}' is no band of positions: its scores are counted as if all were seen"
 
 
 class Calls(TorchFunctionMode):
@@ -34,7 +34,6 @@ class Calls(TorchFunctionMode):
         super().__init__()
         self._recorder, self._world, self._hints = recorder, world, hints
         self._masks: dict[fx.Node, Mask | None] = {}
-        self.notes: dict[str, None] = {}
         aten = torch.ops.aten
         self._handlers: Mapping[Callable[..., object], Callable[..., object]] = {
             F.scaled_dot_product_attention: self._attention,
@@ -45,6 +44,10 @@ class Calls(TorchFunctionMode):
             aten.layer_norm.default: _layer_norm,
             aten.cross_entropy_loss.default: _cross_entropy,
             aten.dropout.default: _dropout,
+            aten.baddbmm.default: torch.baddbmm,
+            aten.pad.default: F.pad,
+            aten.log_sigmoid.default: F.logsigmoid,
+            **Kernels(recorder, self._attend).handlers(),
         }
 
     def __torch_function__(
@@ -62,13 +65,19 @@ class Calls(TorchFunctionMode):
     ) -> Tensor:  # fmt: skip
         if {query.dim(), key.dim(), value.dim()} != {4}:
             return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-        mask = Mask(is_causal) if attn_mask is None else self._meaning(attn_mask)
-        if mask is None:
-            self.notes[_UNKNOWN_MASK.format(self._recorder.scopes[-1])] = None
-            mask = Mask(causal=False)
         key, value = self._unrepeated(key, value)
-        out, _ = semantic.attention(query, key, value, None, mask.causal, mask.window, dropout_p)
-        return out.transpose(1, 2)
+        return self._attend(query, key, value, attn_mask, dropout_p, is_causal)[0].transpose(1, 2)
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, given: Tensor | None, dropout: float, is_causal: bool
+    ) -> tuple[Tensor, Tensor]:
+        mask = Mask(is_causal) if given is None else self._meaning(given)
+        if mask is not None:
+            return semantic.attention(q, k, v, None, mask.causal, mask.window, dropout)
+        bias = given
+        while bias is not None and bias.dim() < q.dim():
+            bias = bias.unsqueeze(0)
+        return semantic.attention(q, k, v, None, is_causal, 0, dropout, bias)
 
     def _meaning(self, mask: Tensor) -> Mask | None:
         node = self._recorder.node_of(mask)
@@ -102,26 +111,41 @@ class Calls(TorchFunctionMode):
         spread = self._dims(node)
         if _name(node) != "aten.expand" or len(spread) != 5:
             return None
-        heads = spread[head_dim : head_dim + 2]
-        before = _through(node.args[0])
-        if isinstance(heads[0], int) and isinstance(heads[1], int) and whole[head_dim] == heads[0] * heads[1]:
-            wanted = (*spread[: head_dim + 1], *spread[head_dim + 2 :])
-            source = _unsqueezed(node.args[0])
-            for candidate in (source, before):
-                if candidate is not None and self._dims(candidate) == wanted:
-                    tensor: Tensor = candidate.meta["val"]
-                    return tensor
+        groups, repeats = spread[head_dim : head_dim + 2]
+        if not isinstance(groups, int) or not isinstance(repeats, int) or whole[head_dim] != groups * repeats:
+            return None
+        return self._of_dims(node.args[0], (*spread[: head_dim + 1], *spread[head_dim + 2 :]))
+
+    def _of_dims(self, node: object, wanted: tuple[Dim, ...]) -> Tensor | None:
+        """Return the first tensor of these dims that a node is a reshaping of."""
+        while isinstance(node, fx.Node):
+            node = self._unsliced(node)
+            if self._dims(node) == wanted:
+                tensor: Tensor = node.meta["val"]
+                return tensor
+            node = node.args[0] if _name(node) in _RESHAPES else None
         return None
+
+    def _unsliced(self, node: fx.Node) -> fx.Node:
+        """Return what a node is all of: `x[:, :]` has a backward pass of its own, which x has not."""
+        while _name(node) == "aten.slice" and isinstance(source := node.args[0], fx.Node):
+            if self._dims(source) != self._dims(node):
+                break
+            node = source
+        return node
 
     def _dims(self, node: fx.Node) -> tuple[Dim, ...]:
         val = node.meta["val"]
         return tuple(self._world.dim(s) for s in val.shape) if isinstance(val, Tensor) else ()
 
     def _concat(self, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-        if len(tensors) == 2 and tensors[0].dim() == 4 and dim in (2, -2):
-            node = self._recorder.node_of(tensors[0])
+        if len(tensors) == 2 and tensors[1].dim() == 4 and dim in (2, -2):
+            past, new = tensors
+            if tuple(past.shape) == (0,):
+                return semantic.kv_append(None, new)
+            node = self._recorder.node_of(past)
             if node.op == "placeholder" and node.meta.get("role") is Role.CACHE:
-                return semantic.kv_append(tensors[0], tensors[1])
+                return semantic.kv_append(past, new)
         return torch.cat(list(tensors), dim)
 
 
@@ -135,13 +159,6 @@ def _through(node: object) -> fx.Node:
     while _name(node) in _RESHAPES and isinstance(source := node.args[0], fx.Node):
         node = source
     return node
-
-
-def _unsqueezed(node: object) -> fx.Node | None:
-    """Return what a node is one reshape away from."""
-    if isinstance(node, fx.Node) and _name(node) in _RESHAPES and isinstance(source := node.args[0], fx.Node):
-        return source
-    return None
 
 
 def _rms_norm(input: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import torch
 from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
 
 from ...ir.errors import TraceError
 from ...ir.graph import Phase
@@ -12,30 +14,66 @@ from ..adapter import FakeWorld
 from ..record import Recorder, Tensors
 from .program import HeldInput, Program, TensorInput
 
-
-def is_backward(node: fx.Node) -> bool:
-    """Whether a tracer marked a node as part of the backward pass."""
-    tag = node.meta.get("partitioner_tag")
-    return bool(node.meta.get("autograd_backward")) or tag == "is_backward"
+_FEWEST = 2  # so many results must have the shapes of all parameters, to be taken for their gradients
 
 
-def is_joint(graph: fx.GraphModule) -> bool:
-    """Whether a graph holds a backward pass."""
-    return any(is_backward(n) for n in graph.graph.nodes)
+def backward_nodes(program: Program) -> frozenset[fx.Node]:
+    """Return the nodes of the backward pass, none in a forward graph.
+
+    They are those that the tracer tagged. Where it tagged none and the last results have the shapes of all parameters
+    in order, these are gradients, and backward is what only they need.
+    """
+    nodes = program.graph.graph.nodes
+    tagged = frozenset(n for n in nodes if _is_tagged(n))
+    if tagged:
+        return tagged
+    outputs = [n for n in pytree.tree_leaves(_output(program.graph).args) if isinstance(n, fx.Node)]
+    wanted = [shape for name, shape in _wanting(program) if name]
+    if len(wanted) < _FEWEST or [_shape(n) for n in outputs[-len(wanted) :]] != wanted:
+        return frozenset()
+    forward = _ancestors(outputs[: -len(wanted)])
+    return frozenset(n for n in nodes if n.op in ("call_function", "call_method") and n not in forward)
+
+
+def _is_tagged(node: fx.Node) -> bool:
+    return bool(node.meta.get("autograd_backward")) or node.meta.get("partitioner_tag") == "is_backward"
+
+
+def _output(graph: fx.GraphModule) -> fx.Node:
+    found: fx.Node = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
+    return found
+
+
+def _shape(node: fx.Node) -> tuple[int | torch.SymInt, ...]:
+    val = node.meta.get("val")
+    return tuple(val.shape) if isinstance(val, Tensor) else ()
+
+
+def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    found, stack = set(nodes), list(nodes)
+    while stack:
+        for source in stack.pop().all_input_nodes:
+            if source not in found:
+                found.add(source)
+                stack.append(source)
+    return found
 
 
 class JointRecorder(Recorder):
     """Records a graph with its backward pass: phases and forward links are those that the tracer noted."""
 
-    def __init__(self, module: nn.Module, inputs: Mapping[str, Tensor], world: FakeWorld) -> None:
-        """As any recorder."""
+    def __init__(
+        self, module: nn.Module, inputs: Mapping[str, Tensor], world: FakeWorld, backward: frozenset[fx.Node]
+    ) -> None:
+        """Know which nodes are backward."""
         super().__init__(module, inputs, world)
+        self._backward = backward
         self._forward: dict[int, fx.Node] = {}
         self._sequence: int | None = None
 
     def enter(self, source: fx.Node) -> None:
         """Say which node of the graph runs next."""
-        self.phase = Phase.BACKWARD if is_backward(source) else Phase.FORWARD
+        self.phase = Phase.BACKWARD if source in self._backward else Phase.FORWARD
         found = source.meta.get("seq_nr")
         self._sequence = found if isinstance(found, int) else None
 
@@ -86,4 +124,4 @@ def _wanting(program: Program) -> list[tuple[str, tuple[int, ...]]]:
     return found
 
 
-__all__ = ["JointRecorder", "is_backward", "is_joint", "split_outputs"]
+__all__ = ["JointRecorder", "backward_nodes", "split_outputs"]

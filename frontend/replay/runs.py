@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from ...ir.errors import NotUnderstoodError
 from ...ir.graph import Graph, Workload
@@ -18,39 +18,47 @@ from ..adapter import FakeWorld, faked
 from ..aten import HANDLERS
 from ..blocks import Identity
 from ..flat import Flat
-from ..fx_import import import_fx
+from ..fx_import import Handler, import_fx
+from ..lenient import Lenient, noted
 from ..lift import lifted
+from ..recognise import recognise
 from ..record import Recorder, Tensors, kept_mode, of_loss, record_with
 from ..scoped import fold_by_scope
 from ..tidy import tidy
 from .calls import Calls
 from .ends import LABELS, arguments, labels_for, loss_among, of_results, tensors_of
-from .interpreter import Replay
-from .joint import JointRecorder, is_joint, split_outputs
+from .interpreter import Replay, scope_of
+from .joint import JointRecorder, backward_nodes, split_outputs
 from .program import Program
-from .sizes import BATCH, SEQ, Naming, hints_for, name_sizes
+from .scopes import guessed_scopes
+from .sizes import BATCH, SEQ, Naming, hints_for, longest, name_sizes
 
+_GUESSED = "module paths are taken from the names of parameters"
 _Backward: TypeAlias = Callable[[Recorder, Tensors], tuple[Tensors, Mapping[str, Tensor]]]
 
 
 def graph_of(
-    program: Program, workload: Workload, sizes: Mapping[str, str | int] | None = None, is_part: bool = False
-) -> Graph:
+    program: Program, workload: Workload, dims: Mapping[str, str | int] | None = None, is_part: bool = False,
+    allow_unpriced: bool = False,
+) -> Graph:  # fmt: skip
     """Return the verified, folded graph of a program.
 
     In training the first output must be logits or a scalar loss; the loss of logits and the backward pass are added. A
     part of a model trains from the gradients of its results, which are inputs then. A program that holds its backward
     pass is taken as it is.
     """
-    joint = is_joint(program.graph)
-    if joint and workload is not Workload.TRAIN:
+    backward = backward_nodes(program)
+    if backward and workload is not Workload.TRAIN:
         raise NotUnderstoodError(f"'{program.name}' holds a backward pass, so it is a training graph, not {workload}")
-    naming = name_sizes(program, sizes)
-    run = _Run(program, naming, hints_for(program), FakeWorld())
-    flat = run.joint() if joint else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
-    given = (*program.notes, naming.note, _fixed_note(program, naming), *run.notes)
-    identity = Identity(program.name, workload, program.dtype, tuple(n for n in given if n))
-    graph = fold_by_scope(flat, identity)
+    naming = name_sizes(program, workload, dims)
+    handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
+    run = _Run(program, naming, hints_for(program), FakeWorld(), backward, _scopes(program, backward), handlers)
+    flat = run.joint() if backward else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
+    notes = (*program.notes, naming.note, _fixed_note(program, naming), _GUESSED if run.scopes else "")
+    identity = Identity(
+        program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
+    )  # fmt: skip
+    graph = noted(fold_by_scope(flat, identity))
     verify(graph)
     return graph
 
@@ -72,12 +80,14 @@ class _Run:
     naming: Naming
     hints: Mapping[str, int]
     world: FakeWorld
-    notes: tuple[str, ...] = ()
+    backward: frozenset[fx.Node]
+    scopes: Mapping[fx.Node, str]
+    handlers: Mapping[str, Handler]
     carried: Tensors = ()
 
     def forward(self) -> Flat:
-        """Run as it is."""
-        return self._flat({}, Recorder, None)
+        """Run as it is, and put together what is spelled out in small operators."""
+        return recognise(self._flat({}, None))
 
     def joint(self) -> Flat:
         """Run forward and backward, which both are in the graph."""
@@ -85,7 +95,7 @@ class _Run:
         def backward(recorder: Recorder, results: Tensors) -> tuple[Tensors, Mapping[str, Tensor]]:
             return split_outputs(self.program, results, recorder)
 
-        return self._flat({}, JointRecorder, backward)
+        return self._flat({}, backward)
 
     def trained(self, is_part: bool) -> Flat:
         """Run forward and backward from the loss, or from the gradients of the results of a part."""
@@ -97,22 +107,20 @@ class _Run:
             return of_loss(self.program.root, results)
 
         labels = {} if is_part else {LABELS: labels_for(self.program, self.world, self.naming, self.hints)}
-        return self._flat(labels, Recorder, backward, is_part)
+        return self._flat(labels, backward, is_part)
 
-    def _flat(
-        self, more: Mapping[str, Tensor], kind: type[Recorder], backward: _Backward | None, is_part: bool = False
-    ) -> Flat:
+    def _flat(self, more: Mapping[str, Tensor], backward: _Backward | None, is_part: bool = False) -> Flat:
         program, world = self.program, self.world
         with ExitStack() as scope:
             scope.enter_context(_ready(program, world, backward is not None))
             args, inputs = arguments(program, world, self.naming, self.hints)
             self.carried = _carried(inputs) if is_part else ()
-            recorder = kind(program.root, {**inputs, **more}, world)
+            recorder = self._recorder({**inputs, **more})
             calls = Calls(recorder, world, self.hints)
 
             def run() -> Tensors:
-                with calls, torch.set_grad_enabled(torch.is_grad_enabled() and kind is Recorder):
-                    found = tensors_of(Replay(program.graph, recorder).run(*args), program)
+                with calls, torch.set_grad_enabled(torch.is_grad_enabled() and not self.backward):
+                    found = tensors_of(Replay(program.graph, recorder, self.scopes).run(*args), program)
                 recorder.scopes[-1] = ""
                 return (loss_among(found, more[LABELS]),) if LABELS in more else found
 
@@ -120,9 +128,20 @@ class _Run:
             scope.enter_context(lifted(program.root))
             gradients = None if backward is None else partial(backward, recorder)
             recording = record_with(recorder, program.root, run, world, gradients)
-            flat = tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
-        self.notes = tuple(calls.notes)
-        return flat
+            return tidy(import_fx(recording.graph, world, recording.results, recording.grads, self.handlers))
+
+    def _recorder(self, inputs: Mapping[str, Tensor]) -> Recorder:
+        if self.backward:
+            return JointRecorder(self.program.root, inputs, self.world, self.backward)
+        return Recorder(self.program.root, inputs, self.world)
+
+
+def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:
+    """Paths from the names of parameters, for a graph that has none of its own."""
+    if any(scope_of(n) for n in program.graph.graph.nodes):
+        return {}
+    found = guessed_scopes(program, backward)
+    return found if any(found.values()) else {}
 
 
 def _carried(inputs: Mapping[str, Tensor]) -> Tensors:

@@ -11,9 +11,8 @@ from torch import Tensor, fx
 
 from ...ir.graph import Role
 from .. import semantic
+from ..fx_import import op_name
 from ..record import Recorder
-
-_CASTS = ("aten._to_copy", "aten.alias", "aten.detach")
 
 
 def respelled(result: object, recorder: Recorder) -> object:
@@ -28,7 +27,7 @@ def respelled(result: object, recorder: Recorder) -> object:
 
 
 def _is(node: object, *names: str) -> bool:
-    return isinstance(node, fx.Node) and str(node.target).split(".")[:2] in [["aten", n] for n in names]
+    return isinstance(node, fx.Node) and op_name(node) in [f"aten.{n}" for n in names]
 
 
 def _args(node: fx.Node) -> tuple[object, object]:
@@ -81,7 +80,7 @@ def _is_inverse_root_mean_square(node: object, x: fx.Node) -> bool:
     steps: list[fx.Node] = []
     while isinstance(node, fx.Node) and len(steps) < 4:
         steps.append(node)
-        node = node.args[0]
+        node = node.args[0] if node.args else None
     if [n for n, name in zip(steps, ("rsqrt", "add", "mean"), strict=False) if not _is(n, name)] or len(steps) < 4:
         return False
     square = steps[3]
@@ -132,7 +131,7 @@ def _half(node: object) -> tuple[fx.Node, int] | None:
     """Return what a node is a half of along the last dim, and which half."""
     if not isinstance(node, fx.Node):
         return None
-    source = node.args[0]
+    source = node.args[0] if node.args else None
     if _is(source, "split", "split_with_sizes", "chunk") and isinstance(source, fx.Node):
         whole, index = source.args[0], node.args[1]
         return (whole, int(str(index))) if isinstance(whole, fx.Node) else None

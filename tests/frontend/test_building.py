@@ -85,7 +85,7 @@ def test_an_encoder_is_trained_on_masked_tokens_and_sees_both_ways() -> None:
 
 
 def test_an_encoder_has_no_decode_step() -> None:
-    with pytest.raises(NotBuiltError, match="BertForMaskedLM is an encoder.* ask for --phase train or prefill"):
+    with pytest.raises(NotBuiltError, match=r"BertForMaskedLM is an encoder.* ask for --phase train or prefill"):
         recorded(BERT, "decode")
 
 

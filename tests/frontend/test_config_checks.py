@@ -65,7 +65,7 @@ def test_an_unknown_kind_of_layer_is_named() -> None:
 
 
 def test_sizes_that_a_model_needs_and_a_config_lacks_are_listed() -> None:
-    with pytest.raises(NotUnderstoodError, match="sizes that are not given: .*num_key_value_heads"):
+    with pytest.raises(NotUnderstoodError, match=r"sizes that are not given: .*num_key_value_heads"):
         build(json.dumps({"model_type": "nemotron", "num_hidden_layers": 2}), DType.BF16)
 
 
