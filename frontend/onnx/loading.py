@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -11,21 +12,26 @@ from ...ir.errors import NotBuiltError, NotUnderstoodError
 from ...ir.expr import Dim
 from ...ir.graph import Graph, Role, Workload
 from ...ir.types import DType, TensorType
+from ...ir.unpriced import unpriced_calls, unpriced_note
 from ...ir.verify import verify
 from ..blocks import Identity
 from ..flat import Flat
+from ..recognise import recognise
 from ..scoped import fold_by_scope
-from ..tidy import tidy
 from .builder import Builder
 from .hoist import hoisted
 from .items import Item, checked_dims, dtype_of, stored_item
 from .reading import opset, printable, read_model
+from .straighten import straightened
 from .symbols import Sizes
 from .translate import Names, Translation
 
 
 def load_onnx(
-    path: str | Path, workload: Workload | str = Workload.PREFILL, dims: Mapping[str, str] | None = None
+    path: str | Path,
+    workload: Workload | str = Workload.PREFILL,
+    dims: Mapping[str, str] | None = None,
+    allow_unpriced: bool = False,
 ) -> Graph:
     """Return the verified, folded graph of an ONNX file for one workload; its weights are never read.
 
@@ -33,6 +39,7 @@ def load_onnx(
         path: the file; external data may lie beside it or be absent.
         workload: prefill (a prompt, nothing cached) or decode (one token behind a cache).
         dims: sizes of named dims that their names do not tell: NAME to batch, seq, kv, total, tokens or a number.
+        allow_unpriced: keep operators without a rule whose results the file declares; only their bytes count.
     """
     kind = Workload(workload)
     if kind is Workload.TRAIN:
@@ -40,7 +47,7 @@ def load_onnx(
     file = Path(path)
     try:
         model = read_model(file)
-        flat, build = _flat(model, kind, dims or {})
+        flat, build = _flat(model, kind, dims or {}, allow_unpriced)
         if not flat.nodes:
             raise NotUnderstoodError("nothing is computed from the inputs")
         identity = Identity(file.stem, kind, _main_dtype(flat), tuple(build.notes), build.max_positions)
@@ -49,7 +56,8 @@ def load_onnx(
         text = str(error)
         raise type(error)(printable(text if text.startswith(f"'{path}'") else f"'{path}': {text}")) from error
     verify(graph)
-    return graph
+    calls = unpriced_calls(graph)
+    return replace(graph, notes=(*graph.notes, unpriced_note(sorted(calls.items())))) if calls else graph
 
 
 def value_types(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> dict[str, TensorType]:
@@ -58,13 +66,15 @@ def value_types(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, s
     return {name: item.type for name, item in names.items.items() if item is not None}
 
 
-def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> tuple[Flat, Builder]:
-    names, build = _translated(model, workload, dims)
+def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool) -> tuple[Flat, Builder]:
+    names, build = _translated(model, workload, dims, lenient)
     build.flat.results = _results(model.graph, names, build)
-    return hoisted(tidy(build.flat)), build
+    return hoisted(recognise(straightened(build.flat))), build
 
 
-def _translated(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> tuple[Names, Builder]:
+def _translated(
+    model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool = False
+) -> tuple[Names, Builder]:
     build, names = Builder(workload), Names()
     stored = {t.name: t for t in model.graph.initializer}
     names.items.update((name, stored_item(t)) for name, t in stored.items())
@@ -76,8 +86,20 @@ def _translated(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, s
         value = build.flat.value(kinds[info.name], None, Role.INPUT, info.name)
         names.items[info.name] = Item(kinds[info.name], value)
     functions = {(f.domain, f.name): f for f in model.functions}
-    Translation(build, functions, opset(model)).run(model.graph.node, names, stored, "")
+    declared = _declared(model.graph, sizes) if lenient else None
+    Translation(build, functions, opset(model), declared).run(model.graph.node, names, stored, "")
     return names, build
+
+
+def _declared(graph: onnx.GraphProto, sizes: Sizes) -> dict[str, TensorType]:
+    """Return the types of values that the file declares, those with a dim that is not known left out."""
+    found: dict[str, TensorType] = {}
+    for info in (*graph.value_info, *graph.output):
+        try:
+            found[info.name] = _input_type(info, sizes)
+        except NotUnderstoodError:
+            continue
+    return found
 
 
 def _input_type(info: onnx.ValueInfoProto, sizes: Sizes) -> TensorType:

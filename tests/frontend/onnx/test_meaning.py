@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from slipstick.frontend import GraphCache, load
 from slipstick.frontend.onnx import load_onnx
-from slipstick.ir.errors import TraceError
+from slipstick.ir.errors import NotUnderstoodError, TraceError
 from slipstick.ir.expr import Expr, symbol, total
 from slipstick.ir.graph import Graph, Role
 from slipstick.ir.ops import work_of
@@ -193,6 +193,27 @@ def test_a_weight_that_is_widened_for_a_product_stays_narrow(writer: Writer, sav
     graph = load_onnx(saved(w.model(w.node("MatMul", [x, w.node("Transpose", [wide], perm=[1, 0])]))))
     assert ops(graph) == ["matmul"]
     assert one(graph, "matmul")[:2] == ["fp32[batch, seq, 64]", "int8[32, 64]"]
+
+
+def test_a_convolution_is_one_node(writer: Writer, saved: Save) -> None:
+    """A patch of 14 x 14 of three channels to 64: 2 x 3 x 14 x 14 x 64 FLOPs each, 16 x 16 of them."""
+    image = writer.input("image", ("batch", 3, 224, 224))
+    y = writer.node("Conv", [image, writer.weight("w", (64, 3, 14, 14))], strides=[14, 14])
+    assert flops(load_onnx(saved(writer.model(y)))) == batch * (16 * 16 * 2 * 3 * 14 * 14 * 64)
+
+
+def test_an_unknown_operator_is_kept_on_request_where_its_results_are_declared(writer: Writer, saved: Save) -> None:
+    x = writer.input("x", ("batch", "seq", 8))
+    y = writer.contrib("Celtic", [x], "y")
+    model = writer.model(writer.node("Relu", [y]))
+    with pytest.raises(NotUnderstoodError, match=r"'com.microsoft.Celtic'.*its results are not declared in the file"):
+        load_onnx(saved(model), allow_unpriced=True)
+    model.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "seq", 4]))
+    graph = load_onnx(saved(model), allow_unpriced=True)
+    assert ops(graph) == ["unpriced", "elementwise"]
+    assert "com.microsoft.Celtic (1 call)" in graph.notes[-1]
+    with pytest.raises(NotUnderstoodError, match="1 operator"):
+        load_onnx(saved(model))
 
 
 def test_a_known_condition_takes_its_branch_and_another_the_costlier(writer: Writer, saved: Save) -> None:

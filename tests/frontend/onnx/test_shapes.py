@@ -118,7 +118,11 @@ def _images(w: Writer, x: str) -> list[str]:
     image = w.node("Reshape", [x, w.ints("image", [-1, 16, 48, 64])])
     pooled = w.node("MaxPool", [image], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     mean = w.node("GlobalAveragePool", [image])
-    return [pooled, mean, w.node("DepthToSpace", [image], blocksize=4)]
+    kernel = w.weight("kernel", (32, 8, 3, 3))
+    conv = w.node("Conv", [image, kernel, w.weight("bias", (32,))], group=2, strides=[2, 2], pads=[1, 1, 1, 1])
+    uneven = w.node("Conv", [image, kernel], group=2, pads=[0, 0, 2, 1], dilations=[2, 1])
+    grown = w.node("ConvTranspose", [conv, w.weight("up", (32, 16, 2, 2))], strides=[2, 2])
+    return [pooled, mean, conv, uneven, grown, w.node("DepthToSpace", [image], blocksize=4)]
 
 
 @pytest.mark.parametrize("part", [_products, _views, _rows, _data])
