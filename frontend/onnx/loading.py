@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,19 +91,20 @@ def _translated(
     names.items.update((name, stored_item(t)) for name, t in stored.items())
     sizes = Sizes.of(workload, dims)
     given = [i for i in model.graph.input if i.name not in stored]
+    _declared(given, sizes)  # a name that stands where its meaning is clear is known everywhere
     for info in given:
         kind = _input_type(info, sizes)
         names.items[info.name] = Item(kind, build.flat.value(kind, None, Role.INPUT, info.name))
     functions = {(f.domain, f.name): f for f in model.functions}
-    declared = _declared(model.graph, sizes) if lenient else None
+    declared = _declared([*model.graph.value_info, *model.graph.output], sizes) if lenient else None
     Translation(build, functions, opset(model), declared).run(model.graph.node, names, stored, "")
     return names, build
 
 
-def _declared(graph: onnx.GraphProto, sizes: Sizes) -> dict[str, TensorType]:
-    """Return the types of values that the file declares, those with a dim that is not known left out."""
+def _declared(infos: Sequence[onnx.ValueInfoProto], sizes: Sizes) -> dict[str, TensorType]:
+    """Return the types of values as the file declares them, those with a dim that is not known left out."""
     found: dict[str, TensorType] = {}
-    for info in (*graph.value_info, *graph.output):
+    for info in infos:
         try:
             found[info.name] = _input_type(info, sizes)
         except NotUnderstoodError:

@@ -15,8 +15,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from slipstick.frontend import derive
 from slipstick.frontend.blocks import Identity
-from slipstick.frontend.flat import Flat
 from slipstick.frontend.building import build
+from slipstick.frontend.flat import Flat
 from slipstick.frontend.scoped import whole
 from slipstick.frontend.user_module import build_from_factory
 from slipstick.ir.errors import TraceError, UnsupportedOpError

@@ -132,6 +132,14 @@ def test_a_dim_without_a_meaning_says_how_to_give_it_one(writer: Writer, saved: 
         load_onnx(path, dims={"rows": "bach"})
 
 
+def test_a_name_is_known_everywhere_once_its_place_tells_it(writer: Writer, saved: Save) -> None:
+    w = writer
+    y = w.node("MatMul", [w.input("extra", ("s72", "s70", 8)), w.weight("w", (8, 4))])
+    w.node("Gather", [w.weight("table", (16, 4)), w.input("input_ids", ("s72", "s70"), TensorProto.INT64)], "rows")
+    graph = load_onnx(saved(w.model(w.node("Add", [y, "rows"]))))
+    assert str(graph.regions[0].values[-1].type) == "fp32[batch, seq, 4]"
+
+
 def test_bodies_without_end_are_refused(saved: Save) -> None:
     graph = helper.make_graph([helper.make_node("Identity", ["c"], ["y"])], "g", [], [onnx.ValueInfoProto(name="y")])
     for _ in range(MAX_DEPTH + 2):
