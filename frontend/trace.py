@@ -40,7 +40,7 @@ def trace(module: nn.Module, identity: Identity, is_transformers: bool, allow_un
     stack = find_stack(module)
     if stack is not None and not is_transformers and not _is_safe_to_shorten(module, identity, stack):
         stack = stack.kept_all()
-    graph = noted(_trace(module, identity, is_transformers, stack, handlers))
+    graph = _with_unused(noted(_trace(module, identity, is_transformers, stack, handlers)), module)
     verify(graph)
     return graph
 
@@ -90,6 +90,15 @@ def _prepared(module: nn.Module, identity: Identity, is_transformers: bool, worl
         scope.enter_context(world.mode)
         scope.enter_context(lifted(module))
         yield run
+
+
+def _with_unused(graph: Graph, module: nn.Module) -> Graph:
+    """Return the graph with a note on parameters that the module holds and no operator reads."""
+    num, whole = round(float(graph.num_parameters.evaluate({}))), count_parameters(module)
+    if num >= whole:
+        return graph
+    note = f"{whole - num:,} of {whole:,} parameters take no part in {graph.workload} and are not in the graph"
+    return replace(graph, notes=(*graph.notes, note))
 
 
 def count_parameters(module: nn.Module) -> int:
