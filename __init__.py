@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         screen,
     )
     from slipstick.frontend import GraphCache, load
+    from slipstick.frontend.module import trace
     from slipstick.ir.errors import SlipstickError
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
@@ -52,6 +53,7 @@ __all__ = [
     "make_plan",
     "screen",
     "tabled",
+    "trace",
 ]
 
 # Where each public name lives; a module is imported when its name is first asked for.
@@ -80,6 +82,7 @@ _MODULE_OF = {
     "make_plan": "slipstick.ir.plan",
     "screen": "slipstick.driver",
     "tabled": "slipstick.backends.system_table",
+    "trace": "slipstick.frontend.module",
 }
 
 # Hidden from type checkers, which would otherwise accept any name at all.

@@ -44,6 +44,13 @@ MODEL = click.Argument(["model"])
 _WORKLOAD = (
     _word("--phase", ("train", "prefill", "decode", "serve"), "What is run: a step of it, or a server of requests."),
     _number("--seq", "--seq-length", default=2048, help="Tokens a sequence; in decode, tokens in the KV cache."),
+    click.Option(
+        ["--dim", "dims"],
+        multiple=True,
+        metavar="NAME=SIZE",
+        help="What a named dim of an ONNX file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a number. "
+        "Repeatable; common names are known.",
+    ),
     _number("--mbs", "--micro-batch-size", default=1, help="Sequences a replica runs at once."),
     _number("--gbs", "--global-batch-size", help="Sequences a step.  [default: mbs x dp]"),
     _text("--dtype", default="bf16", help="Type of weights and activations: bf16, fp16, fp32."),

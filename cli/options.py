@@ -41,6 +41,7 @@ class Request:
     mbs: int
     gbs: int | None
     seq: int
+    dims: tuple[str, ...]
     sp: bool | None
     zero: int
     dp_shard: int | None

@@ -41,8 +41,19 @@ def graph_of(request: Request) -> Graph:
     from ..frontend import GraphCache, load
 
     cache = GraphCache.default() if request.cache else None
-    progress = _progress(request)
-    return load(request.model, request.phase, request.dtype, cache, progress, request.allow_unpriced)
+    return load(
+        request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request),
+        request.allow_unpriced,
+    )  # fmt: skip
+
+
+def dims_of(request: Request) -> dict[str, str]:
+    """Read NAME=SIZE pairs; UsageError for what is none."""
+    pairs = [text.partition("=") for text in request.dims]
+    for (name, _, size), text in zip(pairs, request.dims, strict=True):
+        if not name or not size:
+            raise UsageError(f"--dim {text}: NAME=SIZE, as in --dim past_len=kv")
+    return {name: size for name, _, size in pairs}
 
 
 def _progress(request: Request) -> Callable[[str], None] | None:

@@ -88,4 +88,4 @@ def _graph(model: str, phase: str, dtype: str, cache: bool, quiet: bool, allow_u
 
     kept = GraphCache.default() if cache else None
     report = None if quiet else (lambda line: click.echo(line, err=True))
-    return load(model, phase, dtype, kept, report, allow_unpriced)
+    return load(model, phase, dtype, kept, report, allow_unpriced=allow_unpriced)

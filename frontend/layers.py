@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -31,6 +31,10 @@ class LayerStack:
         """Layers in the whole stack."""
         return len(self.classes)
 
+    def covers(self, numbers: Iterable[object]) -> bool:
+        """Whether these are all numbers of layers."""
+        return all(isinstance(n, int) and 0 <= n < self.num_layers for n in numbers)
+
     def kept_all(self) -> LayerStack:
         """Return the stack with every layer recorded."""
         return LayerStack(self.path, self.classes, tuple(range(self.num_layers)))
@@ -40,21 +44,48 @@ def find_stack(module: nn.Module) -> LayerStack | None:
     """Return the list of alike layers that holds the most parameters, None when the module has no such list."""
     best: tuple[int, LayerStack] | None = None
     for path, part in module.named_modules():
-        if not isinstance(part, nn.ModuleList | nn.Sequential) or len(part) < 2:
+        layers = _layers(part)
+        if len(layers) < 2:
             continue
         size = sum(p.numel() for p in part.parameters())
-        stack = _stack(path, list(part))
+        stack = _stack(path, layers)
         if len(set(stack.classes)) <= stack.num_layers // 2 and (best is None or size > best[0]):
             best = (size, stack)
-    return None if best is None else best[1]
+    if best is None:
+        return None
+    return best[1].kept_all() if _is_shared_out(module) else best[1]
+
+
+def _is_shared_out(module: nn.Module) -> bool:
+    """Whether one table has a part for each layer (Gemma 3n and 4), so that fewer layers would not fit it."""
+    return any(isinstance(getattr(part, "embed_tokens_per_layer", None), nn.Module) for part in module.modules())
+
+
+def _layers(part: nn.Module) -> Sequence[nn.Module]:
+    """The parts of a list, or of a dict whose keys count from zero; none of anything else."""
+    if not isinstance(part, nn.ModuleList | nn.Sequential | nn.ModuleDict):
+        return ()
+    numbered = list(part._modules) == [str(i) for i in range(len(part))]
+    return list(part.children()) if numbered else ()
 
 
 def _stack(path: str, layers: Sequence[nn.Module]) -> LayerStack:
     known: dict[tuple[object, ...], int] = {}
-    classes = tuple(known.setdefault(signature(layer), len(known)) for layer in layers)
+    last_user = _last_users(layers)
+    kinds = ((signature(layer), k in last_user) for k, layer in enumerate(layers))
+    classes = tuple(known.setdefault(kind, len(known)) for kind in kinds)
     first = {c: classes.index(c) for c in known.values()}
     last = {c: len(classes) - 1 - classes[::-1].index(c) for c in known.values()}
     return LayerStack(path, classes, tuple(sorted({*first.values(), *last.values()})))
+
+
+def _last_users(layers: Sequence[nn.Module]) -> set[int]:
+    """The last of the layers that share a parameter: its gradient is the first of a sum, so it runs differently."""
+    users: dict[int, list[int]] = {}
+    for k, layer in enumerate(layers):
+        for p in {id(p) for p in layer.parameters()}:
+            users.setdefault(p, []).append(k)
+    return {places[-1] for places in users.values() if len(places) > 1}
 
 
 def signature(layer: nn.Module) -> tuple[object, ...]:
@@ -83,9 +114,9 @@ def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
     parent_path, _, name = stack.path.rpartition(".")
     parent = module.get_submodule(parent_path)
     full = parent.get_submodule(name)
-    assert isinstance(full, nn.ModuleList | nn.Sequential)
-    layers = [full[i] for i in stack.kept]
-    short = nn.ModuleList(layers) if isinstance(full, nn.ModuleList) else nn.Sequential(*layers)
+    whole = _layers(full)
+    layers = [whole[i] for i in stack.kept]
+    short = _like(full, layers)
     with ExitStack() as undo:
         parent._modules[name] = short
         undo.callback(parent._modules.__setitem__, name, full)
@@ -93,8 +124,23 @@ def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
             for part in layer.modules():
                 if isinstance(vars(part).get("layer_idx"), int):
                     undo.enter_context(swapped(part, "layer_idx", position))
+                _renumber(part, stack, undo)
         _shorten_config(module, stack, undo)
         yield
+
+
+def _like(full: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
+    if isinstance(full, nn.ModuleDict):
+        return nn.ModuleDict({str(i): layer for i, layer in enumerate(layers)})
+    return nn.ModuleList(layers) if isinstance(full, nn.ModuleList) else nn.Sequential(*layers)
+
+
+def _renumber(part: nn.Module, stack: LayerStack, undo: ExitStack) -> None:
+    """Let what a module looks up by layer be found under the layers' new numbers."""
+    for key, value in list(vars(part).items()):
+        by_layer = isinstance(value, dict) and key.startswith("layer") and value and stack.covers(value)
+        if by_layer:
+            undo.enter_context(swapped(part, key, {k: value[i] for k, i in enumerate(stack.kept) if i in value}))
 
 
 def _shorten_config(module: nn.Module, stack: LayerStack, undo: ExitStack) -> None:

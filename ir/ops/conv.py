@@ -80,6 +80,8 @@ def _check(call: OpCall) -> Iterator[str]:
     a, groups = c.attrs, as_expr(c.attrs.groups)
     outer, inner = as_expr(c.weight.dims[0]), as_expr(c.weight.dims[1]) * groups
     given, made = (outer, inner) if a.transposed else (inner, outer)
+    if c.is_depthwise and not a.transposed:  # sharded by channels, it has fewer groups than it was made with
+        given = outer if a.causal else as_expr(c.x.dims[1])
     yield from same_dims((c.x.dims[0], given, made), _channels(c), "batch and channels of input and result")
     if not a.transposed:
         yield from _check_positions(c)
