@@ -34,6 +34,7 @@ from .builder import Placements, RegionBuilder
 from .choose import plan_for
 from .cuts import Cuts, cuts_of
 from .exchange import Exchange, routes, top_k
+from .follow import is_cut_apart
 from .plans import TpPlan
 from .rules import answer_of, gathered_bytes
 
@@ -237,7 +238,7 @@ class _Propagation:
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
             phase=node.phase, forward=tuple(p[axis] for p in forward), cp="ulysses" if axis == UP else self.cp,
             own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
-            own_rows=axis in self.own_rows,
+            own_rows=axis in self.own_rows, cut_again=node.op == "slice" and is_cut_apart(b.old, node),
         )  # fmt: skip
         return answer_of(node, ask, self.replicate_unknown)
 
