@@ -27,23 +27,21 @@ def _conv(call: Call) -> Sequence[Item]:
     even = tuple((pads[i] + pads[i + rank]) // 2 for i in range(rank))
     exact = all(pads[i] == pads[i + rank] for i in range(rank))
     if not exact or call.text("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        return (_padded(call, x, weight, sizes, (strides, dilations, groups)),)
-    attrs = ConvAttrs(strides, even, dilations, groups, turned)
+        return (_padded(call, x, weight, sizes, strides, dilations),)
+    attrs = ConvAttrs(strides, even, dilations, turned)
     return (_written(call, x, weight, (x.dims[0], channels, *sizes), attrs),)
 
 
 def _padded(
-    call: Call, x: Item, weight: Item, sizes: tuple[Dim, ...],
-    options: tuple[tuple[int, ...], tuple[int, ...], int],
-) -> Item:  # fmt: skip
+    call: Call, x: Item, weight: Item, sizes: tuple[Dim, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+) -> Item:
     """Pads that differ at both ends: the tensor is made longer first, then nothing is padded."""
-    strides, dilations, groups = options
     if call.op == "ConvTranspose":
         raise UnsupportedOpError("ConvTranspose with pads that differ at both ends")
     reach = zip(sizes, strides, dilations, weight.dims[2:], strict=True)
     longer = tuple(as_dim((as_expr(n) - 1) * s + (as_expr(w) - 1) * d + 1) for n, s, d, w in reach)
     wide = call.copied("copy", x, (*x.dims[:2], *longer))
-    attrs = ConvAttrs(strides, (0,) * len(sizes), dilations, groups)
+    attrs = ConvAttrs(strides, (0,) * len(sizes), dilations)
     return _written(call, wide, weight, (x.dims[0], weight.dims[0], *sizes), attrs)
 
 

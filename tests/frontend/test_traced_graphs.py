@@ -45,9 +45,7 @@ def functional(phase: str) -> Graph:
 
 
 def before_dispatch(phase: str) -> Graph:
-    run = make_fx(
-        lambda p, ids: torch.func.functional_call(NET, p, (ids,)), tracing_mode="fake", pre_dispatch=True
-    )
+    run = make_fx(lambda p, ids: torch.func.functional_call(NET, p, (ids,)), tracing_mode="fake", pre_dispatch=True)
     return slipstick.trace_graph(run(WEIGHTS, IDS), (WEIGHTS, IDS), phase=phase)
 
 
@@ -58,7 +56,9 @@ ROADS: Mapping[str, Callable[[str], Graph]] = MappingProxyType(
 
 def totals(graph: Graph, phase: Phase) -> tuple[float, Counter[str]]:
     counted = num_ops(graph, phase)
-    return float(flops(graph, phase).evaluate(SIZES)), Counter({k: n for k, n in counted.items() if k not in NOT_COUNTED})
+    return float(flops(graph, phase).evaluate(SIZES)), Counter(
+        {k: n for k, n in counted.items() if k not in NOT_COUNTED}
+    )
 
 
 @pytest.mark.parametrize("phase", ["prefill", "train"])

@@ -35,7 +35,7 @@ def in_numbers(model: onnx.ModelProto, workload: Workload = Workload.PREFILL) ->
 
 def by_onnxruntime(model: onnx.ModelProto) -> dict[str, tuple[float, ...]]:
     """The same by onnxruntime, of values whose dims are all formulas of batch and seq."""
-    from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
+    from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference  # type: ignore[import-untyped]
 
     for info in model.graph.input:
         for d in info.type.tensor_type.shape.dim:
@@ -50,6 +50,7 @@ def by_onnxruntime(model: onnx.ModelProto) -> dict[str, tuple[float, ...]]:
             zeros = np.zeros(tuple(tensor.dims), dtype=helper.tensor_dtype_to_np_dtype(tensor.data_type))
             tensor.CopyFrom(numpy_helper.from_array(zeros, tensor.name))
     done = SymbolicShapeInference.infer_shapes(model, auto_merge=True)
+    assert done is not None
     found: dict[str, tuple[float, ...]] = {}
     for info in done.graph.value_info:
         dims = info.type.tensor_type.shape.dim
