@@ -26,6 +26,8 @@ from .counter import Counted, Counter
 BATCH, SEQ, KV = 2, 96, 56
 # Beyond this a run on real tensors takes too long.
 _MOST_REAL_PARAMETERS = 600_000_000
+# What encoders make of their first token, for other tasks than language.
+_POOLER = "pooler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +118,15 @@ def _is_used(parameter: Tensor) -> bool:
 
 
 def _live(model: nn.Module, counter: Counter) -> Counted:
-    """What was counted but for modules that no gradient reaches: they compute what nobody reads, as a pooler does."""
+    """What was counted but for poolers: no gradient reaches them, for what they compute is read by nobody."""
     name = type(model).__name__
-    dead = 0
-    for path, part in model.named_modules():
-        own = list(part.parameters(recurse=False))
-        if own and not any(map(_is_used, own)):
-            dead += sum(counter.flop_counts.get(f"{name}.{path}", {}).values())
+    poolers = [path for path, part in model.named_modules() if path.endswith(_POOLER) and not _is_trained(part)]
+    dead = sum(sum(counter.flop_counts.get(f"{name}.{path}", {}).values()) for path in poolers)
     return counter.counted - Counted(dead, 0)
+
+
+def _is_trained(part: nn.Module) -> bool:
+    return any(map(_is_used, part.parameters()))
 
 
 def _or_none(run: Callable[[nn.Module], Counted], model: nn.Module) -> Counted | None:

@@ -30,7 +30,8 @@ each kind of layer kept (`frontend/small_configs.py`): traced, and counted a sec
   nothing there, two products forward and four backward; gradients of a grouped convolution as many FLOPs as forward
   each, where torch counts as if it had one group. Convolutions of one channel each (in front of recurrences) are
   vector work and count on neither side. Products with a length of one are outer products, which torch counts and we
-  do not: 1e-5 and less.
+  do not: 1e-5 and less. A pooler that computes what no loss
+  reads is left out.
 - **Recurrences** (`scan`) are compared apart. The eager ones of transformers are loops over tokens or chunks that
   pad, repeat heads, and multiply and sum where a kernel would take a product; ours have the formulas of the
   published algorithms (`ir/ops/scan.py`). The remarks say how many FLOPs ours have over those that torch counted
