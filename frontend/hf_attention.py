@@ -196,7 +196,8 @@ def _mpt(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
         q, k, v = (t.unflatten(-1, (part.n_heads, part.head_dim)).transpose(1, 2) for t in qkv.chunk(3, dim=2))
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, part.layer_idx)
-        bias = None if position_bias is None else position_bias[None, :, :, position_bias.shape[2] - k.shape[2] :]
+        # As many as there are keys, of a table that may be shorter than the sizes of an example.
+        bias = None if position_bias is None else position_bias[None, :, :, :1].expand(-1, -1, -1, k.shape[2])
         dropout = float(part.attn_dropout_p) if part.training else 0.0  # type: ignore[arg-type]
         out, _ = semantic.attention(q, k, v, None, True, 0, dropout, bias)
         return part.out_proj(out.flatten(2)), None  # type: ignore[operator]

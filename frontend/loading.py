@@ -52,7 +52,7 @@ def load(
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
     if model.endswith(_ONNX):
-        return _onnx(Path(model), kind, dims, cache)
+        return _onnx(Path(model), kind, dims, cache, allow_unpriced)
     if model.endswith(SUFFIX):
         return load_pt2(model, kind, dims, allow_unpriced)
     if dims:
@@ -125,15 +125,19 @@ def _saved(path: Path, workload: Workload) -> Graph:
     return graph
 
 
-def _onnx(path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None) -> Graph:
+def _onnx(
+    path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None, allow_unpriced: bool
+) -> Graph:
     """Read an ONNX file; a graph kept of one is that of a file with the same bytes, read with the same sizes."""
     from .onnx import content_key, load_onnx
 
-    key = graph_key(content_key(path), workload, json.dumps(dict(dims), sort_keys=True)) if cache is not None else ""
+    lenient = ("allow-unpriced",) if allow_unpriced else ()
+    sizes = json.dumps(dict(dims), sort_keys=True)
+    key = graph_key(content_key(path), workload, sizes, *lenient) if cache is not None else ""
     found = cache.get(key) if cache is not None else None
     if found is not None:
         return replace(found, name=path.stem)
-    graph = load_onnx(path, workload, dims)
+    graph = load_onnx(path, workload, dims, allow_unpriced)
     if cache is not None:
         cache.put(key, graph)
     return graph

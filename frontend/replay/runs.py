@@ -69,7 +69,7 @@ def _fixed_note(program: Program, naming: Naming) -> str:
     if not fixed:
         return ""
     shape = ", ".join(map(str, fixed[0].dims))
-    return f"the sizes are fixed: {fixed[0].name} is [{shape}], whatever batch and length a plan gives"
+    return f"the sizes are fixed: {fixed[0].name} is [{shape}]; a plan must be for as many tokens"
 
 
 @dataclass
