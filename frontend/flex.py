@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import flex_attention as flex
 
 from . import semantic
-from .adapter import outside, swapped
+from .adapter import swapped, undisturbed
 
 MaskFn = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 # Rows of a long sequence that are looked at, and its length: longer than any window in use.
@@ -51,7 +51,7 @@ def reach_of(mask: MaskFn | None) -> Reach:
     """
     if mask is None:
         return Reach(False, 0)
-    with outside():
+    with undisturbed():
         return _read(mask)
 
 
@@ -100,7 +100,7 @@ def flex_lifted(module: nn.Module) -> Iterator[None]:
 
 
 def _owners(module: nn.Module) -> list[object]:
-    """Whatever may hold a function that the module calls: its parts, their classes, modules outside of libraries."""
+    """Whatever may hold a function that the module calls: its parts, their classes, modules undisturbed of libraries."""
     parts = list(module.modules())
     classes = {base for part in parts for base in type(part).__mro__ if not _is_library(base.__module__)}
     files = [m for n, m in list(sys.modules.items()) if isinstance(m, ModuleType) and not _is_library(n)]

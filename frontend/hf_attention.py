@@ -143,7 +143,8 @@ def _pair(names: tuple[str, ...], dim: int) -> Callable[..., tuple[Tensor, Tenso
     ) -> tuple[Tensor, Tensor]:
         given = args[position] if position is not None and len(args) > position else options.get("unsqueeze_dim", dim)
         along = int(str(given))
-        return _rotated(q, cos, sin, along), _rotated(k, cos, sin, along)
+        table = cos.unsqueeze(along), sin.unsqueeze(along)
+        return semantic.rope(q, *table), semantic.rope(k, *table)
 
     return rotate
 

@@ -23,6 +23,7 @@ class Past:
         index_keys: of the indexer of sparse attention, [b, 1, t, d].
         conv_states: the last inputs of short convolutions, [b, c, kept].
         states: of scans, [b, h, n, p].
+        is_complete: keys and values are of an encoder: they are read, and nothing is added.
     """
 
     keys: Tensor | None = None
@@ -30,6 +31,7 @@ class Past:
     conv_states: Mapping[int, Tensor] = field(default_factory=dict)
     states: Mapping[int, Tensor] = field(default_factory=dict)
     index_keys: Tensor | None = None
+    is_complete: bool = False
 
     def named(self, layer: int) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors with the names of inputs: `cache.3.keys`, `cache.3.state`, `cache.3.state.1`."""
@@ -45,6 +47,9 @@ class Past:
         return 0 if self.keys is None else self.keys.shape[2]
 
 
+NOTHING = Past()
+
+
 def cache_class() -> type:
     """Return the cache to hand to a model: explicit inputs, one append or state a layer, nothing copied.
 
@@ -55,13 +60,13 @@ def cache_class() -> type:
     class Layer(LinearAttentionAndFullAttentionLayer):
         """A layer whose past is given (or absent, in prefill)."""
 
-        def __init__(self, past: Past) -> None:
+        def __init__(self, past: Past = NOTHING) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
             self.past = past
-            self.keys: Tensor | None = None
-            self.values: Tensor | None = None
+            self.keys: Tensor | None = past.keys
+            self.values: Tensor | None = past.values
             self.index_keys: Tensor | None = None
-            self.is_initialized = True
+            self.is_initialized = past.keys is not None
             self.conv_states: dict[int, Tensor | None] = dict(past.conv_states)
             self.recurrent_states: dict[int, Tensor | None] = dict(past.states)
             held = {*self.conv_states, *self.recurrent_states}
@@ -99,10 +104,14 @@ def cache_class() -> type:
             return self.get_seq_length() + query_length, 0
 
     class GivenCache(Cache):
-        """A cache made of such layers, by layer index; layers without keys are as long as the others."""
+        """A cache made of such layers, by layer index; layers without keys are as long as the others.
+
+        It grows by those that a model asks for beyond them.
+        """
 
         def __init__(self, pasts: list[Past]) -> None:
-            super().__init__(layers=[Layer(p) for p in pasts])
+            super().__init__(layer_class_to_replicate=Layer)
+            self.layers = [Layer(p) for p in pasts]
             self.length = next((p.length for p in pasts if p.keys is not None), 0)
 
         def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 
-from ..ir.errors import TraceError, UnknownNameError
+from ..ir.errors import TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
 from .adapter import FakeWorld, dtype_of, eager
@@ -18,8 +19,10 @@ from .blocks import Identity
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
+from .live_model import is_of_transformers, recordable
 from .loss import free_loss, returned
 from .preserve import fake_loose_tensors, preserved
+from .trace import Planned
 from .trace import trace as record_and_fold
 from .workloads import Run
 
@@ -29,7 +32,7 @@ _NO_LEAVES: Leaves = MappingProxyType({})
 
 def trace(
     module: nn.Module,
-    inputs: Inputs,
+    inputs: Inputs | None = None,
     dynamic: Dynamic | None = None,
     phase: Workload | str = Workload.TRAIN,
     loss: Loss | None = None,
@@ -44,7 +47,8 @@ def trace(
     Args:
         module: any `nn.Module`, on any device.
         inputs: example arguments of `forward`: a tensor, a sequence in order, or a mapping by name. Only the sizes and
-            types of tensors count; other values are handed on.
+            types of tensors count; other values are handed on. A model of transformers needs none: what it is run on
+            in each phase is known, its caches in decode too.
         dynamic: which dims of which arguments are `batch`, `seq` or `kv`, a word or None a dim, by argument name:
             `{"ids": ("batch", "seq")}`. Left out, dim 0 of the first tensor is batch and dim 1 seq.
         phase: train (forward, loss, backward), prefill (forward) or decode (forward of one new token).
@@ -65,14 +69,24 @@ def trace(
     Expr(1700)
     """
     kind = _workload(phase)
+    known = is_of_transformers(module)
+    plan = None if known and inputs is None else _plan(module, inputs, dynamic, caches, kind, loss)
+    with preserved(module), eager(), recordable(module) if known else nullcontext():
+        put_leaves(module, leaves)
+        identity = Identity(name or type(module).__name__, kind, _dtype(module), hints=hints_on(module))
+        return record_and_fold(module, identity, is_transformers=known, plan=plan)
+
+
+def _plan(
+    module: nn.Module, inputs: Inputs | None, dynamic: Dynamic | None, caches: Sequence[str], kind: Workload,
+    loss: Loss | None,
+) -> Planned:  # fmt: skip
+    if inputs is None:
+        raise UsageError(f"{type(module).__name__} needs example inputs: what its forward takes is not known")
     given = arguments(module, inputs, dynamic)
     if missing := [c for c in caches if c not in given.tensors]:
         raise UnknownNameError.of("cache", missing[0], sorted(given.tensors))
-    with preserved(module), eager():
-        put_leaves(module, leaves)
-        identity = Identity(name or type(module).__name__, kind, _dtype(module), hints=hints_on(module))
-        plan = partial(_run, given=given, caches=tuple(caches), train=kind is Workload.TRAIN, loss=loss)
-        return record_and_fold(module, identity, is_transformers=False, plan=plan)
+    return partial(_run, given=given, caches=tuple(caches), train=kind is Workload.TRAIN, loss=loss)
 
 
 def _run(

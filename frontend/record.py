@@ -7,11 +7,12 @@ forward node a backward node belongs to). Placeholders carry `role` and `name`.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -21,6 +22,9 @@ from ..ir.errors import TraceError
 from ..ir.graph import Phase, Role
 from .adapter import DispatchMode, FakeWorld, autograd_origin, is_noise, layout_key
 from .failures import explained
+
+Tensors: TypeAlias = tuple[Tensor, ...]
+Backward: TypeAlias = Callable[[Tensors], tuple[Tensors, Mapping[str, Tensor]]]
 
 
 @dataclass
@@ -157,11 +161,29 @@ def record(
     line when control flow depends on data, when a size is fixed to a number, and when the module itself fails.
     """
     recorder = Recorder(module, inputs, world)
+    return record_with(recorder, module, run, world, (lambda r: of_loss(module, r)) if train else None)
+
+
+def record_with(
+    recorder: Recorder, module: nn.Module, run: Callable[[], Tensors], world: FakeWorld, backward: Backward | None
+) -> Recording:
+    """Do as `record` with a recorder that is made already, which `run` may know.
+
+    `backward` takes the results and returns what leaves the graph and the gradient of each parameter.
+    """
+    named: Mapping[str, Tensor] = {}
     with explained(module):
-        with recorder, ScopeHooks(recorder, module), torch.set_grad_enabled(train):
+        with recorder, ScopeHooks(recorder, module), torch.set_grad_enabled(backward is not None):
             results = run()
-        grads = _backward(recorder, module, results[0]) if train else {}
+        if backward is not None:
+            recorder.phase = Phase.BACKWARD
+            with recorder:
+                results, named = backward(results)
     _refuse_fixed_sizes(world)
+    grads = {n: recorder.node_of(g) for n, g in named.items()}
+    place = {node: k for k, node in enumerate(recorder.fx.nodes)}
+    for grad in grads.values():
+        _settle(grad, place)
     return Recording(recorder.fx, tuple(recorder.node_of(t) for t in results), grads)
 
 
@@ -173,12 +195,25 @@ def _refuse_fixed_sizes(world: FakeWorld) -> None:
         )
 
 
-def _backward(recorder: Recorder, module: nn.Module, loss: Tensor) -> Mapping[str, fx.Node]:
+def of_loss(module: nn.Module, results: Tensors) -> tuple[Tensors, Mapping[str, Tensor]]:
+    """Take the gradients of the first result, a scalar, for all parameters that reach it."""
     named = {n: p for n, p in module.named_parameters() if p.requires_grad}
-    recorder.phase = Phase.BACKWARD
-    with recorder:
-        grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return {n: recorder.node_of(g) for n, g in zip(named, grads, strict=True) if g is not None}
+    grads = torch.autograd.grad(results[0], list(named.values()), allow_unused=True)
+    return results, {n: g for n, g in zip(named, grads, strict=True) if g is not None}
+
+
+def _settle(grad: fx.Node, place: Mapping[fx.Node, int]) -> None:
+    """Sums of the gradients of a parameter that layers share belong to the layer whose summand is made last."""
+    while "forward" not in grad.meta and len(summands := grad.all_input_nodes) == 2:
+        first, last = sorted(summands, key=lambda n: place[n])
+        if _unnumbered(first) != _unnumbered(last):
+            return
+        grad.meta["scope"] = last.meta["scope"]
+        grad = first
+
+
+def _unnumbered(node: fx.Node) -> str:
+    return re.sub(r"\d+", "*", str(node.meta["scope"]))
 
 
 @contextmanager
@@ -193,4 +228,4 @@ def kept_mode(module: nn.Module, train: bool) -> Iterator[None]:
             part.training = training
 
 
-__all__ = ["Recorder", "Recording", "kept_mode", "record"]
+__all__ = ["Recorder", "Recording", "kept_mode", "of_loss", "record", "record_with"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -15,8 +15,9 @@ from .aten import HANDLERS
 from .blocks import Identity, NotAlikeError, fold
 from .flat import Flat
 from .flex import flex_lifted
-from .fx_import import import_fx
-from .layers import LayerStack, find_stack, shortened
+from .fx_import import Handler, import_fx
+from .layers import LayerStack, find_stack, needs_every_layer, shortened
+from .lenient import Lenient, noted
 from .lift import lifted
 from .probe import run_alike
 from .record import kept_mode, record
@@ -36,20 +37,30 @@ class _Subject:
     identity: Identity
     is_transformers: bool
     plan: Planned
+    handlers: Mapping[str, Handler]
 
 
-def trace(module: nn.Module, identity: Identity, is_transformers: bool, plan: Planned | None = None) -> Graph:
+def trace(
+    module: nn.Module,
+    identity: Identity,
+    is_transformers: bool,
+    plan: Planned | None = None,
+    allow_unpriced: bool = False,
+) -> Graph:
     """Return the verified, folded graph of a module, which is left as it was.
 
     Only the distinct layers are run. When layers that look alike run differently, all of them are recorded; when they
     are no chain at all, the graph has no blocks and a note that says why. `plan` makes the run of a module whose inputs
-    are not those of a language model.
+    are not those of a language model. Operators without a rule are an error; with `allow_unpriced` they are nodes of
+    which only the bytes count.
     """
-    subject = _Subject(module, identity, is_transformers, plan or _language_model(identity.workload, is_transformers))
+    planned = plan or _language_model(identity.workload, is_transformers)
+    handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
+    subject = _Subject(module, identity, is_transformers, planned, handlers)
     stack = find_stack(module)
-    if stack is not None and not is_transformers and not _is_safe_to_shorten(subject, stack):
+    if stack is not None and not _is_safe_to_shorten(subject, stack):
         stack = stack.kept_all()
-    graph = _trace(subject, stack)
+    graph = _with_unused(noted(_trace(subject, stack)), module)
     verify(graph)
     return graph
 
@@ -78,10 +89,12 @@ def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:
         run = scope.enter_context(_prepared(subject, world))
         train = subject.identity.workload is Workload.TRAIN
         recording = record(subject.module, run.inputs, run.call, world, train)
-        return tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
+        return tidy(import_fx(recording.graph, world, recording.results, recording.grads, subject.handlers))
 
 
 def _is_safe_to_shorten(subject: _Subject, stack: LayerStack) -> bool:
+    if subject.is_transformers:
+        return not needs_every_layer(subject.module)
     with _prepared(subject, FakeWorld()) as run:
         return run_alike(subject.module, stack, run.call)
 
@@ -102,6 +115,15 @@ def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[Run]:
         scope.enter_context(lifted(module))
         scope.enter_context(flex_lifted(module))
         yield run
+
+
+def _with_unused(graph: Graph, module: nn.Module) -> Graph:
+    """Return the graph with a note on parameters that the module holds and no operator reads."""
+    num, whole = round(float(graph.num_parameters.evaluate({}))), count_parameters(module)
+    if num >= whole:
+        return graph
+    note = f"{whole - num:,} of {whole:,} parameters take no part in {graph.workload} and are not in the graph"
+    return replace(graph, notes=(*graph.notes, note))
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -10,16 +10,17 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from ..ir.errors import NotBuiltError
 from ..ir.graph import Workload
 from .adapter import FakeWorld
 from .hf_cache import Past, cache_class
 from .hf_linear import remembers, scanned
 from .lift import lifted
 from .loss import loss_of, returned_tensor
+from .odd_models import ids_a_row
 
 # Example sizes of the symbolic dims: not 0 or 1, and different, so that no two are taken for the same.
-HINTS = {"batch": 3, "seq": 48, "kv": 80}
-
+HINTS = {"batch": 3, "seq": 48, "kv": 80, "src": 112}
 
 # What models call the cache they take.
 _CACHE_NAMES = ("past_key_values", "cache_params")
@@ -57,19 +58,36 @@ class Run:
 
 def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
     """Return inputs (with symbolic batch, sequence and KV length) and what to call on them."""
+    if is_transformers and getattr(model.config, "is_encoder_decoder", False):
+        from .seq2seq import plan_seq2seq
+
+        return plan_seq2seq(model, world, workload)
     if workload is Workload.TRAIN:
         return _train(model, world, is_transformers)
     if not is_transformers:
         return _forward(model, world)
+    if not _generates(model):
+        return _encode(model, world, workload)
     return _prefill(model, world) if workload is Workload.PREFILL else _decode(model, world)
 
 
-def _ids(world: FakeWorld, *dims: int | str) -> Tensor:
+def ids_of(world: FakeWorld, *dims: int | str) -> Tensor:
+    """Return token ids of these dims; a dim given by name is symbolic."""
     return world.tensor(dims, torch.int64, HINTS)
 
 
+def _rows(model: nn.Module, world: FakeWorld, length: int | str) -> Tensor:
+    """Token ids of a batch; models that read several rows a sequence get these, one sequence after another."""
+    rows = ids_a_row(model)
+    if rows == 1:
+        return ids_of(world, "batch", length)
+    ids = ids_of(world, "batch", rows, length)
+    with world.mode:
+        return torch.empty(ids.shape[0] * rows, ids.shape[2], dtype=torch.int64, device="cpu")
+
+
 def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = _rows(model, world, "seq")
     with world.mode:
         labels = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
 
@@ -81,7 +99,7 @@ def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
 
 
 def _forward(model: nn.Module, world: FakeWorld) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = ids_of(world, "batch", "seq")
 
     def call() -> tuple[Tensor, ...]:
         out = model(ids)
@@ -90,8 +108,22 @@ def _forward(model: nn.Module, world: FakeWorld) -> Run:
     return Run({"input_ids": ids}, call)
 
 
+def _generates(model: nn.Module) -> bool:
+    """Whether a model of transformers makes one token after another; encoders do not."""
+    return bool(model.can_generate())  # type: ignore[operator]
+
+
+def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
+    if workload is Workload.DECODE:
+        raise NotBuiltError(
+            f"{type(model).__name__} is an encoder: it reads all tokens at once and has no decode step; ask for "
+            "--phase train or prefill"
+        )
+    return _forward(model, world)
+
+
 def _prefill(model: nn.Module, world: FakeWorld) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = _rows(model, world, "seq")
 
     def call() -> tuple[Tensor, ...]:
         out, _ = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids, "logits_to_keep": 1})
@@ -101,9 +133,9 @@ def _prefill(model: nn.Module, world: FakeWorld) -> Run:
 
 
 def _decode(model: nn.Module, world: FakeWorld) -> Run:
-    ids = _ids(world, "batch", 1)
+    ids = _rows(model, world, 1)
     with world.mode:
-        positions = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
+        positions = torch.empty((ids.shape[0] // ids_a_row(model), 1), dtype=torch.int64, device="cpu")
     pasts = _pasts(model, world)
     inputs = {"input_ids": ids, "position_ids": positions}
     for i, past in enumerate(pasts):
@@ -143,17 +175,22 @@ def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 def _pasts(model: nn.Module, world: FakeWorld) -> list[Past]:
     """Ask the model itself for the shapes it caches: one tiny prefill, then batch and length made symbolic."""
     with world.mode, torch.no_grad(), lifted(model):
-        ids = torch.zeros(2, 4, dtype=torch.int64)
+        ids = torch.zeros(2 * ids_a_row(model), 4, dtype=torch.int64)
         _, cache = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids})
-    return [_symbolic(layer, world) for layer in cache.layers]
+    made = [symbolic_past(layer, world, "kv") for layer in cache.layers]
+    if not any(dict(past.named(0)) for past in made):
+        raise NotBuiltError(f"{type(model).__name__} of transformers keeps no cache, so it has no decode step")
+    return made
 
 
-def _symbolic(layer: Held, world: FakeWorld) -> Past:
+def symbolic_past(layer: Held, world: FakeWorld, length: str | int) -> Past:
+    """Return what a layer keeps, with a batch and a length that are symbolic."""
+
     def state(t: Tensor) -> Tensor:
         return world.tensor(("batch", *t.shape[1:]), t.dtype, HINTS)
 
     def tokens(t: Tensor | None) -> Tensor | None:
-        return None if t is None else world.tensor(("batch", t.shape[1], "kv", t.shape[3]), t.dtype, HINTS)
+        return None if t is None else world.tensor(("batch", t.shape[1], length, t.shape[3]), t.dtype, HINTS)
 
     kinds = (layer.conv_states, layer.recurrent_states)
     conv, states = ({i: state(t) for i, t in held.items() if t is not None} for held in kinds)

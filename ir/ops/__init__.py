@@ -21,12 +21,13 @@ from . import (
     quantise,
     routing,
     scan,
+    unpriced,
 )
 from .base import OpCall, OpClass, OpDef, Work
 
 _FAMILIES = (
     matmul, attention, index_keys, experts, scan, conv, routing, pointwise, quantise, normalize, layout, collectives,
-    host,
+    host, unpriced,
 )  # fmt: skip
 OPS: Mapping[str, OpDef] = MappingProxyType({d.name: d for family in _FAMILIES for d in family.OPS})
 

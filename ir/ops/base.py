@@ -32,6 +32,7 @@ class OpClass(StrEnum):
     OPTIMIZER = "optimizer"
     COMMUNICATION = "communication"
     HOST = "host"
+    UNPRICED = "unpriced"
     FREE = "free"
 
 

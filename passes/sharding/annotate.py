@@ -73,6 +73,8 @@ def _parameter(region: Region, v: Value, style: Style) -> Placement:
         return REPLICATE
     if isinstance(node.attrs, ExpertsAttrs):
         return _expert_weight(v, node.attrs, style)
+    if node.op == "conv" and style in (Style.COLWISE, Style.PACKED_COLWISE):
+        return Shard(0, style is Style.PACKED_COLWISE)
     if node.op == "reshape" and style is Style.COLWISE and v.type.rank > 1:
         return Shard(0)  # seen by heads, which a column-parallel layer has in its rows
     return _linear(v, node, style)
@@ -94,8 +96,8 @@ def _linear(v: Value, node: Node, style: Style) -> Placement:
     if not isinstance(node.attrs, MatmulAttrs):
         return REPLICATE
     left, right, out = node.attrs.letters
-    letters = right if node.inputs[1] == v.id else left
-    wanted = [i for i, letter in enumerate(letters) if (letter in out) != rows]
+    letters = left if node.inputs[0] == v.id else right
+    wanted = [i for i, letter in enumerate(letters) if (letter in out) != rows and v.type.dims[i] != 1]
     return Shard(wanted[0], packed) if wanted else REPLICATE
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -193,3 +197,17 @@ def test_flex_attention_is_causal_where_its_mask_is() -> None:
     graph = slipstick.trace(Titan(), IDS, phase="prefill")
     found = {n.attrs for r in graph.regions for n in r.nodes if n.op == "attention"}
     assert found == {AttentionAttrs(causal=True)}
+
+
+@pytest.mark.parametrize("phase", ["train", "prefill", "decode"])
+def test_a_live_model_of_transformers_is_read_as_its_config_is(phase: str, configs: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="builds the model; install slipstick[hf]")
+    path = configs / "tiny-llama.json"
+    fields = json.loads(path.read_text())
+    config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    before = model.config._attn_implementation
+    graph = slipstick.trace(model, phase=phase, name="tiny-llama")
+    assert replace(graph, max_positions=0) == replace(slipstick.load(str(path), phase), max_positions=0)
+    assert model.config._attn_implementation == before
+    assert model(IDS).logits.shape == (2, 16, config.vocab_size)
