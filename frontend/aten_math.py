@@ -135,6 +135,6 @@ HANDLERS: Mapping[str, Handler] = {
                      "aten.prod", "aten.var", "aten.logsumexp"), _reduce),
     "aten.max": _extreme, "aten.min": _extreme,
     "aten.linalg_vector_norm": _vector_norm,
-    "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2), "aten.sort": _along("sort", 1),
-    "aten.argsort": _along("sort", 1),
+    "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2),
+    "aten.sort": _along("sort", 1), "aten.argsort": _along("sort", 1),
 }  # fmt: skip

@@ -72,6 +72,12 @@ _LAYERS = (
               ".dense_4h_to_h", ".linear_proj", ".linear_fc2", ".self_attn.dense", ".attention.dense",
               ".self_attention.dense"),
     ("*.sinks", Style.PER_HEAD),
+    # Mamba, as vLLM and Megatron-LM split it: channels and heads; the gated norm and the skip go with them.
+    *_entries(Style.PACKED_COLWISE, ".in_proj", ".conv1d", ".conv.conv"),
+    *_entries(Style.ROWWISE, ".x_proj"),
+    *_entries(Style.COLWISE, ".dt_proj"),
+    *((f"*.{n}", Style.PER_HEAD) for n in ("A_log", "dt_bias", "mamba.D", "mixer.D", "mamba.norm.weight",
+                                           "mixer.norm.weight")),
 )  # fmt: skip
 _TABLES = _entries(Style.EMBEDDING, "embed_tokens", ".wte", "tok_embeddings", "word_embeddings")
 _HEADS = ("lm_head", "embed_out", "output_layer", "output")

@@ -139,7 +139,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
         lambda x, p: F.rms_norm(x, x.shape[-1:], p.weight),
     ),
     "moves": (
-        lambda x, p: torch.cat(x.split(32, -1)[::-1], -1),
+        lambda x, p: torch.cat(x.chunk(2, -1)[::-1], -1),
         lambda x, p: torch.cat((x[..., :40] + x[..., 8:48], x[..., 40:]), -1),
         lambda x, p: torch.stack(x.reshape(*x.shape[:2], 32, 2).unbind(-1), -1).flatten(2),
         lambda x, p: x[..., :32].reshape(*x.shape[:2], 2, 16).repeat_interleave(2, 2).flatten(2),
