@@ -146,7 +146,7 @@ def _region(c: Cut, part: Part, name: str, names: Mapping[int, str]) -> Region:
 
 def _local(c: Cut, v: Value, number: Mapping[int, int], names: Mapping[int, str], made: set[int]) -> Value:
     role = Role.PORT if v.role is Role.RESULT and v.id not in made else v.role
-    name = names[v.id] if role is Role.PORT else c.star(v.name)
+    name = names[v.id] if role is Role.PORT else c.name(v)
     storage = number.get(v.storage, number[v.id])
     return replace(v, id=number[v.id], storage=storage, role=role, name=name)
 

@@ -20,6 +20,7 @@ class Past:
     Attributes:
         keys: [b, g, t, d].
         values: [b, g, t, d_v].
+        index_keys: of the indexer of sparse attention, [b, 1, t, d].
         conv_states: the last inputs of short convolutions, [b, c, kept].
         states: of scans, [b, h, n, p].
         is_complete: keys and values are of an encoder: they are read, and nothing is added.
@@ -29,11 +30,12 @@ class Past:
     values: Tensor | None = None
     conv_states: Mapping[int, Tensor] = field(default_factory=dict)
     states: Mapping[int, Tensor] = field(default_factory=dict)
+    index_keys: Tensor | None = None
     is_complete: bool = False
 
     def named(self, layer: int) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors with the names of inputs: `cache.3.keys`, `cache.3.state`, `cache.3.state.1`."""
-        for name, tensor in (("keys", self.keys), ("values", self.values)):
+        for name, tensor in (("keys", self.keys), ("values", self.values), ("index_keys", self.index_keys)):
             if tensor is not None:
                 yield f"cache.{layer}.{name}", tensor
         for name, tensors in (("conv_state", self.conv_states), ("state", self.states)):
@@ -61,9 +63,10 @@ def cache_class() -> type:
         def __init__(self, past: Past = NOTHING) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
             self.past = past
-            self.keys: Tensor | None = past.keys if past.is_complete else None
-            self.values: Tensor | None = past.values if past.is_complete else None
-            self.is_initialized = True
+            self.keys: Tensor | None = past.keys
+            self.values: Tensor | None = past.values
+            self.index_keys: Tensor | None = None
+            self.is_initialized = past.keys is not None
             self.conv_states: dict[int, Tensor | None] = dict(past.conv_states)
             self.recurrent_states: dict[int, Tensor | None] = dict(past.states)
             held = {*self.conv_states, *self.recurrent_states}
@@ -75,6 +78,10 @@ def cache_class() -> type:
             self.keys = semantic.kv_append(self.past.keys, key_states)
             self.values = semantic.kv_append(self.past.values, value_states)
             return self.keys, self.values
+
+        def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
+            self.index_keys = semantic.kv_append(self.past.index_keys, indexer_key_states.unsqueeze(1))
+            return self.index_keys.squeeze(1)
 
         def update_conv_state(
             self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **options: object

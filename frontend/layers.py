@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -31,6 +31,10 @@ class LayerStack:
         """Layers in the whole stack."""
         return len(self.classes)
 
+    def covers(self, numbers: Iterable[object]) -> bool:
+        """Whether these are all numbers of layers."""
+        return all(isinstance(n, int) and 0 <= n < self.num_layers for n in numbers)
+
     def kept_all(self) -> LayerStack:
         """Return the stack with every layer recorded."""
         return LayerStack(self.path, self.classes, tuple(range(self.num_layers)))
@@ -47,7 +51,14 @@ def find_stack(module: nn.Module) -> LayerStack | None:
         stack = _stack(path, layers)
         if len(set(stack.classes)) <= stack.num_layers // 2 and (best is None or size > best[0]):
             best = (size, stack)
-    return None if best is None else best[1]
+    if best is None:
+        return None
+    return best[1].kept_all() if _is_shared_out(module) else best[1]
+
+
+def _is_shared_out(module: nn.Module) -> bool:
+    """Whether one table has a part for each layer (Gemma 3n and 4), so that fewer layers would not fit it."""
+    return any(isinstance(getattr(part, "embed_tokens_per_layer", None), nn.Module) for part in module.modules())
 
 
 def _layers(part: nn.Module) -> Sequence[nn.Module]:
@@ -60,10 +71,21 @@ def _layers(part: nn.Module) -> Sequence[nn.Module]:
 
 def _stack(path: str, layers: Sequence[nn.Module]) -> LayerStack:
     known: dict[tuple[object, ...], int] = {}
-    classes = tuple(known.setdefault(signature(layer), len(known)) for layer in layers)
+    last_user = _last_users(layers)
+    kinds = ((signature(layer), k in last_user) for k, layer in enumerate(layers))
+    classes = tuple(known.setdefault(kind, len(known)) for kind in kinds)
     first = {c: classes.index(c) for c in known.values()}
     last = {c: len(classes) - 1 - classes[::-1].index(c) for c in known.values()}
     return LayerStack(path, classes, tuple(sorted({*first.values(), *last.values()})))
+
+
+def _last_users(layers: Sequence[nn.Module]) -> set[int]:
+    """The last of the layers that share a parameter: its gradient is the first of a sum, so it runs differently."""
+    users: dict[int, list[int]] = {}
+    for k, layer in enumerate(layers):
+        for p in {id(p) for p in layer.parameters()}:
+            users.setdefault(p, []).append(k)
+    return {places[-1] for places in users.values() if len(places) > 1}
 
 
 def signature(layer: nn.Module) -> tuple[object, ...]:
@@ -86,6 +108,15 @@ def _settings(part: nn.Module) -> tuple[tuple[str, object], ...]:
     return tuple((k, v) for k, v in found if k not in _POSITION and not k.startswith("_"))
 
 
+def needs_every_layer(module: nn.Module) -> bool:
+    """Whether a model of transformers looks at its depth in other ways than by running its layers.
+
+    It works out the inputs of all layers at once (Gemma 3n), or skips layers by their numbers (Llama 3.2 Vision).
+    """
+    config = getattr(module, "config", None)
+    return bool(getattr(config, "hidden_size_per_layer_input", 0) or getattr(config, "cross_attention_layers", None))
+
+
 @contextmanager
 def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
     """Run the module with only the kept layers, numbered anew; everything is put back at the end."""
@@ -102,6 +133,7 @@ def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
             for part in layer.modules():
                 if isinstance(vars(part).get("layer_idx"), int):
                     undo.enter_context(swapped(part, "layer_idx", position))
+                _renumber(part, stack, undo)
         _shorten_config(module, stack, undo)
         yield
 
@@ -110,6 +142,14 @@ def _like(full: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
     if isinstance(full, nn.ModuleDict):
         return nn.ModuleDict({str(i): layer for i, layer in enumerate(layers)})
     return nn.ModuleList(layers) if isinstance(full, nn.ModuleList) else nn.Sequential(*layers)
+
+
+def _renumber(part: nn.Module, stack: LayerStack, undo: ExitStack) -> None:
+    """Let what a module looks up by layer be found under the layers' new numbers."""
+    for key, value in list(vars(part).items()):
+        by_layer = isinstance(value, dict) and key.startswith("layer") and value and stack.covers(value)
+        if by_layer:
+            undo.enter_context(swapped(part, key, {k: value[i] for k, i in enumerate(stack.kept) if i in value}))
 
 
 def _shorten_config(module: nn.Module, stack: LayerStack, undo: ExitStack) -> None:

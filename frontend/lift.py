@@ -130,9 +130,16 @@ def _gelu_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
     return lambda x: F.gelu(x, approximate="tanh")
 
 
+# Those of T5's kind subtract no mean, whatever they are called (transformers: "T5LayerNorm").
+_RMS_NORMS = (
+    "RMSNorm", "T5LayerNorm", "SwitchTransformersLayerNorm", "UdopLayerNorm", "Pop2PianoLayerNorm",
+    "Pix2StructLayerNorm",
+)  # fmt: skip
+
+
 def _is_rms_norm(module: nn.Module) -> bool:
-    """A class named ..RMSNorm with one weight and no gate: what fused kernels replace."""
-    named = type(module).__name__.endswith("RMSNorm") and type(module) is not nn.RMSNorm
+    """A class named ..RMSNorm, or as T5 calls it, with one weight and no gate: what fused kernels replace."""
+    named = type(module).__name__.endswith(_RMS_NORMS) and type(module) is not nn.RMSNorm
     return named and isinstance(getattr(module, "weight", None), Tensor) and len(list(module.parameters())) == 1
 
 

@@ -16,6 +16,7 @@ from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key
 from .exported import PICKLED, SUFFIX, load_pt2, refuse_pickle
 from .models import Config, read_config
+from .source_length import with_source
 
 Report = Callable[[str], None]
 
@@ -34,6 +35,7 @@ def load(
     report: Report | None = None,
     dims: Mapping[str, str] = _NO_DIMS,
     allow_unpriced: bool = False,
+    source_tokens: int | None = None,
 ) -> Graph:
     """Return the folded graph of a model for one workload.
 
@@ -46,10 +48,11 @@ def load(
         report: told, in one line each, about slow steps.
         dims: what the named dims of an ONNX file or a `.pt2` file are: batch, seq, kv, total, tokens or a number.
         allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
+        source_tokens: what the encoder of an encoder-decoder reads; None: as many tokens as the plan's lengths say.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
     if model.endswith(_ONNX):
-        return _onnx(Path(model), kind, dims, cache)
+        return _onnx(Path(model), kind, dims, cache, allow_unpriced)
     if model.endswith(SUFFIX):
         return load_pt2(model, kind, dims, allow_unpriced)
     if dims:
@@ -60,7 +63,8 @@ def load(
         refuse_pickle(model)
     if _names_factory(model):
         return _record_factory(model, kind, element, report, allow_unpriced)
-    return load_config(read_config(model), kind, element, cache, report, allow_unpriced)
+    graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced)
+    return with_source(graph, source_tokens)
 
 
 def load_config(
@@ -72,17 +76,18 @@ def load_config(
     allow_unpriced: bool = False,
 ) -> Graph:
     """Return the folded graph of a config for one workload, from the cache where it holds it."""
-    config = _unquantised(config, kind)
+    notes = _of_quantised(config, kind, element)
+    config = _unquantised(config)
     key = graph_key(config.text, kind, element)
     lenient_key = graph_key(config.text, kind, element, "allow-unpriced")
     keys = (key, lenient_key) if allow_unpriced else (key,)
     found = next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
     if found is not None:
-        return replace(found, name=config.name)
+        return replace(found, name=config.name, notes=(*found.notes, *notes))
     graph = _record_config(config, kind, element, report, allow_unpriced)
     if cache is not None:
         cache.put(lenient_key if unpriced_calls(graph) else key, graph)
-    return graph
+    return replace(graph, notes=(*graph.notes, *notes))
 
 
 def check(model: str, dtype: DType | str) -> None:
@@ -120,35 +125,43 @@ def _saved(path: Path, workload: Workload) -> Graph:
     return graph
 
 
-def _onnx(path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None) -> Graph:
+def _onnx(
+    path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None, allow_unpriced: bool
+) -> Graph:
     """Read an ONNX file; a graph kept of one is that of a file with the same bytes, read with the same sizes."""
     from .onnx import content_key, load_onnx
 
-    key = graph_key(content_key(path), workload, json.dumps(dict(dims), sort_keys=True)) if cache is not None else ""
+    lenient = ("allow-unpriced",) if allow_unpriced else ()
+    sizes = json.dumps(dict(dims), sort_keys=True)
+    key = graph_key(content_key(path), workload, sizes, *lenient) if cache is not None else ""
     found = cache.get(key) if cache is not None else None
     if found is not None:
         return replace(found, name=path.stem)
-    graph = load_onnx(path, workload, dims)
+    graph = load_onnx(path, workload, dims, allow_unpriced)
     if cache is not None:
         cache.put(key, graph)
     return graph
 
 
-def _unquantised(config: Config, kind: Workload) -> Config:
-    """Return the config of the model in one type: how weights are kept in inference is a matter of the plan.
-
-    NotBuiltError where a quantised model is to be trained.
-    """
+def _unquantised(config: Config) -> Config:
+    """Return the config of the model in one type: how weights are kept is a matter of the plan."""
     fields = json.loads(config.text)
     if not fields.get("quantization_config"):
         return config
-    if kind is Workload.TRAIN:
-        raise NotBuiltError(
-            f"'{config.origin}' has a quantization_config, which this version does not model in training; remove the "
-            "key to estimate the model in the type given by --dtype"
-        )
     left = {key: value for key, value in fields.items() if key != "quantization_config"}
     return replace(config, text=json.dumps(left, sort_keys=True, separators=(",", ":")))
+
+
+def _of_quantised(config: Config, kind: Workload, element: DType) -> tuple[str, ...]:
+    """What to say of a model that was published quantised and is to be trained; NotBuiltError as `recipe_of`."""
+    if kind is not Workload.TRAIN or not json.loads(config.text).get("quantization_config"):
+        return ()
+    from .published import recipe_of
+
+    return (
+        f"published quantised ({recipe_of(config)}), trained here in {element} with all weights; --precision says in "
+        "what training multiplies",
+    )
 
 
 def _record_config(
@@ -160,10 +173,12 @@ def _record_config(
     from .building import build_noted
     from .huggingface import hints_on
     from .trace import trace
+    from .unused import unused_note
 
     built = build_noted(config.text, dtype)
     identity = Identity(config.name, workload, dtype, built.notes, _positions(config), hints_on(built.module))
-    return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
+    graph = trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
+    return replace(graph, notes=(*graph.notes, *unused_note(built.module, graph)))
 
 
 def _positions(config: Config) -> int:

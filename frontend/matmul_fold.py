@@ -39,8 +39,8 @@ class Folded:
 
 def fold(node: Node, values: Mapping[int, Value], producer: Mapping[int, Node]) -> Folded | None:
     """Return the product over the dims of the operands' bases, or None when it is best as it is."""
-    if isinstance(node.attrs, MatmulAttrs) and node.attrs.scales:
-        return None  # a weight that is widened in the kernel was written over real dims
+    if not _is_plain(node):
+        return None
     a, b, *biases = node.inputs
     num_batch = 1 if values[a].type.rank == 3 else 0
     lefts = sorted(_forms(a, values, producer), key=_preference)
@@ -50,6 +50,15 @@ def fold(node: Node, values: Mapping[int, Value], producer: Mapping[int, Node]) 
         if found is not None and all(values[bias].type.dims[-1] == found.dims[-1] for bias in biases):
             return found
     return None
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a product is rows times columns, of matrices or of batches of them, and no weight in it is widened."""
+    assert isinstance(node.attrs, MatmulAttrs)
+    left, right, out = node.attrs.letters
+    if len(left) != len(right) or len(left) not in (2, 3) or node.attrs.scales:
+        return False
+    return right[:-2] == left[:-2] and right[-2] == left[-1] and out == left[:-1] + right[-1]
 
 
 def _preference(form: Form) -> tuple[bool, int, int]:

@@ -7,6 +7,7 @@ forward node a backward node belongs to). Placeholders carry `role` and `name`.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -180,6 +181,9 @@ def record_with(
                 results, named = backward(results)
     _refuse_fixed_sizes(world)
     grads = {n: recorder.node_of(g) for n, g in named.items()}
+    place = {node: k for k, node in enumerate(recorder.fx.nodes)}
+    for grad in grads.values():
+        _settle(grad, place)
     return Recording(recorder.fx, tuple(recorder.node_of(t) for t in results), grads)
 
 
@@ -196,6 +200,20 @@ def of_loss(module: nn.Module, results: Tensors) -> tuple[Tensors, Mapping[str, 
     named = {n: p for n, p in module.named_parameters() if p.requires_grad}
     grads = torch.autograd.grad(results[0], list(named.values()), allow_unused=True)
     return results, {n: g for n, g in zip(named, grads, strict=True) if g is not None}
+
+
+def _settle(grad: fx.Node, place: Mapping[fx.Node, int]) -> None:
+    """Sums of the gradients of a parameter that layers share belong to the layer whose summand is made last."""
+    while "forward" not in grad.meta and len(summands := grad.all_input_nodes) == 2:
+        first, last = sorted(summands, key=lambda n: place[n])
+        if _unnumbered(first) != _unnumbered(last):
+            return
+        grad.meta["scope"] = last.meta["scope"]
+        grad = first
+
+
+def _unnumbered(node: fx.Node) -> str:
+    return re.sub(r"\d+", "*", str(node.meta["scope"]))
 
 
 @contextmanager

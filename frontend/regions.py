@@ -24,16 +24,24 @@ class Part:
 
 @dataclass
 class Cut:
-    """A flat graph as parts in forward order; `home` says which part made each value."""
+    """A flat graph as parts in forward order; `home` says which part made each value.
+
+    `shared` are parameters that several layers read: there is one of each, so its name keeps its number.
+    """
 
     flat: Flat
     parts: dict[int, Part]
     home: dict[int, int]
     path: str
+    shared: frozenset[int] = frozenset()
 
     def star(self, text: str) -> str:
         """Return a module path with the layer's number replaced by a star."""
         return _star(text, self.path)
+
+    def name(self, v: Value) -> str:
+        """Return the name of a value of the model, which layers that are alike have in common."""
+        return v.name if v.id in self.shared else self.star(v.name)
 
 
 def cut(flat: Flat, path: str, num_kept: int) -> Cut:
@@ -46,7 +54,16 @@ def cut(flat: Flat, path: str, num_kept: int) -> Cut:
         parts[place].nodes.append(node)
         home.update(dict.fromkeys(node.outputs, place))
     _find_crossings(flat, parts, home)
-    return Cut(flat, parts, home, path)
+    return Cut(flat, parts, home, path, _shared(flat, parts))
+
+
+def _shared(flat: Flat, parts: Mapping[int, Part]) -> frozenset[int]:
+    """Parameters that the nodes of more than one layer read."""
+    users: dict[int, set[int]] = {}
+    for place, part in parts.items():
+        for i in {i for n in part.nodes for i in n.inputs if flat.values[i].role is Role.PARAM}:
+            users.setdefault(i, set()).add(place)
+    return frozenset(i for i, places in users.items() if len(places - {PROLOGUE, EPILOGUE}) > 1)
 
 
 def _places(flat: Flat, pattern: re.Pattern[str] | None) -> list[int]:
@@ -122,7 +139,7 @@ def fingerprint(c: Cut, part: Part) -> tuple[object, ...]:
 
 
 def _outside(c: Cut, v: Value) -> tuple[str, str, str]:
-    name = "" if v.role is Role.RESULT else c.star(v.name)
+    name = "" if v.role is Role.RESULT else c.name(v)
     return str(v.role), name, str(v.type)
 
 

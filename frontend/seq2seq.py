@@ -21,9 +21,9 @@ from .adapter import FakeWorld
 from .hf_cache import Past, cache_class
 from .lift import lifted
 from .loss import loss_of
+from .source_length import SOURCE
 from .workloads import HINTS, Held, Run, ids_of, symbolic_past
 
-SOURCE = "src"
 _CACHE_OF_ENCODER = "cross_"
 
 
@@ -148,4 +148,4 @@ def _width(model: nn.Module) -> int:
     return int(getattr(model.config, "d_model", None) or model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
 
-__all__ = ["SOURCE", "plan_seq2seq"]
+__all__ = ["plan_seq2seq"]

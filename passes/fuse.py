@@ -41,7 +41,7 @@ def _fused(region: Region) -> Region:
     kept = [n for n in alive if n is not None]
     if len(kept) == len(order):
         return region
-    home = {n.key: alive[_survivor(k, order, alive, maker)] for k, n in enumerate(order) if alive[k] is None}
+    home = {order[k].key: _kernel(k, order, alive, maker) for k in range(len(order)) if alive[k] is None}
     nodes = tuple(_relinked(n, home) for n in kept)
     made = {o for n in nodes for o in n.outputs}
     gone = {o for n in order for o in n.outputs} - made
@@ -51,14 +51,14 @@ def _fused(region: Region) -> Region:
     return replace(region, values=values, nodes=nodes)
 
 
-def _survivor(k: int, order: Sequence[Node], alive: Sequence[Node | None], maker: Mapping[int, int]) -> int:
-    """The position of the kernel that a node ended up in: what swallowed it may have been swallowed later."""
-    while alive[k] is None:
+def _kernel(k: int, order: Sequence[Node], alive: Sequence[Node | None], maker: Mapping[int, int]) -> Node:
+    """The kernel that swallowed node k, or the last of those that swallowed one another."""
+    while (found := alive[k]) is None:
         k = maker[order[k].key]
-    return k
+    return found
 
 
-def _relinked(node: Node, home: Mapping[int, Node | None]) -> Node:
+def _relinked(node: Node, home: Mapping[int, Node]) -> Node:
     """A backward node of a fused forward node belongs to the kernel that swallowed it."""
     kernel = home.get(node.forward) if node.forward is not None else None
     return node if kernel is None else replace(node, forward=kernel.key)

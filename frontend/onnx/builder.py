@@ -13,17 +13,16 @@ from ...ir.ops import OpCall, op_def
 from ...ir.ops.layout import PermuteAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs, FillAttrs
 from ...ir.types import DType, TensorType
-from ..flat import Flat, Origin
+from ..flat import Flat, Origin, Said
 from .items import Item, Packed
 from .symbols import is_cache
 
 MAX_NODES = 400_000
+# What the numbers of a Constant node are called.
+CONSTANT = "Constant."
 # Sizes for which a comparison of symbolic sizes is decided where it does not hold for all.
 LIKELY = {"batch": 3.0, "seq": 48.0, "kv": 80.0}
-_TABLES = re.compile(
-    r"inv_freq|cos_?cache|sin_?cache|cos_?cached|sin_?cached|rotary|position_ids|(^|[._])(causal_)?mask([._]|$)|"
-    r"^val_\d+$|^onnx::(?!MatMul|Gemm|Conv)\w+_\d+$|_?[Cc]onstant"
-)
+_TABLES = re.compile(r"inv_freq|(cos|sin)_?cache|rotary|position_ids|(^|[._])(causal_)?mask([._]|$)", re.IGNORECASE)
 # What builders put between a module and its weight, and what they call a packed one.
 _OPERATOR = re.compile(r"[A-Z]\w*")
 _WEIGHT = re.compile(r"q?weight(_?(Q\d|quant|q\d|int\d|B)\w*)?$", re.IGNORECASE)
@@ -90,7 +89,9 @@ class Builder:
         if item.value is not None:
             return item.value
         kind = TensorType(dims or item.type.dims, dtype or item.type.dtype)
-        is_table = dtype is None and (not kind.dtype.is_floating or _TABLES.search(item.stored) is not None)
+        is_constant = item.stored.startswith(CONSTANT) and kind.rank < 2
+        is_table = is_constant or not kind.dtype.is_floating or _TABLES.search(item.stored) is not None
+        is_table = dtype is None and is_table
         role = Role.BUFFER if is_table else Role.PARAM
         found = self.flat.value(kind, None, role, name or self._name(item.stored, origin))
         self.values[item.stored] = found
@@ -138,6 +139,17 @@ class Builder:
         layer = digits[-1] if digits else str(self.num_caches)
         self.num_caches += what == "keys"
         self.flat.values[value] = replace(old, role=Role.CACHE, name=f"cache.{layer}.{what}")
+
+    def say(self, item: Item, name: str, numbers: tuple[float, ...]) -> None:
+        """Keep what the file says of a call and the op does not, for those who look for patterns."""
+        if item.value is not None:
+            self.flat.said[item.value] = Said(name, numbers)
+
+    def as_buffer(self, value: int) -> None:
+        """Say that a stored tensor is no parameter, such as the table of a rotation."""
+        old = self.flat.values[value]
+        if old.role is Role.PARAM:
+            self.flat.values[value] = replace(old, role=Role.BUFFER)
 
     def is_cache_input(self, value: Value) -> bool:
         """Whether a value is an input that is called as caches are."""

@@ -24,6 +24,9 @@ def computed(call: Call) -> Item | None:
         return _shape(call)
     if call.op == "Size":
         return _item(np.array(numel(call.dims(0)), dtype=object), DType.INT64)
+    if call.op == "CastLike" and call.item(0).content is not None:
+        like, content = call.dtype(1), call.known(0)
+        return _item(_each(lambda n: _as(n, like), content), like)
     rule = KNOWN.get(call.op)
     given = [i.content for i in call.inputs if i is not None]
     contents = [c for c in given if c is not None]

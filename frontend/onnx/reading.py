@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from ...ir.errors import NotUnderstoodError
 from .lean import lean
@@ -17,6 +17,7 @@ MIN_OPSET = 13
 MAX_FILE_BYTES = 2**31  # the limit of protobuf
 MAX_NODES = 500_000
 MAX_DEPTH = 8
+MAX_MESSAGE = 2000
 _STANDARD = ("", "ai.onnx")
 
 
@@ -29,11 +30,18 @@ def read_model(path: Path) -> onnx.ModelProto:
         raise NotUnderstoodError(f"'{path}' is not an ONNX model: truncated, damaged or something else") from error
     except NotUnderstoodError as error:
         raise NotUnderstoodError(f"'{path}' is not an ONNX model: {error}") from error
-    try:
-        check_model(model)
-    except NotUnderstoodError as error:
-        raise NotUnderstoodError(f"'{path}': {error}") from error
+    check_model(model)
     return model
+
+
+def printable(text: str) -> str:
+    r"""Return a text from a file as one line that no terminal obeys, and no longer than a screen.
+
+    >>> printable("a\nb")
+    'a\\nb'
+    """
+    found = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:MAX_MESSAGE])
+    return found if len(text) <= MAX_MESSAGE else f"{found}..."
 
 
 def _lean_bytes(path: Path) -> bytes:
@@ -42,12 +50,9 @@ def _lean_bytes(path: Path) -> bytes:
     size = path.stat().st_size
     if not 0 < size <= MAX_FILE_BYTES:
         raise NotUnderstoodError(f"{size} bytes; a model has 1 to {MAX_FILE_BYTES}, its weights may lie beside it")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        view = memoryview(mapped)
-        try:
-            return lean(view)
-        finally:
-            view.release()
+    with path.open("rb") as file:
+        # Not closed by hand: views of it live as long as the error that they raise.
+        return lean(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
 
 def content_key(path: Path) -> str:
@@ -61,6 +66,7 @@ def content_key(path: Path) -> str:
 
 def check_model(model: onnx.ModelProto) -> None:
     """Raise NotUnderstoodError for versions, names and paths that cannot be read."""
+    _check_texts(model)
     if not model.HasField("graph") or not model.graph.node:
         raise NotUnderstoodError("the model has no graph, or its graph no nodes")
     opset(model)
@@ -72,6 +78,18 @@ def check_model(model: onnx.ModelProto) -> None:
             _check_location(tensor)
         if graph.sparse_initializer:
             raise NotUnderstoodError("sparse initializers are not understood; write them dense")
+
+
+def _check_texts(message: Message) -> None:
+    """Every text is one: protobuf hands out bytes for what is no UTF-8."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for inner in value if field.is_repeated else (value,):
+                _check_texts(inner)
+        elif field.type == field.TYPE_STRING:
+            for text in value if field.is_repeated else (value,):
+                if not isinstance(text, str):
+                    raise NotUnderstoodError(f"{field.full_name} is {text!r:.80}, which is no text")
 
 
 def opset(model: onnx.ModelProto) -> int:

@@ -13,6 +13,9 @@ _NUMBERED = re.compile(r"[A-Za-z_]\w*\.\d+(\.|$)")
 # Modules are called in lower case, operators as classes are.
 _OPERATOR = re.compile(r"[A-Z][A-Za-z0-9]*(_\w*)?")
 _PARAMETER = re.compile(r"^(?P<path>.*\.\d+(?:\.\w+)*?)(?:\.\w+)$")
+_LAYER = re.compile(r"^(?P<path>(?:.*?\.)?(?P<number>\d{1,9}))(?:\.|$)")
+# What no path of modules has, and the text of a graph could not hold.
+_STRANGE = re.compile(r"[^\w.\-]")
 _MAX_TEXT = 4096
 
 
@@ -22,6 +25,10 @@ def scope_of(node: onnx.NodeProto) -> str:
     >>> scope_of(onnx.helper.make_node("MatMul", ["x"], ["y"], name="/model/layers.0/self_attn/q_proj/MatMul"))
     'model.layers.0.self_attn.q_proj'
     """
+    return _STRANGE.sub("_", _told(node))
+
+
+def _told(node: onnx.NodeProto) -> str:
     for entry in node.metadata_props:
         if entry.key == _SCOPES:
             return _from_metadata(entry.value)
@@ -50,12 +57,25 @@ def _from_metadata(text: str) -> str:
 def scopes(nodes: Sequence[onnx.NodeProto], stored: Mapping[str, object]) -> list[str]:
     """Return a scope a node: by its name, else by the parameter it reads, which is called after its module.
 
-    What has neither and stands behind a layer's node is left without: it goes where its inputs are made.
+    Where no node has a telling name, what reads no parameter belongs to the furthest layer that it reads from.
     """
     named = [scope_of(node) for node in nodes]
-    if any(named):
-        return named
-    return [next((s for name in node.input if name in stored and (s := _owner(name))), "") for node in nodes]
+    return named if any(named) else _by_parameters(nodes, stored)
+
+
+def _by_parameters(nodes: Sequence[onnx.NodeProto], stored: Mapping[str, object]) -> list[str]:
+    made: list[str] = []
+    layer: dict[str, tuple[int, str]] = {}
+    for node in nodes:
+        weights = [name for name in node.input if "." in name and name in stored]
+        scope = next((s for name in weights if (s := _owner(name))), "")
+        if not weights:
+            scope = max((layer[name] for name in node.input if name in layer), default=(0, ""))[1]
+        made.append(scope)
+        found = _LAYER.match(scope)
+        if found is not None:
+            layer.update(dict.fromkeys(node.output, (int(found.group("number")), found.group("path"))))
+    return made
 
 
 def _owner(name: str) -> str:
@@ -65,4 +85,4 @@ def _owner(name: str) -> str:
     ('model.layers.3.mlp.up', '')
     """
     found = _PARAMETER.match(name.replace("/", ".").strip("."))
-    return "" if found is None else found.group("path")
+    return "" if found is None else _STRANGE.sub("_", found.group("path"))

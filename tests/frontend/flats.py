@@ -14,7 +14,8 @@ from slipstick.frontend.fx_import import import_fx
 from slipstick.frontend.record import record
 from slipstick.frontend.tidy import tidy
 from slipstick.frontend.trace import _language_model, _prepared, _Subject
-from slipstick.ir.graph import Node, Workload
+from slipstick.ir.graph import Node, Phase, Workload
+from slipstick.ir.ops import OpClass, op_def
 from slipstick.ir.types import DType
 
 
@@ -38,3 +39,9 @@ def line(flat: Flat, node: Node) -> str:
 def lines(flat: Flat) -> Counter[str]:
     """Count the calls of a graph: equal for equal work on equal types."""
     return Counter(line(flat, node) for node in flat.nodes)
+
+
+def backward_calls(flat: Flat) -> Counter[str]:
+    """Count the backward calls that do work: views and where they stand apart."""
+    nodes = (n for n in flat.nodes if n.phase is Phase.BACKWARD and op_def(n.op).kind is not OpClass.FREE)
+    return Counter(line(flat, n) for n in nodes)
