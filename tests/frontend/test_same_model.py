@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from slipstick.frontend.dynamo import backend, capture
-from slipstick.frontend.exported import load_exported, load_pt2
+from slipstick.frontend.exported import load_pt2
 from slipstick.frontend.loading import load_config
 from slipstick.frontend.models import read_config
 from slipstick.ir.expr import Expr, total
@@ -46,12 +45,6 @@ class Step(nn.Module):
         return (out.logits, *(t for layer in cache.layers for t in (layer.keys, layer.values)))  # type: ignore[union-attr,arg-type]
 
 
-@cache
-def exported_program(workload: Workload) -> torch.export.ExportedProgram:
-    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("seq", min=2, max=512)}
-    return torch.export.export(Step(workload), (IDS,), dynamic_shapes={"ids": dims})
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Workload, Graph]:
     path = tmp_path_factory.mktemp("llama") / "config.json"
@@ -60,11 +53,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Workload, Grap
 
 
 def exported(workload: Workload, folder: Path) -> Graph:
-    return load_exported(exported_program(workload), workload)
-
-
-def saved(workload: Workload, folder: Path) -> Graph:
-    torch.export.save(exported_program(workload), folder / "llama.pt2")
+    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("seq", min=2, max=512)}
+    program = torch.export.export(Step(workload), (IDS,), dynamic_shapes={"ids": dims})
+    torch.export.save(program, folder / "llama.pt2")
     return load_pt2(folder / "llama.pt2", workload)
 
 
@@ -77,9 +68,7 @@ def compiled(workload: Workload, folder: Path) -> Graph:
 
 
 # A road is a workload and a folder to write into, to the graph.
-ROADS: Mapping[str, Callable[[Workload, Path], Graph]] = MappingProxyType(
-    {"exported": exported, "saved": saved, "compiled": compiled}
-)
+ROADS: Mapping[str, Callable[[Workload, Path], Graph]] = MappingProxyType({"exported": exported, "compiled": compiled})
 
 
 def flops(graph: Graph, phase: Phase) -> Expr:
