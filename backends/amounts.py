@@ -17,7 +17,7 @@ from ..ir.ops.base import AttentionShape, GemmShape
 Array: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.intp]
 # What is listed of entries, and of calls of attention, banks and products.
-_COLUMNS = (5, 5, 3, 5)
+_COLUMNS = (5, 6, 3, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Lengths:
     kv_heads: Array
     q_len: Array
     kv_len: Array
+    extra_bytes: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def amounts_of(num_entries: int, owners: Owners, values: Array) -> Amounts:
 
 
 def _lengths(call: AttentionShape) -> tuple[Expr, ...]:
-    return call.batch, call.heads, call.kv_heads, call.q_len, call.kv_len
+    return call.batch, call.heads, call.kv_heads, call.q_len, call.kv_len, call.extra_bytes
 
 
 def _sizes(product: GemmShape) -> tuple[Expr, ...]:

@@ -114,5 +114,5 @@ def _shares(group: Group, lengths: Lengths) -> Array:
         shape = group.entries[i].work.attention
         if shape is not None:
             q, kv = lengths.q_len[row], lengths.kv_len[row]
-            share[i] = executed_share(q, kv, shape.causal, shape.window, shape.balanced)
+            share[i] = executed_share(q, kv, shape.causal, shape.reach, shape.balanced)
     return share

@@ -38,6 +38,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "size": ("size", "Find the fewest GPUs that answer so many requests a second in time."),
         "sweep": ("sweep", "Cost thousands of chip designs, and time a model on each of them."),
+        "trace": ("trace_model", "Say what a model is made of, and how each of its operators is priced."),
         "validate": ("validate", "Judge predictions against a table of measurements."),
     }
 )

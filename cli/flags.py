@@ -44,6 +44,13 @@ MODEL = click.Argument(["model"])
 _WORKLOAD = (
     _word("--phase", ("train", "prefill", "decode", "serve"), "What is run: a step of it, or a server of requests."),
     _number("--seq", "--seq-length", default=2048, help="Tokens a sequence; in decode, tokens in the KV cache."),
+    click.Option(
+        ["--dim", "dims"],
+        multiple=True,
+        metavar="NAME=SIZE",
+        help="What a named dim of an ONNX or .pt2 file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
+        "number. Repeatable; common names are known.",
+    ),
     _number("--mbs", "--micro-batch-size", default=1, help="Sequences a replica runs at once."),
     _number("--gbs", "--global-batch-size", help="Sequences a step.  [default: mbs x dp]"),
     _text("--dtype", default="bf16", help="Type of weights and activations: bf16, fp16, fp32."),
@@ -263,6 +270,12 @@ _COMPILER = (
     click.Option(["--time-passes"], is_flag=True, help="Print the pipeline and the time of each pass to stderr."),
 )
 _OTHER = (
+    click.Option(
+        ["--allow-unpriced"],
+        is_flag=True,
+        help="Count operators that have no rule by the bytes they read and write, and say which they are, instead of "
+        "refusing the model.",
+    ),
     _word("--flops-convention", ("full", "causal"), "How masked attention counts in MFU."),
     click.Option(
         ["--cache/--no-cache"], default=True, show_default=True, help="Keep traced graphs in the user's cache folder."

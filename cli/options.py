@@ -41,6 +41,7 @@ class Request:
     mbs: int
     gbs: int | None
     seq: int
+    dims: tuple[str, ...]
     sp: bool | None
     zero: int
     dp_shard: int | None
@@ -83,6 +84,7 @@ class Request:
     restart_time: str | None
     basis: str
     rent: bool
+    allow_unpriced: bool
     flops_convention: str
     cache: bool
     quiet: bool

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from ..backends.system import System
 from ..ir.graph import Graph, Workload
-from ..ir.plan import Plan
+from ..ir.plan import Plan, PlanTable
 from ..ir.units import format_bytes
+from ..ir.unpriced import unpriced_byte_share, unpriced_calls
 from ..passes.absorb import expands
 
 # Share of a device's memory beyond which allocators give back and take again: published runs that reserve more are slow
@@ -22,6 +23,7 @@ def cautions(
 ) -> Iterator[str]:
     """Yield warnings about a plan of a lowered graph, its memory and its host, each a line."""
     yield from _of_the_plan(graph, system, plan)
+    yield from _of_unpriced(graph, plan)
     yield from _of_memory(system, metrics)
     yield from _of_the_host(system, metrics, breakdown_s)
 
@@ -39,6 +41,16 @@ def _of_the_plan(graph: Graph, system: System, plan: Plan) -> Iterator[str]:
         yield f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
     if plan.tp > 1 and plan.ep > 1 and plan.family.etp and not plan.family.sp:
         yield "without sp every tp rank is taken to exchange all routed rows of its replica: pessimistic"
+
+
+def _of_unpriced(graph: Graph, plan: Plan) -> Iterator[str]:
+    """What operators without a rule weigh; a note of the graph names them."""
+    if unpriced_calls(graph):
+        share = unpriced_byte_share(graph, {name: float(v[0]) for name, v in PlanTable.of([plan]).columns.items()})
+        yield (
+            f"operators without a rule move {share:.1%} of the bytes of a micro-batch; what they compute is unknown, "
+            "and they may take longer than their bytes do"
+        )
 
 
 def _of_memory(system: System, metrics: Mapping[str, float]) -> Iterator[str]:

@@ -65,7 +65,7 @@ class ModelFlops:
                     continue
                 a = work.attention
                 masked.setdefault(node.phase, []).append(
-                    _Attention(flops, a.q_len, a.kv_len, a.causal, a.window, a.balanced)
+                    _Attention(flops, a.q_len, a.kv_len, a.causal, a.reach, a.balanced)
                 )
         return cls(dense, {p: tuple(a) for p, a in masked.items()})
 

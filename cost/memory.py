@@ -10,10 +10,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.caches import kept_caches
 from ..ir.expr import Expr, as_expr, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
-from ..ir.ops.scan import CACHE_WRITES
 from ..ir.plan import PlanTable
 from ..ir.points import Points
 from ..passes.gathers import held_gathered, saved_gathered
@@ -173,7 +173,7 @@ def _split(states: Sequence[Expr], away: Sequence[bool]) -> list[Expr]:
 
 
 def _cache_bytes(region: Region) -> Iterable[Expr]:
-    return (region.by_id[n.key].type.num_bytes for n in region.nodes if n.op in CACHE_WRITES)
+    return (v.type.num_bytes for v in kept_caches(region))
 
 
 def _copy_share(graph: Graph) -> float:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir.caches import read_caches
 from ..ir.expr import Expr, total
 from ..ir.graph import Graph, Region, Role
 from ..ir.ops import work_of
@@ -69,3 +70,4 @@ def _caches(region: Region) -> Iterator[Expr]:
     for node in region.nodes:
         if node.op in CACHE_WRITES:
             yield region.by_id[node.key].type.num_bytes * (2 if node.op == KEEP_STATE else 1)
+    yield from (v.type.num_bytes for v in read_caches(region))

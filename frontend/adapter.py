@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch._C._autograd import _get_sequence_nr
+from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
+from torch._guards import CompileContext
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -17,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import (
     ShapeEnv,
     StatelessSymbolicContext,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..ir.errors import TraceError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
@@ -100,6 +102,33 @@ class FakeWorld:
     mode: FakeTensorMode = field(default_factory=_fake_mode)
     names: dict[SizeExpr, Expr] = field(default_factory=dict)
     _cache: dict[object, Dim] = field(default_factory=dict)
+    _sizes: dict[str, torch.SymInt] = field(default_factory=dict)
+
+    def size(self, name: str, hints: Mapping[str, int]) -> torch.SymInt:
+        """Return the symbolic size of a name, the same one each time."""
+        if name not in self._sizes:
+            found = self.tensor((name,), torch.int64, {name: hints[name]}).shape[0]
+            assert isinstance(found, torch.SymInt)
+            self._sizes[name] = found
+        return self._sizes[name]
+
+    def sized(self, dims: Sequence[Dim], dtype: torch.dtype, hints: Mapping[str, int]) -> Tensor:
+        """Make a fake tensor whose dims are expressions over named sizes."""
+        sizes = [self.evaluated(d, hints) for d in dims]
+        with self.mode:
+            return torch.empty(sizes, dtype=dtype, device="cpu")
+
+    def evaluated(self, dim: Dim, hints: Mapping[str, int]) -> int | torch.SymInt:
+        """Return an expression over named sizes as torch counts with it."""
+        if isinstance(dim, int):
+            return dim
+        total: int | torch.SymInt = 0
+        for monomial, coefficient in dim.terms:
+            term: int | torch.SymInt = int(coefficient)
+            for name, power in monomial:
+                term = term * self.size(name, hints) ** power
+            total = total + term
+        return total
 
     def tensor(self, dims: tuple[int | str, ...], dtype: torch.dtype, hints: dict[str, int]) -> Tensor:
         """Make a fake tensor; a dim given by name is symbolic, with the hint as its example size."""
@@ -154,6 +183,14 @@ def _convert(expr: SizeExpr, names: dict[SizeExpr, Expr]) -> Expr:
     raise TraceError(f"the size '{expr}' is not a polynomial of batch and sequence length")
 
 
+def size_of(size: int | torch.SymInt) -> Dim:
+    """Return a size as an expression over torch's own names of open sizes (`s70`)."""
+    if isinstance(size, int):
+        return size
+    expr = size.node.expr
+    return as_dim(_convert(expr, {s: symbol(str(s)) for s in expr.free_symbols}))
+
+
 def dtype_of(tensor: Tensor) -> DType:
     """Return the element type of a torch tensor; TraceError for one we do not know."""
     if tensor.dtype not in _DTYPES:
@@ -194,6 +231,21 @@ def autograd_origin() -> tuple[int, bool]:
     return _get_sequence_nr() - 1, False
 
 
+def frame_compiled() -> tuple[int | None, int]:
+    """Return which frame Dynamo is compiling (None outside it), and how often it has compiled this frame before."""
+    found = CompileContext.current_compile_id()
+    if found is None or found.frame_id is None:
+        return None, 0
+    return int(found.frame_id), int(found.frame_compile_id or 0)
+
+
+def dynamo_source(node: fx.Node) -> str:
+    """Return the Python expression by which Dynamo found an input of its graph, empty when it does not say."""
+    source = getattr(node.meta.get("grapharg"), "source", None)
+    name = getattr(source, "name", "")
+    return str(name() if callable(name) else name)
+
+
 def make_fake(module: nn.Module, world: FakeWorld) -> None:
     """Replace every parameter and buffer of a module built on `meta` by a fake tensor on the CPU; ties are kept."""
     seen: dict[int, Tensor] = {}
@@ -227,6 +279,20 @@ def faked(module: nn.Module, world: FakeWorld) -> Iterator[None]:
 
 
 @contextmanager
+def eager() -> Iterator[None]:
+    """Run what someone has compiled as it was written."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Run operators for real for a while: no mode looks on."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
+
+
+@contextmanager
 def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
     """Set an attribute for a while and put the old one back; what came from the class comes from there again."""
     own, old = name in vars(owner), getattr(owner, name)
@@ -241,16 +307,23 @@ def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
 
 
 __all__ = [
+    "BufferAOTInput",
     "DataDependent",
     "DispatchMode",
     "FakeWorld",
+    "ParamAOTInput",
     "autograd_origin",
     "dtype_of",
+    "dynamo_source",
+    "eager",
     "faked",
+    "frame_compiled",
     "is_noise",
     "layout_key",
     "make_fake",
+    "size_of",
     "storage_id",
     "swapped",
     "torch_dtype",
+    "undisturbed",
 ]  # fmt: skip

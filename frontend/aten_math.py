@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torch import fx
+from torch import Tensor, fx
 
 from ..ir.ops.experts import GroupedAttrs
 from ..ir.ops.matmul import MatmulAttrs
@@ -81,9 +81,18 @@ def _dim(im: Importer, node: fx.Node, position: int) -> int:
 
 
 def _reduce(im: Importer, node: fx.Node) -> None:
+    _reduced(im, node, op_name(node).removeprefix("aten."), 1)
+
+
+def _vector_norm(im: Importer, node: fx.Node) -> None:
+    """`linalg_vector_norm(x, order, dims, keepdim)`."""
+    _reduced(im, node, "norm", 2)
+
+
+def _reduced(im: Importer, node: fx.Node, fn: str, position: int) -> None:
     (source, *_) = im.inputs(node)
     rank = im.rank(node)
-    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    given = node.args[position] if len(node.args) > position else node.kwargs.get("dim")
     if given is None or given == []:
         dims = tuple(range(rank))
     elif isinstance(given, int):
@@ -91,9 +100,17 @@ def _reduce(im: Importer, node: fx.Node) -> None:
     else:
         assert isinstance(given, list | tuple)
         dims = tuple(sorted(int(str(d)) % max(rank, 1) for d in given))
-    keep = bool(node.args[2]) if len(node.args) > 2 else bool(node.kwargs.get("keepdim", False))
-    fn = op_name(node).removeprefix("aten.")
+    named = node.kwargs.get("keepdim", False)
+    keep = bool(node.args[position + 1]) if len(node.args) > position + 1 else bool(named)
     im.emit(node, "reduce", (source,), ReduceAttrs(fn, dims, keep and bool(dims)), keep=1)
+
+
+def _max(im: Importer, node: fx.Node) -> None:
+    """The largest of all; along a dim, where its place is given too, a choice of one (`topk`)."""
+    if isinstance(node.meta["val"], Tensor):
+        _reduce(im, node)
+    else:
+        im.emit(node, "topk", im.inputs(node)[:1], DimAttrs(_dim(im, node, 1)))
 
 
 def _along(op: str, position: int) -> Handler:
@@ -112,6 +129,7 @@ HANDLERS: Mapping[str, Handler] = {
     "aten._softmax_backward_data": _softmax_bwd, "aten._log_softmax_backward_data": _softmax_bwd,
     **dict.fromkeys(("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.argmax", "aten.any", "aten.all",
                      "aten.prod", "aten.var", "aten.logsumexp"), _reduce),
-    "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2), "aten.sort": _along("sort", 1),
-    "aten.argsort": _along("sort", 1),
+    "aten.linalg_vector_norm": _vector_norm,
+    "aten.max": _max, "aten.min": _max, "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2),
+    "aten.sort": _along("sort", 1), "aten.argsort": _along("sort", 1),
 }  # fmt: skip

@@ -8,17 +8,26 @@ from torch import fx
 
 from ..ir.ops.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.experts import ExpertsAttrs
+from ..ir.ops.index_keys import IndexAttrs
 from ..ir.ops.normalize import NormAttrs
 from .fx_import import Handler, Importer
 from .semantic import NAMESPACE
 
 
 def _attention(im: Importer, node: fx.Node) -> None:
-    causal, window, dropout = node.args[-3:]
-    inputs = im.inputs(node)
-    sinks = len(inputs) == (4 if "bwd" not in str(node.target) else 7)
-    attrs = AttentionAttrs(bool(causal), int(str(window)), sinks, float(str(dropout)))
-    im.emit(node, "attention_bwd" if "bwd" in str(node.target) else "attention", inputs, attrs)
+    backward = "bwd" in str(node.target)
+    sinks, causal, window, dropout, *rest = node.args[6 if backward else 3 :]
+    bias, ids, softcap = (rest[i] if i < len(rest) else None for i in range(3))
+    attrs = AttentionAttrs(
+        bool(causal), int(str(window)), sinks is not None, float(str(dropout)), bias=bias is not None,
+        softcap=float(str(softcap or 0.0)), keys=ids.meta["val"].shape[-1] if isinstance(ids, fx.Node) else 0,
+    )  # fmt: skip
+    im.emit(node, "attention_bwd" if backward else "attention", im.inputs(node), attrs)
+
+
+def _index_keys(im: Importer, node: fx.Node) -> None:
+    keys, causal = node.args[3:]
+    im.emit(node, "index_keys", im.inputs(node), IndexAttrs(int(str(keys)), bool(causal)))
 
 
 def _experts(im: Importer, node: fx.Node) -> None:
@@ -56,6 +65,7 @@ def _kv_append(im: Importer, node: fx.Node) -> None:
 HANDLERS: Mapping[str, Handler] = {
     f"{NAMESPACE}.attention": _attention,
     f"{NAMESPACE}.attention_bwd": _attention,
+    f"{NAMESPACE}.index_keys": _index_keys,
     f"{NAMESPACE}.experts": _experts,
     f"{NAMESPACE}.experts_bwd": _experts_bwd,
     f"{NAMESPACE}.rms_norm": _rms_norm,

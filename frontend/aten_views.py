@@ -62,13 +62,28 @@ def _slice(im: Importer, node: fx.Node) -> None:
     kind = im.flat.values[source].type
     dim = int(str(node.args[1])) % im.rank(node) if len(node.args) > 1 else 0
     given = node.args[2] if len(node.args) > 2 and node.args[2] is not None else 0
-    step = node.args[4] if len(node.args) > 4 else 1
+    step = int(str(node.args[4])) if len(node.args) > 4 else 1
     if step != 1:
-        raise UnsupportedOpError(f"slices with step {step} are not understood (module '{node.meta.get('scope')}')")
+        _every(im, node, dim, step, _start(im, given, kind.dims[dim]))
+        return
     if kind.dims == im.type_of(node.meta["val"]).dims:
         im.alias(node, source)
         return
     im.emit(node, "slice", (source,), SliceAttrs(dim, _start(im, given, kind.dims[dim])))
+
+
+def _every(im: Importer, node: fx.Node, dim: int, step: int, start: Dim) -> None:
+    """Each `step`-th entry: one column of rows of that many entries; entries looked up where they make no whole rows."""
+    source = im.inputs(node)[0]
+    kind, out = im.flat.values[source].type, im.type_of(node.meta["val"])
+    size, first = kind.dims[dim], start
+    if not isinstance(size, int) or not isinstance(first, int) or out.dims[dim] * step != size:
+        im.emit(node, "gather", (source,))
+        return
+    rows = kind.with_dims((*kind.dims[:dim], size // step, step, *kind.dims[dim + 1 :]))
+    storage = im.flat.values[source].storage
+    (view,) = im.flat.emit("reshape", (source,), [(rows, storage)], im.origin(node))
+    im.emit(node, "slice", (view,), SliceAttrs(dim + 1, first, drop=True))
 
 
 def _start(im: Importer, given: object, size: Dim) -> Dim:

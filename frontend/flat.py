@@ -19,11 +19,20 @@ class Origin:
     forward: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the source says of a call and the op does not keep: the operator's name there and its plain numbers."""
+
+    name: str
+    numbers: tuple[float, ...] = ()
+
+
 @dataclass
 class Flat:
     """Values by id and nodes in running order; `results` leave the graph, `grads` map parameters to gradients.
 
-    `renamed` says which node took the place of one that was rewritten.
+    `renamed` says which node took the place of one that was rewritten. `said` is by node key, for those who look for
+    patterns; it may be empty.
     """
 
     values: dict[int, Value] = field(default_factory=dict)
@@ -31,6 +40,7 @@ class Flat:
     results: list[int] = field(default_factory=list)
     grads: dict[int, int] = field(default_factory=dict)
     renamed: dict[int, int] = field(default_factory=dict)
+    said: dict[int, Said] = field(default_factory=dict)
 
     def value(self, kind: TensorType, storage: int | None = None, role: Role = Role.RESULT, name: str = "") -> int:
         """Add a value and return its id."""

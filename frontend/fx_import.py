@@ -14,7 +14,7 @@ from ..ir.expr import Dim, Expr
 from ..ir.graph import NO_ATTRS, Attrs, Phase, Role
 from ..ir.types import DType, TensorType
 from .adapter import FakeWorld, dtype_of, storage_id
-from .flat import Flat, Origin
+from .flat import Flat, Origin, Said
 
 
 @dataclass
@@ -80,6 +80,8 @@ class Importer:
         made = [v for v in made if v.dim() != 1 or v.shape[0] != 0][:keep]
         outs = self.flat.emit(op, inputs, [self._typed(t) for t in made], self.origin(node), attrs)
         self.bind(node, outs, made)
+        if op in _SAID:
+            self.flat.said[outs[0]] = _said(node, made)
         return outs
 
     def bind(self, node: fx.Node, outs: Sequence[int], tensors: Sequence[Tensor]) -> None:
@@ -107,6 +109,17 @@ class Importer:
 
     def _typed(self, tensor: Tensor) -> tuple[TensorType, int | None]:
         return self.type_of(tensor), self.owner.get(storage_id(tensor))
+
+
+# Ops that do not keep the numbers they are called with.
+_SAID = ("elementwise", "fill")
+
+
+def _said(node: fx.Node, made: Sequence[Tensor]) -> Said:
+    """Return the name of a call, marked where it computes with complex numbers, and its plain numbers."""
+    given = (*node.args, *node.kwargs.values())
+    numbers = tuple(float(a) for a in given if isinstance(a, int | float) and not isinstance(a, bool))
+    return Said(f"{op_name(node)}{' complex' if any(t.is_complex() for t in made) else ''}", numbers)
 
 
 Handler = Callable[[Importer, fx.Node], None]
@@ -195,4 +208,5 @@ def _describe(unknown: Mapping[str, set[str]], handlers: Mapping[str, Handler]) 
         f"'{name}' in {', '.join(sorted(scopes)[:3])}{did_you_mean(name, known).rstrip(';')}"
         for name, scopes in sorted(unknown.items())
     ]
-    return f"{len(lines)} operator(s) without a rule: " + "; ".join(lines)
+    listed = "; ".join(lines)
+    return f"{len(lines)} operator(s) without a rule: {listed}; --allow-unpriced counts their bytes alone"

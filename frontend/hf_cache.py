@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -19,18 +20,22 @@ class Past:
     Attributes:
         keys: [b, g, t, d].
         values: [b, g, t, d_v].
+        index_keys: of the indexer of sparse attention, [b, 1, t, d].
         conv_states: the last inputs of short convolutions, [b, c, kept].
         states: of scans, [b, h, n, p].
+        is_complete: keys and values are of an encoder: they are read, and nothing is added.
     """
 
     keys: Tensor | None = None
     values: Tensor | None = None
     conv_states: Mapping[int, Tensor] = field(default_factory=dict)
     states: Mapping[int, Tensor] = field(default_factory=dict)
+    index_keys: Tensor | None = None
+    is_complete: bool = False
 
     def named(self, layer: int) -> Iterator[tuple[str, Tensor]]:
         """Yield the tensors with the names of inputs: `cache.3.keys`, `cache.3.state`, `cache.3.state.1`."""
-        for name, tensor in (("keys", self.keys), ("values", self.values)):
+        for name, tensor in (("keys", self.keys), ("values", self.values), ("index_keys", self.index_keys)):
             if tensor is not None:
                 yield f"cache.{layer}.{name}", tensor
         for name, tensors in (("conv_state", self.conv_states), ("state", self.states)):
@@ -40,6 +45,9 @@ class Past:
     def length(self) -> int:
         """Tokens that keys are kept of."""
         return 0 if self.keys is None else self.keys.shape[2]
+
+
+NOTHING = Past()
 
 
 def cache_class() -> type:
@@ -52,16 +60,17 @@ def cache_class() -> type:
     class Layer(LinearAttentionAndFullAttentionLayer):
         """A layer whose past is given (or absent, in prefill)."""
 
-        def __init__(self, past: Past) -> None:
+        def __init__(self, past: Past = NOTHING) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
             self.past = past
-            self.keys: Tensor | None = None
-            self.values: Tensor | None = None
-            self.is_initialized = True
+            self.keys: Tensor | None = past.keys
+            self.values: Tensor | None = past.values
+            self.index_keys: Tensor | None = None
+            self.is_initialized = past.keys is not None
             self.conv_states: dict[int, Tensor | None] = dict(past.conv_states)
             self.recurrent_states: dict[int, Tensor | None] = dict(past.states)
             held = {*self.conv_states, *self.recurrent_states}
-            self.has_previous_state = {0: False, **dict.fromkeys(held, True)}
+            self.has_previous_state = defaultdict(bool, dict.fromkeys(held, True))
 
         def update(
             self, key_states: Tensor, value_states: Tensor, *args: object, **options: object
@@ -69,6 +78,10 @@ def cache_class() -> type:
             self.keys = semantic.kv_append(self.past.keys, key_states)
             self.values = semantic.kv_append(self.past.values, value_states)
             return self.keys, self.values
+
+        def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
+            self.index_keys = semantic.kv_append(self.past.index_keys, indexer_key_states.unsqueeze(1))
+            return self.index_keys.squeeze(1)
 
         def update_conv_state(
             self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **options: object
@@ -91,10 +104,14 @@ def cache_class() -> type:
             return self.get_seq_length() + query_length, 0
 
     class GivenCache(Cache):
-        """A cache made of such layers, by layer index; layers without keys are as long as the others."""
+        """A cache made of such layers, by layer index; layers without keys are as long as the others.
+
+        It grows by those that a model asks for beyond them.
+        """
 
         def __init__(self, pasts: list[Past]) -> None:
-            super().__init__(layers=[Layer(p) for p in pasts])
+            super().__init__(layer_class_to_replicate=Layer)
+            self.layers = [Layer(p) for p in pasts]
             self.length = next((p.length for p in pasts if p.keys is not None), 0)
 
         def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -44,13 +44,29 @@ def find_stack(module: nn.Module) -> LayerStack | None:
     """Return the list of alike layers that holds the most parameters, None when the module has no such list."""
     best: tuple[int, LayerStack] | None = None
     for path, part in module.named_modules():
-        if not isinstance(part, nn.ModuleList | nn.Sequential) or len(part) < 2:
+        layers = _layers(part)
+        if len(layers) < 2:
             continue
         size = sum(p.numel() for p in part.parameters())
-        stack = _stack(path, list(part))
+        stack = _stack(path, layers)
         if len(set(stack.classes)) <= stack.num_layers // 2 and (best is None or size > best[0]):
             best = (size, stack)
-    return None if best is None else best[1]
+    if best is None:
+        return None
+    return best[1].kept_all() if _is_shared_out(module) else best[1]
+
+
+def _is_shared_out(module: nn.Module) -> bool:
+    """Whether one table has a part for each layer (Gemma 3n and 4), so that fewer layers would not fit it."""
+    return any(isinstance(getattr(part, "embed_tokens_per_layer", None), nn.Module) for part in module.modules())
+
+
+def _layers(part: nn.Module) -> Sequence[nn.Module]:
+    """The parts of a list, or of a dict whose keys count from zero; none of anything else."""
+    if not isinstance(part, nn.ModuleList | nn.Sequential | nn.ModuleDict):
+        return ()
+    numbered = list(part._modules) == [str(i) for i in range(len(part))]
+    return list(part.children()) if numbered else ()
 
 
 def _stack(path: str, layers: Sequence[nn.Module]) -> LayerStack:
@@ -92,15 +108,24 @@ def _settings(part: nn.Module) -> tuple[tuple[str, object], ...]:
     return tuple((k, v) for k, v in found if k not in _POSITION and not k.startswith("_"))
 
 
+def needs_every_layer(module: nn.Module) -> bool:
+    """Whether a model of transformers looks at its depth in other ways than by running its layers.
+
+    It works out the inputs of all layers at once (Gemma 3n), or skips layers by their numbers (Llama 3.2 Vision).
+    """
+    config = getattr(module, "config", None)
+    return bool(getattr(config, "hidden_size_per_layer_input", 0) or getattr(config, "cross_attention_layers", None))
+
+
 @contextmanager
 def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
     """Run the module with only the kept layers, numbered anew; everything is put back at the end."""
     parent_path, _, name = stack.path.rpartition(".")
     parent = module.get_submodule(parent_path)
     full = parent.get_submodule(name)
-    assert isinstance(full, nn.ModuleList | nn.Sequential)
-    layers = [full[i] for i in stack.kept]
-    short = nn.ModuleList(layers) if isinstance(full, nn.ModuleList) else nn.Sequential(*layers)
+    whole = _layers(full)
+    layers = [whole[i] for i in stack.kept]
+    short = _like(full, layers)
     with ExitStack() as undo:
         parent._modules[name] = short
         undo.callback(parent._modules.__setitem__, name, full)
@@ -111,6 +136,12 @@ def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
                 _renumber(part, stack, undo)
         _shorten_config(module, stack, undo)
         yield
+
+
+def _like(full: nn.Module, layers: Sequence[nn.Module]) -> nn.Module:
+    if isinstance(full, nn.ModuleDict):
+        return nn.ModuleDict({str(i): layer for i, layer in enumerate(layers)})
+    return nn.ModuleList(layers) if isinstance(full, nn.ModuleList) else nn.Sequential(*layers)
 
 
 def _renumber(part: nn.Module, stack: LayerStack, undo: ExitStack) -> None:

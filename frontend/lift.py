@@ -32,8 +32,12 @@ def _sdpa(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    del attn_mask, scale, enable_gqa
-    out, _ = semantic.attention(query, key, value, None, is_causal, 0, dropout_p)
+    """Fused attention; a mask that is given stays a tensor that is read, for what is in it is not known here."""
+    del scale, enable_gqa
+    bias = attn_mask
+    while bias is not None and bias.dim() < 4:
+        bias = bias.unsqueeze(0)
+    out, _ = semantic.attention(query, key, value, None, is_causal, 0, dropout_p, bias)
     return out.transpose(1, 2)
 
 
@@ -69,12 +73,49 @@ def _layer_norm(
     return torch.native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
 
 
+def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """A product and a sum: the two at once do not take open sizes."""
+    return torch.add(input if beta == 1 else input * beta, torch.bmm(batch1, batch2), alpha=alpha)
+
+
+def _pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """Constant padding as a concat, which takes open sizes as they are; negative amounts are cut off."""
+    if mode != "constant":
+        return F.pad(input, list(pad), mode, value)
+    out = input
+    for i in range(len(pad) // 2):
+        out = _padded(out, input.dim() - 1 - i, pad[2 * i], pad[2 * i + 1], value or 0.0)
+    return out
+
+
+def _padded(x: Tensor, dim: int, before: int, behind: int, value: float) -> Tensor:
+    first, size = max(-before, 0), x.shape[dim] + min(before, 0) + min(behind, 0)
+    kept = x if min(before, behind) >= 0 else x.narrow(dim, first, size)
+    parts = [_filled(kept, dim, before, value), kept, _filled(kept, dim, behind, value)]
+    given = [p for p in parts if p is not None]
+    return torch.cat(given, dim) if len(given) > 1 else kept
+
+
+def _filled(like: Tensor, dim: int, size: int, value: float) -> Tensor | None:
+    sizes = [size if i == dim else s for i, s in enumerate(like.shape)]
+    return like.new_full(sizes, value) if size > 0 else None
+
+
+def _log_sigmoid(input: Tensor) -> Tensor:
+    """As torch computes it on a GPU: no second result that is kept."""
+    return -F.softplus(-input)
+
+
 _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     F.scaled_dot_product_attention: _sdpa,
     F.rms_norm: _rms_norm,
     F.cross_entropy: _cross_entropy,
     F.dropout: _dropout,
     F.layer_norm: _layer_norm,
+    F.logsigmoid: _log_sigmoid,
+    F.pad: _pad,
+    torch.baddbmm: _baddbmm,
+    Tensor.baddbmm: _baddbmm,
 }
 
 
@@ -89,9 +130,16 @@ def _gelu_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
     return lambda x: F.gelu(x, approximate="tanh")
 
 
+# Those of T5's kind subtract no mean, whatever they are called (transformers: "T5LayerNorm").
+_RMS_NORMS = (
+    "RMSNorm", "T5LayerNorm", "SwitchTransformersLayerNorm", "UdopLayerNorm", "Pop2PianoLayerNorm",
+    "Pix2StructLayerNorm",
+)  # fmt: skip
+
+
 def _is_rms_norm(module: nn.Module) -> bool:
-    """A class named ..RMSNorm with one weight and no gate: what fused kernels replace."""
-    named = type(module).__name__.endswith("RMSNorm") and type(module) is not nn.RMSNorm
+    """A class named ..RMSNorm, or as T5 calls it, with one weight and no gate: what fused kernels replace."""
+    named = type(module).__name__.endswith(_RMS_NORMS) and type(module) is not nn.RMSNorm
     return named and isinstance(getattr(module, "weight", None), Tensor) and len(list(module.parameters())) == 1
 
 

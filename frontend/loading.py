@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
-from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError
+from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, UsageError
 from ..ir.files import load_graph
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
+from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key
+from .exported import PICKLED, SUFFIX, load_pt2, refuse_pickle
 from .models import Config, read_config
+from .source_length import with_source
 
 Report = Callable[[str], None]
 
 # What weights and activations may be in; narrower types come with their scales, which are not modelled yet.
 COMPUTE_TYPES = (DType.BF16, DType.FP16, DType.FP32)
 _SAVED = (".graph", ".graph.gz")
+_ONNX = ".onnx"
+_NO_DIMS: Mapping[str, str] = MappingProxyType({})
 
 
 def load(
@@ -27,22 +33,38 @@ def load(
     dtype: DType | str = DType.BF16,
     cache: GraphCache | None = None,
     report: Report | None = None,
+    dims: Mapping[str, str] = _NO_DIMS,
+    allow_unpriced: bool = False,
+    source_tokens: int | None = None,
 ) -> Graph:
     """Return the folded graph of a model for one workload.
 
     Args:
-        model: a catalogue name, a path to a `config.json`, a saved graph, or `file.py:factory` (runs that code).
+        model: a catalogue name, a path to a `config.json`, a saved graph, an ONNX file, a `.pt2` file of
+            `torch.export.save`, or `file.py:factory` (runs that code).
         workload: train, prefill or decode.
-        dtype: element type of weights and activations.
+        dtype: element type of weights and activations; ONNX and `.pt2` files have their own.
         cache: where recorded graphs are kept; None records every time.
         report: told, in one line each, about slow steps.
+        dims: what the named dims of an ONNX file or a `.pt2` file are: batch, seq, kv, total, tokens or a number.
+        allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
+        source_tokens: what the encoder of an encoder-decoder reads; None: as many tokens as the plan's lengths say.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
+    if model.endswith(_ONNX):
+        return _onnx(Path(model), kind, dims, cache, allow_unpriced)
+    if model.endswith(SUFFIX):
+        return load_pt2(model, kind, dims, allow_unpriced)
+    if dims:
+        raise UsageError(f"--dim {next(iter(dims))}: of ONNX and .pt2 files only, which '{model}' is not")
     if model.endswith(_SAVED):
         return _saved(Path(model), kind)
+    if model.endswith(PICKLED):
+        refuse_pickle(model)
     if _names_factory(model):
-        return _record_factory(model, kind, element, report)
-    return load_config(read_config(model), kind, element, cache, report)
+        return _record_factory(model, kind, element, report, allow_unpriced)
+    graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced)
+    return with_source(graph, source_tokens)
 
 
 def load_config(
@@ -51,17 +73,21 @@ def load_config(
     element: DType = DType.BF16,
     cache: GraphCache | None = None,
     report: Report | None = None,
+    allow_unpriced: bool = False,
 ) -> Graph:
     """Return the folded graph of a config for one workload, from the cache where it holds it."""
-    config = _unquantised(config, kind)
+    notes = _of_quantised(config, kind, element)
+    config = _unquantised(config)
     key = graph_key(config.text, kind, element)
-    found = cache.get(key) if cache is not None else None
+    lenient_key = graph_key(config.text, kind, element, "allow-unpriced")
+    keys = (key, lenient_key) if allow_unpriced else (key,)
+    found = next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
     if found is not None:
-        return replace(found, name=config.name)
-    graph = _record_config(config, kind, element, report)
+        return replace(found, name=config.name, notes=(*found.notes, *notes))
+    graph = _record_config(config, kind, element, report, allow_unpriced)
     if cache is not None:
-        cache.put(key, graph)
-    return graph
+        cache.put(lenient_key if unpriced_calls(graph) else key, graph)
+    return replace(graph, notes=(*graph.notes, *notes))
 
 
 def check(model: str, dtype: DType | str) -> None:
@@ -75,8 +101,8 @@ def check(model: str, dtype: DType | str) -> None:
 
 
 def has_config(model: str) -> bool:
-    """Whether a model comes from a config, neither saved as a graph nor made by code."""
-    return not model.endswith(_SAVED) and not _names_factory(model)
+    """Whether a model comes from a config, neither saved as a graph, nor exported, nor made by code."""
+    return not model.endswith((*_SAVED, _ONNX, SUFFIX, *PICKLED)) and not _names_factory(model)
 
 
 def _workload(given: str) -> Workload:
@@ -99,33 +125,60 @@ def _saved(path: Path, workload: Workload) -> Graph:
     return graph
 
 
-def _unquantised(config: Config, kind: Workload) -> Config:
-    """Return the config of the model in one type: how weights are kept in inference is a matter of the plan.
+def _onnx(
+    path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None, allow_unpriced: bool
+) -> Graph:
+    """Read an ONNX file; a graph kept of one is that of a file with the same bytes, read with the same sizes."""
+    from .onnx import content_key, load_onnx
 
-    NotBuiltError where a quantised model is to be trained.
-    """
+    lenient = ("allow-unpriced",) if allow_unpriced else ()
+    sizes = json.dumps(dict(dims), sort_keys=True)
+    key = graph_key(content_key(path), workload, sizes, *lenient) if cache is not None else ""
+    found = cache.get(key) if cache is not None else None
+    if found is not None:
+        return replace(found, name=path.stem)
+    graph = load_onnx(path, workload, dims, allow_unpriced)
+    if cache is not None:
+        cache.put(key, graph)
+    return graph
+
+
+def _unquantised(config: Config) -> Config:
+    """Return the config of the model in one type: how weights are kept is a matter of the plan."""
     fields = json.loads(config.text)
     if not fields.get("quantization_config"):
         return config
-    if kind is Workload.TRAIN:
-        raise NotBuiltError(
-            f"'{config.origin}' has a quantization_config, which this version does not model in training; remove the "
-            "key to estimate the model in the type given by --dtype"
-        )
     left = {key: value for key, value in fields.items() if key != "quantization_config"}
     return replace(config, text=json.dumps(left, sort_keys=True, separators=(",", ":")))
 
 
-def _record_config(config: Config, workload: Workload, dtype: DType, report: Report | None) -> Graph:
+def _of_quantised(config: Config, kind: Workload, element: DType) -> tuple[str, ...]:
+    """What to say of a model that was published quantised and is to be trained; NotBuiltError as `recipe_of`."""
+    if kind is not Workload.TRAIN or not json.loads(config.text).get("quantization_config"):
+        return ()
+    from .published import recipe_of
+
+    return (
+        f"published quantised ({recipe_of(config)}), trained here in {element} with all weights; --precision says in "
+        "what training multiplies",
+    )
+
+
+def _record_config(
+    config: Config, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool
+) -> Graph:
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
     from .blocks import Identity
-    from .huggingface import build, hints_on
+    from .building import build_noted
+    from .huggingface import hints_on
     from .trace import trace
+    from .unused import unused_note
 
-    model = build(config.text, dtype)
-    identity = Identity(config.name, workload, dtype, (), _positions(config), hints_on(model))
-    return trace(model, identity, is_transformers=True)
+    built = build_noted(config.text, dtype)
+    identity = Identity(config.name, workload, dtype, built.notes, _positions(config), hints_on(built.module))
+    graph = trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
+    return replace(graph, notes=(*graph.notes, *unused_note(built.module, graph)))
 
 
 def _positions(config: Config) -> int:
@@ -135,7 +188,7 @@ def _positions(config: Config) -> int:
     return next((int(v) for v in given if isinstance(v, int)), 0)
 
 
-def _record_factory(model: str, workload: Workload, dtype: DType, report: Report | None) -> Graph:
+def _record_factory(model: str, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool) -> Graph:
     if workload is Workload.DECODE:
         raise NotBuiltError("decode needs the KV cache as an input, which only HuggingFace models have in this version")
     if report is not None:
@@ -146,4 +199,5 @@ def _record_factory(model: str, workload: Workload, dtype: DType, report: Report
     from .user_module import build_from_factory
 
     name, module = model.rpartition(":")[2], build_from_factory(model, dtype)
-    return trace(module, Identity(name, workload, dtype, hints=hints_on(module)), is_transformers=False)
+    identity = Identity(name, workload, dtype, hints=hints_on(module))
+    return trace(module, identity, is_transformers=False, allow_unpriced=allow_unpriced)

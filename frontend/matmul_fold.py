@@ -7,7 +7,7 @@ each operand is followed back through reshapes and permutes to a value whose dim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as combinations
 from string import ascii_lowercase
 
@@ -39,6 +39,8 @@ class Folded:
 
 def fold(node: Node, values: Mapping[int, Value], producer: Mapping[int, Node]) -> Folded | None:
     """Return the product over the dims of the operands' bases, or None when it is best as it is."""
+    if not _is_plain(node):
+        return None
     a, b, *biases = node.inputs
     num_batch = 1 if values[a].type.rank == 3 else 0
     lefts = sorted(_forms(a, values, producer), key=_preference)
@@ -48,6 +50,15 @@ def fold(node: Node, values: Mapping[int, Value], producer: Mapping[int, Node]) 
         if found is not None and all(values[bias].type.dims[-1] == found.dims[-1] for bias in biases):
             return found
     return None
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a product is rows times columns, of matrices or of batches of them, and no weight in it is widened."""
+    assert isinstance(node.attrs, MatmulAttrs)
+    left, right, out = node.attrs.letters
+    if len(left) != len(right) or len(left) not in (2, 3) or node.attrs.scales:
+        return False
+    return right[:-2] == left[:-2] and right[-2] == left[-1] and out == left[:-1] + right[-1]
 
 
 def _preference(form: Form) -> tuple[bool, int, int]:
@@ -63,7 +74,7 @@ def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]
     depth = 0
     while (node := producer.get(value)) is not None and node.op in ("reshape", "permute"):
         source = node.inputs[0]
-        step = _through(node, values[source].type.dims, values[value].type.dims)
+        step = through(node, values[source].type.dims, values[value].type.dims)
         if step is None:
             return
         groups = tuple(tuple(a for d in g for a in step[d]) for g in groups)
@@ -71,7 +82,7 @@ def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]
         yield Form(value, groups, values[value].type.rank, depth)
 
 
-def _through(node: Node, source: Sequence[Dim], result: Sequence[Dim]) -> tuple[tuple[int, ...], ...] | None:
+def through(node: Node, source: Sequence[Dim], result: Sequence[Dim]) -> tuple[tuple[int, ...], ...] | None:
     """Return, for each dim of the result, the dims of the source it flattens; None when it splits one."""
     if isinstance(node.attrs, PermuteAttrs):
         return tuple((d,) for d in node.attrs.dims)
@@ -130,7 +141,7 @@ def _match(left: Form, right: Form, num_batch: int, values: Mapping[int, Value])
 def permuted(attrs: MatmulAttrs, dims: Sequence[int]) -> MatmulAttrs:
     """Return the spec whose result comes out with its dims in another order."""
     left, right, out = attrs.letters
-    return MatmulAttrs(f"{left},{right}->{''.join(out[d] for d in dims)}")
+    return replace(attrs, spec=f"{left},{right}->{''.join(out[d] for d in dims)}")
 
 
 def same_flattening(a: Sequence[Dim], b: Sequence[Dim]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import cast
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,6 +22,9 @@ from ..ir.errors import TraceError
 from ..ir.graph import Phase, Role
 from .adapter import DispatchMode, FakeWorld, autograd_origin, is_noise, layout_key
 from .failures import explained
+
+Tensors: TypeAlias = tuple[Tensor, ...]
+Backward: TypeAlias = Callable[[Tensors], tuple[Tensors, Mapping[str, Tensor]]]
 
 
 @dataclass
@@ -158,11 +161,29 @@ def record(
     line when control flow depends on data, when a size is fixed to a number, and when the module itself fails.
     """
     recorder = Recorder(module, inputs, world)
+    return record_with(recorder, module, run, world, (lambda r: of_loss(module, r)) if train else None)
+
+
+def record_with(
+    recorder: Recorder, module: nn.Module, run: Callable[[], Tensors], world: FakeWorld, backward: Backward | None
+) -> Recording:
+    """Do as `record` with a recorder that is made already, which `run` may know.
+
+    `backward` takes the results and returns what leaves the graph and the gradient of each parameter.
+    """
+    named: Mapping[str, Tensor] = {}
     with explained(module):
-        with recorder, ScopeHooks(recorder, module), torch.set_grad_enabled(train):
+        with recorder, ScopeHooks(recorder, module), torch.set_grad_enabled(backward is not None):
             results = run()
-        grads = _backward(recorder, module, results[0]) if train else {}
+        if backward is not None:
+            recorder.phase = Phase.BACKWARD
+            with recorder:
+                results, named = backward(results)
     _refuse_fixed_sizes(world)
+    grads = {n: recorder.node_of(g) for n, g in named.items()}
+    place = {node: k for k, node in enumerate(recorder.fx.nodes)}
+    for grad in grads.values():
+        _settle(grad, place)
     return Recording(recorder.fx, tuple(recorder.node_of(t) for t in results), grads)
 
 
@@ -174,16 +195,11 @@ def _refuse_fixed_sizes(world: FakeWorld) -> None:
         )
 
 
-def _backward(recorder: Recorder, module: nn.Module, loss: Tensor) -> Mapping[str, fx.Node]:
+def of_loss(module: nn.Module, results: Tensors) -> tuple[Tensors, Mapping[str, Tensor]]:
+    """Take the gradients of the first result, a scalar, for all parameters that reach it."""
     named = {n: p for n, p in module.named_parameters() if p.requires_grad}
-    recorder.phase = Phase.BACKWARD
-    with recorder:
-        grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    found = {n: recorder.node_of(g) for n, g in zip(named, grads, strict=True) if g is not None}
-    place = {node: k for k, node in enumerate(recorder.fx.nodes)}
-    for grad in found.values():
-        _settle(grad, place)
-    return found
+    grads = torch.autograd.grad(results[0], list(named.values()), allow_unused=True)
+    return results, {n: g for n, g in zip(named, grads, strict=True) if g is not None}
 
 
 def _settle(grad: fx.Node, place: Mapping[fx.Node, int]) -> None:
@@ -212,4 +228,4 @@ def kept_mode(module: nn.Module, train: bool) -> Iterator[None]:
             part.training = training
 
 
-__all__ = ["Recorder", "Recording", "kept_mode", "record"]
+__all__ = ["Recorder", "Recording", "kept_mode", "of_loss", "record", "record_with"]

@@ -54,53 +54,77 @@ def _refuse(name: str) -> Tensor:
 
 @custom_op(f"{NAMESPACE}::attention")
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float
-) -> tuple[Tensor, Tensor]:
-    """Result [b, s, h, d_v] and log-sum-exp [b, h, s] of q [b, h, s, d], k [b, g, t, d], v [b, g, t, d_v]."""
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float,
+    bias: Tensor | None = None, ids: Tensor | None = None, softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Result [b, s, h, d_v] and log-sum-exp [b, h, s] of q [b, h, s, d], k [b, g, t, d], v [b, g, t, d_v].
+
+    `bias` [b or 1, h or 1, s or 1, t] is added to the scores; `ids` [b, s, n] are the keys that each query reads;
+    `softcap` > 0 bends scores to softcap tanh(score / softcap).
+    """
     return _refuse("attention"), q
 
 
 @attention.register_fake
 def _(
-    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: bool, window: int, dropout: float,
+    bias: Tensor | None = None, ids: Tensor | None = None, softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     b, h, s, _ = q.shape
     if h % k.shape[1]:
         raise TraceError(f"{h} query heads cannot share {k.shape[1]} key-value heads evenly")
+    if bias is not None and bias.dim() != 4:
+        raise TraceError(f"the bias of attention needs the dims [batch, heads, queries, keys], has {bias.dim()}")
     return q.new_empty(b, s, h, v.shape[-1]), q.new_empty(b, h, s, dtype=torch.float32)
 
 
 @custom_op(f"{NAMESPACE}::attention_bwd")
 def attention_bwd(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, sinks: Tensor | None,
-    causal: bool, window: int, dropout: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k, v and of the sinks (empty without sinks)."""
-    return _refuse("attention_bwd"), q, k, v
+    causal: bool, window: int, dropout: float, bias: Tensor | None, ids: Tensor | None, softcap: float, learned: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k, v, of the sinks (empty without sinks), and of the bias (empty unless it is `learned`)."""
+    return _refuse("attention_bwd"), q, k, v, v
 
 
 @attention_bwd.register_fake
 def _(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, sinks: Tensor | None,
-    causal: bool, window: int, dropout: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    extra = q.new_empty(0) if sinks is None else torch.empty_like(sinks)
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), extra
+    causal: bool, window: int, dropout: float, bias: Tensor | None, ids: Tensor | None, softcap: float, learned: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    dsinks = q.new_empty(0) if sinks is None else torch.empty_like(sinks)
+    dbias = torch.empty_like(bias) if bias is not None and learned else q.new_empty(0)
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), dsinks, dbias
 
 
 def _attention_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    q, k, v, sinks, ctx.causal, ctx.window, ctx.dropout = inputs
-    ctx.save_for_backward(q, k, v, *output, *(() if sinks is None else (sinks,)))
+    q, k, v, sinks, ctx.causal, ctx.window, ctx.dropout, bias, ids, ctx.softcap = inputs
+    ctx.given = [t is not None for t in (sinks, bias, ids)]
+    ctx.save_for_backward(q, k, v, *output, *(t for t in (sinks, bias, ids) if t is not None))
 
 
 def _attention_backward(ctx, grad, _grad_lse):  # type: ignore[no-untyped-def]
     q, k, v, out, lse, *rest = ctx.saved_tensors
-    sinks = rest[0] if rest else None
-    dq, dk, dv, dsinks = attention_bwd(grad, q, k, v, out, lse, sinks, ctx.causal, ctx.window, ctx.dropout)
-    return dq, dk, dv, None if sinks is None else dsinks, None, None, None
+    sinks, bias, ids = (rest.pop(0) if given else None for given in ctx.given)
+    learned = bias is not None and ctx.needs_input_grad[7]
+    dq, dk, dv, dsinks, dbias = attention_bwd(
+        grad, q, k, v, out, lse, sinks, ctx.causal, ctx.window, ctx.dropout, bias, ids, ctx.softcap, learned
+    )
+    return dq, dk, dv, None if sinks is None else dsinks, *(None,) * 3, dbias if learned else None, None, None
 
 
 attention.register_autograd(_attention_backward, setup_context=_attention_setup)
+
+
+@custom_op(f"{NAMESPACE}::index_keys")
+def index_keys(q: Tensor, k: Tensor, weights: Tensor, keys: int, causal: bool) -> Tensor:
+    """Ids [b, s, keys] of those of k [b, 1, t, d] that heads q [b, h, s, d], weighted [b, s, h], score best."""
+    return _refuse("index_keys")
+
+
+@index_keys.register_fake
+def _(q: Tensor, k: Tensor, weights: Tensor, keys: int, causal: bool) -> Tensor:
+    return q.new_empty(q.shape[0], q.shape[2], keys, dtype=torch.int32)
 
 
 @custom_op(f"{NAMESPACE}::experts")

@@ -23,7 +23,7 @@ def tidy(flat: Flat) -> Flat:
 
 
 def _fold_matmuls(flat: Flat) -> Flat:
-    out = Flat(dict(flat.values), [], list(flat.results), dict(flat.grads))
+    out = Flat(dict(flat.values), [], list(flat.results), dict(flat.grads), said=flat.said)
     producer: dict[int, Node] = {}
     for node in flat.nodes:
         found = fold(node, out.values, producer) if node.op == "matmul" else None
@@ -55,7 +55,7 @@ def _move_storage(out: Flat, old: int, new: int) -> None:
 
 def _shorten_views(flat: Flat) -> Flat:
     """Reshape of reshape and permute of permute become one; a view that changes nothing disappears."""
-    out = Flat(dict(flat.values), [], [], {}, dict(flat.renamed))
+    out = Flat(dict(flat.values), [], [], {}, dict(flat.renamed), flat.said)
     producer: dict[int, Node] = {}
     alias: dict[int, int] = {}
     for given in flat.nodes:
@@ -100,7 +100,7 @@ def _absorb_permutes(flat: Flat) -> Flat:
         source = producer.get(node.inputs[0]) if node.op == "permute" else None
         if source is not None and source.op == "matmul" and uses[source.key] == 1:
             swallowed[source.key] = node
-    out = Flat(flat.values, [], flat.results, flat.grads, flat.renamed)
+    out = Flat(flat.values, [], flat.results, flat.grads, flat.renamed, flat.said)
     gone = {n.key for n in swallowed.values()}
     for node in flat.nodes:
         if node.key in gone:
@@ -126,7 +126,7 @@ def _sweep(flat: Flat) -> Flat:
     made = {o for n in kept for o in n.outputs}
     needed |= made | set(flat.grads)
     values = {i: v for i, v in flat.values.items() if i in needed and (i in made or v.role is not Role.RESULT)}
-    return Flat(values, kept, flat.results, flat.grads, flat.renamed)
+    return Flat(values, kept, flat.results, flat.grads, flat.renamed, flat.said)
 
 
 def _repair_links(flat: Flat) -> Flat:
@@ -137,7 +137,7 @@ def _repair_links(flat: Flat) -> Flat:
     values = {i: replace(v, storage=owner[v.storage]) for i, v in flat.values.items()}
     key_of = {o: n.key for n in flat.nodes for o in n.outputs if n.phase is Phase.FORWARD}
     nodes = [n if n.forward is None else replace(n, forward=key_of.get(_now(flat, n.forward))) for n in flat.nodes]
-    return Flat(values, nodes, flat.results, flat.grads)
+    return Flat(values, nodes, flat.results, flat.grads, said=flat.said)
 
 
 def _now(flat: Flat, key: int) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -14,72 +14,116 @@ from .adapter import FakeWorld, faked
 from .aten import HANDLERS
 from .blocks import Identity, NotAlikeError, fold
 from .flat import Flat
-from .fx_import import import_fx
-from .layers import LayerStack, find_stack, shortened
+from .flex import flex_lifted
+from .fx_import import Handler, import_fx
+from .layers import LayerStack, find_stack, needs_every_layer, shortened
+from .lenient import Lenient, noted
 from .lift import lifted
 from .probe import run_alike
 from .record import kept_mode, record
 from .regions import cut
-from .scoped import whole
+from .scoped import fold_by_scope, whole
 from .tidy import tidy
 from .workloads import Run, plan_run
 
+Planned = Callable[[nn.Module, FakeWorld], Run]
 
-def trace(module: nn.Module, identity: Identity, is_transformers: bool) -> Graph:
-    """Return the verified, folded graph of a module built on the meta device, which is left as it was.
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What is traced: a module, what it is called, whether transformers made it, and what to run."""
+
+    module: nn.Module
+    identity: Identity
+    is_transformers: bool
+    plan: Planned
+    handlers: Mapping[str, Handler]
+
+
+def trace(
+    module: nn.Module,
+    identity: Identity,
+    is_transformers: bool,
+    plan: Planned | None = None,
+    allow_unpriced: bool = False,
+) -> Graph:
+    """Return the verified, folded graph of a module, which is left as it was.
 
     Only the distinct layers are run. When layers that look alike run differently, all of them are recorded; when they
-    are no chain at all, the graph has no blocks and a note that says why.
+    are no chain at all, the graph has no blocks and a note that says why. `plan` makes the run of a module whose inputs
+    are not those of a language model. Operators without a rule are an error; with `allow_unpriced` they are nodes of
+    which only the bytes count.
     """
+    planned = plan or _language_model(identity.workload, is_transformers)
+    handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
+    subject = _Subject(module, identity, is_transformers, planned, handlers)
     stack = find_stack(module)
-    if stack is not None and not is_transformers and not _is_safe_to_shorten(module, identity, stack):
+    if stack is not None and not _is_safe_to_shorten(subject, stack):
         stack = stack.kept_all()
-    graph = _trace(module, identity, is_transformers, stack)
+    graph = _with_unused(noted(_trace(subject, stack)), module)
     verify(graph)
     return graph
 
 
-def _trace(module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None) -> Graph:
-    flat = _recorded(module, identity, is_transformers, stack)
+def _language_model(workload: Workload, is_transformers: bool) -> Planned:
+    return lambda module, world: plan_run(module, world, workload, is_transformers)
+
+
+def _trace(subject: _Subject, stack: LayerStack | None) -> Graph:
+    flat, identity = _recorded(subject, stack), subject.identity
     if stack is None:
-        return whole(flat, identity)
+        return fold_by_scope(flat, identity)
     try:
         return fold(cut(flat, stack.path, len(stack.kept)), stack.classes, stack.kept, identity)
     except NotAlikeError as error:
         if stack == stack.kept_all():
             return whole(flat, replace(identity, notes=(*identity.notes, f"layers are not folded: {error}")))
-    return _trace(module, identity, is_transformers, stack.kept_all())
+    return _trace(subject, stack.kept_all())
 
 
-def _recorded(module: nn.Module, identity: Identity, is_transformers: bool, stack: LayerStack | None) -> Flat:
+def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:
     world = FakeWorld()
     with ExitStack() as scope:
         if stack is not None:
-            scope.enter_context(shortened(module, stack))
-        run = scope.enter_context(_prepared(module, identity, is_transformers, world))
-        recording = record(module, run.inputs, run.call, world, identity.workload is Workload.TRAIN)
-        return tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
+            scope.enter_context(shortened(subject.module, stack))
+        run = scope.enter_context(_prepared(subject, world))
+        train = subject.identity.workload is Workload.TRAIN
+        recording = record(subject.module, run.inputs, run.call, world, train)
+        return tidy(import_fx(recording.graph, world, recording.results, recording.grads, subject.handlers))
 
 
-def _is_safe_to_shorten(module: nn.Module, identity: Identity, stack: LayerStack) -> bool:
-    with _prepared(module, identity, False, FakeWorld()) as run:
-        return run_alike(module, stack, run.call)
+def _is_safe_to_shorten(subject: _Subject, stack: LayerStack) -> bool:
+    if subject.is_transformers:
+        return not needs_every_layer(subject.module)
+    with _prepared(subject, FakeWorld()) as run:
+        return run_alike(subject.module, stack, run.call)
 
 
 @contextmanager
-def _prepared(module: nn.Module, identity: Identity, is_transformers: bool, world: FakeWorld) -> Iterator[Run]:
+def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[Run]:
     """Everything that surrounds a run: fake parameters, the mode, inputs, and semantic operators in place of calls."""
+    module = subject.module
     with ExitStack() as scope:
         scope.enter_context(faked(module, world))
-        if is_transformers:
+        if subject.is_transformers:
             from .huggingface import patched
 
             scope.enter_context(patched(module))
-        scope.enter_context(kept_mode(module, identity.workload is Workload.TRAIN))
-        run = plan_run(module, world, identity.workload, is_transformers)
+        scope.enter_context(kept_mode(module, subject.identity.workload is Workload.TRAIN))
+        run = subject.plan(module, world)
         scope.enter_context(world.mode)
         scope.enter_context(lifted(module))
+        scope.enter_context(flex_lifted(module))
         yield run
+
+
+def _with_unused(graph: Graph, module: nn.Module) -> Graph:
+    """Return the graph with a note on parameters that the module holds and no operator reads."""
+    num, whole = round(float(graph.num_parameters.evaluate({}))), count_parameters(module)
+    if num >= whole:
+        return graph
+    note = f"{whole - num:,} of {whole:,} parameters take no part in {graph.workload} and are not in the graph"
+    return replace(graph, notes=(*graph.notes, note))
 
 
 def count_parameters(module: nn.Module) -> int:

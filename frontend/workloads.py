@@ -10,16 +10,17 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from ..ir.errors import TraceError
+from ..ir.errors import NotBuiltError
 from ..ir.graph import Workload
-from . import semantic
 from .adapter import FakeWorld
 from .hf_cache import Past, cache_class
+from .hf_linear import remembers, scanned
 from .lift import lifted
+from .loss import loss_of, returned_tensor
+from .odd_models import ids_a_row
 
 # Example sizes of the symbolic dims: not 0 or 1, and different, so that no two are taken for the same.
-HINTS = {"batch": 3, "seq": 48, "kv": 80}
-
+HINTS = {"batch": 3, "seq": 48, "kv": 80, "src": 112}
 
 # What models call the cache they take.
 _CACHE_NAMES = ("past_key_values", "cache_params")
@@ -32,6 +33,19 @@ class Held(Protocol):
     values: Tensor | None
     conv_states: Mapping[int, Tensor | None]
     recurrent_states: Mapping[int, Tensor | None]
+    index_keys: Tensor | None
+
+
+class Cache(Protocol):
+    """A cache of transformers."""
+
+    layers: Sequence[Held]
+
+
+class Output(Protocol):
+    """What a language model returns."""
+
+    logits: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,83 +58,91 @@ class Run:
 
 def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
     """Return inputs (with symbolic batch, sequence and KV length) and what to call on them."""
+    if is_transformers and getattr(model.config, "is_encoder_decoder", False):
+        from .seq2seq import plan_seq2seq
+
+        return plan_seq2seq(model, world, workload)
     if workload is Workload.TRAIN:
         return _train(model, world, is_transformers)
     if not is_transformers:
         return _forward(model, world)
+    if not _generates(model):
+        return _encode(model, world, workload)
     return _prefill(model, world) if workload is Workload.PREFILL else _decode(model, world)
 
 
-def _ids(world: FakeWorld, *dims: int | str) -> Tensor:
+def ids_of(world: FakeWorld, *dims: int | str) -> Tensor:
+    """Return token ids of these dims; a dim given by name is symbolic."""
     return world.tensor(dims, torch.int64, HINTS)
 
 
+def _rows(model: nn.Module, world: FakeWorld, length: int | str) -> Tensor:
+    """Token ids of a batch; models that read several rows a sequence get these, one sequence after another."""
+    rows = ids_a_row(model)
+    if rows == 1:
+        return ids_of(world, "batch", length)
+    ids = ids_of(world, "batch", rows, length)
+    with world.mode:
+        return torch.empty(ids.shape[0] * rows, ids.shape[2], dtype=torch.int64, device="cpu")
+
+
 def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = _rows(model, world, "seq")
     with world.mode:
         labels = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
 
     def call() -> tuple[Tensor, ...]:
         out = model(input_ids=ids, use_cache=False) if is_transformers else model(ids)
-        return (_loss(out, labels),)
+        return (loss_of(out, labels),)
 
     return Run({"input_ids": ids, "labels": labels}, call)
 
 
-def _loss(out: object, labels: Tensor) -> Tensor:
-    """Mean cross-entropy of logits [batch, seq, vocab] in fp32; a scalar is taken as the loss itself."""
-    found = getattr(out, "logits", out)
-    if not isinstance(found, Tensor):
-        raise TraceError(
-            f"the module returns {type(out).__name__}; it must return logits, an object with `logits`, or a loss"
-        )
-    if found.dim() == 0:
-        return found
-    if found.dim() != labels.dim() + 1:
-        raise TraceError(
-            f"the module returns a tensor of {found.dim()} dims; logits have {labels.dim() + 1}, a loss has 0"
-        )
-    return semantic.cross_entropy(found.float(), labels)[0]
-
-
 def _forward(model: nn.Module, world: FakeWorld) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = ids_of(world, "batch", "seq")
 
     def call() -> tuple[Tensor, ...]:
         out = model(ids)
-        found = getattr(out, "logits", out)
-        if not isinstance(found, Tensor):
-            raise TraceError(
-                f"the module returns {type(out).__name__}; it must return a tensor or an object with `logits`"
-            )
-        return (found,)
+        return (returned_tensor(out, "logits"),)
 
     return Run({"input_ids": ids}, call)
 
 
+def _generates(model: nn.Module) -> bool:
+    """Whether a model of transformers makes one token after another; encoders do not."""
+    return bool(model.can_generate())  # type: ignore[operator]
+
+
+def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
+    if workload is Workload.DECODE:
+        raise NotBuiltError(
+            f"{type(model).__name__} is an encoder: it reads all tokens at once and has no decode step; ask for "
+            "--phase train or prefill"
+        )
+    return _forward(model, world)
+
+
 def _prefill(model: nn.Module, world: FakeWorld) -> Run:
-    ids = _ids(world, "batch", "seq")
+    ids = _rows(model, world, "seq")
 
     def call() -> tuple[Tensor, ...]:
-        options = _accepted(model, {"use_cache": True, "logits_to_keep": 1})
-        out = model(input_ids=ids, **_cache(model, [Past()] * _num_layers(model)), **options)
+        out, _ = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids, "logits_to_keep": 1})
         return (out.logits,)
 
     return Run({"input_ids": ids}, call)
 
 
 def _decode(model: nn.Module, world: FakeWorld) -> Run:
-    ids = _ids(world, "batch", 1)
+    ids = _rows(model, world, 1)
     with world.mode:
-        positions = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
+        positions = torch.empty((ids.shape[0] // ids_a_row(model), 1), dtype=torch.int64, device="cpu")
     pasts = _pasts(model, world)
     inputs = {"input_ids": ids, "position_ids": positions}
     for i, past in enumerate(pasts):
         inputs |= dict(past.named(i))
 
     def call() -> tuple[Tensor, ...]:
-        options = _accepted(model, {"use_cache": True, "position_ids": positions})
-        out = model(input_ids=ids, **_cache(model, pasts), **options)
+        out, _ = _remembered(model, pasts, {"input_ids": ids, "position_ids": positions})
         return (out.logits,)
 
     return Run(inputs, call)
@@ -130,10 +152,14 @@ def _num_layers(model: nn.Module) -> int:
     return int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
 
 
-def _cache(model: nn.Module, pasts: Sequence[Past]) -> Mapping[str, object]:
-    """A cache under the name by which the model takes one."""
+def _remembered(model: nn.Module, pasts: Sequence[Past], inputs: Mapping[str, object]) -> tuple[Output, Cache]:
+    """Run a model with what it has of the tokens before; return its output and the cache behind it."""
+    cache = cache_class()(list(pasts))
+    own = remembers(model)
     name = next((n for n in _CACHE_NAMES if n in _parameters(model)), _CACHE_NAMES[0])
-    return {name: cache_class()(list(pasts))}
+    given = {} if own else {name: cache}
+    with scanned(model, cache):
+        return model(**given, **_accepted(model, {**inputs, "use_cache": not own})), cache
 
 
 def _accepted(model: nn.Module, options: Mapping[str, object]) -> Mapping[str, object]:
@@ -148,20 +174,24 @@ def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 def _pasts(model: nn.Module, world: FakeWorld) -> list[Past]:
     """Ask the model itself for the shapes it caches: one tiny prefill, then batch and length made symbolic."""
-    given = _cache(model, [Past()] * _num_layers(model))
     with world.mode, torch.no_grad(), lifted(model):
-        model(input_ids=torch.zeros(2, 4, dtype=torch.int64), use_cache=True, **given)
-    (cache,) = given.values()
-    return [_symbolic(layer, world) for layer in cache.layers]  # type: ignore[attr-defined]
+        ids = torch.zeros(2 * ids_a_row(model), 4, dtype=torch.int64)
+        _, cache = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids})
+    made = [symbolic_past(layer, world, "kv") for layer in cache.layers]
+    if not any(dict(past.named(0)) for past in made):
+        raise NotBuiltError(f"{type(model).__name__} of transformers keeps no cache, so it has no decode step")
+    return made
 
 
-def _symbolic(layer: Held, world: FakeWorld) -> Past:
+def symbolic_past(layer: Held, world: FakeWorld, length: str | int) -> Past:
+    """Return what a layer keeps, with a batch and a length that are symbolic."""
+
     def state(t: Tensor) -> Tensor:
         return world.tensor(("batch", *t.shape[1:]), t.dtype, HINTS)
 
     def tokens(t: Tensor | None) -> Tensor | None:
-        return None if t is None else world.tensor(("batch", t.shape[1], "kv", t.shape[3]), t.dtype, HINTS)
+        return None if t is None else world.tensor(("batch", t.shape[1], length, t.shape[3]), t.dtype, HINTS)
 
     kinds = (layer.conv_states, layer.recurrent_states)
     conv, states = ({i: state(t) for i, t in held.items() if t is not None} for held in kinds)
-    return Past(tokens(layer.keys), tokens(layer.values), conv, states)
+    return Past(tokens(layer.keys), tokens(layer.values), conv, states, tokens(layer.index_keys))

@@ -7,7 +7,7 @@ direction) that has an output port of the same name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -277,14 +277,22 @@ class Graph:
     @property
     def num_parameters(self) -> Expr:
         """Parameters of the whole model; a tied one counts once, and so does one without a star that layers share."""
-        seen: dict[tuple[str, str], Expr] = {}
+        return total(kind.numel * count for kind, count in self._distinct_parameters())
+
+    @property
+    def parameter_bytes(self) -> Expr:
+        """Bytes of the parameters of the whole model, each in its own type."""
+        return total(kind.num_bytes * count for kind, count in self._distinct_parameters())
+
+    def _distinct_parameters(self) -> Iterable[tuple[TensorType, int]]:
+        """Each parameter's type, and how many of them there are."""
+        seen: dict[tuple[str, str], tuple[TensorType, int]] = {}
         for region in self.regions:
-            count = self.counts[region.name]
             for v in region.of_role(Role.PARAM):
                 each_layer = "*" in v.name
                 key = (region.name if each_layer else "", v.name)
-                seen.setdefault(key, v.type.numel * (count if each_layer else 1))
-        return total(seen.values())
+                seen.setdefault(key, (v.type, self.counts[region.name] if each_layer else 1))
+        return seen.values()
 
     @property
     def saved_bytes(self) -> Expr:

@@ -125,7 +125,7 @@ def _region(parts: _Parts, nodes: Sequence[Node]) -> Region:
 def _latent(region: Region, node: Node) -> Iterator[_Latent]:
     """Yield what is around an attention whose keys and values are made from cached latents, if that is all of it."""
     queries, keys, values = (_producer(region, i) for i in node.inputs[:3])
-    if len(node.inputs) > 3 or not _joins(queries) or not _joins(keys) or values is None or values.op != "slice":
+    if not _joins(queries) or not _joins(keys) or values is None or values.op != "slice":
         return
     nope = _producer(region, keys.inputs[0])
     made = _chain(region, values.inputs[0], ("permute", "reshape", "matmul"))
@@ -194,7 +194,7 @@ def _over_latents(parts: _Parts, found: _Latent) -> Iterator[Node]:
     out = parts.value(node.key, (batch, length, heads, rank))
     assert isinstance(node.attrs, AttentionAttrs)
     attrs = replace(node.attrs, latent=True)
-    yield replace(node, inputs=(query, cached, latents), outputs=(out, node.outputs[1]), attrs=attrs)
+    yield replace(node, inputs=(query, cached, latents, *node.inputs[3:]), outputs=(out, node.outputs[1]), attrs=attrs)
     yield _node(node, "matmul", (out, halves.values), node.key, MatmulAttrs("abcd,ced->abce"), scope)
 
 

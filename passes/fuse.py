@@ -41,7 +41,7 @@ def _fused(region: Region) -> Region:
     kept = [n for n in alive if n is not None]
     if len(kept) == len(order):
         return region
-    home = {n.key: _home(k, order, alive, maker) for k, n in enumerate(order) if alive[k] is None}
+    home = {order[k].key: _kernel(k, order, alive, maker) for k in range(len(order)) if alive[k] is None}
     nodes = tuple(_relinked(n, home) for n in kept)
     made = {o for n in nodes for o in n.outputs}
     gone = {o for n in order for o in n.outputs} - made
@@ -51,8 +51,8 @@ def _fused(region: Region) -> Region:
     return replace(region, values=values, nodes=nodes)
 
 
-def _home(k: int, order: Sequence[Node], alive: Sequence[Node | None], maker: Mapping[int, int]) -> Node:
-    """The kernel that swallowed a node, or that which swallowed that one in turn."""
+def _kernel(k: int, order: Sequence[Node], alive: Sequence[Node | None], maker: Mapping[int, int]) -> Node:
+    """The kernel that swallowed node k, or the last of those that swallowed one another."""
     while (found := alive[k]) is None:
         k = maker[order[k].key]
     return found

@@ -92,8 +92,11 @@ def _forward(parts: _Parts, node: Node) -> None:
     types = [parts.region.by_id[i].type for i in (q, k)]
     attrs = node.attrs
     assert isinstance(attrs, AttentionAttrs)
-    if types[0].dims[1] != types[1].dims[1] or len(node.inputs) > 3:
-        raise NotBuiltError(f"unfused attention at {node.scope}: only as many heads for keys as for queries, no sinks")
+    if types[0].dims[1] != types[1].dims[1] or len(node.inputs) > 3 or attrs.softcap:
+        raise NotBuiltError(
+            f"unfused attention at {node.scope}: only as many heads for keys as for queries, "
+            "no sinks, no bias, no chosen keys and no soft cap"
+        )
     dims = (*types[0].dims[:3], types[1].dims[2])
     scores, probabilities = (parts.value(dims, types[0].dtype) for _ in range(2))
     parts.node(node, "matmul", (q, k), (scores,), MatmulAttrs("abcd,abed->abce"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 from ..ir.expr import Dim, as_dim, as_expr, least
-from ..ir.graph import Graph, Node, Region, Role, Value, Workload
+from ..ir.graph import Attrs, Graph, Node, Region, Role, Value, Workload
 from ..ir.ops.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.layout import SliceAttrs
@@ -41,7 +41,12 @@ class Window(Pass):
 def _windowed(region: Region) -> dict[int, int]:
     """The window of each call of attention that has one, by its key."""
     found = ((n.key, n.attrs) for n in region.nodes if n.op == "attention")
-    return {key: attrs.window for key, attrs in found if isinstance(attrs, AttentionAttrs) and attrs.window}
+    return {key: attrs.window for key, attrs in found if _is_windowed(attrs)}
+
+
+def _is_windowed(attrs: Attrs) -> TypeGuard[AttentionAttrs]:
+    """Whether keys before a window are of no use; a bias is as long as all keys, and keeps them."""
+    return isinstance(attrs, AttentionAttrs) and attrs.window > 0 and not attrs.bias
 
 
 def _shortened(region: Region) -> Region:

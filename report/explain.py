@@ -170,10 +170,10 @@ def _idle_experts(work: Work, env: Mapping[str, float]) -> str:
 def _unmasked(work: Work, env: Mapping[str, float]) -> str:
     """Say which share of the query-key pairs a mask leaves."""
     shape = work.attention
-    if shape is None or not (shape.causal or shape.window):
+    if shape is None or not (shape.causal or shape.reach):
         return ""
     q, kv = np.asarray(shape.q_len.evaluate(env)), np.asarray(shape.kv_len.evaluate(env))
-    share = float(executed_share(q, kv, shape.causal, shape.window, shape.balanced))
+    share = float(executed_share(q, kv, shape.causal, shape.reach, shape.balanced))
     return f" x {share:.4g} (masked blocks are skipped)"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ..backends.program import Entry
+from ..backends.roofline import Backend
 from ..backends.system import System
 from ..backends.timing import Priced
 from ..driver import Estimate
@@ -84,24 +85,27 @@ def trust_of_metric(answer: Estimate, name: str) -> Accuracy | None:
 
 def accuracy_of(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Accuracy | None:
     """Return what is known of kernels, or messages, like this one."""
-    system = answer.table.system
-    if entry.message is not None:
-        protocol = _protocol(priced, row, system)
-        kinds: Mapping[str, list[str]] = {"collectives": [protocol]} if protocol else {}
-    else:
-        kinds = _kinds(answer, priced, entry)
+    system, decode = answer.table.system, answer.table.lowered.source.workload is Workload.DECODE
+    if entry.message is None:
+        return None if priced.backend is None else accuracy_of_kernel(entry, priced.backend, system, decode)
+    protocol = _protocol(priced, row, system)
+    return nearest("collectives", system.chip.name, system.stack.library, [protocol]) if protocol else None
+
+
+def accuracy_of_kernel(entry: Entry, backend: Backend, system: System, decode: bool) -> Accuracy | None:
+    """Return what is known of kernels like the one of an entry that a backend prices."""
+    kinds = kinds_of(entry, backend, system, decode)
     found = (nearest(table, system.chip.name, system.stack.library, names) for table, names in kinds.items())
     return next((line for line in found if line is not None), None)
 
 
-def _kinds(answer: Estimate, priced: Priced, entry: Entry) -> Mapping[str, list[str]]:
-    """Kinds of constants that a kernel rests on, by the table that judges them."""
-    system, found = answer.table.system, dict[str, list[str]]()
+def kinds_of(entry: Entry, backend: Backend, system: System, decode: bool) -> Mapping[str, list[str]]:
+    """Return kinds of constants that a kernel rests on, by the table that judges them."""
+    found = dict[str, list[str]]()
     # Operands of two types are in none of the tables.
-    if priced.backend is None or entry.mixed:
+    if entry.mixed:
         return found
-    decode = answer.table.lowered.source.workload is Workload.DECODE
-    for cls, kind in _constants(priced.backend.numbers(entry, system)):
+    for cls, kind in _constants(backend.numbers(entry, system)):
         if kind in getattr(system.kernels, cls) and cls in _TABLES and (cls == "decode") <= decode:
             # In decode the kernel over a cache is the one that runs.
             found.setdefault(_TABLES[cls], []).insert(0 if cls == "decode" else len(found), kind)

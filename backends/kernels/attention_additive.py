@@ -76,7 +76,7 @@ def flash1_bytes(sizes: AttentionSizes, block_elements: float) -> tuple[Array, A
     loads = np.where(sizes.backward, 2.0 * q + 2.0 * o, q + o) + statistics
     stores = np.where(sizes.backward, q, o) + statistics
     back = np.where(sizes.backward, kv, 0.0)
-    return np.asarray(kv + passes * loads), np.asarray(back + passes * stores)
+    return np.asarray(kv + sizes.extra_bytes + passes * loads), np.asarray(back + passes * stores)
 
 
 def _blocks(sizes: AttentionSizes, block_elements: float) -> tuple[Array, Array]:

@@ -71,7 +71,7 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
     grouped = np.asarray((sharing > 1.0) & (sharing <= k.group_limit))
     keys = np.ceil(sizes.keys_seen / k.page) * k.page
     sequence_bytes = keys * sizes.key_bytes
-    read = sizes.batch * sizes.kv_heads * sequence_bytes + sizes.query_bytes + sizes.output_bytes
+    read = sizes.batch * sizes.kv_heads * sequence_bytes + sizes.query_bytes + sizes.output_bytes + sizes.extra_bytes
     kept = ~grouped * np.minimum(read, k.warm * chip.l2_bytes)
     memory = (read - kept) / (k.memory * chip.hbm_bytes_per_s)
     blocks = sizes.batch * np.where(grouped, sizes.kv_heads, sizes.heads) / chip.num_sms

@@ -70,7 +70,8 @@ def flash_times(sizes: AttentionSizes, chip: Chip, constants: FlashConstants) ->
     pairs = seen * fill + rows * sizes.by_phase(k.start, k.backward_start)
     tensor_per_s = sizes.by_phase(k.tensor, k.tensor * k.backward) * chip.matmul_flop_per_s(sizes.dtype)
     tensor = pairs * sizes.flops_a_pair / tensor_per_s
-    softmax = pairs * sizes.by_phase(k.exponent, k.backward_exponent) / (EXPONENTIALS_A_CLOCK * clocks_per_s)
+    exponent = sizes.by_phase(k.exponent, k.backward_exponent) * sizes.specials_a_pair
+    softmax = pairs * exponent / (EXPONENTIALS_A_CLOCK * clocks_per_s)
     by_row = rows * k.row_clocks / clocks_per_s
     body = tensor + softmax + by_row
     tail = body * k.tail * chip.num_sms / sizes.tiles
@@ -97,7 +98,7 @@ def flash_bytes(sizes: AttentionSizes, constants: FlashConstants, pairs: Array) 
     cached, queries, outputs = sizes.cache_bytes, sizes.query_bytes, sizes.output_bytes
     fresh = np.minimum(sizes.batch * sizes.kv_heads * sizes.q_len * sizes.key_bytes, cached)
     phases = sizes.by_phase(1.0, 2.0)
-    once = phases * (constants.passes * (queries + fresh) + outputs) + cached - fresh
+    once = phases * (constants.passes * (queries + fresh) + outputs) + cached - fresh + sizes.extra_bytes
     if not constants.reload:
         return np.asarray(once)
     blocks = pairs / (sizes.rows * KEY_BLOCK)

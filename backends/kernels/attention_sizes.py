@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +38,9 @@ class AttentionSizes:
         v_dim: width of values.
         causal: whether a query sees no later keys.
         window: keys that a query sees at most, 0 for all.
+        chosen: whether those keys are chosen for each query, and not the last ones.
+        softcap: whether scores are bent by a tanh.
+        extra_bytes: bytes that move beside queries, keys, values and outputs: a bias, its gradient, ids of keys.
         balanced: whether the queries are an even share of all positions, as context parallelism deals them out.
         latent: whether values are part of the keys, as latent attention caches them.
         backward: whether it is the backward phase.
@@ -61,6 +64,9 @@ class AttentionSizes:
     operand_bytes: Array
     kv_bytes: Array
     dtype: str = "bf16"
+    chosen: Flags = field(default_factory=lambda: np.array(False))
+    softcap: Flags = field(default_factory=lambda: np.array(False))
+    extra_bytes: Array = field(default_factory=lambda: _numbers(0.0))
 
     @classmethod
     def of(
@@ -77,6 +83,9 @@ class AttentionSizes:
         window: float = 0,
         balanced: bool = False,
         latent: bool = False,
+        chosen: bool = False,
+        softcap: bool = False,
+        extra_bytes: float = 0,
         backward: bool = False,
         operand_bytes: float = 2,
         kv_bytes: float | None = None,
@@ -89,11 +98,12 @@ class AttentionSizes:
         """
         counts = (batch, heads, kv_heads, q_len, kv_len, qk_dim, qk_dim if v_dim is None else v_dim)
         a, h, g, q, kv, d, v = map(_numbers, counts)
-        c, b, lat, back = (np.array(flag) for flag in (causal, balanced, latent, backward))
+        c, b, lat, back, cho, soft = (np.array(f) for f in (causal, balanced, latent, backward, chosen, softcap))
         e, ekv = _numbers(operand_bytes), _numbers(operand_bytes if kv_bytes is None else kv_bytes)
         return cls(
             batch=a, heads=h, kv_heads=g, q_len=q, kv_len=kv, qk_dim=d, v_dim=v, causal=c, window=_numbers(window),
             balanced=b, latent=lat, backward=back, operand_bytes=e, kv_bytes=ekv, dtype=dtype,
+            chosen=cho, softcap=soft, extra_bytes=_numbers(extra_bytes),
         )  # fmt: skip
 
     @property
@@ -123,12 +133,18 @@ class AttentionSizes:
 
     @property
     def keys_seen(self) -> Array:
-        """Keys of a sequence that some query sees: with a window the last ones alone."""
+        """Keys of a sequence that some query sees: with a window the last ones alone, chosen ones at most all apart."""
         cut = self.is_cut & ~self.balanced
         if not cut.any():
             return np.asarray(self.kv_len + 0.0 * self.q_len)
         reach = np.where(self.causal, self.window + self.q_len - 1.0, 2.0 * self.window + self.q_len)
+        reach = np.where(self.chosen, self.window * self.q_len, reach)
         return np.where(cut, np.minimum(reach, self.kv_len), self.kv_len)
+
+    @property
+    def specials_a_pair(self) -> Array:
+        """Special functions of one pair: the exponential, and the tanh that bends its score."""
+        return np.asarray(1.0 + self.softcap)
 
     @property
     def is_cut(self) -> Flags:

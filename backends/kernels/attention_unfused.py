@@ -53,7 +53,7 @@ def unfused_times(sizes: AttentionSizes, chip: Chip, constants: UnfusedConstants
     through = passes * scores * sizes.operand_bytes / bandwidth
     whole = sizes.batch * sizes.kv_heads * sizes.kv_len * sizes.key_bytes
     operands = sizes.query_bytes + whole + sizes.output_bytes
-    memory = k.operand_passes * sizes.by_phase(1.0, 2.0) * operands / bandwidth
+    memory = k.operand_passes * sizes.by_phase(1.0, 2.0) * operands / bandwidth + sizes.extra_bytes / bandwidth
     time_s = tensor + through + memory + k.overhead_s
     overhead = np.full_like(time_s, k.overhead_s)
     return KernelTimes(time_s, {"tensor": tensor, "scores": through, "memory": memory, "overhead": overhead})

@@ -114,13 +114,16 @@ class _Form:
     balanced: Flags
     latent: Flags
     backward: Flags
+    chosen: Flags
+    softcap: Flags
 
     @classmethod
     def of(cls, calls: Sequence[AttentionShape]) -> _Form:
         """Take the calls one under another."""
-        numbers = np.array([(c.qk_dim, c.v_dim, c.window) for c in calls], dtype=np.float64)
+        numbers = np.array([(c.qk_dim, c.v_dim, c.reach) for c in calls], dtype=np.float64)
         flags = np.array(
-            [(c.causal, c.balanced, c.latent, c.num_gemms > _FORWARD_PRODUCTS) for c in calls], dtype=np.bool_
+            [(c.causal, c.balanced, c.latent, c.num_gemms > _FORWARD_PRODUCTS, c.keys > 0, c.softcap) for c in calls],
+            dtype=np.bool_,
         )
         return cls(*numbers.T[..., None], *flags.T[..., None])
 
@@ -131,5 +134,5 @@ class _Form:
             q_len=lengths.q_len[rows], kv_len=lengths.kv_len[rows], qk_dim=self.qk_dim, v_dim=self.v_dim,
             causal=self.causal, window=self.window, balanced=self.balanced, latent=self.latent,
             backward=self.backward, operand_bytes=np.array(dtype.num_bytes), kv_bytes=np.array(cached.num_bytes),
-            dtype=str(dtype),
+            dtype=str(dtype), chosen=self.chosen, softcap=self.softcap, extra_bytes=lengths.extra_bytes[rows],
         )  # fmt: skip

@@ -13,6 +13,7 @@ from . import (
     conv,
     experts,
     host,
+    index_keys,
     layout,
     matmul,
     normalize,
@@ -20,29 +21,15 @@ from . import (
     quantise,
     routing,
     scan,
+    unpriced,
 )
 from .base import OpCall, OpClass, OpDef, Work
 
-OPS: Mapping[str, OpDef] = MappingProxyType(
-    {
-        d.name: d
-        for family in (
-            matmul,
-            attention,
-            experts,
-            scan,
-            conv,
-            routing,
-            pointwise,
-            quantise,
-            normalize,
-            layout,
-            collectives,
-            host,
-        )
-        for d in family.OPS
-    }
-)
+_FAMILIES = (
+    matmul, attention, index_keys, experts, scan, conv, routing, pointwise, quantise, normalize, layout, collectives,
+    host, unpriced,
+)  # fmt: skip
+OPS: Mapping[str, OpDef] = MappingProxyType({d.name: d for family in _FAMILIES for d in family.OPS})
 
 
 def op_def(name: str) -> OpDef:

@@ -13,6 +13,7 @@ from ..graph import NO_ATTRS, Attrs
 from ..types import TensorType
 
 A = TypeVar("A", bound=Attrs)
+ZERO = as_expr(0)
 
 
 class OpClass(StrEnum):
@@ -31,6 +32,7 @@ class OpClass(StrEnum):
     OPTIMIZER = "optimizer"
     COMMUNICATION = "communication"
     HOST = "host"
+    UNPRICED = "unpriced"
     FREE = "free"
 
 
@@ -63,7 +65,11 @@ class GemmShape:
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """The sizes of one attention call; `num_gemms` counts its products (2 forward, 5 backward)."""
+    """The sizes of one attention call; `num_gemms` counts its products (2 forward, 5 backward).
+
+    `keys` > 0 says that each query reads only that many keys, wherever they lie; `extra_bytes` are what moves beside
+    queries, keys, values and outputs.
+    """
 
     batch: Expr
     heads: Expr
@@ -77,6 +83,14 @@ class AttentionShape:
     num_gemms: int
     balanced: bool = False
     latent: bool = False
+    keys: int = 0
+    softcap: bool = False
+    extra_bytes: Expr = ZERO
+
+    @property
+    def reach(self) -> int:
+        """Keys that a query sees at most, 0 for all: the window, or those chosen for it."""
+        return min((n for n in (self.window, self.keys) if n), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +100,6 @@ class ExpertsRead:
     weight_bytes: Expr
     rows: Expr
     num_experts: Expr
-
-
-ZERO = as_expr(0)
 
 
 @dataclass(frozen=True, slots=True)

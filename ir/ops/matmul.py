@@ -14,9 +14,14 @@ _SPEC = re.compile(r"[a-zA-Z]*,[a-zA-Z]*->[a-zA-Z]*")
 
 @dataclass(frozen=True, slots=True)
 class MatmulAttrs(Attrs):
-    """`spec` in einsum letters, for example `abk,nk->abn` for a linear layer with weight [n, k]."""
+    """`spec` in einsum letters, for example `abk,nk->abn` for a linear layer with weight [n, k].
+
+    `scales` counts the last inputs, which hold scales and zero points of a right operand in low precision, with as
+    many dims as it has: the kernel reads them and widens the operand itself.
+    """
 
     spec: str
+    scales: int = 0
 
     @property
     def letters(self) -> tuple[str, str, str]:
@@ -50,6 +55,10 @@ def _check(call: OpCall) -> Iterator[str]:
         yield f"spec '{spec}' is not 'left,right->result' in letters"
         return
     left, right, out = call.attrs_as(MatmulAttrs).letters
+    scales = call.attrs_as(MatmulAttrs).scales
+    if not 0 <= len(call.inputs) - 2 - scales <= 1:
+        yield f"takes a left operand, a right one, a bias or none and {scales} scales, has {len(call.inputs)} inputs"
+        return
     ranks = (len(left), len(right), len(out))
     given = (call.inputs[0].rank, call.inputs[1].rank, call.outputs[0].rank)
     if ranks != given:
@@ -81,7 +90,7 @@ def _work(call: OpCall) -> Work:
 
 OPS = (
     OpDef(
-        "matmul", OpClass.MATMUL, _work, "matrix product; inputs: left, right, and a bias added in the epilogue",
-        _check, MatmulAttrs, min_inputs=2, max_inputs=3,
+        "matmul", OpClass.MATMUL, _work, "matrix product; inputs: left, right, a bias added in the epilogue, scales",
+        _check, MatmulAttrs, min_inputs=2, max_inputs=6,
     ),
 )  # fmt: skip

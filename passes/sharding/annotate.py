@@ -96,8 +96,8 @@ def _linear(v: Value, node: Node, style: Style) -> Placement:
     if not isinstance(node.attrs, MatmulAttrs):
         return REPLICATE
     left, right, out = node.attrs.letters
-    letters = right if node.inputs[1] == v.id else left
-    wanted = [i for i, letter in enumerate(letters) if (letter in out) != rows]
+    letters = left if node.inputs[0] == v.id else right
+    wanted = [i for i, letter in enumerate(letters) if (letter in out) != rows and v.type.dims[i] != 1]
     return Shard(wanted[0], packed) if wanted else REPLICATE
 
 

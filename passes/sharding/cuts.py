@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from ...ir.expr import Dim, Expr, as_dim, as_expr, share, symbol, total
 from ...ir.graph import Constraint, Graph, Node, Region
+from ...ir.ops.attention import AttentionAttrs, extra_inputs
 from ...ir.ops.layout import ConcatAttrs, SliceAttrs
 from .follow import Spot, same_dims
 from .rules_layout import groups
@@ -136,7 +137,7 @@ def _seeds(region: Region, query: bool) -> dict[Spot, Cut]:
     for node in region.nodes:
         if node.op not in ("attention", "attention_bwd"):
             continue
-        spots = _attention_spots(node)
+        spots = _attention_spots(region, node)
         count, theirs = (region.by_id[v].type.dims[d] for v, d in (spots[0][0], spots[1][0]))
         if not isinstance(count, int) or not isinstance(theirs, int) or (theirs == 1 and not query):
             continue  # one head of keys and values has no dim to cut: attention wants it whole
@@ -147,16 +148,27 @@ def _seeds(region: Region, query: bool) -> dict[Spot, Cut]:
     return found
 
 
-def _attention_spots(node: Node) -> tuple[list[Spot], list[Spot]]:
+def _attention_spots(region: Region, node: Node) -> tuple[list[Spot], list[Spot]]:
     """Where queries and where keys and values have their heads."""
     if node.op == "attention":
-        q, k, v, *sinks = node.inputs
+        q, k, v = node.inputs[:3]
         out, lse = node.outputs
-        return [(q, 1), (out, 2), (lse, 1), *((s, 0) for s in sinks)], [(k, 1), (v, 1)]
-    dout, q, k, v, out, lse, *sinks = node.inputs
-    dq, dk, dv, *dsinks = node.outputs
-    queries = [(q, 1), (dout, 2), (out, 2), (lse, 1), (dq, 1), *((s, 0) for s in (*sinks, *dsinks))]
+        return [(q, 1), (out, 2), (lse, 1), *_extra_spots(region, node)], [(k, 1), (v, 1)]
+    dout, q, k, v, out, lse = node.inputs[:6]
+    dq, dk, dv = node.outputs[:3]
+    queries = [(q, 1), (dout, 2), (out, 2), (lse, 1), (dq, 1), *_extra_spots(region, node)]
     return queries, [(k, 1), (v, 1), (dk, 1), (dv, 1)]
+
+
+def _extra_spots(region: Region, node: Node) -> Iterator[Spot]:
+    """Where sinks and a bias have the heads of queries, and their gradients."""
+    assert isinstance(node.attrs, AttentionAttrs)
+    given = extra_inputs(node.op, node.attrs, node.inputs)
+    grads = node.outputs[3:] if node.op == "attention_bwd" else ()
+    if "sinks" in given:
+        yield from ((s, 0) for s in (given["sinks"], *grads[:1]))
+    if "bias" in given and region.by_id[given["bias"]].type.dims[1] != 1:
+        yield from ((s, 1) for s in (given["bias"], *grads[node.attrs.sinks :]))
 
 
 def _spread(region: Region, seeds: Mapping[Spot, Cut], fixed: bool = False) -> dict[Spot, Cut]:

@@ -9,19 +9,13 @@ from ...ir.errors import UnsupportedOpError
 from ...ir.expr import Expr, total
 from ...ir.graph import Node
 from ...ir.ops import OpCall
-from . import rules_layout, rules_matmul, rules_pointwise, rules_routing, rules_scan, rules_semantic
+from . import rules_attention, rules_layout, rules_matmul, rules_pointwise, rules_routing, rules_scan, rules_semantic
 from .ask import REPLICATE, Answer, Ask, Placement, Rule, replicate_all
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **rules_matmul.RULES,
-        **rules_pointwise.RULES,
-        **rules_layout.RULES,
-        **rules_semantic.RULES,
-        **rules_routing.RULES,
-        **rules_scan.RULES,
-    }
-)
+_FAMILIES = (
+    rules_matmul, rules_pointwise, rules_layout, rules_attention, rules_semantic, rules_routing, rules_scan,
+)  # fmt: skip
+RULES: Mapping[str, Rule] = MappingProxyType({op: rule for f in _FAMILIES for op, rule in f.RULES.items()})
 
 
 def rule_for(op: str, where: str) -> Rule:

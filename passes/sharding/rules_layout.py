@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...ir.expr import Dim, product
 from ...ir.graph import Phase
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Rule, Shard, replicate_all
+from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Rule, Shard, replicate_all, shard_dim
 
 
 def reshape(ask: Ask) -> Answer:
@@ -172,6 +172,22 @@ def rowwise_lookup(ask: Ask) -> Answer:
     return Answer((target,) * len(ask.given), (target,) * ask.num_outputs)
 
 
+def unpriced(ask: Ask) -> Answer:
+    """Whole over every axis but `dp`, along which each replica runs the operator on the sequences that it has.
+
+    Results are sharded along the first dim that is as long as the sharded one; a result without one is whole.
+    """
+    if ask.axis != "dp":
+        return replicate_all(ask)
+    wants = tuple(ask.whole(i) for i in range(len(ask.given)))
+    split = [i for i, p in enumerate(wants) if isinstance(p, Shard)]
+    if not split:
+        return Answer(wants, (REPLICATE,) * ask.num_outputs)
+    length = ask.call.inputs[split[0]].dims[shard_dim(wants[split[0]]) or 0]
+    outputs = tuple(Shard(t.dims.index(length)) if length in t.dims else REPLICATE for t in ask.call.outputs)
+    return Answer(wants, outputs) if any(isinstance(p, Shard) for p in outputs) else replicate_all(ask)
+
+
 def _all_have(ask: Ask, dim: int) -> bool:
     tensors = (*ask.call.inputs, *ask.call.outputs)
     return all(t.rank > dim and t.dims[dim] == tensors[0].dims[dim] for t in tensors)
@@ -180,4 +196,5 @@ def _all_have(ask: Ask, dim: int) -> bool:
 RULES: Mapping[str, Rule] = {
     "reshape": reshape, "permute": permute, "expand": expand, "slice": slice_, "pad": pad, "concat": concat,
     "embedding": embedding, "embedding_bwd": embedding_bwd, "gather": rowwise_lookup, "scatter": rowwise_lookup,
+    "unpriced": unpriced,
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.ops.matmul import MatmulAttrs
+from ...ir.types import TensorType
 from .ask import PARTIAL, REPLICATE, Answer, Ask, Placement, Rule, Shard
 
 
@@ -13,7 +14,8 @@ def matmul(ask: Ask) -> Answer:
 
     The parameter stays; between two activations, the one whose letter survives in the result stays.
     """
-    left, right, out = ask.call.attrs_as(MatmulAttrs).letters
+    attrs = ask.call.attrs_as(MatmulAttrs)
+    left, right, out = attrs.letters
     a, b = ask.whole(0), ask.whole(1)
     letter_a, letter_b = _letter(a, left), _letter(b, right)
     letter = letter_a or letter_b
@@ -23,8 +25,17 @@ def matmul(ask: Ask) -> Answer:
         return Answer((REPLICATE,) * len(ask.given), (REPLICATE,))
     packed = any(isinstance(p, Shard) and p.packed and lt == letter for p, lt in ((a, letter_a), (b, letter_b)))
     result: Placement = Shard(out.index(letter), packed) if letter in out else PARTIAL
-    bias = _bias(result, len(out)) if len(ask.given) > 2 else ()
-    return Answer((_lay(left, letter, packed), _lay(right, letter, packed), *bias), (result,))
+    first_scale = len(ask.given) - attrs.scales
+    bias = _bias(result, len(out)) if first_scale > 2 else ()
+    operands = (_lay(left, letter, packed), _lay(right, letter, packed))
+    scales = (_lay_scales(operands[1], ask.call.inputs[i]) for i in range(first_scale, len(ask.given)))
+    return Answer((*operands, *bias, *scales), (result,))
+
+
+def _lay_scales(operand: Placement, scales: TensorType) -> Placement:
+    """Scales lie as their operand does, unless there is one for the whole dim."""
+    whole = not isinstance(operand, Shard) or operand.dim >= scales.rank or scales.dims[operand.dim] == 1
+    return REPLICATE if whole else operand
 
 
 def _bias(result: Placement, rank: int) -> tuple[Placement]:

@@ -1,86 +1,12 @@
-"""Sharding of attention, experts, norms, reductions and the loss."""
+"""Sharding of experts, norms, reductions and the loss."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.ops.attention import AttentionAttrs
 from ...ir.ops.experts import ExpertsAttrs
 from ...ir.ops.normalize import DimAttrs, ReduceAttrs
 from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Placement, Rule, Shard, replicate_all
-
-
-def _heads_or_batch(placements: tuple[Placement, ...]) -> Shard | None:
-    found = [p for p in placements if isinstance(p, Shard) and p.dim in (0, 1)]
-    return Shard(found[0].dim) if found else None
-
-
-def _over_sequence(ask: Ask, query: Placement) -> bool:
-    return ask.axis in ("up", "cp") and query == Shard(2)
-
-
-def attention(ask: Ask) -> Answer:
-    """Heads or batch may be sharded; under context parallelism the sequence of the queries; sinks are one a head.
-
-    One head of keys and values for all queries is whole on every rank.
-    """
-    if _over_sequence(ask, ask.given[0]):
-        return _attention_over_sequence(ask)
-    p = _heads_or_batch(ask.given[:3])
-    if p is None:
-        return replicate_all(ask)
-    sinks = (Shard(0) if p.dim == 1 else REPLICATE,) if ask.call.attrs_as(AttentionAttrs).sinks else ()
-    keys = REPLICATE if p.dim == 1 and _one_for_all(ask, 0) else p
-    return Answer((p, keys, keys, *sinks), (Shard(2 if p.dim == 1 else 0), p))
-
-
-def _one_for_all(ask: Ask, query: int) -> bool:
-    """Whether many heads of queries read one head of keys and values."""
-    q, k = ask.call.inputs[query : query + 2]
-    return k.dims[1] == 1 and q.dims[1] != 1
-
-
-def _attention_over_sequence(ask: Ask) -> Answer:
-    """Whole keys and values for each rank's queries, or (Ulysses) the whole sequence for each rank's heads."""
-    sinks = len(ask.given) - 3
-    if ask.cp == "ulysses":
-        heads = Shard(1)
-        return Answer((heads, heads, heads, *(Shard(0),) * sinks), (Shard(2), heads))
-    return Answer((Shard(2), REPLICATE, REPLICATE, *(REPLICATE,) * sinks), (Shard(1), Shard(2)))
-
-
-def _attention_bwd_over_sequence(ask: Ask) -> Answer:
-    """As forward; gradients of keys and values are partial sums over the ranks' queries."""
-    sinks, dsinks = len(ask.given) - 6, ask.num_outputs - 3
-    if ask.cp == "ulysses":
-        heads = Shard(1)
-        inputs = (Shard(2), heads, heads, heads, Shard(2), heads, *(Shard(0),) * sinks)
-        return Answer(inputs, (heads, heads, heads, *(Shard(0),) * dsinks))
-    rows: tuple[Placement, ...] = (Shard(1), Shard(2), REPLICATE, REPLICATE, Shard(1), Shard(2), *(REPLICATE,) * sinks)
-    return Answer(rows, (Shard(2), PARTIAL, PARTIAL, *(PARTIAL,) * dsinks))
-
-
-def attention_bwd(ask: Ask) -> Answer:
-    """As forward; the gradient of the sinks is a partial sum over sharded batches."""
-    if _over_sequence(ask, ask.given[1]) or (
-        ask.axis in ("up", "cp") and ask.forward and ask.forward[0] in (Shard(1), Shard(2))
-    ):
-        return _attention_bwd_over_sequence(ask)
-    p = _heads_or_batch(ask.given[1:4])
-    if p is None:
-        return replicate_all(ask)
-    out = Shard(2 if p.dim == 1 else 0)
-    sinks = (Shard(0) if p.dim == 1 else REPLICATE,) if ask.call.attrs_as(AttentionAttrs).sinks else ()
-    dsinks = (Shard(0) if p.dim == 1 else PARTIAL,) * (ask.num_outputs - 3)
-    if p.dim == 1 and _one_for_all(ask, 1):
-        return Answer((out, p, REPLICATE, REPLICATE, out, p, *sinks), (p, PARTIAL, PARTIAL, *dsinks))
-    return Answer((out, p, p, p, out, p, *sinks), (p, p, p, *dsinks))
-
-
-def kv_append(ask: Ask) -> Answer:
-    """The cache lies as the new tokens do; it is never cut inside a head."""
-    p = _not_last(ask, len(ask.given) - 1)
-    return Answer((p,) * len(ask.given), (p,))
 
 
 def experts(ask: Ask) -> Answer:
@@ -192,8 +118,7 @@ def cross_entropy_bwd(ask: Ask) -> Answer:
 
 
 RULES: Mapping[str, Rule] = {
-    "attention": attention, "attention_bwd": attention_bwd, "kv_append": kv_append, "experts": experts,
-    "experts_bwd": experts_bwd, "norm": norm, "norm_bwd": norm_bwd, "softmax": along_dim, "softmax_bwd": along_dim,
-    "topk": along_dim, "sort": along_dim, "cumsum": along_dim, "reduce": reduce, "cross_entropy": cross_entropy,
-    "cross_entropy_bwd": cross_entropy_bwd,
+    "experts": experts, "experts_bwd": experts_bwd, "norm": norm, "norm_bwd": norm_bwd, "softmax": along_dim,
+    "softmax_bwd": along_dim, "topk": along_dim, "sort": along_dim, "cumsum": along_dim, "reduce": reduce,
+    "cross_entropy": cross_entropy, "cross_entropy_bwd": cross_entropy_bwd,
 }  # fmt: skip

@@ -11,10 +11,12 @@ import pytest
 from slipstick.frontend import load
 from slipstick.frontend import trace as tracing
 from slipstick.frontend.layers import LayerStack, find_stack
-from slipstick.ir.expr import Expr, symbol, total
+from slipstick.frontend.scoped import whole as fold_whole
+from slipstick.ir.expr import Expr, symbol
 from slipstick.ir.graph import Graph, Phase
-from slipstick.ir.ops import work_of
 from slipstick.ir.text import print_graph
+
+from .sums import flops, moved_bytes
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 
@@ -25,22 +27,6 @@ def blocks(graph: Graph) -> str:
     """The schedule without prologue and epilogue."""
     runs = graph.schedule[1:-1]
     return " | ".join(f"{', '.join(run.regions)} x{run.count}" for run in runs)
-
-
-def flops(graph: Graph, phase: Phase) -> Expr:
-    """Tensor FLOPs of one phase over all regions."""
-    return total(
-        work_of(region, node).tensor_flops * graph.counts[region.name]
-        for region in graph.regions
-        for node in region.nodes
-        if node.phase is phase
-    )
-
-
-def moved_bytes(graph: Graph) -> Expr:
-    return total(
-        work_of(region, node).num_bytes * graph.counts[region.name] for region in graph.regions for node in region.nodes
-    )
 
 
 @pytest.mark.parametrize(
@@ -98,6 +84,7 @@ def test_a_folded_graph_adds_up_to_the_unfolded_one(
     config = deeper(name, configs, tmp_path)
     folded = load(config)
     monkeypatch.setattr(tracing, "find_stack", lambda module: None)
+    monkeypatch.setattr(tracing, "fold_by_scope", fold_whole)
     whole = load(config)
     assert blocks(whole) == ""
     assert blocks(folded) != ""

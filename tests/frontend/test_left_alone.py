@@ -52,7 +52,7 @@ def _plain(value: object) -> str:
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-gpt2"])
 def test_a_recorded_model_is_left_as_it_was(name: str, workload: Workload, configs: Path) -> None:
     pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
-    from slipstick.frontend.huggingface import build
+    from slipstick.frontend.building import build
 
     module = build(read_config(str(configs / f"{name}.json")).text, DType.BF16)
     next(module.children()).eval()

@@ -1,5 +1,8 @@
 """Attention and the KV cache: two GEMMs forward, five backward, counted by hand."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from slipstick.ir.expr import Dim, as_expr, symbol
@@ -7,6 +10,8 @@ from slipstick.ir.graph import Attrs
 from slipstick.ir.ops import op_def
 from slipstick.ir.ops.attention import AttentionAttrs, KvAppendAttrs
 from slipstick.ir.ops.base import OpCall, Work
+from slipstick.ir.ops.index_keys import IndexAttrs
+from slipstick.ir.ops.masking import executed_share
 from slipstick.ir.types import DType, TensorType
 
 B, S, KV, TP = symbol("batch"), symbol("seq"), symbol("kv"), symbol("tp")
@@ -95,6 +100,58 @@ def test_a_symbolic_head_dim_is_refused() -> None:
         op_def("attention").work(call)
 
 
+def test_a_bias_is_read_once_and_added_to_every_score() -> None:
+    bias = t(1, 2, 1, 5)  # ALiBi: one a head and key
+    out, lse = forward(Q, K, V).outputs
+    found = work(OpCall("attention", AttentionAttrs(bias=True), (Q, K, V, bias), (out, lse)))
+    assert found.vector_flops == 30 * (7 + 1)
+    assert found.read_bytes == (24 + 40 + 40 + 10) * 2
+    assert found.tensor_flops == work(forward(Q, K, V)).tensor_flops
+    assert found.attention is not None
+    assert found.attention.extra_bytes == 10 * 2
+
+
+def test_the_gradient_of_a_learned_bias_is_a_sum_over_the_scores() -> None:
+    bias = t(1, 2, 3, 5)
+    out, lse = forward(Q, K, V).outputs
+    given = (out, Q, K, V, out, lse, bias)
+    fixed = work(OpCall("attention_bwd", AttentionAttrs(bias=True), given, (Q, K, V)))
+    learned = work(OpCall("attention_bwd", AttentionAttrs(bias=True), given, (Q, K, V, bias)))
+    assert fixed.vector_flops == 30 * (8 + 1)
+    assert learned.vector_flops == 30 * (8 + 1 + 1)
+    assert learned.write_bytes - fixed.write_bytes == 30 * 2
+    assert learned.attention is not None
+    assert learned.attention.extra_bytes == 2 * 30 * 2  # read, and its gradient written
+
+
+def test_a_soft_cap_is_a_tanh_and_two_products_a_score() -> None:
+    capped = AttentionAttrs(softcap=50.0)
+    assert work(forward(Q, K, V, capped)).vector_flops == 30 * (7 + 8 + 2)
+    assert work(replace(backward(Q, K, V), attrs=capped)).vector_flops == 30 * (8 + 8 + 2 + 3)
+
+
+def test_chosen_keys_limit_what_a_query_sees_and_come_as_ids() -> None:
+    ids = t(1, 3, 2, dtype="int32")
+    out, lse = forward(Q, K, V).outputs
+    found = work(OpCall("attention", AttentionAttrs(keys=2), (Q, K, V, ids), (out, lse)))
+    assert found.attention is not None
+    assert (found.attention.reach, found.attention.window) == (2, 0)
+    assert found.attention.extra_bytes == 6 * 4
+    # Queries at positions 2, 3, 4 of 5 keys see 2 keys each, of 15 pairs of a head: 6.
+    share = executed_share(np.array(3.0), np.array(5.0), True, found.attention.reach)
+    assert float(share) == pytest.approx(6 / 15)
+
+
+def test_an_indexer_is_one_product_over_all_pairs_and_its_scores_in_memory() -> None:
+    # 4 light heads of width 8, 3 queries, 5 keys, 2 chosen.
+    call = OpCall("index_keys", IndexAttrs(2), (t(1, 4, 3, 8), t(1, 1, 5, 8), t(1, 3, 4)), (t(1, 3, 2, dtype="int32"),))
+    found = work(call)
+    assert found.tensor_flops == 4 * 3 * 5 * 2 * 8
+    assert found.vector_flops == 4 * 3 * 5 * 3
+    assert found.read_bytes == (96 + 40 + 12) * 2 + 15 * 4
+    assert found.write_bytes == 6 * 4 + 15 * 4
+
+
 def append(new: TensorType, out: TensorType, *cache: TensorType, dim: int = 2) -> OpCall:
     return OpCall("kv_append", KvAppendAttrs(dim), (*cache, new), (out,))
 
@@ -125,12 +182,20 @@ OUT, LSE = forward(Q, K, V).outputs
          "result [batch, length, heads, head dim]: [1, 2, 3, 4] is not [1, 3, 2, 4]"),
         (OpCall("attention", AttentionAttrs(), (Q, K, V), (OUT, t(1, 3, 2))),
          "log-sum-exp [batch, heads, length]: [1, 3, 2] is not [1, 2, 3]"),
-        (OpCall("attention", AttentionAttrs(), (Q, K), (OUT, LSE)), "takes 3 to 4 inputs, has 2"),
+        (OpCall("attention", AttentionAttrs(), (Q, K), (OUT, LSE)), "takes 3 to 6 inputs, has 2"),
         (OpCall("attention", AttentionAttrs(), (Q, K, V), (OUT,)), "makes 2 outputs, has 1"),
         (OpCall("attention_bwd", AttentionAttrs(), (OUT, Q, K, V, OUT, LSE), (Q, Q, V)),
          "gradient of k: [1, 2, 3, 4] is not [1, 2, 5, 4]"),
         (OpCall("attention_bwd", AttentionAttrs(), (OUT, t(2), K, V, OUT, LSE), (t(2), K, V)),
          "q, k and v must have the dims [batch, heads, length, head dim]"),
+        (OpCall("attention", AttentionAttrs(bias=True), (Q, K, V, t(1, 2, 3)), (OUT, LSE)),
+         "bias, or 1 where it is the same for all, and scores: [1, 2, 3] is not [1, 2, 3, 5]"),
+        (OpCall("attention", AttentionAttrs(bias=True), (Q, K, V, t(1, 3, 3, 5)), (OUT, LSE)),
+         "bias, or 1 where it is the same for all, and scores: [1, 3, 3, 5] is not [1, 2, 3, 5]"),
+        (OpCall("attention", AttentionAttrs(keys=2), (Q, K, V, t(1, 3, 4)), (OUT, LSE)),
+         "ids [batch, queries, keys]: [1, 3, 4] is not [1, 3, 2]"),
+        (OpCall("attention", AttentionAttrs(bias=True, keys=2), (Q, K, V, t(1, 3, 2)), (OUT, LSE)),
+         "takes bias and ids behind its tensors, has 1 inputs there"),
         (append(t(1, 8, 1, 4), t(1, 8, 7, 4), t(1, 8, 5, 4)),
          "the cache after the append: [1, 8, 7, 4] is not [1, 8, 6, 4]"),
         (append(t(1, 8), t(1, 8)), "dim 2 is not a dim of bf16[1, 8]"),

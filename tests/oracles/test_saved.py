@@ -87,7 +87,7 @@ def saved_by_autograd(module: torch.nn.Module, is_transformers: bool) -> Expr:
 @pytest.mark.parametrize("name", CASES)
 def test_saved_bytes_are_those_of_autograd(name: str) -> None:
     pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
-    from slipstick.frontend.huggingface import build
+    from slipstick.frontend.building import build
 
     config, identity = shortened_config(name), Identity(name, Workload.TRAIN, DType.BF16)
     graph = trace(build(config, DType.BF16), identity, is_transformers=True)

@@ -1,60 +1,93 @@
-"""FLOPs of scans and convolutions against torch's own counter on what transformers and torch run without kernels."""
+"""Products of chunked scans against those that PyTorch counts in the reference code of transformers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+
 import pytest
-import torch
-from torch.nn import functional as F  # noqa: N812 - the field's name for it
-from torch.utils.flop_counter import FlopCounterMode
 
 from slipstick.ir.ops import OpCall, op_def
-from slipstick.ir.ops.conv import ConvAttrs
 from slipstick.ir.ops.scan import ScanAttrs
 from slipstick.ir.types import DType, TensorType
 
-mamba2 = pytest.importorskip("transformers.models.mamba2.modeling_mamba2", reason="the model; install slipstick[hf]")
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers", reason="its fallbacks of fused kernels are the reference")
 
-pytestmark = pytest.mark.oracle
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-B, L, H, P, N, C = 2, 512, 4, 16, 32, 64
-
-
-def fp32(*dims: int) -> TensorType:
-    return TensorType(dims, DType.FP32)
-
-
-def meta(*dims: int) -> torch.Tensor:
-    return torch.empty(dims, device="meta")
+B, L, H, G, N, P, C = 2, 128, 4, 2, 16, 24, 32
+TOKENS = B * L * H  # of all heads
+ROWS, GATES = (B, L, H), (B, L, H, N)
 
 
-def flops(op: str, call: OpCall) -> float:
-    return float(op_def(op).work(call).tensor_flops.evaluate({}))
+def counted(run: Callable[[], object]) -> float:
+    """FLOPs of all products, a token and head."""
+    with FlopCounterMode(display=False) as mode:
+        run()
+    return mode.get_total_flops() / TOKENS
 
 
-def test_the_chunks_of_mamba_2_are_those_of_the_fallback() -> None:
-    """The fallback repeats q and k to all heads, and mixes states of chunks by a product of its own.
-
-    We count the fused kernels, which pass states on from chunk to chunk: z x z products of [p, n] less, z = L/c + 1.
-    """
-    with FlopCounterMode(display=False) as counter:
-        mamba2.mamba2_chunk_scan(meta(B, L, H, P), meta(B, L, H), meta(H), meta(B, L, H, N), meta(B, L, H, N), C)
-    chunks = L // C + 1
-    mixed = 2 * B * H * chunks * chunks * P * N
-    v, qk, state = fp32(B, L, H, P), fp32(B, L, H, N), fp32(B, H, N, P)
-    ours = flops("scan", OpCall("scan", ScanAttrs("ssd", C), (v, qk, qk, fp32(B, L, H), fp32(H)), (v, state)))
-    assert ours == counter.get_total_flops() - mixed
+def priced(kind: str, *others: tuple[int, ...]) -> float:
+    """The same of the op: what matrix units do."""
+    inputs = tuple(TensorType(dims, DType.BF16) for dims in ((*ROWS, P), *others))
+    state = TensorType((B, H, N, P), DType.FP32)
+    work = op_def("scan").work(OpCall("scan", ScanAttrs(kind, C), inputs, (inputs[0], state)))
+    return float(work.tensor_flops.evaluate({})) / TOKENS
 
 
-@pytest.mark.parametrize(("groups", "stride"), [(1, 1), (1, 4), (2, 1)])
-def test_convolutions_are_those_of_the_counter(groups: int, stride: int) -> None:
-    """Backward without groups only: torch counts the gradient of the input as if all channels met."""
-    x, weight = meta(3, 8, 64).requires_grad_(), meta(16, 8 // groups, 4).requires_grad_()
-    with FlopCounterMode(display=False) as counter:
-        y = F.conv1d(x, weight, stride=stride, groups=groups)
-        forward = counter.get_total_flops()
-        y.sum().backward()
-    attrs = ConvAttrs((stride,), (0,), (1,))
-    types = [fp32(*t.shape) for t in (x, weight, y)]
-    assert flops("conv", OpCall("conv", attrs, (types[0], types[1]), (types[2],))) == forward
-    backward = OpCall("conv_bwd", attrs, (types[2], types[0], types[1]), (types[0], types[1]))
-    assert flops("conv_bwd", backward) == (counter.get_total_flops() - forward if groups == 1 else 2 * forward)
+def reference(model_type: str, name: str) -> Callable[..., object]:
+    found: Callable[..., object] = getattr(
+        import_module(f"transformers.models.{model_type}.modeling_{model_type}"), name
+    )
+    return found
+
+
+def delta(name: str, model_type: str, groups: int, decay: tuple[int, ...]) -> float:
+    run = reference(model_type, name)
+    q, k, v = torch.rand(B, L, groups, N), torch.rand(B, L, groups, N), torch.rand(*ROWS, P)
+    g, beta = -torch.rand(*decay), torch.rand(*ROWS)
+    return counted(lambda: run(q, k, v, g, beta, chunk_size=C, initial_state=None, output_final_state=True))
+
+
+# Inverting the unit triangular matrix of a chunk, c^3 / 3 FLOPs: no product in the reference code.
+INVERSE = C**2 / 3
+
+
+def test_gated_delta_rule() -> None:
+    """The reference solves two triangular systems where kernels multiply by the inverse: 2 c n + 2 c p."""
+    found = delta("torch_chunk_gated_delta_rule", "qwen3_next", G, ROWS)
+    assert found == 6 * N * P + 4 * C * N + 2 * C * P
+    assert priced("delta", (B, L, G, N), (B, L, G, N), ROWS, ROWS) == pytest.approx(found + 2 * C * (N + P) + INVERSE)
+
+
+def test_delta_rule_with_a_decay_a_channel() -> None:
+    """The reference makes both matrices of scores, 2 c n each, element by element."""
+    found = delta("chunk_kimi_delta_attention", "kimi_linear", H, GATES)
+    assert found == 6 * N * P + 2 * C * N + 4 * C * P
+    assert priced("delta", GATES, GATES, GATES, ROWS) == pytest.approx(found + 4 * C * N + INVERSE)
+
+
+def test_lightning_attention() -> None:
+    """Every product of the reference is one of the op."""
+    hidden, dim = H * N, N
+    config = reference("minimax", "MiniMaxConfig")(
+        hidden_size=hidden, num_attention_heads=H, head_dim=dim, block_size=C, num_hidden_layers=2,
+        layer_types=["linear_attention"] * 2,
+    )  # fmt: skip
+    module = reference("minimax", "MiniMaxLightningAttention")(config, 0)
+    found = counted(lambda: module(torch.rand(B, L, hidden), None, None))  # type: ignore[operator]
+    projections = 2 * hidden * (3 + 1 + 1) * hidden / H
+    assert found - projections == 4 * N * dim + 2 * C * (N + dim)
+    assert priced("linear", GATES, GATES, (H,)) == 4 * N * P + 2 * C * (N + P)
+
+
+def test_matrix_memory_of_xlstm() -> None:
+    """The reference keeps a normaliser beside the state: one product more, 2 n."""
+    run = reference("xlstm", "mlstm_chunkwise_native_autograd")
+    q, k, v = torch.rand(B, H, L, N), torch.rand(B, H, L, N), torch.rand(B, H, L, P)
+    i, f = torch.rand(B, H, L), torch.rand(B, H, L)
+    found = counted(
+        lambda: run(q, k, v, i, f, return_last_states=True, chunk_size=C, autocast_kernel_dtype=torch.float32)
+    )
+    assert priced("linear", GATES, GATES, ROWS, ROWS) == found - 2 * N

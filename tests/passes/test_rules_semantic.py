@@ -1,11 +1,10 @@
-"""Attention, experts, norms, reductions and the loss: which dims may be sharded, and which sums are then partial."""
+"""Experts, norms, reductions and the loss: which dims may be sharded, and which sums are then partial."""
 
 from __future__ import annotations
 
 import pytest
 
 from slipstick.ir.graph import NO_ATTRS, Attrs, Phase
-from slipstick.ir.ops.attention import AttentionAttrs
 from slipstick.ir.ops.base import OpCall
 from slipstick.ir.ops.experts import ExpertsAttrs
 from slipstick.ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
@@ -19,48 +18,12 @@ R = REPLICATE
 PACKED = Shard(1, packed=True)
 X: Dims = (2, 16, 64)
 ROW: Dims = (2, 16, 1)
-Q: Dims = (2, 4, 16, 8)
-K: Dims = (2, 2, 16, 8)
-OUT: Dims = (2, 16, 4, 8)
-LSE: Dims = (2, 4, 16)
 
 
 def ask(given: tuple[Placement, ...], shapes: tuple[Dims, ...], outs: tuple[Dims, ...], attrs: Attrs = NO_ATTRS) -> Ask:
     types = tuple(TensorType(d, DType.BF16) for d in shapes)
     call = OpCall("op", attrs, types, tuple(TensorType(d, DType.BF16) for d in outs))
     return Ask("tp", call, given, (False,) * len(given), (R,) * len(given), Phase.FORWARD)
-
-
-@pytest.mark.parametrize(
-    ("p", "out", "sinks"), [(Shard(1), Shard(2), Shard(0)), (Shard(0), Shard(0), R)], ids=["heads", "batch"]
-)
-def test_attention_is_split_by_heads_or_batch(p: Placement, out: Placement, sinks: Placement) -> None:
-    plain = ask((p, R, R), (Q, K, K), (OUT, LSE), AttentionAttrs())
-    assert rules.attention(plain) == Answer((p, p, p), (out, p))
-    sunk = ask((p, p, p, R), (Q, K, K, (4,)), (OUT, LSE), AttentionAttrs(sinks=True))
-    assert rules.attention(sunk) == Answer((p, p, p, sinks), (out, p))
-
-
-def test_attention_over_a_sharded_length_needs_the_whole() -> None:
-    assert rules.attention(ask((Shard(2), R, R), (Q, K, K), (OUT, LSE), AttentionAttrs())).inputs == (R, R, R)
-
-
-def test_attention_backward_mirrors_forward() -> None:
-    shapes = (OUT, Q, K, K, OUT, LSE)
-    heads = ask((Shard(2), *(Shard(1),) * 3, Shard(2), Shard(1)), shapes, (Q, K, K), AttentionAttrs())
-    assert rules.attention_bwd(heads) == Answer(heads.given, (Shard(1),) * 3)
-
-
-@pytest.mark.parametrize(("p", "dsinks"), [(Shard(1), Shard(0)), (Shard(0), PARTIAL)], ids=["heads", "batch"])
-def test_the_gradient_of_sinks_is_partial_over_batches_only(p: Shard, dsinks: Placement) -> None:
-    shapes = (OUT, Q, K, K, OUT, LSE, (4,))
-    given = ask((R, p, p, p, R, p, R), shapes, (Q, K, K, (4,)), AttentionAttrs(sinks=True))
-    assert rules.attention_bwd(given).outputs == (p, p, p, dsinks)
-
-
-def test_a_cache_lies_as_what_is_appended() -> None:
-    given = ask((R, Shard(1)), ((2, 2, 15, 8), (2, 2, 1, 8)), ((2, 2, 16, 8),))
-    assert rules.kv_append(given) == Answer((Shard(1), Shard(1)), (Shard(1),))
 
 
 # 16 tokens of 64, top 2 of 8 experts of inner size 32: up [8, 64, 64] holds gate and up side by side.

@@ -1,0 +1,103 @@
+"""`slipstick trace`: what a model is made of, and how each of its operators is priced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from .flags import Named
+from .output import columns, write_text
+from .prepare import dims_of
+
+if TYPE_CHECKING:
+    from ..ir.graph import Graph
+
+# A machine whose kernels were measured most: only a pricing asks for one.
+USUAL_SYSTEM = "dgx-h100"
+
+
+@click.command("trace")
+@click.argument("model")
+@click.option(
+    "--phase",
+    type=Named(("train", "prefill", "decode")),
+    default="train",
+    show_default=True,
+    help="What is run: a training step, a prompt, or one more token.",
+)
+@click.option("--dtype", default="bf16", show_default=True, help="Type of weights and activations: bf16, fp16, fp32.")
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences to count for.")
+@click.option(
+    "--seq",
+    type=click.IntRange(min=1),
+    default=2048,
+    show_default=True,
+    help="Tokens a sequence to count for; in decode, tokens in the KV cache.",
+)
+@click.option("--coverage", is_flag=True, help="Say how each op is priced on --system, and how well that is checked.")
+@click.option("--system", default=USUAL_SYSTEM, show_default=True, metavar="NAME|FILE", help="Machine of --coverage.")
+@click.option("--stack", metavar="NAME|FILE", help="Software on it.  [default: the system's]")
+@click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=SIZE",
+    help="What a named dim of an ONNX or .pt2 file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
+    "number. Repeatable; common names are known.",
+)
+@click.option(
+    "--allow-unpriced",
+    is_flag=True,
+    help="Count operators that have no rule by the bytes they read and write, instead of refusing the model.",
+)
+@click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+@click.option("--cache/--no-cache", default=True, show_default=True, help="Keep traced graphs in the user's cache.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+def trace_command(
+    model: str, phase: str, dtype: str, batch: int, seq: int, coverage: bool, system: str, stack: str | None,
+    dims: tuple[str, ...], allow_unpriced: bool, form: str, output: str, cache: bool, quiet: bool,
+) -> int:  # fmt: skip
+    """Trace MODEL and say what is in it: parameters, regions, ops, FLOPs, bytes.
+
+    No machine is needed. Bytes are what each operator alone reads and writes; FLOPs of attention count masked pairs.
+
+    \b
+    slipstick trace llama-3.1-8b
+    slipstick trace deepseek-v3 --phase decode --batch 32 --seq 8192
+    slipstick trace net.py:Net --allow-unpriced --coverage
+    """  # noqa: D301
+    from ..frontend.loading import check
+    from ..report.contents import contents_of, sizes_of
+    from ..report.contents_text import contents_json, contents_text, coverage_text
+
+    check(model, dtype)
+    graph = _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced)
+    found = contents_of(graph, sizes_of(graph, batch, seq))
+    if not coverage:
+        write_text(contents_json(found) if form == "json" else contents_text(found, columns()), output)
+        return 0
+    from ..backends.system import load_system
+    from ..report.pricing import priced_ops
+
+    machine = load_system(system, (), stack)
+    ops = priced_ops(graph, machine, found.sizes)
+    text = (
+        contents_json(found, ops, machine.name)
+        if form == "json"
+        else coverage_text(found, ops, machine.name, columns())
+    )
+    write_text(text, output)
+    return 0
+
+
+def _graph(
+    model: str, phase: str, dtype: str, dims: Mapping[str, str], cache: bool, quiet: bool, allow_unpriced: bool
+) -> Graph:
+    from ..frontend import GraphCache, load
+
+    kept = GraphCache.default() if cache else None
+    report = None if quiet else (lambda line: click.echo(line, err=True))
+    return load(model, phase, dtype, kept, report, dims, allow_unpriced)

@@ -1,0 +1,212 @@
+"""Attention, its masks and rotary embedding of transformers as semantic operators, while a model is recorded."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the field's name for it
+
+from . import semantic
+from .adapter import swapped
+
+_ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
+_PAIR, _ONE, _OLD_ONE = ("q", "k", "cos", "sin"), ("x", "cos", "sin"), ("tensor", "sin", "cos")
+_COMPLEX = ("xq", "xk", "freqs_cis")
+
+
+def attend(  # type: ignore[no-untyped-def]
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
+    dropout: float = 0.0, is_causal: bool | None = None, sliding_window: int | None = None,
+    s_aux: Tensor | None = None, softcap: float | None = None, indices: Tensor | None = None, **_options,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """Attention as transformers calls it; a mask that the model made itself is a bias, ours is an attribute."""
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    window = int(sliding_window or _chunk(module))
+    out, _ = semantic.attention(
+        query, key, value, s_aux, causal, window, float(dropout), _bias(attention_mask), indices,
+        float(softcap or 0.0),
+    )  # fmt: skip
+    return out, None
+
+
+def _chunk(module: nn.Module) -> int:
+    """Keys of a chunk, where a layer sees its own chunk alone (Llama 4): as a window, which is never less work."""
+    config, layer = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    kinds = getattr(config, "layer_types", None)
+    chunked = isinstance(layer, int) and kinds and layer < len(kinds) and kinds[layer] == "chunked_attention"
+    return int(getattr(config, "attention_chunk_size", 0) or 0) if chunked else 0
+
+
+def _bias(mask: Tensor | None) -> Tensor | None:
+    """The mask, unless it says nothing: a single element stands for the causal mask that is an attribute."""
+    if mask is None or all(isinstance(d, int) and d == 1 for d in mask.shape):
+        return None
+    return mask
+
+
+def no_mask(*args: object, **options: object) -> None:
+    """The mask is an attribute of the attention operator, never a tensor."""
+
+
+def _stand_in(*args: object, **options: object) -> Tensor:
+    """A mask of one element, for models that handle their mask before they hand it on."""
+    return torch.ones(1, 1, 1, 1, dtype=torch.bool)
+
+
+@contextmanager
+def attention_patched(model: nn.Module, implementation: str) -> Iterator[None]:
+    """Swap rotary functions, masks and what spells attention out, for as long as a recording takes."""
+    with ExitStack() as stack:
+        stack.enter_context(swapped(torch, "polar", _polar))
+        for file in {sys.modules[type(m).__module__] for m in model.modules()}:
+            for name in _ROPE_NAMES:
+                if (ours := _rotation(getattr(file, name, None))) is not None:
+                    stack.enter_context(swapped(file, name, ours))
+        parts = list(model.modules())
+        for part in parts:
+            for name, ours in _replacements(part).items():
+                stack.enter_context(swapped(part, name, ours))
+        if any(_handles_its_mask(part) for part in parts):
+            stack.enter_context(_masked_by(implementation))
+        yield
+
+
+@contextmanager
+def _masked_by(implementation: str) -> Iterator[None]:
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+    before = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
+    ALL_MASK_ATTENTION_FUNCTIONS[implementation] = _stand_in
+    try:
+        yield
+    finally:
+        ALL_MASK_ATTENTION_FUNCTIONS[implementation] = before
+
+
+def _handles_its_mask(part: nn.Module) -> bool:
+    """Indexers mask their own scores; the models of Bloom's time look at the mask's type."""
+    name = type(part).__name__
+    return name.endswith("Indexer") or name in _BY_CLASS
+
+
+def _replacements(part: nn.Module) -> Mapping[str, Callable[..., object]]:
+    found: dict[str, Callable[..., object]] = {}
+    if hasattr(part, "expand_kv"):
+        found["expand_kv"] = _latent_keys(part)
+    if (make := _BY_CLASS.get(type(part).__name__)) is not None:
+        found["forward"] = make(part)
+    return found
+
+
+def _latent_keys(module: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Keys and values from latents as one concat: the same result as the module's in-place version."""
+
+    def expand_kv(kv_nope: Tensor, k_rot: Tensor) -> tuple[Tensor, Tensor]:
+        b, _, s, _ = kv_nope.shape
+        nope, v_dim = int(module.qk_nope_head_dim), int(module.v_head_dim)  # type: ignore[arg-type]
+        kv = module.kv_b_proj(kv_nope).view(b, s, -1, nope + v_dim).transpose(1, 2)  # type: ignore[operator]
+        k_nope, value = torch.split(kv, [nope, v_dim], dim=-1)
+        return torch.cat((k_nope, k_rot.expand(-1, k_nope.shape[1], -1, -1)), dim=-1), value
+
+    return expand_kv
+
+
+def _rotation(original: object) -> Callable[..., object] | None:
+    """Our rotary embedding with the signature of a modelling file's; None for one that we do not know."""
+    if not callable(original):
+        return None
+    given = inspect.signature(original).parameters
+    names = tuple(given)
+    dim = int(given["unsqueeze_dim"].default) if "unsqueeze_dim" in given else 2
+    if names[:4] == _PAIR:
+        return _pair(names, dim)
+    if names[:3] == _ONE:
+        return lambda x, cos, sin, unsqueeze_dim=dim: _rotated(x, cos, sin, unsqueeze_dim)
+    if names == _OLD_ONE:
+        return lambda tensor, sin, cos: _rotated(tensor, cos, sin, dim)
+    if names == _COMPLEX:
+        return _turned
+    return None
+
+
+def _pair(names: tuple[str, ...], dim: int) -> Callable[..., tuple[Tensor, Tensor]]:
+    position = names.index("unsqueeze_dim") - len(_PAIR) if "unsqueeze_dim" in names else None
+
+    def rotate(
+        q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *args: object, **options: object
+    ) -> tuple[Tensor, Tensor]:
+        given = args[position] if position is not None and len(args) > position else options.get("unsqueeze_dim", dim)
+        along = int(str(given))
+        table = cos.unsqueeze(along), sin.unsqueeze(along)
+        return semantic.rope(q, *table), semantic.rope(k, *table)
+
+    return rotate
+
+
+def _polar(length: Tensor, angle: Tensor) -> Tensor:
+    """As torch's, whose shape rule takes open sizes for the numbers they have in the example."""
+    return torch.view_as_complex(torch.stack((length * angle.cos(), length * angle.sin()), dim=-1))
+
+
+def _turned(xq: Tensor, xk: Tensor, freqs_cis: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotation by complex numbers [b, s, d / 2]; heads lie behind the sequence (Llama 4) or before it (DeepSeek-V2)."""
+    dim = 1 if xq.shape[2] == freqs_cis.shape[1] else 2
+    cos, sin = torch.view_as_real(freqs_cis).unbind(-1)
+    return _rotated(xq, cos, sin, dim), _rotated(xk, cos, sin, dim)
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dim: int) -> Tensor:
+    return semantic.rope(x, cos.unsqueeze(dim), sin.unsqueeze(dim))
+
+
+def _bloom(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
+    """Bloom: one bias a head and key (ALiBi), made once for all layers."""
+
+    def forward(
+        hidden_states: Tensor, residual: Tensor, alibi: Tensor, attention_mask: Tensor | None,
+        layer_past=None, *args: object, **options: object,
+    ) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]  # fmt: skip
+        q, k, v = part._reshape(part.query_key_value(hidden_states))  # type: ignore[operator]
+        if layer_past is not None:
+            k, v = layer_past.update(k, v, part.layer_idx)
+        bias = alibi.view(q.shape[0], part.num_heads, 1, -1)  # type: ignore[call-overload]
+        dropout = float(part.attention_dropout.p) if part.training else 0.0  # type: ignore[union-attr,arg-type]
+        out, _ = semantic.attention(q, k, v, None, True, 0, dropout, bias)
+        made = part.dense(out.flatten(2))  # type: ignore[operator]
+        return residual + F.dropout(made, p=part.hidden_dropout, training=part.training), None  # type: ignore[arg-type]
+
+    return forward
+
+
+def _mpt(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
+    """MPT: a bias a head and key [heads, 1, longest], of which the last keys are taken."""
+
+    def forward(  # type: ignore[no-untyped-def]
+        hidden_states: Tensor, position_bias: Tensor | None, past_key_values=None, *args: object, **options: object
+    ) -> tuple[Tensor, None]:
+        qkv = part.Wqkv(hidden_states)  # type: ignore[operator]
+        if part.clip_qkv:
+            qkv = qkv.clamp(min=-part.clip_qkv, max=part.clip_qkv)  # type: ignore[operator]
+        q, k, v = (t.unflatten(-1, (part.n_heads, part.head_dim)).transpose(1, 2) for t in qkv.chunk(3, dim=2))
+        if past_key_values is not None:
+            k, v = past_key_values.update(k, v, part.layer_idx)
+        # As many as there are keys, of a table that may be shorter than the sizes of an example.
+        bias = None if position_bias is None else position_bias[None, :, :, :1].expand(-1, -1, -1, k.shape[2])
+        dropout = float(part.attn_dropout_p) if part.training else 0.0  # type: ignore[arg-type]
+        out, _ = semantic.attention(q, k, v, None, True, 0, dropout, bias)
+        return part.out_proj(out.flatten(2)), None  # type: ignore[operator]
+
+    return forward
+
+
+_BY_CLASS: Mapping[str, Callable[[nn.Module], Callable[..., object]]] = MappingProxyType(
+    {"BloomAttention": _bloom, "MptAttention": _mpt}
+)
+
+__all__ = ["attend", "attention_patched", "no_mask"]

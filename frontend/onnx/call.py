@@ -1,0 +1,171 @@
+"""One node of an ONNX graph as rules see it: typed attributes, inputs as items, and ways to write what it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from ...ir.errors import NotUnderstoodError
+from ...ir.expr import Dim, as_dim, product
+from ...ir.graph import NO_ATTRS, Attrs
+from ...ir.ops.layout import PermuteAttrs, SliceAttrs
+from ...ir.ops.pointwise import ElementwiseAttrs
+from ...ir.types import DType, TensorType
+from ..flat import Origin
+from .builder import Builder
+from .items import Content, Item, checked_dims
+
+# What those who look for patterns call a comparison, as torch does.
+SAID = {"Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "Equal": "eq"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A node, its inputs (None where left out) and the graph it is written to."""
+
+    node: onnx.NodeProto
+    inputs: tuple[Item | None, ...]
+    build: Builder
+    origin: Origin
+    opset: int
+    attributes: Mapping[str, onnx.AttributeProto]
+
+    @property
+    def op(self) -> str:
+        """The operator's name without its domain."""
+        return self.node.op_type
+
+    def has(self, index: int) -> bool:
+        """Whether an input is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def item(self, index: int) -> Item:
+        """Return an input; NotUnderstoodError where it is left out."""
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if found is None:
+            raise NotUnderstoodError(f"input {index} is missing")
+        return found
+
+    def optional(self, index: int) -> Item | None:
+        """Return an input, None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def dims(self, index: int) -> tuple[Dim, ...]:
+        """Return the dims of an input."""
+        return self.item(index).type.dims
+
+    def dtype(self, index: int) -> DType:
+        """Return the element type of an input."""
+        return self.item(index).type.dtype
+
+    def value(self, item: Item) -> int:
+        """Return the place of an item in the flat graph."""
+        return self.build.value(item, self.origin)
+
+    def int_(self, name: str, default: int | None = None) -> int:
+        """Return an integer attribute; NotUnderstoodError where it is needed and missing."""
+        found = self.attributes.get(name)
+        if found is None and default is not None:
+            return default
+        if found is None or found.type != onnx.AttributeProto.INT:
+            raise NotUnderstoodError(f"attribute '{name}' must be an integer")
+        return int(found.i)
+
+    def ints(self, name: str) -> tuple[int, ...] | None:
+        """Return a list attribute, None where it is left out."""
+        found = self.attributes.get(name)
+        if found is None:
+            return None
+        if found.type != onnx.AttributeProto.INTS:
+            raise NotUnderstoodError(f"attribute '{name}' must be a list of integers")
+        return tuple(found.ints)
+
+    def real(self, name: str, default: float) -> float:
+        """Return a real attribute."""
+        found = self.attributes.get(name)
+        return default if found is None else float(found.f)
+
+    def text(self, name: str, default: str) -> str:
+        """Return a text attribute."""
+        found = self.attributes.get(name)
+        return default if found is None else found.s.decode("utf-8", "replace")
+
+    def axis(self, rank: int, default: int | None = None, name: str = "axis") -> int:
+        """Return an axis counted from the front."""
+        return axis_of(self.int_(name, default), rank)
+
+    def known(self, index: int) -> Content:
+        """Return the numbers of an input; NotUnderstoodError where they depend on data."""
+        found = self.item(index).content
+        if found is None:
+            raise NotUnderstoodError(f"input {index} must be known when the graph is read, and depends on data")
+        return found
+
+    def emit(
+        self, op: str, inputs: Sequence[Item], outputs: Sequence[TensorType], attrs: Attrs = NO_ATTRS,
+        share: int | None = None,
+    ) -> tuple[Item, ...]:  # fmt: skip
+        """Write a node of the IR; `share` names the input whose memory the results look at."""
+        ids = [self.value(i) for i in inputs]
+        for kind in outputs:
+            checked_dims(kind.dims, f"a result of '{op}'")
+        storage = None if share is None else self.build.flat.values[ids[share]].storage
+        made = self.build.emit(op, ids, [(t, storage) for t in outputs], self.origin, attrs)
+        return tuple(Item(t, v) for t, v in zip(outputs, made, strict=True))
+
+    def pointwise(self, fn: str, inputs: Sequence[Item], dims: tuple[Dim, ...], dtype: DType) -> Item:
+        """Write an elementwise node; single numbers are part of the kernel."""
+        kept = [i for i in inputs if not i.is_scalar] or list(inputs[:1])
+        made = self.emit("elementwise", kept, [TensorType(dims, dtype)], ElementwiseAttrs((fn,)))[0]
+        known = (i.content.reshape(-1)[0] for i in inputs if i.is_scalar and i.content is not None)
+        numbers = tuple(float(n) for n in known if isinstance(n, int | float))
+        self.build.say(made, SAID.get(self.op, self.op.lower()), numbers)
+        return made
+
+    def reshape(self, item: Item, dims: tuple[Dim, ...]) -> Item:
+        """See the same elements under other dims."""
+        if item.dims == dims:
+            return item
+        return self.emit("reshape", [item], [item.type.with_dims(dims)], share=0)[0]
+
+    def permute(self, item: Item, order: Sequence[int]) -> Item:
+        """See dims in another order."""
+        if tuple(order) == tuple(range(item.type.rank)):
+            return item
+        dims = tuple(item.dims[d] for d in order)
+        return self.emit("permute", [item], [item.type.with_dims(dims)], PermuteAttrs(tuple(order)), share=0)[0]
+
+    def expand(self, item: Item, dims: tuple[Dim, ...]) -> Item:
+        """Repeat dims of size one without a copy."""
+        if item.dims == dims:
+            return item
+        return self.emit("expand", [item], [item.type.with_dims(dims)], share=0)[0]
+
+    def slice(self, item: Item, dim: int, start: Dim, size: Dim, drop: bool = False) -> Item:
+        """See a range of one dim, or with `drop` one entry without it."""
+        if not drop and item.dims[dim] == size:
+            return item
+        middle: tuple[Dim, ...] = () if drop else (size,)
+        dims = (*item.dims[:dim], *middle, *item.dims[dim + 1 :])
+        return self.emit("slice", [item], [item.type.with_dims(dims)], SliceAttrs(dim, start, drop), share=0)[0]
+
+    def copied(self, op: str, item: Item, dims: tuple[Dim, ...], dtype: DType | None = None) -> Item:
+        """Write a node that moves one tensor."""
+        return self.emit(op, [item], [TensorType(dims, dtype or item.type.dtype)])[0]
+
+
+Rule = Callable[[Call], Sequence[Item | None]]
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Count an axis from the front; NotUnderstoodError outside the tensor."""
+    if not -rank <= axis < max(rank, 1):
+        raise NotUnderstoodError(f"axis {axis} of a tensor of {rank} dims")
+    return axis % rank if rank else 0
+
+
+def numel(dims: Sequence[Dim]) -> Dim:
+    """Return the number of elements as a dim."""
+    return as_dim(product(dims))

@@ -1,0 +1,122 @@
+"""Operators that work element by element, and those that make a tensor from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...ir.errors import NotUnderstoodError
+from ...ir.expr import Dim, Expr, as_dim, as_expr, divide_exactly
+from ...ir.ops.pointwise import FillAttrs, broadcast
+from ...ir.types import DType, TensorType
+from .call import Call, Rule
+from .items import Item, checked_dims, dtype_of, stored_item
+from .rules_views import known_dims
+
+_SAME = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Pow": "pow", "Mod": "div", "Sqrt": "sqrt", "Exp": "exp",
+    "Log": "log", "Neg": "neg", "Abs": "abs", "Reciprocal": "div", "Erf": "erf", "Tanh": "tanh", "Sigmoid": "sigmoid",
+    "Relu": "relu", "LeakyRelu": "relu", "PRelu": "relu", "ThresholdedRelu": "relu", "Elu": "exp", "Selu": "exp",
+    "Celu": "exp", "HardSigmoid": "clamp", "HardSwish": "clamp", "Softplus": "softplus", "Softsign": "div",
+    "Mish": "silu", "Gelu": "gelu", "Swish": "silu", "Silu": "silu", "Clip": "clamp", "Sin": "sin", "Cos": "cos",
+    "Tan": "sin", "Asin": "sin", "Acos": "cos", "Atan": "sin", "Sinh": "exp", "Cosh": "exp", "Asinh": "log",
+    "Acosh": "log", "Atanh": "log", "Floor": "floor", "Ceil": "floor", "Round": "round", "Sign": "sign", "Min": "min",
+    "Max": "max", "Sum": "add", "Mean": "add", "And": "and", "Or": "or", "Xor": "or", "Not": "not", "BitShift": "mul",
+    "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "or", "BitwiseNot": "not",
+    "Shrink": "where",
+}  # fmt: skip
+_FLAGS = {
+    "Equal": "compare", "Less": "compare", "LessOrEqual": "compare", "Greater": "compare", "GreaterOrEqual": "compare",
+    "IsNaN": "compare", "IsInf": "compare",
+}  # fmt: skip
+# Inputs beyond these are options.
+_FIRST = {"Clip": 1}
+
+
+def joined_dims(items: Sequence[Item]) -> tuple[Dim, ...]:
+    """Return what the dims of items broadcast to; NotUnderstoodError where they do not."""
+    dims: tuple[Dim, ...] = ()
+    for item in items:
+        found = broadcast(dims, item.dims)
+        if found is None:
+            raise NotUnderstoodError(f"{', '.join(str(i.type) for i in items)} do not broadcast")
+        dims = found
+    return dims
+
+
+def _pointwise(call: Call) -> Sequence[Item]:
+    items = [i for i in call.inputs if i is not None][: _FIRST.get(call.op)]
+    if not items:
+        raise NotUnderstoodError("no inputs")
+    dims = joined_dims(items)
+    if call.op in _FLAGS:
+        return (call.pointwise(_FLAGS[call.op], items, dims, DType.BOOL),)
+    return (call.pointwise(_SAME[call.op], items, dims, items[0].type.dtype),)
+
+
+def _where(call: Call) -> Sequence[Item]:
+    items = [call.item(0), call.item(1), call.item(2)]
+    return (call.pointwise("where", items, joined_dims(items), items[1].type.dtype),)
+
+
+def _cast(call: Call) -> Sequence[Item]:
+    item = call.item(0)
+    like = call.op == "CastLike"
+    target = call.dtype(1) if like else dtype_of(call.int_("to"), "the target of Cast")
+    return (item if target is item.type.dtype else call.copied("cast", item, item.dims, target),)
+
+
+def _triangle(call: Call) -> Sequence[Item]:
+    """Trilu: what lies on one side of a diagonal."""
+    x = call.item(0)
+    given = call.item(1).content if call.has(1) else None
+    diagonal = float(given.reshape(-1)[0]) if given is not None and given.size == 1 else 0.0
+    made = call.pointwise("where", [x], x.dims, x.type.dtype)
+    call.build.say(made, "triu" if call.int_("upper", 1) else "tril", (diagonal,))
+    return (made,)
+
+
+def _range(call: Call) -> Sequence[Item]:
+    start, limit, step = (known_dims(call, k) for k in range(3))
+    length = divide_exactly(as_dim(as_expr(limit[0]) - start[0]), step[0])
+    if length is None:
+        raise NotUnderstoodError(f"Range from {start[0]} to {limit[0]} by {step[0]}: not a whole number for all sizes")
+    return (fill(call, (length,), call.dtype(0), "arange"),)
+
+
+def fill(call: Call, dims: tuple[Dim, ...], dtype: DType, kind: str) -> Item:
+    """Write a tensor that is made from nothing."""
+    kind_of = TensorType(checked_dims(dims, "a constant"), dtype)
+    return call.emit("fill", [], [kind_of], FillAttrs(kind))[0]
+
+
+def _constant_of_shape(call: Call) -> Sequence[Item]:
+    given = call.attributes.get("value")
+    dtype = DType.FP32 if given is None else stored_item(given.t).type.dtype
+    return (fill(call, tuple(known_dims(call, 0)), dtype, "constant"),)
+
+
+def _random(call: Call) -> Sequence[Item]:
+    if call.op.endswith("Like") or call.op == "Bernoulli":
+        return (fill(call, call.dims(0), call.dtype(0), "random"),)
+    return (fill(call, call.ints("shape") or (), dtype_of(call.int_("dtype", 1), call.op), "random"),)
+
+
+def _eye(call: Call) -> Sequence[Item]:
+    return (fill(call, call.dims(0), call.dtype(0), "eye"),)
+
+
+def _one_hot(call: Call) -> Sequence[Item]:
+    depth = known_dims(call, 1)
+    item, axis = call.item(0), call.axis(call.item(0).type.rank + 1, -1)
+    if len(depth) != 1 or (isinstance(depth[0], Expr) and not depth[0].is_integral):
+        raise NotUnderstoodError(f"OneHot of depth {depth}")
+    dims = (*item.dims[:axis], depth[0], *item.dims[axis:])
+    return (call.copied("gather", item, dims, call.dtype(2)),)
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys((*_SAME, *_FLAGS), _pointwise),
+    "Where": _where, "Cast": _cast, "CastLike": _cast, "Range": _range, "ConstantOfShape": _constant_of_shape,
+    "EyeLike": _eye, "Trilu": _triangle, "OneHot": _one_hot,
+    **dict.fromkeys(("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli"), _random),
+}  # fmt: skip

@@ -1,0 +1,139 @@
+"""Names of dims to sizes: batch, sequence and cached length by common names, by position, or as the user says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
+from ...ir.expr import Dim, as_dim, as_expr, symbol
+from ...ir.graph import Workload
+
+MEANINGS = ("batch", "seq", "kv", "total", "tokens")
+MAX_DIM = 2**40
+# What exporters call them: torch.onnx examples, optimum, the builder of onnxruntime-genai, t5 and whisper scripts.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "batch": ("batch", "batch_size", "batchsize", "b", "bs", "bsz", "n", "num_seqs", "batch_dim"),
+    "seq": (
+        "seq", "seq_len", "seqlen", "seq_length", "sequence", "sequence_length", "sequence_len", "s", "length", "q_len",
+        "decoder_sequence_length",
+    ),
+    "kv": (
+        "kv", "kv_len", "past", "past_len", "past_length", "past_seq_len", "past_seq_length", "past_sequence_length",
+        "past_kv_len", "past_decoder_sequence_length", "cache_len", "cache_length", "encoder_sequence_length",
+        "encoder_sequence_length_out",
+    ),
+    "tokens": ("tokens", "num_tokens", "token_count", "total_tokens"),
+    "total": (
+        "total", "total_len", "total_length", "total_seq", "total_seq_len", "total_sequence_length", "kv_seq_len",
+        "attention_mask_sequence_length", "mask_sequence_length",
+    ),
+}  # fmt: skip
+_MEANING = {name: meaning for meaning, names in _NAMES.items() for name in names}
+_IDS = frozenset(
+    {"input_ids", "position_ids", "inputs_embeds", "token_type_ids", "tokens", "ids", "input_embeds", "idx"}
+)
+_PLACES: Mapping[str, Mapping[tuple[int, int], str]] = {
+    "mask": {(2, 0): "batch", (2, 1): "total", (4, 0): "batch", (4, 3): "total"},
+    "cache": {(4, 0): "batch", (4, 2): "kv", (5, 1): "batch", (5, 3): "kv", (3, 0): "batch", (3, 1): "kv"},
+}
+_CACHE = re.compile(r"past|cache|(^|[._])(key|value|pk|pv|kv)s?([._]|$)", re.IGNORECASE)
+_TERM = re.compile(r"\s*([A-Za-z_][\w.]*|\d+)\s*")
+
+
+@dataclass
+class Sizes:
+    """What each named dim is in a workload; `given` is what the user said, and what positions told."""
+
+    workload: Workload
+    given: dict[str, Dim] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, workload: Workload, dims: Mapping[str, str]) -> Sizes:
+        """Take NAME=batch|seq|kv|total|tokens|NUMBER pairs; UsageError for another word."""
+        made = cls(workload)
+        for name, text in dims.items():
+            made.given[name] = made._told(name, text)
+        return made
+
+    def _told(self, name: str, text: str) -> Dim:
+        if text in MEANINGS:
+            return self.meaning(text)
+        if not text.isdecimal():
+            raise UnknownNameError.of(f"size of dim '{name}'", text, (*MEANINGS, "NUMBER"))
+        if not 0 < int(text) <= MAX_DIM:
+            raise UsageError(f"dim '{name}' = {text}: 1 to {MAX_DIM}")
+        return int(text)
+
+    def meaning(self, word: str) -> Dim:
+        """Return a size: only a decode step has something cached, and runs one token; `tokens` are batch x seq."""
+        decode = self.workload is Workload.DECODE
+        sizes: Mapping[str, Dim] = {
+            "batch": symbol("batch"),
+            "seq": 1 if decode else symbol("seq"),
+            "kv": symbol("kv") if decode else 0,
+        }
+        if word == "total":
+            return as_dim(as_expr(sizes["kv"]) + sizes["seq"])
+        if word == "tokens":
+            return as_dim(as_expr(sizes["batch"]) * sizes["seq"])
+        return sizes[word]
+
+    def find(self, name: str) -> Dim | None:
+        """Return the size of a name, a number, or a sum and product of them; None when a part is not known."""
+        if name in self.given:
+            return self.given[name]
+        if (meaning := _MEANING.get(name.lower())) is not None:
+            return self.meaning(meaning)
+        return self._sum(name) if len(name) < 200 and ("+" in name or "*" in name) else None
+
+    def _sum(self, text: str) -> Dim | None:
+        total = as_expr(0)
+        for part in text.strip("() ").split("+"):
+            term = as_expr(1)
+            for factor in part.split("*"):
+                found = _TERM.fullmatch(factor)
+                size = None if found is None else self._factor(found.group(1))
+                if size is None:
+                    return None
+                term = term * size
+            total = total + term
+        return as_dim(total)
+
+    def _factor(self, word: str) -> Dim | None:
+        return int(word) if word.isdecimal() else self.find(word)
+
+    def learn(self, input_name: str, position: int, rank: int, dim_name: str) -> Dim:
+        """Return the size of a named or unnamed dim of an input, by name, else by where it stands."""
+        found = self.find(dim_name) if dim_name else None
+        if found is None:
+            found = self._by_place(input_name, position, rank)
+            if found is not None and dim_name:
+                self.given[dim_name] = found
+        if found is None:
+            what = f"dim '{dim_name}'" if dim_name else f"dim {position}, which has no name,"
+            how = f"--dim {dim_name}=batch|seq|kv|total|tokens|NUMBER" if dim_name else "give it a number in the file"
+            raise NotUnderstoodError(f"{what} of input '{input_name}' is not known: {how}")
+        return found
+
+    def _by_place(self, name: str, position: int, rank: int) -> Dim | None:
+        meaning: str | None = None
+        if name in _IDS or name.rpartition(".")[2] in _IDS:
+            meaning = {0: "batch", 1: "seq"}.get(position)
+        elif "mask" in name:
+            meaning = _PLACES["mask"].get((rank, position))
+        elif is_cache(name):
+            meaning = _PLACES["cache"].get((rank, position))
+        elif name.startswith("seqlens") and rank == 1:
+            meaning = "batch"
+        return None if meaning is None else self.meaning(meaning)
+
+
+def is_cache(name: str) -> bool:
+    """Whether an input is by its name what earlier steps cached.
+
+    >>> is_cache("past_key_values.0.key"), is_cache("input_ids")
+    (True, False)
+    """
+    return _CACHE.search(name) is not None

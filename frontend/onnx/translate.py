@@ -1,0 +1,182 @@
+"""The nodes of a model, one after the other, to those of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx
+
+from ...ir.errors import NotUnderstoodError, SlipstickError, UnsupportedOpError, did_you_mean
+from ...ir.ops.unpriced import NAME as UNPRICED
+from ...ir.ops.unpriced import UnpricedAttrs
+from ...ir.types import DType, TensorType
+from ..flat import Origin
+from .builder import CONSTANT, Builder
+from .call import Call, Rule
+from .items import Item, constant, stored_item
+from .known import computed
+from .reading import MAX_DEPTH, ordered, place
+from .rules import CONTRIB, STANDARD
+from .scopes import scopes
+
+_STANDARD = ("", "ai.onnx")
+# Numbers in nodes are constants, not weights: more of them are looked at.
+CONSTANT_FLOATS = 64
+
+
+@dataclass
+class Names:
+    """What names stand for in a graph, and in the graphs around it."""
+
+    items: dict[str, Item | None] = field(default_factory=dict)
+    outer: Names | None = None
+
+    def find(self, name: str) -> Item | None:
+        """Return what a name stands for; NotUnderstoodError where nothing makes it."""
+        scope: Names | None = self
+        while scope is not None:
+            if name in scope.items:
+                return scope.items[name]
+            scope = scope.outer
+        raise NotUnderstoodError(f"'{name}' is read, and nothing makes it")
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """One pass over a model: what it is written to, its local functions, the version of its operators."""
+
+    build: Builder
+    functions: Mapping[tuple[str, str], onnx.FunctionProto]
+    opset: int
+    unpriced: Mapping[str, TensorType] | None = None
+    depth: int = 0
+
+    def run(self, nodes: Sequence[onnx.NodeProto], names: Names, stored: Mapping[str, object], prefix: str) -> None:
+        """Write the nodes of one graph, in an order that runs; operators without a rule are all listed."""
+        known = _all_names(names)
+        unknown: dict[str, str] = {}
+        sequence = ordered(nodes, known)
+        for node, scope in zip(sequence, scopes(sequence, stored), strict=True):
+            if self._is_unknown(node) and self.unpriced is not None:
+                self._kept(node, names, _joined(prefix, scope), self.unpriced)
+            elif self._is_unknown(node):
+                unknown.setdefault(_full(node), place(node))
+                names.items.update(dict.fromkeys(filter(None, node.output)))
+            elif not any(n in names.items and names.items[n] is None for n in node.input) or not unknown:
+                self._node(node, names, _joined(prefix, scope))
+            else:
+                names.items.update(dict.fromkeys(filter(None, node.output)))
+        if unknown:
+            raise UnsupportedOpError(_listed(unknown))
+
+    def _kept(self, node: onnx.NodeProto, names: Names, scope: str, declared: Mapping[str, TensorType]) -> None:
+        """Keep an operator without a rule, of which only the bytes count; the file must say what comes out."""
+        made = [name for name in node.output if name]
+        if not all(name in declared for name in made):
+            raise UnsupportedOpError(
+                f"'{_full(node)}' ({place(node)}): no rule, and its results are not declared in the file"
+            )
+        items = [item for n in node.input if n and (item := names.find(n)) is not None]
+        origin = Origin(scope)
+        ids = [self.build.value(item, origin) for item in items]
+        kinds = [(declared[name], None) for name in made]
+        values = self.build.emit(UNPRICED, ids, kinds, origin, UnpricedAttrs(_full(node)))
+        names.items.update({name: Item(declared[name], v) for name, v in zip(made, values, strict=True)})
+
+    def _is_unknown(self, node: onnx.NodeProto) -> bool:
+        return rule_of(node) is None and node.op_type != "Constant" and not self._runs_bodies(node)
+
+    def _runs_bodies(self, node: onnx.NodeProto) -> bool:
+        return (node.domain, node.op_type) in self.functions or (
+            node.domain in _STANDARD and node.op_type in ("If", "Loop", "Scan")
+        )
+
+    def _node(self, node: onnx.NodeProto, names: Names, scope: str) -> None:
+        try:
+            made = self._outputs(node, names, scope)
+        except SlipstickError as error:
+            text = str(error)
+            raise type(error)(text if "node '" in text else f"{place(node)}: {text}") from error
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise NotUnderstoodError(f"{place(node)} does not fit its inputs ({error})") from error
+        for name, item in zip(node.output, made, strict=False):
+            if name:
+                names.items[name] = item
+        for name in node.output[len(made) :]:
+            if name:
+                names.items[name] = None
+
+    def _outputs(self, node: onnx.NodeProto, names: Names, scope: str) -> Sequence[Item | None]:
+        if node.op_type == "Constant" and node.domain in _STANDARD:
+            return (_constant(node),)
+        inputs = tuple(names.find(n) if n else None for n in node.input)
+        attributes = {a.name: a for a in node.attribute}
+        call = Call(node, inputs, self.build, Origin(scope), self.opset, attributes)
+        function = self.functions.get((node.domain, node.op_type))
+        if function is not None:
+            from .functions import inlined
+
+            return inlined(self, function, call)
+        if node.domain in _STANDARD and node.op_type in ("If", "Loop", "Scan"):
+            from .control import controlled
+
+            return controlled(self, call, names)
+        found = computed(call)
+        if found is not None:
+            return (found,)
+        rule = rule_of(node)
+        assert rule is not None
+        return rule(call)
+
+    def deeper(self) -> Translation:
+        """Return the same one level further in; NotUnderstoodError where functions or bodies nest without end."""
+        if self.depth >= MAX_DEPTH:
+            raise NotUnderstoodError(f"functions and bodies are nested more than {MAX_DEPTH} deep")
+        return replace(self, depth=self.depth + 1)
+
+
+def rule_of(node: onnx.NodeProto) -> Rule | None:
+    """Return the rule of an operator, None where there is none."""
+    if node.domain in _STANDARD:
+        return STANDARD.get(node.op_type)
+    return CONTRIB.get(node.op_type) if node.domain in ("com.microsoft", "ai.onnx.contrib") else None
+
+
+def _all_names(names: Names) -> list[str]:
+    found: list[str] = []
+    scope: Names | None = names
+    while scope is not None:
+        found += scope.items
+        scope = scope.outer
+    return found
+
+
+def _joined(prefix: str, scope: str) -> str:
+    return ".".join(filter(None, (prefix, scope)))
+
+
+def _full(node: onnx.NodeProto) -> str:
+    return node.op_type if node.domain in _STANDARD else f"{node.domain}.{node.op_type}"
+
+
+def _listed(unknown: Mapping[str, str]) -> str:
+    lines = [f"'{name}' ({where}){did_you_mean(name.rpartition('.')[2], [*STANDARD, *CONTRIB]).rstrip(';')}"
+             for name, where in sorted(unknown.items())]  # fmt: skip
+    return f"{len(lines)} operator(s) without a rule: " + "; ".join(lines[:8])
+
+
+def _constant(node: onnx.NodeProto) -> Item:
+    """A constant keeps its numbers where they are few; a longer one is a buffer."""
+    for a in node.attribute:
+        if a.name == "value":
+            if not a.t.name:
+                a.t.name = f"{CONSTANT}{node.output[0]}"
+            return stored_item(a.t, CONSTANT_FLOATS)
+        if a.name in ("value_int", "value_ints"):
+            return constant(np.array(list(a.ints) if a.name.endswith("s") else a.i, dtype=object))
+        if a.name in ("value_float", "value_floats"):
+            values = list(a.floats) if a.name.endswith("s") else a.f
+            return constant(np.array(values, dtype=object), DType.FP32)
+    raise NotUnderstoodError(f"{place(node)} holds no numbers")

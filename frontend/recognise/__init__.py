@@ -1,0 +1,5 @@
+"""Patterns of single steps in a flat graph, each put together to the operator it is."""
+
+from .recognise import recognise
+
+__all__ = ["recognise"]

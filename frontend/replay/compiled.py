@@ -1,0 +1,62 @@
+"""What Dynamo hands a backend to a program: parameters and buffers are inputs there, known by where they were found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, fx, nn
+
+from ..adapter import dynamo_source, size_of
+from .interpreter import plain_path
+from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, hollow
+from .signature import tensor_input
+
+
+def program_of(graph: fx.GraphModule, examples: Sequence[object]) -> Program:
+    """Return the program of a graph that Dynamo made."""
+    placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    held: dict[str, Held] = {}
+    sources: list[Source] = []
+    for node, example in zip(placeholders, examples, strict=True):
+        path = _held_path(node, example)
+        if path and isinstance(example, Tensor):
+            held[path] = Held(tuple(map(int, example.shape)), example.dtype, isinstance(example, nn.Parameter))
+            sources.append(HeldInput(path))
+        else:
+            sources.append(_source(node, example))
+    root = hollow(held)
+    for name, child in graph.named_children():
+        root.add_module(name, child)
+    return Program(_name(graph), graph, root, tuple(sources))
+
+
+def _held_path(node: fx.Node, example: object) -> str:
+    """Return the path of a parameter or buffer, empty for what the caller gives."""
+    source = dynamo_source(node)
+    if not isinstance(example, nn.Parameter) and "_buffers[" not in source:
+        return ""
+    return plain_path(source) or node.name
+
+
+def _source(node: fx.Node, example: object) -> Source:
+    value = node.meta.get("example_value", example)
+    if isinstance(value, Tensor):
+        return tensor_input(re.sub(r"^l_(.*?)_*$", r"\1", node.name), value)
+    if isinstance(value, torch.SymInt):
+        return SizeInput(size_of(value))
+    return FixedInput(value if isinstance(value, bool | int | float | str) else None)
+
+
+def _name(graph: fx.GraphModule) -> str:
+    """The class of the outermost module, as the nodes know it."""
+    for node in graph.graph.nodes:
+        stack = node.meta.get("nn_module_stack")
+        if stack:
+            kind = next(iter(stack.values()))[1]
+            return str(getattr(kind, "__name__", kind)).rpartition(".")[2]
+    return "compiled"
+
+
+__all__ = ["program_of"]

@@ -1,0 +1,126 @@
+"""What every torch.fx graph is to us: a graph to run, the tensors it holds and what it is given, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx, nn
+
+from ...ir.expr import Dim
+from ...ir.types import DType
+from ..adapter import dtype_of
+
+# A size without a limit is said to be at most some huge number.
+MOST_SIZE = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInput:
+    """A tensor that the caller gives; dims may be expressions over the program's own sizes (`s70`)."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class HeldInput:
+    """A parameter or buffer that the program holds, by path."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeInput:
+    """A size handed over as a number."""
+
+    value: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class FixedInput:
+    """A value that was fixed when the program was made: None, a flag, a number, a text."""
+
+    value: bool | int | float | str | None
+
+
+Source = TensorInput | HeldInput | SizeInput | FixedInput
+
+
+@dataclass(frozen=True)
+class Program:
+    """A torch.fx graph with everything needed to run it without its weights.
+
+    `root` holds parameters and buffers under their paths (shapes count, values do not); `outputs` are the positions of
+    what the caller gets, among all flattened outputs (None: all of them); `limits` are the most that open sizes may be.
+    """
+
+    name: str
+    graph: fx.GraphModule
+    root: nn.Module
+    sources: tuple[Source, ...]
+    outputs: tuple[int, ...] | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[TensorInput, ...]:
+        """The tensors that the caller gives, in order."""
+        return tuple(s for s in self.sources if isinstance(s, TensorInput))
+
+    @property
+    def dtype(self) -> DType:
+        """The floating type that holds most bytes of the parameters; of the inputs where there are none."""
+        held = [(t.dtype, t.numel() * t.element_size()) for t in self.root.parameters()]
+        given = [(t.dtype, 1) for t in self.tensors]
+        totals: dict[torch.dtype, int] = {}
+        for dtype, num_bytes in held or given:
+            if dtype.is_floating_point:
+                totals[dtype] = totals.get(dtype, 0) + num_bytes
+        found = max(totals, key=lambda d: totals[d], default=torch.float32)
+        return dtype_of(torch.empty(0, dtype=found, device="meta"))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Shape and type of a parameter or buffer; `same_as` is the path of another one that is the same tensor."""
+
+    dims: tuple[int, ...]
+    dtype: torch.dtype
+    is_parameter: bool
+    same_as: str = ""
+
+
+def hollow(held: Mapping[str, Held]) -> nn.Module:
+    """Return a tree of modules that holds these tensors on the meta device: paths and shapes, nothing to run."""
+    root = nn.Module()
+    made: dict[str, torch.Tensor] = {}
+    for path, one in held.items():
+        made[path] = made[one.same_as] if one.same_as in made else _empty(one)
+    for path, tensor in made.items():
+        where, _, name = path.rpartition(".")
+        owner = _submodule(root, where.split(".") if where else ())
+        if isinstance(tensor, nn.Parameter):
+            owner.register_parameter(name, tensor)
+        else:
+            owner.register_buffer(name, tensor)
+    return root
+
+
+def _empty(one: Held) -> torch.Tensor:
+    tensor = torch.empty(one.dims, dtype=one.dtype, device="meta")
+    trained = one.dtype.is_floating_point or one.dtype.is_complex
+    return nn.Parameter(tensor, requires_grad=trained) if one.is_parameter else tensor
+
+
+def _submodule(root: nn.Module, names: Iterable[str]) -> nn.Module:
+    for name in names:
+        if name not in root._modules:
+            root.add_module(name, nn.Module())
+        root = root.get_submodule(name)
+    return root
+
+
+__all__ = ["MOST_SIZE", "FixedInput", "Held", "HeldInput", "Program", "SizeInput", "Source", "TensorInput", "hollow"]

@@ -1,0 +1,163 @@
+"""A program to a folded graph: run on fake tensors for one workload, imported, tidied and folded by its scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, fx
+
+from ...ir.errors import NotUnderstoodError
+from ...ir.graph import Graph, Workload
+from ...ir.verify import verify
+from ..adapter import FakeWorld, faked
+from ..aten import HANDLERS
+from ..blocks import Identity
+from ..flat import Flat
+from ..fx_import import Handler, import_fx
+from ..lenient import Lenient, noted
+from ..lift import lifted
+from ..recognise import recognise
+from ..record import Recorder, Tensors, kept_mode, of_loss, record_with
+from ..scoped import fold_by_scope
+from ..tidy import tidy
+from .calls import Calls
+from .ends import LABELS, arguments, labels_for, loss_among, of_results, tensors_of
+from .interpreter import Replay, scope_of
+from .joint import JointRecorder, backward_nodes, split_outputs
+from .program import Program
+from .scopes import guessed_scopes
+from .sizes import BATCH, SEQ, Naming, hints_for, longest, name_sizes
+
+_GUESSED = "module paths are taken from the names of parameters"
+_Backward: TypeAlias = Callable[[Recorder, Tensors], tuple[Tensors, Mapping[str, Tensor]]]
+
+
+def graph_of(
+    program: Program, workload: Workload, dims: Mapping[str, str | int] | None = None, is_part: bool = False,
+    allow_unpriced: bool = False,
+) -> Graph:  # fmt: skip
+    """Return the verified, folded graph of a program.
+
+    In training the first output must be logits or a scalar loss; the loss of logits and the backward pass are added. A
+    part of a model trains from the gradients of its results, which are inputs then. A program that holds its backward
+    pass is taken as it is.
+    """
+    backward = backward_nodes(program)
+    if backward and workload is not Workload.TRAIN:
+        raise NotUnderstoodError(f"'{program.name}' holds a backward pass, so it is a training graph, not {workload}")
+    naming = name_sizes(program, workload, dims)
+    handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
+    run = _Run(program, naming, hints_for(program), FakeWorld(), backward, _scopes(program, backward), handlers)
+    flat = run.joint() if backward else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
+    notes = (*program.notes, naming.note, _fixed_note(program, naming), _GUESSED if run.scopes else "")
+    identity = Identity(
+        program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
+    )  # fmt: skip
+    graph = noted(fold_by_scope(flat, identity))
+    verify(graph)
+    return graph
+
+
+def _fixed_note(program: Program, naming: Naming) -> str:
+    known = {name for t in program.tensors for d in naming.dims(t) if not isinstance(d, int) for name in d.symbols}
+    fixed = [t for t in program.tensors if not known.intersection((BATCH, SEQ)) and len(t.dims) > 1]
+    if not fixed:
+        return ""
+    shape = ", ".join(map(str, fixed[0].dims))
+    return f"the sizes are fixed: {fixed[0].name} is [{shape}]; a plan must be for as many tokens"
+
+
+@dataclass
+class _Run:
+    """One run of a program under a recorder."""
+
+    program: Program
+    naming: Naming
+    hints: Mapping[str, int]
+    world: FakeWorld
+    backward: frozenset[fx.Node]
+    scopes: Mapping[fx.Node, str]
+    handlers: Mapping[str, Handler]
+    carried: Tensors = ()
+
+    def forward(self) -> Flat:
+        """Run as it is, and put together what is spelled out in small operators."""
+        return recognise(self._flat({}, None))
+
+    def joint(self) -> Flat:
+        """Run forward and backward, which both are in the graph."""
+
+        def backward(recorder: Recorder, results: Tensors) -> tuple[Tensors, Mapping[str, Tensor]]:
+            return split_outputs(self.program, results, recorder)
+
+        return self._flat({}, backward)
+
+    def trained(self, is_part: bool) -> Flat:
+        """Run forward and backward from the loss, or from the gradients of the results of a part."""
+
+        def backward(recorder: Recorder, results: Tensors) -> tuple[Tensors, Mapping[str, Tensor]]:
+            del recorder
+            if is_part and not any(t.dim() == 0 and t.requires_grad for t in results):
+                return of_results(self.program.root, results, self.carried)
+            return of_loss(self.program.root, results)
+
+        labels = {} if is_part else {LABELS: labels_for(self.program, self.world, self.naming, self.hints)}
+        return self._flat(labels, backward, is_part)
+
+    def _flat(self, more: Mapping[str, Tensor], backward: _Backward | None, is_part: bool = False) -> Flat:
+        program, world = self.program, self.world
+        with ExitStack() as scope:
+            scope.enter_context(_ready(program, world, backward is not None))
+            args, inputs = arguments(program, world, self.naming, self.hints)
+            self.carried = _carried(inputs) if is_part else ()
+            recorder = self._recorder({**inputs, **more})
+            calls = Calls(recorder, world, self.hints)
+
+            def run() -> Tensors:
+                with calls, torch.set_grad_enabled(torch.is_grad_enabled() and not self.backward):
+                    found = tensors_of(Replay(program.graph, recorder, self.scopes).run(*args), program)
+                recorder.scopes[-1] = ""
+                return (loss_among(found, more[LABELS]),) if LABELS in more else found
+
+            scope.enter_context(world.mode)
+            scope.enter_context(lifted(program.root))
+            gradients = None if backward is None else partial(backward, recorder)
+            recording = record_with(recorder, program.root, run, world, gradients)
+            return tidy(import_fx(recording.graph, world, recording.results, recording.grads, self.handlers))
+
+    def _recorder(self, inputs: Mapping[str, Tensor]) -> Recorder:
+        if self.backward:
+            return JointRecorder(self.program.root, inputs, self.world, self.backward)
+        return Recorder(self.program.root, inputs, self.world)
+
+
+def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:
+    """Paths from the names of parameters, for a graph that has none of its own."""
+    if any(scope_of(n) for n in program.graph.graph.nodes):
+        return {}
+    found = guessed_scopes(program, backward)
+    return found if any(found.values()) else {}
+
+
+def _carried(inputs: Mapping[str, Tensor]) -> Tensors:
+    """Let gradients reach the inputs that may carry them."""
+    return tuple(t.requires_grad_() for t in inputs.values() if t.dtype.is_floating_point)
+
+
+@contextmanager
+def _ready(program: Program, world: FakeWorld, train: bool) -> Iterator[None]:
+    """Parameters are fake for a while, those of the graph's own modules too."""
+    with ExitStack() as scope:
+        scope.enter_context(faked(program.root, world))
+        if program.graph is not program.root:
+            scope.enter_context(faked(program.graph, world))
+        scope.enter_context(kept_mode(program.root, train))
+        yield
+
+
+__all__ = ["graph_of"]

@@ -1,0 +1,220 @@
+"""A small config of any model type of transformers: the library's own sizes, few layers, every kind of layer kept.
+
+What the library's own defaults lack (a number of experts that is None, a hybrid without attention) is filled in from
+the published models of that type, so that what comes out is a model that somebody could run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol, cast
+
+from ..ir.errors import NotUnderstoodError, did_you_mean
+
+Fields = Mapping[str, object]
+
+_DEPTHS = (
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
+    "num_encoder_layers", "num_decoder_layers", "num_blocks",
+)  # fmt: skip
+# Layers below the number are of one kind, those from it on of another.
+_FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+# Layers of one kind come again after so many, at this place among them.
+_PERIODS = (
+    ("attn_layer_period", "attn_layer_offset"), ("expert_layer_period", "expert_layer_offset"),
+    ("decoder_sparse_step", ""), ("interleave_moe_layer_step", ""), ("moe_layer_interval", ""),
+)  # fmt: skip
+_TYPES = ("layer_types", "layers_block_type", "layers_num_experts")
+_PATTERN = "block_types"  # layer i is of kind pattern[i % len(pattern)]
+_SHARED = "num_kv_shared_layers"
+_NOT_BUILT = ("vision", "audio", "image", "video", "vq", "text_encoder", "depth_decoder")
+_MIN_LAYERS = 2
+
+# What the defaults of a type lack, by model type; the sizes are those of the model named.
+_PUBLISHED: Mapping[str, Fields] = MappingProxyType(
+    {
+        "bamba": {"attn_layer_indices": [2]},  # Bamba-9B: 9, 18, 27
+        "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+        "dbrx": {  # dbrx-base
+            "d_model": 6144, "n_heads": 48, "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 5e5},
+            "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+        },
+        "deepseek_v2": {"num_experts_per_tok": 6, "first_k_dense_replace": 1},  # DeepSeek-V2-Lite
+        "dots1": {  # dots.llm1.base
+            "n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1,
+        },
+        "gemma4_assistant": {
+            "text_config": {
+                "model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
+            }
+        },
+        "gemma4_unified_assistant": {"text_config": {"model_type": "gemma4_unified_text"}},
+        "granitemoehybrid": {  # granite-4.0-h-small: one of ten
+            "num_hidden_layers": 3, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+        },
+        "hunyuan_v1_dense": {"head_dim": 128, "num_key_value_heads": 8},  # Hunyuan-7B
+        "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 64, "moe_topk": 8},  # Hunyuan-A13B
+        "lfm2": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-1.2B: 10 and 6
+        "lfm2_moe": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-8B-A1B
+        "ministral": {"head_dim": 128},
+        "mpt": {"attn_config": {"alibi": True}},  # mpt-7b
+        "nemotron": {"num_key_value_heads": 8},  # nemotron-4 and minitron use grouped queries
+        "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"] * 2},
+        "qwen4_exp": {
+            "text_config": {
+                "model_type": "qwen4_exp_text", "indexer_n_heads": 8, "indexer_kv_heads": 1, "indexer_head_dim": 256,
+                "indexer_budget": 2048, "indexer_compress_ratio": 4,
+            }
+        },
+        "qwen4_exp_text": {
+            "indexer_n_heads": 8, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 2048,
+            "indexer_compress_ratio": 4,
+        },
+        "xmod": {"default_language": "en_XX"},
+        "zamba2": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
+    }
+)  # fmt: skip
+
+
+class _Config(Protocol):
+    """What is read of a config object of transformers."""
+
+    model_type: str
+
+
+def small_config(model_type: str) -> Fields:
+    """Return fields for `transformers.AutoConfig.for_model(model_type, **fields)`: few layers, each kind among them.
+
+    A type with a causal language model gets that: `architectures` names its class, and models that are encoders, or
+    have one, are told to be decoders. NotUnderstoodError for a type that transformers does not know.
+    """
+    config = _default(model_type)
+    causal = _causal_class(model_type)
+    fields = dict(_reduced(config, _PUBLISHED.get(model_type, {})))
+    if causal:
+        fields |= {"architectures": [causal], **_as_decoder(config)}
+    return fields
+
+
+def _default(model_type: str) -> _Config:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if model_type not in CONFIG_MAPPING:
+        near = did_you_mean(model_type, list(CONFIG_MAPPING))
+        raise NotUnderstoodError(f"transformers has no model type '{model_type}'{near}")
+    make = cast("Callable[..., _Config]", CONFIG_MAPPING[model_type])
+    return make(**_PUBLISHED.get(model_type, {}))
+
+
+def _causal_class(model_type: str) -> str:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    found = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type, "")
+    return found if isinstance(found, str) else found[0]
+
+
+def _as_decoder(config: _Config) -> Fields:
+    told = {"is_decoder": True} if hasattr(config, "is_decoder") else {}
+    return told | ({"is_encoder_decoder": False} if getattr(config, "is_encoder_decoder", False) else {})
+
+
+def _reduced(config: _Config, given: Fields) -> Fields:
+    """The given fields and those that make the config shallow, its parts first."""
+    fields: dict[str, object] = dict(given)
+    for name, part in _parts(config):
+        inside = _reduced(part, cast(Fields, given.get(name) or {}))
+        if inside:
+            fields[name] = {"model_type": part.model_type, **inside} if part.model_type else inside
+    depth = _depth(config)
+    if depth > _MIN_LAYERS:
+        fields |= _shallow(config, depth)
+    return fields
+
+
+def _parts(config: _Config) -> Iterator[tuple[str, _Config]]:
+    """Configs inside a config, encoders of pictures and sound left out: these are not built."""
+    for name in getattr(config, "sub_configs", {}):
+        part = getattr(config, name, None)
+        if hasattr(part, "model_type") and not any(tower in name for tower in _NOT_BUILT):
+            yield name, cast(_Config, part)
+
+
+def _depth(config: _Config) -> int:
+    found = (getattr(config, name, None) for name in _DEPTHS)
+    return next((n for n in found if isinstance(n, int)), 0)
+
+
+def _shallow(config: _Config, depth: int) -> Fields:
+    """Depths and lists of the first layers, as many as hold every kind.
+
+    Layers at the end that share the keys and values of earlier ones are kinds of their own: some of them stay too.
+    """
+    shared = _number(config, _SHARED) or 0
+    own = depth - shared if shared < depth else depth
+    kinds = [_kind(config, i, depth) for i in range(depth)]
+    kept = [*range(_prefix(kinds[:own])), *(range(own, own + _prefix(kinds[own:])) if own < depth else ())]
+    fields: dict[str, object] = {}
+    for name, value in list(vars(config).items()):
+        if name in _DEPTHS and isinstance(value, int):
+            fields[name] = len(kept)
+        elif _is_index_list(name, value):
+            fields[name] = [place for place, i in enumerate(kept) if i in cast("Sequence[int]", value)]
+        elif isinstance(value, list | tuple) and len(value) == depth and not name.startswith("_"):
+            fields[name] = [value[i] for i in kept]
+    if shared:
+        fields[_SHARED] = sum(i >= own for i in kept) if own < depth else len(kept)
+    return {**fields, **_derived(config, fields, len(kept))}
+
+
+def _prefix(kinds: Sequence[object]) -> int:
+    """How many layers to keep: all kinds are among them, and they are at least twice as many as there are kinds."""
+    names = set(kinds)
+    needed = max(kinds.index(kind) for kind in names) + 1
+    return min(len(kinds), max(needed, 2 * len(names), _MIN_LAYERS))
+
+
+def _kind(config: _Config, i: int, depth: int) -> tuple[object, ...]:
+    """What tells layers apart: their entries in lists, and where they stand among numbers that a config counts by."""
+    values = {**vars(config), **{name: getattr(config, name, None) for name in _TYPES}}
+    indices = {k: v for k, v in values.items() if _is_index_list(k, v)}
+    chosen = [i in cast("Sequence[int]", v) for v in indices.values()]
+    rest = ((k, v) for k, v in values.items() if k not in indices and not k.startswith("_"))
+    lists = [repr(v[i]) for _, v in rest if isinstance(v, list | tuple) and len(v) == depth]
+    first = [i < number for name in _FIRST if (number := _number(config, name)) is not None]
+    pattern = getattr(config, _PATTERN, None)
+    turn = [pattern[i % len(pattern)]] if isinstance(pattern, list | tuple) and pattern else []
+    return (*lists, *chosen, *first, *_turns(config, i), *turn)
+
+
+def _turns(config: _Config, i: int) -> Iterator[bool]:
+    for period_name, offset_name in _PERIODS:
+        period = _number(config, period_name)
+        if period:
+            offset = _number(config, offset_name) if offset_name else period - 1
+            yield i % period == (offset or 0)
+
+
+def _is_index_list(name: str, value: object) -> bool:
+    """Whether a field lists the layers that are of some kind: `mlp_only_layers`, `cross_attention_layers`."""
+    named = name.endswith(("_layers", "_layer_ids", "_layer_indices", "_layer_idxs")) and not name.startswith("_")
+    if not named or not isinstance(value, list | tuple) or name == "no_rope_layers":
+        return False
+    return all(isinstance(v, int) for v in value) and len(set(value)) == len(value)
+
+
+def _number(config: _Config, name: str) -> int | None:
+    found = getattr(config, name, None)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _derived(config: _Config, fields: Fields, total: int) -> Fields:
+    """Fields from which a config makes its lists of layers anew, in its own notation."""
+    if hasattr(config, "attention_types") and "attention_layers" in fields:
+        return {"attention_types": [[fields["attention_layers"], 1]]}
+    if hasattr(config, "num_layers_per_stack"):
+        return {"num_hidden_layers": total, "num_layers_per_stack": None}
+    return {}
+
+
+__all__ = ["small_config"]
