@@ -220,9 +220,14 @@ def _given(number: int | None, default: int) -> int:
 
 
 def check_positions(graph: Graph, plan: Plan) -> None:
-    """Raise UsageError for tokens beyond the positions of a model that infers; training may go on to learn more."""
+    """Raise UsageError for sizes that a graph is not of, and for tokens beyond the positions of a model that infers.
+
+    Training may go on to learn more positions.
+    """
+    from ..ir.fixed_sizes import check_sizes
     from ..ir.graph import Workload
 
+    check_sizes(graph, plan)
     most = graph.max_positions
     if not most or graph.workload is Workload.TRAIN:
         return

@@ -28,9 +28,7 @@ def _scan_bwd(im: Importer, node: fx.Node) -> None:
 
 def _causal(im: Importer, node: fx.Node, op: str, activation: object, has_state: bool) -> None:
     inputs = im.inputs(node)
-    channels = im.flat.values[inputs[0]].type.dims[1]
-    assert isinstance(channels, int)
-    attrs = ConvAttrs((1,), (0,), (1,), channels, causal=True, activation=str(activation), has_state=has_state)
+    attrs = ConvAttrs((1,), (0,), (1,), causal=True, activation=str(activation), has_state=has_state)
     im.emit(node, op, inputs, attrs, keep=1 if op == "conv" and not has_state else None)
 
 
@@ -63,10 +61,8 @@ def _numbers(given: object, rank: int) -> tuple[int, ...]:
 
 def _attrs(given: tuple[object, ...], rank: int) -> ConvAttrs:
     """`stride, padding, dilation, transposed, output_padding, groups` of aten's convolution."""
-    stride, padding, dilation, transposed, _, groups = given
-    return ConvAttrs(
-        _numbers(stride, rank), _numbers(padding, rank), _numbers(dilation, rank), int(str(groups)), bool(transposed)
-    )
+    stride, padding, dilation, transposed = given[:4]
+    return ConvAttrs(_numbers(stride, rank), _numbers(padding, rank), _numbers(dilation, rank), bool(transposed))
 
 
 def _convolution(im: Importer, node: fx.Node) -> None:

@@ -5,14 +5,14 @@
     graph = captured.graph("train")
 
 Without a capture nothing is kept, unless the environment variable SLIPSTICK_CAPTURE names a folder: then every graph is
-written there as `NAME-0.prefill.graph` and `NAME-0.train.graph`, which `slipstick estimate` takes.
+written there as `compiled-0.prefill.graph` and `compiled-0.train.graph`, which `slipstick estimate` takes.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -26,9 +26,11 @@ from ..ir.graph import Graph, Workload
 if TYPE_CHECKING:
     from torch import Tensor, fx
 
+    from .exported import Dims
     from .replay.program import Program
 
 FOLDER_VARIABLE = "SLIPSTICK_CAPTURE"
+COMPILED = "compiled"
 
 _log = logging.getLogger("slipstick.capture")
 
@@ -49,14 +51,15 @@ class Captured:
     A frame that is compiled again, for other sizes, counts with its last graph, which is open in most sizes.
     """
 
+    name: str = COMPILED
     seen: list[Seen] = field(default_factory=list)
 
-    def graph(self, workload: Workload | str = Workload.PREFILL, sizes: Mapping[str, str | int] | None = None) -> Graph:
+    def graph(self, phase: Workload | str = Workload.PREFILL, dims: Dims | None = None) -> Graph:
         """Return the one graph that was captured; UsageError when there is none, or several.
 
         Args:
-            workload: prefill (forward as it is), train (loss on logits, and backward) or decode.
-            sizes: what its open sizes are, as `{"s70": "seq"}`; others go by their place.
+            phase: prefill (forward as it is), train (loss on logits, and backward) or decode.
+            dims: what its open sizes are, as `{"s70": "seq"}`; others go by their place.
         """
         last = self._last()
         if not last:
@@ -66,16 +69,14 @@ class Captured:
                 f"the model was broken into {len(last)} graphs, which `graphs` returns one by one; "
                 "torch.compile(.., fullgraph=True) says where it breaks"
             )
-        return _graph(last[0], Workload(workload), sizes, "", is_part=False)
+        return _graph(last[0], Workload(phase), dims, "", is_part=False)
 
-    def graphs(
-        self, workload: Workload | str = Workload.PREFILL, sizes: Mapping[str, str | int] | None = None
-    ) -> tuple[Graph, ...]:
+    def graphs(self, phase: Workload | str = Workload.PREFILL, dims: Dims | None = None) -> tuple[Graph, ...]:
         """Return every graph in order; of several each trains from the gradients of its results, and says its place."""
         last = self._last()
         many = len(last) > 1
         return tuple(
-            _graph(s, Workload(workload), sizes, f"graph {k + 1} of {len(last)}" if many else "", is_part=many)
+            _graph(s, Workload(phase), dims, f"graph {k + 1} of {len(last)}" if many else "", is_part=many)
             for k, s in enumerate(last)
         )
 
@@ -84,21 +85,21 @@ class Captured:
         return list(by_frame.values())
 
 
-def _graph(seen: Seen, workload: Workload, sizes: Mapping[str, str | int] | None, place: str, is_part: bool) -> Graph:
+def _graph(seen: Seen, workload: Workload, dims: Dims | None, place: str, is_part: bool) -> Graph:
     from .replay.runs import graph_of
 
     again = f"compiled {seen.compiles + 1} times, the last is taken" if seen.compiles else ""
     notes = tuple(n for n in (place and f"{place} that torch.compile broke the model into", again) if n)
-    return graph_of(replace(seen.program, notes=notes), workload, sizes, is_part=is_part)
+    return graph_of(replace(seen.program, notes=notes), workload, dims, is_part=is_part)
 
 
 _ACTIVE: ContextVar[Captured | None] = ContextVar("slipstick_captured", default=None)
 
 
 @contextmanager
-def capture() -> Iterator[Captured]:
-    """Keep what `torch.compile(.., backend="slipstick")` sees within the block; nothing is estimated until asked."""
-    captured = Captured()
+def capture(name: str = COMPILED) -> Iterator[Captured]:
+    """Keep what `torch.compile(.., backend="slipstick")` sees within the block, under a name for its graphs."""
+    captured = Captured(name)
     token = _ACTIVE.set(captured)
     try:
         yield captured
@@ -118,9 +119,9 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Tensor]) -> Callable
     captured = _ACTIVE.get()
     if captured is not None:
         frame = len(captured.seen) if frame is None else frame
-        captured.seen.append(Seen(program_of(graph, example_inputs), frame, compiles))
+        captured.seen.append(Seen(program_of(graph, example_inputs, captured.name), frame, compiles))
     elif folder := os.environ.get(FOLDER_VARIABLE):
-        _write(Path(folder), Seen(program_of(graph, example_inputs), frame or 0, compiles))
+        _write(Path(folder), Seen(program_of(graph, example_inputs, COMPILED), frame or 0, compiles))
     else:
         _log.info("a graph of %d nodes, not kept: no capture is active", len(graph.graph.nodes))
     return graph.forward

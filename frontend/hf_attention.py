@@ -23,16 +23,31 @@ _COMPLEX = ("xq", "xk", "freqs_cis")
 def attend(  # type: ignore[no-untyped-def]
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
     dropout: float = 0.0, is_causal: bool | None = None, sliding_window: int | None = None,
-    s_aux: Tensor | None = None, softcap: float | None = None, indices: Tensor | None = None, **_options,
+    s_aux: Tensor | None = None, softcap: float | None = None, indices: Tensor | None = None,
+    position_bias: Tensor | None = None, sinks: Tensor | None = None, **_options,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """Attention as transformers calls it; a mask that the model made itself is a bias, ours is an attribute."""
+    """Attention as transformers calls it; a mask that the model made itself is a bias, ours is an attribute.
+
+    A bias by position [b, h, s, t] is one too. Sinks of each token [b, h, s, 1] take their share of its result: what is
+    made without a sink z is multiplied by sigmoid(log-sum-exp - z).
+    """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     window = int(sliding_window or _chunk(module))
-    out, _ = semantic.attention(
-        query, key, value, s_aux, causal, window, float(dropout), _bias(attention_mask), indices,
+    out, lse = semantic.attention(
+        query, key, value, s_aux, causal, window, float(dropout), _both(_bias(attention_mask), position_bias), indices,
         float(softcap or 0.0),
     )  # fmt: skip
-    return out, None
+    if sinks is None:
+        return out, None
+    share = torch.sigmoid(lse.unsqueeze(-1) - sinks).to(out.dtype)
+    return out * share.transpose(1, 2), None
+
+
+def _both(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
+    """The sum of a mask and a bias; a mask of booleans hides what it does not hold."""
+    if mask is None or bias is None:
+        return bias if mask is None else mask
+    return bias.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else bias + mask
 
 
 def _chunk(module: nn.Module) -> int:
@@ -196,7 +211,8 @@ def _mpt(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
         q, k, v = (t.unflatten(-1, (part.n_heads, part.head_dim)).transpose(1, 2) for t in qkv.chunk(3, dim=2))
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, part.layer_idx)
-        bias = None if position_bias is None else position_bias[None, :, :, position_bias.shape[2] - k.shape[2] :]
+        # As many as there are keys, of a table that may be shorter than the sizes of an example.
+        bias = None if position_bias is None else position_bias[None, :, :, :1].expand(-1, -1, -1, k.shape[2])
         dropout = float(part.attn_dropout_p) if part.training else 0.0  # type: ignore[arg-type]
         out, _ = semantic.attention(q, k, v, None, True, 0, dropout, bias)
         return part.out_proj(out.flatten(2)), None  # type: ignore[operator]

@@ -108,6 +108,15 @@ def _settings(part: nn.Module) -> tuple[tuple[str, object], ...]:
     return tuple((k, v) for k, v in found if k not in _POSITION and not k.startswith("_"))
 
 
+def needs_every_layer(module: nn.Module) -> bool:
+    """Whether a model of transformers looks at its depth in other ways than by running its layers.
+
+    It works out the inputs of all layers at once (Gemma 3n), or skips layers by their numbers (Llama 3.2 Vision).
+    """
+    config = getattr(module, "config", None)
+    return bool(getattr(config, "hidden_size_per_layer_input", 0) or getattr(config, "cross_attention_layers", None))
+
+
 @contextmanager
 def shortened(module: nn.Module, stack: LayerStack) -> Iterator[None]:
     """Run the module with only the kept layers, numbered anew; everything is put back at the end."""

@@ -15,6 +15,7 @@ from .pointwise import FLOPS_PER_ELEMENT
 class ConvAttrs(Attrs):
     """Settings of a convolution; `stride`, `padding` and `dilation` have one entry a spatial dim.
 
+    How many groups there are is said by the weight: the channels of the input over those of one of its rows.
     `causal` pads with the past alone. With `has_state` the last input holds the positions before, and a second output
     is the same behind. `activation` is applied by the same kernel.
     """
@@ -22,7 +23,6 @@ class ConvAttrs(Attrs):
     stride: tuple[int, ...] = ()
     padding: tuple[int, ...] = ()
     dilation: tuple[int, ...] = ()
-    groups: int = 1
     transposed: bool = False
     causal: bool = False
     activation: str = ""
@@ -60,16 +60,20 @@ class _Conv:
         return self.points * self.taps * 2
 
     @property
+    def groups(self) -> Expr:
+        """Groups of channels that do not meet."""
+        return as_expr((self.y if self.attrs.transposed else self.x).dims[1]) / as_expr(self.weight.dims[1])
+
+    @property
     def is_depthwise(self) -> bool:
         """Whether no channels are summed over, so that there is no matrix product."""
-        return self.weight.dims[1] == 1
+        return self.weight.dims[1] == 1 and self.groups != 1
 
     @property
     def gemm(self) -> GemmShape:
         """The product that an implicit GEMM runs: positions x channels of a group, summed over its taps."""
-        groups = as_expr(self.attrs.groups)
-        channels = as_expr(self.weight.dims[0]) / groups
-        return GemmShape(groups, self.points / (channels * groups), channels, self.taps)
+        channels = as_expr(self.weight.dims[0]) / self.groups
+        return GemmShape(self.groups, self.points / (channels * self.groups), channels, self.taps)
 
 
 def _check(call: OpCall) -> Iterator[str]:
@@ -77,20 +81,15 @@ def _check(call: OpCall) -> Iterator[str]:
     if c.x.rank != c.weight.rank or c.x.rank < 3 or c.y.rank != c.x.rank:
         yield f"input, weight and result must have the dims [.., channels, positions..], are {c.x}, {c.weight}, {c.y}"
         return
-    a, groups = c.attrs, as_expr(c.attrs.groups)
-    outer, inner = as_expr(c.weight.dims[0]), as_expr(c.weight.dims[1]) * groups
-    given, made = (outer, inner) if a.transposed else (inner, outer)
-    if c.is_depthwise and not a.transposed:  # sharded by channels, it has fewer groups than it was made with
-        given = outer if a.causal else as_expr(c.x.dims[1])
-    yield from same_dims((c.x.dims[0], given, made), _channels(c), "batch and channels of input and result")
-    if not a.transposed:
+    yield from same_dims(c.x.dims[:1], c.y.dims[:1], "batch of input and result")
+    outer, inner = (c.x, c.y) if c.attrs.transposed else (c.y, c.x)
+    yield from same_dims((outer.dims[1],), (c.weight.dims[0],), "channels and rows of the weight")
+    if isinstance(inner.dims[1], int) and isinstance(c.weight.dims[1], int) and inner.dims[1] % c.weight.dims[1]:
+        yield f"{inner.dims[1]} channels are no whole number of groups of {c.weight.dims[1]}"
+    if not c.attrs.transposed:
         yield from _check_positions(c)
-    if call.op == "conv" and (a.has_state or len(call.outputs) > 1):
+    if call.op == "conv" and (c.attrs.has_state or len(call.outputs) > 1):
         yield from _check_state(call, c)
-
-
-def _channels(c: _Conv) -> tuple[Dim, ...]:
-    return c.y.dims[0], as_expr(c.x.dims[1]), as_expr(c.y.dims[1])
 
 
 def _check_positions(c: _Conv) -> Iterator[str]:
@@ -133,9 +132,10 @@ def _work(call: OpCall) -> Work:
 
 
 def _check_bwd(call: OpCall) -> Iterator[str]:
-    for given, grad in zip(call.inputs[1:3], call.outputs, strict=False):
-        if len(call.outputs) > 1:
-            yield from same_dims(grad.dims, given.dims, f"gradient of {given}")
+    c = _Conv.of(call)
+    for grad in call.outputs:
+        if grad.dims not in (c.x.dims, c.weight.dims, c.y.dims[1:2]):
+            yield f"{grad} is a gradient neither of {c.x} nor of {c.weight} nor of a bias"
 
 
 def _work_bwd(call: OpCall) -> Work:
@@ -155,12 +155,16 @@ def _work_bwd(call: OpCall) -> Work:
         vector_flops=acting + bias + (flops if depthwise else ZERO),
         read_bytes=total(t.num_bytes for t in call.inputs),
         write_bytes=total(t.num_bytes for t in call.outputs),
-        gemms=() if depthwise else _gradients(c.gemm)[:wanted],
+        gemms=() if depthwise else tuple(_gradients(call, c)),
     )
 
 
-def _gradients(g: GemmShape) -> tuple[GemmShape, ...]:
-    return GemmShape(g.batch, g.m, g.k, g.n), GemmShape(g.batch, g.n, g.k, g.m)
+def _gradients(call: OpCall, c: _Conv) -> Iterator[GemmShape]:
+    g, made = c.gemm, [t.dims for t in call.outputs]
+    if c.x.dims in made:
+        yield GemmShape(g.batch, g.m, g.k, g.n)
+    if c.weight.dims in made:
+        yield GemmShape(g.batch, g.n, g.k, g.m)
 
 
 OPS = (

@@ -73,6 +73,8 @@ def _parameter(region: Region, v: Value, style: Style) -> Placement:
         return REPLICATE
     if isinstance(node.attrs, ExpertsAttrs):
         return _expert_weight(v, node.attrs, style)
+    if node.op == "conv" and style in (Style.COLWISE, Style.PACKED_COLWISE):
+        return Shard(0, style is Style.PACKED_COLWISE)
     if node.op == "reshape" and style is Style.COLWISE and v.type.rank > 1:
         return Shard(0)  # seen by heads, which a column-parallel layer has in its rows
     return _linear(v, node, style)

@@ -20,7 +20,7 @@ class Ask:
     parallelism, else replicated. `axis` is the mesh axis, `cp` the
     method of context parallelism. `own_tokens` says that over `tp` each rank routes the tokens it holds. `all_tokens`
     says that experts get the tokens of all ranks of the axis, and `own_rows` that each takes out of them the rows of
-    its own experts.
+    its own experts. `cut_again` says that what a slice takes out is several tensors side by side itself.
     """
 
     axis: str
@@ -34,6 +34,7 @@ class Ask:
     own_tokens: bool = False
     all_tokens: bool = False
     own_rows: bool = False
+    cut_again: bool = False
 
     @property
     def num_outputs(self) -> int:

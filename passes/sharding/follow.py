@@ -11,6 +11,7 @@ from ...ir.ops import OpCall, call_of
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.matmul import MatmulAttrs
 from ...ir.ops.normalize import ReduceAttrs
+from ...ir.types import TensorType
 from .rules_layout import groups
 
 Label: TypeAlias = tuple[object, ...]
@@ -25,6 +26,24 @@ def same_dims(region: Region, node: Node, spot: Spot) -> Iterable[Spot]:
     wanted = {ls[spot[1]] for i, ls in zip(ids, labels, strict=True) if i == spot[0]} - {None}
     for i, ls in zip(ids, labels, strict=True):
         yield from ((i, dim) for dim, label in enumerate(ls) if label in wanted)
+
+
+def is_cut_apart(region: Region, node: Node) -> bool:
+    """Whether what a slice takes out of a dim is cut into pieces again along it, here or behind what hands it on."""
+    assert isinstance(node.attrs, SliceAttrs)
+    todo: list[Spot] = [] if node.attrs.drop else [(node.key, node.attrs.dim)]
+    size = region.by_id[node.key].type.dims[node.attrs.dim] if todo else 0
+    seen = set(todo)
+    while todo:
+        value, dim = todo.pop()
+        for user in region.users.get(value, ()):
+            if user.op == "slice" and isinstance(user.attrs, SliceAttrs) and user.attrs.dim == dim:
+                return True
+            for spot in same_dims(region, user, (value, dim)):
+                if spot[0] in user.outputs and spot not in seen and region.by_id[spot[0]].type.dims[spot[1]] == size:
+                    seen.add(spot)
+                    todo.append(spot)
+    return False
 
 
 def labels_of(call: OpCall) -> Labels:
@@ -97,10 +116,27 @@ def _reduce(call: OpCall) -> Labels:
     return given, *(made,) * len(call.outputs)
 
 
+def _conv(call: OpCall) -> Labels:
+    """Channels of a depthwise convolution are those of its result; batch and positions are handed on as they are."""
+    forward = call.op == "conv"
+    x, weight = call.inputs[:2] if forward else call.inputs[1:3]
+    if weight.dims[1] != 1 or weight.dims[0] != x.dims[1]:
+        return _nothing(call)
+
+    def label(t: TensorType) -> Label:
+        if t.rank == 1:
+            return ("channels",)
+        if t.dims == weight.dims:
+            return ("channels", *(None,) * (t.rank - 1))
+        return ("batch", "channels", *(None,) * (t.rank - 2))
+
+    return tuple(label(t) for t in (*call.inputs, *call.outputs))
+
+
 _LABELS: Mapping[str, Callable[[OpCall], Labels]] = {
     "matmul": _matmul, "permute": _permute, "reshape": _reshape, "slice": _slice, "pad": _pad, "concat": _concat,
     "reduce": _reduce, "attention": _nothing, "attention_bwd": _nothing, "embedding": _nothing,
     "embedding_bwd": _nothing, "grouped_matmul": _nothing, "experts": _nothing, "experts_bwd": _nothing,
     "expert_bank": _nothing, "expert_bank_bwd": _nothing, "gather": _nothing, "scatter": _nothing, "scan": _nothing,
-    "scan_bwd": _nothing, "conv": _nothing, "conv_bwd": _nothing,
+    "scan_bwd": _nothing, "conv": _conv, "conv_bwd": _conv,
 }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...ir.expr import Dim, product
 from ...ir.graph import Phase
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Placement, Rule, Shard, replicate_all, shard_dim
+from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Rule, Shard, replicate_all, shard_dim
 
 
 def reshape(ask: Ask) -> Answer:
@@ -85,9 +85,11 @@ def permute(ask: Ask) -> Answer:
 def expand(ask: Ask) -> Answer:
     """New leading dims shift the sharded one; a tensor about to grow is gathered first, while it is small.
 
-    The batch dim stays sharded: what grows along other dims is never wanted whole over the batch.
+    So is a partial sum. The batch dim stays sharded: what grows along other dims is never wanted whole over the batch.
     """
     p = ask.given[0]
+    if isinstance(p, Partial) and ask.axis == "tp" and _grows(ask):
+        return replicate_all(ask)
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
     if ask.axis == "tp" and p.dim > 0 and ask.phase is Phase.FORWARD and _grows(ask):
@@ -107,7 +109,7 @@ def slice_(ask: Ask) -> Answer:
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
     if p.dim == attrs.dim:
-        return Answer((p,), (Shard(p.dim),)) if p.packed and not attrs.drop else replicate_all(ask)
+        return Answer((p,), (Shard(p.dim, ask.cut_again),)) if p.packed and not attrs.drop else replicate_all(ask)
     shift = 1 if attrs.drop and p.dim > attrs.dim else 0
     return Answer((p,), (Shard(p.dim - shift, p.packed),))
 
@@ -131,8 +133,10 @@ def concat(ask: Ask) -> Answer:
     if not shards:
         return replicate_all(ask)
     target = shards[0]
-    result: Placement = Shard(dim, packed=True) if target.dim == dim else target
-    return Answer((target,) * len(ask.given), (result,))
+    if target.dim != dim:
+        return Answer((target,) * len(ask.given), (target,))
+    lain = tuple(p if isinstance(p, Shard) and p.dim == dim else target for p in map(ask.whole, range(len(ask.given))))
+    return Answer(lain, (Shard(dim, packed=True),))
 
 
 def embedding(ask: Ask) -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ...ir.graph import Phase
 from ...ir.ops.conv import ConvAttrs
@@ -80,9 +80,9 @@ def conv(ask: Ask) -> Answer:
     p = _batch_or_channels(ask, 0)
     if p is None:
         return replicate_all(ask)
-    if p.dim == 1 and not _is_depthwise(weight, attrs):
+    if p.dim == 1 and not _is_depthwise(ask.call.inputs[0], weight):
         return _dense_channels(ask)
-    parameters = _parameters(p, [weight, *(t for t in rest if t.rank == 1)])
+    parameters = _parameters(ask, p, 1, 1 + sum(t.rank == 1 for t in rest))
     state: tuple[Placement, ...] = (_state(p),) if attrs.has_state else ()
     made: tuple[Placement, ...] = (p, _state(p))
     return Answer((p, *parameters, *state), made[: ask.num_outputs])
@@ -90,14 +90,13 @@ def conv(ask: Ask) -> Answer:
 
 def conv_bwd(ask: Ask) -> Answer:
     """As forward; gradients of parameters that ranks share sum up over batch and positions."""
-    weight = ask.call.inputs[2]
     p = _batch_or_channels(ask, 1)
-    if p is None or (p.dim == 1 and not _is_depthwise(weight, ask.call.attrs_as(ConvAttrs))):
+    if p is None or (p.dim == 1 and not _is_depthwise(*ask.call.inputs[1:3])):
         return replicate_all(ask)
-    parameters = _parameters(p, ask.call.inputs[2:])
-    grad: Placement = Shard(0) if p.dim == 1 else PARTIAL
-    x_rank = ask.rank(1)
-    made = tuple(p if o.rank == x_rank and o.dims == ask.call.inputs[1].dims else grad for o in ask.call.outputs)
+    parameters = _parameters(ask, p, 2, len(ask.given) - 2)
+    x = ask.call.inputs[1].dims
+    grads = tuple(q if p.dim == 1 else PARTIAL for q in parameters)
+    made = tuple(p if o.dims == x else grads[o.rank == 1] for o in ask.call.outputs)
     return Answer((p, p, *parameters), made)
 
 
@@ -112,12 +111,16 @@ def _batch_or_channels(ask: Ask, x: int) -> Shard | None:
     return Shard(1, weight.packed) if isinstance(weight, Shard) and weight.dim == 0 else None
 
 
-def _is_depthwise(weight: TensorType, attrs: ConvAttrs) -> bool:
-    return attrs.groups == weight.dims[0] and weight.dims[1] == 1
+def _is_depthwise(x: TensorType, weight: TensorType) -> bool:
+    return weight.dims[1] == 1 and weight.dims[0] == x.dims[1]
 
 
-def _parameters(p: Shard, parameters: Sequence[TensorType]) -> tuple[Placement, ...]:
-    return tuple(Shard(0, p.packed) if p.dim == 1 else REPLICATE for _ in parameters)
+def _parameters(ask: Ask, p: Shard, first: int, count: int) -> tuple[Placement, ...]:
+    """Weights and bias by channels, packed or not as they lie: their rows are kept with the channels they belong to."""
+    if p.dim != 1:
+        return (REPLICATE,) * count
+    given = ask.given[first : first + count]
+    return tuple(g if isinstance(g, Shard) and g.dim == 0 else Shard(0, p.packed) for g in given)
 
 
 def _state(p: Shard) -> Placement:
@@ -128,7 +131,8 @@ def _state(p: Shard) -> Placement:
 def _dense_channels(ask: Ask) -> Answer:
     """Output channels by the weight's rows; input channels give partial sums; others whole."""
     weight, bias = ask.given[1], len(ask.given) - 2
-    if ask.call.attrs_as(ConvAttrs).groups != 1 or ask.phase is not Phase.FORWARD:
+    x, kernel = ask.call.inputs[:2]
+    if x.dims[1] != kernel.dims[1] or ask.phase is not Phase.FORWARD:
         return replicate_all(ask)
     if isinstance(weight, Shard) and weight.dim == 0:
         return Answer((REPLICATE, Shard(0), *(Shard(0),) * bias), (Shard(1),))
