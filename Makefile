@@ -21,7 +21,7 @@ ACCURACY := backends/calibration/accuracy.csv
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
-.PHONY: bench calibration check clean demo engines help setup stacks studies test validation
+.PHONY: bench calibration check clean coverage demo engines help setup stacks studies test validation
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -56,6 +56,9 @@ engines: $(STAMP)  ## fit what engine profiles leave free anew, to served reques
 validation: $(STAMP)  ## judge again against measurements: docs/validation.md, and what estimates say of themselves
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
 	$(BIN)/pytest tests/docs --update-docs -k validation
+
+coverage: $(STAMP)  ## trace and count every causal language model of transformers: docs/coverage.md (half an hour)
+	$(BIN)/python -m benchmarks.coverage
 
 studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results
 	$(foreach script,$(wildcard examples/ex*.py),$(BIN)/python $(script) --full --output results &&) true

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
         screen,
     )
     from slipstick.frontend import GraphCache, load
+    from slipstick.frontend.dynamo import Captured, backend, capture
+    from slipstick.frontend.exported import load_exported
+    from slipstick.frontend.graph_module import trace_graph
     from slipstick.frontend.module import trace
     from slipstick.ir.errors import SlipstickError
     from slipstick.ir.graph import Graph, Workload
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Captured",
     "DType",
     "Estimate",
     "Estimates",
@@ -43,21 +47,26 @@ __all__ = [
     "SlipstickError",
     "System",
     "Workload",
+    "backend",
+    "capture",
     "estimate",
     "estimate_many",
     "evaluate",
     "evaluate_machines",
     "load",
+    "load_exported",
     "load_system",
     "lower",
     "make_plan",
     "screen",
     "tabled",
     "trace",
+    "trace_graph",
 ]
 
 # Where each public name lives; a module is imported when its name is first asked for.
 _MODULE_OF = {
+    "Captured": "slipstick.frontend.dynamo",
     "DType": "slipstick.ir.types",
     "Estimate": "slipstick.driver",
     "Estimates": "slipstick.driver",
@@ -72,17 +81,21 @@ _MODULE_OF = {
     "SlipstickError": "slipstick.ir.errors",
     "System": "slipstick.backends.system",
     "Workload": "slipstick.ir.graph",
+    "backend": "slipstick.frontend.dynamo",
+    "capture": "slipstick.frontend.dynamo",
     "estimate": "slipstick.driver",
     "estimate_many": "slipstick.driver",
     "evaluate": "slipstick.driver",
     "evaluate_machines": "slipstick.driver",
     "load": "slipstick.frontend",
+    "load_exported": "slipstick.frontend.exported",
     "load_system": "slipstick.backends.system",
     "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
     "screen": "slipstick.driver",
     "tabled": "slipstick.backends.system_table",
     "trace": "slipstick.frontend.module",
+    "trace_graph": "slipstick.frontend.graph_module",
 }
 
 # Hidden from type checkers, which would otherwise accept any name at all.

@@ -102,8 +102,9 @@ def estimate_command(
 ) -> int:
     """Estimate one step of MODEL on a system, or with --phase serve a server that answers requests.
 
-    MODEL is a name of `slipstick list models`, a path to a HuggingFace config.json, a saved graph, or
-    file.py:factory / package.module:factory returning an nn.Module (this runs your code). Nothing is downloaded.
+    MODEL is a name of `slipstick list models`, a path to a HuggingFace config.json, a saved graph, an ONNX
+    file, or file.py:factory / package.module:factory returning an nn.Module (this runs your code). Nothing is
+    downloaded.
     """
     if request.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")

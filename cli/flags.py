@@ -48,8 +48,8 @@ _WORKLOAD = (
         ["--dim", "dims"],
         multiple=True,
         metavar="NAME=SIZE",
-        help="What a named dim of an ONNX file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a number. "
-        "Repeatable; common names are known.",
+        help="What a named dim of an ONNX or .pt2 file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
+        "number. Repeatable; common names are known.",
     ),
     _number("--mbs", "--micro-batch-size", default=1, help="Sequences a replica runs at once."),
     _number("--gbs", "--global-batch-size", help="Sequences a step.  [default: mbs x dp]"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,15 +42,15 @@ def graph_of(request: Request) -> Graph:
 
     cache = GraphCache.default() if request.cache else None
     return load(
-        request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request),
+        request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request.dims),
         request.allow_unpriced,
     )  # fmt: skip
 
 
-def dims_of(request: Request) -> dict[str, str]:
+def dims_of(given: Sequence[str]) -> dict[str, str]:
     """Read NAME=SIZE pairs; UsageError for what is none."""
-    pairs = [text.partition("=") for text in request.dims]
-    for (name, _, size), text in zip(pairs, request.dims, strict=True):
+    pairs = [text.partition("=") for text in given]
+    for (name, _, size), text in zip(pairs, given, strict=True):
         if not name or not size:
             raise UsageError(f"--dim {text}: NAME=SIZE, as in --dim past_len=kv")
     return {name: size for name, _, size in pairs}
@@ -220,9 +220,14 @@ def _given(number: int | None, default: int) -> int:
 
 
 def check_positions(graph: Graph, plan: Plan) -> None:
-    """Raise UsageError for tokens beyond the positions of a model that infers; training may go on to learn more."""
+    """Raise UsageError for sizes that a graph is not of, and for tokens beyond the positions of a model that infers.
+
+    Training may go on to learn more positions.
+    """
+    from ..ir.fixed_sizes import check_sizes
     from ..ir.graph import Workload
 
+    check_sizes(graph, plan)
     most = graph.max_positions
     if not most or graph.workload is Workload.TRAIN:
         return

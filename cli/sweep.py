@@ -174,11 +174,14 @@ def _check_names(space: DesignSpace, technology: Technology) -> None:
 def _job(request: Request) -> Job:
     from ..cost.flops import Convention
     from ..explore.setting import Job
+    from ..ir.fixed_sizes import check_sizes
 
     check_model(request)
     plan = plan_of(request)
     num_steps = _num_steps(request, plan)
-    return Job(lower_of(request, graph_of(request), plan.family), plan, num_steps, Convention(request.flops_convention))
+    graph = graph_of(request)
+    check_sizes(graph, plan)
+    return Job(lower_of(request, graph, plan.family), plan, num_steps, Convention(request.flops_convention))
 
 
 def _num_steps(request: Request, plan: Plan) -> float | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from .flags import Named
 from .output import columns, write_text
+from .prepare import dims_of
 
 if TYPE_CHECKING:
     from ..ir.graph import Graph
@@ -38,6 +40,14 @@ USUAL_SYSTEM = "dgx-h100"
 @click.option("--system", default=USUAL_SYSTEM, show_default=True, metavar="NAME|FILE", help="Machine of --coverage.")
 @click.option("--stack", metavar="NAME|FILE", help="Software on it.  [default: the system's]")
 @click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=SIZE",
+    help="What a named dim of an ONNX or .pt2 file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
+    "number. Repeatable; common names are known.",
+)
+@click.option(
     "--allow-unpriced",
     is_flag=True,
     help="Count operators that have no rule by the bytes they read and write, instead of refusing the model.",
@@ -48,7 +58,7 @@ USUAL_SYSTEM = "dgx-h100"
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def trace_command(
     model: str, phase: str, dtype: str, batch: int, seq: int, coverage: bool, system: str, stack: str | None,
-    allow_unpriced: bool, form: str, output: str, cache: bool, quiet: bool,
+    dims: tuple[str, ...], allow_unpriced: bool, form: str, output: str, cache: bool, quiet: bool,
 ) -> int:  # fmt: skip
     """Trace MODEL and say what is in it: parameters, regions, ops, FLOPs, bytes.
 
@@ -64,7 +74,7 @@ def trace_command(
     from ..report.contents_text import contents_json, contents_text, coverage_text
 
     check(model, dtype)
-    graph = _graph(model, phase, dtype, cache, quiet, allow_unpriced)
+    graph = _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced)
     found = contents_of(graph, sizes_of(graph, batch, seq))
     if not coverage:
         write_text(contents_json(found) if form == "json" else contents_text(found, columns()), output)
@@ -83,9 +93,11 @@ def trace_command(
     return 0
 
 
-def _graph(model: str, phase: str, dtype: str, cache: bool, quiet: bool, allow_unpriced: bool) -> Graph:
+def _graph(
+    model: str, phase: str, dtype: str, dims: Mapping[str, str], cache: bool, quiet: bool, allow_unpriced: bool
+) -> Graph:
     from ..frontend import GraphCache, load
 
     kept = GraphCache.default() if cache else None
     report = None if quiet else (lambda line: click.echo(line, err=True))
-    return load(model, phase, dtype, kept, report, allow_unpriced=allow_unpriced)
+    return load(model, phase, dtype, kept, report, dims, allow_unpriced)

@@ -97,7 +97,8 @@ def _part_for(config: ModelConfig, model_class: ModelClass) -> ModelConfig | Non
 
 
 def _sees_or_hears(config: ModelConfig) -> bool:
-    return any(name not in _TEXT_PARTS for name in config.sub_configs)
+    """Whether a config is of more than a language model: it has other parts, or its layers are those of a part."""
+    return not hasattr(config, "num_hidden_layers") or any(name not in _TEXT_PARTS for name in config.sub_configs)
 
 
 def _text_part(config: ModelConfig) -> ModelConfig | None:

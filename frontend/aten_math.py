@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from torch import fx
+from torch import Tensor, fx
 
 from ..ir.ops.experts import GroupedAttrs
 from ..ir.ops.matmul import MatmulAttrs
@@ -105,6 +105,14 @@ def _reduced(im: Importer, node: fx.Node, fn: str, position: int) -> None:
     im.emit(node, "reduce", (source,), ReduceAttrs(fn, dims, keep and bool(dims)), keep=1)
 
 
+def _max(im: Importer, node: fx.Node) -> None:
+    """The largest of all; along a dim, where its place is given too, a choice of one (`topk`)."""
+    if isinstance(node.meta["val"], Tensor):
+        _reduce(im, node)
+    else:
+        im.emit(node, "topk", im.inputs(node)[:1], DimAttrs(_dim(im, node, 1)))
+
+
 def _along(op: str, position: int) -> Handler:
     def handler(im: Importer, node: fx.Node) -> None:
         im.emit(node, op, im.inputs(node)[:1], DimAttrs(_dim(im, node, position)))
@@ -122,6 +130,6 @@ HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.argmax", "aten.any", "aten.all",
                      "aten.prod", "aten.var", "aten.logsumexp"), _reduce),
     "aten.linalg_vector_norm": _vector_norm,
-    "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2), "aten.sort": _along("sort", 1),
-    "aten.argsort": _along("sort", 1),
+    "aten.max": _max, "aten.min": _max, "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2),
+    "aten.sort": _along("sort", 1), "aten.argsort": _along("sort", 1),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import cast
 
 import torch
@@ -67,6 +67,8 @@ def build_noted(config_text: str, dtype: DType) -> Built:
     except SlipstickError:
         raise
     except (Exception, RecursionError) as error:
+        if config is None:
+            check_heads(SimpleNamespace(**fields))  # says which numbers would fit
         raise NotUnderstoodError(_told(model_type, error, config)) from error
 
 
@@ -82,8 +84,18 @@ def _built(chosen: Architecture, dtype: DType) -> Built:
             continue
         if not isinstance(module, nn.Module):
             raise NotUnderstoodError(f"model type '{chosen.config.model_type}' did not give a module")
+        _all_on_meta(module, torch_dtype(dtype))
         return Built(module, (*chosen.notes, *_attention_note(module, implementation)))
     raise NotUnderstoodError(f"model type '{chosen.config.model_type}' has no attention that can be recorded")
+
+
+def _all_on_meta(module: nn.Module, dtype: torch.dtype) -> None:
+    """Move what old models allocate for real (`torch.FloatTensor(..)`) to where all other parameters are."""
+    for part in module.modules():
+        for name, p in list(part._parameters.items()):
+            if p is not None and p.device.type != "meta":
+                moved = torch.empty(p.shape, dtype=dtype if p.is_floating_point() else p.dtype, device="meta")
+                part._parameters[name] = nn.Parameter(moved, p.requires_grad)
 
 
 def _is_unknown(implementation: str, error: Exception) -> bool:

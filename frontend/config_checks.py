@@ -24,7 +24,10 @@ _POSITIONS = re.compile(r"max_position_embeddings|n_positions|n_ctx|max_seq_len|
 _SIZES = re.compile(
     r"(hidden|intermediate|vocab|embedding|ffn_hidden)_size|d_model|d_ff|d_kv|n_embd|n_inner|head_dim|dim"
 )
-_HEAD_SIZES = ("head_dim", "d_kv", "qk_nope_head_dim", "kv_channels", "attention_head_dim", "head_size", "qk_head_dim")
+_HEAD_SIZES = (
+    "head_dim", "d_kv", "d_head", "dim_head", "qk_nope_head_dim", "kv_channels", "attention_head_dim",
+    "attention_head_size", "head_size", "qk_head_dim",
+)  # fmt: skip
 _HIDDEN = ("hidden_size", "d_model", "n_embd")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -26,6 +26,7 @@ from ..ir.graph import Graph, Workload
 if TYPE_CHECKING:
     from torch import Tensor, fx
 
+    from .exported import Dims
     from .replay.program import Program
 
 FOLDER_VARIABLE = "SLIPSTICK_CAPTURE"
@@ -51,12 +52,12 @@ class Captured:
 
     seen: list[Seen] = field(default_factory=list)
 
-    def graph(self, workload: Workload | str = Workload.PREFILL, sizes: Mapping[str, str | int] | None = None) -> Graph:
+    def graph(self, phase: Workload | str = Workload.PREFILL, dims: Dims | None = None) -> Graph:
         """Return the one graph that was captured; UsageError when there is none, or several.
 
         Args:
-            workload: prefill (forward as it is), train (loss on logits, and backward) or decode.
-            sizes: what its open sizes are, as `{"s70": "seq"}`; others go by their place.
+            phase: prefill (forward as it is), train (loss on logits, and backward) or decode.
+            dims: what its open sizes are, as `{"s70": "seq"}`; others go by their place.
         """
         last = self._last()
         if not last:
@@ -66,16 +67,14 @@ class Captured:
                 f"the model was broken into {len(last)} graphs, which `graphs` returns one by one; "
                 "torch.compile(.., fullgraph=True) says where it breaks"
             )
-        return _graph(last[0], Workload(workload), sizes, "", is_part=False)
+        return _graph(last[0], Workload(phase), dims, "", is_part=False)
 
-    def graphs(
-        self, workload: Workload | str = Workload.PREFILL, sizes: Mapping[str, str | int] | None = None
-    ) -> tuple[Graph, ...]:
+    def graphs(self, phase: Workload | str = Workload.PREFILL, dims: Dims | None = None) -> tuple[Graph, ...]:
         """Return every graph in order; of several each trains from the gradients of its results, and says its place."""
         last = self._last()
         many = len(last) > 1
         return tuple(
-            _graph(s, Workload(workload), sizes, f"graph {k + 1} of {len(last)}" if many else "", is_part=many)
+            _graph(s, Workload(phase), dims, f"graph {k + 1} of {len(last)}" if many else "", is_part=many)
             for k, s in enumerate(last)
         )
 
@@ -84,12 +83,12 @@ class Captured:
         return list(by_frame.values())
 
 
-def _graph(seen: Seen, workload: Workload, sizes: Mapping[str, str | int] | None, place: str, is_part: bool) -> Graph:
+def _graph(seen: Seen, workload: Workload, dims: Dims | None, place: str, is_part: bool) -> Graph:
     from .replay.runs import graph_of
 
     again = f"compiled {seen.compiles + 1} times, the last is taken" if seen.compiles else ""
     notes = tuple(n for n in (place and f"{place} that torch.compile broke the model into", again) if n)
-    return graph_of(replace(seen.program, notes=notes), workload, sizes, is_part=is_part)
+    return graph_of(replace(seen.program, notes=notes), workload, dims, is_part=is_part)
 
 
 _ACTIVE: ContextVar[Captured | None] = ContextVar("slipstick_captured", default=None)

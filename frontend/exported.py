@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..ir.errors import NotUnderstoodError
 from ..ir.graph import Graph, Workload
@@ -12,35 +12,41 @@ from ..ir.graph import Graph, Workload
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+# What open sizes are, by the program's own names of them.
+Dims: TypeAlias = Mapping[str, str | int]
+
 SUFFIX = ".pt2"
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 
 def load_exported(
     program: ExportedProgram,
-    workload: Workload | str = Workload.PREFILL,
-    sizes: Mapping[str, str | int] | None = None,
+    phase: Workload | str = Workload.PREFILL,
+    dims: Dims | None = None,
     name: str = "exported",
+    allow_unpriced: bool = False,
 ) -> Graph:
     """Return the folded graph of an exported program.
 
     Args:
         program: what `torch.export.export` returned; its weights are not read, so they may be on the meta device.
-        workload: prefill (the program as it is), train (loss on its first output, and backward), or decode (the program
+        phase: prefill (the program as it is), train (loss on its first output, and backward), or decode (the program
             takes a KV cache).
-        sizes: what its open sizes are, as `{"s70": "seq"}`: batch, seq, kv or a number. Others go by their place.
+        dims: what its open sizes are, as `{"s70": "seq"}`: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a
+            number. Others go by their place.
         name: what the graph is called.
+        allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
     """
     from .replay.runs import graph_of
     from .replay.signature import program_of
 
-    return graph_of(program_of(program, name), Workload(workload), sizes)
+    return graph_of(program_of(program, name), Workload(phase), dims, allow_unpriced=allow_unpriced)
 
 
 def load_pt2(
-    path: Path | str, workload: Workload | str = Workload.PREFILL, sizes: Mapping[str, str | int] | None = None
+    path: Path | str, phase: Workload | str = Workload.PREFILL, dims: Dims | None = None, allow_unpriced: bool = False
 ) -> Graph:
-    """Return the folded graph of a file that `torch.export.save` wrote.
+    """Return the folded graph of a file that `torch.export.save` wrote; `phase` and `dims` as for `load_exported`.
 
     Only its JSON parts are read: neither weights, nor example inputs, nor anything pickled. NotUnderstoodError when the
     file is no such archive, is cut short, or asks for what only unpickling could give.
@@ -48,7 +54,7 @@ def load_pt2(
     from .replay.archive import read_program
     from .replay.runs import graph_of
 
-    return graph_of(read_program(Path(path)), Workload(workload), sizes)
+    return graph_of(read_program(Path(path)), Workload(phase), dims, allow_unpriced=allow_unpriced)
 
 
 def refuse_pickle(path: str) -> None:
@@ -59,4 +65,4 @@ def refuse_pickle(path: str) -> None:
     )
 
 
-__all__ = ["PICKLED", "SUFFIX", "load_exported", "load_pt2", "refuse_pickle"]
+__all__ = ["PICKLED", "SUFFIX", "Dims", "load_exported", "load_pt2", "refuse_pickle"]

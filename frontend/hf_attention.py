@@ -15,8 +15,9 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from . import semantic
 from .adapter import swapped
 
-_ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave")
+_ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
 _PAIR, _ONE, _OLD_ONE = ("q", "k", "cos", "sin"), ("x", "cos", "sin"), ("tensor", "sin", "cos")
+_COMPLEX = ("xq", "xk", "freqs_cis")
 
 
 def attend(  # type: ignore[no-untyped-def]
@@ -31,9 +32,10 @@ def attend(  # type: ignore[no-untyped-def]
     made without a sink z is multiplied by sigmoid(log-sum-exp - z).
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    window = int(sliding_window or _chunk(module))
+    bias = _both(_bias(attention_mask), position_bias)
     out, lse = semantic.attention(
-        query, key, value, s_aux, causal, int(sliding_window or 0), float(dropout),
-        _both(_bias(attention_mask), position_bias), indices, float(softcap or 0.0),
+        query, key, value, s_aux, causal, window, float(dropout), bias, indices, float(softcap or 0.0)
     )  # fmt: skip
     if sinks is None:
         return out, None
@@ -46,6 +48,14 @@ def _both(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
     if mask is None or bias is None:
         return bias if mask is None else mask
     return bias.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else bias + mask
+
+
+def _chunk(module: nn.Module) -> int:
+    """Keys of a chunk, where a layer sees its own chunk alone (Llama 4): as a window, which is never less work."""
+    config, layer = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    kinds = getattr(config, "layer_types", None)
+    chunked = isinstance(layer, int) and kinds and layer < len(kinds) and kinds[layer] == "chunked_attention"
+    return int(getattr(config, "attention_chunk_size", 0) or 0) if chunked else 0
 
 
 def _bias(mask: Tensor | None) -> Tensor | None:
@@ -68,6 +78,7 @@ def _stand_in(*args: object, **options: object) -> Tensor:
 def attention_patched(model: nn.Module, implementation: str) -> Iterator[None]:
     """Swap rotary functions, masks and what spells attention out, for as long as a recording takes."""
     with ExitStack() as stack:
+        stack.enter_context(swapped(torch, "polar", _polar))
         for file in {sys.modules[type(m).__module__] for m in model.modules()}:
             for name in _ROPE_NAMES:
                 if (ours := _rotation(getattr(file, name, None))) is not None:
@@ -134,6 +145,8 @@ def _rotation(original: object) -> Callable[..., object] | None:
         return lambda x, cos, sin, unsqueeze_dim=dim: _rotated(x, cos, sin, unsqueeze_dim)
     if names == _OLD_ONE:
         return lambda tensor, sin, cos: _rotated(tensor, cos, sin, dim)
+    if names == _COMPLEX:
+        return _turned
     return None
 
 
@@ -149,6 +162,18 @@ def _pair(names: tuple[str, ...], dim: int) -> Callable[..., tuple[Tensor, Tenso
         return semantic.rope(q, *table), semantic.rope(k, *table)
 
     return rotate
+
+
+def _polar(length: Tensor, angle: Tensor) -> Tensor:
+    """As torch's, whose shape rule takes open sizes for the numbers they have in the example."""
+    return torch.view_as_complex(torch.stack((length * angle.cos(), length * angle.sin()), dim=-1))
+
+
+def _turned(xq: Tensor, xk: Tensor, freqs_cis: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotation by complex numbers [b, s, d / 2]; heads lie behind the sequence (Llama 4) or before it (DeepSeek-V2)."""
+    dim = 1 if xq.shape[2] == freqs_cis.shape[1] else 2
+    cos, sin = torch.view_as_real(freqs_cis).unbind(-1)
+    return _rotated(xq, cos, sin, dim), _rotated(xk, cos, sin, dim)
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dim: int) -> Tensor:
@@ -186,7 +211,8 @@ def _mpt(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
         q, k, v = (t.unflatten(-1, (part.n_heads, part.head_dim)).transpose(1, 2) for t in qkv.chunk(3, dim=2))
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, part.layer_idx)
-        bias = None if position_bias is None else position_bias[None, :, :, position_bias.shape[2] - k.shape[2] :]
+        # As many as there are keys, of a table that may be shorter than the sizes of an example.
+        bias = None if position_bias is None else position_bias[None, :, :, :1].expand(-1, -1, -1, k.shape[2])
         dropout = float(part.attn_dropout_p) if part.training else 0.0  # type: ignore[arg-type]
         out, _ = semantic.attention(q, k, v, None, True, 0, dropout, bias)
         return part.out_proj(out.flatten(2)), None  # type: ignore[operator]

@@ -63,10 +63,10 @@ def cache_class() -> type:
         def __init__(self, past: Past = NOTHING) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
             self.past = past
-            self.keys: Tensor | None = past.keys if past.is_complete else None
-            self.values: Tensor | None = past.values if past.is_complete else None
+            self.keys: Tensor | None = past.keys
+            self.values: Tensor | None = past.values
             self.index_keys: Tensor | None = None
-            self.is_initialized = True
+            self.is_initialized = past.keys is not None
             self.conv_states: dict[int, Tensor | None] = dict(past.conv_states)
             self.recurrent_states: dict[int, Tensor | None] = dict(past.states)
             held = {*self.conv_states, *self.recurrent_states}

@@ -15,6 +15,7 @@ from .hf_experts import banked, experts
 from .hf_indexer import indexed
 from .hf_linear import scanned
 from .hf_scans import scans
+from .odd_models import decided
 from .old_attention import fused_attention, is_fused
 
 IMPLEMENTATION = "slipstick"
@@ -48,6 +49,7 @@ def patched(model: nn.Module) -> Iterator[None]:
         stack.enter_context(scans(model))
         stack.enter_context(scanned(model))
         stack.enter_context(fused_attention(model))
+        stack.enter_context(decided(model))
         if is_fused(model):
             stack.enter_context(_unmasked(str(getattr(model.config, "_attn_implementation", ""))))
         yield

@@ -51,7 +51,14 @@ def find_stack(module: nn.Module) -> LayerStack | None:
         stack = _stack(path, layers)
         if len(set(stack.classes)) <= stack.num_layers // 2 and (best is None or size > best[0]):
             best = (size, stack)
-    return None if best is None else best[1]
+    if best is None:
+        return None
+    return best[1].kept_all() if _is_shared_out(module) else best[1]
+
+
+def _is_shared_out(module: nn.Module) -> bool:
+    """Whether one table has a part for each layer (Gemma 3n and 4), so that fewer layers would not fit it."""
+    return any(isinstance(getattr(part, "embed_tokens_per_layer", None), nn.Module) for part in module.modules())
 
 
 def _layers(part: nn.Module) -> Sequence[nn.Module]:
@@ -99,6 +106,15 @@ def _shapes(part: nn.Module) -> tuple[tuple[object, ...], ...]:
 def _settings(part: nn.Module) -> tuple[tuple[str, object], ...]:
     found = sorted((k, v) for k, v in vars(part).items() if isinstance(v, _SCALARS))
     return tuple((k, v) for k, v in found if k not in _POSITION and not k.startswith("_"))
+
+
+def needs_every_layer(module: nn.Module) -> bool:
+    """Whether a model of transformers looks at its depth in other ways than by running its layers.
+
+    It works out the inputs of all layers at once (Gemma 3n), or skips layers by their numbers (Llama 3.2 Vision).
+    """
+    config = getattr(module, "config", None)
+    return bool(getattr(config, "hidden_size_per_layer_input", 0) or getattr(config, "cross_attention_layers", None))
 
 
 @contextmanager

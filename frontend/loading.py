@@ -43,22 +43,22 @@ def load(
         model: a catalogue name, a path to a `config.json`, a saved graph, an ONNX file, a `.pt2` file of
             `torch.export.save`, or `file.py:factory` (runs that code).
         workload: train, prefill or decode.
-        dtype: element type of weights and activations; an ONNX file has its own.
+        dtype: element type of weights and activations; ONNX and `.pt2` files have their own.
         cache: where recorded graphs are kept; None records every time.
         report: told, in one line each, about slow steps.
-        dims: of an ONNX file, what its named dims are: batch, seq, kv, total, tokens or a number.
+        dims: what the named dims of an ONNX file or a `.pt2` file are: batch, seq, kv, total, tokens or a number.
         allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
         source_tokens: what the encoder of an encoder-decoder reads; None: as many tokens as the plan's lengths say.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
     if model.endswith(_ONNX):
-        return _onnx(Path(model), kind, dims, cache)
+        return _onnx(Path(model), kind, dims, cache, allow_unpriced)
+    if model.endswith(SUFFIX):
+        return load_pt2(model, kind, dims, allow_unpriced)
     if dims:
-        raise UsageError(f"--dim {next(iter(dims))}: of ONNX files only, which '{model}' is not")
+        raise UsageError(f"--dim {next(iter(dims))}: of ONNX and .pt2 files only, which '{model}' is not")
     if model.endswith(_SAVED):
         return _saved(Path(model), kind)
-    if model.endswith(SUFFIX):
-        return load_pt2(model, kind)
     if model.endswith(PICKLED):
         refuse_pickle(model)
     if _names_factory(model):
@@ -125,15 +125,19 @@ def _saved(path: Path, workload: Workload) -> Graph:
     return graph
 
 
-def _onnx(path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None) -> Graph:
+def _onnx(
+    path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None, allow_unpriced: bool
+) -> Graph:
     """Read an ONNX file; a graph kept of one is that of a file with the same bytes, read with the same sizes."""
     from .onnx import content_key, load_onnx
 
-    key = graph_key(content_key(path), workload, json.dumps(dict(dims), sort_keys=True)) if cache is not None else ""
+    lenient = ("allow-unpriced",) if allow_unpriced else ()
+    sizes = json.dumps(dict(dims), sort_keys=True)
+    key = graph_key(content_key(path), workload, sizes, *lenient) if cache is not None else ""
     found = cache.get(key) if cache is not None else None
     if found is not None:
         return replace(found, name=path.stem)
-    graph = load_onnx(path, workload, dims)
+    graph = load_onnx(path, workload, dims, allow_unpriced)
     if cache is not None:
         cache.put(key, graph)
     return graph
@@ -169,10 +173,12 @@ def _record_config(
     from .building import build_noted
     from .huggingface import hints_on
     from .trace import trace
+    from .unused import unused_note
 
     built = build_noted(config.text, dtype)
     identity = Identity(config.name, workload, dtype, built.notes, _positions(config), hints_on(built.module))
-    return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
+    graph = trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
+    return replace(graph, notes=(*graph.notes, *unused_note(built.module, graph)))
 
 
 def _positions(config: Config) -> int:

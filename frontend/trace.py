@@ -16,7 +16,7 @@ from .blocks import Identity, NotAlikeError, fold
 from .flat import Flat
 from .flex import flex_lifted
 from .fx_import import Handler, import_fx
-from .layers import LayerStack, find_stack, shortened
+from .layers import LayerStack, find_stack, needs_every_layer, shortened
 from .lenient import Lenient, noted
 from .lift import lifted
 from .probe import run_alike
@@ -58,9 +58,9 @@ def trace(
     handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
     subject = _Subject(module, identity, is_transformers, planned, handlers)
     stack = find_stack(module)
-    if stack is not None and not is_transformers and not _is_safe_to_shorten(subject, stack):
+    if stack is not None and not _is_safe_to_shorten(subject, stack):
         stack = stack.kept_all()
-    graph = noted(_trace(subject, stack))
+    graph = _with_unused(noted(_trace(subject, stack)), module)
     verify(graph)
     return graph
 
@@ -93,6 +93,8 @@ def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:
 
 
 def _is_safe_to_shorten(subject: _Subject, stack: LayerStack) -> bool:
+    if subject.is_transformers:
+        return not needs_every_layer(subject.module)
     with _prepared(subject, FakeWorld()) as run:
         return run_alike(subject.module, stack, run.call)
 
@@ -113,6 +115,15 @@ def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[Run]:
         scope.enter_context(lifted(module))
         scope.enter_context(flex_lifted(module))
         yield run
+
+
+def _with_unused(graph: Graph, module: nn.Module) -> Graph:
+    """Return the graph with a note on parameters that the module holds and no operator reads."""
+    num, whole = round(float(graph.num_parameters.evaluate({}))), count_parameters(module)
+    if num >= whole:
+        return graph
+    note = f"{whole - num:,} of {whole:,} parameters take no part in {graph.workload} and are not in the graph"
+    return replace(graph, notes=(*graph.notes, note))
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -17,6 +17,7 @@ from .hf_cache import Past, cache_class
 from .hf_linear import remembers, scanned
 from .lift import lifted
 from .loss import loss_of, returned_tensor
+from .odd_models import ids_a_row
 
 # Example sizes of the symbolic dims: not 0 or 1, and different, so that no two are taken for the same.
 HINTS = {"batch": 3, "seq": 48, "kv": 80, "src": 112}
@@ -75,8 +76,18 @@ def ids_of(world: FakeWorld, *dims: int | str) -> Tensor:
     return world.tensor(dims, torch.int64, HINTS)
 
 
+def _rows(model: nn.Module, world: FakeWorld, length: int | str) -> Tensor:
+    """Token ids of a batch; models that read several rows a sequence get these, one sequence after another."""
+    rows = ids_a_row(model)
+    if rows == 1:
+        return ids_of(world, "batch", length)
+    ids = ids_of(world, "batch", rows, length)
+    with world.mode:
+        return torch.empty(ids.shape[0] * rows, ids.shape[2], dtype=torch.int64, device="cpu")
+
+
 def _train(model: nn.Module, world: FakeWorld, is_transformers: bool) -> Run:
-    ids = ids_of(world, "batch", "seq")
+    ids = _rows(model, world, "seq")
     with world.mode:
         labels = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
 
@@ -112,7 +123,7 @@ def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
 
 
 def _prefill(model: nn.Module, world: FakeWorld) -> Run:
-    ids = ids_of(world, "batch", "seq")
+    ids = _rows(model, world, "seq")
 
     def call() -> tuple[Tensor, ...]:
         out, _ = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids, "logits_to_keep": 1})
@@ -122,9 +133,9 @@ def _prefill(model: nn.Module, world: FakeWorld) -> Run:
 
 
 def _decode(model: nn.Module, world: FakeWorld) -> Run:
-    ids = ids_of(world, "batch", 1)
+    ids = _rows(model, world, 1)
     with world.mode:
-        positions = torch.empty(ids.shape, dtype=torch.int64, device="cpu")
+        positions = torch.empty((ids.shape[0] // ids_a_row(model), 1), dtype=torch.int64, device="cpu")
     pasts = _pasts(model, world)
     inputs = {"input_ids": ids, "position_ids": positions}
     for i, past in enumerate(pasts):
@@ -164,7 +175,7 @@ def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 def _pasts(model: nn.Module, world: FakeWorld) -> list[Past]:
     """Ask the model itself for the shapes it caches: one tiny prefill, then batch and length made symbolic."""
     with world.mode, torch.no_grad(), lifted(model):
-        ids = torch.zeros(2, 4, dtype=torch.int64)
+        ids = torch.zeros(2 * ids_a_row(model), 4, dtype=torch.int64)
         _, cache = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids})
     made = [symbolic_past(layer, world, "kv") for layer in cache.layers]
     if not any(dict(past.named(0)) for past in made):

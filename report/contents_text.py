@@ -47,7 +47,7 @@ def _regions(found: Contents) -> Iterator[Sequence[str]]:
     for row in found.regions:
         yield (
             row.name, f"{row.count}", f"{row.num_nodes}", f"{row.num_parameters:,.0f}",
-            _known(row.amount.matrix_flops), format_bytes(row.amount.num_bytes), format_bytes(row.saved_bytes),
+            _known(row.amount.matrix_flops), format_bytes(row.amount.num_bytes), _kept(row.saved_bytes),
         )  # fmt: skip
 
 
@@ -167,6 +167,10 @@ def _part(part: float, whole: float) -> str:
 
 def _known(flops: float) -> str:
     return format_flops(flops) if flops else "-"
+
+
+def _kept(num_bytes: float) -> str:
+    return format_bytes(num_bytes) if num_bytes else "-"
 
 
 def _table(heading: Sequence[str], rows: Iterable[Sequence[str]], text: Sequence[int], columns: int | None) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...ir.graph import Node
+from ...ir.ops.conv import ConvAttrs
+from ...ir.ops.scan import ScanAttrs, ScanBwdAttrs
 from .rule import Grads, Rule
 from .tape import Tape
 
@@ -39,6 +42,29 @@ def norm(tape: Tape, node: Node, grads: Grads) -> None:
         tape.give(value, grad)
 
 
+def scan(tape: Tape, node: Node, grads: Grads) -> None:
+    """Gradients of the values and of all that is read with them; a state to begin with is no parameter."""
+    attrs = node.attrs
+    assert isinstance(attrs, ScanAttrs)
+    given = node.inputs[:-1] if attrs.has_state else node.inputs
+    back = ScanBwdAttrs(attrs.kind, attrs.chunk, attrs.has_state, tape.type(node.outputs[1]).dims[2])
+    outs = tape.emit("scan_bwd", (grads.first, *node.inputs), [tape.type(i) for i in given], back)
+    for value, grad in zip(given, outs, strict=True):
+        tape.give(value, grad)
+
+
+def conv(tape: Tape, node: Node, grads: Grads) -> None:
+    """Gradients of x, weight and bias; what an activation in the kernel had before it is made again."""
+    attrs = node.attrs
+    assert isinstance(attrs, ConvAttrs)
+    given = node.inputs[:-1] if attrs.has_state else node.inputs
+    wanted = given if attrs.causal else tuple(i for i in given if i in tape.needs)
+    read = given if attrs.causal else given[:2]
+    outs = tape.emit("conv_bwd", (grads.first, *read), [tape.type(i) for i in wanted], replace(attrs, has_state=False))
+    for value, grad in zip(wanted, outs, strict=True):
+        tape.give(value, grad)
+
+
 def rope(tape: Tape, node: Node, grads: Grads) -> None:
     """The turn back; tables are no parameters."""
     x, cos, sin = node.inputs
@@ -53,5 +79,6 @@ def cross_entropy(tape: Tape, node: Node, grads: Grads) -> None:
 
 
 RULES: Mapping[str, Rule] = {
-    "attention": attention, "experts": experts, "norm": norm, "rope": rope, "cross_entropy": cross_entropy,
+    "attention": attention, "experts": experts, "norm": norm, "scan": scan, "conv": conv, "rope": rope,
+    "cross_entropy": cross_entropy,
 }  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ...ir.errors import TraceError, UnsupportedOpError
 from ...ir.graph import NO_ATTRS, Node, Phase, Role, Value
 from ...ir.ops.pointwise import FillAttrs
+from ...ir.ops.scan import KEEP_STATE
 from ...ir.types import DType, TensorType
 from ..flat import Flat
 from ..tidy import tidy
@@ -92,12 +93,13 @@ def _with_loss(flat: Flat) -> Flat:
 
 
 def _without_cache(flat: Flat) -> Flat:
-    """Training keeps no cache: what is written behind an empty one is read as it is."""
-    nodes = []
+    """Training keeps no cache: what is written behind an empty one is read as it is, and no state stays."""
+    nodes: list[Node] = []
     for node in flat.nodes:
         if node.op == "kv_append" and len(node.inputs) > 1:
             raise TraceError(f"training has no cache, '{node.scope}' appends to one: take a graph without past inputs")
-        nodes.append(replace(node, op="identity", attrs=NO_ATTRS) if node.op == "kv_append" else node)
+        if node.op != KEEP_STATE:
+            nodes.append(replace(node, op="identity", attrs=NO_ATTRS) if node.op == "kv_append" else node)
     return replace(flat, nodes=nodes)
 
 

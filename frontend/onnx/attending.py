@@ -99,7 +99,9 @@ def cached(call: Call, past: tuple[Item | None, Item | None], k: Item, v: Item) 
     return append(call, past[0], k, 2, "keys"), append(call, past[1], v, 2, "values")
 
 
-def attended(call: Call, q: Item, k: Item, v: Item, attrs: AttentionAttrs, sinks: Item | None = None) -> Item:
+def attended(
+    call: Call, q: Item, k: Item, v: Item, attrs: AttentionAttrs, sinks: Item | None = None, bias: Item | None = None
+) -> Item:
     """Write fused attention over [batch, heads, length, d]; the result is [batch, length, heads, d of v]."""
     for x in (q, k, v):
         if x.type.rank != 4 or not isinstance(x.dims[3], int) or x.dims[3] < 1:
@@ -109,9 +111,20 @@ def attended(call: Call, q: Item, k: Item, v: Item, attrs: AttentionAttrs, sinks
     b, h, s, _ = q.dims
     out = TensorType((b, s, h, v.dims[3]), q.type.dtype)
     lse = TensorType((b, h, s), DType.FP32)
-    extra = [sinks] if sinks is not None else []
-    attrs = replace(attrs, sinks=sinks is not None)
+    bias = None if bias is None else _as_scores(call, bias, (b, h, s, k.dims[2]))
+    extra = [x for x in (sinks, bias) if x is not None]
+    softcap = max(0.0, call.real("softcap", 0.0))
+    attrs = replace(attrs, sinks=sinks is not None, bias=bias is not None, softcap=softcap)
     return call.emit("attention", [q, k, v, *extra], [out, lse], attrs)[0]
+
+
+def _as_scores(call: Call, bias: Item, scores: tuple[Dim, ...]) -> Item | None:
+    """See a bias with as many dims as scores have; one for fewer keys than there are is of the new ones alone."""
+    item = call.reshape(bias, (*(1,) * (4 - bias.type.rank), *bias.dims))
+    fits = all(d in (1, full) for d, full in zip(item.dims[:3], scores[:3], strict=True)) and item.dims[3] == scores[3]
+    if not fits:
+        call.build.note(f"a bias of {bias.type} for scores [{', '.join(map(str, scores))}] is not counted")
+    return item if fits else None
 
 
 def joined_heads(call: Call, out: Item) -> Item:

@@ -13,7 +13,7 @@ from ...ir.ops import OpCall, op_def
 from ...ir.ops.layout import PermuteAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs, FillAttrs
 from ...ir.types import DType, TensorType
-from ..flat import Flat, Origin
+from ..flat import Flat, Origin, Said
 from .items import Item, Packed
 from .symbols import is_cache
 
@@ -139,6 +139,11 @@ class Builder:
         layer = digits[-1] if digits else str(self.num_caches)
         self.num_caches += what == "keys"
         self.flat.values[value] = replace(old, role=Role.CACHE, name=f"cache.{layer}.{what}")
+
+    def say(self, item: Item, name: str, numbers: tuple[float, ...]) -> None:
+        """Keep what the file says of a call and the op does not, for those who look for patterns."""
+        if item.value is not None:
+            self.flat.said[item.value] = Said(name, numbers)
 
     def as_buffer(self, value: int) -> None:
         """Say that a stored tensor is no parameter, such as the table of a rotation."""

@@ -17,6 +17,9 @@ from ..flat import Origin
 from .builder import Builder
 from .items import Content, Item, checked_dims
 
+# What those who look for patterns call a comparison, as torch does.
+SAID = {"Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "Equal": "eq"}
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -79,6 +82,11 @@ class Call:
             raise NotUnderstoodError(f"attribute '{name}' must be a list of integers")
         return tuple(found.ints)
 
+    def real(self, name: str, default: float) -> float:
+        """Return a real attribute."""
+        found = self.attributes.get(name)
+        return default if found is None else float(found.f)
+
     def text(self, name: str, default: str) -> str:
         """Return a text attribute."""
         found = self.attributes.get(name)
@@ -110,7 +118,11 @@ class Call:
     def pointwise(self, fn: str, inputs: Sequence[Item], dims: tuple[Dim, ...], dtype: DType) -> Item:
         """Write an elementwise node; single numbers are part of the kernel."""
         kept = [i for i in inputs if not i.is_scalar] or list(inputs[:1])
-        return self.emit("elementwise", kept, [TensorType(dims, dtype)], ElementwiseAttrs((fn,)))[0]
+        made = self.emit("elementwise", kept, [TensorType(dims, dtype)], ElementwiseAttrs((fn,)))[0]
+        known = (i.content.reshape(-1)[0] for i in inputs if i.is_scalar and i.content is not None)
+        numbers = tuple(float(n) for n in known if isinstance(n, int | float))
+        self.build.say(made, SAID.get(self.op, self.op.lower()), numbers)
+        return made
 
     def reshape(self, item: Item, dims: tuple[Dim, ...]) -> Item:
         """See the same elements under other dims."""

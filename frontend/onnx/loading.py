@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -11,36 +12,42 @@ from ...ir.errors import NotBuiltError, NotUnderstoodError
 from ...ir.expr import Dim
 from ...ir.graph import Graph, Role, Workload
 from ...ir.types import DType, TensorType
+from ...ir.unpriced import unpriced_calls, unpriced_note
 from ...ir.verify import verify
 from ..blocks import Identity
+from ..derive import training
 from ..flat import Flat
+from ..recognise import recognise
 from ..scoped import fold_by_scope
-from ..tidy import tidy
 from .builder import Builder
 from .hoist import hoisted
 from .items import Item, checked_dims, dtype_of, stored_item
 from .reading import opset, printable, read_model
+from .straighten import straightened
 from .symbols import Sizes
 from .translate import Names, Translation
 
 
 def load_onnx(
-    path: str | Path, workload: Workload | str = Workload.PREFILL, dims: Mapping[str, str] | None = None
+    path: str | Path,
+    workload: Workload | str = Workload.PREFILL,
+    dims: Mapping[str, str] | None = None,
+    allow_unpriced: bool = False,
 ) -> Graph:
     """Return the verified, folded graph of an ONNX file for one workload; its weights are never read.
 
     Args:
         path: the file; external data may lie beside it or be absent.
-        workload: prefill (a prompt, nothing cached) or decode (one token behind a cache).
+        workload: prefill (a prompt, nothing cached), decode (one token behind a cache) or train: the backward pass is
+            derived from the forward one, the loss is a cross-entropy on the first result unless that is a scalar.
         dims: sizes of named dims that their names do not tell: NAME to batch, seq, kv, total, tokens or a number.
+        allow_unpriced: keep operators without a rule whose results the file declares; only their bytes count.
     """
     kind = Workload(workload)
-    if kind is Workload.TRAIN:
-        raise NotBuiltError(f"'{path}': an ONNX file has no backward pass; ask for --phase prefill or decode")
     file = Path(path)
     try:
         model = read_model(file)
-        flat, build = _flat(model, kind, dims or {})
+        flat, build = _flat(model, kind, dims or {}, allow_unpriced)
         if not flat.nodes:
             raise NotUnderstoodError("nothing is computed from the inputs")
         identity = Identity(file.stem, kind, _main_dtype(flat), tuple(build.notes), build.max_positions)
@@ -49,7 +56,8 @@ def load_onnx(
         text = str(error)
         raise type(error)(printable(text if text.startswith(f"'{path}'") else f"'{path}': {text}")) from error
     verify(graph)
-    return graph
+    calls = unpriced_calls(graph)
+    return replace(graph, notes=(*graph.notes, unpriced_note(sorted(calls.items())))) if calls else graph
 
 
 def value_types(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> dict[str, TensorType]:
@@ -58,26 +66,50 @@ def value_types(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, s
     return {name: item.type for name, item in names.items.items() if item is not None}
 
 
-def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> tuple[Flat, Builder]:
-    names, build = _translated(model, workload, dims)
+def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool) -> tuple[Flat, Builder]:
+    names, build = _translated(model, workload, dims, lenient)
     build.flat.results = _results(model.graph, names, build)
-    return hoisted(tidy(build.flat)), build
+    flat = hoisted(recognise(straightened(build.flat)))
+    return _trained(flat) if workload is Workload.TRAIN else flat, build
 
 
-def _translated(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> tuple[Names, Builder]:
+def _trained(flat: Flat) -> Flat:
+    """Add the loss and the backward pass, which a file in ONNX does not hold; NotBuiltError for quantised weights."""
+    low = next((v for v in flat.values.values() if v.role is Role.PARAM and not v.type.dtype.is_floating), None)
+    if low is not None:
+        raise NotBuiltError(
+            f"'{low.name}' rests in {low.type.dtype}, which is not trained; ask for --phase prefill or decode"
+        )
+    return training(flat)
+
+
+def _translated(
+    model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool = False
+) -> tuple[Names, Builder]:
     build, names = Builder(workload), Names()
     stored = {t.name: t for t in model.graph.initializer}
     names.items.update((name, stored_item(t)) for name, t in stored.items())
     sizes = Sizes.of(workload, dims)
     given = [i for i in model.graph.input if i.name not in stored]
-    for _ in range(2):  # a name that stands at a place that tells its meaning is known everywhere
-        kinds = {i.name: _input_type(i, sizes) for i in given}
+    _declared(given, sizes)  # a name that stands where its meaning is clear is known everywhere
     for info in given:
-        value = build.flat.value(kinds[info.name], None, Role.INPUT, info.name)
-        names.items[info.name] = Item(kinds[info.name], value)
+        kind = _input_type(info, sizes)
+        names.items[info.name] = Item(kind, build.flat.value(kind, None, Role.INPUT, info.name))
     functions = {(f.domain, f.name): f for f in model.functions}
-    Translation(build, functions, opset(model)).run(model.graph.node, names, stored, "")
+    declared = _declared([*model.graph.value_info, *model.graph.output], sizes) if lenient else None
+    Translation(build, functions, opset(model), declared).run(model.graph.node, names, stored, "")
     return names, build
+
+
+def _declared(infos: Sequence[onnx.ValueInfoProto], sizes: Sizes) -> dict[str, TensorType]:
+    """Return the types of values as the file declares them, those with a dim that is not known left out."""
+    found: dict[str, TensorType] = {}
+    for info in infos:
+        try:
+            found[info.name] = _input_type(info, sizes)
+        except NotUnderstoodError:
+            continue
+    return found
 
 
 def _input_type(info: onnx.ValueInfoProto, sizes: Sizes) -> TensorType:

@@ -32,7 +32,8 @@ def _standard(call: Call) -> Sequence[Item | None]:
     q, k, v = (by_head(call, x, n) for x, n in zip(given, (heads, kv_heads, kv_heads), strict=True))
     if call.has(4) or _makes(call, 1):
         k, v = cached(call, (past_of(call, 4, "keys"), past_of(call, 5, "values")), k, v)
-    out = attended(call, q, k, v, AttentionAttrs(bool(call.int_("is_causal", 0)) or call.has(4)))
+    causal = bool(call.int_("is_causal", 0)) or call.has(4)
+    out = attended(call, q, k, v, AttentionAttrs(causal), bias=call.optional(3))
     y = call.permute(out, (0, 2, 1, 3)) if by_heads else joined_heads(call, out)
     return (y, k, v, None)
 
@@ -49,7 +50,7 @@ def _grouped(call: Call) -> Sequence[Item | None]:
         q, k = (rotated(call, x, call.item(7), call.item(8)) for x in (q, k))
     k, v = cached(call, (past_of(call, 3, "keys"), past_of(call, 4, "values")), k, v)
     attrs = AttentionAttrs(True, max(0, call.int_("local_window_size", -1)))
-    out = attended(call, q, k, v, attrs, call.optional(11))
+    out = attended(call, q, k, v, attrs, call.optional(11), call.optional(10))
     return (joined_heads(call, out), k, v)
 
 
@@ -80,7 +81,7 @@ def _multi_head(call: Call) -> Sequence[Item | None]:
         q, k, v = _with_biases(call, (q, k, v), call.item(3))
     if call.has(6) or _makes(call, 1):
         k, v = cached(call, (past_of(call, 6, "keys"), past_of(call, 7, "values")), k, v)
-    out = attended(call, q, k, v, AttentionAttrs(bool(call.int_("unidirectional", 0))))
+    out = attended(call, q, k, v, AttentionAttrs(bool(call.int_("unidirectional", 0))), bias=call.optional(5))
     return (joined_heads(call, out), k, v, None)
 
 
@@ -122,7 +123,8 @@ def _with_projection(call: Call) -> Sequence[Item | None]:
         call.build.as_cache(call.value(past), "states")
         held = [call.slice(past, 0, n, 1, drop=True) for n in range(2)] if past.dims[3] != 0 else [None, None]
         k, v = cached(call, (held[0], held[1]), k, v)
-    out = attended(call, q, k, v, AttentionAttrs(bool(call.int_("unidirectional", 0)) or call.has(4)))
+    causal = bool(call.int_("unidirectional", 0)) or call.has(4)
+    out = attended(call, q, k, v, AttentionAttrs(causal), bias=call.optional(5))
     return (joined_heads(call, out), None)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...ir.errors import NotUnderstoodError
 from ...ir.ops.normalize import DimAttrs
 from ...ir.types import DType
-from . import rules_attention, rules_moe, rules_pointwise, rules_quantised, rules_rows
+from . import rules_attention, rules_images, rules_moe, rules_pointwise, rules_quantised, rules_rows
 from .call import Call, Rule
 from .items import Item
 from .rules_data import embedded
@@ -134,5 +134,6 @@ RULES: Mapping[str, Rule] = {
     "BiasSplitGelu": _split_gelu, "BiasAdd": _add, "BiasSoftmax": _bias_softmax, "FusedMatMul": _fused_matmul,
     "TransposeMatMul": _fused_matmul, "FusedGemm": _fused_gemm, "MatMulNBits": _matmul_bits,
     "GatherBlockQuantized": _gather_quantised, "Trilu": rules_pointwise.RULES["Trilu"],
+    "FusedConv": rules_images.RULES["FusedConv"],
     **rules_attention.CONTRIB, **rules_quantised.CONTRIB, **rules_moe.RULES,
 }  # fmt: skip

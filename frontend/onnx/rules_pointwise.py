@@ -21,7 +21,7 @@ _SAME = {
     "Tan": "sin", "Asin": "sin", "Acos": "cos", "Atan": "sin", "Sinh": "exp", "Cosh": "exp", "Asinh": "log",
     "Acosh": "log", "Atanh": "log", "Floor": "floor", "Ceil": "floor", "Round": "round", "Sign": "sign", "Min": "min",
     "Max": "max", "Sum": "add", "Mean": "add", "And": "and", "Or": "or", "Xor": "or", "Not": "not", "BitShift": "mul",
-    "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "or", "BitwiseNot": "not", "Trilu": "where",
+    "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "or", "BitwiseNot": "not",
     "Shrink": "where",
 }  # fmt: skip
 _FLAGS = {
@@ -29,7 +29,7 @@ _FLAGS = {
     "IsNaN": "compare", "IsInf": "compare",
 }  # fmt: skip
 # Inputs beyond these are options.
-_FIRST = {"Clip": 1, "Trilu": 1}
+_FIRST = {"Clip": 1}
 
 
 def joined_dims(items: Sequence[Item]) -> tuple[Dim, ...]:
@@ -63,6 +63,16 @@ def _cast(call: Call) -> Sequence[Item]:
     like = call.op == "CastLike"
     target = call.dtype(1) if like else dtype_of(call.int_("to"), "the target of Cast")
     return (item if target is item.type.dtype else call.copied("cast", item, item.dims, target),)
+
+
+def _triangle(call: Call) -> Sequence[Item]:
+    """Trilu: what lies on one side of a diagonal."""
+    x = call.item(0)
+    given = call.item(1).content if call.has(1) else None
+    diagonal = float(given.reshape(-1)[0]) if given is not None and given.size == 1 else 0.0
+    made = call.pointwise("where", [x], x.dims, x.type.dtype)
+    call.build.say(made, "triu" if call.int_("upper", 1) else "tril", (diagonal,))
+    return (made,)
 
 
 def _range(call: Call) -> Sequence[Item]:
@@ -107,6 +117,6 @@ def _one_hot(call: Call) -> Sequence[Item]:
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys((*_SAME, *_FLAGS), _pointwise),
     "Where": _where, "Cast": _cast, "CastLike": _cast, "Range": _range, "ConstantOfShape": _constant_of_shape,
-    "EyeLike": _eye, "OneHot": _one_hot,
+    "EyeLike": _eye, "Trilu": _triangle, "OneHot": _one_hot,
     **dict.fromkeys(("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli"), _random),
 }  # fmt: skip

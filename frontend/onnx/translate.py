@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
 
 from ...ir.errors import NotUnderstoodError, SlipstickError, UnsupportedOpError, did_you_mean
-from ...ir.types import DType
+from ...ir.ops.unpriced import NAME as UNPRICED
+from ...ir.ops.unpriced import UnpricedAttrs
+from ...ir.types import DType, TensorType
 from ..flat import Origin
 from .builder import CONSTANT, Builder
 from .call import Call, Rule
@@ -48,6 +50,7 @@ class Translation:
     build: Builder
     functions: Mapping[tuple[str, str], onnx.FunctionProto]
     opset: int
+    unpriced: Mapping[str, TensorType] | None = None
     depth: int = 0
 
     def run(self, nodes: Sequence[onnx.NodeProto], names: Names, stored: Mapping[str, object], prefix: str) -> None:
@@ -56,7 +59,9 @@ class Translation:
         unknown: dict[str, str] = {}
         sequence = ordered(nodes, known)
         for node, scope in zip(sequence, scopes(sequence, stored), strict=True):
-            if self._is_unknown(node):
+            if self._is_unknown(node) and self.unpriced is not None:
+                self._kept(node, names, _joined(prefix, scope), self.unpriced)
+            elif self._is_unknown(node):
                 unknown.setdefault(_full(node), place(node))
                 names.items.update(dict.fromkeys(filter(None, node.output)))
             elif not any(n in names.items and names.items[n] is None for n in node.input) or not unknown:
@@ -65,6 +70,20 @@ class Translation:
                 names.items.update(dict.fromkeys(filter(None, node.output)))
         if unknown:
             raise UnsupportedOpError(_listed(unknown))
+
+    def _kept(self, node: onnx.NodeProto, names: Names, scope: str, declared: Mapping[str, TensorType]) -> None:
+        """Keep an operator without a rule, of which only the bytes count; the file must say what comes out."""
+        made = [name for name in node.output if name]
+        if not all(name in declared for name in made):
+            raise UnsupportedOpError(
+                f"'{_full(node)}' ({place(node)}): no rule, and its results are not declared in the file"
+            )
+        items = [item for n in node.input if n and (item := names.find(n)) is not None]
+        origin = Origin(scope)
+        ids = [self.build.value(item, origin) for item in items]
+        kinds = [(declared[name], None) for name in made]
+        values = self.build.emit(UNPRICED, ids, kinds, origin, UnpricedAttrs(_full(node)))
+        names.items.update({name: Item(declared[name], v) for name, v in zip(made, values, strict=True)})
 
     def _is_unknown(self, node: onnx.NodeProto) -> bool:
         return rule_of(node) is None and node.op_type != "Constant" and not self._runs_bodies(node)
@@ -115,7 +134,7 @@ class Translation:
         """Return the same one level further in; NotUnderstoodError where functions or bodies nest without end."""
         if self.depth >= MAX_DEPTH:
             raise NotUnderstoodError(f"functions and bodies are nested more than {MAX_DEPTH} deep")
-        return Translation(self.build, self.functions, self.opset, self.depth + 1)
+        return replace(self, depth=self.depth + 1)
 
 
 def rule_of(node: onnx.NodeProto) -> Rule | None:

@@ -8,6 +8,7 @@ from ...ir.ops.attention import AttentionAttrs
 from ...ir.ops.layout import PermuteAttrs
 from ...ir.ops.matmul import MatmulAttrs
 from ...ir.types import DType, TensorType
+from .biases import joined_bias
 from .look import Look
 from .operands import Operand, by_head, operand, without_repeats
 from .rewrite import Draft
@@ -31,7 +32,7 @@ def _attention(look: Look, node: Node, scores: Scores, values: int, letters: tup
     weights, given = letters
     batch, summed, width = _roles(weights, given, out)
     rows = "".join(c for c in weights if c not in given)
-    if len(summed) != 1 or len(width) != 1 or weights[-1] != summed or scores.biases:
+    if len(summed) != 1 or len(width) != 1 or weights[-1] != summed:
         return None
     v = operand(look, values, given, batch, summed, width, scaled=False)
     pair = _queries_and_keys(look, scores.product)
@@ -44,7 +45,11 @@ def _attention(look: Look, node: Node, scores: Scores, values: int, letters: tup
     ids = [_ranked(draft, by_head(draft, of, heads)) for of, heads in ((q, shared), (k, 0), (v, 0))]
     if not _fits(*(look.value(i).type for i in ids)):
         return None
-    _emit(draft, ids, scores, (batch, rows, width, out), node)
+    scored = (*look.value(ids[0]).type.dims[:3], look.value(ids[1]).type.dims[2])
+    bias = joined_bias(draft, scores.biases, scored)
+    if scores.biases and bias is None:
+        return None
+    _emit(draft, (*ids, *(() if bias is None else (bias,))), scores, (batch, rows, width, out), node)
     return draft
 
 
@@ -89,13 +94,17 @@ def _fits(q: TensorType, k: TensorType, v: TensorType) -> bool:
 def _emit(draft: Draft, ids: list[int], scores: Scores, letters: tuple[str, str, str, str], node: Node) -> None:
     look = draft.look
     batch, rows, width, out = letters
-    q, v = look.value(ids[0]).type, look.value(ids[2]).type
+    qkv, bias = ids[:3], ids[3:]
+    q, v = look.value(qkv[0]).type, look.value(qkv[2]).type
     b, h, s, _ = q.dims
     kind = look.value(draft.root.key).type
     sinks = () if scores.sinks is None else (scores.sinks,)
-    attrs = AttentionAttrs(scores.mask.causal, scores.mask.window, bool(sinks), scores.dropout)
+    attrs = AttentionAttrs(
+        scores.mask.causal, scores.mask.window, bool(sinks), scores.dropout, bias=bool(bias),
+        softcap=scores.softcap,
+    )  # fmt: skip
     kinds = [kind.with_dims((b, s, h, v.dims[3])), TensorType((b, h, s), DType.FP32)]
-    made = draft.add("attention", (*ids, *sinks), kinds, attrs)
+    made = draft.add("attention", (*qkv, *sinks, *bias), kinds, attrs)
     made = draft.view("permute", made, (b, h, s, v.dims[3]), PermuteAttrs((0, 2, 1, 3)))
     size: dict[str, Dim] = dict(zip(out, look.value(node.key).type.dims, strict=True))
     order = (*batch, *rows, *width)

@@ -1,7 +1,7 @@
 """Calls of torch to semantic operators, with what the recording so far says of their arguments.
 
 Attention over repeated heads becomes attention over the heads that there are; a mask that is made of positions alone
-becomes an attribute; what is put behind a cache becomes an append.
+becomes an attribute, another one stays a tensor that is read; what is put behind a cache becomes an append.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from .masks import Mask, meaning_of
 _RESHAPES = ("aten.view", "aten._unsafe_view", "aten.reshape", "aten.clone", "aten.unsqueeze", "aten.contiguous",
              "aten._reshape_alias", "aten.alias")  # fmt: skip
 _REDUCTIONS = ("none", "mean", "sum")
-_UNKNOWN_MASK = "the mask of attention in '{}' is no band of positions: its scores are counted as if all were seen"
 
 
 class Calls(TorchFunctionMode):
@@ -35,7 +34,6 @@ class Calls(TorchFunctionMode):
         super().__init__()
         self._recorder, self._world, self._hints = recorder, world, hints
         self._masks: dict[fx.Node, Mask | None] = {}
-        self.notes: dict[str, None] = {}
         aten = torch.ops.aten
         self._handlers: Mapping[Callable[..., object], Callable[..., object]] = {
             F.scaled_dot_product_attention: self._attention,
@@ -46,6 +44,9 @@ class Calls(TorchFunctionMode):
             aten.layer_norm.default: _layer_norm,
             aten.cross_entropy_loss.default: _cross_entropy,
             aten.dropout.default: _dropout,
+            aten.baddbmm.default: torch.baddbmm,
+            aten.pad.default: F.pad,
+            aten.log_sigmoid.default: F.logsigmoid,
             **Kernels(recorder, self._attend).handlers(),
         }
 
@@ -71,10 +72,12 @@ class Calls(TorchFunctionMode):
         self, q: Tensor, k: Tensor, v: Tensor, given: Tensor | None, dropout: float, is_causal: bool
     ) -> tuple[Tensor, Tensor]:
         mask = Mask(is_causal) if given is None else self._meaning(given)
-        if mask is None:
-            self.notes[_UNKNOWN_MASK.format(self._recorder.scopes[-1])] = None
-            mask = Mask(causal=False)
-        return semantic.attention(q, k, v, None, mask.causal, mask.window, dropout)
+        if mask is not None:
+            return semantic.attention(q, k, v, None, mask.causal, mask.window, dropout)
+        bias = given
+        while bias is not None and bias.dim() < q.dim():
+            bias = bias.unsqueeze(0)
+        return semantic.attention(q, k, v, None, is_causal, 0, dropout, bias)
 
     def _meaning(self, mask: Tensor) -> Mask | None:
         node = self._recorder.node_of(mask)

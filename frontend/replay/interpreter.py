@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._ops import HigherOrderOperator
 
 from ...ir.errors import SlipstickError, TraceError
+from .. import semantic
 from ..adapter import DataDependent
 from ..failures import first_line
+from ..flex import reach_of
 from ..record import Recorder
 from .joint import JointRecorder
 from .spelled import respelled
@@ -75,6 +77,8 @@ class Replay(fx.Interpreter):
         return target(*args, **kwargs)
 
     def _run_part(self, name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        if name == "flex_attention":
+            return _flex(*args, **kwargs)
         position = _WRAPPERS.get(name)
         part = args[position] if position is not None and position < len(args) else None
         if not isinstance(part, fx.GraphModule):
@@ -85,6 +89,17 @@ class Replay(fx.Interpreter):
             with torch.set_grad_enabled(bool(args[0]) and torch.is_grad_enabled()):
                 return run(*rest)
         return run(*rest)
+
+
+def _flex(
+    q: Tensor, k: Tensor, v: Tensor, score_mod: object, block_mask: Sequence[object], *options: object, **more: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention whose mask is a part of the graph; one that reads tensors cannot be asked and hides nothing."""
+    mask_mod = block_mask[-1] if block_mask else None
+    reads_tensors = len(options) > 3 and bool(options[3])
+    reach = reach_of(mask_mod if isinstance(mask_mod, fx.GraphModule) and not reads_tensors else None)
+    out, lse = semantic.attention(q, k, v, None, reach.causal, reach.window, 0.0)
+    return out.transpose(1, 2), lse, lse
 
 
 def _on_cpu(value: object) -> object:

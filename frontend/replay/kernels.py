@@ -77,7 +77,7 @@ class Kernels:
         slope, q, k, v, out, lse = (t for t in tensors if isinstance(t, Tensor))
         made = semantic.attention_bwd(
             slope.transpose(1, 2), q, k, v, out.transpose(1, 2), lse, None,
-            bool(given.get("is_causal")), 0, float(str(given.get("dropout_p", 0.0))),
+            bool(given.get("is_causal")), 0, float(str(given.get("dropout_p", 0.0))), None, None, 0.0, False,
         )  # fmt: skip
         return (*made[:3], *(None,) * (num_outputs - 3))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import fx, nn
@@ -11,6 +11,9 @@ from torch import fx, nn
 from ...ir.expr import Dim
 from ...ir.types import DType
 from ..adapter import dtype_of
+
+# A size without a limit is said to be at most some huge number.
+MOST_SIZE = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Program:
     """A torch.fx graph with everything needed to run it without its weights.
 
     `root` holds parameters and buffers under their paths (shapes count, values do not); `outputs` are the positions of
-    what the caller gets, among all flattened outputs (None: all of them).
+    what the caller gets, among all flattened outputs (None: all of them); `limits` are the most that open sizes may be.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Program:
     root: nn.Module
     sources: tuple[Source, ...]
     outputs: tuple[int, ...] | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -119,4 +123,4 @@ def _submodule(root: nn.Module, names: Iterable[str]) -> nn.Module:
     return root
 
 
-__all__ = ["FixedInput", "Held", "HeldInput", "Program", "SizeInput", "Source", "TensorInput", "hollow"]
+__all__ = ["MOST_SIZE", "FixedInput", "Held", "HeldInput", "Program", "SizeInput", "Source", "TensorInput", "hollow"]

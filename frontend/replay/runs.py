@@ -18,8 +18,10 @@ from ..adapter import FakeWorld, faked
 from ..aten import HANDLERS
 from ..blocks import Identity
 from ..flat import Flat
-from ..fx_import import import_fx
+from ..fx_import import Handler, import_fx
+from ..lenient import Lenient, noted
 from ..lift import lifted
+from ..recognise import recognise
 from ..record import Recorder, Tensors, kept_mode, of_loss, record_with
 from ..scoped import fold_by_scope
 from ..tidy import tidy
@@ -29,15 +31,16 @@ from .interpreter import Replay, scope_of
 from .joint import JointRecorder, backward_nodes, split_outputs
 from .program import Program
 from .scopes import guessed_scopes
-from .sizes import BATCH, SEQ, Naming, hints_for, name_sizes
+from .sizes import BATCH, SEQ, Naming, hints_for, longest, name_sizes
 
 _GUESSED = "module paths are taken from the names of parameters"
 _Backward: TypeAlias = Callable[[Recorder, Tensors], tuple[Tensors, Mapping[str, Tensor]]]
 
 
 def graph_of(
-    program: Program, workload: Workload, sizes: Mapping[str, str | int] | None = None, is_part: bool = False
-) -> Graph:
+    program: Program, workload: Workload, dims: Mapping[str, str | int] | None = None, is_part: bool = False,
+    allow_unpriced: bool = False,
+) -> Graph:  # fmt: skip
     """Return the verified, folded graph of a program.
 
     In training the first output must be logits or a scalar loss; the loss of logits and the backward pass are added. A
@@ -47,12 +50,15 @@ def graph_of(
     backward = backward_nodes(program)
     if backward and workload is not Workload.TRAIN:
         raise NotUnderstoodError(f"'{program.name}' holds a backward pass, so it is a training graph, not {workload}")
-    naming = name_sizes(program, sizes)
-    run = _Run(program, naming, hints_for(program), FakeWorld(), backward, _scopes(program, backward))
+    naming = name_sizes(program, workload, dims)
+    handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
+    run = _Run(program, naming, hints_for(program), FakeWorld(), backward, _scopes(program, backward), handlers)
     flat = run.joint() if backward else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
-    given = (*program.notes, naming.note, _fixed_note(program, naming), _GUESSED if run.scopes else "", *run.notes)
-    identity = Identity(program.name, workload, program.dtype, tuple(n for n in given if n))
-    graph = fold_by_scope(flat, identity)
+    notes = (*program.notes, naming.note, _fixed_note(program, naming), _GUESSED if run.scopes else "")
+    identity = Identity(
+        program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
+    )  # fmt: skip
+    graph = noted(fold_by_scope(flat, identity))
     verify(graph)
     return graph
 
@@ -63,7 +69,7 @@ def _fixed_note(program: Program, naming: Naming) -> str:
     if not fixed:
         return ""
     shape = ", ".join(map(str, fixed[0].dims))
-    return f"the sizes are fixed: {fixed[0].name} is [{shape}], whatever batch and length a plan gives"
+    return f"the sizes are fixed: {fixed[0].name} is [{shape}]; a plan must be for as many tokens"
 
 
 @dataclass
@@ -76,12 +82,12 @@ class _Run:
     world: FakeWorld
     backward: frozenset[fx.Node]
     scopes: Mapping[fx.Node, str]
-    notes: tuple[str, ...] = ()
+    handlers: Mapping[str, Handler]
     carried: Tensors = ()
 
     def forward(self) -> Flat:
-        """Run as it is."""
-        return self._flat({}, None)
+        """Run as it is, and put together what is spelled out in small operators."""
+        return recognise(self._flat({}, None))
 
     def joint(self) -> Flat:
         """Run forward and backward, which both are in the graph."""
@@ -122,9 +128,7 @@ class _Run:
             scope.enter_context(lifted(program.root))
             gradients = None if backward is None else partial(backward, recorder)
             recording = record_with(recorder, program.root, run, world, gradients)
-            flat = tidy(import_fx(recording.graph, world, recording.results, recording.grads, HANDLERS))
-        self.notes = tuple(calls.notes)
-        return flat
+            return tidy(import_fx(recording.graph, world, recording.results, recording.grads, self.handlers))
 
     def _recorder(self, inputs: Mapping[str, Tensor]) -> Recorder:
         if self.backward:

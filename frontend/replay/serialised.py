@@ -14,7 +14,7 @@ from torch import fx, nn
 from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim
 from .json_parts import Part
-from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
+from .program import MOST_SIZE, FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
 from .size_text import read_size
 from .targets import ENUMS, dtype_named, target_named
 
@@ -39,7 +39,12 @@ def read(document: Part, configs: Sequence[Part], name: str) -> Program:
     outputs = tuple(
         k for k, s in enumerate(signature["output_specs"].each()) if s.only()[0] in ("user_output", "loss_output")
     )
-    return Program(name, _Reader(graph).module(), hollow(held), tuple(sources), outputs)
+    return Program(name, _Reader(graph).module(), hollow(held), tuple(sources), outputs, _limits(document))
+
+
+def _limits(document: Part) -> dict[str, int]:
+    ranges = {name: r.get("max_val") for name, r in document["range_constraints"].items()}
+    return {name: most.number for name, most in ranges.items() if most is not None and most.number < MOST_SIZE}
 
 
 def _shared(configs: Sequence[Part]) -> dict[str, str]:

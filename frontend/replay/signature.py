@@ -10,7 +10,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim
 from ..adapter import size_of, storage_id
-from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
+from .program import MOST_SIZE, FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
 
 _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _OURS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
@@ -33,7 +33,8 @@ def program_of(exported: ExportedProgram, name: str) -> Program:
             )  # fmt: skip
     sources = tuple(_source(spec, node) for spec, node in zip(specs, placeholders, strict=True))
     outputs = tuple(k for k, s in enumerate(exported.graph_signature.output_specs) if s.kind in _OURS)
-    return Program(name, exported.graph_module, hollow(held), sources, outputs)
+    limits = {str(s): int(r.upper) for s, r in exported.range_constraints.items() if r.upper < MOST_SIZE}
+    return Program(name, exported.graph_module, hollow(held), sources, outputs, limits)
 
 
 def _tensor(exported: ExportedProgram, spec: InputSpec) -> Tensor:

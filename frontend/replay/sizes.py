@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 
 from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
 from ...ir.expr import Dim, Expr, as_dim, as_expr, symbol
+from ...ir.graph import Workload
 from .program import Program, SizeInput, TensorInput
 
 BATCH, SEQ, KV = "batch", "seq", "kv"
 NAMES = (BATCH, SEQ, KV)
+_MEANINGS: Mapping[str, Expr] = {
+    **{name: symbol(name) for name in NAMES}, "total": symbol(KV) + symbol(SEQ), "tokens": symbol(BATCH) * symbol(SEQ),
+}  # fmt: skip
 
 # Example sizes: neither 0 nor 1, apart from one another, and never a size of the model, or torch takes two for one.
 _HINTS: Mapping[str, tuple[int, ...]] = {
@@ -44,12 +48,13 @@ class Naming:
         return f"sizes taken by their place: {', '.join(self.guessed)}" if self.guessed else ""
 
 
-def name_sizes(program: Program, given: Mapping[str, str | int] | None = None) -> Naming:
+def name_sizes(program: Program, workload: Workload, given: Mapping[str, str | int] | None = None) -> Naming:
     """Return what the open sizes stand for.
 
-    `given` maps a size of the program (`s70`) to batch, seq, kv or a number. The others are taken by name, then by
-    place: dims 0 and 1 of an input are batch and sequence, dim 2 of one with four dims is the length of a KV cache.
-    NotUnderstoodError names a size that is none of them.
+    `given` maps a size of the program (`s70`) to batch, seq, kv, total (kv + seq), tokens (batch x seq) or a number.
+    The others are taken by name, then by place: dims 0 and 1 of an input are batch and sequence, dim 2 of one with four
+    dims is the length of a KV cache. A decode step has a sequence of one token. NotUnderstoodError names a size that is
+    none of them.
     """
     places = dict(_places(program))
     naming = Naming()
@@ -61,7 +66,14 @@ def name_sizes(program: Program, given: Mapping[str, str | int] | None = None) -
         if name not in naming.meaning:
             naming.meaning[name] = symbol(_guess(name, place, program, naming))
     _refuse_one_name_for_two(naming, places)
+    if workload is Workload.DECODE:
+        naming.meaning = {name: as_dim(as_expr(m).substitute({SEQ: 1})) for name, m in naming.meaning.items()}
     return naming
+
+
+def longest(program: Program, naming: Naming) -> int:
+    """Return the longest sequence that the program was made for, 0 when it does not say."""
+    return next((limit for name, limit in program.limits.items() if naming.meaning.get(name) == symbol(SEQ)), 0)
 
 
 def hints_for(program: Program) -> dict[str, int]:
@@ -93,9 +105,9 @@ def _meant(name: str, value: str | int) -> Dim:
         if int(value) < 1:
             raise UsageError(f"size {name}={value}: a size is at least 1")
         return int(value)
-    if value not in NAMES:
-        raise UnknownNameError.of(f"meaning of size '{name}'", value, [*NAMES, "a number"])
-    return symbol(value)
+    if value not in _MEANINGS:
+        raise UnknownNameError.of(f"meaning of size '{name}'", value, [*_MEANINGS, "a number"])
+    return as_dim(_MEANINGS[value])
 
 
 def _guess(name: str, place: tuple[TensorInput | None, int], program: Program, naming: Naming) -> str:
@@ -133,4 +145,4 @@ def _refuse_one_name_for_two(naming: Naming, places: Mapping[str, object]) -> No
         seen[text] = name
 
 
-__all__ = ["BATCH", "KV", "NAMES", "SEQ", "Naming", "hints_for", "name_sizes"]
+__all__ = ["BATCH", "KV", "NAMES", "SEQ", "Naming", "hints_for", "longest", "name_sizes"]

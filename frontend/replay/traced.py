@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, fx, nn
@@ -11,15 +11,14 @@ from torch.utils import _pytree as pytree
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.expr import Dim, symbol
 from ..adapter import BufferAOTInput, ParamAOTInput, size_of
+from ..example_inputs import Dynamic
 from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
 from .sizes import BATCH, SEQ
 
 _PLACED = (BATCH, SEQ)
 
 
-def program_of(
-    graph: fx.GraphModule, inputs: Sequence[object], dims: Mapping[str, Sequence[str | int]], name: str
-) -> Program:
+def program_of(graph: fx.GraphModule, inputs: Sequence[object], dynamic: Dynamic, name: str) -> Program:
     """Return the program; UsageError when inputs and placeholders do not match."""
     placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     given = _flat(inputs)
@@ -27,13 +26,13 @@ def program_of(
     if not len(needed) <= len(given) <= len(placeholders):
         names = ", ".join(n.name for n in placeholders)
         raise UsageError(f"the graph takes {len(placeholders)} inputs ({names}), {len(given)} are given")
-    for wanted in dims:
+    for wanted in dynamic:
         if wanted not in {n.name for n in placeholders}:
             raise UnknownNameError.of("input of the graph", wanted, [n.name for n in placeholders])
     pairs = list(zip(placeholders, given, strict=False))
     held = {n: h for n, (key, value) in pairs if (h := _held(n, key, value)) is not None}
     is_open = not _has_values(graph)
-    sources = [HeldInput(held[n][0]) if n in held else _source(n, v, dims, is_open) for n, (_, v) in pairs]
+    sources = [HeldInput(held[n][0]) if n in held else _source(n, v, dynamic, is_open) for n, (_, v) in pairs]
     sources += [FixedInput(_default(n)) for n in placeholders[len(given) :]]
     root = _joined(graph, hollow(dict(held.values()))) if held else graph
     return Program(name or type(graph).__name__, graph, root, tuple(sources))
@@ -64,11 +63,11 @@ def _held(node: fx.Node, key: str, value: object) -> tuple[str, Held] | None:
     return path, Held(tuple(map(int, value.shape)), value.dtype, is_parameter)
 
 
-def _source(node: fx.Node, value: object, dims: Mapping[str, Sequence[str | int]], is_open: bool) -> Source:
+def _source(node: fx.Node, value: object, dynamic: Dynamic, is_open: bool) -> Source:
     if isinstance(value, Tensor):
         recorded = node.meta.get("val", node.meta.get("example_value"))
         example = recorded if isinstance(recorded, Tensor) else value
-        return TensorInput(node.name, _dims(node.name, example, dims.get(node.name), is_open), value.dtype)
+        return TensorInput(node.name, _dims(node.name, example, dynamic.get(node.name), is_open), value.dtype)
     if isinstance(value, torch.SymInt):
         return SizeInput(size_of(value))
     if value is None or isinstance(value, bool | int | float | str):
@@ -76,12 +75,12 @@ def _source(node: fx.Node, value: object, dims: Mapping[str, Sequence[str | int]
     raise UsageError(f"input '{node.name}' is a {type(value).__name__}; tensors and plain values are understood")
 
 
-def _dims(name: str, example: Tensor, given: Sequence[str | int] | None, is_open: bool) -> tuple[Dim, ...]:
+def _dims(name: str, example: Tensor, given: Sequence[str | None] | None, is_open: bool) -> tuple[Dim, ...]:
     sizes = tuple(size_of(s) for s in example.shape)
     if given is not None:
         if len(given) != len(sizes):
             raise UsageError(f"dims of '{name}' name {len(given)} dims, the example has {len(sizes)}")
-        return tuple(symbol(d) if isinstance(d, str) else d for d in given)
+        return tuple(size if word is None else symbol(word) for word, size in zip(given, sizes, strict=True))
     placed = is_open and not example.dtype.is_floating_point and len(sizes) > 1
     return tuple(symbol(_PLACED[k]) if placed and k < len(_PLACED) else d for k, d in enumerate(sizes))
 

@@ -132,9 +132,10 @@ def _work(call: OpCall) -> Work:
 
 
 def _check_bwd(call: OpCall) -> Iterator[str]:
-    for given, grad in zip(call.inputs[1:3], call.outputs, strict=False):
-        if len(call.outputs) > 1:
-            yield from same_dims(grad.dims, given.dims, f"gradient of {given}")
+    c = _Conv.of(call)
+    for grad in call.outputs:
+        if grad.dims not in (c.x.dims, c.weight.dims, c.y.dims[1:2]):
+            yield f"{grad} is a gradient neither of {c.x} nor of {c.weight} nor of a bias"
 
 
 def _work_bwd(call: OpCall) -> Work:
@@ -154,12 +155,16 @@ def _work_bwd(call: OpCall) -> Work:
         vector_flops=acting + bias + (flops if depthwise else ZERO),
         read_bytes=total(t.num_bytes for t in call.inputs),
         write_bytes=total(t.num_bytes for t in call.outputs),
-        gemms=() if depthwise else _gradients(c.gemm)[:wanted],
+        gemms=() if depthwise else tuple(_gradients(call, c)),
     )
 
 
-def _gradients(g: GemmShape) -> tuple[GemmShape, ...]:
-    return GemmShape(g.batch, g.m, g.k, g.n), GemmShape(g.batch, g.n, g.k, g.m)
+def _gradients(call: OpCall, c: _Conv) -> Iterator[GemmShape]:
+    g, made = c.gemm, [t.dims for t in call.outputs]
+    if c.x.dims in made:
+        yield GemmShape(g.batch, g.m, g.k, g.n)
+    if c.weight.dims in made:
+        yield GemmShape(g.batch, g.n, g.k, g.m)
 
 
 OPS = (

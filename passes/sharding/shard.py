@@ -285,17 +285,22 @@ class _Propagation:
             b.settle(out, {**have, EP: Shard(0)}, node)
         elif node.op == "embedding" and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
-        elif node.op in ("attention", "attention_bwd") and self.cp != "none":
+        elif node.op in ("attention", "attention_bwd", "scan", "scan_bwd") and self.cp != "none":
             self._back_to_sequence(b, node)
         elif node.op == "cross_entropy":
             statistics = node.outputs[1]
             b.settle(statistics, {**b.where[b.now[statistics]], TP: REPLICATE}, node)
 
     def _back_to_sequence(self, b: RegionBuilder, node: Node) -> None:
-        """What attention makes lies over the sequence again: the result (dim 1), gradients of q, k and v (dim 2)."""
+        """What attention makes lies over the sequence again: the result (dim 1), gradients of q, k and v (dim 2).
+
+        So do the result of a scan and the gradients of what has a value a token (dim 1).
+        """
         if self.cp == "ring" and node.op == "attention_bwd":
             b.ring_scatter(node.outputs[1:3], Shard(2), node)
-        dim, outs = (1, node.outputs[:1]) if node.op == "attention" else (2, node.outputs[:3])
+        dim, outs = (2, node.outputs[:3]) if node.op == "attention_bwd" else (1, node.outputs[:1])
+        if node.op == "scan_bwd":
+            outs = tuple(o for o in node.outputs if b.old.by_id[o].type.rank > 2)
         for out in outs:
             have = b.where[b.now[out]]
             along = [a for a in self.axes if a in (UP, CP) and have[a] != REPLICATE]

@@ -15,6 +15,15 @@ def test_an_axis_that_is_not_built_is_exit_4(estimate: Cli) -> None:
     assert "--cp 2 in decode: not modelled" in done.stderr
 
 
+def test_an_onnx_file_is_refused_in_one_line_with_exit_4(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(b"\x08\x0e:\xff")
+    done = cli("estimate", str(path), "--system", "dgx-h100", "--phase", "decode")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (4, "", 1)
+    assert "is not an ONNX model: truncated" in done.stderr
+    assert cli("estimate", str(path), "--system", "dgx-h100", "--phase", "decode", "--dim", "rows").returncode == 2
+
+
 def test_stages_beyond_layers_are_exit_2_and_name_every_factor(tiny: Cli) -> None:
     done = tiny("--pp", "4", "--gpus", "4")
     assert done.returncode == 2

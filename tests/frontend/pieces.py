@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from slipstick.frontend import semantic
+from slipstick.frontend import semantic, semantic_scan
 
 HIDDEN, HEADS, WIDTH = 64, 4, 16
 
@@ -70,15 +70,17 @@ def softmax_attention(mask: Mask | None = None, repeat: Callable[[Tensor], Tenso
 
 
 def fused_attention(
-    causal: bool = False, window: int = 0, sinks: bool = False, kv_heads: int = HEADS, shared: bool = False
-) -> Step:
+    causal: bool = False, window: int = 0, sinks: bool = False, kv_heads: int = HEADS, shared: bool = False,
+    biased: bool = False, softcap: float = 0.0,
+) -> Step:  # fmt: skip
     """One operator; with `shared` keys and queries are one tensor."""
 
     def step(x: Tensor, piece: Piece) -> Tensor:
         q = split_heads(x)
         k = q if shared else split_heads(x, kv_heads)
         given = piece.sinks if sinks else None
-        return semantic.attention(q, k, k, given, causal, window, 0.0)[0].flatten(2)
+        bias = piece.table[:, : x.shape[1], : x.shape[1]][None] if biased else None
+        return semantic.attention(q, k, k, given, causal, window, 0.0, bias, None, softcap)[0].flatten(2)
 
     return step
 
@@ -113,6 +115,15 @@ def by_distance(scores: Tensor, piece: Piece) -> Tensor:
     query, key = positions(scores)
     distance = query - key
     return scores + torch.where((distance >= 0) & (distance < 8), 0.0, -1e9)
+
+
+def by_learned_table(scores: Tensor, piece: Piece) -> Tensor:
+    s = scores.shape[-1]
+    return by_triangle(scores + piece.table[:, :s, :s], piece)
+
+
+def capped(scores: Tensor, piece: Piece) -> Tensor:
+    return by_triangle(torch.tanh(scores / 30.0) * 30.0, piece)
 
 
 def repeated_by_expand(k: Tensor) -> Tensor:
@@ -221,3 +232,16 @@ def gelu_by_tanh(x: Tensor, piece: Piece) -> Tensor:
 
 def gelu_by_factors(x: Tensor, piece: Piece) -> Tensor:
     return x * 0.5 * (1.0 + torch.tanh(x * 0.7978845608 * (1.0 + 0.044715 * x * x)))
+
+
+def scanned(x: Tensor, piece: Piece) -> Tensor:
+    q = x.reshape(*x.shape[:2], HEADS, WIDTH)
+    out, _ = semantic_scan.scan(q, [q, q, q[..., 0], piece.sinks], None, "ssd", 64, WIDTH)
+    return out.flatten(2)
+
+
+def convolved(x: Tensor, piece: Piece) -> Tensor:
+    weight = piece.table[:1, :HIDDEN, :4].transpose(0, 1)
+    out, _ = semantic_scan.causal_conv(x.transpose(1, 2), weight, piece.bias, None, "silu", 3)
+    wide = F.conv1d(x.transpose(1, 2), piece.table[:1, :HIDDEN, :3].transpose(0, 1), padding=1, groups=HIDDEN)
+    return torch.cat((out.transpose(1, 2), x.flatten(2)), -1) + wide.sum()

@@ -15,8 +15,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from slipstick.frontend import derive
 from slipstick.frontend.blocks import Identity
+from slipstick.frontend.building import build
 from slipstick.frontend.flat import Flat
-from slipstick.frontend.huggingface import build
+from slipstick.frontend.recognise import recognise
 from slipstick.frontend.scoped import whole
 from slipstick.frontend.user_module import build_from_factory
 from slipstick.ir.errors import TraceError, UnsupportedOpError
@@ -28,7 +29,7 @@ from slipstick.ir.types import DType
 from slipstick.ir.verify import verify
 
 from . import pieces
-from .flats import recorded
+from .flats import lines, recorded
 from .pieces import Piece, Step, built, fused_attention, softmax_attention
 
 Work = tuple[Expr, Expr, Expr]
@@ -94,6 +95,15 @@ def test_the_loss_is_put_behind_logits_as_the_recorder_puts_it(nets: str) -> Non
     assert [v.name for v in derived.values.values() if v.role is Role.INPUT] == ["input_ids", "labels"]
 
 
+def test_a_model_in_single_steps_trains_as_one_in_library_calls() -> None:
+    """Recognised, then derived: what the recorder writes of the same model in calls that it knows."""
+    source = str(Path(__file__).with_name("spelled_llama.py"))
+    steps, calls = (build_from_factory(f"{source}:{name}", DType.BF16) for name in ("in_steps", "by_calls"))
+    fused = recognise(recorded(steps))
+    assert lines(fused) == lines(recorded(calls))
+    assert_same_backward(recorded(calls, Workload.TRAIN), derive.training(fused))
+
+
 STEPS: dict[str, tuple[Step, ...]] = {
     "arithmetic": (
         lambda x, p: x + p.weight,
@@ -147,7 +157,9 @@ STEPS: dict[str, tuple[Step, ...]] = {
         lambda x, p: x @ x.transpose(1, 2) @ x,
         fused_attention(causal=True, kv_heads=2),
         fused_attention(causal=True, sinks=True),
+        fused_attention(biased=True),
     ),
+    "recurrences": (pieces.scanned, pieces.convolved),
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 from slipstick.frontend import load
 from slipstick.frontend import trace as tracing
 from slipstick.frontend.layers import LayerStack, find_stack
+from slipstick.frontend.scoped import whole as fold_whole
 from slipstick.ir.expr import Expr, symbol
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.text import print_graph
@@ -83,6 +84,7 @@ def test_a_folded_graph_adds_up_to_the_unfolded_one(
     config = deeper(name, configs, tmp_path)
     folded = load(config)
     monkeypatch.setattr(tracing, "find_stack", lambda module: None)
+    monkeypatch.setattr(tracing, "fold_by_scope", fold_whole)
     whole = load(config)
     assert blocks(whole) == ""
     assert blocks(folded) != ""

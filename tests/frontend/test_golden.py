@@ -16,7 +16,10 @@ from slipstick.ir.text import print_graph
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = [("tiny-llama", "train"), ("tiny-gpt2", "train"), ("tiny-mixtral", "train"), ("tiny-llama", "decode")]
+CASES = [
+    ("tiny-llama", "train"), ("tiny-gpt2", "train"), ("tiny-mixtral", "train"), ("tiny-llama", "decode"),
+    ("tiny-mamba2", "train"), ("tiny-bamba", "decode"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "workload"), CASES)

@@ -60,11 +60,17 @@ def test_sizes_that_contradict_each_other_give_a_message(
     assert len(str(caught.value)) < 500
 
 
-def test_a_quantised_config_is_refused_and_says_what_to_do(configs: Path, tmp_path: Path) -> None:
-    file = changed(configs, tmp_path, quantization_config={"quant_method": "fp8"})
-    said = message(NotBuiltError, file)
-    assert said.startswith(f"'{file}' has a quantization_config")
-    assert "remove the key" in said
+def test_a_model_that_was_published_quantised_is_trained_whole_and_that_is_said(configs: Path, tmp_path: Path) -> None:
+    given = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    graph = load(changed(configs, tmp_path, quantization_config=given))
+    (note,) = graph.notes
+    assert note.startswith("published quantised (fp8-block), trained here in bf16 with all weights; --precision")
+    assert graph.regions == load(str(configs / "tiny-llama.json")).regions
+
+
+def test_a_scheme_that_nobody_knows_is_not_trained(configs: Path, tmp_path: Path) -> None:
+    file = changed(configs, tmp_path, quantization_config={"quant_method": "secret"})
+    assert "quantization_config of quant_method secret, which no recipe has" in message(NotBuiltError, file)
 
 
 def test_an_unknown_workload_gets_the_nearest(configs: Path) -> None:

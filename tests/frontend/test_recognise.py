@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from slipstick.frontend.recognise import recognise
+from slipstick.ir.graph import Workload
 
 from . import pieces
 from .flats import lines, recorded
@@ -34,6 +35,11 @@ PAIRS: dict[str, tuple[Step, Step]] = {
         fused_attention(kv_heads=2),
     ),
     "attention with sinks": (pieces.with_sinks, fused_attention(True, sinks=True, shared=True)),
+    "attention with a learned bias": (
+        softmax_attention(pieces.by_learned_table),
+        fused_attention(causal=True, biased=True),
+    ),
+    "attention with a soft cap": (softmax_attention(pieces.capped), fused_attention(causal=True, softcap=30.0)),
     "attention by einsum": (pieces.by_einsum, pieces.of_three),
     "rope by a turned copy": (pieces.turned_by_copy, pieces.wide_turned),
     "rope by halves": (pieces.turned_by_halves, pieces.turned),
@@ -62,3 +68,25 @@ PAIRS: dict[str, tuple[Step, Step]] = {
 def test_a_pattern_becomes_the_operator_it_stands_for(name: str) -> None:
     steps, operator = (built(step) for step in PAIRS[name])
     assert lines(recognise(recorded(steps))) == lines(recorded(operator))
+
+
+def test_what_others_read_stays() -> None:
+    """Weights that leave the model keep the products and the softmax that make them."""
+
+    def step(x: torch.Tensor, piece: pieces.Piece) -> torch.Tensor:
+        q = pieces.split_heads(x)
+        weights = F.softmax(q @ q.transpose(2, 3), -1)
+        return pieces.joined(weights @ q) * weights.sum()
+
+    flat = recorded(built(step))
+    assert lines(recognise(flat)) == lines(flat)
+
+
+def test_a_graph_with_its_backward_pass_stays() -> None:
+    flat = recorded(built(PAIRS["rms norm"][0]), Workload.TRAIN)
+    assert lines(recognise(flat)) == lines(flat)
+
+
+def test_the_fused_graph_is_its_own_fused_graph() -> None:
+    flat = recorded(built(fused_attention(causal=True, kv_heads=2)))
+    assert lines(recognise(flat)) == lines(flat)

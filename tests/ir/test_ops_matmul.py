@@ -76,7 +76,7 @@ def test_letters_have_sizes() -> None:
         (matmul("mk,nk->mn", t(2, 5), t(2, 3), t(5, 4)), "letter k is 3 on the left and 4 on the right"),
         (matmul("mk,nk->mn", t(2, 6), t(2, 3), t(5, 3)), "letter n is 5 in the operands and 6 in the result"),
         (matmul("mk,nk->mx", t(2, 5), t(2, 3), t(5, 3)), "spec mk,nk->mx: letter n is in one place only"),
-        (matmul("mk,nk->mn", t(2, 5), t(2, 3)), "takes 2 to 3 inputs, has 1"),
+        (matmul("mk,nk->mn", t(2, 5), t(2, 3)), "takes 2 to 6 inputs, has 1"),
         (OpCall("matmul", GroupedAttrs(), (t(2, 3), t(5, 3)), (t(2, 5),)), "needs MatmulAttrs, has GroupedAttrs"),
         (OpCall("matmul", MatmulAttrs("mk,nk->mn"), (t(2, 3), t(5, 3)), ()), "makes 1 outputs, has 0"),
     ],
@@ -88,3 +88,16 @@ def test_a_wrong_call_is_named(call: OpCall, message: str) -> None:
 def test_a_symbolic_mismatch_is_named() -> None:
     call = matmul("mk,nk->mn", t(S, 5), t(S, B), t(5, B * 2))
     assert list(OPS["matmul"].complaints(call)) == ["letter k is batch on the left and 2*batch on the right"]
+
+
+def test_scales_of_a_low_operand_are_read_beside_it() -> None:
+    """[2, 64] halves by [3, 64] in int4: half a byte an element, two scales of two bytes a row, a bias of three."""
+    low, scales = TensorType((3, 64), DType.INT4), TensorType((3, 2), DType.FP16)
+    half = (TensorType((2, 64), DType.FP16), low, TensorType((3,), DType.FP16), scales)
+    call = OpCall("matmul", MatmulAttrs("mk,nk->mn", 1), half, (TensorType((2, 3), DType.FP16),))
+    assert list(op_def("matmul").complaints(call)) == []
+    assert op_def("matmul").work(call).read_bytes == 2 * 64 * 2 + 3 * 64 // 2 + 3 * 2 + 3 * 2 * 2
+    more = OpCall("matmul", MatmulAttrs("mk,nk->mn", 3), half, call.outputs)
+    assert list(op_def("matmul").complaints(more)) == [
+        "takes a left operand, a right one, a bias or none and 3 scales, has 4 inputs"
+    ]

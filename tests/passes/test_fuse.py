@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -53,6 +54,14 @@ def test_a_chain_becomes_one_kernel() -> None:
     values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3))]
     nodes = [pointwise("mul", (0, 0), 1), Node("cast", (1,), (2,)), pointwise("silu", (2,), 3)]
     assert kernels(fuse(graph_of(values, nodes, [3]))) == [(("mul", "cast", "silu"), (0,), (3,))]
+
+
+def test_a_backward_node_belongs_to_the_kernel_that_swallowed_the_kernel_of_its_forward_node() -> None:
+    values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3, 4))]
+    chain = [pointwise("mul", (0, 0), 1), pointwise("silu", (1,), 2), pointwise("neg", (2,), 3)]
+    backward = replace(pointwise("mul", (0, 0), 4, BACKWARD), forward=1)
+    nodes = fuse(graph_of(values, [*chain, backward], [3, 4])).regions[0].nodes
+    assert [(n.key, n.forward) for n in nodes] == [(3, None), (4, 3)]
 
 
 def test_a_diamond_becomes_one_kernel() -> None:

@@ -46,7 +46,9 @@ class Writer:
         **attributes: Attribute,
     ) -> str:  # fmt: skip
         made = [outputs or f"{op}_{len(self.nodes)}"] if isinstance(outputs, str) else list(outputs)
-        self.nodes.append(helper.make_node(op, list(inputs), made, name=name, domain=domain, **attributes))
+        made_node = helper.make_node(op, list(inputs), made, name=name, domain=domain)
+        made_node.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
+        self.nodes.append(made_node)
         return made[0]
 
     def contrib(

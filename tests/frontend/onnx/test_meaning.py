@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 
 from slipstick.frontend import GraphCache, load
 from slipstick.frontend.onnx import load_onnx
-from slipstick.ir.errors import TraceError
+from slipstick.ir.errors import NotUnderstoodError, TraceError
 from slipstick.ir.expr import Expr, symbol, total
-from slipstick.ir.graph import Graph, Role
+from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.ops import work_of
 
 from .conftest import Writer
@@ -57,6 +57,29 @@ def test_an_exported_llama_has_the_parameters_of_the_recorded_one(exported: Path
         return {v.name: str(v.type) for r in g.regions for v in r.of_role(Role.PARAM)}
 
     assert named(graph) == named(recorded)
+
+
+def test_a_training_step_does_the_work_of_the_recorded_one(exported: Path, configs: Path) -> None:
+    """The file attends in single steps where its mask is no plain one: of backward attention 4 products, not 5."""
+    pytest.importorskip("transformers", reason="builds the model; install slipstick[hf]")
+    graph = load_onnx(exported / "tiny-llama.onnx", "train")
+    recorded = load(str(configs / "tiny-llama.json"), "train", "fp32")
+
+    def products(g: Graph, phase: Phase) -> Expr:
+        """Of weights alone: matmuls one of whose operands, or whose result, is one."""
+        weights = ("[64, 64]", "[32, 64]", "[96, 64]", "[64, 96]", "[160, 64]")
+        return total(
+            work_of(r, n).tensor_flops * g.counts[r.name]
+            for r in g.regions
+            for n in r.nodes
+            if n.op == "matmul" and n.phase is phase
+            if any(str(t).endswith(weights) for t in (*r.types(n.inputs), *r.types(n.outputs)))
+        )
+
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        assert products(graph, phase) == products(recorded, phase)
+    assert sum(len(r.grads) * graph.counts[r.name] for r in graph.regions) == 2 * 9 + 3
+    assert graph.schedule[1:-1] == recorded.schedule[1:-1]
 
 
 def attention_layer(w: Writer, layer: int, x: str) -> str:
@@ -193,6 +216,27 @@ def test_a_weight_that_is_widened_for_a_product_stays_narrow(writer: Writer, sav
     graph = load_onnx(saved(w.model(w.node("MatMul", [x, w.node("Transpose", [wide], perm=[1, 0])]))))
     assert ops(graph) == ["matmul"]
     assert one(graph, "matmul")[:2] == ["fp32[batch, seq, 64]", "int8[32, 64]"]
+
+
+def test_a_convolution_is_one_node(writer: Writer, saved: Save) -> None:
+    """A patch of 14 x 14 of three channels to 64: 2 x 3 x 14 x 14 x 64 FLOPs each, 16 x 16 of them."""
+    image = writer.input("image", ("batch", 3, 224, 224))
+    y = writer.node("Conv", [image, writer.weight("w", (64, 3, 14, 14))], strides=[14, 14])
+    assert flops(load_onnx(saved(writer.model(y)))) == batch * (16 * 16 * 2 * 3 * 14 * 14 * 64)
+
+
+def test_an_unknown_operator_is_kept_on_request_where_its_results_are_declared(writer: Writer, saved: Save) -> None:
+    x = writer.input("x", ("batch", "seq", 8))
+    y = writer.contrib("Celtic", [x], "y")
+    model = writer.model(writer.node("Relu", [y]))
+    with pytest.raises(NotUnderstoodError, match=r"'com.microsoft.Celtic'.*its results are not declared in the file"):
+        load_onnx(saved(model), allow_unpriced=True)
+    model.graph.value_info.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "seq", 4]))
+    graph = load_onnx(saved(model), allow_unpriced=True)
+    assert ops(graph) == ["unpriced", "elementwise"]
+    assert "com.microsoft.Celtic (1 call)" in graph.notes[-1]
+    with pytest.raises(NotUnderstoodError, match="1 operator"):
+        load_onnx(saved(model))
 
 
 def test_a_known_condition_takes_its_branch_and_another_the_costlier(writer: Writer, saved: Save) -> None:

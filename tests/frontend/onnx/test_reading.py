@@ -132,6 +132,14 @@ def test_a_dim_without_a_meaning_says_how_to_give_it_one(writer: Writer, saved: 
         load_onnx(path, dims={"rows": "bach"})
 
 
+def test_a_name_is_known_everywhere_once_its_place_tells_it(writer: Writer, saved: Save) -> None:
+    w = writer
+    y = w.node("MatMul", [w.input("extra", ("s72", "s70", 8)), w.weight("w", (8, 4))])
+    w.node("Gather", [w.weight("table", (16, 4)), w.input("input_ids", ("s72", "s70"), TensorProto.INT64)], "rows")
+    graph = load_onnx(saved(w.model(w.node("Add", [y, "rows"]))))
+    assert str(graph.regions[0].values[-1].type) == "fp32[batch, seq, 4]"
+
+
 def test_bodies_without_end_are_refused(saved: Save) -> None:
     graph = helper.make_graph([helper.make_node("Identity", ["c"], ["y"])], "g", [], [onnx.ValueInfoProto(name="y")])
     for _ in range(MAX_DEPTH + 2):
@@ -151,9 +159,11 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
         load_onnx(path)
 
 
-def test_training_is_refused_and_dims_are_of_onnx_alone(writer: Writer, saved: Save) -> None:
-    path = saved(linear(writer).model("y"))
-    with pytest.raises(NotBuiltError, match="no backward pass"):
+def test_quantised_weights_are_not_trained_and_dims_are_of_onnx_alone(writer: Writer, saved: Save) -> None:
+    scale, low = writer.weight("s", (4,)), writer.weight("q", (8, 4), TensorProto.INT8)
+    wide = writer.node("DequantizeLinear", [low, scale], axis=1)
+    path = saved(writer.model(writer.node("MatMul", [writer.input("x", ("batch", "seq", 8)), wide])))
+    with pytest.raises(NotBuiltError, match="'q' rests in int8, which is not trained"):
         load_onnx(path, "train")
     with pytest.raises(UsageError, match="--dim a: of ONNX files only"):
         load("llama-3.1-8b", "prefill", dims={"a": "batch"})

@@ -35,7 +35,7 @@ def in_numbers(model: onnx.ModelProto, workload: Workload = Workload.PREFILL) ->
 
 def by_onnxruntime(model: onnx.ModelProto) -> dict[str, tuple[float, ...]]:
     """The same by onnxruntime, of values whose dims are all formulas of batch and seq."""
-    from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
+    from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference  # type: ignore[import-untyped]
 
     for info in model.graph.input:
         for d in info.type.tensor_type.shape.dim:
@@ -50,6 +50,7 @@ def by_onnxruntime(model: onnx.ModelProto) -> dict[str, tuple[float, ...]]:
             zeros = np.zeros(tuple(tensor.dims), dtype=helper.tensor_dtype_to_np_dtype(tensor.data_type))
             tensor.CopyFrom(numpy_helper.from_array(zeros, tensor.name))
     done = SymbolicShapeInference.infer_shapes(model, auto_merge=True)
+    assert done is not None
     found: dict[str, tuple[float, ...]] = {}
     for info in done.graph.value_info:
         dims = info.type.tensor_type.shape.dim
@@ -118,7 +119,11 @@ def _images(w: Writer, x: str) -> list[str]:
     image = w.node("Reshape", [x, w.ints("image", [-1, 16, 48, 64])])
     pooled = w.node("MaxPool", [image], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     mean = w.node("GlobalAveragePool", [image])
-    return [pooled, mean, w.node("DepthToSpace", [image], blocksize=4)]
+    kernel = w.weight("kernel", (32, 8, 3, 3))
+    conv = w.node("Conv", [image, kernel, w.weight("bias", (32,))], group=2, strides=[2, 2], pads=[1, 1, 1, 1])
+    uneven = w.node("Conv", [image, kernel], group=2, pads=[0, 0, 2, 1], dilations=[2, 1])
+    grown = w.node("ConvTranspose", [conv, w.weight("up", (32, 16, 2, 2))], strides=[2, 2])
+    return [pooled, mean, conv, uneven, grown, w.node("DepthToSpace", [image], blocksize=4)]
 
 
 @pytest.mark.parametrize("part", [_products, _views, _rows, _data])

@@ -1,0 +1,73 @@
+"""One model type measured: traced for each workload, counted by torch, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from slipstick.frontend.small_configs import small_config
+from slipstick.ir.graph import Graph, Phase, Workload
+
+from .counter import Counted
+from .graphs import counted, layers_of, num_parameters, traced
+from .oracle import Oracle, count
+from .result import WORKLOADS, Result
+
+Pairs = Iterator[tuple[str, Counted, Counted]]
+
+
+def model_types() -> tuple[str, ...]:
+    """Return every model type for which transformers has a causal language model, in order."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+
+
+def measured(model_type: str) -> Result:
+    """Trace a small config of a model type and compare it with torch's own count."""
+    fields = small_config(model_type)
+    found = {w: traced(model_type, fields, Workload(w)) for w in WORKLOADS}
+    graphs = {w: t.graph for w, t in found.items() if t.graph is not None}
+    oracle = count(model_type, fields)
+    pairs = list(_pairs(graphs, oracle))
+    graph = graphs.get("train") or graphs.get("prefill")
+    ours = num_parameters(graph) if graph is not None else 0
+    return Result(
+        model_type=model_type,
+        class_name=_class_name(model_type),
+        layers=layers_of(graph) if graph is not None else "",
+        num_parameters=oracle.num_parameters or ours,
+        unused=max(oracle.num_parameters - ours, 0) if graph is not None else 0,
+        parameters_agree=_agree(oracle, ours) if graph is not None else None,
+        why_not={w: t.why_not for w, t in found.items() if t.graph is None},
+        ratios={name: _ratio(a.plain_flops, b.plain_flops) for name, a, b in pairs},
+        recurrences={n: _ratio(a.recurrent_flops, b.recurrent_flops) for n, a, b in pairs if b.recurrent_flops},
+        oracle="real tensors" if oracle.is_real else oracle.why_not,
+    )
+
+
+def _class_name(model_type: str) -> str:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    found = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]
+    return found if isinstance(found, str) else found[0]
+
+
+def _agree(oracle: Oracle, ours: int) -> bool | None:
+    """Exactly all parameters of the module, or all that a training step uses; None where there is no module."""
+    return ours in (oracle.num_parameters, oracle.num_used) if oracle.num_parameters else None
+
+
+def _pairs(graphs: Mapping[str, Graph], oracle: Oracle) -> Pairs:
+    """Yield what both sides counted, pass by pass: ours, then torch's."""
+    train = graphs.get("train")
+    if train is not None and oracle.forward is not None and oracle.backward is not None:
+        forward, backward = counted(train, Phase.FORWARD), counted(train, Phase.BACKWARD)
+        yield "forward", forward, oracle.forward
+        yield "step", forward + backward, oracle.forward + oracle.backward
+    for name, theirs in (("prefill", oracle.prefill), ("decode", oracle.decode)):
+        if name in graphs and theirs is not None:
+            yield name, counted(graphs[name], Phase.FORWARD), theirs
+
+
+def _ratio(ours: int, theirs: int) -> float:
+    return round(ours / theirs, 6) if theirs else 1.0 if ours == 0 else 0.0

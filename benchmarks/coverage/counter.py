@@ -1,0 +1,165 @@
+"""Torch's FLOP counter, which also tells the products of recurrences from all others, forward and backward."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+from slipstick.frontend.adapter import autograd_origin, swapped
+
+Shape = tuple[int, ...]
+# What runs recurrences: functions of modelling files by parts of their names, and modules by parts of their classes'.
+_FUNCTIONS = ("_scan", "delta_rule", "delta_attention", "selective_state_update", "mlstm_", "rwkv_linear_attention")
+_CLASSES = ("LightningAttention", "LinearAttention")
+# Parts of a recurrence that are a function of a modelling file, but not one of the above.
+_METHODS = ("_rnn_scan",)
+
+
+def _grouped_mm_flops(a: Shape, b: Shape, *_: object, out_shape: object = None, **__: object) -> int:
+    """A row of [rows, k] meets one matrix of [groups, k, n]; in [m, rows] x [rows, n] it meets one row."""
+    return 2 * a[0] * a[1] * b[-1]
+
+
+def _sdpa_flops(q: Shape, k: Shape, v: Shape, *_: object, out_shape: object = None, **__: object) -> int:
+    """Two products over all pairs, by torch's own formula; keys and values may have fewer heads."""
+    return int(sdpa_flop_count(q, k, v))  # type: ignore[no-untyped-call]
+
+
+def _sdpa_backward_flops(
+    grad: Shape, q: Shape, k: Shape, v: Shape, *_: object, out_shape: object = None, **__: object
+) -> int:
+    """Four products over all pairs: of torch's five, the first computes the scores once more, which no model asks."""
+    scores = 2 * q[0] * q[1] * q[2] * q[3] * k[2]
+    return int(sdpa_backward_flop_count(grad, q, k, v)) - scores  # type: ignore[no-untyped-call]
+
+
+def _conv_flops(
+    x: Shape, w: Shape, _bias: object, _stride: object, _padding: object, _dilation: object, transposed: bool,
+    *_: object, out_shape: Shape, **__: object,
+) -> int:  # fmt: skip
+    """A product with [outputs, inputs of a group x taps] at each place; taps of one channel alone are no matrix."""
+    places = x if transposed else out_shape
+    return 0 if w[1] == 1 else 2 * places[0] * prod(places[2:]) * prod(w)
+
+
+def _conv_backward_flops(
+    grad: Shape, x: Shape, w: Shape, _bias: object, _stride: object, _padding: object, _dilation: object,
+    transposed: bool, _output_padding: object, _groups: int, mask: Sequence[bool], *_: object,
+    out_shape: object = None, **__: object,
+) -> int:  # fmt: skip
+    """As many as forward for each of the two gradients that are asked for."""
+    places = x if transposed else grad
+    return 0 if w[1] == 1 else 2 * places[0] * prod(places[2:]) * prod(w) * sum(mask[:2])
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """FLOPs of products of one pass: in recurrences, and elsewhere."""
+
+    plain_flops: int
+    recurrent_flops: int
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(self.plain_flops + other.plain_flops, self.recurrent_flops + other.recurrent_flops)
+
+    def __sub__(self, other: Counted) -> Counted:
+        return Counted(self.plain_flops - other.plain_flops, self.recurrent_flops - other.recurrent_flops)
+
+
+@dataclass
+class _Regions:
+    """Which autograd sequence numbers belong to recurrences: each change of region with the number it begins at."""
+
+    starts: list[int] = field(default_factory=lambda: [-1])
+    inside: list[bool] = field(default_factory=lambda: [False])
+
+    @contextmanager
+    def region(self, inside: bool) -> Iterator[None]:
+        before = self.inside[-1]
+        self._change(inside)
+        try:
+            yield
+        finally:
+            self._change(before)
+
+    def _change(self, inside: bool) -> None:
+        number, _ = autograd_origin()
+        self.starts.append(number + 1)
+        self.inside.append(inside)
+
+    def is_inside(self) -> bool:
+        number, is_backward = autograd_origin()
+        if not is_backward:
+            return self.inside[-1]
+        return self.inside[bisect_right(self.starts, number) - 1]
+
+
+class Counter(FlopCounterMode):
+    """Counts products with formulas for the kernels that torch counts as nothing on the CPU."""
+
+    def __init__(self) -> None:
+        aten = torch.ops.aten
+        holes = {
+            aten._grouped_mm: _grouped_mm_flops,
+            aten.convolution: _conv_flops,
+            aten.convolution_backward: _conv_backward_flops,
+            aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,
+            aten._scaled_dot_product_flash_attention_for_cpu_backward: _sdpa_backward_flops,
+        }
+        super().__init__(display=False, custom_mapping=holes)
+        self.recurrent_flops = 0
+        self.regions = _Regions()
+
+    @property
+    def counted(self) -> Counted:
+        """What was counted so far."""
+        return Counted(self.get_total_flops() - self.recurrent_flops, self.recurrent_flops)
+
+    def _count_flops(self, func_packet, out, args, kwargs):  # type: ignore[no-untyped-def]
+        before = self.get_total_flops()
+        out = super()._count_flops(func_packet, out, args, kwargs)
+        if self.regions.is_inside():
+            self.recurrent_flops += self.get_total_flops() - before
+        return out
+
+    @contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        """Tell recurrences apart while the model runs."""
+        with ExitStack() as stack:
+            for owner, name in recurrences(model):
+                stack.enter_context(swapped(owner, name, self._in_region(getattr(owner, name), True)))
+            for part in model.modules():
+                if not list(part.children()):
+                    stack.enter_context(swapped(part, "forward", self._in_region(part.forward, False)))
+            yield
+
+    def _in_region(self, run: Callable[..., object], inside: bool) -> Callable[..., object]:
+        def wrapped(*args: object, **options: object) -> object:
+            with self.regions.region(inside):
+                return run(*args, **options)
+
+        return wrapped
+
+
+def recurrences(model: nn.Module) -> Iterator[tuple[object, str]]:
+    """Yield what of a model runs recurrences: functions of modelling files, methods and attributes of modules."""
+    for module in {sys.modules[type(m).__module__] for m in model.modules()}:
+        yield from ((module, name) for name, found in list(vars(module).items()) if _is_recurrence(name, found))
+    for part in model.modules():
+        if any(word in type(part).__name__ for word in _CLASSES):
+            yield part, "forward"
+        yield from ((part, name) for name, found in list(vars(part).items()) if _is_recurrence(name, found))
+        yield from ((part, name) for name in _METHODS if hasattr(part, name))
+
+
+def _is_recurrence(name: str, found: object) -> bool:
+    plain = callable(found) and not isinstance(found, type | nn.Module)
+    return plain and any(word in name for word in _FUNCTIONS)

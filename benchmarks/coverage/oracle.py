@@ -1,0 +1,168 @@
+"""Torch's own count of a model as transformers builds and runs it; nothing of ours takes part.
+
+Attention, experts, norms and rotary embeddings are the eager ones of transformers, in fp32. Where a model asks for
+values, fake tensors will not do and the same is computed on real ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from slipstick.frontend.adapter import swapped
+from slipstick.frontend.failures import first_line
+
+from .counter import Counted, Counter
+
+# Other sizes than those a recording is made at, so that what is wrong in a symbolic size shows.
+BATCH, SEQ, KV = 2, 96, 56
+# Beyond this a run on real tensors takes too long.
+_MOST_REAL_PARAMETERS = 600_000_000
+# What encoders make of their first token, for other tasks than language.
+_POOLER = "pooler"
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Products that torch ran, by pass, None for a pass that cannot be run; and the parameters of the model.
+
+    `num_used` are those that a training step gives a gradient. `why_not` says why there is no count at all.
+    """
+
+    num_parameters: int = 0
+    num_used: int = 0
+    forward: Counted | None = None
+    backward: Counted | None = None
+    prefill: Counted | None = None
+    decode: Counted | None = None
+    is_real: bool = False
+    why_not: str = ""
+
+
+class _Output(Protocol):
+    logits: Tensor
+    past_key_values: object
+
+
+def count(model_type: str, fields: Mapping[str, object]) -> Oracle:
+    """Count on fake tensors, or on real ones where the model reads values."""
+    try:
+        return _count(model_type, fields, is_fake=True)
+    except Exception as error:
+        why_not = first_line(error)
+    try:
+        if _num_parameters(model_type, fields) <= _MOST_REAL_PARAMETERS:
+            return replace(_count(model_type, fields, is_fake=False), is_real=True)
+    except Exception as error:
+        why_not = first_line(error)
+    return Oracle(_num_parameters_or_0(model_type, fields), why_not=why_not)
+
+
+def _num_parameters_or_0(model_type: str, fields: Mapping[str, object]) -> int:
+    try:
+        return _num_parameters(model_type, fields)
+    except Exception:
+        return 0
+
+
+def _num_parameters(model_type: str, fields: Mapping[str, object]) -> int:
+    with torch.device("meta"):
+        return sum(p.numel() for p in _build(model_type, fields).parameters())
+
+
+def _build(model_type: str, fields: Mapping[str, object]) -> nn.Module:
+    import transformers
+
+    given = json.loads(json.dumps(dict(fields)))
+    config = transformers.AutoConfig.for_model(model_type, **given)
+    make = cast("Callable[..., object]", transformers.AutoModelForCausalLM.from_config)
+    model = make(config, dtype=torch.float32, attn_implementation="eager", experts_implementation="batched_mm")
+    assert isinstance(model, nn.Module)
+    # Evaluation mode: dropout costs no product, and layers that are dropped at random would not be counted.
+    return model.eval()
+
+
+@contextmanager
+def _tensors(is_fake: bool) -> Iterator[None]:
+    """Fake tensors, and no look for packed sequences in data that is not there."""
+    import transformers
+
+    masking = transformers.masking_utils
+    with ExitStack() as stack:
+        stack.enter_context(swapped(masking, "find_packed_sequence_indices", lambda position_ids: None))
+        if is_fake:
+            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        yield
+
+
+def _count(model_type: str, fields: Mapping[str, object], is_fake: bool) -> Oracle:
+    with _tensors(is_fake):
+        model = _build(model_type, fields)
+        forward, backward = _train(model)
+        used = sum(p.numel() for p in model.parameters() if _is_used(p))
+        found = Oracle(sum(p.numel() for p in model.parameters()), used, forward, backward)
+        with torch.no_grad():
+            return replace(found, prefill=_or_none(_prefill, model), decode=_or_none(_decode, model))
+
+
+def _is_used(parameter: Tensor) -> bool:
+    return parameter.grad is not None or not parameter.requires_grad
+
+
+def _live(model: nn.Module, counter: Counter) -> Counted:
+    """What was counted but for poolers: no gradient reaches them, for what they compute is read by nobody."""
+    name = type(model).__name__
+    poolers = [path for path, part in model.named_modules() if path.endswith(_POOLER) and not _is_trained(part)]
+    dead = sum(sum(counter.flop_counts.get(f"{name}.{path}", {}).values()) for path in poolers)
+    return counter.counted - Counted(dead, 0)
+
+
+def _is_trained(part: nn.Module) -> bool:
+    return any(map(_is_used, part.parameters()))
+
+
+def _or_none(run: Callable[[nn.Module], Counted], model: nn.Module) -> Counted | None:
+    """Serving needs more of a model than training does: a cache, logits of the last position."""
+    try:
+        return run(model)
+    except Exception:
+        return None
+
+
+def _ids(*dims: int) -> Tensor:
+    return torch.zeros(dims, dtype=torch.int64)
+
+
+def _train(model: nn.Module) -> tuple[Counted, Counted]:
+    ids = _ids(BATCH, SEQ)
+    with Counter() as counter, counter.watching(model):
+        logits = cast(_Output, model(input_ids=ids, use_cache=False)).logits
+        forward = counter.counted
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten())
+        torch.autograd.backward(loss)
+        dead = counter.counted - _live(model, counter)
+        return forward - dead, counter.counted - forward
+
+
+def _prefill(model: nn.Module) -> Counted:
+    last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    with Counter() as counter, counter.watching(model):
+        model(input_ids=_ids(BATCH, SEQ), use_cache=True, **last)
+        return _live(model, counter)
+
+
+def _decode(model: nn.Module) -> Counted:
+    past = cast(_Output, model(input_ids=_ids(BATCH, KV), use_cache=True)).past_key_values
+    if past is None:
+        raise ValueError("the model keeps no cache")
+    with Counter() as counter, counter.watching(model):
+        model(input_ids=_ids(BATCH, 1), past_key_values=past, use_cache=True)
+        return _live(model, counter)

@@ -1,0 +1,211 @@
+"""Graphs that `symbolic_trace`, `make_fx` and AOT make are, once run again, what the recorder writes of the module."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from types import MappingProxyType
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch._dynamo.functional_export import dynamo_graph_capture_for_export
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F  # noqa: N812 - the field's name for it
+
+import slipstick
+from slipstick.ir.errors import NotUnderstoodError, TraceError, UnknownNameError, UnsupportedOpError, UsageError
+from slipstick.ir.graph import Graph, Phase
+from slipstick.ir.ops.attention import AttentionAttrs
+
+from .nets_traced import IDS, LAYERS, VOCAB, Net
+from .sums import flops, num_ops
+
+NET = Net()
+WEIGHTS = dict(NET.named_parameters())
+SIZES = {"batch": float(IDS.shape[0]), "seq": float(IDS.shape[1])}
+# Views move nothing; a fill makes the labels of a recording, which are an input here.
+NOT_COUNTED = ("reshape", "permute", "slice", "expand", "fill")
+
+
+def symbolic(phase: str) -> Graph:
+    return slipstick.trace_graph(fx.symbolic_trace(NET), (IDS,), phase=phase)
+
+
+def with_open_sizes(phase: str) -> Graph:
+    traced = make_fx(NET, tracing_mode="symbolic", _allow_non_fake_inputs=True)(IDS)
+    return slipstick.trace_graph(traced, (IDS,), phase=phase)
+
+
+def functional(phase: str) -> Graph:
+    traced = make_fx(lambda p, ids: torch.func.functional_call(NET, p, (ids,)), tracing_mode="fake")(WEIGHTS, IDS)
+    return slipstick.trace_graph(traced, (WEIGHTS, IDS), phase=phase)
+
+
+def before_dispatch(phase: str) -> Graph:
+    run = make_fx(lambda p, ids: torch.func.functional_call(NET, p, (ids,)), tracing_mode="fake", pre_dispatch=True)
+    return slipstick.trace_graph(run(WEIGHTS, IDS), (WEIGHTS, IDS), phase=phase)
+
+
+ROADS: Mapping[str, Callable[[str], Graph]] = MappingProxyType(
+    {"symbolic": symbolic, "open sizes": with_open_sizes, "functional": functional, "before dispatch": before_dispatch}
+)
+
+
+def totals(graph: Graph, phase: Phase) -> tuple[float, Counter[str]]:
+    counted = num_ops(graph, phase)
+    return float(flops(graph, phase).evaluate(SIZES)), Counter(
+        {k: n for k, n in counted.items() if k not in NOT_COUNTED}
+    )
+
+
+@pytest.mark.parametrize("phase", ["prefill", "train"])
+@pytest.mark.parametrize("road", ROADS)
+def test_every_trace_is_the_recording(road: str, phase: str) -> None:
+    given, recorded = ROADS[road](phase), slipstick.trace(NET, IDS, phase=phase)
+    assert totals(given, Phase.FORWARD) == totals(recorded, Phase.FORWARD)
+    assert totals(given, Phase.BACKWARD) == totals(recorded, Phase.BACKWARD)
+    assert given.num_parameters == recorded.num_parameters
+
+
+@pytest.mark.parametrize("road", ["symbolic", "functional", "before dispatch"])
+def test_layers_fold_by_modules_or_by_names_of_parameters(road: str) -> None:
+    graph = ROADS[road]("train")
+    assert [r.count for r in graph.schedule] == [1, LAYERS, 1]
+
+
+def step(weights: Mapping[str, Tensor], ids: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+    logits = torch.func.functional_call(NET, dict(weights), (ids,))
+    loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    return (loss, *torch.autograd.grad(loss, list(weights.values())))
+
+
+class Loss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = NET
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(self.net(ids).flatten(0, 1), labels.flatten())
+
+
+def untagged() -> Graph:
+    traced = make_fx(step, tracing_mode="fake")(WEIGHTS, IDS, IDS)
+    return slipstick.trace_graph(traced, (WEIGHTS, IDS, IDS), phase="train")
+
+
+def tagged() -> Graph:
+    with ExitStack() as stack:
+        captured = dynamo_graph_capture_for_export(Loss())(IDS, IDS)
+        joint = aot_export_joint_with_descriptors(stack, captured, (IDS, IDS)).graph_module
+    examples = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
+    return slipstick.trace_graph(joint, examples, phase="train")
+
+
+OPEN = {"ids": ("batch", "seq"), "labels": ("batch", "seq")}
+
+
+@pytest.mark.parametrize("road", [untagged, tagged])
+def test_a_joint_graph_brings_its_own_backward_pass(road: Callable[[], Graph]) -> None:
+    given, recorded = road(), slipstick.trace(Loss(), (IDS, IDS), dynamic=OPEN, phase="train")
+    at = {"batch": float(IDS.shape[0]), "seq": float(IDS.shape[1])}
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        assert flops(given, phase) == pytest.approx(flops(recorded, phase).evaluate(at))
+    counted = num_ops(given, Phase.BACKWARD)
+    assert (counted["attention_bwd"], counted["cross_entropy_bwd"]) == (LAYERS, 1)
+    assert sum(len(r.grads) * given.counts[r.name] for r in given.regions) == len(WEIGHTS)
+
+
+def test_a_joint_graph_is_no_prefill() -> None:
+    traced = make_fx(step, tracing_mode="fake")(WEIGHTS, IDS, IDS)
+    with pytest.raises(NotUnderstoodError, match="holds a backward pass"):
+        slipstick.trace_graph(traced, (WEIGHTS, IDS, IDS), phase="prefill")
+
+
+def test_weights_are_left_as_they_were() -> None:
+    net = Net()
+    before = {n: (p, p.detach().clone()) for n, p in net.named_parameters()}
+    slipstick.trace_graph(fx.symbolic_trace(net), (IDS,), phase="train")
+    for name, parameter in net.named_parameters():
+        assert parameter is before[name][0]
+        assert torch.equal(parameter, before[name][1])
+        assert parameter.grad is None
+
+
+def masked(mask: Callable[[int], Tensor]) -> AttentionAttrs | None:
+    """What the mask of attention became; None where it stayed a tensor."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(VOCAB, 32), nn.Linear(32, VOCAB)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            b, t = ids.shape
+            x = self.embed(ids).view(b, t, 4, 8).transpose(1, 2)
+            y = F.scaled_dot_product_attention(x, x, x, attn_mask=mask(t))
+            return self.head(y.transpose(1, 2).reshape(b, t, 32))
+
+    open_sizes = {"ids": {0: torch.export.Dim("batch"), 1: torch.export.Dim("seq", max=8192)}}
+    program = torch.export.export(Masked(), (IDS,), dynamic_shapes=open_sizes)
+    graph = slipstick.load_exported(program)
+    attention = next(n for r in graph.regions for n in r.nodes if n.op == "attention")
+    assert isinstance(attention.attrs, AttentionAttrs)
+    return attention.attrs if len(attention.inputs) == 3 else None
+
+
+def band(t: int, window: int) -> Tensor:
+    distance = torch.arange(t)[:, None] - torch.arange(t)[None]
+    return (distance >= 0) & (distance < window)
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (lambda t: torch.ones(t, t).tril().bool(), (True, 0)),
+        (lambda t: torch.arange(t)[None] <= torch.arange(t)[:, None], (True, 0)),
+        (lambda t: torch.full((t, t), float("-inf")).triu(1), (True, 0)),
+        (lambda t: band(t, 5), (True, 5)),
+        (lambda t: band(t, 4096), (True, 4096)),
+        (lambda t: torch.ones(t, t, dtype=torch.bool), (False, 0)),
+        (lambda t: -(torch.arange(t)[:, None] - torch.arange(t)[None]).abs().float(), None),
+    ],
+    ids=["triangle", "compared", "added", "short window", "long window", "all", "slopes"],
+)
+def test_a_mask_made_of_positions_is_an_attribute(
+    mask: Callable[[int], Tensor], expected: tuple[bool, int] | None
+) -> None:
+    found = masked(mask)
+    assert (found and (found.causal, found.window)) == expected
+
+
+def test_wrong_inputs_are_named() -> None:
+    traced = fx.symbolic_trace(NET)
+    with pytest.raises(UsageError, match=r"takes 1 inputs \(ids\), 2 are given"):
+        slipstick.trace_graph(traced, (IDS, IDS))
+    with pytest.raises(UnknownNameError, match="did you mean 'ids'"):
+        slipstick.trace_graph(traced, (IDS,), dynamic={"idx": ("batch", "seq")})
+    with pytest.raises(UsageError, match="name 1 dims, the example has 2"):
+        slipstick.trace_graph(traced, (IDS,), dynamic={"ids": ("batch",)})
+
+
+def test_a_graph_that_asks_for_values_is_refused_in_one_line() -> None:
+    graph = fx.Graph()
+    ids = graph.placeholder("ids")
+    graph.output((ids, graph.call_function(bool, (graph.call_method("sum", (ids,)),))))
+    with pytest.raises(TraceError, match="control flow depends on data: node 'bool_1'") as caught:
+        slipstick.trace_graph(fx.GraphModule(nn.Module(), graph), (IDS,))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_operator_without_a_rule_is_named_and_kept_on_request() -> None:
+    graph = fx.Graph()
+    weights = graph.call_method("float", (graph.placeholder("ids"),))
+    graph.output(graph.call_function(torch.special.bessel_j0, (weights,)))
+    module = fx.GraphModule(nn.Module(), graph)
+    with pytest.raises(UnsupportedOpError, match="'aten.special_bessel_j0'"):
+        slipstick.trace_graph(module, (IDS,))
+    kept = slipstick.trace_graph(module, (IDS,), allow_unpriced=True)
+    assert num_ops(kept)["unpriced"] == 1
