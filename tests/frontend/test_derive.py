@@ -148,6 +148,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
     ),
     "products": (
         lambda x, p: x @ x.transpose(1, 2) @ x,
+        lambda x, p: F.linear(x, p.square, p.bias).transpose(1, 2).tanh().transpose(1, 2),
         fused_attention(causal=True, kv_heads=2),
         fused_attention(causal=True, sinks=True),
         fused_attention(biased=True),
