@@ -136,7 +136,7 @@ def with_sinks(x: Tensor, piece: Piece) -> Tensor:
     scores = by_triangle(q @ q.transpose(2, 3) * 0.25, piece)
     sinks = piece.sinks.reshape(1, -1, 1, 1).expand(scores.shape[0], -1, scores.shape[2], -1)
     both = torch.cat([scores, sinks], -1)
-    both = both - both.amax(-1, keepdim=True)
+    both = both - both.max(-1, keepdim=True).values
     return joined(F.softmax(both, -1)[..., :-1].to(x.dtype) @ q)
 
 
