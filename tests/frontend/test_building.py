@@ -28,8 +28,8 @@ BERT: Fields = {
     "vocab_size": 100,
 }  # fmt: skip
 T5: Fields = {
-    "model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 1, "num_decoder_layers": 2, "num_heads": 4,
-    "vocab_size": 100, "is_encoder_decoder": True,
+    "model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 1, "num_decoder_layers": 2,
+    "num_heads": 4, "vocab_size": 100, "is_encoder_decoder": True,
 }  # fmt: skip
 BART: Fields = {
     "model_type": "bart", "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
