@@ -54,7 +54,7 @@ def load(
     if model.endswith(_ONNX):
         return _onnx(Path(model), kind, dims, cache, allow_unpriced)
     if model.endswith(SUFFIX):
-        return load_pt2(model, kind, dims, allow_unpriced)
+        return _exported(model, kind, element, dims, allow_unpriced)
     if dims:
         raise UsageError(f"--dim {next(iter(dims))}: of ONNX and .pt2 files only, which '{model}' is not")
     if model.endswith(_SAVED):
@@ -123,6 +123,15 @@ def _saved(path: Path, workload: Workload) -> Graph:
             f"'{path}' holds a {graph.workload} graph, not {workload}; ask for --phase {graph.workload}"
         )
     return graph
+
+
+def _exported(path: str, workload: Workload, asked: DType, dims: Mapping[str, str], allow_unpriced: bool) -> Graph:
+    """Read an exported program, in its own type whatever was asked for."""
+    graph = load_pt2(path, workload, dims, allow_unpriced)
+    if graph.dtype is asked:
+        return graph
+    note = f"exported in {graph.dtype}, which it keeps: --dtype {asked} is not used"
+    return replace(graph, notes=(*graph.notes, note))
 
 
 def _onnx(
