@@ -182,12 +182,10 @@ def _record_config(
     from .building import build_noted
     from .huggingface import hints_on
     from .trace import trace
-    from .unused import unused_note
 
     built = build_noted(config.text, dtype)
     identity = Identity(config.name, workload, dtype, built.notes, _positions(config), hints_on(built.module))
-    graph = trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
-    return replace(graph, notes=(*graph.notes, *unused_note(built.module, graph)))
+    return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
 
 
 def _positions(config: Config) -> int:
