@@ -73,7 +73,7 @@ def _slice(im: Importer, node: fx.Node) -> None:
 
 
 def _every(im: Importer, node: fx.Node, dim: int, step: int, start: Dim) -> None:
-    """Each `step`-th entry: one column of rows of that many entries; entries looked up where they make no whole rows."""
+    """Each `step`-th entry: a column of rows of so many entries, or entries looked up where they make no whole rows."""
     source = im.inputs(node)[0]
     kind, out = im.flat.values[source].type, im.type_of(node.meta["val"])
     size, first = kind.dims[dim], start

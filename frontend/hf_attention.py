@@ -23,16 +23,31 @@ _COMPLEX = ("xq", "xk", "freqs_cis")
 def attend(  # type: ignore[no-untyped-def]
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
     dropout: float = 0.0, is_causal: bool | None = None, sliding_window: int | None = None,
-    s_aux: Tensor | None = None, softcap: float | None = None, indices: Tensor | None = None, **_options,
+    s_aux: Tensor | None = None, softcap: float | None = None, indices: Tensor | None = None,
+    position_bias: Tensor | None = None, sinks: Tensor | None = None, **_options,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """Attention as transformers calls it; a mask that the model made itself is a bias, ours is an attribute."""
+    """Attention as transformers calls it; a mask that the model made itself is a bias, ours is an attribute.
+
+    A bias by position [b, h, s, t] is one too. Sinks of each token [b, h, s, 1] take their share of its result: what is
+    made without a sink z is multiplied by sigmoid(log-sum-exp - z).
+    """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     window = int(sliding_window or _chunk(module))
-    out, _ = semantic.attention(
-        query, key, value, s_aux, causal, window, float(dropout), _bias(attention_mask), indices,
-        float(softcap or 0.0),
+    bias = _both(_bias(attention_mask), position_bias)
+    out, lse = semantic.attention(
+        query, key, value, s_aux, causal, window, float(dropout), bias, indices, float(softcap or 0.0)
     )  # fmt: skip
-    return out, None
+    if sinks is None:
+        return out, None
+    share = torch.sigmoid(lse.unsqueeze(-1) - sinks).to(out.dtype)
+    return out * share.transpose(1, 2), None
+
+
+def _both(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
+    """The sum of a mask and a bias; a mask of booleans hides what it does not hold."""
+    if mask is None or bias is None:
+        return bias if mask is None else mask
+    return bias.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else bias + mask
 
 
 def _chunk(module: nn.Module) -> int:

@@ -14,13 +14,19 @@ from .semantic_scan import keep_state
 class StateCache(Protocol):
     """What we use of the caches of transformers."""
 
-    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None: ...
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """Last inputs of a layer; None before there are any."""
 
-    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None: ...
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """State of a layer; None before there is one."""
 
-    def update_conv_state(self, conv_states: Tensor, layer_idx: int, state_idx: int = 0) -> Tensor: ...
+    def update_conv_state(self, conv_states: Tensor, layer_idx: int, state_idx: int = 0) -> Tensor:
+        """Take new inputs in; return those before and these."""
+        ...
 
-    def update_recurrent_state(self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0) -> Tensor: ...
+    def update_recurrent_state(self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0) -> Tensor:
+        """Take a new state in and return it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +60,7 @@ class Memory:
     def window(self, x: Tensor, kept: int, index: int = 0) -> Tensor:
         """Return x [b, L, d] with the `kept` tokens before it, which are zeros at the beginning: [b, kept + L, d]."""
         before = self.tail(index)
-        if before is None:
-            past = x.new_zeros(x.shape[0], kept, x.shape[2])
-        else:
-            past = before.transpose(1, 2)
+        past = x.new_zeros(x.shape[0], kept, x.shape[2]) if before is None else before.transpose(1, 2)
         seen = torch.cat((past, x), dim=1)
         if self.cache is not None:
             self.keep_tail(seen[:, -kept:].transpose(1, 2).clone(), index)

@@ -25,7 +25,7 @@ def _gated(weight: Tensor, activation: str) -> Callable[[Tensor, Tensor], Tensor
     """norm(x) * activation(gate), as flash-linear-attention's `FusedRMSNormGated`."""
     from transformers.activations import ACT2FN
 
-    act = ACT2FN[activation]
+    act: Callable[[Tensor], Tensor] = ACT2FN[activation]
 
     def forward(hidden_states: Tensor, gate: Tensor) -> Tensor:
         return semantic.rms_norm(hidden_states, weight)[0] * act(gate)

@@ -77,6 +77,11 @@ _LAYERS = (
     ("*.sinks", Style.PER_HEAD),
     # Mamba, as vLLM and Megatron-LM split it: channels and heads; the gated norm and the skip go with them.
     *_entries(Style.PACKED_COLWISE, ".in_proj", ".conv1d", ".conv.conv"),
+    # Delta rules, as vLLM splits them: heads of the projections, of gates behind their low rank, and of decays.
+    *_entries(Style.PACKED_COLWISE, ".in_proj_qkv"),
+    *_entries(Style.COLWISE, ".in_proj_qkvz", ".in_proj_ba", ".in_proj_z", ".in_proj_a", ".in_proj_b",
+              ".f_b_proj", ".g_b_proj", ".self_attn.b_proj", ".linear_attn.a_proj", ".linear_attn.b_proj",
+              ".linear_attn.g_proj", ".output_gate"),
     *_entries(Style.ROWWISE, ".x_proj"),
     *_entries(Style.COLWISE, ".dt_proj"),
     *((f"*.{n}", Style.PER_HEAD) for n in ("A_log", "dt_bias", "mamba.D", "mixer.D", "mamba.norm.weight",

@@ -13,6 +13,7 @@ from slipstick.driver import estimate
 from slipstick.frontend.loading import load, load_config
 from slipstick.frontend.models import Config
 from slipstick.ir.graph import Graph, Node, Phase, Role, Workload
+from slipstick.ir.ops.attention import AttentionAttrs
 from slipstick.ir.ops.scan import ScanAttrs
 from slipstick.ir.plan import Family, make_plan
 from tests.frontend.sums import num_ops
@@ -63,12 +64,10 @@ def config(model_type: str) -> Config:
     return Config(model_type, "test", text, model_type)
 
 
-def num_parameters(model_type: str) -> int:
+def num_parameters(model_type: str, fields: Fields) -> int:
     """Distinct parameters of the model as transformers builds it."""
     with torch.device("meta"):
-        made = transformers.AutoModelForCausalLM.from_config(
-            transformers.AutoConfig.for_model(model_type, **FAMILIES[model_type])
-        )
+        made = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(model_type, **fields))
     return sum(p.numel() for p in made.parameters())
 
 
@@ -84,7 +83,7 @@ def test_each_recurrence_is_one_scan_forward_and_one_backward(model_type: str) -
     assert (ahead["scan"], back["scan_bwd"]) == (layers, layers)
     assert ahead["conv"] == CONVS.get(model_type, 1) * layers == back["conv_bwd"]
     assert {n.attrs for n in scans(graph)} == {ScanAttrs(kind, chunk, False)}
-    assert graph.num_parameters == num_parameters(model_type)
+    assert graph.num_parameters == num_parameters(model_type, FAMILIES[model_type])
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
@@ -107,6 +106,20 @@ def test_a_state_is_written_where_it_was_read() -> None:
     region = next(r for r in graph.regions if any(n.op == "scan" for n in r.nodes))
     (kept,) = (n for n in region.nodes if n.op == "scan")
     assert region.by_id[kept.outputs[1]].storage == region.by_id[kept.inputs[-1]].storage
+
+
+def test_biases_by_position_and_sinks_of_tokens_are_part_of_attention() -> None:
+    """Two layers of Inkling 2, sliding and full: each has taps a token or fixed ones, a bias, and sinks."""
+    fields = {
+        **SIZES, "num_hidden_layers": 2, "layer_types": ["hybrid_sliding", "hybrid"], "n_routed_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_layers_per_attn_res_block": 2, "rel_extent": 8,
+        "swa_num_attention_heads": 4, "swa_num_key_value_heads": 2, "swa_head_dim": 16, "sliding_window_size": 8,
+    }  # fmt: skip
+    given = Config("inkling", "test", json.dumps({**fields, "model_type": "inkling2_text"}), "inkling2_text")
+    graph = load_config(given, Workload.DECODE)
+    found = [n.attrs for region in graph.regions for n in region.nodes if isinstance(n.attrs, AttentionAttrs)]
+    assert [a.bias for a in found] == [True, True]
+    assert graph.num_parameters == num_parameters("inkling2_text", fields)
 
 
 PUBLISHED = {"qwen3-next-80b-a3b": 79_674_391_296, "kimi-linear-48b-a3b": 49_122_675_072}

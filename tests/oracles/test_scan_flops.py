@@ -25,7 +25,7 @@ def counted(run: Callable[[], object]) -> float:
     """FLOPs of all products, a token and head."""
     with FlopCounterMode(display=False) as mode:
         run()
-    return mode.get_total_flops() / TOKENS
+    return float(mode.get_total_flops()) / TOKENS
 
 
 def priced(kind: str, *others: tuple[int, ...]) -> float:
@@ -37,9 +37,8 @@ def priced(kind: str, *others: tuple[int, ...]) -> float:
 
 
 def reference(model_type: str, name: str) -> Callable[..., object]:
-    found: Callable[..., object] = getattr(
-        import_module(f"transformers.models.{model_type}.modeling_{model_type}"), name
-    )
+    file = import_module(f"transformers.models.{model_type}.modeling_{model_type}")
+    found: Callable[..., object] = getattr(file, name)
     return found
 
 
