@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 
-from torch import Tensor, fx
+from torch import fx
 
 from ..ir.ops.experts import GroupedAttrs
 from ..ir.ops.matmul import MatmulAttrs
@@ -19,8 +20,9 @@ _POINTWISE = {
     "silu": "silu", "silu_backward": "silu_bwd", "gelu": "gelu", "gelu_backward": "gelu_bwd", "relu": "relu",
     "threshold_backward": "relu_bwd", "tanh": "tanh", "tanh_backward": "tanh_bwd", "sigmoid": "sigmoid",
     "sigmoid_backward": "sigmoid_bwd", "softplus": "softplus", "softplus_backward": "softplus", "sin": "sin",
-    "cos": "cos", "erf": "erf", "maximum": "max", "minimum": "min", "clamp": "clamp", "clamp_min": "clamp",
-    "clamp_max": "clamp", "where": "where", "masked_fill": "where", "eq": "compare", "ne": "compare",
+    "cos": "cos", "erf": "erf", "erfinv": "erfinv", "maximum": "max", "minimum": "min", "clamp": "clamp",
+    "clamp_min": "clamp", "clamp_max": "clamp", "where": "where", "masked_fill": "where", "eq": "compare",
+    "ne": "compare",
     "lt": "compare", "le": "compare", "gt": "compare", "ge": "compare", "logical_not": "not", "bitwise_not": "not",
     "logical_and": "and", "bitwise_and": "and", "logical_or": "or", "bitwise_or": "or", "floor": "floor",
     "floor_divide": "div", "remainder": "div", "fmod": "div", "round": "round", "isnan": "compare", "tril": "where",
@@ -105,12 +107,15 @@ def _reduced(im: Importer, node: fx.Node, fn: str, position: int) -> None:
     im.emit(node, "reduce", (source,), ReduceAttrs(fn, dims, keep and bool(dims)), keep=1)
 
 
-def _max(im: Importer, node: fx.Node) -> None:
-    """The largest of all; along a dim, where its place is given too, a choice of one (`topk`)."""
-    if isinstance(node.meta["val"], Tensor):
-        _reduce(im, node)
+def _extreme(im: Importer, node: fx.Node) -> None:
+    """`max` and `min`: of two tensors, over all dims, or along one, with the places where it is asked for them."""
+    fn = op_name(node).removeprefix("aten.")
+    if len(im.inputs(node)) == 2:
+        im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs((fn,)))
+    elif any(u.users for u in node.users if u.target is operator.getitem and u.args[1] == 1):
+        im.emit(node, "topk", im.inputs(node), DimAttrs(_dim(im, node, 1)))
     else:
-        im.emit(node, "topk", im.inputs(node)[:1], DimAttrs(_dim(im, node, 1)))
+        _reduced(im, node, f"a{fn}", 1)
 
 
 def _along(op: str, position: int) -> Handler:
@@ -128,8 +133,9 @@ HANDLERS: Mapping[str, Handler] = {
     "aten._softmax": _softmax, "aten._log_softmax": _softmax,
     "aten._softmax_backward_data": _softmax_bwd, "aten._log_softmax_backward_data": _softmax_bwd,
     **dict.fromkeys(("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.argmax", "aten.any", "aten.all",
-                     "aten.prod", "aten.var", "aten.logsumexp"), _reduce),
+                     "aten.prod", "aten.var", "aten.std", "aten.logsumexp"), _reduce),
+    "aten.max": _extreme, "aten.min": _extreme,
     "aten.linalg_vector_norm": _vector_norm,
-    "aten.max": _max, "aten.min": _max, "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2),
+    "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2),
     "aten.sort": _along("sort", 1), "aten.argsort": _along("sort", 1),
 }  # fmt: skip

@@ -5,7 +5,7 @@
     graph = captured.graph("train")
 
 Without a capture nothing is kept, unless the environment variable SLIPSTICK_CAPTURE names a folder: then every graph is
-written there as `NAME-0.prefill.graph` and `NAME-0.train.graph`, which `slipstick estimate` takes.
+written there as `compiled-0.prefill.graph` and `compiled-0.train.graph`, which `slipstick estimate` takes.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .replay.program import Program
 
 FOLDER_VARIABLE = "SLIPSTICK_CAPTURE"
+COMPILED = "compiled"
 
 _log = logging.getLogger("slipstick.capture")
 
@@ -50,6 +51,7 @@ class Captured:
     A frame that is compiled again, for other sizes, counts with its last graph, which is open in most sizes.
     """
 
+    name: str = COMPILED
     seen: list[Seen] = field(default_factory=list)
 
     def graph(self, phase: Workload | str = Workload.PREFILL, dims: Dims | None = None) -> Graph:
@@ -95,9 +97,9 @@ _ACTIVE: ContextVar[Captured | None] = ContextVar("slipstick_captured", default=
 
 
 @contextmanager
-def capture() -> Iterator[Captured]:
-    """Keep what `torch.compile(.., backend="slipstick")` sees within the block; nothing is estimated until asked."""
-    captured = Captured()
+def capture(name: str = COMPILED) -> Iterator[Captured]:
+    """Keep what `torch.compile(.., backend="slipstick")` sees within the block, under a name for its graphs."""
+    captured = Captured(name)
     token = _ACTIVE.set(captured)
     try:
         yield captured
@@ -117,9 +119,9 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Tensor]) -> Callable
     captured = _ACTIVE.get()
     if captured is not None:
         frame = len(captured.seen) if frame is None else frame
-        captured.seen.append(Seen(program_of(graph, example_inputs), frame, compiles))
+        captured.seen.append(Seen(program_of(graph, example_inputs, captured.name), frame, compiles))
     elif folder := os.environ.get(FOLDER_VARIABLE):
-        _write(Path(folder), Seen(program_of(graph, example_inputs), frame or 0, compiles))
+        _write(Path(folder), Seen(program_of(graph, example_inputs, COMPILED), frame or 0, compiles))
     else:
         _log.info("a graph of %d nodes, not kept: no capture is active", len(graph.graph.nodes))
     return graph.forward

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import cast
 
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from .adapter import swapped
 
@@ -16,6 +17,7 @@ from .adapter import swapped
 def decided(model: nn.Module) -> Iterator[None]:
     """Let such modules take, for the time of a recording, the way that all tokens go."""
     with ExitStack() as stack:
+        stack.enter_context(swapped(Distribution, "_validate_args", False))  # looks at values (Gemma 3n, Phi-MoE)
         for part in model.modules():
             for name, replacement in _replacements(part).items():
                 stack.enter_context(swapped(part, name, replacement))

@@ -31,6 +31,12 @@ _SHARED = "num_kv_shared_layers"
 _NOT_BUILT = ("vision", "audio", "image", "video", "vq", "text_encoder", "depth_decoder")
 _MIN_LAYERS = 2
 
+# Gemma 3n has 35 layers, of which 15 share, and long programs for each: here is every kind of them.
+_GEMMA3N: Fields = {
+    "num_hidden_layers": 8, "num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "full_attention"] * 4,
+    "activation_sparsity_pattern": [0.95, 0.95] + [0.0] * 6,
+}  # fmt: skip
+
 # What the defaults of a type lack, by model type; the sizes are those of the model named.
 _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
     {
@@ -50,6 +56,8 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
             }
         },
         "gemma4_unified_assistant": {"text_config": {"model_type": "gemma4_unified_text"}},
+        "gemma3n": {"text_config": {"model_type": "gemma3n_text", **_GEMMA3N}},
+        "gemma3n_text": _GEMMA3N,
         "granitemoehybrid": {  # granite-4.0-h-small: one of ten
             "num_hidden_layers": 3, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
         },

@@ -125,7 +125,7 @@ class Counter(FlopCounterMode):
 
     def _count_flops(self, func_packet, out, args, kwargs):  # type: ignore[no-untyped-def]
         before = self.get_total_flops()
-        out = super()._count_flops(func_packet, out, args, kwargs)
+        out = super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
         if self.regions.is_inside():
             self.recurrent_flops += self.get_total_flops() - before
         return out

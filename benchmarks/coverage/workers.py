@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 
 from .result import WORKLOADS, Result, from_json
@@ -21,7 +22,7 @@ class Worker:
     def __init__(self, timeout_s: float) -> None:
         """Say how long one model type may take."""
         self._timeout_s = timeout_s
-        self._process: multiprocessing.process.BaseProcess | None = None
+        self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 
     def measure(self, model_type: str) -> Result:
@@ -41,8 +42,9 @@ class Worker:
 
     def _start(self) -> None:
         self._pipe, theirs = _CONTEXT.Pipe()
-        self._process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
-        self._process.start()
+        process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
+        process.start()
+        self._process = process
         theirs.close()
 
     def stop(self) -> None:

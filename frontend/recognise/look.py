@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ...ir.graph import Node, Role, Value
+from ...ir.ops.normalize import ReduceAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs
 from ...ir.types import DType
 from ..flat import Flat, Said
@@ -83,6 +84,12 @@ class Look:
         """Return the one node that reads a value, None when there are more or it is a result."""
         found = self.readers.get(ident, [])
         return found[0] if len(found) == 1 and ident not in self.wanted else None
+
+    def is_largest(self, node: Node | None) -> bool:
+        """Whether a node finds the largest entries of rows: a maximum, alone or with its places."""
+        if node is None:
+            return False
+        return node.op == "topk" or (isinstance(node.attrs, ReduceAttrs) and node.attrs.fn in ("amax", "max"))
 
     def ending(self, node: Node, wanted: DType) -> Node:
         """Return the cast that alone reads a node and gives its result the wanted type, else the node itself."""

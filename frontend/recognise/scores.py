@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ...ir.graph import Node
 from ...ir.ops.layout import ConcatAttrs
-from ...ir.ops.normalize import DimAttrs, ReduceAttrs
+from ...ir.ops.normalize import DimAttrs
 from .look import UNCHANGED, Look, fn_of
 from .masks import Mask, read_mask
 
@@ -60,7 +60,7 @@ def _softmax_behind(look: Look, ident: int, after: list[Node]) -> tuple[Node, fl
 
 def _is_repair(look: Look, node: Node) -> bool:
     """Whether a choice only takes what is no number out of the weights: where(isnan(p), 0, p)."""
-    (first, *_, last) = node.inputs
+    first, last = node.inputs[0], node.inputs[-1]
     test = look.made_by(first, "compare")
     return test is not None and look.operands(test) == (last,)
 
@@ -69,8 +69,8 @@ def _without_sinks(look: Look, ident: int) -> tuple[int, int | None, list[Node]]
     """Return scores without the learned one a head that stands beside them, that one, and the nodes between."""
     nodes: list[Node] = []
     shift = look.made_by(look.base(ident), "sub")
-    most = None if shift is None else look.made_by_op(shift.inputs[-1], "reduce")
-    if shift is not None and most is not None and isinstance(most.attrs, ReduceAttrs) and "max" in most.attrs.fn:
+    most = None if shift is None else look.producer.get(shift.inputs[-1])
+    if shift is not None and most is not None and look.is_largest(most):
         nodes += [shift, most]
         ident = shift.inputs[0]
     join = look.made_by_op(look.base(ident), "concat")

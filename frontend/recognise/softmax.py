@@ -30,10 +30,11 @@ def softmax(look: Look, node: Node) -> Draft | None:
 def _shifted(look: Look, ident: int, dims: tuple[int, ...]) -> tuple[int, tuple[Node, ...]]:
     """Return x of x - max(x) and the nodes; any other value is itself."""
     node = look.made_by(ident, "sub")
-    most = None if node is None or len(node.inputs) != 2 else look.made_by_op(node.inputs[1], "reduce")
-    if node is None or most is None or not isinstance(most.attrs, ReduceAttrs) or most.attrs.dims != dims:
+    most = None if node is None or len(node.inputs) != 2 else look.producer.get(node.inputs[1])
+    if node is None or most is None or not look.is_largest(most) or most.inputs[0] != node.inputs[0]:
         return ident, ()
-    if most.attrs.fn not in ("amax", "max") or most.inputs[0] != node.inputs[0]:
+    along = most.attrs.dims if isinstance(most.attrs, ReduceAttrs) else dims
+    if along != dims:
         return ident, ()
     return node.inputs[0], (node, most)
 

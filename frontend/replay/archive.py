@@ -61,9 +61,7 @@ def _model_in(path: Path, members: list[str]) -> str:
     if models:
         raise NotUnderstoodError(f"'{path}' holds {len(models)} models ({', '.join(models[:4])}); save one a file")
     if any(m.endswith("data.pkl") for m in members):
-        raise NotUnderstoodError(
-            f"'{path}' is a pickled model or a TorchScript archive, which is never unpickled; {_WHAT}"
-        )
+        raise NotUnderstoodError(f"'{path}' is pickled or TorchScript, and unpickling runs code; {_WHAT}")
     if any("aotinductor" in m for m in members):
         raise NotUnderstoodError(f"'{path}' holds compiled code and no graph; {_WHAT}")
     raise NotUnderstoodError(f"'{path}' is a zip archive without an exported model; {_WHAT}")

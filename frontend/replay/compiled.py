@@ -14,7 +14,7 @@ from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, ho
 from .signature import tensor_input
 
 
-def program_of(graph: fx.GraphModule, examples: Sequence[object]) -> Program:
+def program_of(graph: fx.GraphModule, examples: Sequence[object], name: str) -> Program:
     """Return the program of a graph that Dynamo made."""
     placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     held: dict[str, Held] = {}
@@ -29,7 +29,7 @@ def program_of(graph: fx.GraphModule, examples: Sequence[object]) -> Program:
     root = hollow(held)
     for name, child in graph.named_children():
         root.add_module(name, child)
-    return Program(_name(graph), graph, root, tuple(sources))
+    return Program(name, graph, root, tuple(sources))
 
 
 def _held_path(node: fx.Node, example: object) -> str:
@@ -47,16 +47,6 @@ def _source(node: fx.Node, example: object) -> Source:
     if isinstance(value, torch.SymInt):
         return SizeInput(size_of(value))
     return FixedInput(value if isinstance(value, bool | int | float | str) else None)
-
-
-def _name(graph: fx.GraphModule) -> str:
-    """The class of the outermost module, as the nodes know it."""
-    for node in graph.graph.nodes:
-        stack = node.meta.get("nn_module_stack")
-        if stack:
-            kind = next(iter(stack.values()))[1]
-            return str(getattr(kind, "__name__", kind)).rpartition(".")[2]
-    return "compiled"
 
 
 __all__ = ["program_of"]

@@ -17,7 +17,6 @@ from ..failures import first_line
 from ..flex import reach_of
 from ..record import Recorder
 from .joint import JointRecorder
-from .spelled import respelled
 
 # Checks of shapes and counters of use: they compute nothing.
 _CHECKS = ("_assert", "sym_constrain", "_check", "_log_api_usage", "_functional_assert", "_guards_fn")
@@ -49,10 +48,10 @@ class Replay(fx.Interpreter):
             return None
         if isinstance(self._recorder, JointRecorder):
             self._recorder.enter(n)
-        self._recorder.scopes[-1] = self._scopes.get(n, "") or scope_of(n) or self._recorder.scopes[-1]
+        scope = self._scopes.get(n, scope_of(n))
+        self._recorder.scopes[-1] = self._recorder.scopes[-1] if scope is None else scope
         try:
-            result = super().run_node(n)
-            return result if isinstance(self._recorder, JointRecorder) else respelled(result, self._recorder)
+            return super().run_node(n)
         except DataDependent as error:
             raise TraceError(f"control flow depends on data: {_place(n)} asks for a value of a tensor") from error
         except SlipstickError as error:
@@ -78,7 +77,7 @@ class Replay(fx.Interpreter):
 
     def _run_part(self, name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
         if name == "flex_attention":
-            return _flex(*args, **kwargs)
+            return _flex(args)
         position = _WRAPPERS.get(name)
         part = args[position] if position is not None and position < len(args) else None
         if not isinstance(part, fx.GraphModule):
@@ -91,12 +90,16 @@ class Replay(fx.Interpreter):
         return run(*rest)
 
 
-def _flex(
-    q: Tensor, k: Tensor, v: Tensor, score_mod: object, block_mask: Sequence[object], *options: object, **more: object
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention whose mask is a part of the graph; one that reads tensors cannot be asked and hides nothing."""
-    mask_mod = block_mask[-1] if block_mask else None
-    reads_tensors = len(options) > 3 and bool(options[3])
+def _flex(args: Sequence[object]) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention whose mask is a part of the graph; one that reads tensors cannot be asked and hides nothing.
+
+    The arguments are q, k, v, what changes scores, the block mask with the function it was made by, scale, options, and
+    the tensors that the two functions read.
+    """
+    q, k, v = (t for t in args[:3] if isinstance(t, Tensor))
+    blocks = args[4]
+    mask_mod = blocks[-1] if isinstance(blocks, tuple | list) and blocks else None
+    reads_tensors = len(args) > 8 and bool(args[8])
     reach = reach_of(mask_mod if isinstance(mask_mod, fx.GraphModule) and not reads_tensors else None)
     out, lse = semantic.attention(q, k, v, None, reach.causal, reach.window, 0.0)
     return out.transpose(1, 2), lse, lse
@@ -116,14 +119,14 @@ def is_check(node: fx.Node) -> bool:
     return node.op in ("call_function", "call_module") and plain.startswith(_CHECKS)
 
 
-def scope_of(node: fx.Node) -> str:
-    """Return the path of the innermost module a node came from, empty when it does not say."""
+def scope_of(node: fx.Node) -> str | None:
+    """Return the path of the innermost module a node came from, None when it does not say."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
     if not isinstance(stack, dict) or not stack:
-        return ""
+        return None
     last = list(stack.values())[-1]
     path = str(last[0] if isinstance(last, tuple | list) else last)
-    return "" if path.startswith(_NO_SCOPE) else plain_path(path)
+    return None if path.startswith(_NO_SCOPE) else plain_path(path)
 
 
 def plain_path(path: str) -> str:

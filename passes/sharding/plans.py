@@ -62,12 +62,15 @@ def _entries(style: Style, *names: str) -> tuple[tuple[str, Style], ...]:
 _EXPERTS = (
     ("*.experts.gate_up_proj", Style.PACKED_COLWISE), ("*.experts.gate_up_proj_bias", Style.PACKED_COLWISE),
     ("*.experts.up_proj", Style.COLWISE), ("*.experts.down_proj", Style.ROWWISE),
+    ("*.experts.mlp.ws", Style.PACKED_COLWISE), ("*.experts.mlp.w2s", Style.ROWWISE),
     ("*.experts.w1", Style.COLWISE), ("*.experts.w3", Style.COLWISE), ("*.experts.w2", Style.ROWWISE),
 )  # fmt: skip
 _LAYERS = (
+    ("*.indexer.*", Style.REPLICATE),  # its heads are summed before keys are chosen: each rank scores them all
     *_entries(Style.PACKED_COLWISE, ".c_attn", ".qkv_proj", ".Wqkv", ".gate_up_proj", ".qkv", ".w13"),
-    *_entries(Style.COLWISE, ".q_proj", ".k_proj", ".v_proj", ".gate_proj", ".up_proj", ".q_b_proj", ".kv_b_proj",
-              ".c_fc", ".fc1", ".fc_in", ".wq", ".wk", ".wv", ".w1", ".w3", ".dense_h_to_4h", ".linear_fc1"),
+    *_entries(Style.COLWISE, ".query_key_value", ".q_proj", ".k_proj", ".v_proj", ".gate_proj", ".up_proj",
+              ".q_b_proj", ".kv_b_proj", ".c_fc", ".fc1", ".fc_in", ".wq", ".wk", ".wv", ".w1", ".w3",
+              ".dense_h_to_4h", ".linear_fc1"),
     *_entries(Style.ROWWISE, ".o_proj", ".down_proj", ".c_proj", ".fc2", ".fc_out", ".wo", ".w2", ".out_proj",
               ".dense_4h_to_h", ".linear_proj", ".linear_fc2", ".self_attn.dense", ".attention.dense",
               ".self_attention.dense"),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-VOCAB, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, LAYERS = 96, 32, 4, 2, 8, 128, 3
+VOCAB, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, LAYERS = 96, 32, 4, 2, 8, 128, 2
 IDS = torch.zeros(2, 16, dtype=torch.int64)
 
 

@@ -23,6 +23,7 @@ class Piece(nn.Module):
         self.embed = nn.Embedding(128, HIDDEN)
         self.weight, self.bias = nn.Parameter(torch.empty(HIDDEN)), nn.Parameter(torch.empty(HIDDEN))
         self.sinks, self.table = nn.Parameter(torch.empty(HEADS)), nn.Parameter(torch.empty(HEADS, 256, 256))
+        self.square = nn.Parameter(torch.empty(HIDDEN, HIDDEN))
         self.register_buffer("triangle", torch.tril(torch.ones(1, 1, 256, 256)))
         self.register_buffer("angles", torch.empty(256, WIDTH // 2, dtype=torch.complex64))
         self.step = step
@@ -136,7 +137,7 @@ def with_sinks(x: Tensor, piece: Piece) -> Tensor:
     scores = by_triangle(q @ q.transpose(2, 3) * 0.25, piece)
     sinks = piece.sinks.reshape(1, -1, 1, 1).expand(scores.shape[0], -1, scores.shape[2], -1)
     both = torch.cat([scores, sinks], -1)
-    both = both - both.amax(-1, keepdim=True)
+    both = both - both.max(-1, keepdim=True).values
     return joined(F.softmax(both, -1)[..., :-1].to(x.dtype) @ q)
 
 

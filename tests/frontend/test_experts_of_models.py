@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
-from slipstick.frontend.huggingface import build
+from slipstick.frontend.building import build
 from slipstick.frontend.loading import load_config
 from slipstick.frontend.models import config_of
 from slipstick.frontend.trace import count_parameters

@@ -51,6 +51,16 @@ def test_every_word_of_transformers_has_a_meaning() -> None:
     assert {"colwise", "grouped_gemm"} <= set(ALL_PARALLEL_STYLES) <= set(STYLES)
 
 
+@pytest.mark.parametrize(
+    ("parameter", "style"),
+    [("transformer.h.*.self_attention.query_key_value.weight", Style.COLWISE),
+     ("model.layers.*.self_attn.indexer.wk.weight", Style.REPLICATE),
+     ("transformer.blocks.*.ffn.experts.mlp.ws", Style.PACKED_COLWISE)],
+)  # fmt: skip
+def test_fused_projections_are_cut_by_heads_and_indexers_stay_whole(parameter: str, style: Style) -> None:
+    assert tp_plan("megatron").style(parameter) is style
+
+
 def test_a_style_that_is_not_known_is_named(tiny_llama: Graph) -> None:
     odd = replace(tiny_llama, hints=(Hint("tp", "lm_head", "colwize"),))
     with pytest.raises(UnknownNameError, match="unknown tensor-parallel style 'colwize'; did you mean 'colwise'"):

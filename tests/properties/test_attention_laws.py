@@ -132,6 +132,21 @@ def test_no_time_is_below_flops_and_bytes_at_full_speed(call: tuple[str, Attenti
     assert here >= moved / CHIP.hbm_bytes_per_s
 
 
+@given(calls(), st.floats(1e3, 1e9), st.integers(1, 64))
+def test_what_is_added_to_a_call_is_never_less_time(
+    call: tuple[str, AttentionSizes], extra_bytes: float, keys: int
+) -> None:
+    name, sizes = call
+    here = MODELS[name](sizes, CHIP)
+    assert MODELS[name](replace(sizes, extra_bytes=np.array(extra_bytes)), CHIP) >= here
+    assert MODELS[name](replace(sizes, softcap=np.array(True)), CHIP) >= here
+    limited = replace(sizes, window=np.array(float(keys)), causal=np.array(True))
+    # Keys that are chosen lie apart: as many pairs as in a window of as many keys, and no less memory.
+    chosen = replace(limited, chosen=np.array(True))
+    assert float(chosen.pairs()) == float(limited.pairs())
+    assert MODELS[name](chosen, CHIP) >= MODELS[name](limited, CHIP) * (1 - 1e-12)
+
+
 @given(st.lists(calls(st.just("serving")), min_size=2, max_size=5), st.lists(calls(st.just("grouped")), max_size=3))
 def test_calls_among_others_cost_what_they_cost_alone(
     prefills: list[tuple[str, AttentionSizes]], decodes: list[tuple[str, AttentionSizes]]

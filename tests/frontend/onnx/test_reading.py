@@ -165,5 +165,5 @@ def test_quantised_weights_are_not_trained_and_dims_are_of_onnx_alone(writer: Wr
     path = saved(writer.model(writer.node("MatMul", [writer.input("x", ("batch", "seq", 8)), wide])))
     with pytest.raises(NotBuiltError, match="'q' rests in int8, which is not trained"):
         load_onnx(path, "train")
-    with pytest.raises(UsageError, match="--dim a: of ONNX files only"):
+    with pytest.raises(UsageError, match="--dim a: of ONNX"):
         load("llama-3.1-8b", "prefill", dims={"a": "batch"})
