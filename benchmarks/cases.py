@@ -35,10 +35,12 @@ Case = Callable[[int], Iterator[Row]]
 
 
 def trace(repeat: int) -> Iterator[Row]:
-    """First recording of a training step in a fresh process, imports not counted."""
-    for model in MODELS:
-        samples = [measured("trace", model)["trace_s"][0] for _ in range(repeat)]
-        yield row(f"trace {model}, forward and backward, folded", samples, "s", Target(2.0))
+    """First recording of a training step in a fresh process, imports not counted, and the memory that it takes."""
+    for model, most_s in zip(MODELS, (2.0, 3.0), strict=True):
+        samples = [measured("trace", model) for _ in range(repeat)]
+        what = f"trace {model}, forward and backward, folded"
+        yield row(what, [s["trace_s"][0] for s in samples], "s", Target(most_s))
+        yield row(f"{what}: peak memory", [s["peak_rss_mib"][0] for s in samples], "MiB", Target(600.0))
 
 
 def cold(repeat: int) -> Iterator[Row]:

@@ -30,7 +30,8 @@ def trace(model: str) -> Samples:
     for name in ("torch", "slipstick.frontend.huggingface", "slipstick.frontend.trace"):
         importlib.import_module(name)
     importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
-    return {"trace_s": [_seconds(lambda: load(model))]}
+    seconds = _seconds(lambda: load(model))
+    return {"trace_s": [seconds], "peak_rss_mib": [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]}
 
 
 def lowering(model: str, repeat: str) -> Samples:

@@ -100,7 +100,7 @@ def flex_lifted(module: nn.Module) -> Iterator[None]:
 
 
 def _owners(module: nn.Module) -> list[object]:
-    """Whatever may hold a function that the module calls: its parts, their classes, modules undisturbed of libraries."""
+    """Whatever may hold a function that the module calls: its parts, their classes, files of no library."""
     parts = list(module.modules())
     classes = {base for part in parts for base in type(part).__mro__ if not _is_library(base.__module__)}
     files = [m for n, m in list(sys.modules.items()) if isinstance(m, ModuleType) and not _is_library(n)]

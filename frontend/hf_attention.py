@@ -33,9 +33,9 @@ def attend(  # type: ignore[no-untyped-def]
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     window = int(sliding_window or _chunk(module))
+    bias = _both(_bias(attention_mask), position_bias)
     out, lse = semantic.attention(
-        query, key, value, s_aux, causal, window, float(dropout), _both(_bias(attention_mask), position_bias), indices,
-        float(softcap or 0.0),
+        query, key, value, s_aux, causal, window, float(dropout), bias, indices, float(softcap or 0.0)
     )  # fmt: skip
     if sinks is None:
         return out, None

@@ -54,7 +54,7 @@ def load(
     if model.endswith(_ONNX):
         return _onnx(Path(model), kind, dims, cache, allow_unpriced)
     if model.endswith(SUFFIX):
-        return load_pt2(model, kind, dims, allow_unpriced)
+        return _exported(model, kind, element, dims, allow_unpriced)
     if dims:
         raise UsageError(f"--dim {next(iter(dims))}: of ONNX and .pt2 files only, which '{model}' is not")
     if model.endswith(_SAVED):
@@ -125,6 +125,15 @@ def _saved(path: Path, workload: Workload) -> Graph:
     return graph
 
 
+def _exported(path: str, workload: Workload, asked: DType, dims: Mapping[str, str], allow_unpriced: bool) -> Graph:
+    """Read an exported program, in its own type whatever was asked for."""
+    graph = load_pt2(path, workload, dims, allow_unpriced)
+    if graph.dtype is asked:
+        return graph
+    note = f"exported in {graph.dtype}, which it keeps: --dtype {asked} is not used"
+    return replace(graph, notes=(*graph.notes, note))
+
+
 def _onnx(
     path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None, allow_unpriced: bool
 ) -> Graph:
@@ -173,12 +182,10 @@ def _record_config(
     from .building import build_noted
     from .huggingface import hints_on
     from .trace import trace
-    from .unused import unused_note
 
     built = build_noted(config.text, dtype)
     identity = Identity(config.name, workload, dtype, built.notes, _positions(config), hints_on(built.module))
-    graph = trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
-    return replace(graph, notes=(*graph.notes, *unused_note(built.module, graph)))
+    return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
 
 
 def _positions(config: Config) -> int:

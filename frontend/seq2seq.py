@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ..ir.errors import NotBuiltError
 from ..ir.graph import Workload
 from .adapter import FakeWorld
+from .failures import explained
 from .hf_cache import Past, cache_class
 from .lift import lifted
 from .loss import loss_of
@@ -101,7 +102,7 @@ def _pasts(model: nn.Module, world: FakeWorld) -> tuple[list[Past], list[Past]]:
     cache = _cache([], [])
     source = {name: t.new_zeros(2, *(4 if isinstance(s, torch.SymInt) else s for s in t.shape[1:]))
               for name, t in _source(model, world).items()}  # fmt: skip
-    with world.mode, torch.no_grad(), lifted(model):
+    with explained(model), world.mode, torch.no_grad(), lifted(model):
         start = torch.zeros(2, 3, dtype=torch.int64)
         model(**source, decoder_input_ids=start, past_key_values=cache, use_cache=True)
     own = [symbolic_past(layer, world, "kv") for layer in cache.self_attention_cache.layers]

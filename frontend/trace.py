@@ -24,6 +24,7 @@ from .record import kept_mode, record
 from .regions import cut
 from .scoped import fold_by_scope, whole
 from .tidy import tidy
+from .unused import count_parameters, with_unused
 from .workloads import Run, plan_run
 
 Planned = Callable[[nn.Module, FakeWorld], Run]
@@ -60,7 +61,7 @@ def trace(
     stack = find_stack(module)
     if stack is not None and not _is_safe_to_shorten(subject, stack):
         stack = stack.kept_all()
-    graph = _with_unused(noted(_trace(subject, stack)), module)
+    graph = with_unused(noted(_trace(subject, stack)), module)
     verify(graph)
     return graph
 
@@ -115,20 +116,6 @@ def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[Run]:
         scope.enter_context(lifted(module))
         scope.enter_context(flex_lifted(module))
         yield run
-
-
-def _with_unused(graph: Graph, module: nn.Module) -> Graph:
-    """Return the graph with a note on parameters that the module holds and no operator reads."""
-    num, whole = round(float(graph.num_parameters.evaluate({}))), count_parameters(module)
-    if num >= whole:
-        return graph
-    note = f"{whole - num:,} of {whole:,} parameters take no part in {graph.workload} and are not in the graph"
-    return replace(graph, notes=(*graph.notes, note))
-
-
-def count_parameters(module: nn.Module) -> int:
-    """Return the number of distinct parameters of a module."""
-    return sum(p.numel() for p in module.parameters())
 
 
 __all__ = ["count_parameters", "trace"]

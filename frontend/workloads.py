@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..ir.errors import NotBuiltError
 from ..ir.graph import Workload
 from .adapter import FakeWorld
+from .failures import explained
 from .hf_cache import Past, cache_class
 from .hf_linear import remembers, scanned
 from .lift import lifted
@@ -149,7 +150,7 @@ def _decode(model: nn.Module, world: FakeWorld) -> Run:
 
 
 def _num_layers(model: nn.Module) -> int:
-    return int(model.config.num_hidden_layers)  # type: ignore[union-attr,arg-type]
+    return int(getattr(model.config, "num_hidden_layers", 0))  # the cache grows by what a model asks for
 
 
 def _remembered(model: nn.Module, pasts: Sequence[Past], inputs: Mapping[str, object]) -> tuple[Output, Cache]:
@@ -174,7 +175,7 @@ def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 def _pasts(model: nn.Module, world: FakeWorld) -> list[Past]:
     """Ask the model itself for the shapes it caches: one tiny prefill, then batch and length made symbolic."""
-    with world.mode, torch.no_grad(), lifted(model):
+    with explained(model), world.mode, torch.no_grad(), lifted(model):
         ids = torch.zeros(2 * ids_a_row(model), 4, dtype=torch.int64)
         _, cache = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids})
     made = [symbolic_past(layer, world, "kv") for layer in cache.layers]

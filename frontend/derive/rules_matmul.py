@@ -9,6 +9,7 @@ from ...ir.errors import UnsupportedOpError
 from ...ir.graph import Node
 from ...ir.ops.experts import GroupedAttrs
 from ...ir.ops.matmul import MatmulAttrs
+from ...ir.ops.normalize import ReduceAttrs
 from .rule import Grads, Rule
 from .tape import Tape
 
@@ -25,7 +26,20 @@ def matmul(tape: Tape, node: Node, grads: Grads) -> None:
         if value in tape.needs:
             tape.give(value, _product(tape, (grad, out), (other, others), value, letters))
     for bias in rest:
-        tape.give(bias, grad)
+        if bias in tape.needs:
+            tape.give(bias, _bias(tape, grad, node.attrs, tape.type(bias).rank))
+
+
+def _bias(tape: Tape, grad: int, attrs: MatmulAttrs, rank: int) -> int:
+    """A vector belongs to the columns of the right operand, wherever these stand in the result."""
+    a, b, out = attrs.letters
+    columns = [i for i, c in enumerate(out) if c in b and c not in a]
+    if rank != 1 or len(columns) != 1 or columns[0] == len(out) - 1:
+        return grad
+    dims = tape.type(grad).dims
+    over = tuple(i for i in range(len(dims)) if i != columns[0])
+    kind = tape.type(grad).with_dims((dims[columns[0]],))
+    return tape.emit("reduce", (grad,), [kind], ReduceAttrs("sum", over))[0]
 
 
 def _product(tape: Tape, grad: tuple[int, str], other: tuple[int, str], value: int, letters: str) -> int:

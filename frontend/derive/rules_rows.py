@@ -20,7 +20,7 @@ def reduce(tape: Tape, node: Node, grads: Grads) -> None:
     fn, source = node.attrs.fn, node.inputs[0]
     if fn in _FLAT:
         return
-    if fn not in ("sum", "mean", "amax", "amin", "max", "min", "var", "logsumexp"):
+    if fn not in ("sum", "mean", "amax", "amin", "max", "min", "var", "norm", "logsumexp"):
         raise UnsupportedOpError(f"no backward rule for '{fn}' over dims {node.attrs.dims} (in '{node.scope}')")
     kind = tape.type(source)
     grad, result = (_kept(tape, v, node.attrs, kind) for v in (grads.first, node.key))
@@ -30,6 +30,8 @@ def reduce(tape: Tape, node: Node, grads: Grads) -> None:
         tape.give(source, tape.apply("div", _spread(tape, grad, kind)))
     elif fn == "var":
         _variance(tape, source, grad, node.attrs)
+    elif fn == "norm":
+        _length(tape, source, grad, result)
     elif fn == "logsumexp":
         weights = tape.apply("exp", tape.apply("sub", source, result))
         tape.give(source, tape.apply("mul", grad, weights, kind=kind))
@@ -53,6 +55,13 @@ def _variance(tape: Tape, source: int, grad: int, attrs: ReduceAttrs) -> None:
     (mean,) = tape.emit("reduce", (source,), [kind.with_dims(tape.type(grad).dims)], over)
     slope = tape.apply("sub", source, mean)
     tape.give(source, tape.apply("mul", tape.apply("mul", grad), slope, kind=kind))
+
+
+def _length(tape: Tape, source: int, grad: int, result: int) -> None:
+    """Of the Euclidean length: x / |x|, nothing where that is zero; other lengths differ in one step."""
+    empty = tape.apply("compare", result, kind=TensorType(tape.type(result).dims, DType.BOOL))
+    slope = tape.apply("where", tape.apply("div", source, result), empty)
+    tape.give(source, tape.apply("mul", slope, grad))
 
 
 def _extreme(tape: Tape, source: int, grad: int, result: int, attrs: ReduceAttrs) -> None:

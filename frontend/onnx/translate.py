@@ -86,7 +86,8 @@ class Translation:
         names.items.update({name: Item(declared[name], v) for name, v in zip(made, values, strict=True)})
 
     def _is_unknown(self, node: onnx.NodeProto) -> bool:
-        return rule_of(node) is None and node.op_type != "Constant" and not self._runs_bodies(node)
+        is_constant = node.op_type == "Constant" and node.domain in _STANDARD
+        return rule_of(node) is None and not is_constant and not self._runs_bodies(node)
 
     def _runs_bodies(self, node: onnx.NodeProto) -> bool:
         return (node.domain, node.op_type) in self.functions or (

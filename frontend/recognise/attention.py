@@ -91,7 +91,7 @@ def _fits(q: TensorType, k: TensorType, v: TensorType) -> bool:
     return fixed and q.dims[0] == k.dims[0] and divide_exactly(q.dims[1], k.dims[1]) is not None
 
 
-def _emit(draft: Draft, ids: list[int], scores: Scores, letters: tuple[str, str, str, str], node: Node) -> None:
+def _emit(draft: Draft, ids: tuple[int, ...], scores: Scores, letters: tuple[str, str, str, str], node: Node) -> None:
     look = draft.look
     batch, rows, width, out = letters
     qkv, bias = ids[:3], ids[3:]

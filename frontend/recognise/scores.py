@@ -60,7 +60,7 @@ def _softmax_behind(look: Look, ident: int, after: list[Node]) -> tuple[Node, fl
 
 def _is_repair(look: Look, node: Node) -> bool:
     """Whether a choice only takes what is no number out of the weights: where(isnan(p), 0, p)."""
-    (first, *_, last) = node.inputs
+    first, last = node.inputs[0], node.inputs[-1]
     test = look.made_by(first, "compare")
     return test is not None and look.operands(test) == (last,)
 

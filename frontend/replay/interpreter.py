@@ -17,7 +17,6 @@ from ..failures import first_line
 from ..flex import reach_of
 from ..record import Recorder
 from .joint import JointRecorder
-from .spelled import respelled
 
 # Checks of shapes and counters of use: they compute nothing.
 _CHECKS = ("_assert", "sym_constrain", "_check", "_log_api_usage", "_functional_assert", "_guards_fn")
@@ -52,8 +51,7 @@ class Replay(fx.Interpreter):
         scope = self._scopes.get(n, scope_of(n))
         self._recorder.scopes[-1] = self._recorder.scopes[-1] if scope is None else scope
         try:
-            result = super().run_node(n)
-            return result if isinstance(self._recorder, JointRecorder) else respelled(result, self._recorder)
+            return super().run_node(n)
         except DataDependent as error:
             raise TraceError(f"control flow depends on data: {_place(n)} asks for a value of a tensor") from error
         except SlipstickError as error:

@@ -11,12 +11,13 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, fx
 
-from ...ir.errors import NotUnderstoodError
+from ...ir.errors import NotUnderstoodError, UnsupportedOpError
 from ...ir.graph import Graph, Workload
 from ...ir.verify import verify
 from ..adapter import FakeWorld, faked
 from ..aten import HANDLERS
 from ..blocks import Identity
+from ..derive import forward_of, training
 from ..flat import Flat
 from ..fx_import import Handler, import_fx
 from ..lenient import Lenient, noted
@@ -107,7 +108,8 @@ class _Run:
             return of_loss(self.program.root, results)
 
         labels = {} if is_part else {LABELS: labels_for(self.program, self.world, self.naming, self.hints)}
-        return self._flat(labels, backward, is_part)
+        flat = self._flat(labels, backward, is_part)
+        return flat if is_part else _put_together(flat)
 
     def _flat(self, more: Mapping[str, Tensor], backward: _Backward | None, is_part: bool = False) -> Flat:
         program, world = self.program, self.world
@@ -134,6 +136,25 @@ class _Run:
         if self.backward:
             return JointRecorder(self.program.root, inputs, self.world, self.backward)
         return Recorder(self.program.root, inputs, self.world)
+
+
+def _put_together(flat: Flat) -> Flat:
+    """Return the training graph with what was spelled out in small operators as one each, forward and backward.
+
+    What autograd recorded stays where nothing was spelled out, and where an operator has no backward rule of ours.
+    """
+    forward = forward_of(flat)
+    fused = recognise(forward)
+    if _num_fused(fused) == _num_fused(forward):
+        return flat
+    try:
+        return training(fused)
+    except UnsupportedOpError:
+        return flat
+
+
+def _num_fused(flat: Flat) -> int:
+    return sum(n.op in ("attention", "norm", "rope", "softmax") for n in flat.nodes)
 
 
 def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:

@@ -64,8 +64,10 @@ def is_expert(region: Region, v: Value) -> bool:
 def _parameter(region: Region, v: Value, style: Style) -> Placement:
     if style is Style.REPLICATE:
         return REPLICATE
-    if style in (Style.EMBEDDING, Style.PER_HEAD):
+    if style is Style.EMBEDDING:
         return Shard(0)
+    if style is Style.PER_HEAD:
+        return Shard(next((i for i, d in enumerate(v.type.dims) if d != 1), 0))
     if style is Style.EMBEDDING_COLWISE:
         return Shard(v.type.rank - 1)
     node = next((n for n in region.users.get(v.id, ()) if n.phase is Phase.FORWARD), None)

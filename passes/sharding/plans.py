@@ -69,13 +69,19 @@ _LAYERS = (
     ("*.indexer.*", Style.REPLICATE),  # its heads are summed before keys are chosen: each rank scores them all
     *_entries(Style.PACKED_COLWISE, ".c_attn", ".qkv_proj", ".Wqkv", ".gate_up_proj", ".qkv", ".w13"),
     *_entries(Style.COLWISE, ".query_key_value", ".q_proj", ".k_proj", ".v_proj", ".gate_proj", ".up_proj",
-              ".q_b_proj", ".kv_b_proj", ".c_fc", ".fc1", ".fc_in", ".wq", ".wk", ".wv", ".w1", ".w3", ".dense_h_to_4h", ".linear_fc1"),
+              ".q_b_proj", ".kv_b_proj", ".c_fc", ".fc1", ".fc_in", ".wq", ".wk", ".wv", ".w1", ".w3",
+              ".dense_h_to_4h", ".linear_fc1"),
     *_entries(Style.ROWWISE, ".o_proj", ".down_proj", ".c_proj", ".fc2", ".fc_out", ".wo", ".w2", ".out_proj",
               ".dense_4h_to_h", ".linear_proj", ".linear_fc2", ".self_attn.dense", ".attention.dense",
               ".self_attention.dense"),
     ("*.sinks", Style.PER_HEAD),
     # Mamba, as vLLM and Megatron-LM split it: channels and heads; the gated norm and the skip go with them.
     *_entries(Style.PACKED_COLWISE, ".in_proj", ".conv1d", ".conv.conv"),
+    # Delta rules, as vLLM splits them: heads of the projections, of gates behind their low rank, and of decays.
+    *_entries(Style.PACKED_COLWISE, ".in_proj_qkv"),
+    *_entries(Style.COLWISE, ".in_proj_qkvz", ".in_proj_ba", ".in_proj_z", ".in_proj_a", ".in_proj_b",
+              ".f_b_proj", ".g_b_proj", ".self_attn.b_proj", ".linear_attn.a_proj", ".linear_attn.b_proj",
+              ".linear_attn.g_proj", ".output_gate"),
     *_entries(Style.ROWWISE, ".x_proj"),
     *_entries(Style.COLWISE, ".dt_proj"),
     *((f"*.{n}", Style.PER_HEAD) for n in ("A_log", "dt_bias", "mamba.D", "mixer.D", "mamba.norm.weight",

@@ -23,6 +23,7 @@ class Piece(nn.Module):
         self.embed = nn.Embedding(128, HIDDEN)
         self.weight, self.bias = nn.Parameter(torch.empty(HIDDEN)), nn.Parameter(torch.empty(HIDDEN))
         self.sinks, self.table = nn.Parameter(torch.empty(HEADS)), nn.Parameter(torch.empty(HEADS, 256, 256))
+        self.square = nn.Parameter(torch.empty(HIDDEN, HIDDEN))
         self.register_buffer("triangle", torch.tril(torch.ones(1, 1, 256, 256)))
         self.register_buffer("angles", torch.empty(256, WIDTH // 2, dtype=torch.complex64))
         self.step = step

@@ -132,6 +132,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
         lambda x, p: x * x.var(-1, keepdim=True),
         lambda x, p: x - x.amax(-1, keepdim=True),
         lambda x, p: x - x.logsumexp(-1, keepdim=True),
+        lambda x, p: x - torch.linalg.vector_norm(x, dim=-1, keepdim=True),
         lambda x, p: x.cumsum(-1),
         lambda x, p: x.softmax(-1).log_softmax(-1),
         lambda x, p: F.layer_norm(x, x.shape[-1:], p.weight, p.bias),
@@ -147,6 +148,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
     ),
     "products": (
         lambda x, p: x @ x.transpose(1, 2) @ x,
+        lambda x, p: F.linear(x, p.square, p.bias).transpose(1, 2).tanh().transpose(1, 2),
         fused_attention(causal=True, kv_heads=2),
         fused_attention(causal=True, sinks=True),
         fused_attention(biased=True),

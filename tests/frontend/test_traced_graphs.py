@@ -29,8 +29,9 @@ NET = Net()
 Traced: TypeAlias = tuple[fx.GraphModule, tuple[object, ...]]
 WEIGHTS = dict(NET.named_parameters())
 SIZES = {"batch": float(IDS.shape[0]), "seq": float(IDS.shape[1])}
-# Views move nothing; a fill makes the labels of a recording, which are an input here.
-NOT_COUNTED = ("reshape", "permute", "slice", "expand", "fill")
+# Views move nothing; a fill makes the labels of a recording, which are an input here; whether a gradient is copied into
+# another layout is known where autograd ran, not where the backward pass was derived.
+NOT_COUNTED = ("reshape", "permute", "slice", "expand", "fill", "copy")
 
 
 @cache
