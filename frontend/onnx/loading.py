@@ -24,7 +24,7 @@ from .hoist import hoisted
 from .items import Item, checked_dims, dtype_of, stored_item
 from .reading import opset, printable, read_model
 from .straighten import straightened
-from .symbols import Sizes
+from .symbols import Sizes, is_cache
 from .translate import Names, Translation
 
 
@@ -97,8 +97,16 @@ def _translated(
         names.items[info.name] = Item(kind, build.flat.value(kind, None, Role.INPUT, info.name))
     functions = {(f.domain, f.name): f for f in model.functions}
     declared = _declared([*model.graph.value_info, *model.graph.output], sizes) if lenient else None
-    Translation(build, functions, opset(model), declared).run(model.graph.node, names, stored, "")
+    translation = Translation(build, functions, opset(model), declared, cached=_cached(model.graph, workload))
+    translation.run(model.graph.node, names, stored, "")
     return names, build
+
+
+def _cached(graph: onnx.GraphProto, workload: Workload) -> frozenset[str]:
+    """Return the results that are a new cache by their names, of a graph that is given none; training keeps none."""
+    if workload is Workload.TRAIN or any(is_cache(i.name) for i in graph.input):
+        return frozenset()
+    return frozenset(o.name for o in graph.output if is_cache(o.name))
 
 
 def _declared(infos: Sequence[onnx.ValueInfoProto], sizes: Sizes) -> dict[str, TensorType]:
