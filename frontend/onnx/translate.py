@@ -17,6 +17,7 @@ from .builder import CONSTANT, Builder
 from .call import Call, Rule
 from .items import Item, constant, stored_item
 from .known import computed
+from .positions import chosen, followed
 from .reading import MAX_DEPTH, ordered, place
 from .rules import CONTRIB, STANDARD
 from .scopes import scopes
@@ -124,12 +125,12 @@ class Translation:
             from .control import controlled
 
             return controlled(self, call, names)
-        found = computed(call)
+        found = computed(call) or chosen(call)
         if found is not None:
             return (found,)
         rule = rule_of(node)
         assert rule is not None
-        return rule(call)
+        return followed(call, rule(call))
 
     def deeper(self) -> Translation:
         """Return the same one level further in; NotUnderstoodError where functions or bodies nest without end."""

@@ -84,7 +84,7 @@ def test_operands_move_once_and_states_between_chunks_there_and_back() -> None:
 
 
 def test_a_decode_step_reads_and_writes_the_state_once() -> None:
-    one = tuple(bf16(B, 1, *t.dims[2:]) if t.rank > 2 else t for t in OPERANDS)
+    one = (bf16(B, 1, H, P), bf16(B, 1, G, N), bf16(B, 1, G, N), bf16(B, 1, H), DECAY)
     call = OpCall("scan", ScanAttrs("ssd", has_state=True), (*one, STATE), (one[0], STATE))
     state = 4 * B * H * N * P
     assert work(call).read_bytes == 2 * B * (H * P + 2 * G * N + H) + 4 * H + state
