@@ -62,12 +62,12 @@ def load_onnx(
 
 def value_types(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> dict[str, TensorType]:
     """Return the type of every value of the main graph by name, as the rules find it; caches in use included."""
-    names, _ = _translated(model, workload, dims)
+    names, _ = translated(model, workload, dims)
     return {name: item.type for name, item in names.items.items() if item is not None}
 
 
 def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool) -> tuple[Flat, Builder]:
-    names, build = _translated(model, workload, dims, lenient)
+    names, build = translated(model, workload, dims, lenient)
     build.flat.results = _results(model.graph, names, build)
     flat = hoisted(recognise(straightened(build.flat)))
     return _trained(flat) if workload is Workload.TRAIN else flat, build
@@ -83,9 +83,10 @@ def _trained(flat: Flat) -> Flat:
     return training(flat)
 
 
-def _translated(
+def translated(
     model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool = False
 ) -> tuple[Names, Builder]:
+    """Return what every name of the main graph stands for, and the graph in single steps."""
     build, names = Builder(workload), Names()
     stored = {t.name: t for t in model.graph.initializer}
     names.items.update((name, stored_item(t)) for name, t in stored.items())
