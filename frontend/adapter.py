@@ -127,7 +127,8 @@ class FakeWorld:
         for monomial, coefficient in dim.terms:
             term: int | torch.SymInt = int(coefficient)
             for name, power in monomial:
-                term = term * self.size(name, hints) ** power
+                for _ in range(power):
+                    term = term * self.size(name, hints)
             total = total + term
         return total
 
