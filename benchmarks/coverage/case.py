@@ -15,6 +15,9 @@ from .result import WORKLOADS, Result
 Pairs = Iterator[tuple[str, Counted, Counted]]
 # Narrower sizes for models that are counted on real tensors, since they read which expert each token goes to.
 _NARROW: Mapping[str, Mapping[str, object]] = {
+    "jetmoe": {
+        "hidden_size": 256, "intermediate_size": 512, "num_key_value_heads": 4, "kv_channels": 32, "vocab_size": 8192,
+    },
     "dbrx": {
         "d_model": 512, "n_heads": 8, "vocab_size": 8192, "max_seq_len": 512,
         "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 5e5},
@@ -62,7 +65,8 @@ def _class_name(model_type: str) -> str:
 
 def _agree(oracle: Oracle, ours: int) -> bool | None:
     """Exactly all parameters of the module, or all that a training step uses; None where there is no module."""
-    return ours in (oracle.num_parameters, oracle.num_used) if oracle.num_parameters else None
+    used = oracle.num_used
+    return ours in (oracle.num_parameters, used, used + oracle.num_frozen) if oracle.num_parameters else None
 
 
 def _pairs(graphs: Mapping[str, Graph], oracle: Oracle) -> Pairs:

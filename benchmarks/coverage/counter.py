@@ -1,4 +1,4 @@
-"""Torch's FLOP counter, which also tells the products of recurrences from all others, forward and backward."""
+"""Torch's FLOP counter, which tells the products of recurrences from all others, forward and backward alike."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ Shape = tuple[int, ...]
 # What runs recurrences: functions of modelling files by parts of their names, and modules by parts of their classes'.
 _FUNCTIONS = ("_scan", "delta_rule", "delta_attention", "selective_state_update", "mlstm_", "rwkv_linear_attention")
 _CLASSES = ("LightningAttention", "LinearAttention")
-# Parts of a recurrence that are a function of a modelling file, but not one of the above.
 _METHODS = ("_rnn_scan",)
+# Modules that run all tokens through all their experts and throw most results away.
+_EVERY_EXPERT = ("Llama4TextMoe",)
+# Part of the FLOPs that counts: all of them, but in recurrences none, which are told apart.
+_ALL, _NONE = 1.0, 0.0
 
 
 def _grouped_mm_flops(a: Shape, b: Shape, *_: object, out_shape: object = None, **__: object) -> int:
@@ -76,30 +79,31 @@ class Counted:
 
 @dataclass
 class _Regions:
-    """Which autograd sequence numbers belong to recurrences: each change of region with the number it begins at."""
+    """What part of the FLOPs counts, by autograd sequence number: each change with the number it begins at."""
 
     starts: list[int] = field(default_factory=lambda: [-1])
-    inside: list[bool] = field(default_factory=lambda: [False])
+    shares: list[float] = field(default_factory=lambda: [_ALL])
 
     @contextmanager
-    def region(self, inside: bool) -> Iterator[None]:
-        before = self.inside[-1]
-        self._change(inside)
+    def region(self, share: float) -> Iterator[None]:
+        before = self.shares[-1]
+        self._change(share)
         try:
             yield
         finally:
             self._change(before)
 
-    def _change(self, inside: bool) -> None:
+    def _change(self, share: float) -> None:
         number, _ = autograd_origin()
         self.starts.append(number + 1)
-        self.inside.append(inside)
+        self.shares.append(share)
 
-    def is_inside(self) -> bool:
+    def share(self) -> float:
+        """The share in force, in backward that of the forward operator whose gradient is computed."""
         number, is_backward = autograd_origin()
         if not is_backward:
-            return self.inside[-1]
-        return self.inside[bisect_right(self.starts, number) - 1]
+            return self.shares[-1]
+        return self.shares[bisect_right(self.starts, number) - 1]
 
 
 class Counter(FlopCounterMode):
@@ -116,34 +120,38 @@ class Counter(FlopCounterMode):
         }
         super().__init__(display=False, custom_mapping=holes)
         self.recurrent_flops = 0
+        self.unused_flops = 0
         self.regions = _Regions()
 
     @property
     def counted(self) -> Counted:
         """What was counted so far."""
-        return Counted(self.get_total_flops() - self.recurrent_flops, self.recurrent_flops)
+        plain = self.get_total_flops() - self.recurrent_flops - self.unused_flops
+        return Counted(plain, self.recurrent_flops)
 
     def _count_flops(self, func_packet, out, args, kwargs):  # type: ignore[no-untyped-def]
         before = self.get_total_flops()
         out = super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
-        if self.regions.is_inside():
-            self.recurrent_flops += self.get_total_flops() - before
+        share, flops = self.regions.share(), self.get_total_flops() - before
+        if share == _NONE:
+            self.recurrent_flops += flops
+        else:
+            self.unused_flops += round(flops * (_ALL - share))
         return out
 
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
-        """Tell recurrences apart while the model runs."""
+        """Tell recurrences, and experts without a token, apart while the model runs."""
         with ExitStack() as stack:
             for owner, name in recurrences(model):
-                stack.enter_context(swapped(owner, name, self._in_region(getattr(owner, name), True)))
-            for part in model.modules():
-                if not list(part.children()):
-                    stack.enter_context(swapped(part, "forward", self._in_region(part.forward, False)))
+                stack.enter_context(swapped(owner, name, self._in_region(getattr(owner, name), _NONE)))
+            for part, share in (*_leaves(model), *_experts(model)):
+                stack.enter_context(swapped(part, "forward", self._in_region(part.forward, share)))
             yield
 
-    def _in_region(self, run: Callable[..., object], inside: bool) -> Callable[..., object]:
+    def _in_region(self, run: Callable[..., object], share: float) -> Callable[..., object]:
         def wrapped(*args: object, **options: object) -> object:
-            with self.regions.region(inside):
+            with self.regions.region(share):
                 return run(*args, **options)
 
         return wrapped
@@ -163,3 +171,15 @@ def recurrences(model: nn.Module) -> Iterator[tuple[object, str]]:
 def _is_recurrence(name: str, found: object) -> bool:
     plain = callable(found) and not isinstance(found, type | nn.Module)
     return plain and any(word in name for word in _FUNCTIONS)
+
+
+def _leaves(model: nn.Module) -> Iterator[tuple[nn.Module, float]]:
+    """Modules without modules of their own, whose products are what they say wherever they are called."""
+    yield from ((part, _ALL) for part in model.modules() if not list(part.children()))
+
+
+def _experts(model: nn.Module) -> Iterator[tuple[nn.Module, float]]:
+    """Banks of experts that every token runs through, with the part of them that a token is for."""
+    for part in model.modules():
+        if type(part).__name__ in _EVERY_EXPERT:
+            yield part.get_submodule("experts"), int(str(part.top_k)) / int(str(part.num_experts))

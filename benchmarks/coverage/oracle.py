@@ -34,11 +34,13 @@ _POOLER = "pooler"
 class Oracle:
     """Products that torch ran, by pass, None for a pass that cannot be run; and the parameters of the model.
 
-    `num_used` are those that a training step gives a gradient. `why_not` says why there is no count at all.
+    `num_used` are those that a training step gives a gradient, `num_frozen` those that want none, used or not.
+    `why_not` says why there is no count at all.
     """
 
     num_parameters: int = 0
     num_used: int = 0
+    num_frozen: int = 0
     forward: Counted | None = None
     backward: Counted | None = None
     prefill: Counted | None = None
@@ -87,7 +89,7 @@ def _build(model_type: str, fields: Mapping[str, object]) -> nn.Module:
     options = {"dtype": torch.float32, "attn_implementation": "eager", "experts_implementation": "batched_mm"}
     try:
         model = make(config, **options)
-    except ImportError:  # a tower of another library: the language model alone
+    except (AttributeError, ImportError):  # a tower of another library, a config that only holds others
         model = make(config.get_text_config(decoder=True), **options)
     assert isinstance(model, nn.Module)
     # Evaluation mode: dropout costs no product, and layers that are dropped at random would not be counted.
@@ -112,8 +114,13 @@ def _count(model_type: str, fields: Mapping[str, object], is_fake: bool) -> Orac
     model = _build(model_type, fields) if mode is None else _fake(model_type, fields, mode)
     with _running(mode):
         forward, backward = _train(model)
-        used = sum(p.numel() for p in model.parameters() if _is_used(p))
-        found = Oracle(sum(p.numel() for p in model.parameters()), used, forward, backward)
+        found = Oracle(
+            num_parameters=sum(p.numel() for p in model.parameters()),
+            num_used=sum(p.numel() for p in model.parameters() if p.grad is not None),
+            num_frozen=sum(p.numel() for p in model.parameters() if not p.requires_grad),
+            forward=forward,
+            backward=backward,
+        )
         poolers = _poolers(model)
         # Hooks of the counter ask whatever could have a gradient for one.
         model.requires_grad_(False)

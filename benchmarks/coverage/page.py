@@ -31,7 +31,8 @@ each kind of layer kept (`frontend/small_configs.py`): traced, and counted a sec
   each, where torch counts as if it had one group. Convolutions of one channel each (in front of recurrences) are
   vector work and count on neither side. Products with a length of one are outer products, which torch counts and we
   do not: 1e-5 and less. A pooler that computes what no loss
-  reads is left out.
+  reads is left out. Where all tokens run through all experts and most results are thrown away (Llama 4), the part
+  counts that a token is routed to.
 - **Recurrences** (`scan`) are compared apart. The eager ones of transformers are loops over tokens or chunks that
   pad, repeat heads, and multiply and sum where a kernel would take a product; ours have the formulas of the
   published algorithms (`ir/ops/scan.py`). The remarks say how many FLOPs ours have over those that torch counted
