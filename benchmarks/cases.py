@@ -9,7 +9,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
-from .children import measured, said, slipstick, wall_s
+from .children import measured, said, slipstick, wall_s, written
 from .rows import Row, Target, row
 
 MODEL = "llama-3.1-405b"
@@ -18,6 +18,11 @@ SERVED = "llama-3.1-70b"
 _PLAN = ("--system", "dgx-h100", "--gpus", "512", "--tp", "8", "--seq", "8192", "--gbs", "512", "--allow-infeasible")
 _ESTIMATE = ("estimate", MODEL, *_PLAN, "--quiet")
 _TORCH = "import sys; from slipstick.cli import run; run(sys.argv[1:]); print(int('torch' in sys.modules))"
+_DEPLOYED = ("--system", "dgx-h100", "--phase", "decode", "--tp", "8", "--seq", "8192", "--no-cache", "--quiet")
+_MEMORY = (
+    "import resource, sys; from slipstick.cli import run; run(sys.argv[1:]); "
+    "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+)
 TABLES = (1, 1_000, 100_000, 1_000_000)
 # Schedule, chunks a stage, plans, and plans a second asked for.
 PIPELINES = (
@@ -58,6 +63,19 @@ def cached(repeat: int) -> Iterator[Row]:
         yield row(f"slipstick estimate {MODEL}, graph cached", samples, "s", Target(1.0))
         loaded = float(said([sys.executable, "-c", _TORCH, *_ESTIMATE], cache).split()[-1])
         yield row("torch loaded by an estimate of a cached graph", [loaded], "1", Target(0.0))
+
+
+def onnx(repeat: int) -> Iterator[Row]:
+    """A whole process that reads a model of 405B parameters in ONNX, weights absent, and the memory that it takes."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"{MODEL}.onnx"
+        written(path)
+        args = ("estimate", str(path), *_DEPLOYED)
+        samples = [wall_s(slipstick(*args)) for _ in range(repeat)]
+        yield row(f"slipstick estimate {path.name}, 126 layers, weights absent", samples, "s", Target(3.0))
+        rss = [float(said([sys.executable, "-c", _MEMORY, *args]).split()[-1]) for _ in range(repeat)]
+        mib = [n / (2**20 if sys.platform == "darwin" else 2**10) for n in rss]
+        yield row(f"slipstick estimate {path.name}: peak memory", mib, "MiB", Target(500.0))
 
 
 def help_(repeat: int) -> Iterator[Row]:
@@ -185,6 +203,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "trace": trace,
         "cold": cold,
         "cached": cached,
+        "onnx": onnx,
         "help": help_,
         "plans": plans,
         "decoding": decoding,

@@ -35,6 +35,11 @@ def said(command: Sequence[str], cache: Path | None = None) -> str:
     return _run(command, {} if cache is None else {"SLIPSTICK_CACHE": str(cache)})
 
 
+def written(path: Path) -> None:
+    """Write the large model in ONNX, in a process of its own."""
+    _run([sys.executable, "-m", "benchmarks.onnx_model", str(path)], {})
+
+
 def measured(probe: str, *args: str) -> Mapping[str, list[float]]:
     """Return what a probe measured in a process of its own, on one thread."""
     out = _run([sys.executable, "-m", "benchmarks.probes", probe, *args], dict.fromkeys(_THREADS, "1"))

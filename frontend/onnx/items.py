@@ -13,6 +13,7 @@ from onnx import TensorProto, numpy_helper
 from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim
 from ...ir.types import DType, TensorType
+from .affine import Pattern
 from .symbols import MAX_DIM
 
 # Numbers, flags and symbolic sizes, kept as Python objects: an object array slices, joins and broadcasts.
@@ -50,7 +51,8 @@ class Packed:
 class Item:
     """A tensor. `value` is its place in the flat graph; None for what is only known, or not used yet.
 
-    `content` are its numbers; `stored` names the initializer it is; `packed` says that it is a weight widened.
+    `content` are its numbers; `stored` names the initializer it is; `packed` says that it is a weight widened;
+    `pattern` says what is known of its numbers though its size is a symbol.
     """
 
     type: TensorType
@@ -58,6 +60,7 @@ class Item:
     content: Content | None = None
     stored: str = ""
     packed: Packed | None = None
+    pattern: Pattern | None = None
 
     @property
     def dims(self) -> tuple[Dim, ...]:

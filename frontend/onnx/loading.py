@@ -24,7 +24,7 @@ from .hoist import hoisted
 from .items import Item, checked_dims, dtype_of, stored_item
 from .reading import opset, printable, read_model
 from .straighten import straightened
-from .symbols import Sizes
+from .symbols import Sizes, is_cache
 from .translate import Names, Translation
 
 
@@ -62,12 +62,12 @@ def load_onnx(
 
 def value_types(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str]) -> dict[str, TensorType]:
     """Return the type of every value of the main graph by name, as the rules find it; caches in use included."""
-    names, _ = _translated(model, workload, dims)
+    names, _ = translated(model, workload, dims)
     return {name: item.type for name, item in names.items.items() if item is not None}
 
 
 def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool) -> tuple[Flat, Builder]:
-    names, build = _translated(model, workload, dims, lenient)
+    names, build = translated(model, workload, dims, lenient)
     build.flat.results = _results(model.graph, names, build)
     flat = hoisted(recognise(straightened(build.flat)))
     return _trained(flat) if workload is Workload.TRAIN else flat, build
@@ -83,9 +83,10 @@ def _trained(flat: Flat) -> Flat:
     return training(flat)
 
 
-def _translated(
+def translated(
     model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool = False
 ) -> tuple[Names, Builder]:
+    """Return what every name of the main graph stands for, and the graph in single steps."""
     build, names = Builder(workload), Names()
     stored = {t.name: t for t in model.graph.initializer}
     names.items.update((name, stored_item(t)) for name, t in stored.items())
@@ -97,8 +98,16 @@ def _translated(
         names.items[info.name] = Item(kind, build.flat.value(kind, None, Role.INPUT, info.name))
     functions = {(f.domain, f.name): f for f in model.functions}
     declared = _declared([*model.graph.value_info, *model.graph.output], sizes) if lenient else None
-    Translation(build, functions, opset(model), declared).run(model.graph.node, names, stored, "")
+    translation = Translation(build, functions, opset(model), declared, cached=_cached(model.graph, workload))
+    translation.run(model.graph.node, names, stored, "")
     return names, build
+
+
+def _cached(graph: onnx.GraphProto, workload: Workload) -> frozenset[str]:
+    """Return the results that are a new cache by their names, of a graph that is given none; training keeps none."""
+    if workload is Workload.TRAIN or any(is_cache(i.name) for i in graph.input):
+        return frozenset()
+    return frozenset(o.name for o in graph.output if is_cache(o.name))
 
 
 def _declared(infos: Sequence[onnx.ValueInfoProto], sizes: Sizes) -> dict[str, TensorType]:

@@ -258,7 +258,7 @@ def append(call: Call, past: Item | None, new: Item, axis: int, what: str) -> It
     """Write new entries behind a cache, which may be empty; the cache itself is not copied."""
     attrs = KvAppendAttrs(axis)
     if past is None or past.dims[axis] == 0:
-        return call.emit("kv_append", [new], [new.type], attrs)[0]
+        return call.emit("kv_append", [new], [new.type], attrs, share=0)[0]
     held = call.value(past)
     call.build.as_cache(held, what)
     total = as_dim(as_expr(past.dims[axis]) + new.dims[axis])

@@ -38,7 +38,7 @@ _PLACES: Mapping[str, Mapping[tuple[int, int], str]] = {
     "mask": {(2, 0): "batch", (2, 1): "total", (4, 0): "batch", (4, 3): "total"},
     "cache": {(4, 0): "batch", (4, 2): "kv", (5, 1): "batch", (5, 3): "kv", (3, 0): "batch", (3, 1): "kv"},
 }
-_CACHE = re.compile(r"past|cache|(^|[._])(key|value|pk|pv|kv)s?([._]|$)", re.IGNORECASE)
+_CACHE = re.compile(r"past|present|cache|(^|[._])(key|value|pk|pv|kv)s?([._]|$)", re.IGNORECASE)
 _TERM = re.compile(r"\s*([A-Za-z_][\w.]*|\d+)\s*")
 
 
@@ -131,7 +131,7 @@ class Sizes:
 
 
 def is_cache(name: str) -> bool:
-    """Whether an input is by its name what earlier steps cached.
+    """Whether an input is by its name what earlier steps cached, or a result what later ones find.
 
     >>> is_cache("past_key_values.0.key"), is_cache("input_ids")
     (True, False)

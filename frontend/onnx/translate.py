@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from ...ir.errors import NotUnderstoodError, SlipstickError, UnsupportedOpError, did_you_mean
+from ...ir.ops.attention import KvAppendAttrs
 from ...ir.ops.unpriced import NAME as UNPRICED
 from ...ir.ops.unpriced import UnpricedAttrs
 from ...ir.types import DType, TensorType
@@ -17,6 +18,7 @@ from .builder import CONSTANT, Builder
 from .call import Call, Rule
 from .items import Item, constant, stored_item
 from .known import computed
+from .positions import chosen, followed
 from .reading import MAX_DEPTH, ordered, place
 from .rules import CONTRIB, STANDARD
 from .scopes import scopes
@@ -24,6 +26,8 @@ from .scopes import scopes
 _STANDARD = ("", "ai.onnx")
 # Numbers in nodes are constants, not weights: more of them are looked at.
 CONSTANT_FLOATS = 64
+# Keys and values: [batch, heads, length, width].
+CACHE_RANK = 4
 
 
 @dataclass
@@ -45,13 +49,17 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """One pass over a model: what it is written to, its local functions, the version of its operators."""
+    """One pass over a model: what it is written to, its local functions, the version of its operators.
+
+    `cached` names results that are keys and values, which stay behind as a cache.
+    """
 
     build: Builder
     functions: Mapping[tuple[str, str], onnx.FunctionProto]
     opset: int
     unpriced: Mapping[str, TensorType] | None = None
     depth: int = 0
+    cached: frozenset[str] = frozenset()
 
     def run(self, nodes: Sequence[onnx.NodeProto], names: Names, stored: Mapping[str, object], prefix: str) -> None:
         """Write the nodes of one graph, in an order that runs; operators without a rule are all listed."""
@@ -104,7 +112,7 @@ class Translation:
             raise NotUnderstoodError(f"{place(node)} does not fit its inputs ({error})") from error
         for name, item in zip(node.output, made, strict=False):
             if name:
-                names.items[name] = item
+                names.items[name] = item if item is None or name not in self.cached else self._cached(item, scope)
         for name in node.output[len(made) :]:
             if name:
                 names.items[name] = None
@@ -124,18 +132,29 @@ class Translation:
             from .control import controlled
 
             return controlled(self, call, names)
-        found = computed(call)
+        found = computed(call) or chosen(call)
         if found is not None:
             return (found,)
         rule = rule_of(node)
         assert rule is not None
-        return rule(call)
+        return followed(call, rule(call))
+
+    def _cached(self, item: Item, scope: str) -> Item:
+        """Keep new keys or values as a cache; what an operator keeps itself stays as it is."""
+        origin = Origin(scope)
+        value = self.build.value(item, origin)
+        storage = self.build.flat.values[value].storage
+        maker = self.build.producer.get(storage)
+        if item.type.rank != CACHE_RANK or (maker is not None and maker.op == "kv_append"):
+            return item
+        made = self.build.emit("kv_append", [value], [(item.type, storage)], origin, KvAppendAttrs(CACHE_RANK - 2))
+        return Item(item.type, made[0])
 
     def deeper(self) -> Translation:
         """Return the same one level further in; NotUnderstoodError where functions or bodies nest without end."""
         if self.depth >= MAX_DEPTH:
             raise NotUnderstoodError(f"functions and bodies are nested more than {MAX_DEPTH} deep")
-        return replace(self, depth=self.depth + 1)
+        return replace(self, depth=self.depth + 1, cached=frozenset())
 
 
 def rule_of(node: onnx.NodeProto) -> Rule | None:

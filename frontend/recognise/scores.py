@@ -49,8 +49,9 @@ def _softmax_behind(look: Look, ident: int, after: list[Node]) -> tuple[Node, fl
         if node.op == "softmax":
             return node, dropout
         fn = fn_of(node)
-        if node.op == "slice" or fn == "dropout" or (fn == "where" and _is_repair(look, node)):
-            after.append(node)
+        test = _repair_test(look, node) if fn == "where" else None
+        if node.op == "slice" or fn == "dropout" or test is not None:
+            after += [node] if test is None else [node, test]
             dropout = (look.number(node) or 0.0) if fn == "dropout" else dropout
         elif node.op not in (*UNCHANGED, "reshape"):
             return None
@@ -58,11 +59,11 @@ def _softmax_behind(look: Look, ident: int, after: list[Node]) -> tuple[Node, fl
     return None
 
 
-def _is_repair(look: Look, node: Node) -> bool:
-    """Whether a choice only takes what is no number out of the weights: where(isnan(p), 0, p)."""
+def _repair_test(look: Look, node: Node) -> Node | None:
+    """Return the test of a choice that only takes what is no number out of the weights: where(isnan(p), 0, p)."""
     first, last = node.inputs[0], node.inputs[-1]
     test = look.made_by(first, "compare")
-    return test is not None and look.operands(test) == (last,)
+    return test if test is not None and look.operands(test) == (last,) else None
 
 
 def _without_sinks(look: Look, ident: int) -> tuple[int, int | None, list[Node]]:

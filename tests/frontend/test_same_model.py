@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,14 +18,14 @@ from slipstick.frontend.dynamo import backend, capture
 from slipstick.frontend.exported import load_pt2
 from slipstick.frontend.loading import load_config
 from slipstick.frontend.models import read_config
+from slipstick.frontend.onnx import load_onnx
 from slipstick.ir.expr import Expr, total
 from slipstick.ir.graph import Graph, Phase, Role, Workload
 from slipstick.ir.ops import work_of
+from slipstick.ir.types import DType
 
-CONFIG = LlamaConfig(
-    hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-    vocab_size=256, max_position_embeddings=512,
-)  # fmt: skip
+DATA = Path(__file__).parents[1] / "data"
+CONFIG = LlamaConfig(**json.loads((DATA / "configs" / "tiny-llama.json").read_text()))
 IDS = torch.zeros(3, 32, dtype=torch.int64)
 # Which of these a graph has is a matter of how a road writes the same tensor; they move nothing.
 VIEWS = ("reshape", "permute", "slice", "expand")
@@ -46,10 +48,9 @@ class Step(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Workload, Graph]:
-    path = tmp_path_factory.mktemp("llama") / "config.json"
-    path.write_text(CONFIG.to_json_string(use_diff=False))
-    return {w: load_config(read_config(str(path)), w) for w in (Workload.TRAIN, Workload.PREFILL)}
+def recorded() -> Callable[[Workload, DType], Graph]:
+    config = read_config(str(DATA / "configs" / "tiny-llama.json"))
+    return cache(lambda workload, dtype: load_config(config, workload, dtype))
 
 
 def exported(workload: Workload, folder: Path) -> Graph:
@@ -67,8 +68,17 @@ def compiled(workload: Workload, folder: Path) -> Graph:
     return captured.graph(workload)
 
 
-# A road is a workload and a folder to write into, to the graph.
-ROADS: Mapping[str, Callable[[Workload, Path], Graph]] = MappingProxyType({"exported": exported, "compiled": compiled})
+def as_onnx(workload: Workload, folder: Path) -> Graph:
+    """Files written by `torch.onnx.export`; the one for training has no cache and all logits, as training has."""
+    name = "tiny-llama" if workload is Workload.TRAIN else "tiny-llama-prefill"
+    return load_onnx(DATA / "onnx" / f"{name}.onnx", workload)
+
+
+Road = Callable[[Workload, Path], Graph]
+# A road is a workload and a folder to write into, to the graph; and the type of its weights.
+ROADS: Mapping[str, tuple[Road, DType]] = MappingProxyType(
+    {"exported": (exported, DType.BF16), "compiled": (compiled, DType.BF16), "onnx": (as_onnx, DType.FP32)}
+)
 
 
 def flops(graph: Graph, phase: Phase) -> Expr:
@@ -98,9 +108,10 @@ def parameter_bytes(graph: Graph) -> Expr:
 @pytest.mark.parametrize("workload", [Workload.TRAIN, Workload.PREFILL])
 @pytest.mark.parametrize("road", ROADS)
 def test_every_road_gives_the_same_graph(
-    road: str, workload: Workload, recorded: Mapping[Workload, Graph], tmp_path: Path
+    road: str, workload: Workload, recorded: Callable[[Workload, DType], Graph], tmp_path: Path
 ) -> None:
-    given, expected = ROADS[road](workload, tmp_path), recorded[workload]
+    run, dtype = ROADS[road]
+    given, expected = run(workload, tmp_path), recorded(workload, dtype)
     for phase in (Phase.FORWARD, Phase.BACKWARD):
         assert flops(given, phase) == flops(expected, phase)
     assert given.num_parameters == expected.num_parameters
