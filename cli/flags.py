@@ -170,6 +170,14 @@ _PLAN = (
         "cores, routers, embedding and head stay.",
         metavar="RECIPE",
     ),
+    click.Option(
+        ["--precision-of"],
+        multiple=True,
+        metavar="PATTERN=RECIPE",
+        help="Recipe of weights by their module path, in inference: lm_head=fp8, 'model.layers.*.mlp=nvfp4', "
+        "'*experts*=mxfp4', 're:.*down_proj=none'; a star for all layers, or a number for one. Holds over --precision, "
+        "also for embedding and head. Repeatable; the last that names a weight holds.",
+    ),
     _word(
         "--kv-dtype",
         KV_WORDS,

@@ -56,6 +56,7 @@ class Request:
     attention: str
     mla: str
     precision: str
+    precision_of: tuple[str, ...]
     kv_dtype: str
     fp8_param_gather: bool
     bf16_first: int

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..backends.system import System
     from ..cost.money import Terms
     from ..driver import Estimate, Lowered
+    from ..frontend.published import Published
     from ..ir.graph import Graph
     from ..ir.plan import Family, Plan
     from ..passes.base import Pass
@@ -122,11 +123,13 @@ def family_of(request: Request) -> Family:
     """Return the structural part of the plan."""
     from ..ir.graph import Workload
     from ..ir.plan import Family
+    from ..ir.precision import read_pair
     from ..ir.types import DType
 
     auto = request.phase == "train" and request.tp > 1 and request.seq % request.tp == 0
     sp = auto if request.sp is None else request.sp
     kernels, scatter_p2p = _of_stack(request)
+    published = _precision(request)
     return Family(
         workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
         kernels=kernels, scatter_p2p=scatter_p2p, attention=request.attention, mla=request.mla,
@@ -141,7 +144,8 @@ def family_of(request: Request) -> Family:
         etp_dp=request.phase != "train" and (request.etp or 1) > request.tp,
         tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
         grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
-        precision=_precision(request), kv_dtype=request.kv_dtype, fp8_param_gather=request.fp8_param_gather,
+        precision=published.recipe, published_of=published.of, precision_of=tuple(map(read_pair, request.precision_of)),
+        kv_dtype=request.kv_dtype, fp8_param_gather=request.fp8_param_gather,
         bf16_first=request.bf16_first, bf16_last=request.bf16_last,
         replicate_unknown=request.replicate_unknown, async_tp=request.async_tp,
         hsdp=request.dp_shard is not None, reshard=request.reshard,
@@ -149,20 +153,20 @@ def family_of(request: Request) -> Family:
     )  # fmt: skip
 
 
-def _precision(request: Request) -> str:
-    """Return the recipe asked for; that of the checkpoint as engines run it on the system, where there is one."""
-    if request.precision != AS_PUBLISHED:
-        return request.precision
-    from ..frontend.published import published_precision
+def _precision(request: Request) -> Published:
+    """Return the recipe asked for; those of the checkpoint as engines run it on the system, where there is one."""
+    from ..frontend.published import Published, published_recipes
     from ..ir.errors import PlanError
 
+    if request.precision != AS_PUBLISHED:
+        return Published(request.precision)
     if request.phase == "train":
         raise PlanError(f"precision={AS_PUBLISHED}: of inference only; name the recipe, or leave it out")
     if request.system is None:
-        return published_precision(request.model)
+        return published_recipes(request.model)
     of_chip = tuple(text for text in request.overrides if text.startswith("chip."))
     chip = system_of(replace(request, overrides=of_chip)).chip
-    return published_precision(request.model, tuple(chip.peak_flop_per_s.by_dtype()))
+    return published_recipes(request.model, tuple(chip.peak_flop_per_s.by_dtype()))
 
 
 def published_otherwise(request: Request) -> tuple[str, ...]:
@@ -170,7 +174,7 @@ def published_otherwise(request: Request) -> tuple[str, ...]:
     from ..frontend.loading import has_config
     from ..frontend.published import published_precision
 
-    if request.phase == "train" or request.precision != "none" or not has_config(request.model):
+    if request.phase == "train" or request.precision != "none" or request.precision_of or not has_config(request.model):
         return ()
     try:
         found = published_precision(request.model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from ..ir.errors import TraceError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
 from ..ir.types import DType
+from .quotients import FloorDiv, exact_quotient
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -126,7 +127,8 @@ class FakeWorld:
         for monomial, coefficient in dim.terms:
             term: int | torch.SymInt = int(coefficient)
             for name, power in monomial:
-                term = term * self.size(name, hints) ** power
+                for _ in range(power):
+                    term = term * self.size(name, hints)
             total = total + term
         return total
 
@@ -180,6 +182,8 @@ def _convert(expr: SizeExpr, names: dict[SizeExpr, Expr]) -> Expr:
         return product(_convert(a, names) for a in expr.args)
     if expr.is_Pow and expr.args[1].is_Integer and int(expr.args[1]) > 0:
         return product([_convert(expr.args[0], names)] * int(expr.args[1]))
+    if isinstance(expr, FloorDiv) and (quotient := exact_quotient(expr)) is not None:
+        return _convert(cast(SizeExpr, quotient), names)
     raise TraceError(f"the size '{expr}' is not a polynomial of batch and sequence length")
 
 

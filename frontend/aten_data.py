@@ -23,6 +23,8 @@ _FILLS = {
 
 
 def _fill(im: Importer, node: fx.Node) -> None:
+    if isinstance(node.meta["val"], bool | int | float):
+        return  # read off a constant while recording: a plain number from there on
     outs = im.emit(node, "fill", (), FillAttrs(_FILLS[op_name(node).removeprefix("aten.")]))
     if is_inplace(node):
         write_back(im, node, outs[0])

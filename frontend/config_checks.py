@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from ..ir.errors import NotUnderstoodError
@@ -51,7 +51,18 @@ def check_fields(fields: Fields, inside: str = "") -> None:
 
 
 def check_heads(config: object) -> None:
-    """Refuse heads that do not share the width, or the queries, evenly; the config is an object of transformers."""
+    """Refuse heads that do not share the width, or the queries, evenly; the config is an object of transformers.
+
+    Where layers have sizes of their own, those of each layer are looked at.
+    """
+    if getattr(config, "is_heterogeneous", False):
+        for layer in cast("Iterable[object]", getattr(config, "per_layer_config", ())):
+            _check_heads_of(layer)
+    else:
+        _check_heads_of(config)
+
+
+def _check_heads_of(config: object) -> None:
     hidden, heads, kv_heads = (_first(config, names) for names in (_HIDDEN, _HEADS, _KV_HEADS))
     if heads is None:
         return

@@ -76,8 +76,8 @@ class Importer:
     ) -> tuple[int, ...]:
         """Append an IR node with the outputs of an fx node; `keep` limits how many of them exist."""
         val = node.meta["val"]
-        made = [val] if isinstance(val, Tensor) else [v for v in val if isinstance(v, Tensor)]
-        made = [v for v in made if v.dim() != 1 or v.shape[0] != 0][:keep]
+        made = [val] if isinstance(val, Tensor) else [v for v in val if isinstance(v, Tensor) and not _is_empty(v)]
+        made = made[:keep]
         outs = self.flat.emit(op, inputs, [self._typed(t) for t in made], self.origin(node), attrs)
         self.bind(node, outs, made)
         if op in _SAID:
@@ -148,6 +148,11 @@ def import_fx(
     named = {v.name: v.id for v in im.flat.values.values() if v.role is Role.PARAM}
     im.flat.grads = {named[n]: im.ids[g] for n, g in grads.items() if n in named}
     return im.flat
+
+
+def _is_empty(tensor: Tensor) -> bool:
+    """Whether an operator left an output out."""
+    return tensor.dim() == 1 and tensor.shape[0] == 0
 
 
 def _handle(handler: Handler, im: Importer, node: fx.Node) -> None:

@@ -150,16 +150,20 @@ def _rotation(original: object) -> Callable[..., object] | None:
     return None
 
 
-def _pair(names: tuple[str, ...], dim: int) -> Callable[..., tuple[Tensor, Tensor]]:
+def _pair(names: tuple[str, ...], dim: int) -> Callable[..., Tensor | tuple[Tensor, Tensor]]:
     position = names.index("unsqueeze_dim") - len(_PAIR) if "unsqueeze_dim" in names else None
 
     def rotate(
-        q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *args: object, **options: object
-    ) -> tuple[Tensor, Tensor]:
+        q: Tensor, k: Tensor | None = None, cos: Tensor | None = None, sin: Tensor | None = None,
+        *args: object, **options: object,
+    ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+        assert cos is not None
+        assert sin is not None
         given = args[position] if position is not None and len(args) > position else options.get("unsqueeze_dim", dim)
         along = int(str(given))
         table = cos.unsqueeze(along), sin.unsqueeze(along)
-        return semantic.rope(q, *table), semantic.rope(k, *table)
+        rotated = semantic.rope(q, *table)
+        return rotated if k is None else (rotated, semantic.rope(k, *table))
 
     return rotate
 
@@ -183,10 +187,10 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dim: int) -> Tensor:
 def _bloom(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
     """Bloom: one bias a head and key (ALiBi), made once for all layers."""
 
-    def forward(
+    def forward(  # type: ignore[no-untyped-def]
         hidden_states: Tensor, residual: Tensor, alibi: Tensor, attention_mask: Tensor | None,
         layer_past=None, *args: object, **options: object,
-    ) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]  # fmt: skip
+    ) -> tuple[Tensor, None]:  # fmt: skip
         q, k, v = part._reshape(part.query_key_value(hidden_states))  # type: ignore[operator]
         if layer_past is not None:
             k, v = layer_past.update(k, v, part.layer_idx)

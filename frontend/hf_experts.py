@@ -145,7 +145,7 @@ def _jetmoe_attention(part: nn.Module) -> Mapping[str, Forward]:
 def _grouped(rows: Tensor, weight: Tensor) -> Tensor:
     """Rows, sorted by expert, through the matrix [out, in] of their expert."""
     ends = torch.zeros(weight.shape[0], dtype=torch.int32, device=rows.device)
-    return torch._grouped_mm(rows, weight.transpose(1, 2), ends)
+    return F.grouped_mm(rows, weight.transpose(1, 2), offs=ends)
 
 
 @contextmanager

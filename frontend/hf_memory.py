@@ -69,10 +69,10 @@ class Memory:
     def before(self, x: Tensor, index: int = 0) -> Tensor:
         """Return x [b, L, d] one token late: each token gets the one before it, the first the one remembered."""
         last = self.tail(index)
-        if last is None or x.shape[1] != 1:
-            return self.window(x, 1, index)[:, :-1]
-        self.keep_tail(x.transpose(1, 2).clone(), index)
-        return last.transpose(1, 2)
+        if self.cache is not None:
+            self.keep_tail(x[:, -1:].transpose(1, 2).clone(), index)
+        first = x.new_zeros(x.shape[0], 1, x.shape[2]) if last is None else last.transpose(1, 2)
+        return first if x.shape[1] == 1 else torch.cat((first, x[:, :-1]), dim=1)
 
 
 __all__ = ["Memory", "StateCache"]

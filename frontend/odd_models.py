@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
@@ -60,7 +63,64 @@ def _one_language(part: nn.Module) -> Mapping[str, object]:
     return {"lang_adapter": lang_adapter}
 
 
-_BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingProxyType({"XmodOutput": _one_language})
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """Lengths [batch] of sequences without padding: what XLM asks of its tensor of lengths, known without reading."""
+
+    batch: int
+    longest: int
+
+    def size(self, dim: int) -> int:
+        return self.batch
+
+    def max(self) -> _Whole:
+        return self
+
+    def item(self) -> int:
+        return self.longest
+
+
+def _whole_sequences(part: nn.Module) -> Mapping[str, object]:
+    """XLM: no token is padding, so that the lengths it asserts on are the length of the ids."""
+    original = cast("Callable[..., object]", part.forward)
+
+    def forward(input_ids: Tensor, *args: object, **options: object) -> object:
+        whole = _Whole(input_ids.shape[0], input_ids.shape[1])
+        with swapped(sys.modules[type(part).__module__], "get_masks", _whole_masks):
+            return original(input_ids, *args, **{**options, "lengths": whole})
+
+    return {"forward": forward}
+
+
+def _whole_masks(
+    length: int, whole: _Whole, causal: bool, padding_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The masks [batch, length] of tokens and [batch, length] or [batch, length, length] of attention, as XLM's own."""
+    places = torch.arange(length)
+    mask = (places < length).expand(whole.batch, length) if padding_mask is None else padding_mask
+    return mask, (places <= places[:, None]).expand(whole.batch, length, length) if causal else mask
+
+
+def _mask_with_prompts(part: nn.Module) -> Mapping[str, object]:
+    """CPM-Ant: the mask of its prompts and tokens with positions counted by a tensor, not by a list of Python."""
+
+    def prepare(input_ids: Tensor, span: Tensor, context: Tensor, length: Tensor) -> Tensor:
+        batch, size = input_ids.shape
+        places, prompts = torch.arange(size), cast(int, part.prompt_length)
+        seen = context[:, None, :] | (context[:, :, None].logical_not() & (places <= places.view(-1, 1)))
+        own = seen & (span[:, None, :] == span[:, :, None])
+        token = torch.arange(size - prompts).flip(0)[None, :].expand(batch, size - prompts) < length[:, None]
+        known = torch.cat((token.new_ones(batch, prompts), token), dim=1)
+        return known[:, :, None] & known[:, None, :] & own
+
+    return {"_prepare_attention_mask": prepare}
+
+
+_BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingProxyType({
+    "CpmAntModel": _mask_with_prompts,
+    "XLMModel": _whole_sequences,
+    "XmodOutput": _one_language,
+})  # fmt: skip
 
 
 __all__ = ["decided", "ids_a_row"]

@@ -61,6 +61,7 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
         "granitemoehybrid": {  # granite-4.0-h-small: one of ten
             "num_hidden_layers": 3, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
         },
+        "glm4_moe": {"head_dim": 128},  # GLM-4.5
         "hunyuan_v1_dense": {"head_dim": 128, "num_key_value_heads": 8},  # Hunyuan-7B
         "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 64, "moe_topk": 8},  # Hunyuan-A13B
         "lfm2": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-1.2B: 10 and 6

@@ -48,6 +48,8 @@ class Family:
     `precision` is the recipe by which the products of weights in layers run, of those for training or for inference;
     in training weights are gathered so too on request, and the first and last layers may stay as they are. `kv_dtype`
     is the type in which inference keeps keys and values: that of the model (`same`), fp8, int8 or fp4.
+    `precision_of` are pairs of a pattern over paths of weights and a recipe, which hold over `precision` and over those
+    before them, for embedding and head too; `published_of` are those of a checkpoint, which may name nothing.
     `mla` says over what latent attention runs in decode: the cached latents, or keys and values made from them anew.
     """
 
@@ -91,6 +93,8 @@ class Family:
     bf16_first: int = 0
     bf16_last: int = 0
     kv_dtype: str = SAME
+    published_of: tuple[tuple[str, str], ...] = ()
+    precision_of: tuple[tuple[str, str], ...] = ()
 
 
 def rank_order(order: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
-from .errors import NotBuiltError, PlanError, UnknownNameError
+from .errors import NotBuiltError, PlanError, UnknownNameError, UsageError
 from .graph import Workload
 from .low_inference import INFERENCE, KV_WORDS, SAME
 from .types import DType
@@ -56,6 +56,10 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
         "nvfp4": Recipe(DType.NVFP4, (2, 2, 2), False, True, True, "scales of 16 elements and one a tensor"),
     }
 )
+OF_TRAINING = (
+    "--precision-of: of inference only in this version; training runs all layers by one --precision, but "
+    "--bf16-first and --bf16-last leave some out"
+)
 # Every word there is, of training and of inference.
 PRECISIONS = (NONE, *dict.fromkeys((*RECIPES, *INFERENCE)))
 
@@ -70,12 +74,50 @@ def check_precision(family: Family) -> None:
     edges = (family.bf16_first, family.bf16_last)
     if min(edges) < 0:
         raise PlanError(f"bf16-first={edges[0]} bf16-last={edges[1]}: layers, 0 or more")
+    low = lowers(family)
     asked = [("fp8-param-gather", family.fp8_param_gather), ("bf16-first or bf16-last", any(edges))]
     given = ", ".join(name for name, there in asked if there)
-    if given and family.precision == NONE:
+    if given and not low:
         raise PlanError(f"{given}: of low-precision training, and precision=none; use --precision, or leave it out")
     if family.fp8_param_gather:
         _check_gather(family)
+    _check_pairs(family)
+
+
+def lowers(family: Family) -> bool:
+    """Whether any weight may run by a recipe of low precision."""
+    return any(recipe != NONE for recipe in recipes_in(family))
+
+
+def recipes_in(family: Family) -> tuple[str, ...]:
+    """Name the recipes that a family asks for, `none` too, each once."""
+    pairs = (*family.published_of, *family.precision_of)
+    return tuple(dict.fromkeys((family.precision, *(recipe for _, recipe in pairs))))
+
+
+def read_pair(text: str) -> tuple[str, str]:
+    """Read PATTERN=RECIPE; UsageError for what is none.
+
+    >>> read_pair("model.layers.*.mlp=nvfp4")
+    ('model.layers.*.mlp', 'nvfp4')
+    """
+    pattern, _, recipe = text.rpartition("=")
+    if not pattern or not recipe:
+        raise UsageError(f"--precision-of {text}: PATTERN=RECIPE, as in --precision-of lm_head=fp8")
+    return pattern, recipe
+
+
+def _check_pairs(family: Family) -> None:
+    pairs = (*family.published_of, *family.precision_of)
+    if pairs and family.workload is Workload.TRAIN:
+        raise NotBuiltError(OF_TRAINING)
+    legal = (NONE, *recipes_of(family.workload))
+    for _, recipe in pairs:
+        if recipe not in legal:
+            raise UnknownNameError.of(f"precision of {family.workload}", recipe, legal)
+    if family.precision_of and not lowers(family):
+        named = ", ".join(pattern for pattern, _ in family.precision_of)
+        raise PlanError(f"--precision-of {named}: none, and all else is in the model's type: leave it out")
 
 
 def recipes_of(workload: Workload) -> Collection[str]:
@@ -105,10 +147,11 @@ def _check_gather(family: Family) -> None:
 
 def check_units(family: Family, chip: str, peaks: Collection[str]) -> None:
     """Raise PlanError where a chip has no matrix units for the recipe; `peaks` are the dtypes that it has."""
-    unit = unit_of(family.precision, family.workload)
-    if unit and unit not in peaks:
-        recipes = (name for name in recipes_of(family.workload) if _runs(unit_of(name, family.workload), peaks))
-        _refuse(f"precision={family.precision}", unit, chip, peaks, (NONE, *recipes))
+    for precision in recipes_in(family):
+        unit = unit_of(precision, family.workload)
+        if unit and unit not in peaks:
+            recipes = (name for name in recipes_of(family.workload) if _runs(unit_of(name, family.workload), peaks))
+            _refuse(f"precision={precision}", unit, chip, peaks, (NONE, *recipes))
     if family.kv_dtype == "fp4" and "fp4" not in peaks:
         _refuse("kv-dtype=fp4", "fp4", chip, peaks, [word for word in KV_WORDS if word != "fp4"])
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..ir.graph import Workload
 from ..ir.low_inference import SAME
 from ..ir.plan import Family
-from ..ir.precision import NONE, trains_low
+from ..ir.precision import lowers, trains_low
 from .manager import Pipeline, parse_pipeline
 
 # What serving engines make of a traced graph; which nodes become one kernel comes last.
@@ -34,7 +34,7 @@ def pipeline_for(family: Family) -> Pipeline:
     names.append(f"shard{{{', '.join(options)}}}")
     names += [] if train else ["window"]
     names += list(_ENGINE) if serves_fused else []
-    names += [_quantise(family)] if family.precision != NONE else []
+    names += [_quantise(family)] if lowers(family) else []
     names += [f'quantise_cache{{dtype="{family.kv_dtype}"}}'] if family.kv_dtype != SAME else []
     names += ["merge_heads"] if family.kernels == "merged" and train else []
     names += [_recompute(family)] if family.recompute != "none" and train else []
@@ -77,6 +77,8 @@ def _quantise(family: Family) -> str:
     options += ["keep=true"] if family.kernels == "fused" and train else []
     options += ["fused=true"] if family.kernels == ("torch" if train else "fused") else []
     options += ["gather=true"] if family.fp8_param_gather else []
+    pairs = (("given", family.published_of), ("of", family.precision_of))
+    options += [f"{name}=[{_quoted([f'{p}={r}' for p, r in found])}]" for name, found in pairs if found]
     edges = (("first", family.bf16_first), ("last", family.bf16_last))
     return f"quantise{{{', '.join([*options, *(f'{name}={n}' for name, n in edges if n)])}}}"
 

@@ -11,24 +11,35 @@ from ..ir.types import DType
 _CAST = "_cast"
 
 
-def carried(graph: Graph, makers: frozenset[str]) -> Graph:
+def carried(graph: Graph, makers: Mapping[DType, frozenset[str]]) -> Graph:
     """Return a graph whose layers hand on tensors cast, where kernels that can write them so make them everywhere.
 
-    The norm of the next layer stands at the end of the one before: it writes what products read and, for the head, its
-    result as it is.
+    `makers` are these kernels, by the type that they write. The norm of the next layer stands at the end of the one
+    before: it writes what products read and, for the head, its result as it is. What readers want in several types is
+    cast where it is read.
     """
     made = graph
-    for port in dict.fromkeys(p for r in graph.regions for p in _cast_here(r)):
+    for port, dtype in _cast_alike(graph).items():
         sources = {r.name: p.value for r in graph.regions for p in r.outputs if p.name == port}
-        if sources and all(_writes(graph.region(name), value, makers) for name, value in sources.items()):
-            made = _handed_on(made, port, sources)
+        kernels = makers.get(dtype, frozenset())
+        if sources and all(_writes(graph.region(name), value, kernels) for name, value in sources.items()):
+            made = _handed_on(made, port, sources, dtype)
     return made
 
 
-def _cast_here(region: Region) -> Mapping[str, Node]:
-    """The casts of ports, by the name of the port."""
+def _cast_alike(graph: Graph) -> Mapping[str, DType]:
+    """The ports that all their readers cast to one type, and the type."""
+    found: dict[str, list[DType]] = {}
+    for region in graph.regions:
+        for port, node in _cast_here(region):
+            found.setdefault(port, []).append(region.by_id[node.key].type.dtype)
+    return {port: kinds[0] for port, kinds in found.items() if len(set(kinds)) == 1}
+
+
+def _cast_here(region: Region) -> list[tuple[str, Node]]:
+    """The casts of ports, with the name of the port."""
     found = ((region.by_id[n.inputs[0]], n) for n in region.nodes if n.op == "quantise")
-    return {v.name: n for v, n in found if v.role is Role.PORT}
+    return [(v.name, n) for v, n in found if v.role is Role.PORT]
 
 
 def _writes(region: Region, value: int, makers: frozenset[str]) -> bool:
@@ -36,9 +47,8 @@ def _writes(region: Region, value: int, makers: frozenset[str]) -> bool:
     return node is not None and node.op in makers and node.key == value
 
 
-def _handed_on(graph: Graph, port: str, sources: Mapping[str, int]) -> Graph:
-    casts = {r.name: found[port] for r in graph.regions if port in (found := _cast_here(r))}
-    dtype = next(graph.region(name).by_id[node.key].type.dtype for name, node in casts.items())
+def _handed_on(graph: Graph, port: str, sources: Mapping[str, int], dtype: DType) -> Graph:
+    casts = {r.name: node for r in graph.regions for name, node in _cast_here(r) if name == port}
     regions = []
     for region in graph.regions:
         made = _read(region, port, casts[region.name]) if region.name in casts else region

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..ir.graph import Node, Region, Role, Value
-from ..ir.low_inference import Served
+from ..ir.low_inference import INFERENCE, Served
 from ..ir.ops import OpClass, op_def
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.experts import ExpertsAttrs
@@ -19,46 +19,70 @@ from ..ir.types import DType
 from .low_products import fits, selects
 
 # Where the weights of an op stand. Torch's linear layers have theirs on the right; on the left none is known.
-_BANKS: Mapping[str, tuple[int, ...]] = {"experts": (3, 4), "expert_bank": (1, 2)}
-_PRODUCTS: Mapping[str, tuple[int, ...]] = {"matmul": (1,), "grouped_matmul": (1,)}
+BANKS: Mapping[str, tuple[int, ...]] = {"experts": (3, 4), "expert_bank": (1, 2)}
+LOOKUPS: Mapping[str, tuple[int, ...]] = {"embedding": (1,)}
+_PLACES: Mapping[str, tuple[int, ...]] = {"matmul": (1,), "grouped_matmul": (1,), **BANKS, **LOOKUPS}
 
 
-def products(region: Region, recipe: Served) -> Mapping[int, tuple[int, ...]]:
-    """Return the weights of each product that runs by a recipe: by the node's key, their places among its inputs.
+def readers(region: Region) -> list[Node]:
+    """Return the products of weights and the lookups of tables, in order."""
+    return [n for n in region.nodes if n.op in _PLACES and all(_rests(region, n.inputs[k]) for k in _PLACES[n.op])]
+
+
+def places_of(node: Node) -> tuple[int, ...]:
+    """Return the places of a reader's weights among its inputs."""
+    return _PLACES[node.op]
+
+
+def products(region: Region, asked: Mapping[int, str]) -> Mapping[int, str]:
+    """Return, of the readers for which a recipe is asked, those that can run by it, by key.
 
     A weight that something else reads as well stays, and so does one that is seen in part: latent attention takes its
     matrix apart, and engines keep both halves in the model's type (vLLM, `v1/attention/backends/mla/common.py`).
     """
-    places = _BANKS if recipe.experts else {**_PRODUCTS, **_BANKS}
-    found = {n.key: places[n.op] for n in region.nodes if n.op in places and _is_low(region, n, places[n.op])}
+    found = {n.key: asked[n.key] for n in readers(region) if n.key in asked and _is_low(region, n)}
     while True:
-        alone = {key: at for key, at in found.items() if _are_alone(region, key, at, found)}
+        alone = {key: recipe for key, recipe in found.items() if _are_alone(region, key, found)}
         if len(alone) == len(found):
             return found
         found = alone
 
 
-def _is_low(region: Region, node: Node, at: tuple[int, ...]) -> bool:
-    weights = [node.inputs[k] for k in at]
-    rest = all(region.by_id[w].role is Role.PARAM and fits(region, w) for w in weights)
-    return rest and (node.op in _BANKS or not selects(region, node))
+def _rests(region: Region, weight: int) -> bool:
+    return region.by_id[weight].role is Role.PARAM
 
 
-def _are_alone(region: Region, key: int, at: tuple[int, ...], found: Mapping[int, tuple[int, ...]]) -> bool:
+def _is_low(region: Region, node: Node) -> bool:
+    fit = all(fits(region, node.inputs[k]) for k in places_of(node))
+    return fit and (node.op in BANKS or node.op in LOOKUPS or not selects(region, node))
+
+
+def _are_alone(region: Region, key: int, found: Mapping[int, str]) -> bool:
     node = region.producer[key]
-    return all(user.key in found for k in at for user in region.users[node.inputs[k]])
+    users = [user.key for k in places_of(node) for user in region.users[node.inputs[k]]]
+    return all(found.get(user) == found[key] for user in users)
 
 
-def served(region: Region, recipe: Served, fused: bool) -> Region:
-    """Return a layer whose weights rest in low precision; with `fused` kernels write their results cast."""
-    found = products(region, recipe)
-    if not found:
-        return region
+def served(region: Region, found: Mapping[int, str], fused: bool) -> Region:
+    """Return a region whose weights rest in low precision, of each product in that of its recipe.
+
+    With `fused` kernels write their results cast. What products of two types read is cast once for each.
+    """
+    kinds = dict.fromkeys(INFERENCE[recipe].operands for recipe in found.values())
+    made = region
+    for operands in kinds:
+        made = _of_type(made, {k: INFERENCE[r] for k, r in found.items() if INFERENCE[r].operands is operands}, fused)
+    return made
+
+
+def _of_type(region: Region, found: Mapping[int, Served], fused: bool) -> Region:
+    """Rewrite the products of one type of operands, which is that of all these recipes."""
+    recipe = next(iter(found.values()))
     draft = _Draft(region, recipe, recipe.makers_of(fused))
-    for key, at in found.items():
-        draft.kinds |= {region.producer[key].inputs[k]: recipe.weights for k in at}
+    for key, own in found.items():
+        draft.kinds |= {region.producer[key].inputs[k]: own.weights for k in places_of(region.producer[key])}
     if recipe.operands is not None:
-        operands = [(key, region.producer[key]) for key in found]
+        operands = [(key, region.producer[key]) for key in found if region.producer[key].op not in LOOKUPS]
         draft.banks = {key for key, node in operands if node.op == "experts"}
         draft.readers = {(key, node.inputs[0]) for key, node in operands if node.op != "experts"}
         for top in dict.fromkeys(draft.top(value) for _, value in sorted(draft.readers)):

@@ -46,7 +46,7 @@ PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 
 Dump = Callable[[int, Pass, Graph], None]
-_PASS = re.compile(r"\s*([a-z_]+)(?:\{([^}]*)\})?\s*(?:,|$)")
+_PASS = re.compile(r"""\s*([a-z_]+)(?:\{((?:"(?:[^"\\]|\\.)*"|[^}"])*)\})?\s*(?:,|$)""")
 
 
 @dataclass(frozen=True, slots=True)

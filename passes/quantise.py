@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..ir.errors import PlanError, UnknownNameError
+from ..ir.errors import NotBuiltError, PlanError, UnknownNameError
 from ..ir.graph import Graph, Region, Run, Workload
 from ..ir.low_inference import INFERENCE
-from ..ir.precision import RECIPES, recipes_of
+from ..ir.precision import NONE, OF_TRAINING, RECIPES, read_pair, recipes_of
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult, require_sharded
+from .low_choice import Choice, Chooser
 from .low_operands import lowered
+from .low_patterns import Patterns
 from .low_ports import carried
 from .low_products import MULTIPLE, operands
-from .low_serving import products, served
+from .low_serving import served
 from .recompute_layers import merged_runs
 
 _HIGH = "_high"
@@ -29,7 +31,7 @@ class Quantise(Pass):
     | option | meaning                                                                                              |
     |--------|------------------------------------------------------------------------------------------------------|
     | recipe | fp8, fp8-delayed, fp8-rowwise, fp8-block, mxfp8, nvfp4; in inference no fp8-delayed, but int8 and,   |
-    |        | weights alone, w8a16, w4a16, mxfp4                                                                   |
+    |        | weights alone, w8a16, w4a16, mxfp4; and none, where patterns name some weights                       |
     | keep   | as TransformerEngine: weights are cast once a step and kept, activations kept quantised; else as     |
     |        | torchao: each use casts, and activations are kept in the model's type                                |
     | fused  | a compiler takes a tensor's maximum in the kernel that makes it; in inference norms and pointwise    |
@@ -37,6 +39,8 @@ class Quantise(Pass):
     | gather | weights that lie over replicas are gathered in low precision, and rest in it where they rest whole   |
     | first  | so many first layers stay in the model's type                                                        |
     | last   | so many last layers do                                                                               |
+    | given  | inference: weights that a checkpoint has in another recipe, as "PATTERN=RECIPE"; may name nothing    |
+    | of     | inference: the same as asked for, also for embedding and head; a later one holds over earlier ones   |
     """
 
     name: ClassVar[str] = "quantise"
@@ -46,36 +50,53 @@ class Quantise(Pass):
     gather: bool = False
     first: int = 0
     last: int = 0
+    given: tuple[str, ...] = ()
+    of: tuple[str, ...] = ()
 
     def requires(self, graph: Graph) -> None:
         """Which operands are gathered is known once the graph is sharded; what is kept or repeated comes later."""
         require_sharded(self.name, graph, sharded=True)
+        train = graph.workload is Workload.TRAIN
         legal = recipes_of(graph.workload)
-        if self.recipe not in legal:
-            raise UnknownNameError.of(f"precision of {graph.workload}", self.recipe, legal)
-        if graph.workload is not Workload.TRAIN and (self.keep or self.gather):
+        for recipe in (self.recipe, *(recipe for _, recipe in self._pairs())):
+            if recipe not in legal and (train or recipe != NONE):
+                raise UnknownNameError.of(f"precision of {graph.workload}", recipe, legal)
+        if not train and (self.keep or self.gather):
             raise PlanError(f"quantise{{{'keep' if self.keep else 'gather'}=true}}: of training only; leave it out")
+        if train and self._pairs():
+            raise NotBuiltError(OF_TRAINING)
+
+    def _pairs(self) -> tuple[tuple[str, str], ...]:
+        return tuple(map(read_pair, (*self.given, *self.of)))
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the layers."""
         ends = frozenset({graph.sequence_once()[0], graph.sequence_once()[-1]})
         apart = _with_edges(graph, ends, self.first, self.last)
-        layers = [r for r in apart.regions if r.name not in ends and not r.name.endswith(_HIGH)]
-        train = graph.workload is Workload.TRAIN
-        if not any(operands(r) if train else products(r, INFERENCE[self.recipe]) for r in layers):
+        layers = frozenset(r.name for r in apart.regions if r.name not in ends and not r.name.endswith(_HIGH))
+        if graph.workload is not Workload.TRAIN:
+            return self._serving(apart, layers)
+        if not any(operands(apart.region(name)) for name in layers):
             raise PlanError(self._nothing(graph))
-        names = {r.name for r in layers}
-        made = apart.with_regions(tuple(self._layer(r, train) if r.name in names else r for r in apart.regions))
-        return PassResult(mark_saved(made) if train else self._carried(made), changed=True)
+        made = (self._training(r) if r.name in layers else r for r in apart.regions)
+        return PassResult(mark_saved(apart.with_regions(tuple(made))), changed=True)
 
-    def _carried(self, graph: Graph) -> Graph:
-        recipe = INFERENCE[self.recipe]
-        return carried(graph, recipe.makers_of(self.fused))
-
-    def _layer(self, region: Region, train: bool) -> Region:
-        if not train:
-            return served(region, INFERENCE[self.recipe], self.fused)
+    def _training(self, region: Region) -> Region:
         return lowered(region, RECIPES[self.recipe], self.keep, self.fused, self.gather)
+
+    def _serving(self, graph: Graph, layers: frozenset[str]) -> PassResult:
+        high = frozenset(r.name for r in graph.regions if r.name.endswith(_HIGH))
+        patterns = Patterns(self._pairs())
+        choice = Chooser(self.recipe, patterns, len(self.given), layers, high).choose(graph)
+        if not any(choice.recipes.values()) and not patterns.pairs:
+            raise PlanError(self._nothing(graph))
+        return PassResult(self._made(choice), changed=True)
+
+    def _made(self, choice: Choice) -> Graph:
+        regions = tuple(served(r, choice.recipes[r.name], self.fused) for r in choice.graph.regions)
+        used = {INFERENCE[name] for found in choice.recipes.values() for name in found.values()}
+        makers = {r.operands: r.makers_of(self.fused) for r in used if r.operands is not None}
+        return carried(choice.graph.with_regions(regions), makers)
 
     def _nothing(self, graph: Graph) -> str:
         if graph.workload is not Workload.TRAIN and INFERENCE[self.recipe].experts:

@@ -93,6 +93,7 @@ def inputs_of(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
             "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
             "recompute": plan.family.recompute, "kernels": plan.family.kernels, "attention": plan.family.attention,
             "precision": plan.family.precision, "kv_dtype": plan.family.kv_dtype,
+            "precision_of": [list(pair) for pair in (*plan.family.published_of, *plan.family.precision_of)],
             "fp8_param_gather": plan.family.fp8_param_gather,
             "bf16_first": plan.family.bf16_first, "bf16_last": plan.family.bf16_last,
             "recompute_modules": list(plan.family.recompute_modules), "recompute_layers": plan.family.recompute_layers,

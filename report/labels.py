@@ -12,6 +12,8 @@ from ..ir.precision import NONE
 if TYPE_CHECKING:
     from ..serving.server import Server
 
+# Patterns of --precision-of that the first line of an estimate has room for.
+_SHOWN = 2
 _PARTS = MappingProxyType(
     {
         "compute.memory": "data movement", "compute.lent_sms": "SMs lent to messages", "offload": "host copies",
@@ -87,13 +89,19 @@ def parameter_label(name: str) -> str:
 
 
 def low_types(family: Family) -> str:
-    """Say what stands behind the type of a model: its recipe of low precision, and the type of its cache.
+    """Say what stands behind the type of a model: its recipes of low precision, and the type of its cache.
 
     >>> low_types(Family(precision="fp8", kv_dtype="int8")), low_types(Family())
     ('+fp8 kv int8', '')
+    >>> low_types(Family(precision="fp8", precision_of=(("lm_head", "fp8-block"), ("*experts*", "nvfp4"))))
+    '+fp8 lm_head=fp8-block *experts*=nvfp4'
     """
-    recipe = "" if family.precision == NONE else f"+{family.precision}"
-    return recipe + ("" if family.kv_dtype == SAME else f" kv {family.kv_dtype}")
+    recipes = [recipe for _, recipe in family.published_of if recipe not in (NONE, family.precision)]
+    recipe = "".join(f"+{name}" for name in dict.fromkeys((family.precision, *recipes)) if name != NONE)
+    given = "".join(f" {pattern}={name}" for pattern, name in family.precision_of[:_SHOWN])
+    more = len(family.precision_of) - _SHOWN
+    cache = "" if family.kv_dtype == SAME else f" kv {family.kv_dtype}"
+    return recipe + given + (f" and {more} more" if more > 0 else "") + cache
 
 
 def batch_of(server: Server) -> str:

@@ -144,7 +144,7 @@ class AttentionSizes:
     @property
     def specials_a_pair(self) -> Array:
         """Special functions of one pair: the exponential, and the tanh that bends its score."""
-        return np.asarray(1.0 + self.softcap)
+        return np.where(self.softcap, 2.0, 1.0)
 
     @property
     def is_cut(self) -> Flags:

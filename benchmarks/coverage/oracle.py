@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from slipstick.frontend.adapter import swapped
+from slipstick.frontend.adapter import DataDependent, FakeWorld, make_fake, swapped
 from slipstick.frontend.failures import first_line
 
 from .counter import Counted, Counter
@@ -91,48 +91,66 @@ def _build(model_type: str, fields: Mapping[str, object]) -> nn.Module:
 
 
 @contextmanager
-def _tensors(is_fake: bool) -> Iterator[None]:
-    """Fake tensors, and no look for packed sequences in data that is not there."""
+def _running(mode: FakeTensorMode | None) -> Iterator[None]:
+    """Fake tensors where there is a mode, and no look for packed sequences in data that is not there."""
     import transformers
 
     masking = transformers.masking_utils
     with ExitStack() as stack:
         stack.enter_context(swapped(masking, "find_packed_sequence_indices", lambda position_ids: None))
-        if is_fake:
-            stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        if mode is not None:
+            stack.enter_context(mode)
         yield
 
 
 def _count(model_type: str, fields: Mapping[str, object], is_fake: bool) -> Oracle:
-    with _tensors(is_fake):
-        model = _build(model_type, fields)
+    mode = FakeTensorMode(allow_non_fake_inputs=True) if is_fake else None
+    model = _build(model_type, fields) if mode is None else _fake(model_type, fields, mode)
+    with _running(mode):
         forward, backward = _train(model)
         used = sum(p.numel() for p in model.parameters() if _is_used(p))
         found = Oracle(sum(p.numel() for p in model.parameters()), used, forward, backward)
-        with torch.no_grad():
-            return replace(found, prefill=_or_none(_prefill, model), decode=_or_none(_decode, model))
+        poolers = _poolers(model)
+        # Hooks of the counter ask whatever could have a gradient for one.
+        model.requires_grad_(False)
+        return replace(found, prefill=_or_none(_prefill, model, poolers), decode=_or_none(_decode, model, poolers))
+
+
+def _fake(model_type: str, fields: Mapping[str, object], mode: FakeTensorMode) -> nn.Module:
+    """Build a model of fake tensors; one that reads values while it is built gets them when it stands."""
+    try:
+        with mode:
+            return _build(model_type, fields)
+    except DataDependent:
+        with torch.device("meta"):
+            model = _build(model_type, fields)
+        make_fake(model, FakeWorld(mode))
+        return model
 
 
 def _is_used(parameter: Tensor) -> bool:
     return parameter.grad is not None or not parameter.requires_grad
 
 
-def _live(model: nn.Module, counter: Counter) -> Counted:
-    """What was counted but for poolers: no gradient reaches them, for what they compute is read by nobody."""
+def _poolers(model: nn.Module) -> tuple[str, ...]:
+    """Poolers by the names that the counter calls them: no gradient reaches them, nobody reads what they compute."""
     name = type(model).__name__
-    poolers = [path for path, part in model.named_modules() if path.endswith(_POOLER) and not _is_trained(part)]
-    dead = sum(sum(counter.flop_counts.get(f"{name}.{path}", {}).values()) for path in poolers)
-    return counter.counted - Counted(dead, 0)
+    found = ((path, part) for path, part in model.named_modules() if path.endswith(_POOLER))
+    return tuple(f"{name}.{path}" for path, part in found if not any(map(_is_used, part.parameters())))
 
 
-def _is_trained(part: nn.Module) -> bool:
-    return any(map(_is_used, part.parameters()))
+def _live(counter: Counter, poolers: Sequence[str]) -> Counted:
+    """What was counted but for poolers."""
+    return counter.counted - Counted(sum(sum(counter.flop_counts.get(name, {}).values()) for name in poolers), 0)
 
 
-def _or_none(run: Callable[[nn.Module], Counted], model: nn.Module) -> Counted | None:
+def _or_none(
+    run: Callable[[nn.Module, Sequence[str]], Counted], model: nn.Module, poolers: Sequence[str]
+) -> Counted | None:
     """Serving needs more of a model than training does: a cache, logits of the last position."""
     try:
-        return run(model)
+        with torch.no_grad():
+            return run(model, poolers)
     except Exception:
         return None
 
@@ -148,21 +166,22 @@ def _train(model: nn.Module) -> tuple[Counted, Counted]:
         forward = counter.counted
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten())
         torch.autograd.backward(loss)
-        dead = counter.counted - _live(model, counter)
+        # A pooler runs forward only.
+        dead = counter.counted - _live(counter, _poolers(model))
         return forward - dead, counter.counted - forward
 
 
-def _prefill(model: nn.Module) -> Counted:
+def _prefill(model: nn.Module, poolers: Sequence[str]) -> Counted:
     last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
     with Counter() as counter, counter.watching(model):
         model(input_ids=_ids(BATCH, SEQ), use_cache=True, **last)
-        return _live(model, counter)
+        return _live(counter, poolers)
 
 
-def _decode(model: nn.Module) -> Counted:
+def _decode(model: nn.Module, poolers: Sequence[str]) -> Counted:
     past = cast(_Output, model(input_ids=_ids(BATCH, KV), use_cache=True)).past_key_values
     if past is None:
         raise ValueError("the model keeps no cache")
     with Counter() as counter, counter.watching(model):
         model(input_ids=_ids(BATCH, 1), past_key_values=past, use_cache=True)
-        return _live(model, counter)
+        return _live(counter, poolers)

@@ -35,7 +35,8 @@ each kind of layer kept (`frontend/small_configs.py`): traced, and counted a sec
 - **Recurrences** (`scan`) are compared apart. The eager ones of transformers are loops over tokens or chunks that
   pad, repeat heads, and multiply and sum where a kernel would take a product; ours have the formulas of the
   published algorithms (`ir/ops/scan.py`). The remarks say how many FLOPs ours have over those that torch counted
-  inside; no ratio is expected there. What is around them, projections and gates, is in the columns.
+  inside; no ratio is expected there, and `tests/oracles/test_scan_flops.py` holds each formula against the same code
+  on its own terms. What is around recurrences, projections and gates, is in the columns.
 - **Parameters** are those of the module, tied ones once. Ours must be all of them, or all that a training step
   gives a gradient; what is in no graph because no pass uses it (cross attention of a decoder alone, a tower that
   sees no picture) is in the remarks.

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import fx, nn
+from torch.fx.node import Argument
 
 from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim
@@ -154,8 +155,8 @@ class _Reader:
 
     def _node(self, part: Part) -> None:
         target = target_named(part["target"])
-        args: list[fx.node.Argument] = []
-        kwargs: dict[str, fx.node.Argument] = {}
+        args: list[Argument] = []
+        kwargs: dict[str, Argument] = {}
         for given in part["inputs"].each():
             kind = given.get("kind")
             if kind is not None and kind.value == 2:
@@ -197,7 +198,7 @@ class _Reader:
                 item.meta.update(node.meta)
                 self._made[name] = item
 
-    def _argument(self, part: Part) -> fx.node.Argument:
+    def _argument(self, part: Part) -> Argument:
         kind, value = part.only()
         if kind == "as_none":
             return None
@@ -216,7 +217,7 @@ class _Reader:
             return self._part_graph(value)
         raise NotUnderstoodError(f"{part.place}: an argument of kind '{kind}' is not understood")
 
-    def _reference(self, value: Part) -> fx.node.Argument:
+    def _reference(self, value: Part) -> Argument:
         """A tensor by name, a size by name or number, or nothing."""
         if value.get("name") is not None:
             return self._find(value["name"])
@@ -253,7 +254,7 @@ def _output_name(output: Part) -> str:
     return (value["as_name"] if value.get("as_name") is not None else value["name"]).text
 
 
-def _plain(value: Part) -> fx.node.Argument:
+def _plain(value: Part) -> Argument:
     if isinstance(value.value, list):
         return [_plain(v) for v in value.each()]
     if isinstance(value.value, str) and value.value in ("Infinity", "-Infinity", "NaN"):

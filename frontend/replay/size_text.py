@@ -21,9 +21,9 @@ def read_size(part: Part) -> Dim:
     """Return the size that a text says; NotUnderstoodError for anything but a polynomial.
 
     >>> str(read_size(Part("Add(Mul(Integer(2), Symbol('s0', integer=True)), Integer(1))", "here")))
-    '1 + 2*s0'
+    '2*s0 + 1'
     >>> str(read_size(Part("4*s0 + s1**2", "here")))
-    '4*s0 + s1^2'
+    's1^2 + 4*s0'
     """
     text = part.text
     if len(text) > _MOST_LETTERS:

@@ -96,7 +96,8 @@ def conv_bwd(ask: Ask) -> Answer:
     parameters = _parameters(ask, p, 2, len(ask.given) - 2)
     x = ask.call.inputs[1].dims
     grads = tuple(q if p.dim == 1 else PARTIAL for q in parameters)
-    made = tuple(p if o.dims == x else grads[o.rank == 1] for o in ask.call.outputs)
+    # a bias comes last, where it is read at all: that of torch's own convolution is not
+    made = tuple(p if o.dims == x else grads[-1 if o.rank == 1 else 0] for o in ask.call.outputs)
     return Answer((p, p, *parameters), made)
 
 

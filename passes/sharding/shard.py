@@ -158,11 +158,11 @@ class _Propagation:
 
     def run(self) -> Graph:
         """Return the sharded graph."""
-        order = self.graph.sequence_once()
-        for name in order:
+        for name in self.graph.sequence_once():
             self._sources(self.builders[name])
             self._phase(self.builders[name], forward=True)
-        for name in reversed(order):
+        # the last layer may be of the first kind
+        for name in dict.fromkeys(reversed(tuple(self.graph.sequence()))):
             self._phase(self.builders[name], forward=False)
         regions = tuple(self._finish(self.builders[r.name]) for r in self.graph.regions)
         notes = (*self.graph.notes, *dict.fromkeys(self.notes))

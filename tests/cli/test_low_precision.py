@@ -40,6 +40,31 @@ def test_json_says_the_types_and_bytes_follow(tiny: Cli) -> None:
     assert plain["memory"]["weights"] - low["memory"]["weights"] == 2 * 64 * (2 * 64 + 2 * 32 + 3 * 96)
 
 
+def test_weights_named_by_their_paths_have_recipes_of_their_own(tiny: Cli) -> None:
+    of = ("--precision", "fp8", "--precision-of", "*.mlp=none", "--precision-of", "lm_head=w8a16")
+    done = tiny("--phase", "decode", *of)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].endswith("bf16+fp8 *.mlp=none lm_head=w8a16")
+    plain, low = (json.loads(tiny("--phase", "decode", "--format", "json", *w).stdout) for w in ((), of))
+    assert low["inputs"]["plan"]["precision_of"] == [["*.mlp", "none"], ["lm_head", "w8a16"]]
+    # A byte less for each weight of attention in two layers, and of the table of 160 words.
+    assert plain["memory"]["weights"] - low["memory"]["weights"] == 2 * 64 * (2 * 64 + 2 * 32) + 160 * 64
+
+
+def test_what_a_checkpoint_leaves_out_stays(cli: Cli, data: Path, tmp_path: Path) -> None:
+    fields = json.loads((data / "configs" / "tiny-llama.json").read_text(encoding="utf-8"))
+    said = {"quant_method": "fp8", "modules_to_not_convert": ["lm_head", "model.layers.1.mlp", "visual"]}
+    file = tmp_path / "tiny-llama.json"
+    file.write_text(json.dumps(fields | {"quantization_config": said}), encoding="utf-8")
+    words = ("--quiet", "--phase", "decode", "--seq", "128", "--system", "dgx-h100", "--format", "json")
+    plain, low = (
+        json.loads(cli("estimate", str(file), *words, *more).stdout)["memory"]["weights"]
+        for more in ((), ("--precision", "as-published"))
+    )
+    # Attention of both layers and the feed-forward network of the first.
+    assert plain - low == 2 * 64 * (2 * 64 + 2 * 32) + 64 * 3 * 96
+
+
 def test_a_quantised_checkpoint_is_noted_and_run_as_it_was_published(published: Cli) -> None:
     noted = published("--phase", "decode", "--seq", "256", "--system", "dgx-h100")
     assert "was published in fp8-block, and is estimated in bf16: --precision as-published" in " ".join(
@@ -73,6 +98,9 @@ def test_how_the_step_follows_its_units_is_said_for_types_with_scales(tiny: Cli,
         (("--phase", "decode", "--precision", "fp8-delayed"), "of training only; decode has none, fp8"),
         (("--phase", "decode", "--precision", "nvfp4"), "runs on fp4 matrix units, and H100-SXM5-80GB has"),
         (("--phase", "decode", "--precision", "mxfp4"), "of experts alone, and tiny-llama has none"),
+        (("--phase", "decode", "--precision-of", "*.mpl=fp8"), "no weight of tiny-llama has such a path"),
+        (("--phase", "decode", "--precision-of", "lm_head"), "PATTERN=RECIPE, as in"),
+        (("--phase", "decode", "--precision-of", "*.mlp=nvfp4"), "precision=nvfp4 runs on fp4 matrix units"),
         (("--phase", "decode", "--kv-dtype", "fp4"), "legal: same, fp8, int8"),
         (("--precision", "w4a16"), "of inference only; train has none, fp8"),
         (("--precision", "as-published"), "of inference only; name the recipe"),

@@ -9,7 +9,7 @@ import pytest
 
 from slipstick.frontend import load
 from slipstick.frontend.models import config_of, index
-from slipstick.frontend.published import published_precision, recipe_of
+from slipstick.frontend.published import published_precision, published_recipes, recipe_of, recipes_of_config
 from slipstick.ir.errors import NotBuiltError, UsageError
 from slipstick.ir.graph import Workload
 from slipstick.ir.low_inference import INFERENCE
@@ -60,6 +60,72 @@ def test_configs_name_a_recipe(given: dict[str, object], name: str) -> None:
 def test_a_scheme_that_no_recipe_has_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(NotBuiltError, match=rf"{given['quant_method']}.*name the nearest: none, fp8"):
         recipe_of(config_of("mine", {"model_type": "llama", "quantization_config": given}))
+
+
+def parts(given: dict[str, object]) -> tuple[str, dict[str, str]]:
+    found = recipes_of_config(config_of("mine", {"model_type": "llama", "quantization_config": given}))
+    return found.recipe, dict(found.of)
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        # As transformers writes it for gpt-oss, AWQ for Mixtral, compressed-tensors and ModelOpt.
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "model.layers.*.self_attn"),
+        ({"quant_method": "awq", "bits": 4, "modules_to_not_convert": ["gate"]}, "*.gate"),
+        (compressed(_FLOAT8, _ROWS) | {"ignore": ["re:.*mlp.gate$"]}, "re:.*mlp.gate$"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "exclude_modules": ["*self_attn*"]}, "*self_attn*"),
+        ({"quant_method": "fp8", "modules_to_not_convert": [r"layers\.\d+\.mlp"]}, r"re:layers\.\d+\.mlp"),
+        (
+            compressed(_FLOAT8, _ROWS) | {"ignore": ["model.language_model.layers.0.mlp.up_proj"]},
+            "model.layers.0.mlp.up_proj",
+        ),
+    ],
+)
+def test_what_a_checkpoint_leaves_out_is_named(given: dict[str, object], left: str) -> None:
+    recipe, of = parts(given)
+    assert recipe != "none"
+    assert of[left] == "none"
+    assert set(of.values()) == {"none"}
+
+
+def test_groups_have_recipes_of_their_own() -> None:
+    # A scheme for all linear layers and one for some, as llm-compressor writes mixed recipes.
+    low: dict[str, object] = {"num_bits": 4, "type": "int", "group_size": 128}
+    groups = {
+        "group_0": {"weights": low, "input_activations": None, "targets": ["re:.*down_proj"]},
+        "group_1": {"weights": _FLOAT8, "input_activations": _ROWS, "targets": ["Linear"]},
+    }
+    given: dict[str, object] = {"quant_method": "compressed-tensors", "config_groups": groups, "ignore": ["lm_head"]}
+    assert parts(given) == ("fp8-rowwise", {"re:.*down_proj": "w4a16", "lm_head": "none", "*.lm_head": "none"})
+
+
+def test_layers_with_schemes_of_their_own_leave_the_others() -> None:
+    # ModelOpt, `get_quantization_config` of mixed precision.
+    layers = {
+        "model.layers.0.mlp.up_proj": {"quant_algo": "FP8"},
+        "model.layers.1.mlp.up_proj": {"quant_algo": "NVFP4"},
+    }
+    recipe, of = parts({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers})
+    assert recipe == "none"
+    assert of["model.layers.0.mlp.up_proj"] == "fp8"
+    assert of["model.layers.1.mlp.up_proj"] == "nvfp4"
+
+
+def test_a_group_of_a_class_of_modules_is_refused() -> None:
+    group = {"weights": _FLOAT8, "input_activations": _ROWS, "targets": ["LlamaMLP"]}
+    with pytest.raises(NotBuiltError, match="of class LlamaMLP"):
+        parts({"quant_method": "compressed-tensors", "config_groups": {"group_0": group}})
+
+
+def test_each_recipe_of_a_checkpoint_is_run_as_the_chip_can(tmp_path: Path) -> None:
+    layers = {"model.layers.*.mlp": {"quant_algo": "NVFP4"}, "model.layers.*.self_attn": {"quant_algo": "FP8"}}
+    given = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"model_type": "llama", "quantization_config": given}))
+    kept = [dict(published_recipes(str(file), peaks).of) for peaks in (BLACKWELL, HOPPER, AMPERE)]
+    assert [of["model.layers.*.mlp"] for of in kept] == ["nvfp4", "w4a16", "w4a16"]
+    assert [of["model.layers.*.self_attn"] for of in kept] == ["fp8", "fp8", "w8a16"]
 
 
 def test_recipes_of_the_catalogue_are_those_of_inference() -> None:
