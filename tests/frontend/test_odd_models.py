@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import sympy  # type: ignore[import-untyped]
@@ -81,7 +80,7 @@ def test_heads_of_each_layer_are_looked_at() -> None:
 
 
 def divided(above: sympy.Expr, below: sympy.Expr) -> FloorDiv:
-    return cast(FloorDiv, FloorDiv(above, below, evaluate=False))
+    return FloorDiv(above, below, evaluate=False)
 
 
 def polynomial(coefficients: list[int], size: sympy.Symbol) -> sympy.Expr:
