@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -23,6 +24,7 @@ class ModelConfig(Protocol):
     """What is read of a config object of transformers."""
 
     model_type: str
+    tie_word_embeddings: bool
     architectures: list[str] | None
     sub_configs: Mapping[str, type]
 
@@ -57,9 +59,9 @@ def choose(config: ModelConfig) -> Architecture:
         return _backbone(config)
     of_part = _part_for(config, found)
     if of_part is not None:
-        return Architecture(found, of_part, (_note(config, of_part),))
+        return _of_part(found, config, of_part)
     if _sees_or_hears(config) and (text := _text_part(config)) is not None and (inner := _by_kind(text)) is not None:
-        return Architecture(inner, text, (_note(config, text),))
+        return _of_part(inner, config, text)
     return Architecture(found, config)
 
 
@@ -114,7 +116,15 @@ def _backbone(config: ModelConfig) -> Architecture:
             f"model type '{config.model_type}' has no language head: neither a causal language model, nor an "
             "encoder-decoder with one, nor a masked one, and no text_config of such a kind"
         )
-    return Architecture(inner, text, (_note(config, text),))
+    return _of_part(inner, config, text)
+
+
+def _of_part(model_class: ModelClass, config: ModelConfig, part: ModelConfig) -> Architecture:
+    """The language model alone, with one matrix for both its ends where the whole model has one."""
+    own = copy.deepcopy(part)
+    if getattr(config, "tie_word_embeddings", False):
+        own.tie_word_embeddings = True
+    return Architecture(model_class, own, (_note(config, part),))
 
 
 def _note(config: ModelConfig, part: ModelConfig) -> str:

@@ -51,10 +51,12 @@ class Recorder(DispatchMode):
         self._by_layout: dict[tuple[object, ...], fx.Node] = {}
         self._by_sequence: dict[int, fx.Node] = {}
         self._names: dict[int, tuple[Role, str]] = {}
+        # `parameter.data` is the same memory under another object.
+        self._places: dict[tuple[object, ...], tuple[Role, str]] = {}
         for name, tensor in module.named_buffers():
-            self._names[id(tensor)] = (Role.BUFFER, name)
+            self._names[id(tensor)] = self._places[layout_key(tensor)] = (Role.BUFFER, name)
         for name, tensor in module.named_parameters():
-            self._names[id(tensor)] = (Role.PARAM, name)
+            self._names[id(tensor)] = self._places[layout_key(tensor)] = (Role.PARAM, name)
         for name, tensor in inputs.items():
             role = Role.CACHE if name.startswith("cache.") else Role.INPUT
             self._names[id(tensor)] = (role, name)
@@ -107,7 +109,8 @@ class Recorder(DispatchMode):
         if node is None:
             node = self._by_layout.get(layout_key(tensor))  # autograd hands saved tensors back as new objects
         if node is None:
-            role, name = self._names.get(id(tensor), (Role.BUFFER, f"constant_{len(self._alive)}"))
+            known = self._names.get(id(tensor)) or self._places.get(layout_key(tensor))
+            role, name = known or (Role.BUFFER, f"constant_{len(self._alive)}")
             node = self.fx.placeholder(f"p{len(self._alive)}")
             node.meta.update(val=tensor, role=role, name=name, scope="", phase=Phase.FORWARD)
             self._bind(tensor, node)

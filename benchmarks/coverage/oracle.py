@@ -84,7 +84,11 @@ def _build(model_type: str, fields: Mapping[str, object]) -> nn.Module:
     given = json.loads(json.dumps(dict(fields)))
     config = transformers.AutoConfig.for_model(model_type, **given)
     make = cast("Callable[..., object]", transformers.AutoModelForCausalLM.from_config)
-    model = make(config, dtype=torch.float32, attn_implementation="eager", experts_implementation="batched_mm")
+    options = {"dtype": torch.float32, "attn_implementation": "eager", "experts_implementation": "batched_mm"}
+    try:
+        model = make(config, **options)
+    except ImportError:  # a tower of another library: the language model alone
+        model = make(config.get_text_config(decoder=True), **options)
     assert isinstance(model, nn.Module)
     # Evaluation mode: dropout costs no product, and layers that are dropped at random would not be counted.
     return model.eval()

@@ -221,3 +221,20 @@ def test_a_file_that_is_not_python_is_placed(tmp_path: Path) -> None:
 
 def test_decode_needs_a_cache_that_users_modules_do_not_have(nets: str) -> None:
     assert message(NotBuiltError, f"{nets}:gpt", "decode").startswith("decode needs the KV cache as an input")
+
+
+def test_a_parameter_whose_data_is_written_to_stays_one(tmp_path: Path) -> None:
+    """Some models clamp a weight in training, through `weight.data`: the same memory, another object."""
+    path = tmp_path / "clamped.py"
+    path.write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Clamped(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.embed_tokens = nn.Embedding(160, 64)\n"
+        "        self.lm_head = nn.Linear(64, 160, bias=False)\n\n"
+        "    def forward(self, ids):\n        self.lm_head.weight.data.clamp_(-1.0, 1.0)\n"
+        "        return self.lm_head(self.embed_tokens(ids))\n",
+        encoding="utf-8",
+    )
+    graph = load(f"{path}:Clamped")
+    assert graph.num_parameters == 2 * V * H
+    region = graph.region("prologue")
+    assert {region.by_id[p].name for p, _ in region.grads} == {"embed_tokens.weight", "lm_head.weight"}
