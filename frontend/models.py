@@ -163,7 +163,8 @@ def _entry(name: str, row: _IndexRow) -> CatalogueEntry:
 
 
 def _is_path(given: str) -> bool:
-    return given.endswith((".json", ".safetensors", ".gguf")) or given in {".", "..", "~"} or "/" in given or os.sep in given
+    is_file = given.endswith((".json", ".safetensors", ".gguf"))
+    return is_file or given in {".", "..", "~"} or "/" in given or os.sep in given
 
 
 def _read_file(path: Path) -> Config:

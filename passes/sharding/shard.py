@@ -161,7 +161,8 @@ class _Propagation:
         for name in self.graph.sequence_once():
             self._sources(self.builders[name])
             self._phase(self.builders[name], forward=True)
-        for name in dict.fromkeys(reversed(tuple(self.graph.sequence()))):  # the last layer may be one of the first kind
+        # the last layer may be of the first kind
+        for name in dict.fromkeys(reversed(tuple(self.graph.sequence()))):
             self._phase(self.builders[name], forward=False)
         regions = tuple(self._finish(self.builders[r.name]) for r in self.graph.regions)
         notes = (*self.graph.notes, *dict.fromkeys(self.notes))

@@ -198,7 +198,9 @@ def test_a_mask_made_of_positions_is_an_attribute(
 
 def test_a_plan_for_other_sizes_than_a_graph_has_is_refused() -> None:
     fixed, opened = graph_of("functional", "train"), graph_of("symbolic", "train")
-    asked = slipstick.make_plan(num_gpus=1, family=slipstick.Family(fixed.workload), micro_batch=4, seq_len=1024)
+    asked = slipstick.make_plan(
+        num_gpus=1, family=slipstick.Family(workload=fixed.workload), micro_batch=4, seq_len=1024
+    )
     with pytest.raises(UsageError, match="has fixed sizes: give --mbs 2 --seq 16"):
         check_sizes(fixed, asked)
     check_sizes(fixed, slipstick.make_plan(num_gpus=1, family=asked.family, micro_batch=2, seq_len=16))
