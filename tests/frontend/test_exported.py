@@ -138,7 +138,8 @@ class Forgetful(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.embed(ids)
-        return self.head(F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None])[:, 0])
+        out: Tensor = self.head(F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None])[:, 0])
+        return out
 
 
 def test_a_decode_step_without_a_cache_is_refused() -> None:

@@ -17,7 +17,7 @@ from slipstick.ir.ops.conv import ConvAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.manager import parse_pipeline
-from slipstick.passes.sharding.ask import Ask
+from slipstick.passes.sharding.ask import Ask, Placement
 from slipstick.passes.sharding.rules_scan import conv_bwd
 
 DEGREES = st.sampled_from([1, 2, 4, 8])
@@ -115,7 +115,7 @@ def test_gradients_of_weight_and_bias_add_up_over_the_batch_without_one_of_the_d
     x, weight, y, bias = (TensorType(d, DType.BF16) for d in ((4, 80, 30), (64, 80, 3), (4, 64, 30), (64,)))
     inputs = (y, x, weight, *([bias] if reads_bias else []))
     call = OpCall("conv_bwd", ConvAttrs((1,), (1,), (1,)), inputs, (weight, bias))
-    given = (Shard(0), Shard(0), *(REPLICATE for _ in inputs[2:]))
+    given: tuple[Placement, ...] = (Shard(0), Shard(0), *(REPLICATE for _ in inputs[2:]))
     answer = conv_bwd(Ask("dp", call, given, (False,) * len(given), (REPLICATE,) * len(given), Phase.BACKWARD))
     assert answer.inputs == given
     assert answer.outputs == (PARTIAL, PARTIAL)
