@@ -9,6 +9,7 @@ import click
 
 from ..ir.errors import did_you_mean
 from ..ir.low_inference import AS_PUBLISHED, KV_WORDS
+from ..ir.optimizer_states import MAIN, MOMENTS
 from ..ir.precision import PRECISIONS
 from .run_flags import RUN_FLAGS
 
@@ -62,6 +63,9 @@ _WORKLOAD = (
         type=Named(("fp32", "bf16", "fp16")),
         help="Type in which gradients are reduced.  [default: with ZeRO 0 and 1 that of the sums, else the model's]",
     ),
+    _word("--main-params-dtype", MAIN, "Type of the optimizer's master weights; none: weights themselves are updated."),
+    _word("--exp-avg-dtype", MOMENTS, "Type of Adam's first moment; int8 has a scale for 256 values, and is of both."),
+    _word("--exp-avg-sq-dtype", MOMENTS, "Type of Adam's second moment."),
 )
 _PLAN = (
     _number("--gpus", help="Number of GPUs.  [default: tp x pp x cp x dp]"),

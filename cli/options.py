@@ -66,6 +66,9 @@ class Request:
     dtype: str
     grad_dtype: str
     reduce_dtype: str | None
+    main_params_dtype: str
+    exp_avg_dtype: str
+    exp_avg_sq_dtype: str
     phase: str
     tp_plan: str
     replicate_unknown: bool

@@ -148,6 +148,8 @@ def family_of(request: Request) -> Family:
         kv_dtype=request.kv_dtype, fp8_param_gather=request.fp8_param_gather,
         bf16_first=request.bf16_first, bf16_last=request.bf16_last,
         replicate_unknown=request.replicate_unknown, async_tp=request.async_tp,
+        main_params_dtype=request.main_params_dtype, exp_avg_dtype=request.exp_avg_dtype,
+        exp_avg_sq_dtype=request.exp_avg_sq_dtype,
         hsdp=request.dp_shard is not None, reshard=request.reshard,
         reduce_dtype=None if request.reduce_dtype is None else DType.parse(request.reduce_dtype),
     )  # fmt: skip

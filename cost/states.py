@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..ir.expr import Dim, Expr, as_expr, product, total
 from ..ir.graph import Graph, Phase, Region, Role, Value
 from ..ir.ops.host import DOWN, UP, UPDATE
-from ..ir.ops.pointwise import optimizer_state_bytes
+from ..ir.ops.optimizer import OptimizerAttrs, attrs_of, optimizer_state_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +29,35 @@ class Held:
     states: tuple[Expr, Expr, Expr]
 
 
-def held_parameters(graph: Graph) -> Iterable[Held]:
-    """Yield every parameter once; a tied one names all regions that use it."""
+def held_parameters(graph: Graph, kept: OptimizerAttrs | None = None) -> Iterable[Held]:
+    """Yield every parameter once; a tied one names all regions that use it.
+
+    `kept` are the types of optimizer states of a graph that has no update yet.
+    """
     users: dict[tuple[str, str], list[tuple[Region, Value]]] = {}
     for region in graph.regions:
         for v in region.of_role(Role.PARAM):
             users.setdefault((region.name if "*" in v.name else "", v.name), []).append((region, v))
     for (layer, name), found in users.items():
         names = tuple(dict.fromkeys(r.name for r, _ in found))
-        yield Held(name, names, bool(layer), (found[0][1].type.num_bytes, *_trained(found)))
+        yield Held(name, names, bool(layer), (found[0][1].type.num_bytes, *_trained(found, kept)))
 
 
-def _trained(users: list[tuple[Region, Value]]) -> tuple[Expr, Expr]:
+def _trained(users: list[tuple[Region, Value]], kept: OptimizerAttrs | None) -> tuple[Expr, Expr]:
     """Bytes of the running gradient sum and of the states of the shard whose reduced gradient a rank holds."""
     for region, v in users:
         for param, grad in region.grads:
             if param == v.id:
                 reduced = region.by_id[grad].type
-                kept = region.by_id[_running_sum(region, grad)].type
-                return kept.num_bytes, reduced.numel * optimizer_state_bytes(v.type.dtype)
+                summed = region.by_id[_running_sum(region, grad)].type
+                states = optimizer_state_bytes(v.type.dtype, kept or _kept(region))
+                return summed.num_bytes, reduced.numel * states
     return as_expr(0), as_expr(0)
+
+
+def _kept(region: Region) -> OptimizerAttrs:
+    """The types of states that a region's update names."""
+    return next((attrs_of(n.attrs) for n in region.nodes if n.op in (UPDATE, "optimizer_step")), OptimizerAttrs())
 
 
 def _running_sum(region: Region, grad: int) -> int:

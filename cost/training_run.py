@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from ..backends.system import System
 from ..ir.errors import UsageError
 from ..ir.graph import Graph
+from ..ir.ops.optimizer import OptimizerAttrs
 from ..ir.plan import Plan
 from ..ir.units import format_bytes, format_time
 from .goodput import Shares, best_interval_s, shares
@@ -116,7 +117,7 @@ class Job:
         return cls(
             step_time_s=step_time_s, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
             num_gpus=plan.num_gpus, num_nodes=-(-plan.num_gpus // system.node_size),
-            state_bytes=checkpoint_bytes(graph),
+            state_bytes=checkpoint_bytes(graph, OptimizerAttrs(*plan.family.states)),
             copy_bytes_per_s=None if link is None else float(link.bytes_per_s * link.efficiency),
         )  # fmt: skip
 
@@ -207,13 +208,13 @@ class TrainingRun:
         return {"num_steps": num_steps, "productive_time_s": num_steps * job.step_time_s}
 
 
-def checkpoint_bytes(graph: Graph) -> float:
+def checkpoint_bytes(graph: Graph, kept: OptimizerAttrs | None = None) -> float:
     """Return the bytes of weights and optimizer states of a traced model: one copy of all, without gradients.
 
-    With 2-byte weights and Adam on fp32 master weights that is 14 bytes a trained parameter.
+    With 2-byte weights and Adam on fp32 master weights that is 14 bytes a trained parameter; `kept` names other types.
     """
     found = 0.0
-    for held in held_parameters(graph):
+    for held in held_parameters(graph, kept):
         weights, _, optimizer = held.states
         runs = graph.counts[held.regions[0]] if held.each_layer else 1
         found += float((weights + optimizer).evaluate({})) * runs

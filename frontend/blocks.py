@@ -67,7 +67,22 @@ def fold(c: Cut, classes: Sequence[int], kept: Sequence[int], identity: Identity
         identity.name, identity.workload, identity.dtype, regions, runs, notes=identity.notes,
         max_positions=identity.max_positions, hints=identity.hints,
     )  # fmt: skip
+    _prove_schedule(graph)
     return mark_saved(graph)
+
+
+def _prove_schedule(graph: Graph) -> None:
+    """Check along the whole schedule that each port read was written: forward by a region before, backward behind."""
+    order = list(graph.sequence())
+    early = {p.name for r in graph.regions for p in r.outputs if r.phase_of(p.value) is Phase.FORWARD}
+    for forward in (True, False):
+        made: set[str] = set()
+        for name in order if forward else reversed(order):
+            region = graph.region(name)
+            unmade = {v.name for v in region.of_role(Role.PORT) if (v.name in early) == forward} - made
+            if unmade:
+                raise NotAlikeError(f"{name} reads {sorted(unmade)}, which no region made before it")
+            made.update(p.name for p in region.outputs)
 
 
 def _prove_alike(prints: Sequence[tuple[object, ...]], class_of: Mapping[int, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
@@ -24,6 +25,8 @@ _POSITIONS = re.compile(r"max_position_embeddings|n_positions|n_ctx|max_seq_len|
 _SIZES = re.compile(
     r"(hidden|intermediate|vocab|embedding|ffn_hidden)_size|d_model|d_ff|d_kv|n_embd|n_inner|head_dim|dim"
 )
+# Others may be 0 or -1 for "none", so only their upper end is looked at.
+_OTHER_SIZES = re.compile(r"\w+_(dim|size)|d_\w+")
 _HEAD_SIZES = (
     "head_dim", "d_kv", "d_head", "dim_head", "qk_nope_head_dim", "kv_channels", "attention_head_dim",
     "attention_head_size", "head_size", "qk_head_dim",
@@ -47,6 +50,8 @@ def check_fields(fields: Fields, inside: str = "") -> None:
             check_fields(cast(Fields, value), f"{inside}{name}.")
         elif (limits := _limits(name)) is not None and value is not None:
             _check(f"{inside}{name}", value, *limits)
+        else:
+            _check_other(f"{inside}{name}", value)
     _check_experts(fields, inside)
 
 
@@ -101,6 +106,17 @@ def _check(name: str, value: object, low: int, high: int) -> None:
         if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
             shown = str(number) if isinstance(number, int) else repr(number)
             raise NotUnderstoodError(f"'{name}' is {shown[:40]}; give a whole number from {low} to {high}")
+
+
+def _check_other(name: str, value: object) -> None:
+    """Refuse numbers that are none, sizes beyond all bounds, and a class that is not in a list."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NotUnderstoodError(f"'{name}' is {value}; give a finite number")
+    is_size = isinstance(value, int) and _OTHER_SIZES.fullmatch(name.rpartition(".")[2]) is not None
+    if is_size and isinstance(value, int) and value > MAX_SIZE:
+        raise NotUnderstoodError(f"'{name}' is {str(value)[:40]}; give at most {MAX_SIZE}")
+    if name.rpartition(".")[2] == "architectures" and isinstance(value, str):
+        raise NotUnderstoodError(f"'{name}' is '{value[:80]}'; give a list: [\"{value[:80]}\"]")
 
 
 def _check_experts(fields: Fields, inside: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import nn
 
@@ -19,7 +20,7 @@ class LayerStack:
     """The longest list of alike layers in a module: where it is, and the class of each layer, in order.
 
     `kept` are the positions that are recorded: the first and the last of each class, so that a class can be shown to
-    be one by comparing two of its members.
+    be one by comparing two of its members; and neighbours of every two classes that meet, so that each link is seen.
     """
 
     path: str
@@ -76,7 +77,26 @@ def _stack(path: str, layers: Sequence[nn.Module]) -> LayerStack:
     classes = tuple(known.setdefault(kind, len(known)) for kind in kinds)
     first = {c: classes.index(c) for c in known.values()}
     last = {c: len(classes) - 1 - classes[::-1].index(c) for c in known.values()}
-    return LayerStack(path, classes, tuple(sorted({*first.values(), *last.values()})))
+    return LayerStack(path, classes, _with_links(classes, {*first.values(), *last.values()}))
+
+
+def _with_links(classes: Sequence[int], ends: Iterable[int]) -> tuple[int, ...]:
+    """Add positions until every pair of classes that follow each other also does so among those kept.
+
+    >>> _with_links((0, 1, 0, 2, 0, 1), (0, 1, 3, 4, 5))
+    (0, 1, 2, 3, 4, 5)
+    >>> _with_links((0, 0, 0, 0), (0, 3))
+    (0, 3)
+    """
+    kept = sorted(set(ends))
+    for place, pair in enumerate(pairwise(classes)):
+        if pair not in pairwise(classes[k] for k in kept):
+            kept = sorted({*kept, place, place + 1})
+    return tuple(kept) if _meets_all(classes, kept) else _with_links(classes, kept)
+
+
+def _meets_all(classes: Sequence[int], kept: Sequence[int]) -> bool:
+    return set(pairwise(classes)) <= set(pairwise(classes[k] for k in kept))
 
 
 def _last_users(layers: Sequence[nn.Module]) -> set[int]:

@@ -24,6 +24,8 @@ Report = Callable[[str], None]
 COMPUTE_TYPES = (DType.BF16, DType.FP16, DType.FP32)
 _SAVED = (".graph", ".graph.gz")
 _ONNX = ".onnx"
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
+_LENGTHS_OF_ENDS = ("max_target_positions", "max_source_positions")
 _NO_DIMS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -184,20 +186,35 @@ def _record_config(
     from .trace import trace
 
     built = build_noted(config.text, dtype)
-    identity = Identity(config.name, workload, dtype, built.notes, _positions(config), hints_on(built.module))
+    identity = Identity(
+        config.name,
+        workload,
+        dtype,
+        built.notes,
+        _positions(config, getattr(built.module, "config", None)),
+        hints_on(built.module),
+    )
     return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
 
 
-def _positions(config: Config) -> int:
-    """The longest sequence the config allows, 0 when it does not say."""
+def _positions(config: Config, built: object) -> int:
+    """The longest sequence that a config allows, or the built model's own by default; 0 when neither says.
+
+    Of an encoder-decoder it is what both sides take where the two differ.
+    """
     fields = json.loads(config.text)
-    given = (fields.get(key) for key in ("max_position_embeddings", "n_positions", "max_seq_len"))
-    return next((int(v) for v in given if isinstance(v, int)), 0)
+    given = (fields.get(key, getattr(built, key, None)) for key in _LENGTHS)
+    found = next((v for v in given if isinstance(v, int) and v > 0), 0)
+    ends = (fields.get(key, getattr(built, key, None)) for key in _LENGTHS_OF_ENDS)
+    return found or min((v for v in ends if isinstance(v, int) and v > 0), default=0)
 
 
 def _record_factory(model: str, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool) -> Graph:
     if workload is Workload.DECODE:
-        raise NotBuiltError("decode needs the KV cache as an input, which only HuggingFace models have in this version")
+        raise NotBuiltError(
+            "decode needs the KV cache as an input, which a factory does not name: use "
+            "slipstick.trace(module, inputs, phase='decode', caches=[..]), or a .pt2 or ONNX file with past inputs"
+        )
     if report is not None:
         report(f"recording {model} ({workload}, {dtype}): this runs the code of '{model.rpartition(':')[0]}'")
     from .blocks import Identity

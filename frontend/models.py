@@ -163,10 +163,13 @@ def _entry(name: str, row: _IndexRow) -> CatalogueEntry:
 
 
 def _is_path(given: str) -> bool:
-    return given.endswith(".json") or given in {".", "..", "~"} or "/" in given or os.sep in given
+    is_file = given.endswith((".json", ".safetensors", ".gguf"))
+    return is_file or given in {".", "..", "~"} or "/" in given or os.sep in given
 
 
 def _read_file(path: Path) -> Config:
+    if path.suffix in (".safetensors", ".gguf") and path.is_file():
+        raise NotUnderstoodError(f"'{path}' holds weights only; give the config.json of its model")
     file = path / "config.json" if path.is_dir() else path
     if not file.exists():
         raise UsageError(f"folder '{path}' holds no config.json{_json_files(path)}")

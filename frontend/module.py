@@ -16,6 +16,7 @@ from ..ir.graph import Graph, Workload
 from ..ir.types import DType
 from .adapter import FakeWorld, dtype_of, eager
 from .blocks import Identity
+from .decoding import require_past
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
@@ -61,6 +62,7 @@ def trace(
 
     Raises:
         TraceError: control flow depends on data, a size is used as a plain number, or the module itself fails.
+        NotUnderstoodError: decode of a module with attention, none of whose inputs is a cache.
         UsageError: inputs that do not fit `forward`, or a leaf of another size than its module.
 
     >>> from torch import nn
@@ -74,7 +76,9 @@ def trace(
     with preserved(module), eager(), recordable(module) if known else nullcontext():
         put_leaves(module, leaves)
         identity = Identity(name or type(module).__name__, kind, _dtype(module), hints=hints_on(module))
-        return record_and_fold(module, identity, is_transformers=known, plan=plan)
+        graph = record_and_fold(module, identity, is_transformers=known, plan=plan)
+    require_past(graph)
+    return graph
 
 
 def _plan(

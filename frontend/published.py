@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
-from ..ir.errors import NotBuiltError, UsageError
+from ..ir.errors import NotBuiltError, NotUnderstoodError, UsageError
 from ..ir.low_inference import INFERENCE
 from ..ir.precision import NONE
 from .loading import has_config
@@ -78,6 +78,11 @@ def recipes_of_config(config: Config) -> Published:
     if not given:
         entry = index().get(config.name) if config.origin.startswith("catalogue/") else None
         return Published(NONE if entry is None else entry.precision)
+    if not isinstance(given, dict):
+        raise NotUnderstoodError(
+            f"'{config.origin}' has a quantization_config of {json.dumps(given)[:40]}; give an object such as "
+            '{"quant_method": "fp8"}, or none'
+        )
     fields = cast(Fields, given)
     groups = groups_of(fields)
     recipes = [_recipe(group.fields) for group in groups]

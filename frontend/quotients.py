@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import sympy
+from typing import cast
+
+import sympy  # type: ignore[import-untyped]
 from torch.utils._sympy.functions import FloorDiv
 
 
@@ -32,7 +34,7 @@ def _without_divisions(size: sympy.Basic) -> sympy.Expr | None:
     inside = {division: exact_quotient(division) for division in size.atoms(FloorDiv)}
     if None in inside.values():
         return None
-    return sympy.sympify(size).xreplace(inside)
+    return cast(sympy.Expr, size.xreplace(inside))
 
 
 __all__ = ["FloorDiv", "exact_quotient"]

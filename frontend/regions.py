@@ -139,7 +139,8 @@ def fingerprint(c: Cut, part: Part) -> tuple[object, ...]:
 
 
 def _outside(c: Cut, v: Value) -> tuple[str, str, str]:
-    name = "" if v.role is Role.RESULT else c.name(v)
+    # Tensors that the model keeps under no name are counted as they are met, in all layers.
+    name = "" if v.role is Role.RESULT else re.sub(r"^constant_\d+$", "constant", c.name(v))
     return str(v.role), name, str(v.type)
 
 

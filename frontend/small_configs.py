@@ -81,6 +81,8 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
             "indexer_compress_ratio": 4,
         },
         "xmod": {"default_language": "en_XX"},
+        # Two layers that share their attention at least: transformers ties the second to the first.
+        "zamba": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
         "zamba2": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
     }
 )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .errors import NotBuiltError, PlanError, UnknownNameError
 from .graph import Workload
 from .low_inference import SAME
+from .optimizer_states import FP32, check_states
 from .pipelines import SCHEDULES, SPLIT_BACKWARD
 from .precision import check_precision
 from .types import DType
@@ -50,6 +51,7 @@ class Family:
     is the type in which inference keeps keys and values: that of the model (`same`), fp8, int8 or fp4.
     `precision_of` are pairs of a pattern over paths of weights and a recipe, which hold over `precision` and over those
     before them, for embedding and head too; `published_of` are those of a checkpoint, which may name nothing.
+    `main_params_dtype`, `exp_avg_dtype` and `exp_avg_sq_dtype` are types of optimizer states, `none` for none.
     `mla` says over what latent attention runs in decode: the cached latents, or keys and values made from them anew.
     """
 
@@ -93,8 +95,16 @@ class Family:
     bf16_first: int = 0
     bf16_last: int = 0
     kv_dtype: str = SAME
+    main_params_dtype: str = "fp32"
+    exp_avg_dtype: str = "fp32"
+    exp_avg_sq_dtype: str = "fp32"
     published_of: tuple[tuple[str, str], ...] = ()
     precision_of: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def states(self) -> tuple[str, str, str]:
+        """Types of master weights and of both moments."""
+        return self.main_params_dtype, self.exp_avg_dtype, self.exp_avg_sq_dtype
 
 
 def rank_order(order: str) -> tuple[str, ...]:
@@ -117,6 +127,7 @@ def check_family(family: Family) -> None:
     check_offload(family.offload)
     _check_data(family)
     check_precision(family)
+    check_states(*family.states)
     if sorted(rank_order(family.order)) != sorted(AXES):
         named = ", ".join(ORDER.split("-"))
         raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
@@ -148,6 +159,8 @@ def _of_training(family: Family) -> Iterator[str]:
         ("zero", family.zero, 0), ("recompute", family.recompute, "none"), ("offload", ",".join(family.offload), ""),
         ("grad-dtype", family.grad_dtype, DType.FP32),
         ("reduce-dtype", family.reduce_dtype, None), ("reshard", family.reshard, "layer"),
+        ("main-params-dtype", family.main_params_dtype, FP32), ("exp-avg-dtype", family.exp_avg_dtype, FP32),
+        ("exp-avg-sq-dtype", family.exp_avg_sq_dtype, FP32),
         ("fp8-param-gather", family.fp8_param_gather, False),
     )  # fmt: skip
     if family.schedule in SPLIT_BACKWARD:

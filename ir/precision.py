@@ -135,6 +135,8 @@ def _check_workload(family: Family) -> None:
 
 
 def _check_gather(family: Family) -> None:
+    if family.main_params_dtype == NONE:
+        raise PlanError("fp8-param-gather with main-params-dtype=none: weights in fp8 need others to be updated")
     legal = [name for name, r in RECIPES.items() if r.turns_weights and r.dtype is not DType.NVFP4]
     if family.precision not in legal:
         raise NotBuiltError(

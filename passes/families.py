@@ -39,7 +39,7 @@ def pipeline_for(family: Family) -> Pipeline:
     names += ["merge_heads"] if family.kernels == "merged" and train else []
     names += [_recompute(family)] if family.recompute != "none" and train else []
     bucket = f'bucket{{reshard="{family.reshard}"}}' if family.reshard != "layer" else "bucket"
-    names += [bucket, "optimizer"] if train else []
+    names += [bucket, _optimizer(family)] if train else []
     names += {"torch": ["two_step_loss"], "fused": ["remat", "inplace"]}.get(family.kernels, []) if train else []
     names += [f"offload{{what=[{_quoted(family.offload)}]}}"] if family.offload and train else []
     pieces = family.scatter_p2p and not family.sp
@@ -81,6 +81,12 @@ def _quantise(family: Family) -> str:
     options += [f"{name}=[{_quoted([f'{p}={r}' for p, r in found])}]" for name, found in pairs if found]
     edges = (("first", family.bf16_first), ("last", family.bf16_last))
     return f"quantise{{{', '.join([*options, *(f'{name}={n}' for name, n in edges if n)])}}}"
+
+
+def _optimizer(family: Family) -> str:
+    named = zip(("main", "exp_avg", "exp_avg_sq"), family.states, strict=True)
+    options = ", ".join(f'{name}="{dtype}"' for name, dtype in named if dtype != "fp32")
+    return f"optimizer{{{options}}}" if options else "optimizer"
 
 
 def _recompute(family: Family) -> str:

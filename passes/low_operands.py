@@ -220,16 +220,20 @@ def _activation(draft: _Draft, base: int, found: list[Operand]) -> None:
 
 
 def _first(draft: _Draft, base: int, users: Sequence[Operand]) -> Node:
-    """The node in front of which a tensor is quantised: the product, or the gather for it."""
-    user = users[0]
-    return user.node if user.value == base else draft.region.producer[user.value]
+    """The node in front of which a tensor is quantised: the first product of it, or gather for one."""
+    place = {n.key: k for k, n in enumerate(draft.region.nodes)}
+    found = (o.node if o.value == base else draft.region.producer[o.value] for o in users)
+    return min(found, key=lambda n: place[n.key])
 
 
 def _sent(draft: _Draft, base: int, group: Sequence[Operand]) -> list[Side]:
     """The copies that are wanted in front of a message: one of both where the other is made of it behind."""
-    sides = _sides(group)
-    gathered = group[0].value != base
-    return [Side.ROWS] if gathered and draft.recipe.turns and len(sides) == 2 else sides
+    sides: list[Side] = []
+    for value in dict.fromkeys(o.value for o in group):  # the tensor itself may be read as well
+        wanted = _sides(o for o in group if o.value == value)
+        turned = value != base and draft.recipe.turns and len(wanted) == 2
+        sides += [Side.ROWS] if turned else wanted
+    return list(dict.fromkeys(sides))
 
 
 def _read(draft: _Draft, base: int, group: Sequence[Operand], copies: Copies) -> None:
@@ -242,7 +246,7 @@ def _read(draft: _Draft, base: int, group: Sequence[Operand], copies: Copies) ->
         gather = draft.region.producer[value]
         draft.gone.add(value)
         whole: dict[Side, int] = {}
-        for side in _sent(draft, base, group):
+        for side in _sent(draft, base, users):
             whole[side] = draft.like(value)
             draft.before(gather, replace(gather, inputs=(copies[side],), outputs=(whole[side],)))
         missing = [s for s in _sides(users) if s not in whole]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ..ir.graph import NO_ATTRS, Graph, Node, Phase, Port, Region, Role, Value, Workload
+from ..ir.graph import Graph, Node, Phase, Port, Region, Role, Value, Workload
 from ..ir.ops import OpClass, op_def
 from ..ir.ops.host import DOWN, UP, UPDATE
 from ..ir.plan import check_offload
@@ -179,7 +179,7 @@ def _host_step(draft: _Draft, node: Node, params_stay: bool) -> list[Node]:
     new = node.outputs if params_stay else tuple(draft.like(o, draft.region.by_id[o].type) for o in node.outputs)
     made = [Node("cast", (g,), (c,), phase=node.phase) for g, c in casts.items()]
     made.append(Node(DOWN, sent, there, phase=node.phase))
-    made.append(Node(UPDATE, (*params, *there), new, NO_ATTRS, phase=node.phase))
+    made.append(Node(UPDATE, (*params, *there), new, node.attrs, phase=node.phase))
     return made if params_stay else [*made, Node(UP, new, node.outputs, phase=node.phase)]
 
 

@@ -5,35 +5,54 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from ..ir.errors import PlanError
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workload
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.layout import SliceAttrs
+from ..ir.ops.optimizer import OptimizerAttrs
+from ..ir.optimizer_states import check_states
 from ..ir.placement import Placement, Replicate, Shard
 from ..ir.plan import AXES
-from ..ir.types import TensorType
+from ..ir.types import DType, TensorType
 from .base import Pass, PassResult, require_sharded
 
 
 @dataclass(frozen=True, slots=True)
 class Optimizer(Pass):
-    """Add the update: mixed-precision Adam with fp32 master weights and two fp32 moments.
+    """Add the update: mixed-precision Adam with master weights and two moments.
 
     Where a gradient is sharded over the data axes and its parameter is not (ZeRO stages 1 and 2), each rank updates
     its shard and the updated parameters are gathered.
+
+    | option     | meaning                                                                       |
+    |------------|-------------------------------------------------------------------------------|
+    | main       | type of master weights: fp32, fp16; none: weights themselves are updated      |
+    | exp_avg    | type of the first moment: fp32, bf16, fp16, fp8, int8 (a scale of 256 values) |
+    | exp_avg_sq | type of the second moment, likewise                                           |
     """
 
     name: ClassVar[str] = "optimizer"
+    main: str = "fp32"
+    exp_avg: str = "fp32"
+    exp_avg_sq: str = "fp32"
 
     def requires(self, graph: Graph) -> None:
         """Which shard a rank updates comes from `shard`."""
-        if graph.workload is Workload.TRAIN:
-            require_sharded(self.name, graph, sharded=True)
+        check_states(self.main, self.exp_avg, self.exp_avg_sq)
+        if graph.workload is not Workload.TRAIN:
+            return
+        require_sharded(self.name, graph, sharded=True)
+        if self.main != "fp32" and graph.dtype is DType.FP32:
+            raise PlanError(
+                f"main-params-dtype={self.main}: weights are fp32 themselves, and have no others: leave it out"
+            )
 
     def apply(self, graph: Graph) -> PassResult:
         """Append an `optimizer_step` to every region with gradients."""
         if graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        return PassResult(graph.with_regions(tuple(_with_step(r) for r in graph.regions)), changed=True)
+        kept = OptimizerAttrs(self.main, self.exp_avg, self.exp_avg_sq)
+        return PassResult(graph.with_regions(tuple(_with_step(r, kept) for r in graph.regions)), changed=True)
 
 
 @dataclass
@@ -55,7 +74,7 @@ class _Tail:
         self.nodes.append(Node(op, inputs, outputs, attrs, phase=Phase.OPTIMIZER))
 
 
-def _with_step(region: Region) -> Region:
+def _with_step(region: Region, kept: OptimizerAttrs) -> Region:
     if not region.grads:
         return region
     tail = _Tail(region)
@@ -63,7 +82,7 @@ def _with_step(region: Region) -> Region:
     params = tuple(_shard(tail, p, g) if cut else p for (p, g), cut in zip(region.grads, sharded, strict=True))
     made = {v.id: v for v in (*region.values, *tail.values)}
     updated = tuple(tail.value(made[p], made[p].type, made[p].storage, made[p].placements) for p in params)
-    tail.node("optimizer_step", (*params, *(g for _, g in region.grads)), updated)
+    tail.node("optimizer_step", (*params, *(g for _, g in region.grads)), updated, kept)
     for axes in dict.fromkeys(cut for cut in sharded if cut):
         pairs = [(u, p) for u, (p, _), cut in zip(updated, region.grads, sharded, strict=True) if cut == axes]
         _gather(tail, axes, pairs)

@@ -103,6 +103,8 @@ def inputs_of(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
             "schedule": plan.family.schedule, "layers_by_stage": str(answer.table.staging.layouts[0]),
             "order": plan.family.order, "async_tp": plan.family.async_tp,
             "replicate_unknown": plan.family.replicate_unknown,
+            "main_params_dtype": plan.family.main_params_dtype, "exp_avg_dtype": plan.family.exp_avg_dtype,
+            "exp_avg_sq_dtype": plan.family.exp_avg_sq_dtype,
             "grad_dtype": str(plan.family.grad_dtype), "fuse": plan.family.fused,
             "dp_shard": plan.dp_shard if plan.family.hsdp else None, "reshard": plan.family.reshard,
             "reduce_dtype": None if plan.family.reduce_dtype is None else str(plan.family.reduce_dtype),

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..ir.low_inference import SAME
+from ..ir.optimizer_states import FP32
 from ..ir.plan import Family
 from ..ir.precision import NONE
 
@@ -89,19 +90,22 @@ def parameter_label(name: str) -> str:
 
 
 def low_types(family: Family) -> str:
-    """Say what stands behind the type of a model: its recipes of low precision, and the type of its cache.
+    """Say what stands behind the type of a model: recipes of low precision, types of its cache and optimizer states.
 
     >>> low_types(Family(precision="fp8", kv_dtype="int8")), low_types(Family())
     ('+fp8 kv int8', '')
     >>> low_types(Family(precision="fp8", precision_of=(("lm_head", "fp8-block"), ("*experts*", "nvfp4"))))
     '+fp8 lm_head=fp8-block *experts*=nvfp4'
+    >>> low_types(Family(main_params_dtype="none", exp_avg_dtype="bf16"))
+    ' states none/bf16/fp32'
     """
     recipes = [recipe for _, recipe in family.published_of if recipe not in (NONE, family.precision)]
     recipe = "".join(f"+{name}" for name in dict.fromkeys((family.precision, *recipes)) if name != NONE)
     given = "".join(f" {pattern}={name}" for pattern, name in family.precision_of[:_SHOWN])
     more = len(family.precision_of) - _SHOWN
     cache = "" if family.kv_dtype == SAME else f" kv {family.kv_dtype}"
-    return recipe + given + (f" and {more} more" if more > 0 else "") + cache
+    states = f" states {'/'.join(family.states)}" if set(family.states) != {FP32} else ""
+    return recipe + given + (f" and {more} more" if more > 0 else "") + cache + states
 
 
 def batch_of(server: Server) -> str:

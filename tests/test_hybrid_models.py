@@ -42,13 +42,13 @@ def answer(workload: Workload, *, tp: int = 1, dp: int = 1) -> Estimate:
     return found
 
 
-def flops_a_token() -> float:
+def flops_a_token(scans: int = SCANS, attentions: int = ATTENTIONS) -> float:
     """Products of one token: projections and MLP 2 m n each, attention 4 a pair and width, the scan of a layer."""
     mlp = 2 * 3 * HIDDEN * FFN
     scan = 2 * CHUNK * N * GROUPS + HEADS * (2 * CHUNK * P + 4 * N * P)
     mamba = 2 * HIDDEN * (INNER + CHANNELS + HEADS) + 2 * INNER * HIDDEN + scan
     attention = 2 * 2 * HIDDEN * (HIDDEN + KV_WIDTH) + 4 * SEQ * HIDDEN
-    return SCANS * (mamba + mlp) + ATTENTIONS * (attention + mlp)
+    return scans * (mamba + mlp) + attentions * (attention + mlp)
 
 
 def test_a_prompt_takes_the_flops_of_its_products_and_scans() -> None:
@@ -72,3 +72,16 @@ def test_training_runs_thrice_the_forward_pass_and_what_kernels_repeat() -> None
     forward = SEQ * (flops_a_token() + 2 * HIDDEN * VOCAB)
     assert found.metrics["model_flops"] == pytest.approx(8 * 3 * forward, rel=1e-9)
     assert found.fits
+
+
+def test_a_lone_attention_between_scans_is_linked_to_both_its_neighbours() -> None:
+    """First and last layers of each class alone do not show what follows the attention."""
+    config = CONFIG | {"num_hidden_layers": 8, "attn_layer_indices": [3]}
+    graph = load_config(config_of("bamba-9b", config), Workload.TRAIN)
+    layers = [name for name in graph.sequence() if name.startswith("block")]
+    assert len(layers) == 8
+    assert layers.count(layers[3]) == 1
+    plan = make_plan(num_gpus=8, tp=1, family=Family(workload=Workload.TRAIN, zero=3), micro_batch=1, seq_len=SEQ)
+    found = estimate(graph, load_system("dgx-h100"), plan)
+    forward = SEQ * (flops_a_token(7, 1) + 2 * HIDDEN * VOCAB)
+    assert found.metrics["model_flops"] == pytest.approx(8 * 3 * forward, rel=1e-9)

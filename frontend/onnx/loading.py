@@ -15,6 +15,7 @@ from ...ir.types import DType, TensorType
 from ...ir.unpriced import unpriced_calls, unpriced_note
 from ...ir.verify import verify
 from ..blocks import Identity
+from ..decoding import require_past
 from ..derive import training
 from ..flat import Flat
 from ..recognise import recognise
@@ -52,6 +53,7 @@ def load_onnx(
             raise NotUnderstoodError("nothing is computed from the inputs")
         identity = Identity(file.stem, kind, _main_dtype(flat), tuple(build.notes), build.max_positions)
         graph = fold_by_scope(flat, identity)
+        require_past(graph)
     except NotUnderstoodError as error:
         text = str(error)
         raise type(error)(printable(text if text.startswith(f"'{path}'") else f"'{path}': {text}")) from error

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from ...ir.graph import Node, Role
 from ...ir.ops.pointwise import FillAttrs
+from ...ir.types import DType
 from .look import LAYOUT, UNCHANGED, Look, fn_of
+from .positions import threshold, turns
 
 _THROUGH = (*UNCHANGED, *LAYOUT)
 _CONSTANT = ("zeros", "ones", "constant", "empty")
+_MASK_NAME = re.compile("mask|causal|tri[lu]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,15 @@ _UNKNOWN = Mask(known=False)
 def read_mask(look: Look, ident: int) -> Mask:
     """Return what a tensor says that is added to scores, multiplied with them, or chooses among them.
 
-    Comparisons of ranges, triangles of constants and square stored constants are understood; a tensor that is given
-    to the model, learned or computed from data is not.
+    Comparisons of ranges by less or greater, triangles of constants and stored squares of flags are understood;
+    equality, the past hidden, and a tensor that is given to the model, learned or computed from data are not.
     """
-    ident = look.behind(ident, *_THROUGH)
-    node = look.producer.get(ident)
+    behind = _without_views(look, ident)
+    if behind is None:
+        return _UNKNOWN
+    node = look.producer.get(behind)
     if node is None:
-        return _stored(look, ident)
+        return _stored(look, behind)
     if isinstance(node.attrs, FillAttrs):
         return Mask() if node.attrs.kind in _CONSTANT else _UNKNOWN
     fn = fn_of(node)
@@ -52,6 +57,15 @@ def read_mask(look: Look, ident: int) -> Mask:
     return _UNKNOWN
 
 
+def _without_views(look: Look, ident: int) -> int | None:
+    """Follow a value back through casts and views; None where one of them turns rows into columns."""
+    while (node := look.made_by_op(ident, *_THROUGH)) is not None:
+        if turns(node):
+            return None
+        ident = node.inputs[0]
+    return ident
+
+
 def _all_of(look: Look, idents: tuple[int, ...]) -> Mask:
     found = Mask()
     for i in idents:
@@ -59,8 +73,11 @@ def _all_of(look: Look, idents: tuple[int, ...]) -> Mask:
     return found
 
 
-def _stored(look: Look, ident: int) -> Mask:
-    """A stored square of numbers is the causal mask; one stored number says nothing."""
+def _stored(look: Look, ident: int, is_test: bool = False) -> Mask:
+    """A stored square of flags is the causal mask, one of numbers where its name says so or it is tested for 0.
+
+    Any other square of numbers may be a bias; one stored number says nothing.
+    """
     value = look.value(ident)
     if value.role is not Role.BUFFER:
         return _UNKNOWN
@@ -68,54 +85,40 @@ def _stored(look: Look, ident: int) -> Mask:
     if value.type.numel == 1:
         return Mask()
     is_square = len(dims) > 1 and dims[-1] == dims[-2] and all(d == 1 for d in dims[:-2])
-    return Mask(causal=True) if is_square else _UNKNOWN
+    is_mask = is_test or value.type.dtype is DType.BOOL or _MASK_NAME.search(value.name) is not None
+    return Mask(causal=True) if is_square and is_mask else _UNKNOWN
 
 
 def _triangle(look: Look, node: Node, name: str) -> Mask:
-    """`tril` and `triu` with their diagonal: at 0 or 1 the causal mask, further off the far end of a window."""
+    """`tril(k)` marks query - key >= -k, `triu(k)` marks query - key < 1 - k."""
     diagonal = int(look.number(node) or 0)
-    if diagonal in (0, 1):
+    return _beyond(-diagonal if name == "tril" else 1 - diagonal)
+
+
+def _beyond(first: float) -> Mask:
+    """The mask that tells distances below `first` from the others.
+
+    Below 0 is the future, and what is at least 2 behind may be beyond a window. Which side is hidden need not be known:
+    the other way round the first query, or the last, would see nothing at all. At 1 the present is with the future: a
+    mask of the past, as is any number below 0.
+    """
+    if first == 0:
         return Mask(causal=True)
-    # tril(-w) marks what lies w and more behind, triu(1 - w) what is seen.
-    return Mask(window=-diagonal if name == "tril" else 1 - diagonal) if diagonal < 0 else _UNKNOWN
+    return Mask(window=int(first)) if first > 1 else _UNKNOWN
 
 
 def _compared(look: Look, node: Node) -> Mask:
     """Positions with positions; or a mask with a number."""
+    first = threshold(look, node)
+    if first is not None:
+        return _beyond(first)
     given = look.operands(node)
-    offsets: list[float] = []
-    if all(_is_position(look, i, offsets) for i in given):
-        return _of_positions(look, node, given, offsets)
-    return _all_of(look, given) if len(given) == 1 else _UNKNOWN
-
-
-def _of_positions(look: Look, node: Node, given: tuple[int, ...], offsets: list[float]) -> Mask:
-    number = look.number(node) if len(given) == 1 else None
-    if number is not None:
-        offsets.append(number)
-    reach = max((abs(o) for o in offsets), default=0.0)
-    if reach <= 1:
-        return Mask(causal=True)
-    name = look.said(node).name.rpartition(".")[2]
-    # Distances are compared with a number: d <= w sees one key more than d < w.
-    return Mask(window=int(reach) + (len(given) == 1 and name in ("le", "gt")))
-
-
-def _is_position(look: Look, ident: int, offsets: list[float]) -> bool:
-    """Whether a value is made of ranges, of positions that are given, and of plain numbers, which are collected."""
-    ident = look.behind(ident, *_THROUGH)
-    node = look.producer.get(ident)
-    if node is None:
-        value = look.value(ident)
-        return value.role is Role.INPUT and "position" in value.name
-    if isinstance(node.attrs, FillAttrs):
-        return node.attrs.kind == "arange"
-    if fn_of(node) not in ("add", "sub"):
-        return False
-    given = look.operands(node)
-    if len(given) == 1 and (number := look.number(node)) is not None:
-        offsets.append(number)
-    return all(_is_position(look, i, offsets) for i in given)
+    if len(given) != 1:
+        return _UNKNOWN
+    ident = _without_views(look, given[0])
+    if ident is None:
+        return _UNKNOWN
+    return _stored(look, ident, is_test=True) if ident not in look.producer else read_mask(look, ident)
 
 
 __all__ = ["Mask", "read_mask"]

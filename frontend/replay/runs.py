@@ -17,6 +17,7 @@ from ...ir.verify import verify
 from ..adapter import FakeWorld, faked
 from ..aten import HANDLERS
 from ..blocks import Identity
+from ..decoding import require_past
 from ..derive import forward_of, training
 from ..flat import Flat
 from ..fx_import import Handler, import_fx
@@ -61,6 +62,7 @@ def graph_of(
     )  # fmt: skip
     graph = noted(fold_by_scope(flat, identity))
     verify(graph)
+    require_past(graph)
     return graph
 
 

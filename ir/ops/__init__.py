@@ -17,6 +17,7 @@ from . import (
     layout,
     matmul,
     normalize,
+    optimizer,
     pointwise,
     quantise,
     routing,
@@ -27,7 +28,7 @@ from .base import OpCall, OpClass, OpDef, Work
 
 _FAMILIES = (
     matmul, attention, index_keys, experts, scan, conv, routing, pointwise, quantise, normalize, layout, collectives,
-    host, unpriced,
+    optimizer, host, unpriced,
 )  # fmt: skip
 OPS: Mapping[str, OpDef] = MappingProxyType({d.name: d for family in _FAMILIES for d in family.OPS})
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..expr import total
 from .base import OpCall, OpClass, OpDef, Work, same_dims
-from .pointwise import check_optimizer, work_optimizer
+from .optimizer import OptimizerAttrs, check_optimizer, work_optimizer
 
 DOWN, UP, UPDATE = "offload", "fetch", "host_optimizer_step"
 
@@ -36,5 +36,5 @@ OPS = (
           _check_copies, num_outputs=None),
     OpDef(UPDATE, OpClass.HOST, work_optimizer,
           "update of parameters by the host; inputs: parameters, then their gradients in host memory", check_optimizer,
-          min_inputs=2, num_outputs=None),
+          OptimizerAttrs, min_inputs=2, num_outputs=None),
 )  # fmt: skip

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..expr import Dim, total
-from ..types import DType
 from .base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, traffic
 
 # FLOPs an element on the vector units; transcendental functions are counted as their usual polynomial length.
@@ -96,44 +95,6 @@ def _work_accumulate(call: OpCall) -> Work:
     return Work(vector_flops=call.outputs[0].numel, read_bytes=given + kept, write_bytes=kept)
 
 
-def check_optimizer(call: OpCall) -> Iterator[str]:
-    """Complain unless each parameter has a gradient of its shape."""
-    half, odd = divmod(len(call.inputs), 2)
-    if odd:
-        yield f"takes as many gradients as parameters, has {len(call.inputs)} inputs"
-        return
-    for param, grad in zip(call.inputs[:half], call.inputs[half:], strict=True):
-        yield from same_dims(grad.dims, param.dims, "gradient and parameter")
-
-
-def optimizer_state_bytes(dtype: DType) -> int:
-    """Bytes a parameter that Adam keeps: two fp32 moments, and an fp32 master weight unless the weight is one.
-
-    >>> optimizer_state_bytes(DType.BF16), optimizer_state_bytes(DType.FP32)
-    (12, 8)
-    """
-    return 8 if dtype is DType.FP32 else 12
-
-
-def work_optimizer(call: OpCall) -> Work:
-    """Adam on one shard: per element 14 FLOPs, its fp32 states read and written, plus gradient and weight.
-
-    Inputs are the parameters, then their gradients. Read: gradient, master weight, both moments; write: master
-    weight, both moments, parameter.
-    """
-    half = len(call.inputs) // 2
-    params, grads = call.inputs[:half], call.inputs[half:]
-    numel = total(p.numel for p in params)
-    states = total(p.numel * optimizer_state_bytes(p.dtype) for p in params)
-    weights = total(p.num_bytes for p in params)
-    masters = total(p.num_bytes for p in params if p.dtype is DType.FP32)
-    return Work(
-        vector_flops=numel * 14,
-        read_bytes=total(g.num_bytes for g in grads) + states + masters,
-        write_bytes=weights + states,
-    )
-
-
 OPS = (
     OpDef(
         "elementwise", OpClass.ELEMENTWISE, _work, "a chain of pointwise functions with broadcasting",
@@ -146,9 +107,6 @@ OPS = (
           _check_same, min_inputs=3, max_inputs=3),
     OpDef("fill", OpClass.ELEMENTWISE, _work_fill, "a tensor made from nothing: zeros, a range, random numbers",
           no_check, FillAttrs, min_inputs=0, max_inputs=1),
-    OpDef("optimizer_step", OpClass.OPTIMIZER, work_optimizer,
-          "update of parameters; inputs: parameters, then their gradients", check_optimizer, min_inputs=2,
-          num_outputs=None),
     OpDef(
         "accumulate", OpClass.ELEMENTWISE, _work_accumulate, "a gradient added to the step's running sum", _check_same,
         AccumulateAttrs, max_inputs=1,

@@ -129,6 +129,26 @@ def test_a_decode_step_appends_to_its_cache() -> None:
     assert str(graph.regions[0].by_id[attention.inputs[1]].type) == "fp32[batch, 2, kv + 1, 8]"
 
 
+class Forgetful(nn.Module):
+    """Attention of tokens to themselves alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(64, 32), nn.Linear(32, 64)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        out: Tensor = self.head(F.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None])[:, 0])
+        return out
+
+
+def test_a_decode_step_without_a_cache_is_refused() -> None:
+    ids = torch.zeros(2, 4, dtype=torch.int64)
+    with pytest.raises(NotUnderstoodError, match=r"no KV cache among its inputs.*caches="):
+        slipstick.trace(Forgetful(), ids, phase="decode")
+    assert num_ops(slipstick.trace(Forgetful(), ids, phase="prefill"))["attention"] == 1
+
+
 class Trap:
     """Runs when it is unpickled."""
 

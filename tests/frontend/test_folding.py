@@ -95,6 +95,19 @@ def test_a_folded_graph_adds_up_to_the_unfolded_one(
     assert folded.saved_bytes == whole.saved_bytes
 
 
+FALCON = {
+    "model_type": "falcon", "hidden_size": 192, "num_hidden_layers": 4, "num_attention_heads": 3, "vocab_size": 256,
+    "multi_query": True, "parallel_attn": True, "new_decoder_architecture": False, "alibi": False, "bias": False,
+}  # fmt: skip
+
+
+def test_tensors_without_a_name_do_not_tell_layers_apart(tmp_path: Path) -> None:
+    """Each layer of Falcon-7B picks its one key and value with index tensors that it makes while it runs."""
+    config = tmp_path / "falcon.json"
+    config.write_text(json.dumps(FALCON), encoding="utf-8")
+    assert blocks(load(str(config), "prefill")) == "block0 x4"
+
+
 def linear(rows: Expr, wide: int, long: int) -> Expr:
     return rows * (2 * wide * long)
 

@@ -55,8 +55,8 @@ SCANS = {
     "xlstm": ("linear", 16, 2, (2, 32, 64)),
 }
 # Short convolutions a layer with a scan; RWKV shifts by one token instead, and keeps one for each of two shifts.
-CONVS = dict.fromkeys(("minimax", "xlstm", "rwkv"), 0)
-TAILS = {"minimax": 0, "xlstm": 0, "rwkv": 2}
+CONVS: Mapping[str, int] = {"minimax": 0, "xlstm": 0, "rwkv": 0}
+TAILS: Mapping[str, int] = {"minimax": 0, "xlstm": 0, "rwkv": 2}
 
 
 def config(model_type: str) -> Config:

@@ -10,7 +10,7 @@ import pytest
 from slipstick.frontend import load
 from slipstick.frontend.models import config_of, index
 from slipstick.frontend.published import published_precision, published_recipes, recipe_of, recipes_of_config
-from slipstick.ir.errors import NotBuiltError, UsageError
+from slipstick.ir.errors import NotBuiltError, NotUnderstoodError, UsageError
 from slipstick.ir.graph import Workload
 from slipstick.ir.low_inference import INFERENCE
 
@@ -160,3 +160,16 @@ def test_a_quantised_config_is_read_in_the_model_s_type_for_inference(tmp_path: 
     file = tmp_path / "tiny-llama.json"
     file.write_text(json.dumps({**json.loads(source.read_text()), "quantization_config": {"quant_method": "fp8"}}))
     assert load(str(file), Workload.DECODE) == load(str(source), Workload.DECODE)
+
+
+@pytest.mark.parametrize(
+    "given", ["fp8", 8, 1.5, True, ["fp8"], [[]], {}, {"quant_method": None}, {"bits": []}, {"quant_method": {}}]
+)
+def test_every_kind_of_json_is_read_or_refused_in_one_line(given: object) -> None:
+    config = config_of("mine", {"model_type": "llama", "quantization_config": given})
+    if given == {}:
+        assert recipe_of(config) == "none"
+        return
+    with pytest.raises(NotUnderstoodError, match="'mine' has a quantization_config of") as caught:
+        recipe_of(config)
+    assert "\n" not in str(caught.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 pytest.importorskip("torch", reason="records modules; install slipstick[torch]")
@@ -11,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from slipstick.frontend.recognise import recognise
 from slipstick.ir.graph import Workload
+from slipstick.ir.ops.attention import AttentionAttrs
 
 from . import pieces
 from .flats import lines, recorded
@@ -90,3 +93,40 @@ def test_a_graph_with_its_backward_pass_stays() -> None:
 def test_the_fused_graph_is_its_own_fused_graph() -> None:
     flat = recorded(built(fused_attention(causal=True, kv_heads=2)))
     assert lines(recognise(flat)) == lines(flat)
+
+
+def _shown_where(test: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> AttentionAttrs:
+    """The attention of scores that are hidden where a test of query and key positions fails."""
+
+    def mask(scores: torch.Tensor, piece: pieces.Piece) -> torch.Tensor:
+        return scores.masked_fill(~test(*pieces.positions(scores)), float("-inf"))
+
+    flat = recognise(recorded(built(softmax_attention(mask))))
+    (found,) = (n.attrs for n in flat.nodes if isinstance(n.attrs, AttentionAttrs))
+    return found
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        lambda q, k: q >= k, lambda q, k: k <= q, lambda q, k: ~(k > q), lambda q, k: q - k >= 0,
+        lambda q, k: k - q < 1, lambda q, k: q + 1 > k,
+    ],
+)  # fmt: skip
+def test_a_query_that_sees_what_is_not_after_it_is_causal(
+    test: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    found = _shown_where(test)
+    assert (found.causal, found.window, found.bias) == (True, 0, False)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        lambda q, k: q == k, lambda q, k: q <= k, lambda q, k: k >= q, lambda q, k: q - k <= 0,
+        lambda q, k: (q >= k).transpose(0, 1), lambda q, k: q // 4 == k // 4, lambda q, k: k - q < 8,
+    ],
+)  # fmt: skip
+def test_other_masks_of_positions_are_biases(test: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    found = _shown_where(test)
+    assert (found.causal, found.window, found.bias) == (False, 0, True)

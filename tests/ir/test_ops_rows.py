@@ -7,6 +7,7 @@ from slipstick.ir.graph import NO_ATTRS
 from slipstick.ir.ops import op_def
 from slipstick.ir.ops.base import OpCall, Work
 from slipstick.ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
+from slipstick.ir.ops.optimizer import OptimizerAttrs
 from slipstick.ir.ops.pointwise import AccumulateAttrs, ElementwiseAttrs, FillAttrs, broadcast
 from slipstick.ir.types import DType, TensorType
 
@@ -60,8 +61,8 @@ def call(op: str, attrs: object, inputs: tuple[TensorType, ...], *outputs: Tenso
         # Added by the product itself: the sum read, and written in place of the gradient.
         (call("accumulate", AccumulateAttrs(True), (X,), t(3, 8, dtype="fp32")), 24, 96, 96 - 48),
         # Adam, mixed precision: 14 FLOPs; reads gradient (2) + master, m, v (12); writes weight (2) + 12.
-        (call("optimizer_step", NO_ATTRS, (X, WEIGHT, X, WEIGHT), X, WEIGHT), 32 * 14, 32 * 14, 32 * 14),
-        (call("optimizer_step", NO_ATTRS, (X, t(3, 8, dtype="fp32")), X), 24 * 14, 24 * 16, 24 * 14),
+        (call("optimizer_step", OptimizerAttrs(), (X, WEIGHT, X, WEIGHT), X, WEIGHT), 32 * 14, 32 * 14, 32 * 14),
+        (call("optimizer_step", OptimizerAttrs(), (X, t(3, 8, dtype="fp32")), X), 24 * 14, 24 * 16, 24 * 14),
     ],
 )  # fmt: skip
 def test_work(made: OpCall, vector_flops: int, read_bytes: int, write_bytes: int) -> None:
@@ -111,8 +112,9 @@ def test_symbolic_rows() -> None:
         (call("fill", NO_ATTRS, (), X), "needs FillAttrs, has Attrs"),
         (call("identity", NO_ATTRS, (X,), t(8)), "result: [8] is not [3, 8]"),
         (call("accumulate", AccumulateAttrs(), (X,), t(8)), "result: [8] is not [3, 8]"),
-        (call("optimizer_step", NO_ATTRS, (X, WEIGHT, X), X), "takes as many gradients as parameters, has 3 inputs"),
-        (call("optimizer_step", NO_ATTRS, (X, WEIGHT), X), "gradient and parameter: [8] is not [3, 8]"),
+        (call("optimizer_step", OptimizerAttrs(), (X, WEIGHT, X), X),
+         "takes as many gradients as parameters, has 3 inputs"),
+        (call("optimizer_step", OptimizerAttrs(), (X, WEIGHT), X), "gradient and parameter: [8] is not [3, 8]"),
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_named(made: OpCall, message: str) -> None:

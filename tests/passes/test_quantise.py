@@ -8,9 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from slipstick.driver import lower, pipeline_for
+from slipstick.frontend.loading import load_config
+from slipstick.frontend.models import config_of
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError, UsageError
 from slipstick.ir.expr import total
-from slipstick.ir.graph import Graph, Node, Phase, Region
+from slipstick.ir.graph import Graph, Node, Phase, Region, Workload
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import message_bytes
 from slipstick.ir.plan import Family, check_family
@@ -237,3 +239,18 @@ def test_more_layers_left_out_than_there_are_is_refused(tiny_llama: Graph) -> No
 def test_the_pass_stands_behind_shard(tiny_llama: Graph) -> None:
     with pytest.raises(UsageError, match="behind 'shard'"):
         parse_pipeline("quantise").run(tiny_llama)
+
+
+def test_a_tensor_read_as_it_is_and_gathered_is_quantised_once_in_front_of_both() -> None:
+    """Falcon-7B's one norm feeds attention and MLP; over sequence parallelism one of them may read it ungathered."""
+    fields = {
+        "model_type": "falcon", "hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 3,
+        "vocab_size": 256, "multi_query": True, "parallel_attn": True, "new_decoder_architecture": False,
+        "alibi": False, "bias": False,
+    }  # fmt: skip
+    graph = load_config(config_of("falcon", fields), Workload.TRAIN)
+    region = layer(graph, precision="fp8", recompute="full", sp=True)
+    products = [n for n in region.nodes if n.op == "matmul"]
+    low = [n for n in products if {region.by_id[i].type.dtype for i in n.inputs[:2]} == {RECIPES["fp8"].dtype}]
+    # four forward and two gradients of each; again only the two whose results the backward phase reads
+    assert len(low) == len(products) == 4 + 4 * 2 + 2

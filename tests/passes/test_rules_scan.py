@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from slipstick.ir.expr import Expr
 from slipstick.ir.graph import Graph, Node, Phase, Region
 from slipstick.ir.ops import op_def, work_of
-from slipstick.ir.ops.base import OpClass
+from slipstick.ir.ops.base import OpCall, OpClass
 from slipstick.ir.ops.collectives import CollectiveAttrs
+from slipstick.ir.ops.conv import ConvAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
+from slipstick.ir.types import DType, TensorType
 from slipstick.passes.manager import parse_pipeline
+from slipstick.passes.sharding.ask import Ask, Placement
+from slipstick.passes.sharding.rules_scan import conv_bwd
 
 DEGREES = st.sampled_from([1, 2, 4, 8])
 BLOCK = "block0"
@@ -103,3 +107,15 @@ def test_context_parallelism_exchanges_positions_for_heads(mamba: Graph) -> None
     exchanged = [n for _, n in nodes(graph, "all_to_all")]
     there_and_back = 2 * (4 + 1)  # values, B, C and steps; the result: forward, and as many gradients backward
     assert len(exchanged) == there_and_back
+
+
+@pytest.mark.parametrize("reads_bias", [False, True])
+def test_gradients_of_weight_and_bias_add_up_over_the_batch_without_one_of_the_data(reads_bias: bool) -> None:
+    """The first convolution of a spectrogram: its input needs no gradient, and torch does not hand the bias back."""
+    x, weight, y, bias = (TensorType(d, DType.BF16) for d in ((4, 80, 30), (64, 80, 3), (4, 64, 30), (64,)))
+    inputs = (y, x, weight, *([bias] if reads_bias else []))
+    call = OpCall("conv_bwd", ConvAttrs((1,), (1,), (1,)), inputs, (weight, bias))
+    given: tuple[Placement, ...] = (Shard(0), Shard(0), *(REPLICATE for _ in inputs[2:]))
+    answer = conv_bwd(Ask("dp", call, given, (False,) * len(given), (REPLICATE,) * len(given), Phase.BACKWARD))
+    assert answer.inputs == given
+    assert answer.outputs == (PARTIAL, PARTIAL)
