@@ -50,12 +50,8 @@ class Past:
 NOTHING = Past()
 
 
-def cache_class() -> type:
-    """Return the cache to hand to a model: explicit inputs, one append or state a layer, nothing copied.
-
-    It takes one `Past` a layer. Every layer can hold all kinds of states, as which it holds is seen when it is asked.
-    """
-    from transformers.cache_utils import Cache, LinearAttentionAndFullAttentionLayer
+def _layer_class() -> type:
+    from transformers.cache_utils import LinearAttentionAndFullAttentionLayer
 
     class Layer(LinearAttentionAndFullAttentionLayer):
         """A layer whose past is given (or absent, in prefill)."""
@@ -103,6 +99,18 @@ def cache_class() -> type:
         def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
             return self.get_seq_length() + query_length, 0
 
+    return Layer
+
+
+def cache_class() -> type:
+    """Return the cache to hand to a model: explicit inputs, one append or state a layer, nothing copied.
+
+    It takes one `Past` a layer. Every layer can hold all kinds of states, as which it holds is seen when it is asked.
+    """
+    from transformers.cache_utils import Cache
+
+    layer = _layer_class()
+
     class GivenCache(Cache):
         """A cache made of such layers, by layer index; layers without keys are as long as the others.
 
@@ -110,8 +118,8 @@ def cache_class() -> type:
         """
 
         def __init__(self, pasts: list[Past]) -> None:
-            super().__init__(layer_class_to_replicate=Layer)
-            self.layers = [Layer(p) for p in pasts]
+            super().__init__(layer_class_to_replicate=layer)
+            self.layers = [layer(p) for p in pasts]
             self.length = next((p.length for p in pasts if p.keys is not None), 0)
 
         def get_seq_length(self, layer_idx: int = 0) -> int:
