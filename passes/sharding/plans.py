@@ -75,6 +75,10 @@ _LAYERS = (
               ".dense_4h_to_h", ".linear_proj", ".linear_fc2", ".self_attn.dense", ".attention.dense",
               ".self_attention.dense"),
     ("*.sinks", Style.PER_HEAD),
+    # Encoders and encoder-decoders: BERT's names and T5's.
+    *_entries(Style.COLWISE, ".self.query", ".self.key", ".self.value", ".intermediate.dense", "Attention.q",
+              "Attention.k", "Attention.v", ".wi", ".wi_0", ".wi_1"),
+    *_entries(Style.ROWWISE, "Attention.o", ".output.dense"),
     # Mamba, as vLLM and Megatron-LM split it: channels and heads; the gated norm and the skip go with them.
     *_entries(Style.PACKED_COLWISE, ".in_proj", ".conv1d", ".conv.conv"),
     # Delta rules, as vLLM splits them: heads of the projections, of gates behind their low rank, and of decays.
@@ -95,7 +99,7 @@ _LAYERS = (
     *((f"*.{n}", Style.PER_HEAD) for n in ("A_log", "dt_bias", "mamba.D", "mixer.D", "mamba.norm.weight",
                                            "mixer.norm.weight")),
 )  # fmt: skip
-_TABLES = _entries(Style.EMBEDDING, "embed_tokens", ".wte", "tok_embeddings", "word_embeddings")
+_TABLES = _entries(Style.EMBEDDING, "embed_tokens", ".wte", "tok_embeddings", "word_embeddings", "backbone.embeddings")
 _HEADS = ("lm_head", "embed_out", "output_layer", "output")
 
 _MEGATRON = TpPlan(
