@@ -51,6 +51,10 @@ class Oracle:
     why_not: str = ""
 
 
+class _ModelClass(Protocol):
+    def _from_config(self, config: object, **options: object) -> object: ...
+
+
 class _Output(Protocol):
     logits: Tensor
 
@@ -91,12 +95,18 @@ def _build(model_type: str, fields: Mapping[str, object]) -> nn.Module:
     try:
         model = make(config, **options)
     except (AttributeError, ImportError):  # a tower of another library, a config that only holds others
-        table = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
-        part = config.get_text_config(decoder=True)
-        model = table[type(part) if type(part) in table else type(config)]._from_config(part, **options)
+        model = _of_part(config, config.get_text_config(decoder=True), options)
     assert isinstance(model, nn.Module)
     # Evaluation mode: dropout costs no product, and layers that are dropped at random would not be counted.
     return model.eval()
+
+
+def _of_part(config: object, part: object, options: Mapping[str, object]) -> object:
+    """Build the language model of a part of a config, with the class of the part or of the whole."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    known = cast("Mapping[type, _ModelClass]", MODEL_FOR_CAUSAL_LM_MAPPING)
+    return known[type(part if type(part) in known else config)]._from_config(part, **options)
 
 
 @contextmanager
