@@ -28,6 +28,8 @@ BATCH, SEQ, KV = 2, 96, 56
 _MOST_REAL_PARAMETERS = 600_000_000
 # What encoders make of their first token, for other tasks than language.
 _POOLER = "pooler"
+# What models call their caches: attention's, and the states of recurrences alone.
+_CACHES = ("past_key_values", "cache_params", "state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,12 @@ class Oracle:
     why_not: str = ""
 
 
+class _ModelClass(Protocol):
+    def _from_config(self, config: object, **options: object) -> object: ...
+
+
 class _Output(Protocol):
     logits: Tensor
-    past_key_values: object
 
 
 def count(model_type: str, fields: Mapping[str, object]) -> Oracle:
@@ -90,10 +95,18 @@ def _build(model_type: str, fields: Mapping[str, object]) -> nn.Module:
     try:
         model = make(config, **options)
     except (AttributeError, ImportError):  # a tower of another library, a config that only holds others
-        model = make(config.get_text_config(decoder=True), **options)
+        model = _of_part(config, config.get_text_config(decoder=True), options)
     assert isinstance(model, nn.Module)
     # Evaluation mode: dropout costs no product, and layers that are dropped at random would not be counted.
     return model.eval()
+
+
+def _of_part(config: object, part: object, options: Mapping[str, object]) -> object:
+    """Build the language model of a part of a config, with the class of the part or of the whole."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    known = cast("Mapping[type, _ModelClass]", MODEL_FOR_CAUSAL_LM_MAPPING)
+    return known[type(part if type(part) in known else config)]._from_config(part, **options)
 
 
 @contextmanager
@@ -166,12 +179,14 @@ def _or_none(
         return None
 
 
-def _ids(*dims: int) -> Tensor:
-    return torch.zeros(dims, dtype=torch.int64)
+def _ids(model: nn.Module, length: int) -> Tensor:
+    """Tokens of a batch; of sound, every codebook is a row."""
+    rows = BATCH * int(getattr(model, "num_codebooks", 1))
+    return torch.zeros(rows, length, dtype=torch.int64)
 
 
 def _train(model: nn.Module) -> tuple[Counted, Counted]:
-    ids = _ids(BATCH, SEQ)
+    ids = _ids(model, SEQ)
     with Counter() as counter, counter.watching(model):
         logits = cast(_Output, model(input_ids=ids, use_cache=False)).logits
         forward = counter.counted
@@ -185,14 +200,15 @@ def _train(model: nn.Module) -> tuple[Counted, Counted]:
 def _prefill(model: nn.Module, poolers: Sequence[str]) -> Counted:
     last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
     with Counter() as counter, counter.watching(model):
-        model(input_ids=_ids(BATCH, SEQ), use_cache=True, **last)
+        model(input_ids=_ids(model, SEQ), use_cache=True, **last)
         return _live(counter, poolers)
 
 
 def _decode(model: nn.Module, poolers: Sequence[str]) -> Counted:
-    past = cast(_Output, model(input_ids=_ids(BATCH, KV), use_cache=True)).past_key_values
-    if past is None:
+    out = model(input_ids=_ids(model, KV), use_cache=True)
+    past = {name: kept for name in _CACHES if (kept := getattr(out, name, None)) is not None}
+    if not past:
         raise ValueError("the model keeps no cache")
     with Counter() as counter, counter.watching(model):
-        model(input_ids=_ids(BATCH, 1), past_key_values=past, use_cache=True)
+        model(input_ids=_ids(model, 1), use_cache=True, **past)
         return _live(counter, poolers)
