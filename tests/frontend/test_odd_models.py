@@ -80,7 +80,9 @@ def test_heads_of_each_layer_are_looked_at() -> None:
 
 
 def divided(above: sympy.Expr, below: sympy.Expr) -> FloorDiv:
-    return FloorDiv(above, below, evaluate=False)
+    made: object = FloorDiv(above, below, evaluate=False)
+    assert isinstance(made, FloorDiv)
+    return made
 
 
 def polynomial(coefficients: list[int], size: sympy.Symbol) -> sympy.Expr:
