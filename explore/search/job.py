@@ -1,0 +1,65 @@
+"""What any search is made of: a job that can be sent to a worker, and the worker that it opens there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from .block import Block, Found
+
+
+class Worker(Protocol):
+    """Works on blocks in one process; keeps what blocks share (graphs, lowered families, systems) for the next."""
+
+    def work(self, block: Block) -> Found:
+        """Prune and evaluate a block; the same block gives the same bits in any worker."""
+        ...
+
+
+class Job(Protocol):
+    """What is searched, small and picklable: any process can open it."""
+
+    @property
+    def digest(self) -> str:
+        """What tells this search from any other: model, systems, space; 64 hexadecimal digits."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The space as YAML, from which the same job can be made again."""
+        ...
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The names of all columns that its blocks find, in order."""
+        ...
+
+    def blocks(self) -> Sequence[Block]:
+        """Return the blocks of the space, in order; the same list in any process."""
+        ...
+
+    def open(self) -> Worker:
+        """Load what is needed to work on blocks."""
+        ...
+
+
+class Executor(Protocol):
+    """Has blocks worked on, somewhere."""
+
+    def run(self, job: Job, blocks: Iterable[Block]) -> Iterator[Found]:
+        """Yield what is found in each block, as it comes: every block once, in any order.
+
+        A block whose worker dies or fails is tried again, then cut in halves until the candidates that do it are found:
+        these are in `Found.crashed`. Closing the iterator stops what is running.
+        """
+        ...
+
+
+class InProcess:
+    """Works on blocks one behind the other, here; what fails, fails."""
+
+    def run(self, job: Job, blocks: Iterable[Block]) -> Iterator[Found]:
+        """Yield what is found in each block, in order."""
+        worker = job.open()
+        for block in blocks:
+            yield worker.work(block)
