@@ -21,7 +21,7 @@ def test_blocks_of_a_part_hold_every_candidate_once(num: int, at_once: int, numb
 def test_halves_hold_what_the_block_holds(first: int, num: int) -> None:
     one, other = Block(7, 1, first, first + num).halves()
     assert (one.first, one.last, other.last) == (first, other.first, first + num)
-    assert len(one) and len(other) and len(other) - len(one) in (0, 1)
+    assert 1 <= len(one) <= len(other) <= len(one) + 1
 
 
 def test_pieces_of_a_block_join_to_what_the_block_finds() -> None:
