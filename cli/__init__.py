@@ -31,6 +31,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
         ),
+        "search": ("search", "Price every legal plan of a model on a machine, or on many, and show the best."),
         "schema": ("schema", "Print the JSON Schema of a file that you may write."),
         "show": (
             "catalogue",
