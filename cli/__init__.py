@@ -139,8 +139,8 @@ def run(args: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        return _fail("interrupted", 130)
+    except (KeyboardInterrupt, click.exceptions.Abort) as stop:
+        return _fail(str(stop) or "interrupted", 130)
     except SystemExit as leave:
         return _fail(f"the model's code left Python by itself (SystemExit: {leave.code}), so there is no graph", 2)
     except BrokenPipeError:
