@@ -31,6 +31,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
         ),
+        "runs": ("runs", "List, show, export or remove the searches that were kept."),
         "schema": ("schema", "Print the JSON Schema of a file that you may write."),
         "show": (
             "catalogue",
