@@ -33,6 +33,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "runs": ("runs", "List, show, export or remove the searches that were kept."),
         "schema": ("schema", "Print the JSON Schema of a file that you may write."),
+        "search": ("search", "Price every legal plan of a model on a machine, or on many, and show the best."),
         "show": (
             "catalogue",
             "Print one model, system, chip, network, stack, engine, book of prices, pass, op, metric or plan.",

@@ -130,7 +130,8 @@ def show_command(name: str, folder: Path | None, form: str) -> int:
 def export_command(name: str, output: str, names: str | None, conditions: tuple[str, ...], folder: Path | None) -> int:
     """Write the plans of a run to a file.
 
-    Every plan that was evaluated and kept is a row, in the order in which they were enumerated; columns are raw numbers in SI units, or words.
+    Every plan that was evaluated and kept is a row, in the order in which they were enumerated; columns are raw numbers
+    in SI units, or words.
     """
     from ..explore.search.export import Selection
     from ..explore.search.ledger import Ledger
@@ -141,7 +142,7 @@ def export_command(name: str, output: str, names: str | None, conditions: tuple[
         num_done, num_blocks = ledger.num_done(), ledger.run.num_blocks
         num_rows = _written(Selection.of(ledger, wanted, conditions), output)
     rest = "" if num_done == num_blocks else f"; {num_done:,} of {num_blocks:,} blocks are done, others are missing"
-    click.echo(f"{num_rows:,} plans{rest}", err=True)
+    click.echo(f"{num_rows:,} plan{'' if num_rows == 1 else 's'}{rest}", err=True)
     return 0
 
 

@@ -86,7 +86,7 @@ def write_csv(selection: Selection, out: Output) -> int:
     out.write((",".join(map(_quoted, selection.names)) + "\n").encode())
     num_rows = 0
     for table in selection.tables():
-        cells = [_texts(column, words.get(name)) for name, column in table.items()]
+        cells = [texts(column, words.get(name)) for name, column in table.items()]
         out.write(("\n".join(map(",".join, zip(*cells, strict=True))) + "\n").encode())
         num_rows += len(cells[0])
     return num_rows
@@ -181,8 +181,8 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _texts(column: Array, words: Sequence[str] | None) -> list[str]:
-    """A column as cells of CSV; each number that it has is written once."""
+def texts(column: Array, words: Sequence[str] | None) -> list[str]:
+    """Return a column as cells of CSV; each number that it has is written once."""
     values, places = np.unique(column, return_inverse=True)
     cells = [_quoted(words[int(value)]) if words is not None else _number(value) for value in values.tolist()]
     return [cells[place] for place in places.tolist()]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...ir.errors import UsageError
+from .goals import Goal
 from .ledger import Ledger, lock_of
 from .lock import holder
 from .packed import Head, ends
@@ -103,9 +104,9 @@ class Summary:
     def best(self) -> tuple[str, float] | None:
         """The first objective and its best number; None where none was given or nothing is kept."""
         for objective in self.run.objectives[:1]:
-            name = objective.lstrip("+-")
-            if name in self.counts.ranges:
-                return name, self.counts.ranges[name][objective.startswith("+")]
+            goal = Goal.of(objective, self.run.columns)
+            if goal.name in self.counts.ranges:
+                return goal.name, self.counts.ranges[goal.name][goal.sign < 0]
         return None
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.units import parse_quantity
 from .block import Array
+from .goals import ALIASES
 
 GRAMMAR = (
     "a condition is a column, one of < <= > >= = !=, and a number with or without its unit, as in step_time_s<20s or "
@@ -45,7 +46,9 @@ class Condition:
             raise UsageError(f"'{text}' is no condition: {GRAMMAR}")
         name, relation = match[1], match[2].replace("==", "=")
         if name not in columns:
-            raise UnknownNameError.of("column", name, columns)
+            name = ALIASES.get(name, name)
+        if name not in columns:
+            raise UnknownNameError.of("column", match[1], columns)
         texts = [word.strip() for word in match[3].split(",")]
         if relation not in ("=", "!=") and (len(texts) > 1 or name in words):
             raise UsageError(f"'{text}': {relation} holds one number against another; {GRAMMAR}")
