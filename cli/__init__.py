@@ -31,8 +31,9 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "catalogue",
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
         ),
-        "search": ("search", "Price every legal plan of a model on a machine, or on many, and show the best."),
+        "runs": ("runs", "List, show, export or remove the searches that were kept."),
         "schema": ("schema", "Print the JSON Schema of a file that you may write."),
+        "search": ("search", "Price every legal plan of a model on a machine, or on many, and show the best."),
         "show": (
             "catalogue",
             "Print one model, system, chip, network, stack, engine, book of prices, pass, op, metric or plan.",

@@ -26,7 +26,7 @@ class Run:
         num_blocks: of the space.
         model: as people call it.
         command: the command line as it was typed.
-        objectives: columns that should be small, or with a `+` in front large; may be none.
+        objectives: metrics it is for, as `Goal` prints them, the first first; may be none.
         words: of columns whose numbers stand for words, the words from 0 on.
     """
 

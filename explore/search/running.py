@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,6 +89,6 @@ def _told(ledger: Ledger | None, num_blocks: int, seen: set[int]) -> Iterator[No
         else:
             message = (
                 f"interrupted: {ledger.num_done()} of {num_blocks} blocks are kept; go on with `slipstick search "
-                f"--resume {called(ledger.path)}`"
+                f"--resume {shlex.quote(called(ledger.path))}`"
             )
         raise KeyboardInterrupt(message) from None

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...ir.errors import StorageError, UnknownNameError, UsageError
+from .database import storing
 from .ledger import SUFFIX, Ledger, lock_of
+from .lock import Lock
 from .run import Run
 
 # Names stay short enough for a line of a terminal.
@@ -37,13 +39,15 @@ class Runs:
     def path(self, name: str) -> Path:
         """Return the ledger of a run by its name, or by the path of its file; UnknownNameError names the nearest."""
         given = Path(name)
-        if given.name != name or given.suffix == SUFFIX:
-            return given if given.is_absolute() or given.name != name or given.exists() else self.folder / given
+        if given.name != name or (name not in self.names() and (given.suffix == SUFFIX or given.is_file())):
+            return given
+        return self.named(name)
+
+    def named(self, name: str) -> Path:
+        """Return the ledger of a run by its name alone; UnknownNameError names the nearest."""
         names = self.names()
         if name in names:
             return self.folder / f"{name}{SUFFIX}"
-        if given.is_file():
-            return given
         if not names:
             raise UnknownNameError(f"unknown run '{name}': there are no runs in '{self.folder}'")
         raise UnknownNameError.of("run", name, names)
@@ -63,6 +67,17 @@ class Runs:
                 if not (path.exists() or lock_of(path).exists()):
                     raise
                 taken.add(name)
+
+    def remove(self, name: str) -> None:
+        """Delete a run; UsageError while a process is at it, UnknownNameError where there is none."""
+        path = self.named(name)
+        with storing(path):
+            lock = Lock.take(lock_of(path), f"run '{name}'")
+            try:
+                for ending in ("", "-wal", "-shm", "-journal"):
+                    path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
+            finally:
+                lock.release()
 
 
 def new_name(model: str, taken: Iterable[str]) -> str:

@@ -199,6 +199,25 @@ class TestDamage:
             changed[place] ^= 0xFF
             self._refused_or_sound(tmp_path / "a.sqlite", bytes(changed))
 
+    def test_a_truncated_or_damaged_log_only_loses_its_last_blocks(self, tmp_path: Path) -> None:
+        with Ledger.create(tmp_path / "a.sqlite", run_of(JOB)) as ledger:
+            run_blocks(JOB, InProcess(), ledger, lambda _: None)
+            main, log = ((tmp_path / f"a.sqlite{end}").read_bytes() for end in ("", "-wal"))
+        path, nums_done = tmp_path / "b.sqlite", set[int]()
+        for length in range(0, len(log), 4099):
+            for written in (log[:length], log[:length] + bytes([log[length] ^ 0xFF]) + log[length + 1 :]):
+                path.with_name("b.sqlite-wal").write_bytes(written)
+                path.with_name("b.sqlite-shm").unlink(missing_ok=True)
+                self._refused_or_sound(path, main)
+                with Ledger.open(path) as read:
+                    nums_done.add(len(read.done()))
+                    assert read.done() == set(range(read.num_done()))
+        assert nums_done == {0, 1, 2, 3, 4}
+        path.with_name("b.sqlite-wal").write_bytes(log[: len(log) // 2])
+        ran, shown = resumed(path, JOB)
+        assert ran.num_kept == 2
+        assert shown == _all(JOB)
+
     def test_a_damaged_block_is_done_again(self, whole: bytes, tmp_path: Path) -> None:
         path = tmp_path / "a.sqlite"
         path.write_bytes(whole)
