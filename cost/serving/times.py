@@ -64,9 +64,12 @@ class Surface:
         """Return the mean over columns between two, exactly, at rows."""
         low, high = np.asarray(start, dtype=np.float64), np.asarray(stop, dtype=np.float64)
         if low.ndim == high.ndim == 0:
-            # Of the same columns for all rows: lines between the means of the grid's own rows.
-            return Curve(self.rows, self._means(self.rows, low, high))(row)
+            return self.mean_curve(low, high)(row)
         return self._means(row, low, high)
+
+    def mean_curve(self, start: Nums, stop: Nums) -> Curve:
+        """Return the mean over columns between two numbers, over rows: lines between those of the grid's own rows."""
+        return Curve(self.rows, self._means(self.rows, np.asarray(start), np.asarray(stop)))
 
     def _means(self, row: Nums, low: Array, high: Array) -> Array:
         areas = Surface(self.rows, self.columns, _areas(self.columns, self.value))
