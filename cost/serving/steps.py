@@ -15,7 +15,7 @@ from .times import Array, Curve, Nums, StepTimes
 
 def groups_of(times: StepTimes, batch: Nums) -> Array:
     """Return how many groups `batch` sequences form: one a pipeline stage, each with a sequence at least."""
-    return np.clip(np.asarray(batch, dtype=np.float64), 1.0, float(times.groups))
+    return np.minimum(np.maximum(np.asarray(batch, dtype=np.float64), 1.0), float(times.groups))
 
 
 def stretch(times: StepTimes, batch: Nums) -> Array:

@@ -24,7 +24,7 @@ class Curve:
         >>> Curve(np.array([0.0, 2.0]), np.array([1.0, 3.0]))(np.array([1.0, 4.0]))
         array([2., 5.])
         """
-        place = np.clip(np.searchsorted(self.at, size, side="right") - 1, 0, len(self.at) - 2)
+        place = _place(self.at, size)
         slope = (self.value[place + 1] - self.value[place]) / (self.at[place + 1] - self.at[place])
         return np.asarray(self.value[place] + slope * (np.asarray(size) - self.at[place]))
 
@@ -88,8 +88,13 @@ def _areas(at: Array, value: Array) -> Array:
     return np.concatenate([np.zeros_like(value[..., :1]), np.cumsum(pieces, axis=-1)], axis=-1)
 
 
+def _place(at: Array, size: Nums) -> NDArray[np.intp]:
+    """The piece that each size lies on, the first or the last for those beyond; np.clip takes several times as long."""
+    return np.minimum(np.maximum(at.searchsorted(size, side="right") - 1, 0), len(at) - 2)
+
+
 def _between(at: Array, size: Array) -> tuple[NDArray[np.intp], Array]:
-    place = np.clip(np.searchsorted(at, size, side="right") - 1, 0, len(at) - 2)
+    place = _place(at, size)
     return place, (size - at[place]) / (at[place + 1] - at[place])
 
 
