@@ -52,7 +52,7 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
     with kept(asked, wanted) as run:
         whole = run.asked
         if not whole.model:
-            raise UsageError("a search needs MODEL: a name of `slipstick list models`, a config.json, an ONNX file, ...")
+            raise UsageError("a search needs MODEL: a name of `slipstick list models`, a config.json, an ONNX file")
         whole = replace(whole, rows_at_once=whole.rows_at_once or rows_at_once(wanted.max_memory))
         job = job_of(whole, replace(request, model=whole.model), space_yaml(whole))
         answer = _run(job, whole.model, wanted, run.ledger(job), request.quiet)
@@ -102,8 +102,8 @@ def _run(job: PlanJob, model: str, wanted: Wanted, ledger: Ledger | None, quiet:
 
 
 def _summary(ran: Ran, num: int, took_s: float) -> str:
-    kept_before = f"; {ran.num_kept:,} of {ran.num_kept + ran.num_new:,} blocks were kept before" if ran.num_kept else ""
-    return f"{num:,} candidates in {took_s:.1f} s ({num / max(took_s, 1e-9):,.0f}/s){kept_before}"
+    before = f"; {ran.num_kept:,} of {ran.num_kept + ran.num_new:,} blocks were kept before" if ran.num_kept else ""
+    return f"{num:,} candidates in {took_s:.1f} s ({num / max(took_s, 1e-9):,.0f}/s){before}"
 
 
 def _told(best: Best) -> str:

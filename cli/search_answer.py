@@ -63,10 +63,10 @@ def _why(answer: SearchAnswer) -> str:
     """Why the first row beats the second, part by part."""
     if len(answer.best.top["part"]) < 2:
         return ""
-    from ..report.search_why import why_text
+    from ..report.search_why import why, why_text
 
     first, second = (_estimate(answer, at) for at in (0, 1))
-    return "\n\n" + why_text(first, second)
+    return "\n\n" + why_text(why(first, second))
 
 
 def _estimate(answer: SearchAnswer, at: int) -> Estimate:
@@ -96,10 +96,7 @@ def front_of(answer: SearchAnswer) -> Front:
     from ..report.front import Front, Goal
 
     rows, cloud = answer.best.front, answer.best.cloud
-    labels = [
-        " ".join(filter(None, (answer.label(rows, at), answer.system(rows, at) if len(answer.job.machines) > 1 else "")))
-        for at in range(len(rows["part"]))
-    ]
+    labels = [answer.whole_label(rows, at) for at in range(len(rows["part"]))]
     goals = [Goal(goal.name, goal.sign < 0) for goal in answer.goals]
     names = answer.job.metrics
     return Front.of(

@@ -80,8 +80,9 @@ class Asked:
     def over(self, below: Asked) -> Asked:
         """Return both, this one on top: what a command line says holds over what its file says."""
         return replace(
-            self, model=self.model or below.model, flags={**below.flags, **self.flags}, paths={**below.paths, **self.paths},
-            objectives=self.objectives or below.objectives, constraints=tuple(dict.fromkeys((*below.constraints, *self.constraints))),
+            self, model=self.model or below.model, flags={**below.flags, **self.flags},
+            paths={**below.paths, **self.paths}, objectives=self.objectives or below.objectives,
+            constraints=tuple(dict.fromkeys((*below.constraints, *self.constraints))),
             rows_at_once=self.rows_at_once or below.rows_at_once,
         )  # fmt: skip
 

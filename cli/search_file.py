@@ -61,8 +61,6 @@ def space_yaml(asked: Asked) -> str:
     gpus: 64
     objectives: [mfu]
     """
-    import yaml
-
     words: dict[str, object] = {"schema": SCHEMA, MODEL: asked.model}
     words |= {name: _written(name, values) for name, values in asked.flags.items()}
     words |= {key: value for key, value in (
@@ -70,9 +68,15 @@ def space_yaml(asked: Asked) -> str:
         (VARY, {path: list(values) for path, values in asked.paths.items() if len(values) > 1}),
         (OBJECTIVES, list(asked.objectives)), (CONSTRAINTS, list(asked.constraints)), (ROWS, asked.rows_at_once),
     ) if value}  # fmt: skip
-    dumped = (yaml.safe_dump({key: value}, default_flow_style=None, width=10**6, allow_unicode=True)
-              for key, value in words.items())  # fmt: skip
-    return "".join(dumped)
+    return "".join(f"{key}: {_dumped(value)}\n" for key, value in words.items())
+
+
+def _dumped(value: object) -> str:
+    """A value on one line, as YAML has it."""
+    import yaml
+
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    return text.removesuffix("...\n").rstrip("\n")
 
 
 def space_schema() -> dict[str, object]:

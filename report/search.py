@@ -66,6 +66,11 @@ class SearchAnswer:
         """Return a row's plan as people write it."""
         return plan_label(self.plan(rows, at))
 
+    def whole_label(self, rows: Columns, at: int) -> str:
+        """Return the same with what differs between machines and bases."""
+        several = self.system(rows, at) if len(self.job.machines) > 1 else ""
+        return " ".join(filter(None, (self.label(rows, at), self.job.words["base"][int(rows["base"][at])], several)))
+
     def system(self, rows: Columns, at: int) -> str:
         """Return the system of a row, with what is set in it."""
         return str(self.job.machines[int(rows["system"][at])])
