@@ -80,25 +80,21 @@ def rows_at_once(max_memory: str) -> int:
 
 def _run(job: PlanJob, model: str, wanted: Wanted, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
     """Work on all blocks, and gather the answer while they come."""
-    from ..explore.search.best import Best
     from ..explore.search.executors import executor_of
-    from ..explore.search.running import run_blocks
-    from ..report.search import SearchAnswer, Tally
+    from ..explore.search.searching import search
+    from ..report.search import SearchAnswer
 
     executor = executor_of(wanted.executor, wanted.jobs, wanted.address)
-    best, tally = Best(job.goals, wanted.top), Tally()
     started = time.perf_counter()
     with progress(sum(map(len, job.blocks())), quiet) as bar:
 
-        def take(found: Found) -> None:
-            best.take(found)
-            tally.take(found)
+        def watch(found: Found, best: Best) -> None:
             bar.advance(found.num_candidates, _told(best))
 
-        ran = run_blocks(job, executor, ledger, take)
+        done = search(job, executor, ledger, wanted.top, watch)
     if not quiet:
-        click.echo(_summary(ran, tally.num_candidates, time.perf_counter() - started), err=True)
-    return SearchAnswer(job, model, best, tally)
+        click.echo(_summary(done.ran, done.tally.num_candidates, time.perf_counter() - started), err=True)
+    return SearchAnswer(job, model, done.best, done.tally)
 
 
 def _summary(ran: Ran, num: int, took_s: float) -> str:
