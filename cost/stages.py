@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from ..ir.expr import Expr, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
+from ..ir.layouts import Layouts
 from ..ir.ops import work_of
 from ..ir.plan import PlanTable
 from ..ir.points import Points
-from ..ir.stages import Layout, block_row, lay_stages
+from ..ir.stages import Layout, block_row, by_cost
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -91,12 +92,18 @@ class StageProgram:
     policy: str
     costs: ExprTable
     recomputed: int = 0
-    _even: dict[tuple[int, int, str], Layout] = field(default_factory=dict, compare=False, repr=False)
+    layouts: Layouts = field(default_factory=Layouts, compare=False, repr=False)
 
     @classmethod
-    def of(cls, graph: Graph, policy: str = "auto", recomputed: int = 0) -> StageProgram:
-        """Compile the costs by which stages are balanced; of each chunk the first so many layers are recomputed."""
-        return cls(graph, policy, ExprTable.of([_flops(r) for r in graph.regions]), recomputed)
+    def of(
+        cls, graph: Graph, policy: str = "auto", recomputed: int = 0, layouts: Layouts | None = None
+    ) -> StageProgram:
+        """Compile the costs by which stages are balanced; of each chunk the first so many layers are recomputed.
+
+        Layouts go to and come from `layouts`, which may serve other graphs too.
+        """
+        costs = ExprTable.of([_flops(r) for r in graph.regions])
+        return cls(graph, policy, costs, recomputed, Layouts() if layouts is None else layouts)
 
     def evaluate(self, plans: PlanTable, points: Points) -> Staging:
         """Lay every plan on its stages; PlanError when one has more chunks than layers."""
@@ -104,35 +111,29 @@ class StageProgram:
         schedule = plans.family.schedule
         degree, pair = _distinct(pp, vpp)
         cost, point = self._costs(points, degree, len(plans))
-        laid: dict[tuple[int, tuple[float, ...] | None], int] = {}
-        layouts: list[Layout] = []
         met, which = _met(pair, point, len(degree), cost.shape[1])
         shares = _shares(cost) if cost.any() else [None] * cost.shape[1]
-        index = np.zeros(len(met), dtype=np.intp)
-        for k, (d, at) in enumerate(met):
-            key = (d, shares[at])
-            if key not in laid:
-                laid[key] = len(layouts)
-                layouts.append(self._layout(*degree[d], shares[at], schedule))
-            index[k] = laid[key]
-        return _staging(self.graph, layouts, index[which], pp, vpp)
+        # A layout whose costs have no say is the same whatever they are.
+        blocks = self._num_blocks
+        said = [by_cost(blocks, self.policy, p * v) for p, v in degree]
+        asked = [(d, shares[at] if said[d] else None) for d, at in met]
+        found = {key: self._layout(*degree[key[0]], key[1], schedule) for key in dict.fromkeys(asked)}
+        laid = {id(layout): layout for layout in found.values()}
+        number = {name: k for k, name in enumerate(laid)}
+        index = np.array([number[id(found[key])] for key in asked], dtype=np.intp)
+        return _staging(self.graph, list(laid.values()), index[which], pp, vpp)
 
-    def _layout(self, pp: int, vpp: int, shares: Sequence[float] | None, schedule: str) -> Layout:
-        """Lay the graph on stages; layouts that no cost has a say in are kept, for there are few."""
-        if shares is not None:
-            return lay_stages(self.graph, self.policy, pp, vpp, shares, self.recomputed, schedule)
-        key = (pp, vpp, schedule)
-        if key not in self._even:
-            self._even[key] = lay_stages(self.graph, self.policy, pp, vpp, None, self.recomputed, schedule)
-        return self._even[key]
+    def _layout(self, pp: int, vpp: int, shares: tuple[float, ...] | None, schedule: str) -> Layout:
+        return self.layouts.of(self.graph, self.policy, pp, vpp, shares, self.recomputed, schedule)
+
+    @property
+    def _num_blocks(self) -> int:
+        return len(block_row(self.graph))
 
     def _costs(self, points: Points, degrees: Sequence[tuple[int, int]], num: int) -> tuple[Array, Index]:
         """Costs at distinct points and the point of each plan; nothing where no plan is balanced by cost."""
-        blocks = len(block_row(self.graph))
-        even = self.policy not in ("auto", "balanced") or (
-            self.policy == "auto" and all(blocks % (p * v) == 0 for p, v in degrees)
-        )
-        if even or all(p * v == 1 for p, v in degrees):
+        blocks = self._num_blocks
+        if not any(by_cost(blocks, self.policy, p * v) for p, v in degrees):
             return np.zeros((len(self.graph.regions), 1)), np.zeros(num, dtype=np.intp)
         env, point = points.of(self.costs.symbols)
         return self.costs.evaluate(env, int(point.max()) + 1), point
