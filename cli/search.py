@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import InfeasibleError, UsageError
+from ..ir.errors import UsageError
 from .options import Request
-from .output import columns, write_text
+from .search_answer import write_answer
 from .search_axes import Asked
 from .search_file import space_yaml
 from .search_flags import SearchCommand, Wanted
 from .search_job import job_of
+from .search_kept import kept
 from .search_progress import progress
 
 if TYPE_CHECKING:
     from ..explore.search.best import Best
-    from ..explore.search.job import Executor
+    from ..explore.search.block import Found
+    from ..explore.search.ledger import Ledger
     from ..explore.search.plan_job import PlanJob
+    from ..explore.search.running import Ran
     from ..report.search import SearchAnswer
 
 # What a candidate takes while its block is worked on, measured on families of dense and MoE models; the rest of a
@@ -46,11 +49,14 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
     """  # noqa: D301
     # A search is long: what it leaves behind must go.
     gc.enable()
-    if not asked.model:
-        raise UsageError("a search needs MODEL: a name of `slipstick list models`, a config.json, an ONNX file, ...")
-    job = job_of(asked, replace(request, model=asked.model), space_yaml(asked), rows_at_once(wanted.max_memory))
-    answer = _run(job, asked, wanted, request.quiet)
-    _write(answer, wanted)
+    with kept(asked, wanted) as run:
+        whole = run.asked
+        if not whole.model:
+            raise UsageError("a search needs MODEL: a name of `slipstick list models`, a config.json, an ONNX file")
+        whole = replace(whole, rows_at_once=whole.rows_at_once or rows_at_once(wanted.max_memory))
+        job = job_of(whole, replace(request, model=whole.model), space_yaml(whole))
+        answer = _run(job, whole.model, wanted, run.ledger(job), request.quiet)
+    write_answer(answer, request, wanted)
     return 0
 
 
@@ -72,29 +78,28 @@ def rows_at_once(max_memory: str) -> int:
     return min(rows, _MOST_ROWS)
 
 
-def _run(job: PlanJob, asked: Asked, wanted: Wanted, quiet: bool) -> SearchAnswer:
+def _run(job: PlanJob, model: str, wanted: Wanted, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
     """Work on all blocks, and gather the answer while they come."""
-    from ..explore.search.best import Best
-    from ..report.search import SearchAnswer, Tally
+    from ..explore.search.executors import executor_of
+    from ..explore.search.searching import search
+    from ..report.search import SearchAnswer
 
-    best, tally = Best(job.goals, wanted.top), Tally()
+    executor = executor_of(wanted.executor, wanted.jobs, wanted.address)
     started = time.perf_counter()
     with progress(sum(map(len, job.blocks())), quiet) as bar:
-        for found in _executor(wanted).run(job, job.blocks()):
-            best.take(found)
-            tally.take(found)
+
+        def watch(found: Found, best: Best) -> None:
             bar.advance(found.num_candidates, _told(best))
+
+        done = search(job, executor, ledger, wanted.top, watch)
     if not quiet:
-        took = time.perf_counter() - started
-        rate = f"{tally.num_candidates / max(took, 1e-9):,.0f}"
-        click.echo(f"{tally.num_candidates:,} candidates in {took:.1f} s ({rate}/s)", err=True)
-    return SearchAnswer(job, asked.model, best, tally)
+        click.echo(_summary(done.ran, done.tally.num_candidates, time.perf_counter() - started), err=True)
+    return SearchAnswer(job, model, done.best, done.tally)
 
 
-def _executor(wanted: Wanted) -> Executor:
-    from ..explore.search.job import InProcess
-
-    return InProcess()
+def _summary(ran: Ran, num: int, took_s: float) -> str:
+    before = f"; {ran.num_kept:,} of {ran.num_kept + ran.num_new:,} blocks were kept before" if ran.num_kept else ""
+    return f"{num:,} candidates in {took_s:.1f} s ({num / max(took_s, 1e-9):,.0f}/s){before}"
 
 
 def _told(best: Best) -> str:
@@ -105,15 +110,3 @@ def _told(best: Best) -> str:
         return "nothing fits yet"
     first = best.goals[0].name
     return f"best {METRICS[first].label} {format_metric(first, float(best.top[first][0]))}"
-
-
-def _write(answer: SearchAnswer, wanted: Wanted) -> None:
-    from .. import __version__
-    from ..report.search import search_json
-    from ..report.search_table import search_text
-
-    if not answer.tally.num_kept:
-        reasons = "; ".join(f"{num:,} {reason}" for reason, num in answer.tally.pruned.most_common())
-        raise InfeasibleError(f"none of {answer.tally.num_candidates:,} candidates is left: {reasons}")
-    text = search_json(answer, __version__) if wanted.form == "json" else search_text(answer, columns())
-    write_text(text, wanted.output)

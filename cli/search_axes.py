@@ -58,6 +58,7 @@ class Asked:
         paths: by its path, what each number of the systems may be; one text where it is set.
         objectives: what should be small or large.
         constraints: what a plan must keep.
+        rows_at_once: candidates of a block, of a run that is gone on with; None for as many as memory allows.
     """
 
     model: str
@@ -65,6 +66,7 @@ class Asked:
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     objectives: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    rows_at_once: int | None = None
 
     def axis(self, name: str) -> tuple[Value, ...]:
         """Return what was said of a flag; nothing where it may be anything."""
@@ -78,8 +80,10 @@ class Asked:
     def over(self, below: Asked) -> Asked:
         """Return both, this one on top: what a command line says holds over what its file says."""
         return replace(
-            self, flags={**below.flags, **self.flags}, paths={**below.paths, **self.paths},
-            objectives=self.objectives or below.objectives, constraints=(*below.constraints, *self.constraints),
+            self, model=self.model or below.model, flags={**below.flags, **self.flags},
+            paths={**below.paths, **self.paths}, objectives=self.objectives or below.objectives,
+            constraints=tuple(dict.fromkeys((*below.constraints, *self.constraints))),
+            rows_at_once=self.rows_at_once or below.rows_at_once,
         )  # fmt: skip
 
 

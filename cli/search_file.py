@@ -11,7 +11,8 @@ from .search_axes import Asked, Value, is_path, numbers_of, parameter, values_of
 SCHEMA = "slipstick/space/1"
 # Keys of the file besides flags.
 MODEL, SET, VARY, OBJECTIVES, CONSTRAINTS = "model", "set", "vary", "objectives", "constraints"
-_KEYS = ("schema", MODEL, SET, VARY, OBJECTIVES, CONSTRAINTS)
+ROWS = "block_rows"
+_KEYS = ("schema", MODEL, SET, VARY, OBJECTIVES, CONSTRAINTS, ROWS)
 
 
 def read_space(path: Path) -> Asked:
@@ -46,6 +47,7 @@ def space_of(text: str, name: str) -> Asked:
         paths=dict(_paths(tree, name)),
         objectives=_texts(tree.get(OBJECTIVES), name, OBJECTIVES),
         constraints=_texts(tree.get(CONSTRAINTS), name, CONSTRAINTS),
+        rows_at_once=_rows(tree.get(ROWS), name),
     )
 
 
@@ -59,18 +61,22 @@ def space_yaml(asked: Asked) -> str:
     gpus: 64
     objectives: [mfu]
     """
-    import yaml
-
     words: dict[str, object] = {"schema": SCHEMA, MODEL: asked.model}
     words |= {name: _written(name, values) for name, values in asked.flags.items()}
     words |= {key: value for key, value in (
         (SET, [f"{path}={values[0]}" for path, values in asked.paths.items() if len(values) == 1]),
         (VARY, {path: list(values) for path, values in asked.paths.items() if len(values) > 1}),
-        (OBJECTIVES, list(asked.objectives)), (CONSTRAINTS, list(asked.constraints)),
+        (OBJECTIVES, list(asked.objectives)), (CONSTRAINTS, list(asked.constraints)), (ROWS, asked.rows_at_once),
     ) if value}  # fmt: skip
-    dumped = (yaml.safe_dump({key: value}, default_flow_style=None, width=10**6, allow_unicode=True)
-              for key, value in words.items())  # fmt: skip
-    return "".join(dumped)
+    return "".join(f"{key}: {_dumped(value)}\n" for key, value in words.items())
+
+
+def _dumped(value: object) -> str:
+    """A value on one line, as YAML has it."""
+    import yaml
+
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    return text.removesuffix("...\n").rstrip("\n")
 
 
 def space_schema() -> dict[str, object]:
@@ -95,6 +101,7 @@ def space_schema() -> dict[str, object]:
         "properties": {
             "schema": {"const": SCHEMA}, MODEL: {"type": "string"}, **flags, SET: texts,
             VARY: {"type": "object", "additionalProperties": listed}, OBJECTIVES: texts, CONSTRAINTS: texts,
+            ROWS: {"type": "integer", "minimum": 1},
         },
     }  # fmt: skip
 
@@ -123,6 +130,12 @@ def _flags(given: Mapping[str, object], name: str) -> Iterator[tuple[str, tuple[
             raise UnknownNameError(f"{name}: {error}") from None
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from None
+
+
+def _rows(value: object, name: str) -> int | None:
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise UsageError(f"{name}: {ROWS}: '{value}' is no number of candidates: 1 or more")
+    return value
 
 
 def _spelled(value: object) -> str:

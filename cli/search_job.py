@@ -45,7 +45,7 @@ def check_asked(asked: Asked) -> None:
         raise UsageError("--tp-plan auto is read for one degree, and a search has many: name the plan")
 
 
-def job_of(asked: Asked, request: Request, text: str, rows_at_once: int) -> PlanJob:
+def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     """Return the job; `request` has the defaults of all flags.
 
     Raises:
@@ -69,7 +69,7 @@ def job_of(asked: Asked, request: Request, text: str, rows_at_once: int) -> Plan
     priced = terms_of(plain) if money or asked.flags.get("basis") or asked.flags.get("rent") else None
     job = PlanJob(
         graph=graph, space=_space(asked, plain, graph), machines=machines, goals=goals, limits=limits, text=text,
-        rows_at_once=rows_at_once, terms=priced, convention=Convention(plain.flops_convention),
+        rows_at_once=asked.rows_at_once or 16384, terms=priced, convention=Convention(plain.flops_convention),
     )  # fmt: skip
     _check_some(job, asked)
     return job

@@ -4,44 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..explore.search.best import BLOCK, ROW, Best, Columns
-from ..explore.search.block import Found
 from ..explore.search.goals import Goal
 from ..explore.search.plan_job import PlanJob
+from ..explore.search.searching import Tally
 from ..ir.plan import Plan
 
 SCHEMA = "slipstick/search/1"
-
-
-@dataclass(slots=True)
-class Tally:
-    """How many candidates went which way.
-
-    Attributes:
-        num_candidates: combinations that multiply and divide as they must.
-        num_legal: of these, those that the model can be cut by.
-        num_kept: those that were evaluated and keep every limit.
-        pruned: the others, by the reason.
-        crashed: those that failed, in words.
-    """
-
-    num_candidates: int = 0
-    num_legal: int = 0
-    num_kept: int = 0
-    pruned: Counter[str] = field(default_factory=Counter)
-    crashed: list[str] = field(default_factory=list)
-
-    def take(self, found: Found) -> None:
-        """Count one more block."""
-        self.num_candidates += found.num_candidates
-        self.num_legal += found.num_legal
-        self.num_kept += found.num_rows
-        self.pruned.update(found.pruned)
-        self.crashed += found.crashed
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +37,11 @@ class SearchAnswer:
     def label(self, rows: Columns, at: int) -> str:
         """Return a row's plan as people write it."""
         return plan_label(self.plan(rows, at))
+
+    def whole_label(self, rows: Columns, at: int) -> str:
+        """Return the same with what differs between machines and bases."""
+        several = self.system(rows, at) if len(self.job.machines) > 1 else ""
+        return " ".join(filter(None, (self.label(rows, at), self.job.words["base"][int(rows["base"][at])], several)))
 
     def system(self, rows: Columns, at: int) -> str:
         """Return the system of a row, with what is set in it."""

@@ -22,8 +22,8 @@ from .metrics import ServingMetrics
 from .requests import Lengths
 from .search import first_reaching
 from .static import batch_prefill_s
-from .steps import decode_step_s, groups_of, way_in_s
-from .times import Array, Nums
+from .steps import attention_over, decode_step_s, groups_of, way_in_s
+from .times import Array, Curve, Nums
 from .workers import Link as Link
 from .workers import Pool as Pool
 from .workers import Wire, Workers, at_once
@@ -97,14 +97,15 @@ def rates(prefill: Workers, decode: Workers, lengths: Lengths) -> Rates:
     return Rates(_prefill_rate(prefill, lengths), decode_rate(decode, lengths, room), room)
 
 
-def decode_rate(decode: Workers, lengths: Lengths, batch: Nums) -> Array:
+def decode_rate(decode: Workers, lengths: Lengths, batch: Nums, attention: Curve | None = None) -> Array:
     """Return requests a second of a decode pool with `batch` in flight on each worker."""
-    return np.asarray(decode.workers * np.asarray(batch) / (lengths.gaps * decode_tpot_s(decode, lengths, batch)))
+    tpot_s = decode_tpot_s(decode, lengths, batch, attention)
+    return np.asarray(decode.workers * np.asarray(batch) / (lengths.gaps * tpot_s))
 
 
-def decode_tpot_s(decode: Workers, lengths: Lengths, batch: Nums) -> Array:
+def decode_tpot_s(decode: Workers, lengths: Lengths, batch: Nums, attention: Curve | None = None) -> Array:
     """Return the time of a token on a decode worker with `batch` in flight."""
-    return decode_step_s(decode.times, decode.engine.overheads, np.maximum(batch, 1.0), lengths)
+    return decode_step_s(decode.times, decode.engine.overheads, np.maximum(batch, 1.0), lengths, attention)
 
 
 def prefill_pass_s(prefill: Workers, lengths: Lengths, num: Nums = 1.0) -> Array:
@@ -125,9 +126,10 @@ def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nu
     both = np.broadcast_shapes(able.prefill_per_s.shape, able.decode_per_s.shape)
     shape = np.broadcast_shapes(clients.shape, both)
     clients = np.broadcast_to(clients, shape)
+    attention = attention_over(decode.times, lengths)
     # What the pools can do is the same for all numbers of clients.
     most = first_reaching(
-        lambda b: decode_rate(decode, lengths, b),
+        lambda b: decode_rate(decode, lengths, b, attention),
         able.prefill_per_s,
         np.zeros(both),
         np.broadcast_to(able.batch, both),
@@ -136,7 +138,7 @@ def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nu
     ttft_s = way.ttft_s(clients)
 
     def under_way(batch: Array) -> Array:
-        rate = decode_rate(decode, lengths, batch)
+        rate = decode_rate(decode, lengths, batch, attention)
         return np.asarray(rate * ttft_s(rate / able.prefill_per_s) + decode.workers * batch)
 
     batch = first_reaching(under_way, clients, np.zeros(shape), np.broadcast_to(most, shape))

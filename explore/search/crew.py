@@ -85,7 +85,7 @@ class _Shift:
         """Hand out what waits, round by round so that all get one before any gets two; hire if there is more."""
         for num_given in range(_AT_HAND):
             for number, place in self._places.items():
-                if place.is_ready and len(place.given) == num_given:
+                if place.is_ready and len(place.given) == num_given and self._may_have_more(place):
                     self._give(number, place)
         num_starting = sum(not place.is_ready for place in self._places.values())
         for _ in range(min(self._crew.size() - len(self._places), self._pieces.num_waiting - num_starting)):
@@ -107,8 +107,12 @@ class _Shift:
                 return self._replace(number, why)
         return None
 
+    def _may_have_more(self, place: _Place) -> bool:
+        """Whether a worker may have another piece: not behind a suspect, and not while one waits for an idle worker."""
+        return not place.given or not (self._pieces.has_suspects or self._pieces.is_suspect(place.given[0]))
+
     def _give(self, number: int, place: _Place) -> None:
-        piece = self._pieces.next(place.part)
+        piece = self._pieces.next(place.part, is_idle=not place.given)
         if piece is not None:
             place.part = piece.part
             place.given.append(piece)

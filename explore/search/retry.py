@@ -29,9 +29,12 @@ class _Cut:
 class Pieces:
     """All that is left to do of a search; a piece is a block, or a part of one that was cut in halves.
 
-    A piece whose worker died or failed comes again. The second time it is cut in halves, and these again, until single
-    candidates remain that do it: they become lines in `Found.crashed`. Pieces that were only lost on the way (`back`)
-    are not blamed. What is found in the pieces of a block is joined in the order of candidates.
+    A piece whose worker died or failed is suspect and comes again. Then it is cut in halves, and these again, until
+    single candidates remain that do it: they become lines in `Found.crashed`. Pieces that were only lost on the
+    way (`back`) are not blamed. What is found in the pieces of a block is joined in the order of candidates.
+
+    A worker has a suspect for itself: what it did just before may be done and its answer lost with it, so that of two
+    pieces of one worker the wrong one is blamed.
     """
 
     def __init__(self, blocks: Iterable[Block], columns: Sequence[str]) -> None:
@@ -43,17 +46,31 @@ class Pieces:
         self._begun: set[int] = set()
         self._columns = tuple(columns)
         self._failures: dict[Block, int] = {}
+        self._suspects: deque[Block] = deque()
         self._cuts: dict[int, _Cut] = {}
         self._num_crashed = 0
         self._lost_in_a_row = 0
         self.num_waiting = sum(map(len, self._waiting.values()))
         self.num_blocks_left = self.num_waiting
 
-    def next(self, part: int | None) -> Block | None:
+    @property
+    def has_suspects(self) -> bool:
+        """Whether suspects wait for a worker that has nothing else to do."""
+        return bool(self._suspects)
+
+    def is_suspect(self, piece: Block) -> bool:
+        """Whether nothing else may be given to the worker of a piece until it has answered."""
+        return piece in self._failures
+
+    def next(self, part: int | None, is_idle: bool = True) -> Block | None:
         """Return the next piece for a worker that knows a part: one of that, else one of a part that no one has begun.
 
-        Only when all are begun does it help with a part of others. None when no piece waits.
+        Only when all are begun does it help with a part of others. An idle worker gets suspects first, no other gets
+        any. None when no piece waits for it.
         """
+        if self._suspects and is_idle:
+            self.num_waiting -= 1
+            return self._suspects.popleft()
         if part not in self._waiting:
             part = self._other_part()
         if part is None:
@@ -69,11 +86,14 @@ class Pieces:
 
     def back(self, piece: Block) -> None:
         """Take a piece back that its worker had not begun when it died: it comes again before others of its part."""
+        self.num_waiting += 1
+        if piece in self._failures:
+            self._suspects.appendleft(piece)
+            return
         if piece.part not in self._waiting:
             self._waiting[piece.part] = deque()
             self._begun.add(piece.part)
         self._waiting[piece.part].appendleft(piece)
-        self.num_waiting += 1
 
     def done(self, piece: Block, found: Found) -> Found | None:
         """Take what was found in a piece; return what its whole block found, once no piece of it is out."""
@@ -121,8 +141,7 @@ class Pieces:
         self._cuts.setdefault(piece.number, _Cut(1, [])).num_out += 1
         for half in reversed(piece.halves()):
             # One of them did it: a half that fails is the one. A single candidate has two tries of its own, though.
-            if len(half) > 1:
-                self._failures[half] = _TRIES - 1
+            self._failures[half] = _TRIES - 1 if len(half) > 1 else 0
             self.back(half)
 
     def _crashed(self, piece: Block, why: str) -> Found:

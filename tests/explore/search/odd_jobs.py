@@ -1,15 +1,17 @@
-"""Toy searches that do something else than to work on numbers."""
+"""Toy searches that do something else than to work on numbers, and whether two find the same."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from slipstick.explore.search.block import Block, Found
+from slipstick.explore.search.job import InProcess
 from slipstick.explore.search.staff import ONE_THREAD
 from slipstick.ir.errors import UsageError
 
@@ -57,5 +59,16 @@ class _Telling(FakeWorker):
         threads = max(int(os.environ.get(name, "0")) for name in ONE_THREAD)
         is_deaf = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
         told = {"process": os.getpid(), "threads": threads, "is_here": is_here, "is_deaf": is_deaf}
-        columns = {name: np.full(len(block), value, dtype=np.float64) for name, value in told.items()}
-        return Found(block.number, {}, len(block), columns)
+        found = FakeWorker.work(self, block)
+        columns = {name: np.full(found.num_rows, value, dtype=np.float64) for name, value in told.items()}
+        return replace(found, columns={**found.columns, **columns})
+
+
+def same(found: Sequence[Found], job: FakeJob) -> bool:
+    """Whether this is what one process finds, bit for bit, in any order."""
+    return all(
+        (one.number, dict(one.pruned), one.num_legal, one.crashed, list(one.columns))
+        == (other.number, dict(other.pruned), other.num_legal, other.crashed, list(other.columns))
+        and all(one.columns[name].tobytes() == other.columns[name].tobytes() for name in job.columns)
+        for one, other in zip(sorted(found, key=lambda f: f.number), InProcess().run(job, job.blocks()), strict=True)
+    )

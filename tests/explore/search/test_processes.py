@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 
 from slipstick.explore.search.block import Found
-from slipstick.explore.search.job import InProcess
 from slipstick.explore.search.processes import Processes
 from slipstick.ir.errors import UsageError
 
 from .fake_job import FakeJob
-from .odd_jobs import RefusedJob, StuckJob, TellingJob
+from .odd_jobs import RefusedJob, StuckJob, TellingJob, same
 
 pytestmark = pytest.mark.usefixtures("jobs_are_importable")
 
@@ -36,16 +35,6 @@ if __name__ == "__main__":
         if number in (0, 20):
             print(*(child.pid for child in active_children()), flush=True)
 """
-
-
-def same(found: Sequence[Found], job: FakeJob) -> bool:
-    """Whether this is what one process finds, bit for bit, in any order."""
-    return all(
-        (one.number, dict(one.pruned), one.num_legal, one.crashed, list(one.columns))
-        == (other.number, dict(other.pruned), other.num_legal, other.crashed, list(other.columns))
-        and all(one.columns[name].tobytes() == other.columns[name].tobytes() for name in job.columns)
-        for one, other in zip(sorted(found, key=lambda f: f.number), InProcess().run(job, job.blocks()), strict=True)
-    )
 
 
 def is_running(pid: int) -> bool:
@@ -81,7 +70,7 @@ def test_processes_find_what_one_finds_though_one_is_killed() -> None:
 
 
 def test_candidates_that_kill_or_fail_are_told_and_all_others_are_found() -> None:
-    job = FakeJob(num_candidates=40, killers=(13,), failures=(30, 31))
+    job = FakeJob(num_candidates=40, at_once=2, killers=(13,), failures=(30, 31))
     found = sorted(Processes(2).run(job, job.blocks()), key=lambda f: f.number)
     told = [line.split(" (")[0] for f in found for line in f.crashed]
     assert told == [
@@ -91,7 +80,7 @@ def test_candidates_that_kill_or_fail_are_told_and_all_others_are_found() -> Non
     ]
     rows = [n for n in range(0, 40, 2) if n != 30]
     assert np.concatenate([f.columns["number"] for f in found]).tolist() == rows
-    assert [f.num_candidates for f in found] == [4] * 10
+    assert [f.num_candidates for f in found] == [2] * 20
 
 
 def test_an_error_for_people_is_raised_as_it_is() -> None:

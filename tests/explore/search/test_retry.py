@@ -27,6 +27,7 @@ def finished(job: FakeJob, harmful: frozenset[int]) -> list[Found]:
         bad = harmful.intersection(range(piece.first, piece.last))
         told = pieces.failed(piece, "boom") if bad else pieces.done(piece, worker.work(piece))
         found += [told] if told else []
+    assert not pieces.has_suspects
     assert (pieces.num_blocks_left, pieces.num_waiting) == (0, 0)
     return found
 
@@ -170,10 +171,28 @@ def test_a_crew_without_trouble_finds_what_is_found_in_process() -> None:
         assert all(one.columns[name].tobytes() == other.columns[name].tobytes() for name in job.columns)
 
 
+def test_who_answered_and_died_of_the_next_piece_before_the_answer_was_out_is_not_blamed() -> None:
+    class Hasty(MadeUpCrew):
+        """What is done in a queue before the piece that kills is lost with it."""
+
+        def hear(self) -> Sequence[tuple[int, Report]]:
+            number = next(number for number, queue in self.queues.items() if queue)
+            given = [piece for piece in self.queues[number] if piece is not None]
+            if any(7 in range(piece.first, piece.last) for piece in given):
+                del self.queues[number]
+                return [(number, Gone("killed"))]
+            return super().hear()
+
+    job = FakeJob(num_candidates=16, at_once=1)
+    found = list(work_through(Hasty(job, 2), Pieces(job.blocks(), job.columns)))
+    assert [line for f in found for line in f.crashed] == ["candidate 7 of part 0: killed"]
+    assert sum(f.num_candidates for f in found) == len(found) == 16
+
+
 def test_workers_that_never_come_to_be_end_the_search() -> None:
     job = FakeJob()
     crew = MadeUpCrew(job, 2, [Gone("killed by signal 9")] * 3)
-    with pytest.raises(InternalError, match="3 workers died one after another before they were ready, .* signal 9"):
+    with pytest.raises(InternalError, match=r"3 workers died one after another before they were ready, .* signal 9"):
         list(work_through(crew, Pieces(job.blocks(), job.columns)))
     assert not crew.is_open
 
@@ -181,7 +200,7 @@ def test_workers_that_never_come_to_be_end_the_search() -> None:
 def test_what_no_worker_can_help_is_raised_as_it_is() -> None:
     job = FakeJob()
     crew = MadeUpCrew(job, 2, [Refused(UsageError("unknown model 'lama'"))])
-    with pytest.raises(UsageError, match="^unknown model 'lama'$"):
+    with pytest.raises(UsageError, match=r"^unknown model 'lama'$"):
         list(work_through(crew, Pieces(job.blocks(), job.columns)))
     assert not crew.is_open
 

@@ -10,7 +10,8 @@ from types import MappingProxyType
 import pytest
 
 from slipstick.explore.search.block import Block, Found
-from slipstick.explore.search.staff import Done, Failed, Refused, Report, in_words, opened, packed, worked
+from slipstick.explore.search.ray_worker import RayWorker, versions
+from slipstick.explore.search.staff import Done, Failed, Ready, Refused, Report, in_words, opened, packed, worked
 from slipstick.ir.errors import InternalError, NotUnderstoodError, UsageError
 
 from .fake_job import FakeJob, FakeWorker
@@ -91,6 +92,27 @@ def test_what_cannot_be_sent_is_told_in_words(report: Report, words: str) -> Non
     assert isinstance(read, Refused)
     assert isinstance(read.error, InternalError)
     assert str(read.error).startswith(words)
+
+
+def test_an_actor_is_a_worker_by_bytes() -> None:
+    actor, job = RayWorker(), FakeJob(num_candidates=4)
+    assert pickle.loads(actor.open(versions(), pickle.dumps(job))) == Ready()
+    done = pickle.loads(actor.work(0, 0, 0, 4))
+    assert isinstance(done, Done)
+    assert done.found.columns["number"].tolist() == [0.0, 2.0]
+
+
+def test_an_actor_of_another_version_reads_nothing() -> None:
+    refused = pickle.loads(RayWorker().open("slipstick 0.0.9+0123456789ab with numpy 2.0.0", b"no pickle"))
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.error, UsageError)
+    assert f"has {versions()}, this machine slipstick 0.0.9+0123456789ab" in str(refused.error)
+
+
+def test_an_actor_that_cannot_open_says_why() -> None:
+    refused = pickle.loads(RayWorker().open(versions(), pickle.dumps(RefusedJob())))
+    assert isinstance(refused, Refused)
+    assert str(refused.error) == "unknown model 'lama'"
 
 
 def test_an_error_takes_one_line_and_not_a_long_one() -> None:
