@@ -185,7 +185,7 @@ def _literal(text: str) -> str:
 def cells(column: Array, words: Sequence[str] | None) -> Sequence[Cell]:
     """Return a column as cells of CSV: words, integers, floats, or nothing for nan."""
     if words is not None:
-        return [words[place] for place in column.astype(np.int64).tolist()]
+        return [words[int(place)] for place in column]
     is_whole = (np.abs(column) < _WHOLE) & (np.trunc(column) == column)
     values: Sequence[float] = column.tolist()
     if not is_whole.any() and not np.isnan(column).any():
