@@ -52,7 +52,7 @@ class Staging:
         """The class of every stage from the first on, of each layout."""
         return tuple(layout.stages for layout in self.layouts)
 
-    def part(self, plans: slice) -> Staging:
+    def part(self, plans: slice | Index) -> Staging:
         """Return the stages of some plans."""
         return replace(
             self, which=self.which[plans], stages=self.stages[plans], chunks=self.chunks[plans], share=self.share[plans]

@@ -78,7 +78,7 @@ def test_several_systems_and_several_values_of_a_number_are_all_tried(answer: Ca
     )
     systems = {str(row["system"]) for row in found}
     assert len(systems) == 6
-    assert "dgx-b200 chip.memory.hbm.bandwidth=3000000000000.0 B/s" in systems
+    assert "dgx-b200 chip.memory.hbm.bandwidth=3TB/s" in systems
 
 
 def test_a_file_of_a_space_asks_for_the_same_as_its_flags(
