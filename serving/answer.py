@@ -14,6 +14,7 @@ from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
 from ..cost.serving.simulate.result import Simulated
 from ..cost.serving.steps import groups_of
+from ..cost.serving.times import Nums
 from ..driver import Estimate
 from .notes import room_notes, wave_notes
 from .parts import request_parts
@@ -68,7 +69,7 @@ class ServeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All that answers.
+    """All that answers; numbers, or arrays over loads.
 
     Attributes:
         num_gpus: devices.
@@ -77,10 +78,10 @@ class Fleet:
         room: requests that a replica runs at once.
     """
 
-    num_gpus: int
-    times: float
-    most_per_s: float
-    room: float
+    num_gpus: Nums
+    times: Nums
+    most_per_s: Nums
+    room: Nums
 
 
 def answer_of(
@@ -130,30 +131,41 @@ def metrics_of(
     server: Server, fleet: Fleet, lengths: Lengths, found: ServingMetrics, decode: Estimate
 ) -> Iterator[tuple[str, float]]:
     """Yield metrics of all that answers by their names; those of decode steps are of `server`."""
+    known = fleet_metrics(server, fleet, lengths, found, _decode_bytes(server, found, decode))
+    # What there is nothing of is not a number: a time between tokens of an answer that has one.
+    yield from ((name, float(value)) for name, value in known.items() if not np.isnan(value))
+
+
+def fleet_metrics(
+    server: Server, fleet: Fleet, lengths: Lengths, found: ServingMetrics, read_bytes: Nums
+) -> Mapping[str, Nums]:
+    """Return metrics of all that answers by their names; numbers, or arrays over loads, as those of `found` are.
+
+    `read_bytes` is what a device reads while each of its groups takes a decode step.
+    """
     num_gpus, replicas = fleet.num_gpus, fleet.times
-    for name in ("ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "itl_s", "e2el_s"):
-        if not np.isnan(value := float(getattr(found, name))):
-            yield name, value
-    tokens = float(found.output_tokens_per_s) * replicas
-    yield "requests_per_s", float(found.requests_per_s) * replicas
-    yield "tokens_per_s", tokens
-    yield "tokens_per_s_per_gpu", tokens / num_gpus
-    if found.output > 1:
-        yield "tokens_per_s_per_user", float(found.tokens_per_s_per_user)
-    yield "total_tokens_per_s", float(found.total_tokens_per_s) * replicas
-    yield "total_tokens_per_s_per_gpu", float(found.total_tokens_per_s) * replicas / num_gpus
-    yield "concurrency", float(found.concurrency) * replicas
-    yield "batch", float(found.batch)
-    yield "max_batch", fleet.room
-    yield "serve_utilization", float(found.requests_per_s) / fleet.most_per_s
-    if server.speculation is not None:
-        yield "tokens_per_round", server.tokens_per_gap
+    tokens = found.output_tokens_per_s * replicas
     flops = request_flops(server, lengths, server.convention)
-    yield "mfu", flops * float(found.requests_per_s) * replicas / (_peak(server) * num_gpus)
-    if found.output > 1:
-        yield "mbu", _decode_bytes(server, found, decode) / (_bandwidth(server) * float(found.itl_s))
-    yield "flops_per_request", flops
-    yield "kv_bytes_per_request", float(held_bytes(server.times, server.engine.scheduler, lengths.total))
+    latencies = {name: getattr(found, name) for name in ("ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "itl_s")}
+    drafted = {} if server.speculation is None else {"tokens_per_round": np.asarray(server.tokens_per_gap)}
+    return {
+        **latencies, "e2el_s": found.e2el_s,
+        "requests_per_s": found.requests_per_s * replicas,
+        "tokens_per_s": tokens,
+        "tokens_per_s_per_gpu": tokens / num_gpus,
+        "tokens_per_s_per_user": found.tokens_per_s_per_user,
+        "total_tokens_per_s": found.total_tokens_per_s * replicas,
+        "total_tokens_per_s_per_gpu": found.total_tokens_per_s * replicas / num_gpus,
+        "concurrency": found.concurrency * replicas,
+        "batch": found.batch,
+        "max_batch": np.asarray(fleet.room),
+        "serve_utilization": found.requests_per_s / fleet.most_per_s,
+        **drafted,
+        "mfu": flops * found.requests_per_s * replicas / (_peak(server) * num_gpus),
+        "mbu": read_bytes / (_bandwidth(server) * found.itl_s),
+        "flops_per_request": np.asarray(flops),
+        "kv_bytes_per_request": held_bytes(server.times, server.engine.scheduler, lengths.total),
+    }  # fmt: skip
 
 
 def request_flops(server: Server, lengths: Lengths, convention: Convention = Convention.FULL) -> float:

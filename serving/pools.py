@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backends.network.level import NetworkLevel
 from ..backends.system import System
-from ..cost.serving.capacity import room
+from ..cost.serving.capacity import check_prompts, room
 from ..cost.serving.disaggregated import Link, Pool, PoolMetrics, disaggregated, exposed_s, most_disaggregated, rates
 from ..cost.serving.metrics import ServingMetrics
 from ..cost.serving.requests import Lengths
@@ -84,11 +84,12 @@ def level_of(system: System, num_gpus: int) -> NetworkLevel:
 def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: Target = ANYTHING) -> ServeEstimate:
     """Answer for requests under a load; without one, as many as both pools can do within a target.
 
-    InfeasibleError as `serve`.
+    InfeasibleError as `serve`, and where a prefill worker does not hold its prompts.
     """
     if load.batch is not None:
         raise UsageError("a static batch runs on one pool: give --concurrency or --request-rate with --disagg")
     prefill, decode = pools.workers
+    check_prompts(prefill.times, prefill.engine.scheduler, lengths, prefill.batch or 1)
     able, most = rates(prefill, decode, lengths), most_of(pools, lengths)
 
     def under(concurrency: Array) -> PoolMetrics:

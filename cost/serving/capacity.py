@@ -68,6 +68,26 @@ def max_batch(times: StepTimes, scheduler: Scheduler, lengths: Lengths, whole: b
     return num
 
 
+def room_of_prompts(times: StepTimes, scheduler: Scheduler, lengths: Lengths) -> Array:
+    """Return how many prompts a worker holds that sends their caches away; 0 where not even one fits."""
+    held = held_bytes(times, scheduler, lengths.prompt) - shared_bytes(times, lengths)
+    free = np.maximum(times.free_bytes - shared_bytes(times, lengths), 0.0)
+    return np.asarray(np.floor(free / np.maximum(held, 1e-9)))
+
+
+def check_prompts(times: StepTimes, scheduler: Scheduler, lengths: Lengths, num: int) -> None:
+    """Raise InfeasibleError where a worker cannot hold so many prompts at once, with how many it can."""
+    most = int(np.min(room_of_prompts(times, scheduler, lengths)))
+    if most >= num:
+        return
+    if most >= 1:
+        raise InfeasibleError(f"a prefill worker holds {most} prompts at once, and {num} are asked for")
+    prompt = float(np.max(lengths.prompt))
+    raise InfeasibleError(
+        f"prefill workers: {_too_small(times, scheduler, prompt, float(held_bytes(times, scheduler, prompt)))}"
+    )
+
+
 def longest_request(times: StepTimes, scheduler: Scheduler) -> int:
     """Return the tokens of prompt and answer that fit with one request alone, in whole blocks."""
     low, high = 0, 2

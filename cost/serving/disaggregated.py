@@ -16,66 +16,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...backends.engine import Engine
 from ...ir.errors import UsageError
 from .capacity import max_batch
 from .metrics import ServingMetrics
 from .requests import Lengths
 from .search import first_reaching
 from .static import batch_prefill_s
-from .steps import decode_step_s, groups_of, way_in_s
-from .times import Array, Nums, StepTimes
+from .steps import attention_over, decode_step_s, groups_of, way_in_s
+from .times import Array, Curve, Nums
+from .workers import Link as Link
+from .workers import Pool as Pool
+from .workers import Wire, Workers, at_once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
-    """Workers of one kind.
-
-    Attributes:
-        times: of one worker.
-        engine: that it runs.
-        workers: how many there are.
-        gpus: devices of a worker.
-        batch: most prompts that a prefill worker runs at once; most sequences of a decode worker, 0 for what fits.
-    """
-
-    times: StepTimes
-    engine: Engine
-    workers: int
-    gpus: int = 1
-    batch: int = 0
-
-    def __post_init__(self) -> None:
-        """UsageError for counts below 1."""
-        for name, least in (("workers", 1), ("gpus", 1), ("batch", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"{name}={getattr(self, name)} of a pool; allowed: {least} or more")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """What carries caches between pools.
-
-    Attributes:
-        bytes_per_s: of one device of a worker; its parts of a cache go side by side.
-        latency_s: of a transfer.
-        layers: of the model, where caches are sent layer by layer while the prompt still runs; 1 sends them at its end.
-    """
-
-    bytes_per_s: float
-    latency_s: float = 0.0
-    layers: int = 1
-
-    def __post_init__(self) -> None:
-        """UsageError for what carries nothing."""
-        if not self.bytes_per_s > 0 or self.latency_s < 0 or self.layers < 1:
-            raise UsageError(
-                f"bytes_per_s={self.bytes_per_s:g} latency_s={self.latency_s:g} layers={self.layers} of a link; "
-                "allowed: above 0, 0 or more, 1 or more"
-            )
-
-
-def transfer_s(link: Link, kv_bytes: Nums) -> Array:
+def transfer_s(link: Wire, kv_bytes: Nums) -> Array:
     """Return the time of sending one request's cache: latency + bytes / bandwidth.
 
     >>> float(transfer_s(Link(bytes_per_s=50e9, latency_s=1e-3), 1e9))
@@ -84,7 +38,7 @@ def transfer_s(link: Link, kv_bytes: Nums) -> Array:
     return np.asarray(link.latency_s + np.asarray(kv_bytes, dtype=np.float64) / link.bytes_per_s)
 
 
-def exposed_s(link: Link, kv_bytes: Nums, prefill_s: Nums) -> Array:
+def exposed_s(link: Wire, kv_bytes: Nums, prefill_s: Nums) -> Array:
     """Return what a transfer adds behind its prefill.
 
     All of it, or layer by layer what does not fit beside the prefill, and the last layer: `latency + max(0, send -
@@ -114,7 +68,7 @@ class PoolMetrics:
     prefill_busy: Array
     decode_busy: Array
     transfer_s: Array
-    gpus: int
+    gpus: Nums
 
     @property
     def limit(self) -> str:
@@ -136,29 +90,30 @@ class Rates:
     batch: Array
 
 
-def rates(prefill: Pool, decode: Pool, lengths: Lengths) -> Rates:
+def rates(prefill: Workers, decode: Workers, lengths: Lengths) -> Rates:
     """Return the most requests a second of either pool. InfeasibleError where a cache cannot hold one request."""
     _refuse_no_decode(lengths)
     room = _room(decode, lengths)
     return Rates(_prefill_rate(prefill, lengths), decode_rate(decode, lengths, room), room)
 
 
-def decode_rate(decode: Pool, lengths: Lengths, batch: Nums) -> Array:
+def decode_rate(decode: Workers, lengths: Lengths, batch: Nums, attention: Curve | None = None) -> Array:
     """Return requests a second of a decode pool with `batch` in flight on each worker."""
-    return np.asarray(decode.workers * np.asarray(batch) / (lengths.gaps * decode_tpot_s(decode, lengths, batch)))
+    tpot_s = decode_tpot_s(decode, lengths, batch, attention)
+    return np.asarray(decode.workers * np.asarray(batch) / (lengths.gaps * tpot_s))
 
 
-def decode_tpot_s(decode: Pool, lengths: Lengths, batch: Nums) -> Array:
+def decode_tpot_s(decode: Workers, lengths: Lengths, batch: Nums, attention: Curve | None = None) -> Array:
     """Return the time of a token on a decode worker with `batch` in flight."""
-    return decode_step_s(decode.times, decode.engine.overheads, np.maximum(batch, 1.0), lengths)
+    return decode_step_s(decode.times, decode.engine.overheads, np.maximum(batch, 1.0), lengths, attention)
 
 
-def prefill_pass_s(prefill: Pool, lengths: Lengths, num: Nums = 1.0) -> Array:
+def prefill_pass_s(prefill: Workers, lengths: Lengths, num: Nums = 1.0) -> Array:
     """Return the time of `num` prompts on a prefill worker."""
     return batch_prefill_s(prefill.times, prefill.engine, num, lengths)
 
 
-def disaggregated(prefill: Pool, decode: Pool, link: Link, concurrency: Nums, lengths: Lengths) -> PoolMetrics:
+def disaggregated(prefill: Workers, decode: Workers, link: Wire, concurrency: Nums, lengths: Lengths) -> PoolMetrics:
     """Return latencies and rates with `concurrency` requests under way: each answer is followed by a new request.
 
     TTFT is way in + wait for a prefill worker + prefill + what the transfer adds, and beyond what both pools hold the
@@ -168,22 +123,25 @@ def disaggregated(prefill: Pool, decode: Pool, link: Link, concurrency: Nums, le
     if (clients < 1).any():
         raise UsageError(f"concurrency={clients.min():g}; allowed: 1 or more requests under way")
     able = rates(prefill, decode, lengths)
-    shape = np.broadcast_shapes(clients.shape, able.prefill_per_s.shape, able.decode_per_s.shape)
+    both = np.broadcast_shapes(able.prefill_per_s.shape, able.decode_per_s.shape)
+    shape = np.broadcast_shapes(clients.shape, both)
     clients = np.broadcast_to(clients, shape)
+    attention = attention_over(decode.times, lengths)
+    # What the pools can do is the same for all numbers of clients.
     most = first_reaching(
-        lambda b: decode_rate(decode, lengths, b),
+        lambda b: decode_rate(decode, lengths, b, attention),
         able.prefill_per_s,
-        np.zeros(shape),
-        np.broadcast_to(able.batch, shape),
+        np.zeros(both),
+        np.broadcast_to(able.batch, both),
     )
     way = Way(prefill, decode, link, lengths)
     ttft_s = way.ttft_s(clients)
 
     def under_way(batch: Array) -> Array:
-        rate = decode_rate(decode, lengths, batch)
+        rate = decode_rate(decode, lengths, batch, attention)
         return np.asarray(rate * ttft_s(rate / able.prefill_per_s) + decode.workers * batch)
 
-    batch = first_reaching(under_way, clients, np.zeros(shape), most)
+    batch = first_reaching(under_way, clients, np.zeros(shape), np.broadcast_to(most, shape))
     rate = decode_rate(decode, lengths, batch)
     first = ttft_s(rate / able.prefill_per_s)
     # Beyond what both pools hold, Little's law leaves a wait.
@@ -191,7 +149,7 @@ def disaggregated(prefill: Pool, decode: Pool, link: Link, concurrency: Nums, le
     return _metrics(way, able, clients, batch, np.maximum(waits, first))
 
 
-def most_disaggregated(prefill: Pool, decode: Pool, link: Link, lengths: Lengths) -> PoolMetrics:
+def most_disaggregated(prefill: Workers, decode: Workers, link: Wire, lengths: Lengths) -> PoolMetrics:
     """Return what the pools do at the most requests a second of both: enough are always waiting.
 
     TTFT is that of a request that finds room at once, in prefill batches as full as the rate makes them.
@@ -202,7 +160,7 @@ def most_disaggregated(prefill: Pool, decode: Pool, link: Link, lengths: Lengths
         lambda b: decode_rate(decode, lengths, b), rate, np.zeros_like(rate), able.batch + 0.0 * rate
     )
     way, tpot = Way(prefill, decode, link, lengths), decode_tpot_s(decode, lengths, batch)
-    least, fullest = way.least_s(), way.least_s(float(max(prefill.batch, 1)))
+    least, fullest = way.least_s(), way.least_s(at_once(prefill))
     first = least + rate / able.prefill_per_s * (fullest - least)
     under_way = np.maximum(rate * (first + lengths.gaps * tpot), 1.0)
     return _metrics(way, able, under_way, batch, first)
@@ -212,9 +170,9 @@ def most_disaggregated(prefill: Pool, decode: Pool, link: Link, lengths: Lengths
 class Way:
     """The way of a request to its decode worker."""
 
-    prefill: Pool
-    decode: Pool
-    link: Link
+    prefill: Workers
+    decode: Workers
+    link: Wire
     lengths: Lengths
 
     @property
@@ -234,7 +192,7 @@ class Way:
         The busier they are the fuller are their batches, and the longer is the queue: of `n` servers with a service
         time that is always the same (Sakasegawa 1977), and of no more clients than there are.
         """
-        workers, num = float(self.prefill.workers), float(max(self.prefill.batch, 1))
+        workers, num = np.asarray(self.prefill.workers, dtype=np.float64), at_once(self.prefill)
         served, least = prefill_pass_s(self.prefill, self.lengths, num), self.least_s()
         fuller = served - prefill_pass_s(self.prefill, self.lengths)
         others = np.maximum(1.0 - workers * num / clients, 0.0)
@@ -249,7 +207,7 @@ class Way:
 
     def last_s(self, clients: Array) -> Array:
         """Until the first token of the last of all that were sent at one moment."""
-        num = float(max(self.prefill.batch, 1))
+        num = at_once(self.prefill)
         turns = np.ceil(clients / (self.prefill.workers * num))
         return np.asarray(self.least_s(num) + (turns - 1) * prefill_pass_s(self.prefill, self.lengths, num))
 
@@ -277,17 +235,18 @@ def _metrics(way: Way, able: Rates, clients: Array, batch: Array, ttft: Array) -
     return PoolMetrics(served, *busy, transfer_s(way.link, way.kv_bytes), gpus)
 
 
-def _prefill_rate(prefill: Pool, lengths: Lengths) -> Array:
+def _prefill_rate(prefill: Workers, lengths: Lengths) -> Array:
     """Prompts a second: with pipeline stages the next batch follows in the pace of the slowest stage."""
-    num = float(max(prefill.batch, 1))
+    num = at_once(prefill)
     groups = groups_of(prefill.times, num)
     one = prefill_pass_s(prefill, lengths, num) / (1.0 + (groups - 1.0) * prefill.times.pace)
     return np.asarray(prefill.workers * num / (one * groups * prefill.times.pace))
 
 
-def _room(decode: Pool, lengths: Lengths) -> Array:
+def _room(decode: Workers, lengths: Lengths) -> Array:
     most = max_batch(decode.times, decode.engine.scheduler, lengths)
-    return np.minimum(most, decode.batch) if decode.batch else most
+    given = np.asarray(decode.batch, dtype=np.float64)
+    return np.asarray(np.where(given > 0, np.minimum(most, given), most))
 
 
 def _refuse_no_decode(lengths: Lengths) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 
 from ...backends.engine import Engine, Overheads, Scheduler
 from .requests import Lengths
-from .times import Array, Nums, StepTimes
+from .times import Array, Curve, Nums, StepTimes
 
 
 def groups_of(times: StepTimes, batch: Nums) -> Array:
     """Return how many groups `batch` sequences form: one a pipeline stage, each with a sequence at least."""
-    return np.clip(np.asarray(batch, dtype=np.float64), 1.0, float(times.groups))
+    return np.minimum(np.maximum(np.asarray(batch, dtype=np.float64), 1.0), float(times.groups))
 
 
 def stretch(times: StepTimes, batch: Nums) -> Array:
@@ -33,9 +33,23 @@ def contexts_of(lengths: Lengths) -> tuple[Array, Array]:
     return start, np.asarray(start + np.maximum(lengths.gaps, 1.0))
 
 
-def decode_pass_s(times: StepTimes, batch: Nums, lengths: Lengths) -> Array:
-    """Return the mean time of one pass of `batch` sequences of a group over the contexts of a request's decode."""
+def attention_over(times: StepTimes, lengths: Lengths) -> Curve | None:
+    """Return the mean attention of a decode step over the contexts of a request, by sequences; None for many lengths.
+
+    What asks for it again and again is spared the mean.
+    """
+    start, stop = contexts_of(lengths)
+    return times.decode_attention.mean_curve(start, stop) if start.ndim == stop.ndim == 0 else None
+
+
+def decode_pass_s(times: StepTimes, batch: Nums, lengths: Lengths, attention: Curve | None = None) -> Array:
+    """Return the mean time of one pass of `batch` sequences of a group over the contexts of a request's decode.
+
+    `attention` is that of `attention_over`, where it is known.
+    """
     each = np.maximum(np.asarray(batch, dtype=np.float64), 1.0)
+    if attention is not None:
+        return np.asarray(times.decode_rest(each) + attention(each))
     return np.asarray(times.decode_rest(each) + times.decode_attention.mean(each, *contexts_of(lengths)))
 
 
@@ -44,10 +58,12 @@ def host_s(overheads: Overheads, batch: Nums) -> Array:
     return np.asarray(overheads.step_s + overheads.sequence_s * np.asarray(batch, dtype=np.float64))
 
 
-def decode_step_s(times: StepTimes, overheads: Overheads, batch: Nums, lengths: Lengths) -> Array:
+def decode_step_s(
+    times: StepTimes, overheads: Overheads, batch: Nums, lengths: Lengths, attention: Curve | None = None
+) -> Array:
     """Return the mean time from token to token with `batch` sequences on a replica and no prompts beside them."""
     each = np.maximum(np.asarray(batch, dtype=np.float64) / groups_of(times, batch), 1.0)
-    return np.asarray(stretch(times, batch) * decode_pass_s(times, each, lengths) + host_s(overheads, each))
+    return np.asarray(stretch(times, batch) * decode_pass_s(times, each, lengths, attention) + host_s(overheads, each))
 
 
 def way_in_s(overheads: Overheads, lengths: Lengths) -> Array:

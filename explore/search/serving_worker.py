@@ -1,0 +1,62 @@
+"""What works on blocks of a search of servers: groups of candidates into columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .block import Array, Block, Found
+from .serving_pools import pools
+from .serving_replicas import replicas
+from .serving_rows import COLUMNS, columns_of
+from .serving_servers import Refused, Servers
+from .serving_space import ServingSpace, Setting
+from .serving_units import Group, Part
+from .serving_verdicts import Sorted
+
+
+@dataclass(frozen=True, slots=True)
+class ServingWorker:
+    """Works on blocks of a space of servers in one process.
+
+    Attributes:
+        space: what is searched.
+        parts: candidates of a setting without pools and with them.
+        servers: what was made so far.
+    """
+
+    space: ServingSpace
+    parts: Mapping[bool, Part]
+    servers: Servers
+
+    def work(self, block: Block) -> Found:
+        """Sort the candidates of a block, and price those that are kept."""
+        setting = self.space.settings[block.part]
+        pieces = self.parts[setting.apart].pieces(block.first, block.last)
+        found = [self._sorted(setting, *piece) for piece in pieces]
+        pruned = sum((Counter(one.pruned) for one in found), Counter[str]())
+        numbers = self.space.numbers_of(setting)
+        tables = [
+            columns_of(one.rows, self.space.lengths, self.space.terms, numbers) for one in found if one.rows is not None
+        ]
+        return Found(block.number, dict(pruned), sum(one.num_legal for one in found), _joined(tables))
+
+    def _sorted(self, setting: Setting, group: Group, first: int, last: int) -> Sorted:
+        server = self.servers.server(setting, group.unit)
+        if isinstance(server, Refused):
+            return Sorted({server.reason: last - first}, 0)
+        if group.first is None:
+            return replicas(self.space, group, server, first, last)
+        prompts = self.servers.server(setting, group.first)
+        if isinstance(prompts, Refused):
+            return Sorted({prompts.reason: last - first}, 0)
+        return pools(self.space, group, (prompts, server), first, last)
+
+
+def _joined(tables: list[Mapping[str, Array]]) -> Mapping[str, Array]:
+    if not tables:
+        return {name: np.zeros(0) for name in COLUMNS}
+    return {name: np.concatenate([table[name] for table in tables]) for name in COLUMNS}
