@@ -27,11 +27,14 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "cost": ("cost", "Say what a system costs: dies, packages, servers, network, a GPU for an hour."),
         "design": ("design", "Design a chip or a system from area and power on a technology node."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
+        "export": ("export", "Write a plan as flags or a file of Megatron-LM, torchtitan, DeepSpeed or vLLM."),
         "list": (
             "catalogue",
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
         ),
+        "runs": ("runs", "List, show, export or remove the searches that were kept."),
         "schema": ("schema", "Print the JSON Schema of a file that you may write."),
+        "search": ("search", "Price every legal plan of a model on a machine, or on many, and show the best."),
         "show": (
             "catalogue",
             "Print one model, system, chip, network, stack, engine, book of prices, pass, op, metric or plan.",
@@ -138,8 +141,8 @@ def run(args: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        return _fail("interrupted", 130)
+    except (KeyboardInterrupt, click.exceptions.Abort) as stop:
+        return _fail(str(stop) or "interrupted", 130)
     except SystemExit as leave:
         return _fail(f"the model's code left Python by itself (SystemExit: {leave.code}), so there is no graph", 2)
     except BrokenPipeError:

@@ -9,6 +9,9 @@ import click
 
 from ..ir.errors import UsageError
 from .flags import MODEL, SECTIONS
+from .plan_file import add_listed, plan_file_flag
+
+PLAN_FILE = plan_file_flag()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +108,7 @@ class Request:
 
 
 class PlanCommand(click.Command):
-    """A verb that takes MODEL and all shared flags; its function receives them as one `request`.
+    """A verb that takes MODEL, a plan file and all shared flags; its function receives them as one `request`.
 
     A subclass may have more sections of flags of its own.
     """
@@ -117,10 +120,11 @@ class PlanCommand(click.Command):
         """Name the shared parameters, then the verb's own."""
         shared = [flag for section in SECTIONS.values() for flag in section]
         own = [flag for _, flags in self.more for flag in flags]
-        return [MODEL, *shared, *own, *super().get_params(ctx)]
+        return [MODEL, PLAN_FILE, *shared, *own, *super().get_params(ctx)]
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
+        add_listed(ctx)
         request = Request(**{f.name: ctx.params.pop(f.name) for f in fields(Request)})
         if request.phase == "serve" and not self.serves:
             told = (
@@ -132,7 +136,7 @@ class PlanCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verb's own options first, then the shared ones by subject."""
-        self._write(ctx, formatter, "Options", super().get_params(ctx))
+        self._write(ctx, formatter, "Options", [PLAN_FILE, *super().get_params(ctx)])
         for title, own in self.more:
             self._write(ctx, formatter, title, list(own))
         for title, flags in SECTIONS.items():

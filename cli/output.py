@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ..ir.errors import UsageError
+from ..ir.errors import SlipstickError, UsageError
 
 
 def write_text(text: str, output: str) -> None:
@@ -38,6 +38,8 @@ def writing(path: str | Path) -> Iterator[None]:
     """Report what is written, on stderr; a place that cannot be written is the user's to change."""
     try:
         yield
+    except SlipstickError:
+        raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"cannot write '{path}': {reason}") from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import click
 
 from .flags import Named
 from .output import write_text
 
-KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices")
+KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices", "plan", "space")
 
 
 @click.command("schema")
@@ -21,7 +22,19 @@ def schema_command(kind: str, output: str) -> int:
     \b
     slipstick schema system -o system.schema.json
     """  # noqa: D301
+    write_text(json.dumps(_schema(kind), indent=2), output)
+    return 0
+
+
+def _schema(kind: str) -> Mapping[str, object]:
+    if kind == "plan":
+        from .plan_schema import plan_schema
+
+        return plan_schema()
+    if kind == "space":
+        from .search_file import space_schema
+
+        return space_schema()
     from ..backends.file_schemas import file_schema
 
-    write_text(json.dumps(file_schema(kind), indent=2), output)
-    return 0
+    return file_schema(kind)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import UsageError
+from .plan_file import is_given
 
 if TYPE_CHECKING:
     from .options import Request
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def check_phase(ctx: click.Context, phase: str, of_serving: tuple[str, ...], of_steps: tuple[str, ...]) -> None:
     """Raise UsageError for a flag of servers with another phase, or one of single steps with a server."""
     wrong = of_steps if phase == "serve" else of_serving
-    given = [name for name in wrong if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    given = [name for name in wrong if is_given(ctx, name)]
     if given:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         told = "of single steps: a server takes --isl, --osl and --concurrency, --request-rate or --batch"
@@ -41,7 +42,7 @@ def check_requests(ctx: click.Context, serving: Serving) -> None:
 
 
 def _refuse_given(ctx: click.Context, names: tuple[str, ...], told: str) -> None:
-    given = [name for name in names if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    given = [name for name in names if is_given(ctx, name)]
     if given:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         raise UsageError(f"{flags}: {told}: leave {'it' if len(given) == 1 else 'them'} out")

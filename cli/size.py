@@ -14,6 +14,7 @@ from ..ir.errors import UsageError
 from .flags import Named
 from .options import Request
 from .output import columns, write_text
+from .plan_file import is_given
 from .prepare import check_model
 from .run_flags import count_of
 from .serve import PIPE_COLUMNS, machine_of, priced_serving, served_of
@@ -85,7 +86,7 @@ def size_command(
         convention=Convention(request.flops_convention),
     )  # fmt: skip
     lowered = _lowered(replace(asked, seq=serving.prompt))
-    given = {name: (getattr(request, name),) if _given(ctx, name) else () for name in DEGREES}
+    given = {name: (getattr(request, name),) if is_given(ctx, name) else () for name in DEGREES}
     found = size(question, system, shapes_of(system, _has_experts(lowered), **given), lowered, pools)
     answers = [priced_serving(request, one) for one in found.answers(top)]
     if form == "json":
@@ -98,14 +99,10 @@ def size_command(
 
 def _check(ctx: click.Context) -> None:
     """Raise UsageError for flags that a search has no use for."""
-    wrong = [name for name in (*OF_STEPS, "phase") if _given(ctx, name)]
+    wrong = [name for name in (*OF_STEPS, "phase") if is_given(ctx, name)]
     if wrong:
         flags = " and ".join(f"--{name}" for name in wrong)
         raise UsageError(f"{flags}: size finds the GPUs and the batch itself; it takes --target-rps, --isl, --osl")
-
-
-def _given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 def _lowered(request: Request) -> Callable[[Shape], tuple[Served, Plan]]:

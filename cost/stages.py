@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from ..ir.expr import Expr, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
+from ..ir.layouts import Layouts
 from ..ir.ops import work_of
 from ..ir.plan import PlanTable
 from ..ir.points import Points
-from ..ir.stages import Layout, block_row, lay_stages
+from ..ir.stages import Layout, block_row, by_cost
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -51,7 +52,7 @@ class Staging:
         """The class of every stage from the first on, of each layout."""
         return tuple(layout.stages for layout in self.layouts)
 
-    def part(self, plans: slice) -> Staging:
+    def part(self, plans: slice | Index) -> Staging:
         """Return the stages of some plans."""
         return replace(
             self, which=self.which[plans], stages=self.stages[plans], chunks=self.chunks[plans], share=self.share[plans]
@@ -91,51 +92,55 @@ class StageProgram:
     policy: str
     costs: ExprTable
     recomputed: int = 0
-    _even: dict[tuple[int, int, str], Layout] = field(default_factory=dict, compare=False, repr=False)
+    layouts: Layouts = field(default_factory=Layouts, compare=False, repr=False)
 
     @classmethod
-    def of(cls, graph: Graph, policy: str = "auto", recomputed: int = 0) -> StageProgram:
-        """Compile the costs by which stages are balanced; of each chunk the first so many layers are recomputed."""
-        return cls(graph, policy, ExprTable.of([_flops(r) for r in graph.regions]), recomputed)
+    def of(
+        cls, graph: Graph, policy: str = "auto", recomputed: int = 0, layouts: Layouts | None = None
+    ) -> StageProgram:
+        """Compile the costs by which stages are balanced; of each chunk the first so many layers are recomputed.
+
+        Layouts go to and come from `layouts`, which may serve other graphs too.
+        """
+        costs = ExprTable.of([_flops(r) for r in graph.regions])
+        return cls(graph, policy, costs, recomputed, Layouts() if layouts is None else layouts)
 
     def evaluate(self, plans: PlanTable, points: Points) -> Staging:
         """Lay every plan on its stages; PlanError when one has more chunks than layers."""
         pp, vpp = plans.stages
         schedule = plans.family.schedule
         degree, pair = _distinct(pp, vpp)
-        cost, point = self._costs(points, degree, len(plans))
-        laid: dict[tuple[int, tuple[float, ...] | None], int] = {}
-        layouts: list[Layout] = []
-        met, which = _met(pair, point, len(degree), cost.shape[1])
-        shares = _shares(cost) if cost.any() else [None] * cost.shape[1]
-        index = np.zeros(len(met), dtype=np.intp)
-        for k, (d, at) in enumerate(met):
-            key = (d, shares[at])
-            if key not in laid:
-                laid[key] = len(layouts)
-                layouts.append(self._layout(*degree[d], shares[at], schedule))
-            index[k] = laid[key]
-        return _staging(self.graph, layouts, index[which], pp, vpp)
+        share, point = self._shares(points, degree, len(plans))
+        met, which = _met(pair, point, len(degree), len(share))
+        # A layout whose costs have no say is the same whatever they are.
+        blocks, kept = len(block_row(self.graph)), self.layouts.of(self.graph)
+        said = [by_cost(blocks, self.policy, p * v) for p, v in degree]
+        found = [
+            kept.lay(self.policy, *degree[d], share[s] if said[d] else None, self.recomputed, schedule) for d, s in met
+        ]
+        laid = {id(layout): layout for layout in found}
+        number = {name: k for k, name in enumerate(laid)}
+        index = np.array([number[id(layout)] for layout in found], dtype=np.intp)
+        return _staging(self.graph, list(laid.values()), index[which], pp, vpp)
 
-    def _layout(self, pp: int, vpp: int, shares: Sequence[float] | None, schedule: str) -> Layout:
-        """Lay the graph on stages; layouts that no cost has a say in are kept, for there are few."""
-        if shares is not None:
-            return lay_stages(self.graph, self.policy, pp, vpp, shares, self.recomputed, schedule)
-        key = (pp, vpp, schedule)
-        if key not in self._even:
-            self._even[key] = lay_stages(self.graph, self.policy, pp, vpp, None, self.recomputed, schedule)
-        return self._even[key]
+    def _shares(
+        self, points: Points, degrees: Sequence[tuple[int, int]], num: int
+    ) -> tuple[Sequence[tuple[float, ...] | None], Index]:
+        """Distinct costs by which stages are balanced, and which of them each plan has; None where they have no say.
 
-    def _costs(self, points: Points, degrees: Sequence[tuple[int, int]], num: int) -> tuple[Array, Index]:
-        """Costs at distinct points and the point of each plan; nothing where no plan is balanced by cost."""
+        Costs are against the dearest, rounded: plans that differ in nothing else have one layout.
+        """
         blocks = len(block_row(self.graph))
-        even = self.policy not in ("auto", "balanced") or (
-            self.policy == "auto" and all(blocks % (p * v) == 0 for p, v in degrees)
-        )
-        if even or all(p * v == 1 for p, v in degrees):
-            return np.zeros((len(self.graph.regions), 1)), np.zeros(num, dtype=np.intp)
+        if not any(by_cost(blocks, self.policy, p * v) for p, v in degrees):
+            return [None], np.zeros(num, dtype=np.intp)
         env, point = points.of(self.costs.symbols)
-        return self.costs.evaluate(env, int(point.max()) + 1), point
+        costs = self.costs.evaluate(env, int(point.max()) + 1)
+        if not costs.any():
+            return [None], np.zeros(num, dtype=np.intp)
+        rounded = np.round(costs / np.maximum(costs.max(axis=0), 1.0), 9).T.tolist()
+        number: dict[tuple[float, ...], int] = {}
+        share = np.array([number.setdefault(tuple(row), len(number)) for row in rounded], dtype=np.intp)
+        return list(number), share[point]
 
 
 def _flops(region: Region) -> Expr:
@@ -157,11 +162,6 @@ def _met(degree: Index, point: Index, num_degrees: int, num_points: int) -> tupl
         return [(d, 0) for d in range(num_degrees)], degree
     codes, which = np.unique(degree * num_points + point, return_inverse=True)
     return [divmod(int(code), num_points) for code in codes], which.reshape(-1)
-
-
-def _shares(costs: Array) -> Sequence[tuple[float, ...]]:
-    """Costs against the dearest of each point, rounded: plans that differ in nothing else have one layout."""
-    return list(map(tuple, np.round(costs / np.maximum(costs.max(axis=0), 1.0), 9).T.tolist()))
 
 
 def _staging(graph: Graph, layouts: Sequence[Layout], which: Index, pp: Array, vpp: Array) -> Staging:

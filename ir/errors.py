@@ -5,6 +5,7 @@ SlipstickError                 a message for people; the command line prints it 
     UnknownNameError           a name that is not in a catalogue, a key that is not in a schema
     PlanError                  degrees or batches that do not fit together or do not divide
     SystemFileError            a system file with missing units, absurd values or unknown keys
+    StorageError               a disk that is full, a folder that cannot be written
   InfeasibleError        (3)   well formed, but it does not fit
   NotUnderstoodError     (4)   input that cannot be analysed
     NotBuiltError              a capability that this version does not have
@@ -54,6 +55,10 @@ class PlanError(UsageError):
 
 class SystemFileError(UsageError):
     """A system description with missing units, absurd values or unknown keys."""
+
+
+class StorageError(UsageError):
+    """A disk that is full or a folder that cannot be written; what was kept before is whole."""
 
 
 class InfeasibleError(SlipstickError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from .errors import PlanError
@@ -40,12 +42,45 @@ def balanced_parts(costs: Sequence[float], num_parts: int, first: float = 0.0, l
     >>> balanced_parts([1.0] * 8, 3, last=2.0)
     (3, 3, 2)
     """
-    if num_parts > len(costs) + (last > 0.0) or num_parts < 1:
-        raise PlanError(f"{len(costs)} blocks cannot fill {num_parts} stages; legal: 1 to {len(costs)}")
-    spans = [_span_costs(costs, k, num_parts, first, last) for k in range(num_parts)]
-    ceiling = _least(spans, np.maximum)[0]
-    squares = [np.where(s <= ceiling * (1.0 + 1e-12), s * s, np.inf) for s in spans]
-    return _sizes(_least(squares, np.add)[1], len(costs))
+    return Balance(costs, first, last).sizes(num_parts)
+
+
+class Balance:
+    """A row of blocks to be balanced, in any number of parts: what these have in common is worked out once.
+
+    Costs are those of `balanced_parts`.
+    """
+
+    __slots__ = ("_first", "_last", "_middle", "_most", "num_blocks")
+
+    def __init__(self, costs: Sequence[float], first: float = 0.0, last: float = 0.0) -> None:
+        """Add up the cost of every run of blocks."""
+        sums = np.concatenate([[0.0], np.cumsum(np.asarray(costs, dtype=np.float64))])
+        order = np.arange(len(sums))
+        self.num_blocks = len(costs)
+        # Cost of a part that takes blocks i to j - 1, as (i, j); infinite where it may not.
+        self._middle = np.where(order[None, :] > order[:, None], sums[None, :] - sums[:, None], np.inf)
+        self._first = np.where(order > 0, sums - sums[0] + first, np.inf)
+        self._last = np.where((order < len(costs)) | (last > 0.0), sums[-1] - sums + last, np.inf)
+        # By the number of parts: the least dearest of them, for each end.
+        self._most = [self._first]
+
+    def sizes(self, num_parts: int) -> tuple[int, ...]:
+        """Return the part sizes of `balanced_parts`, with the same errors."""
+        most_parts = self.num_blocks + bool(np.isfinite(self._last[-1]))
+        if num_parts > most_parts or num_parts < 1:
+            raise PlanError(f"{self.num_blocks} blocks cannot fill {num_parts} stages; legal: 1 to {self.num_blocks}")
+        if num_parts == 1:
+            return (self.num_blocks,)
+        ceiling = float(np.maximum(self._dearest(num_parts - 1), self._last).min()) * (1.0 + 1e-12)
+        first, middle, last = (_squares(costs, ceiling) for costs in (self._first, self._middle, self._last))
+        return _least_squares(first, middle, last, num_parts)
+
+    def _dearest(self, num_parts: int) -> Array:
+        """The dearest of so many first parts where it is least, for each end."""
+        while len(self._most) < num_parts:
+            self._most.append(np.maximum(self._most[-1][:, None], self._middle).min(axis=0))
+        return self._most[num_parts - 1]
 
 
 def filled_parts(costs: Sequence[float], num_parts: int, last: float = 0.0) -> tuple[int, ...]:
@@ -67,33 +102,30 @@ def filled_parts(costs: Sequence[float], num_parts: int, last: float = 0.0) -> t
     return tuple(sizes)
 
 
-def _span_costs(costs: Sequence[float], part: int, num_parts: int, first: float, last: float) -> Array:
-    """Cost of a part that takes blocks i to j-1, as a matrix (i, j); infinite where it may not."""
-    sums = np.concatenate([[0.0], np.cumsum(np.asarray(costs, dtype=np.float64))])
-    extra = (first if part == 0 else 0.0) + (last if part == num_parts - 1 else 0.0)
-    span = sums[None, :] - sums[:, None] + extra
-    order = np.arange(len(sums))
-    fewest = 0 if part == num_parts - 1 and last > 0.0 else 1
-    span[order[None, :] - order[:, None] < fewest] = np.inf
-    return np.asarray(span)
+def _squares(costs: Array, ceiling: float) -> Array:
+    return np.where(costs <= ceiling, costs * costs, np.inf)
 
 
-def _least(spans: Sequence[Array], join: np.ufunc) -> tuple[float, list[NDArray[np.intp]]]:
-    """Return the least joined cost of all blocks, and for each part and end the best start."""
-    reached = np.full(len(spans[0]), np.inf)
-    reached[0] = 0.0
-    starts = []
-    for span in spans:
-        ways = join(reached[:, None], span)
-        starts.append(np.argmin(ways, axis=0))
-        reached = ways.min(axis=0)
-    return float(reached[-1]), starts
+def _least_squares(first: Array, middle: Array, last: Array, num_parts: int) -> tuple[int, ...]:
+    """Return the sizes of two parts or more with the least sum of squares; of equal sums, later parts are longest.
 
-
-def _sizes(starts: Sequence[NDArray[np.intp]], num_blocks: int) -> tuple[int, ...]:
-    found: list[int] = []
-    end = num_blocks
-    for start in reversed(starts):
-        found.append(end - int(start[end]))
-        end = int(start[end])
-    return tuple(reversed(found))
+    Only so many blocks as a part can have are looked at: (part, blocks from most to 1, end).
+    """
+    num = len(first) - 1
+    most = int(np.isfinite(middle).sum(axis=1).max())
+    place = np.arange(num + 1)
+    before = place - np.arange(most, 0, -1)[:, None]
+    parts = np.where(before >= 0, middle[before, place], np.inf)
+    reached = np.full((num_parts - 1, most + num + 1), np.inf)
+    reached[0, most:] = first
+    step, size = reached.strides
+    windows = as_strided(reached, (num_parts - 1, most, num + 1), (step, size, size), writeable=False)
+    ways = np.empty_like(parts)
+    for k in range(num_parts - 2):
+        np.add(windows[k], parts, out=ways)
+        np.minimum.reduce(ways, axis=0, out=reached[k + 1, most:])
+    ends_at = [num, int((reached[-1, most:] + last).argmin())]
+    for k in reversed(range(num_parts - 2)):
+        end = ends_at[-1]
+        ends_at.append(end - most + int((windows[k, :, end] + parts[:, end]).argmin()))
+    return tuple(b - a for a, b in pairwise((0, *reversed(ends_at))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .errors import PlanError
 from .expr import Num
 from .graph import Graph
-from .partition import balanced_parts, even_parts
+from .partition import Balance, even_parts
 from .pipelines import chunks_of, places
 from .plan import LAYOUTS
 
@@ -20,6 +20,8 @@ from .plan import LAYOUTS
 BOUNDARY = "boundary"
 # Ends the name of a layer's region that recomputes, beside one that does not.
 RECOMPUTED = "_recomputed"
+# Makes a row ready to be balanced: costs of its blocks, and what its first and its last part cost on top.
+Balancer = Callable[[Sequence[float], float, float], Balance]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Layout:
     @property
     def copies(self) -> int:
         """How many stages hold each chunk: of the micro-batches, each runs its part."""
-        return max(1, sum(map(len, self.held)) // len(self.blocks))
+        return max(1, len(self.held) * len(self.held[0]) // len(self.blocks))
 
     def __str__(self) -> str:
         """Print blocks stage by stage, chunks of a stage joined, equal neighbours once: `8, 9 (x6), 8`."""
@@ -97,9 +99,14 @@ def lay_stages(
         PlanError: more chunks than blocks, or a list that does not fit; shows every factor.
     """
     vpp = chunks_of(schedule, vpp) if pp > 1 else vpp
-    row = block_row(graph)
-    sizes = _sizes(graph, row, policy, pp, vpp, costs)
-    parts = _parts(graph, row, sizes, recomputed if pp > 1 else 0)
+    return lay_sizes(graph, pp, vpp, stage_sizes(graph, policy, pp, vpp, costs), recomputed, schedule)
+
+
+def lay_sizes(
+    graph: Graph, pp: int, vpp: int, sizes: tuple[int, ...], recomputed: int = 0, schedule: str = "1f1b"
+) -> Layout:
+    """Lay a graph on stages whose chunks have these blocks, in the order of the model; see `lay_stages`."""
+    parts = _parts(graph, block_row(graph), sizes, recomputed if pp > 1 else 0)
     where = places(schedule, pp, vpp)
     held = tuple(tuple(c for c, stages in enumerate(where) if i in stages) for i in range(pp))
     return Layout(pp, vpp, sizes, *_classes(graph, parts, held), held)
@@ -127,9 +134,16 @@ def can_lay(num_blocks: int, policy: str, chunks: Num) -> NDArray[np.bool_]:
     return np.asarray((parts == len(sizes)) & (sum(sizes) == num_blocks))
 
 
-def _sizes(
-    graph: Graph, row: Sequence[str], policy: str, pp: int, vpp: int, costs: Sequence[float] | None
+def by_cost(num_blocks: int, policy: str, parts: int) -> bool:
+    """Return whether costs say how blocks are shared out over so many chunks in all."""
+    return parts > 1 and (policy == "balanced" or (policy == "auto" and num_blocks % parts != 0))
+
+
+def stage_sizes(
+    graph: Graph, policy: str, pp: int, vpp: int, costs: Sequence[float] | None = None, balance: Balancer = Balance
 ) -> tuple[int, ...]:
+    """Return the blocks of each chunk, in the order of the model; see `lay_stages`, whose errors it raises."""
+    row = block_row(graph)
     parts = pp * vpp
     if policy not in LAYOUTS:
         return _given(policy, len(row), pp, vpp)
@@ -140,11 +154,11 @@ def _sizes(
         )
     if parts == 1:
         return (len(row),)
-    if policy == "even" or costs is None or (policy == "auto" and len(row) % parts == 0):
+    if costs is None or not by_cost(len(row), policy, parts):
         return even_parts(len(row), parts)
     each = dict(zip((r.name for r in graph.regions), costs, strict=True))
     ends = graph.sequence_once()
-    return balanced_parts([each[name] for name in row], parts, each[ends[0]], each[ends[-1]])
+    return balance([each[name] for name in row], each[ends[0]], each[ends[-1]]).sizes(parts)
 
 
 def _given(text: str, num_blocks: int, pp: int, vpp: int) -> tuple[int, ...]:

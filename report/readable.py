@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_si, format_time, format_usd
 
 if TYPE_CHECKING:
     from .comparison import Change
+
+# Of columns, largest first: the least value of a scale, and its name around a number.
+_SCALES: Mapping[str, Sequence[tuple[float, str]]] = MappingProxyType(
+    {
+        "s": ((86400.0, "{} days"), (3600.0, "{} h"), (1.0, "{} s"), (1e-3, "{} ms"), (1e-6, "{} us")),
+        "B": tuple((2.0 ** (10 * k), f"{{}} {p}iB") for k, p in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "K"))),
+        "USD": ((1e9, "${}B"), (1e6, "${}M"), (1.0, "${}")),
+        "1": ((0.01, "{} %"),),
+    }
+)
+# Beyond three digits of the largest.
+_MORE_DIGITS = 3
 
 
 def shown(value: float, unit: str) -> str:
@@ -32,6 +46,33 @@ def shown(value: float, unit: str) -> str:
     if unit == "1":
         return f"{value * 100:.2f} %"
     return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
+
+
+def shown_column(values: Sequence[float], unit: str) -> list[str]:
+    """Return a column of values in one unit, with so many digits that what differs does not look alike; - for nan.
+
+    >>> shown_column([12.61, 12.64, 14.0], "s"), shown_column([2.0**30, math.nan], "B")
+    (['12.61 s', '12.64 s', '14.00 s'], ['1.00 GiB', '-'])
+    """
+    there = [value for value in values if math.isfinite(value)]
+    largest = max(map(abs, there), default=0.0)
+    scale, name = _scale(largest, unit)
+    if not name or not largest:
+        return [shown(value, unit) if math.isfinite(value) else "-" for value in values]
+    least = max(0, 2 - math.floor(math.log10(largest / scale)))
+    found: dict[float, str] = {}
+    for decimals in range(least, least + _MORE_DIGITS + 1):
+        found = {value: name.format(f"{value / scale:,.{decimals}f}") for value in there}
+        if len(set(found.values())) == len(found):
+            break
+    return [found.get(value, "-") for value in values]
+
+
+def _scale(largest: float, unit: str) -> tuple[float, str]:
+    """Return the scale of a column and its name around a number; nothing where each value has a scale of its own."""
+    known = _SCALES.get(unit, ())
+    fitting = [(scale, name) for scale, name in known if largest >= scale]
+    return fitting[0] if fitting else known[-1] if known else (1.0, "")
 
 
 def shown_both(change: Change) -> tuple[str, str]:

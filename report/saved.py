@@ -68,7 +68,12 @@ def read_saved(path: str) -> Saved:
 
     UsageError when it cannot be read, is not JSON, or is not a report that this version writes.
     """
-    tree = _parsed(_text(path), path)
+    return saved(_text(path), path)
+
+
+def saved(text: str, path: str) -> Saved:
+    """Read a report from its JSON text; `path` is what it is called. UsageError as for `read_saved`."""
+    tree = _parsed(text, path)
     schema = tree.get("schema")
     if schema == REPORT:
         return _estimate(tree, path)

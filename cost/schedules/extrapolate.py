@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.pipelines import BIDIRECTIONAL, V_SHAPED
-from .line import Row
 from .tasks import Array
 from .waves import waves_of
 
@@ -35,22 +34,20 @@ def first_rounds(schedule: str) -> int:
 
 
 def extrapolated_s(
-    schedule: str, row: Row, times: tuple[Array, Array, Array, Array], num_micro_batches: Array, key: int
+    schedule: str, times: tuple[Array, Array, Array, Array], num_micro_batches: Array, key: int
 ) -> Array:
     """Return the seconds of a step.
 
     Args:
         schedule: its name.
-        row: the stages.
-        times: forward, dgrad, wgrad and send seconds of each class, as (class, plan).
+        times: forward, dgrad, wgrad and send seconds of each stage, as (stage, plan).
         num_micro_batches: micro-batches of each plan.
         key: their number where it is at most p x `first_rounds`, the same for all plans; more otherwise.
     """
-    stage_class = [kind for kind, _, num in row.runs for _ in range(num)]
     share = 0.5 if schedule in V_SHAPED else 1.0
-    forward, dgrad, wgrad = (a[stage_class] * share for a in times[:3])
-    stages = (forward, dgrad, wgrad, times[3][stage_class])
-    if key <= first_rounds(schedule) * row.num_stages:
+    forward, dgrad, wgrad = (a * share for a in times[:3])
+    stages = (forward, dgrad, wgrad, times[3])
+    if key <= first_rounds(schedule) * len(forward):
         return _run(schedule, key, stages)
     slowest_s = (forward + dgrad + wgrad).max(axis=0) / share
     return _carried_on(schedule, stages, slowest_s, num_micro_batches)

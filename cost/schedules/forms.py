@@ -7,15 +7,10 @@ for one another's messages), and up again. They are worked out here for stages t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from .line import Line, Place, edges, ends
+from .line import Line, Places, longest, longest_later, other_way
 from .tasks import Array
-
-# Of a stage: the longest way to its first turn by its own tasks alone, and through later stages.
-Ways = Callable[[Place], tuple[Array, Array]]
 
 
 def gpipe_s(line: Line, num_micro_batches: Array) -> Array:
@@ -23,98 +18,85 @@ def gpipe_s(line: Line, num_micro_batches: Array) -> Array:
 
     sum f + sum b + (m - 1) (max f + max b), with every message on the way.
     """
-    return _prefix_s(line, ends(line.row)[-1], num_micro_batches)
+    return np.asarray(_prefix_s(line.ends.part(slice(len(line.ends.stage) - 1, None)), num_micro_batches)[0])
 
 
-def one_f_one_b_s(line: Line, num_micro_batches: Array, few: int) -> Array:
+def one_f_one_b_s(line: Line, num_micro_batches: Array, few: bool) -> Array:
     """Return the seconds of a step of 1F1B.
 
-    `few` is the number of micro-batches where that is at most p, the same for all plans; more than p otherwise. Where
-    it is at most p, the line has a run that ends with stage p - m, the last that runs all forward tasks first.
+    With `few`, no plan has more micro-batches than stages, and each has a run that ends with stage p - m, the last
+    that runs all forward tasks first; without, every plan has more.
 
     A chain takes its turns, forward and backward, on one stage i: it has p - i micro-batches less for them, and on
-    the way there and back it is with stages that cannot turn yet, or any more (`_ways`).
+    the way there and back it is with stages that cannot turn yet, or any more: by its own, stage i runs p - 1 - i
+    forward tasks ahead; the longest of those before it may run them too. Through later stages it goes down to one of
+    them, waits for its tasks ahead, and comes up again.
     """
-    p = line.row.num_stages
-    found = _all_first_s(line, num_micro_batches, p - few) if few <= p else np.zeros_like(num_micro_batches)
-    heads, tails = _ways(line, few), _ways(line.mirrored, few)
-    for place in edges(line.row):
-        spare = few - (p - place.stage)
-        if spare < 0:
-            continue
-        (own, through), (own_tail, through_tail) = heads(place), tails(place)
-        head, tail = np.maximum(own, through), np.maximum(own_tail, through_tail)
-        if spare == 0:
-            found = np.maximum(found, np.maximum(head + own_tail, own + tail))
-            continue
-        turns = num_micro_batches - float(p - place.stage)
-        x = line.both(place.run)
-        found = np.maximum(found, head + tail + turns * x)
-        if place.inside == 0:
-            found = np.maximum(found, _to_and_fro_s(line, place, turns - 1.0) + (head + tail + x))
-    return found
+    later = _later(line, num_micro_batches, few)
+    ways = [_turning_s(line, places, later, num_micro_batches, few) for places in line.edges]
+    return np.maximum(longest([*ways, _all_first_s(line, num_micro_batches)] if few else ways), 0.0)
 
 
-def _prefix_s(line: Line, last: Place, num_micro_batches: Array) -> Array:
-    """All forward tasks, then all backward tasks, on stages up to one."""
-    most = line.forward.most_s[last.run] + line.backward.most_s[last.run]
-    return line.forward.through(last) + line.backward.through(last) + (num_micro_batches - 1.0) * most
+def _later(line: Line, num_micro_batches: Array, few: bool) -> Array:
+    """The longest way down to the end of a run or a later one, the tasks that it runs ahead, and up to the start."""
+    ends = line.ends
+    ahead = line.runs.num_stages - 1.0 - ends.stage
+    way = ends.through_s + ends.most_s * ahead[:, None] + other_way(ends.through_s)
+    return longest_later(np.where((ahead < num_micro_batches)[:, None], way, -np.inf) if few else way)
 
 
-def _all_first_s(line: Line, num_micro_batches: Array, stage: int) -> Array:
-    """Chains of few micro-batches: on stages up to `stage`, or all on the way and the others in one direction."""
-    here = next(place for place in ends(line.row) if place.stage == stage)
-    last = ends(line.row)[-1]
-    most = np.maximum(line.forward.most_s[here.run], line.backward.most_s[here.run])
-    whole = line.forward.through(last) + line.backward.through(last)
-    return np.maximum(_prefix_s(line, here, num_micro_batches), whole + (num_micro_batches - 1.0) * most)
+def _turning_s(line: Line, places: Places, later_s: Array, num_micro_batches: Array, few: bool) -> Array:
+    """Chains that turn on the stages at these places, as (run, plan); -inf where there are too few micro-batches."""
+    left = line.runs.num_stages - places.stage
+    own = places.through_s + places.most_s * (left - 1.0)[:, None]
+    way = np.maximum(own, places.through_later_s(later_s))
+    turns = num_micro_batches - left
+    there = way[:, 0] + way[:, 1]
+    found = there + turns * places.both_s
+    if line.send_s is not None and places is line.starts:
+        found = np.maximum(found, _to_and_fro_s(line, turns - 1.0) + (there + places.both_s))
+    if not few:
+        return np.asarray(found)
+    once = np.maximum(way[:, 0] + own[:, 1], own[:, 0] + way[:, 1])
+    return np.where(turns > 0.0, found, np.where(turns == 0.0, once, -np.inf))
 
 
-def _ways(line: Line, few: int) -> Ways:
-    """Ways from the first task to the first turn of a stage, its own forward task with it.
-
-    By its own: stage i runs p - 1 - i forward tasks ahead; the longest of those before it may run them too. Through
-    later stages: down to one of them, its tasks ahead, and up again.
-    """
-    p = line.row.num_stages
-    forward, backward = line.forward, line.backward
-    best: list[Array | None] = [None] * (len(line.row.runs) + 1)
-    for place in reversed(ends(line.row)):
-        way, later = None, best[place.run + 1]
-        ahead = p - 1 - place.stage
-        if ahead < few:
-            way = forward.through(place) + forward.most_s[place.run] * ahead + backward.through(place)
-        best[place.run] = later if way is None else way if later is None else np.maximum(way, later)
-
-    def ways(place: Place) -> tuple[Array, Array]:
-        own = forward.through(place) + forward.most_s[place.run] * (p - 1 - place.stage)
-        last_of_run = place.inside == line.row.runs[place.run][2] - 1
-        later = best[place.run + 1] if last_of_run else best[place.run]
-        return own, own if later is None else later - backward.through(place)
-
-    return ways
+def _prefix_s(last: Places, num_micro_batches: Array) -> Array:
+    """All forward tasks, then all backward tasks, on stages up to one of these."""
+    most = last.most_s[:, 0] + last.most_s[:, 1]
+    return np.asarray(last.through_s[:, 0] + last.through_s[:, 1] + (num_micro_batches - 1.0) * most)
 
 
-def _to_and_fro_s(line: Line, place: Place, turns: Array) -> Array:
-    """Seconds of so many micro-batches between a stage and a later one, which wait for one another's messages.
+def _all_first_s(line: Line, num_micro_batches: Array) -> Array:
+    """Chains of few micro-batches: on stages up to p - m, or all on the way and the others in one direction."""
+    ends = line.ends
+    here = ends.stage == line.runs.num_stages - num_micro_batches
+    whole = ends.through_s[-1, 0] + ends.through_s[-1, 1]
+    others = whole + (num_micro_batches - 1.0) * np.maximum(ends.most_s[:, 0], ends.most_s[:, 1])
+    return np.where(here, np.maximum(_prefix_s(ends, num_micro_batches), others), -np.inf)
+
+
+def _to_and_fro_s(line: Line, turns: Array) -> Array:
+    """Seconds of so many micro-batches between the first stage of a run and a later one, which wait for messages.
 
     Down L stages and up again are L micro-batches; what is left of them takes a shorter way, or turns on a stage.
     """
-    found = np.zeros_like(turns)
-    if not line.sends:
-        return found
-    most, busy_s, way_s = line.both(place.run), np.zeros_like(turns), np.zeros_like(turns)
-    for end in ends(line.row)[place.run :]:
-        num = end.stage - place.stage + 1
-        most = np.maximum(most, line.both(end.run))
-        if num == 1:
-            continue
-        way_s = (line.forward.through(end) - line.forward.until(place)) + (
-            line.backward.through(end) - line.backward.until(place)
-        )
-        busy_s = line.busy(place, end)
-        rounds = np.floor(turns / num)
-        left = turns - rounds * num
-        shorter = left * (busy_s / num) + np.maximum(left - 1.0, 0.0) * ((way_s - busy_s) / (num - 1))
-        found = np.maximum(found, rounds * way_s + np.maximum(shorter, left * most))
-    return found
+    assert line.send_s is not None
+    starts, ends, num = line.starts, line.ends, line.runs.num
+    both, found = starts.both_s, np.zeros(turns.shape)
+    for at in range(len(found)):
+        most, busy_s = both[at], np.zeros_like(both[at])
+        for end in range(at, len(found)):
+            most = np.maximum(most, both[end])
+            busy_s = busy_s + both[end] * num[end]
+            if end == at and (num[at] == 1.0).all():
+                continue
+            way_s = (ends.through_s[end, 0] - starts.until_s[at, 0]) + (ends.through_s[end, 1] - starts.until_s[at, 1])
+            stages = ends.stage[end] - starts.stage[at] + 1.0
+            rounds = np.floor(turns[at] / stages)
+            left = turns[at] - rounds * stages
+            others = np.maximum(stages - 1.0, 1.0)
+            shorter = left * (busy_s / stages) + np.maximum(left - 1.0, 0.0) * ((way_s - busy_s) / others)
+            seconds = np.maximum(found[at], rounds * way_s + np.maximum(shorter, left * most))
+            found[at] = np.where(stages > 1.0, seconds, found[at]) if end == at else seconds
+    return found if line.send_s.any(axis=0).all() else np.where(line.send_s.any(axis=0), found, 0.0)

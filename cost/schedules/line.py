@@ -1,140 +1,136 @@
-"""Stages of a pipeline in a row, alike neighbours once, with running sums from the first stage on."""
+"""Stages of a pipeline in a row, alike neighbours once, with running sums from the first stage on; many plans at once.
+
+Arrays run over (run, plan), or (run, direction, plan): forward from the first stage, and backward to it. What all plans
+have in common is a column of one plan. No plan's numbers depend on the others of its table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .tasks import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Runs of neighbouring stages of one class: class, first stage and number of each.
-
-    >>> Row.of([0, 1, 1, 2]).runs
-    ((0, 0, 1), (1, 1, 2), (2, 3, 1))
-    """
-
-    runs: tuple[tuple[int, int, int], ...]
-
-    @classmethod
-    def of(cls, classes: Sequence[int]) -> Row:
-        """Group the classes of stages 0 to p - 1."""
-        runs, first = [], 0
-        for kind, same in groupby(classes):
-            num = len(list(same))
-            runs.append((kind, first, num))
-            first += num
-        return cls(tuple(runs))
-
-    @property
-    def num_stages(self) -> int:
-        """Stages in all."""
-        return self.runs[-1][1] + self.runs[-1][2]
-
-    def cut(self, stage: int) -> Row:
-        """Return the same row with a run that ends before this stage and one that is this stage alone."""
-        found: list[tuple[int, int, int]] = []
-        for kind, first, num in self.runs:
-            edges = sorted({first, first + num, *(e for e in (stage, stage + 1) if first < e < first + num)})
-            found += [(kind, a, b - a) for a, b in pairwise(edges)]
-        return Row(tuple(found))
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A stage at the start or the end of a run: its number, its run, and how many of the run lie before it."""
-
-    stage: int
-    run: int
-    inside: int
-
-
-def ends(row: Row) -> tuple[Place, ...]:
-    """Return the last stage of every run."""
-    return tuple(Place(first + num - 1, k, num - 1) for k, (_, first, num) in enumerate(row.runs))
-
-
-def edges(row: Row) -> Iterator[Place]:
-    """Yield the first and the last stage of every run."""
-    for k, (_, first, num) in enumerate(row.runs):
-        yield Place(first, k, 0)
-        if num > 1:
-            yield Place(first + num - 1, k, num - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One direction of a line, forward from the first stage or backward to it; arrays run over plans.
+class Runs:
+    """Runs of neighbouring stages of one class, of plans that have equally many of them.
 
     Attributes:
-        time_s: seconds of a task, run by run.
-        step_s: seconds of a task and of sending on, run by run.
-        before_s: seconds on the way through all stages before each run.
-        most_s: the longest task up to the end of each run.
-        wrap_s: one way through all stages and on to the next chunk.
+        first: the first stage of each run, as (run, plan).
+        num: how many there are, as (run, plan).
+        num_stages: stages in all, plan by plan.
     """
 
-    time_s: tuple[Array, ...]
-    step_s: tuple[Array, ...]
-    before_s: tuple[Array, ...]
-    most_s: tuple[Array, ...]
-    wrap_s: Array
+    first: Array
+    num: Array
+    num_stages: Array
 
-    @classmethod
-    def of(cls, row: Row, time_s: Sequence[Array], send_s: Sequence[Array], links: Sequence[Array]) -> Side:
-        """Add up a direction: times and sends run by run, `links` behind each run, the last one to the next chunk."""
-        before, steps = [np.zeros_like(time_s[0])], []
-        for k, (_, _, num) in enumerate(row.runs):
-            steps.append(time_s[k] + send_s[k])
-            before.append(before[-1] + (steps[-1] * (num - 1) + time_s[k] + links[k]))
-        most = [time_s[0]]
-        for t in time_s[1:]:
-            most.append(np.maximum(most[-1], t))
-        return cls(tuple(time_s), tuple(steps), tuple(before[:-1]), tuple(most), before[-1])
 
-    def until(self, place: Place) -> Array:
-        """Seconds on the way to a stage, from the first one, without its own task."""
-        if place.inside == 0:
-            return self.before_s[place.run]
-        return self.before_s[place.run] + self.step_s[place.run] * place.inside
+@dataclass(frozen=True, slots=True)
+class Places:
+    """One stage of some neighbouring runs: the first ones, or the last ones.
 
-    def through(self, place: Place) -> Array:
-        """Seconds on the way through a stage, its own task with it."""
-        return self.until(place) + self.time_s[place.run]
+    Attributes:
+        runs: which runs these are.
+        stage: number of the stage, as (run, plan).
+        late: where no other stage of the run comes behind it, as (run, plan); None for everywhere.
+        until_s: seconds on the way to it, without its own task, as (run, direction, plan).
+        through_s: seconds on the way through it, its own task with it.
+        most_s: the longest task up to it.
+        both_s: seconds of one micro-batch on it, forward and backward, as (run, plan).
+    """
+
+    runs: slice
+    stage: Array
+    late: NDArray[np.bool_] | None
+    until_s: Array
+    through_s: Array
+    most_s: Array
+    both_s: Array
+
+    def part(self, runs: slice) -> Places:
+        """Return those of some neighbouring runs, where this is of all."""
+        late = None if self.late is None else self.late[runs]
+        return Places(
+            runs, self.stage[runs], late, self.until_s[runs], self.through_s[runs], self.most_s[runs], self.both_s[runs]
+        )
+
+    def through_later_s(self, later_s: Array) -> Array:
+        """Return seconds to these stages down to a later one and up again, -inf where there is none.
+
+        `later_s` is the longest way down to a later stage and up to the first one: see `longest_later`.
+        """
+        behind = later_s[1:][self.runs]
+        if self.late is not None:
+            behind = np.where(self.late[:, None], behind, later_s[:-1][self.runs])
+        return np.asarray(behind - other_way(self.through_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Both directions of a row of stages; `sends` says whether any message takes time."""
+    """Both directions of rows of stages.
 
-    row: Row
-    forward: Side
-    backward: Side
-    sends: bool
+    Attributes:
+        runs: of which it is made.
+        starts: the first stage of every run.
+        ends: the last stage of every run.
+        wrap_s: one way through all stages and on to the next chunk, as (direction, plan).
+        send_s: seconds of sending on, as (run, plan); None where no message takes time.
+    """
+
+    runs: Runs
+    starts: Places
+    ends: Places
+    wrap_s: Array
+    send_s: Array | None
 
     @classmethod
-    def of(cls, row: Row, forward_s: Array, backward_s: Array, send_s: Array) -> Line:
-        """Lay times of classes, each (class, plan), on the row; a stage sends both ways in the same time."""
-        classes = [kind for kind, _, _ in row.runs]
-        f, b, s = ([a[k] for k in classes] for a in (forward_s, backward_s, send_s))
-        sides = Side.of(row, f, s, s), Side.of(row, b, s, [*s[1:], s[0]])
-        return cls(row, *sides, sends=any(bool(np.any(one)) for one in s))
+    def of(cls, runs: Runs, time_s: Array, send_s: Array | None) -> Line:
+        """Add up both directions; a stage sends both ways in the same time."""
+        inside = runs.num - 1.0
+        step = time_s if send_s is None else time_s + send_s[:, None]
+        ahead = step * inside[:, None]
+        way = ahead + time_s
+        if send_s is not None:
+            # Behind a run, forward, comes its own message; backward that of the next one, and last that of the first.
+            way += np.stack([send_s, np.roll(send_s, -1, axis=0)], axis=1)
+        before, most = np.zeros((len(way) + 1, *way.shape[1:])), time_s.copy()
+        for k, seconds in enumerate(way):
+            np.add(before[k], seconds, out=before[k + 1])
+        for k in range(1, len(most)):
+            np.maximum(most[k - 1], most[k], out=most[k])
+        both, every = time_s[:, 0] + time_s[:, 1], slice(0, len(way))
+        until = before[:-1] + ahead
+        starts = Places(every, runs.first, runs.num == 1.0, before[:-1], before[:-1] + time_s, most, both)
+        ends = Places(every, runs.first + inside, None, until, until + time_s, most, both)
+        return cls(runs, starts, ends, before[-1], send_s)
 
     @property
-    def mirrored(self) -> Line:
-        """The line with its directions exchanged: a step run backwards in time."""
-        return Line(self.row, self.backward, self.forward, self.sends)
+    def edges(self) -> tuple[Places, ...]:
+        """The first stages of all runs, and the last ones of those that have more than one."""
+        longer = np.flatnonzero((self.runs.num > 1.0).any(axis=1))
+        if not len(longer):
+            return (self.starts,)
+        return self.starts, self.ends.part(slice(int(longer[0]), int(longer[-1]) + 1))
 
-    def both(self, run: int) -> Array:
-        """Seconds of one micro-batch, forward and backward, on a stage of a run."""
-        return self.forward.time_s[run] + self.backward.time_s[run]
 
-    def busy(self, place: Place, end: Place) -> Array:
-        """Seconds of one micro-batch on the stages from the first of a run to the last of another, without messages."""
-        each = [self.both(k) * num for k, (_, _, num) in enumerate(self.row.runs) if place.run <= k <= end.run]
-        return np.asarray(sum(each[1:], each[0]))
+def other_way(seconds: Array) -> Array:
+    """Return seconds, as (run, direction, plan), with the directions exchanged."""
+    return seconds[:, ::-1]
+
+
+def longest_later(way_s: Array) -> Array:
+    """Return the longest of the ways through a run or a later one, and behind the last run that there is none."""
+    found = np.full((len(way_s) + 1, *way_s.shape[1:]), -np.inf)
+    for k in reversed(range(len(way_s))):
+        np.maximum(found[k + 1], way_s[k], out=found[k])
+    return found
+
+
+def longest(ways: list[Array]) -> Array:
+    """Return the longest of ways, each as (run, plan), plan by plan."""
+    found = [np.maximum.reduce(way, axis=0) for way in ways]
+    return np.asarray(np.maximum.reduce(found))

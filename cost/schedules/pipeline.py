@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.expr import Num
 from .extrapolate import extrapolated_s, first_rounds
 from .forms import gpipe_s, one_f_one_b_s
-from .line import Line, Row
+from .line import Line
 from .rounds import interleaved_s
-from .tasks import Array
+from .rows import Alike, Row, alike
+from .tasks import Array, Index
 
-# Plans worked on at a time: their arrays stay in the cache of a core.
-BLOCK = 4096
+_CLOSED = ("gpipe", "1f1b")
+# What steps with a closed form have in common: a single stage, or on top of the second, 1 for few micro-batches and 2
+# for interleaving.
+_ONE_STAGE, _PLAIN = 0, 1
 # From so many rounds of p micro-batches on, interleaved steps differ in nothing but turns of one stage.
-_ROUNDS = 7
+_ROUNDS = 7.0
+# Plans that are run at a time.
+_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,10 @@ class ClassTimes:
     def busy_s(self) -> Array:
         """Seconds of one micro-batch."""
         return self.forward_s + self.dgrad_s + self.wgrad_s
+
+    def busy_s_of(self, kinds: Index, plans: NDArray[np.intp]) -> Array:
+        """Return seconds of one micro-batch in some classes of some plans."""
+        return np.asarray(self.forward_s[kinds, plans] + self.dgrad_s[kinds, plans] + self.wgrad_s[kinds, plans])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,61 +96,97 @@ def pipeline_time(
     >>> pipeline_time("1f1b", times, [[0] * 4], np.zeros(1, dtype=int), np.ones(1), np.full(1, 8.0)).bubble_s
     array([9.])
     """
-    pace, micro_s, total_s = np.zeros(len(which), dtype=np.intp), np.zeros(len(which)), np.zeros(len(which))
-    for layout, chunks, key, plans in _groups(schedule, rows, which, num_chunks, num_micro_batches):
-        classes = np.unique(rows[layout])
-        form = _form(schedule, Row.of(list(rows[layout])), chunks, key)
-        for start in range(0, len(plans), BLOCK):
-            some = plans[start : start + BLOCK]
-            here = times.of(some)
-            busy = here.busy_s[classes]
-            slowest = busy.argmax(axis=0)
-            pace[some] = classes[slowest]
-            micro_s[some] = busy.max(axis=0)
-            total_s[some] = form(here, num_micro_batches[some])
+    micro_s, pace = _slowest(times, rows, which)
+    if schedule in _CLOSED:
+        total_s = _closed_s(schedule, times, rows, which, num_chunks, num_micro_batches)
+    else:
+        total_s = _run_s(schedule, times, rows, which, num_micro_batches)
     bubble_s = np.maximum(total_s - num_micro_batches * micro_s, 0.0)
     return Paced(num_micro_batches * micro_s + bubble_s, bubble_s, pace, micro_s)
 
 
-_Form = Callable[[ClassTimes, Array], Array]
+def _slowest(times: ClassTimes, rows: Sequence[Sequence[int]], which: Index) -> tuple[Array, NDArray[np.intp]]:
+    """Return the most seconds of a micro-batch on any stage, and the first class that takes them, plan by plan."""
+    busy = times.busy_s
+    there = np.zeros((len(rows), len(busy)), dtype=bool)
+    for k, classes in enumerate(rows):
+        there[k, list(set(classes))] = True
+    if not there.all():
+        busy = np.where(there[which].T, busy, -np.inf)
+    return busy.max(axis=0), busy.argmax(axis=0)
 
 
-def _form(schedule: str, row: Row, chunks: int, key: int) -> _Form:
-    """The form for one layout and one range of micro-batches."""
-    p = row.num_stages
-    if p == 1:
-        return lambda t, m: m * t.busy_s[row.runs[0][0]]
-    if schedule == "gpipe":
-        return lambda t, m: gpipe_s(_line(row, t, 1), m)
-    if schedule == "1f1b" and chunks == 1:
-        cut = row.cut(p - key) if key <= p else row
-        return lambda t, m: one_f_one_b_s(_line(cut, t, 1), m, key)
+def _closed_s(
+    schedule: str, times: ClassTimes, rows: Sequence[Sequence[int]], which: Index, num_chunks: Array, micro: Array
+) -> Array:
+    """The closed forms, of plans together whose rows of stages have equally many runs."""
+    row = [Row.of(tuple(classes)) for classes in rows]
+    stages = np.array([r.num_stages for r in row], dtype=np.float64)[which]
+    few, loops = np.zeros(len(which), dtype=bool), np.zeros(len(which), dtype=bool)
+    cut = np.full(len(which), -1.0)
     if schedule == "1f1b":
-        round_row = row.cut((p - 1) // 2) if key == 1 else row
-        return lambda t, m: interleaved_s(_line(round_row, t, chunks), m, chunks, key)
-    return lambda t, m: extrapolated_s(schedule, row, (t.forward_s, t.dgrad_s, t.wgrad_s, t.send_s), m, key)
+        loops = (num_chunks > 1.0) & (stages > 1.0)
+        few = np.where(loops, micro < 2.0 * stages, micro <= stages) & (stages > 1.0)
+        cut = np.where(few, np.where(loops, (stages - 1.0) // 2.0, np.maximum(stages - micro, 0.0)), cut)
+    label = np.where(stages == 1.0, _ONE_STAGE, _PLAIN + 2 * loops + few)
+    found, messages = np.zeros(len(which)), bool(times.send_s.any())
+    for some in alike(row, which, cut.astype(np.int64), label):
+        plans = some.plans
+        found[plans] = _form_s(schedule, some, times, messages, num_chunks[plans], micro[plans])
+    return found
 
 
-def _line(row: Row, times: ClassTimes, chunks: int) -> Line:
-    share = 1.0 / chunks
-    return Line.of(row, times.forward_s * share, (times.dgrad_s + times.wgrad_s) * share, times.send_s)
-
-
-def _groups(
-    schedule: str, rows: Sequence[Sequence[int]], which: NDArray[np.intp], num_chunks: Array, num_micro_batches: Array
-) -> list[tuple[int, int, int, NDArray[np.intp]]]:
-    """Plans whose steps have the same structure: layout, chunks, and the number of micro-batches where it is small."""
-    stages = np.array([len(row) for row in rows], dtype=np.int64)[which]
-    chunks, micro = num_chunks.astype(np.int64), num_micro_batches.astype(np.int64)
+def _form_s(schedule: str, some: Alike, times: ClassTimes, messages: bool, chunks: Array, micro: Array) -> Array:
+    """The form of plans that are alike."""
+    if some.label == _ONE_STAGE:
+        return np.asarray(micro * times.busy_s_of(some.kinds, some.plans)[0])
+    line = _line(some, times, messages, _one(chunks))
     if schedule == "gpipe":
-        key = np.zeros_like(micro)
-    elif schedule == "1f1b":
-        key = np.where(chunks > 1, np.minimum(micro // stages, _ROUNDS), np.minimum(micro, stages + 1))
-    else:
-        key = np.minimum(micro, first_rounds(schedule) * stages + 1)
-    if len(which) == 1:
-        return [(int(which[0]), int(chunks[0]), int(key[0]), np.zeros(1, dtype=np.intp))]
-    code = (which * (int(chunks.max()) + 1) + chunks) * (int(key.max()) + 1) + key
-    order = np.argsort(code, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(code[order])) + 1)
-    return [(int(which[part[0]]), int(chunks[part[0]]), int(key[part[0]]), part) for part in parts if len(part)]
+        return gpipe_s(line, micro)
+    loops, few = divmod(some.label - _PLAIN, 2)
+    if not loops:
+        return one_f_one_b_s(line, micro, bool(few))
+    rounds = np.clip(micro // some.runs.num_stages, 1.0, _ROUNDS)
+    return interleaved_s(line, micro, _one(chunks), _one(rounds))
+
+
+def _line(some: Alike, times: ClassTimes, messages: bool, chunks: Num) -> Line:
+    """The stages of plans that are alike, with the times of one chunk."""
+    kinds, plans = some.kinds, some.plans
+    seconds = np.stack([times.forward_s[kinds, plans], times.dgrad_s[kinds, plans] + times.wgrad_s[kinds, plans]], 1)
+    seconds *= 1.0 / chunks
+    return Line.of(some.runs, seconds, times.send_s[kinds, plans] if messages else None)
+
+
+def _one(values: Array) -> Num:
+    """One number where all are equal: what all plans have in common is worked out once."""
+    return float(values[0]) if (values == values[0]).all() else values
+
+
+def _run_s(
+    schedule: str, times: ClassTimes, rows: Sequence[Sequence[int]], which: Index, num_micro_batches: Array
+) -> Array:
+    """Schedules that are run: plans together that have equally many stages and, where it is small, micro-batches."""
+    stages = np.array([len(row) for row in rows], dtype=np.int64)
+    num, found = stages[which], np.zeros(len(which))
+    key = np.minimum(num_micro_batches.astype(np.int64), first_rounds(schedule) * num + 1)
+    code = num * (int(key.max()) + 1) + key
+    for one in np.unique(code):
+        plans = np.flatnonzero(code == one)
+        p, few = divmod(int(one), int(key.max()) + 1)
+        # Class by stage of every layout with so many stages.
+        table = np.array([row if len(row) == p else [0] * p for row in rows], dtype=np.int64).T
+        for start in range(0, len(plans), _AT_ONCE):
+            some = plans[start : start + _AT_ONCE]
+            found[some] = _carried_s(schedule, times, table[:, which[some]], some, num_micro_batches[some], few)
+    return found
+
+
+def _carried_s(schedule: str, times: ClassTimes, kinds: Index, plans: NDArray[np.intp], m: Array, few: int) -> Array:
+    """Run plans with equally many stages."""
+    if len(kinds) == 1:
+        return np.asarray(m * times.busy_s_of(kinds, plans)[0])
+    forward, dgrad, wgrad, send = (
+        a[kinds, plans] for a in (times.forward_s, times.dgrad_s, times.wgrad_s, times.send_s)
+    )
+    return extrapolated_s(schedule, (forward, dgrad, wgrad, send), m, few)

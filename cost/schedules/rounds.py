@@ -6,124 +6,140 @@ w_i = 2 (p - 1 - i) + (v - 1) p forward tasks ahead, then forward and backward b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from .line import Line, Place, edges, ends
+from ...ir.expr import Num
+from .line import Line, Places, longest, longest_later, other_way
 from .tasks import Array
 
-# A way to the first turn of a stage, and how many of its turns are over on arrival; half a one where it arrives
-# between the two tasks of a turn.
-Way = tuple[Array, float]
 
-
-def interleaved_s(line: Line, num_micro_batches: Array, num_chunks: int, rounds: int) -> Array:
+def interleaved_s(line: Line, num_micro_batches: Array, num_chunks: Num, rounds: Num) -> Array:
     """Return the seconds of a step.
 
-    `rounds` is the least m / p of all plans. Where it is 1, the line has a run that ends with stage (p - 1) // 2, the
-    last that runs all forward tasks first.
+    `rounds` is m / p, or so many that more change nothing but turns of one stage. It is 1 for all plans or for none;
+    where it is 1, each plan has a run that ends with stage (p - 1) // 2, the last that runs all forward tasks first.
     """
-    p = line.row.num_stages
     total = num_micro_batches * num_chunks
-    tasks = rounds * p * num_chunks
-    heads, tails = _Ways(line, num_chunks, tasks), _Ways(line.mirrored, num_chunks, tasks)
-    # Round every chunk and back, and the micro-batches of a round at one stage.
-    most = np.maximum(line.forward.most_s[-1], line.backward.most_s[-1])
-    found = heads.filled_s + tails.filled_s + (total - float((num_chunks - 1) * p + 1)) * most
-    for place in edges(line.row):
-        x = line.both(place.run)
-        found = np.maximum(found, line.forward.until(place) + line.backward.until(place) + total * x)
-        ahead = heads.ahead(place)
-        spare = tasks - ahead - 1
-        if spare <= 0:
-            found = np.maximum(found, _all_first_s(line, place, total))
-        if spare < 0:
-            found = np.maximum(found, np.maximum(heads.then_one_way(place, total), tails.then_one_way(place, total)))
-            continue
-        turns = (total - float(ahead + 1)) * x
-        for head, tail in _pairs(heads.to(place), tails.to(place), spare + 0.5):
-            found = np.maximum(found, head + tail + turns)
-    return found
+    loops = _Loops.of(line, num_chunks, rounds * line.runs.num_stages * num_chunks)
+    one_round = bool(np.any(np.asarray(rounds) == 1.0))
+    later = loops.later_s(one_round)
+    around = None if one_round else loops.around_s(later)
+    ways = [loops.filled_s(total)]
+    for places in line.edges:
+        ways.append(places.until_s[:, 0] + places.until_s[:, 1] + total * places.both_s)
+        turns = loops.turns(places, later, total)
+        ways.append(_one_round_s(places, turns, total) if around is None else _turning_s(places, turns, around))
+    return longest(ways)
 
 
-def _pairs(heads: list[Way], tails: list[Way], most: float) -> list[tuple[Array, Array]]:
-    """Ways to a stage and from it that leave it no fewer than no turns."""
-    if heads[-1][1] + tails[-1][1] <= most:
-        return [(np.maximum.reduce([h for h, _ in heads]), np.maximum.reduce([t for t, _ in tails]))]
-    return [(h, t) for h, done in heads for t, over in tails if done + over <= most]
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """Turns of the stages at some places.
 
-
-def _all_first_s(line: Line, place: Place, total: Array) -> Array:
-    """All forward tasks, then all backward tasks, on stages up to one."""
-    most = line.forward.most_s[place.run] + line.backward.most_s[place.run]
-    return line.forward.through(place) + line.backward.through(place) + (total - 1.0) * most
-
-
-class _Ways:
-    """Ways from the first forward task to the turns of each stage; of the mirrored line, from the turns to the end.
-
-    `filled_s` is the way until the last stage has its last chunk's first task done.
+    Attributes:
+        own_s: the way to the first turn by the stage's own tasks, as (run, direction, plan).
+        through_s: through later stages; -inf where there is none.
+        turns_s: all turns but the first.
+        spare: turns that a stage has at least, as (run, plan): none where it runs all forward tasks first.
     """
 
-    def __init__(self, line: Line, num_chunks: int, tasks: int) -> None:
-        self.line, self.num_chunks, self.tasks = line, num_chunks, tasks
-        side, p = line.forward, line.row.num_stages
-        self._mixed_s = side.wrap_s + np.maximum(side.most_s[-1] * p, side.wrap_s) * (num_chunks - 2)
-        places = ends(line.row)
-        self.filled_s = self._own(places[-1])
-        # Down to the end of each run or of a later one, and up again to the first stage.
-        self._later: list[Array | None] = [None] * (len(places) + 1)
-        for place in reversed(places):
-            way, later = None, self._later[place.run + 1]
-            if self.ahead(place) < tasks:
-                way = self._own(place) + line.backward.through(place)
-            self._later[place.run] = later if way is None else way if later is None else np.maximum(way, later)
-        self._around = self._around_s() if tasks > (num_chunks + 1) * p else None
+    own_s: Array
+    through_s: Array
+    turns_s: Array
+    spare: Array
 
-    def ahead(self, place: Place) -> int:
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """Ways from the first forward task to the turns of each stage, and backwards in time from the turns to the end.
+
+    Attributes:
+        line: the stages.
+        num_chunks: chunks of each.
+        tasks: the least forward tasks of a step that any plan which looks alike has.
+        first_s: what the last stage of each run takes until it may turn, its own tasks aside, and so the others.
+        own_s: down to the last stage of each run, and until it turns by its own tasks.
+    """
+
+    line: Line
+    num_chunks: Num
+    tasks: Num
+    first_s: Array
+    own_s: Array
+
+    @classmethod
+    def of(cls, line: Line, num_chunks: Num, tasks: Num) -> _Loops:
+        """Work out the ways by own tasks: on top of the way, rounds or tasks of one stage."""
+        p, wrap, most = line.runs.num_stages, line.wrap_s, line.ends.most_s
+        mixed = wrap + np.maximum(most[-1] * p, wrap) * (num_chunks - 2.0)
+        first = np.maximum(most * (p * (num_chunks - 1.0)), mixed)
+        return cls(line, num_chunks, tasks, first, _own_s(line, line.ends, first))
+
+    def ahead(self, places: Places) -> Array:
         """Forward tasks that a stage runs before its first turn."""
-        p = self.line.row.num_stages
-        return 2 * (p - 1 - place.stage) + (self.num_chunks - 1) * p
+        p = self.line.runs.num_stages
+        return np.asarray(2.0 * (p - 1.0 - places.stage) + (self.num_chunks - 1.0) * p)
 
-    def to(self, place: Place) -> list[Way]:
-        """Return the ways to a stage: by its own tasks, through later stages, and round."""
-        through = self._through_later(place)
-        found: list[Way] = [(self._own(place), 0.0)]
-        if through is not None:
-            found.append((through, 0.5))
-        if self._around is not None:
-            over = 2 * place.stage + 2
-            way = self._around + self.line.forward.through(place)
-            found.append((way - self.line.both(place.run) * over, float(over)))
-        return found
+    def later_s(self, one_round: bool) -> Array:
+        """Down to the end of each run or of a later one, and up again to the first stage."""
+        ends = self.line.ends
+        way = self.own_s + other_way(ends.through_s)
+        return longest_later(np.where((self.ahead(ends) < self.tasks)[:, None], way, -np.inf) if one_round else way)
 
-    def then_one_way(self, place: Place, total: Array) -> Array:
-        """Through later stages, then all tasks of the other direction one behind the other."""
-        back, first = self.line.backward, self._through_later(place)
-        if first is None:
-            return np.zeros_like(total)
-        return first + back.through(place) + (total - 1.0) * back.most_s[place.run]
+    def filled_s(self, total: Array) -> Array:
+        """Round every chunk and back, and the micro-batches of a round at one stage."""
+        p, most, filled = self.line.runs.num_stages, self.line.ends.most_s[-1], self.own_s[-1]
+        turns = total - ((self.num_chunks - 1.0) * p + 1.0)
+        return np.asarray(filled[0] + filled[1] + turns * np.maximum(most[0], most[1]))[None]
 
-    def _own(self, place: Place) -> Array:
-        """Down to a stage, and on top what it takes until that may turn: rounds or tasks of one stage, and its own."""
-        p, side = self.line.row.num_stages, self.line.forward
-        here = side.most_s[place.run]
-        first: Array = np.maximum(here * (p * (self.num_chunks - 1)), self._mixed_s)
-        return side.through(place) + first + here * (2 * (p - 1 - place.stage))
-
-    def _through_later(self, place: Place) -> Array | None:
-        """Down to a later stage, and up again."""
-        last_of_run = place.inside == self.line.row.runs[place.run][2] - 1
-        later = self._later[place.run + 1 if last_of_run else place.run]
-        return None if later is None else later - self.line.backward.through(place)
-
-    def _around_s(self) -> Array:
+    def around_s(self, later_s: Array) -> Array:
         """Turns on a later stage until micro-batches of the second round pass, then down and round to the first."""
-        p, side = self.line.row.num_stages, self.line.forward
-        found: Array = np.zeros_like(side.wrap_s)
-        for place in ends(self.line.row):
-            turns = 2 * place.stage + 2 - p
-            if turns >= 0:
-                first, later = self._own(place), self._through_later(place)
-                first = first if later is None else np.maximum(first, later)
-                found = np.maximum(found, first + self.line.both(place.run) * turns + side.wrap_s - side.through(place))
-        return found
+        line, ends = self.line, self.line.ends
+        turns = 2.0 * ends.stage + 2.0 - line.runs.num_stages
+        first = np.maximum(self.own_s, ends.through_later_s(later_s))
+        way = first + (ends.both_s * turns)[:, None] + line.wrap_s - ends.through_s
+        return np.asarray(np.maximum.reduce(np.where((turns >= 0.0)[:, None], way, 0.0), axis=0))
+
+    def turns(self, places: Places, later_s: Array, total: Array) -> _Turns:
+        """Return the turns of the stages at some places."""
+        ahead = self.ahead(places)
+        own = self.own_s[places.runs] if places.late is None else _own_s(self.line, places, self.first_s)
+        turns = (total - (ahead + 1.0)) * places.both_s
+        return _Turns(own, places.through_later_s(later_s), turns, self.tasks - ahead - 1.0)
+
+
+def _own_s(line: Line, places: Places, first_s: Array) -> Array:
+    """Down to a stage, what it takes until that may turn, and its tasks ahead of the last stage's."""
+    ahead = 2.0 * (line.runs.num_stages - 1.0 - places.stage)
+    return np.asarray(places.through_s + first_s + places.most_s * ahead[:, None])
+
+
+def _turning_s(places: Places, turns: _Turns, around_s: Array) -> Array:
+    """Chains with turns on one stage, to which and from which they come by any of three ways.
+
+    By its own tasks none of its turns is over on arrival, through later stages half a one, and round 2 i + 2: there
+    must be as many as a way there and a way back leave out, which only two ways round may not find.
+    """
+    over = 2.0 * places.stage + 2.0
+    way = np.maximum(turns.own_s, turns.through_s)
+    around = around_s + places.through_s - (places.both_s * over)[:, None]
+    there = np.maximum(way[:, 0], around[:, 0])
+    enough = 2.0 * over <= turns.spare + 0.5
+    also = there if enough.all() else np.where(enough, there, way[:, 0])
+    return np.asarray(np.maximum(there + way[:, 1], also + around[:, 1]) + turns.turns_s)
+
+
+def _one_round_s(places: Places, turns: _Turns, total: Array) -> Array:
+    """Chains of a step of one round, in which some stages have one turn and some none."""
+    own, spare = turns.own_s, turns.spare
+    way = np.maximum(own, turns.through_s)
+    once = np.maximum(way[:, 0] + own[:, 1], own[:, 0] + way[:, 1])
+    found = np.where(spare >= 1.0, way[:, 0] + way[:, 1], once) + turns.turns_s
+    most = places.most_s[:, 0] + places.most_s[:, 1]
+    all_first = places.through_s[:, 0] + places.through_s[:, 1] + (total - 1.0) * most
+    # Through later stages, then all tasks of the other direction one behind the other.
+    back = turns.through_s + other_way(places.through_s) + other_way(places.most_s) * (total - 1.0)
+    none = np.maximum(np.maximum(back[:, 0], back[:, 1]), all_first)
+    return np.where(spare > 0.0, found, np.where(spare < 0.0, none, np.maximum(found, all_first)))

@@ -1,5 +1,7 @@
 """One training graph, small enough to count by hand: embedding, two equal layers, tied head with loss."""
 
+from collections.abc import Callable
+
 import pytest
 
 from slipstick.ir.expr import Dim, symbol
@@ -82,3 +84,11 @@ def head() -> Region:
 def train_graph() -> Graph:
     schedule = (Run(("stem",)), Run(("block",), 2), Run(("head",)))
     return Graph("tiny", Workload.TRAIN, DType.BF16, (stem(), block(), head()), schedule)
+
+
+@pytest.fixture
+def twelve(traced: Callable[[str], Graph]) -> Graph:
+    """The small Llama with twelve layers."""
+    graph = traced("tiny-llama.train")
+    runs = tuple(Run(r.regions, 12) if r.count > 1 else r for r in graph.schedule)
+    return Graph(graph.name, graph.workload, graph.dtype, graph.regions, runs)

@@ -2,12 +2,13 @@
 
 from itertools import combinations_with_replacement, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.ir.errors import PlanError
-from slipstick.ir.partition import balanced_parts, even_parts, filled_parts
+from slipstick.ir.partition import Balance, balanced_parts, even_parts, filled_parts
 
 
 def dearest(costs: list[float], sizes: tuple[int, ...], first: float, last: float) -> tuple[float, float]:
@@ -36,6 +37,55 @@ def test_no_cut_is_better(costs: list[float], parts: int, first: float, last: fl
     assert sum(found) == len(costs)
     best = min(dearest(costs, cut, first, last) for cut in every_cut(len(costs), parts, last > 0))
     assert dearest(costs, found, first, last) == pytest.approx(best)
+
+
+def tabled(costs: list[float], num_parts: int, first: float, last: float) -> tuple[int, ...]:
+    """What is asked for, word by word: a table of every start and end for each part, first for the dearest part, then
+    for the sum of squares of parts that are no dearer; the first of equal starts.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(np.asarray(costs, dtype=np.float64))])
+    order = np.arange(len(sums))
+    spans = []
+    for part in range(num_parts):
+        extra = (first if part == 0 else 0.0) + (last if part == num_parts - 1 else 0.0)
+        span = sums[None, :] - sums[:, None] + extra
+        span[order[None, :] - order[:, None] < (0 if part == num_parts - 1 and last > 0.0 else 1)] = np.inf
+        spans.append(span)
+
+    def least(tables: list[np.ndarray], join: np.ufunc) -> tuple[float, list[np.ndarray]]:
+        reached, starts = np.full(len(sums), np.inf), []
+        reached[0] = 0.0
+        for table in tables:
+            ways = join(reached[:, None], table)
+            starts.append(np.argmin(ways, axis=0))
+            reached = ways.min(axis=0)
+        return float(reached[-1]), starts
+
+    ceiling = least(spans, np.maximum)[0]
+    squares = [np.where(s <= ceiling * (1.0 + 1e-12), s * s, np.inf) for s in spans]
+    sizes, end = [], len(costs)
+    for start in reversed(least(squares, np.add)[1]):
+        sizes.append(end - int(start[end]))
+        end = int(start[end])
+    return tuple(reversed(sizes))
+
+
+ROWS = st.one_of(
+    st.tuples(st.integers(1, 40), st.sampled_from([1.0, 0.1, 0.123456789, 3e17 / 7])).map(lambda t: [t[1]] * t[0]),
+    st.lists(st.sampled_from([0.0, 1.0, 2.0, 0.3]), min_size=1, max_size=30),
+    st.lists(st.floats(0.0, 10.0), min_size=1, max_size=30),
+    st.lists(st.tuples(st.integers(1, 8), st.floats(0.0, 1.0)), min_size=1, max_size=5).map(
+        lambda runs: [cost for num, cost in runs for _ in range(num)]
+    ),
+)
+
+
+@given(ROWS, st.sampled_from([0.0, 0.3, 2.0]), st.sampled_from([0.0, 0.5, 2.4, 30.0]))
+def test_every_number_of_parts_is_cut_as_the_whole_table_says(costs: list[float], first: float, last: float) -> None:
+    # Equal costs do not add up to equal sums, so that ties are broken by the last bit: it must be the same one.
+    row = Balance(costs, first, last)
+    for parts in range(1, len(costs) + 1 + (last > 0.0)):
+        assert row.sizes(parts) == tabled(costs, parts, first, last)
 
 
 def test_a_heavy_head_takes_layers_from_the_last_stage() -> None:

@@ -1,20 +1,10 @@
 """Regions on pipeline stages: what each stage runs, and which stages are alike."""
 
-from collections.abc import Callable
-
 import pytest
 
 from slipstick.ir.errors import PlanError
-from slipstick.ir.graph import Graph, Run
+from slipstick.ir.graph import Graph
 from slipstick.ir.stages import Layout, block_row, lay_stages
-
-
-@pytest.fixture
-def twelve(traced: Callable[[str], Graph]) -> Graph:
-    """The small Llama with twelve layers."""
-    graph = traced("tiny-llama.train")
-    runs = tuple(Run(r.regions, 12) if r.count > 1 else r for r in graph.schedule)
-    return Graph(graph.name, graph.workload, graph.dtype, graph.regions, runs)
 
 
 def sizes(layout: Layout) -> dict[int, tuple[tuple[int, ...], int]]:

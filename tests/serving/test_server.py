@@ -24,6 +24,8 @@ from slipstick.frontend import load
 from slipstick.ir.errors import InfeasibleError, UsageError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family, make_plan
+from slipstick.report.front import Goal
+from slipstick.report.search_why import why, why_text
 from slipstick.report.serving import serving_text
 from slipstick.serving.answer import ServeEstimate, request_flops
 from slipstick.serving.drafts import draft_model, drafting, num_layers, prediction_head
@@ -356,3 +358,22 @@ def test_what_cannot_be_is_refused(call: object, words: str) -> None:
     assert callable(call)
     with pytest.raises(UsageError, match=words):
         call()
+
+
+def test_why_a_server_beats_another_adds_up_to_the_time_of_a_request() -> None:
+    one, two = (answer(Load(concurrency=8.0), of=server(tp=tp)) for tp in (1, 2))
+    found = why(one, two, [Goal("tokens_per_s_per_gpu", more=True)])
+    assert found.time is not None
+    whole = one.metrics["e2el_s"] - two.metrics["e2el_s"]
+    assert sum(part.difference for part in found.time.parts) == pytest.approx(whole)
+    assert {"ttft_s", "tpot_s", "e2el_s"} <= {change.name for change in found.metrics}
+    lines = why_text(found).splitlines()
+    assert lines[0].startswith("tp1 dp1 against tp2 dp1: tokens/s/GPU ")
+    # One GPU alone has no messages, and computes all by itself.
+    assert "less decode: tp communication" in lines[2]
+
+
+def test_a_step_and_a_server_are_not_compared() -> None:
+    found = answer(Load(concurrency=8.0))
+    with pytest.raises(UsageError, match="two of one kind"):
+        why(found, found.decode)

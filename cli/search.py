@@ -1,0 +1,113 @@
+"""`slipstick search`: every legal plan of a model on a machine, or on many, and the best of them."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import UsageError
+from .options import Request
+from .search_answer import check_front, write_answer
+from .search_axes import Asked
+from .search_file import space_yaml
+from .search_flags import SearchCommand, Wanted
+from .search_job import job_of
+from .search_kept import kept
+from .search_progress import progress
+
+if TYPE_CHECKING:
+    from ..explore.search.best import Best
+    from ..explore.search.block import Found
+    from ..explore.search.ledger import Ledger
+    from ..explore.search.plan_job import PlanJob
+    from ..explore.search.running import Ran
+    from ..report.search import SearchAnswer
+
+# What a candidate takes while its block is worked on, measured on families of dense and MoE models; the rest of a
+# process (Python, the traced graph, what is lowered) comes before it.
+_BYTES_A_CANDIDATE = 40_000
+_BYTES_OF_A_PROCESS = 500 * 2**20
+_LEAST_ROWS, _MOST_ROWS = 256, 16384
+
+
+@click.command("search", cls=SearchCommand)
+def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
+    """Price every legal plan of MODEL on so many GPUs, and show the best.
+
+    A flag of a plan that is typed is what every plan has (--tp 8); what is not typed is free: degrees, micro-batch,
+    interleaving, schedule, ZeRO stage, sequence parallelism, method of context parallelism, recomputation, how experts
+    are dealt out. Types, kernels, offload and the like are as `slipstick estimate` has them, unless --vary names them.
+
+    \b
+    slipstick search llama-3.1-8b --system dgx-h100 --gpus 64 --seq 8192 --gbs 256
+    slipstick search llama-3.1-405b --system dgx-h100 --gpus 16384 --seq 8192 --gbs 2048 --objective step_time_s,mem
+    slipstick search deepseek-v3 --system dgx-h800 --gpus 2048 --seq 4096 --gbs 15360 --vary precision=none,fp8
+    """  # noqa: D301
+    check_front(wanted.front)
+    # A search is long: what it leaves behind must go.
+    gc.enable()
+    with kept(asked, wanted) as run:
+        whole = run.asked
+        if not whole.model:
+            raise UsageError("a search needs MODEL: a name of `slipstick list models`, a config.json, an ONNX file")
+        whole = replace(whole, rows_at_once=whole.rows_at_once or rows_at_once(wanted.max_memory))
+        job = job_of(whole, replace(request, model=whole.model), space_yaml(whole))
+        answer = _run(job, whole.model, wanted, run.ledger(job), request.quiet)
+    write_answer(answer, request, wanted)
+    return 0
+
+
+def rows_at_once(max_memory: str) -> int:
+    """Return how many candidates a block may have, so that a process stays within its memory.
+
+    UsageError for less than a process takes by itself.
+
+    >>> rows_at_once("2GiB"), rows_at_once("600MiB")
+    (16384, 2621)
+    """
+    from ..ir.units import format_bytes, parse_quantity
+
+    given = parse_quantity(max_memory, "B").value_si
+    rows = int((given - _BYTES_OF_A_PROCESS) // _BYTES_A_CANDIDATE)
+    if rows < _LEAST_ROWS:
+        least = _BYTES_OF_A_PROCESS + _LEAST_ROWS * _BYTES_A_CANDIDATE
+        raise UsageError(f"--max-memory {max_memory}: a process takes {format_bytes(least)} at least")
+    return min(rows, _MOST_ROWS)
+
+
+def _run(job: PlanJob, model: str, wanted: Wanted, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
+    """Work on all blocks, and gather the answer while they come."""
+    from ..explore.search.executors import executor_of
+    from ..explore.search.searching import search
+    from ..report.search import SearchAnswer
+
+    executor = executor_of(wanted.executor, wanted.jobs, wanted.address)
+    started = time.perf_counter()
+    with progress(sum(map(len, job.blocks())), quiet) as bar:
+
+        def watch(found: Found, best: Best) -> None:
+            bar.advance(found.num_candidates, _told(best))
+
+        done = search(job, executor, ledger, wanted.top, watch)
+    if not quiet:
+        click.echo(_summary(done.ran, done.tally.num_candidates, time.perf_counter() - started), err=True)
+    return SearchAnswer(job, model, done.best, done.tally)
+
+
+def _summary(ran: Ran, num: int, took_s: float) -> str:
+    before = f"; {ran.num_kept:,} of {ran.num_kept + ran.num_new:,} blocks were kept before" if ran.num_kept else ""
+    return f"{num:,} candidates in {took_s:.1f} s ({num / max(took_s, 1e-9):,.0f}/s){before}"
+
+
+def _told(best: Best) -> str:
+    """The best so far, in a word."""
+    from ..report.metrics import METRICS, format_metric
+
+    if not best.top:
+        return "nothing fits yet"
+    first = best.goals[0].name
+    return f"best {METRICS[first].label} {format_metric(first, float(best.top[first][0]))}"

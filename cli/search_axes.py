@@ -1,0 +1,184 @@
+"""What a search may choose, as typed: flags, `--fix`, `--vary` and a file of a space, brought to one record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TypeAlias
+
+import click
+import numpy as np
+
+from ..ir.errors import UnknownNameError, UsageError
+from ..ir.units import parse_quantity, split_quantity, units_of
+from .flags import SECTIONS
+
+Value: TypeAlias = int | float | str | bool | tuple[str, ...] | None
+# Every legal value: what an axis of numbers is where nothing is said of it.
+ALL = "all"
+# Flags that one search has one of, though each could be said of a plan.
+SINGLE = frozenset(
+    {
+        "phase", "seq", "dims", "dtype", "system", "stack", "calibration", "prices", "cuda_graph", "overrides",
+        "basis", "rent", "allow_unpriced", "flops_convention", "cache", "quiet", "capacity_factor",
+        "expert_imbalance",
+    }
+)  # fmt: skip
+# Flags that a search has no use for.
+REFUSED = frozenset(
+    {
+        "tokens", "samples", "steps", "checkpoint_every", "checkpoint_bandwidth", "checkpoint_node_bandwidth",
+        "checkpoint_bytes", "checkpoint_stall", "checkpoint_async", "mtbf", "restart_time", "passes", "stop_after",
+        "dump_after", "dump_dir", "time_passes", "scatter_p2p",
+    }
+)  # fmt: skip
+# Flags whose value is a list already: as a value of an axis its words are joined by a plus.
+_LISTS = frozenset({"offload", "recompute_modules"})
+_NAMED: Mapping[str, click.Option] = MappingProxyType(
+    {
+        name.removeprefix("--").replace("_", "-"): option
+        for options in SECTIONS.values()
+        for option in options
+        if isinstance(option, click.Option)
+        for name in (*option.opts, str(option.name))
+        if name.startswith("--") or name == option.name
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a search is asked for.
+
+    Attributes:
+        model: as on any command line.
+        flags: by the parameter of its flag, what each may be: one value, several, or `all`.
+        paths: by its path, what each number of the systems may be; one text where it is set.
+        objectives: what should be small or large.
+        constraints: what a plan must keep.
+        rows_at_once: candidates of a block, of a run that is gone on with; None for as many as memory allows.
+    """
+
+    model: str
+    flags: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    objectives: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    rows_at_once: int | None = None
+
+    def axis(self, name: str) -> tuple[Value, ...]:
+        """Return what was said of a flag; nothing where it may be anything."""
+        given = self.flags.get(name, ())
+        return () if given == (ALL,) else given
+
+    def one(self, name: str, usual: Value) -> Value:
+        """Return the one value of a flag that a search has one of."""
+        return self.flags.get(name, (usual,))[0]
+
+    def over(self, below: Asked) -> Asked:
+        """Return both, this one on top: what a command line says holds over what its file says."""
+        return replace(
+            self, model=self.model or below.model, flags={**below.flags, **self.flags},
+            paths={**below.paths, **self.paths}, objectives=self.objectives or below.objectives,
+            constraints=tuple(dict.fromkeys((*below.constraints, *self.constraints))),
+            rows_at_once=self.rows_at_once or below.rows_at_once,
+        )  # fmt: skip
+
+
+def parameter(key: str) -> str:
+    """Return the parameter of a flag by any of its names; UnknownNameError with the nearest.
+
+    >>> parameter("cp-method"), parameter("tensor-model-parallel-size"), parameter("dp_shard")
+    ('cp_method', 'tp', 'dp_shard')
+    """
+    name = key.removeprefix("--").replace("_", "-")
+    if name not in _NAMED:
+        raise UnknownNameError.of("axis", key, [*_NAMED, "chip.…", "node.…", "network.…", "stack.…", "system.…"])
+    return str(_NAMED[name].name)
+
+
+def flags_of_a_space() -> list[click.Option]:
+    """Return the flags that a search has a use for."""
+    return [
+        option
+        for option in dict.fromkeys(_NAMED.values())
+        if option.name not in REFUSED | {"quiet", "cache", "overrides"}
+    ]
+
+
+def is_path(key: str) -> bool:
+    """Whether a key is the path of a number of the system, and no flag.
+
+    >>> is_path("chip.memory.hbm.bandwidth"), is_path("cp-method")
+    (True, False)
+    """
+    return "." in key
+
+
+def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:
+    """Return the values that a text, or a list of a file, has for a flag; UsageError says what is wrong with one.
+
+    >>> values_of("tp", "1,2,8"), values_of("sp", "yes"), values_of("offload", "none,optimizer+params")
+    ((1, 2, 8), (True,), (None, 'optimizer,params'))
+    """
+    words = [word.strip() for word in text.split(",")] if isinstance(text, str) else [str(word) for word in text]
+    if not words or not all(words):
+        raise UsageError(f"{key}: no value in '{text}': a value, or several with commas between them")
+    if words == [ALL]:
+        return (ALL,)
+    name = parameter(key)
+    found = [_value(key, name, word) for word in words]
+    if name in SINGLE and name != "system" and len(found) > 1:
+        raise UsageError(f"{key}: a search has one, not {len(found)}: {', '.join(words)}")
+    return tuple(dict.fromkeys(found))
+
+
+def _value(key: str, name: str, word: str) -> Value:
+    if name == "etp":
+        return _etp(word)
+    if name in _LISTS:
+        return None if word == "none" else word.replace("+", ",")
+    option = _NAMED[name.replace("_", "-")]
+    try:
+        if option.is_flag or option.multiple or isinstance(option.type, click.types.BoolParamType):
+            found: Value = click.BOOL.convert(word, option, None) if not option.multiple else (word,)
+        else:
+            found = option.type.convert(word, option, None)
+    except click.BadParameter as error:
+        raise UsageError(f"{key}: {error.message}") from None
+    return found
+
+
+def _etp(word: str) -> Value:
+    if word == "tp":
+        return "tp"
+    if not re.fullmatch(r"\d+", word) or int(word) < 1:
+        raise UsageError(f"etp: '{word}' is not allowed: 1 for whole experts, or tp for experts split like the rest")
+    return int(word)
+
+
+def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
+    """Return values of a number of the system: a list, or `first:last:how many` with both ends, evenly spaced.
+
+    The last unit holds for all that have none. UsageError says what is wrong.
+
+    >>> numbers_of("chip.memory.hbm.bandwidth", "2TB/s:10TB/s:3")
+    ('2TB/s', '6TB/s', '10TB/s')
+    >>> numbers_of("network.nvlink.topology", "switch,torus")
+    ('switch', 'torus')
+    """
+    if not isinstance(text, str):
+        return tuple(str(word) for word in text)
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) == 1:
+        return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if len(parts) != 3 or not re.fullmatch(r"\d+", parts[2]) or int(parts[2]) < 2:
+        raise UsageError(f"{path}={text}: write first:last:how many, as in 2TB/s:10TB/s:9, or a list with commas")
+    (last, unit), first = split_quantity(parts[1]), parse_quantity(parts[0])
+    whole = parse_quantity(f"1 {unit}".strip())
+    start = first.value_si if not split_quantity(parts[0])[1] else first.value_si / whole.value_si
+    if split_quantity(parts[0])[1] and first.dimension != whole.dimension:
+        raise UsageError(f"{path}={text}: both ends need one unit, of {units_of(whole.dimension)}")
+    return tuple(f"{step:.12g}{unit}" for step in np.linspace(start, last, int(parts[2])).tolist())

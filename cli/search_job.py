@@ -1,0 +1,224 @@
+"""What a search was asked for, turned into its job: systems, families, numbers, goals and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ..ir.errors import PlanError, UnknownNameError, UsageError
+from .options import Request
+from .prepare import check_model, family_of, graph_of, system_of, terms_of
+from .search_axes import REFUSED, SINGLE, Asked, Value
+
+if TYPE_CHECKING:
+    from ..backends.system import System
+    from ..explore.search.degrees import Degrees
+    from ..explore.search.plan_job import Machine, PlanJob
+    from ..explore.search.plan_space import Choices, PlanSpace
+    from ..ir.family import Family
+    from ..ir.graph import Graph
+
+# Flags that are axes of numbers, and what the space calls them.
+_NUMBERS = {
+    "gpus": "num_gpus", "gbs": "global_batch", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "dp": "dp",
+    "vpp": "vpp", "mbs": "micro_batch", "cp_ulysses": "cp_ulysses", "dp_shard": "dp_shard",
+}  # fmt: skip
+# Flags that are words or switches of every space, and what it calls them.
+_CHOICES = {"sp": "sp", "zero": "zero", "recompute": "recompute", "schedule": "schedule", "cp_method": "cp"}
+_TOPS = ("chip", "node", "network", "stack", "server", "rack", "prices", "calibration", "engine")
+# A million systems are a slip of the count.
+_MOST_SYSTEMS = 10_000
+
+
+def check_asked(asked: Asked) -> None:
+    """Refuse flags that a search has no use for, and one that lacks what every search needs."""
+    for name in asked.flags:
+        if name in REFUSED:
+            raise UsageError(f"--{name.replace('_', '-')} says nothing to a search of plans: leave it out")
+    if asked.one("phase", "train") == "train" and not asked.axis("gbs"):
+        raise UsageError(
+            "a search of training plans needs --gbs, sequences a step: plans of other batches do other work"
+        )
+    if asked.one("tp_plan", "") == "auto":
+        raise UsageError("--tp-plan auto is read for one degree, and a search has many: name the plan")
+
+
+def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
+    """Return the job; `request` has the defaults of all flags.
+
+    Raises:
+        UsageError: what was asked contradicts itself, or leaves nothing to search.
+        UnknownNameError: a system, a metric or a number of a system that there is not.
+    """
+    from ..cost.flops import Convention
+    from ..explore.search.goals import Limit, goals_of
+    from ..explore.search.plan_job import PlanJob, known_metrics
+
+    check_asked(asked)
+    plain = _plain(asked, request)
+    check_model(plain)
+    machines = tuple(_machines(asked, plain))
+    graph = graph_of(plain)
+    known = known_metrics(graph.workload)
+    goals = goals_of(asked.objectives or ("step_time_s",), known)
+    limits = tuple(Limit.of(one, known) for one in asked.constraints)
+    named = [goal.name for goal in goals] + [limit.name for limit in limits]
+    money = any("usd" in name or name in _ENERGY for name in named)
+    priced = terms_of(plain) if money or asked.flags.get("basis") or asked.flags.get("rent") else None
+    job = PlanJob(
+        graph=graph, space=_space(asked, plain, graph), machines=machines, goals=goals, limits=limits, text=text,
+        rows_at_once=asked.rows_at_once or 16384, terms=priced, convention=Convention(plain.flops_convention),
+    )  # fmt: skip
+    _check_some(job, asked)
+    return job
+
+
+_ENERGY = ("average_power_w", "j_per_token", "j_per_token_facility", "kg_co2e_per_mtok", "model_flop_per_s_per_w")
+
+
+def _plain(asked: Asked, request: Request) -> Request:
+    """The request with what a search has one of; degrees and choices are one and none."""
+    single = {name: values[0] for name, values in asked.flags.items() if name in SINGLE and name != "system"}
+    found = _with(request, single)
+    return replace(
+        found, system=None, tp=1, pp=1, cp=1, ep=1, etp=None, dp=None, vpp=1, mbs=1, gbs=None, cp_ulysses=1, sp=False,
+        dp_shard=1 if "dp_shard" in asked.flags else None, zero=0, recompute="none", schedule="1f1b",
+        cp_method="allgather", overrides=(),
+    )  # fmt: skip
+
+
+def _with(request: Request, values: dict[str, Value]) -> Request:
+    current = {f.name: getattr(request, f.name) for f in fields(Request)}
+    return Request(**(current | values))
+
+
+def _machines(asked: Asked, plain: Request) -> Iterator[Machine]:
+    """Every system that was named, with every combination of its numbers."""
+    from ..explore.search.plan_job import Machine
+
+    names = _systems(asked, plain)
+    set_, varied = _paths(asked, replace(plain, system=names[0]))
+    graphs = [] if plain.cuda_graph is None else [f"stack.cuda_graph={str(plain.cuda_graph).lower()}"]
+    num = len(names)
+    for values in varied.values():
+        num *= len(values)
+    if num > _MOST_SYSTEMS:
+        raise UsageError(f"--vary makes {num:,} systems: at most {_MOST_SYSTEMS:,}; take fewer values")
+    for name in names:
+        bases = tuple(_bases(asked, replace(plain, system=name)))
+        for values in product(*varied.values()):
+            own = (f"{path}={value}" for path, value in zip(varied, values, strict=True))
+            yield Machine(
+                name=name, bases=bases, overrides=(*graphs, *set_, *own), stack=plain.stack,
+                calibration=plain.calibration, prices=plain.prices,
+            )  # fmt: skip
+
+
+def _systems(asked: Asked, plain: Request) -> list[str]:
+    """The systems named, each once; every one is loaded, so that a misspelt one is told at once."""
+    words = [word.strip() for text in asked.flags.get("system", ()) for word in str(text).split(",")]
+    names = list(dict.fromkeys(word for word in words if word))
+    if not names:
+        system_of(plain)
+    for name in names:
+        system_of(replace(plain, system=name))
+    return names
+
+
+def _paths(asked: Asked, first: Request) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """Numbers of the system that are set, and those that are varied, by full path; both ends of each are tried."""
+    system = system_of(first) if any(key.split(".")[0] not in _TOPS for key in asked.paths) else None
+    full = {_full(key, system): values for key, values in asked.paths.items()}
+    fixed = [f"{path}={values[0]}" for path, values in full.items() if len(values) == 1]
+    varied = {path: values for path, values in full.items() if len(values) > 1}
+    for at in (0, -1):
+        tried = [f"{path}={values[at]}" for path, values in varied.items()]
+        system_of(replace(first, overrides=(*fixed, *tried)))
+    return fixed, varied
+
+
+def _full(key: str, system: System | None) -> str:
+    """The path of a number by its end, where one alone ends so: `system.hbm.bandwidth`."""
+    if key.split(".")[0] in _TOPS or system is None:
+        return key
+    from ..backends.system import system_numbers
+
+    end = key.removeprefix("system.")
+    paths = [number.path for number in system_numbers(system)]
+    found = [path for path in paths if path == end or path.endswith(f".{end}")]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UnknownNameError.of(f"number of system '{system.name}'", key, paths)
+    raise UsageError(f"'{key}' is the end of {len(found)} numbers: write one of {', '.join(found)}")
+
+
+def _bases(asked: Asked, plain: Request) -> Iterator[Family]:
+    """The families that have all that is no axis of every space: types, kernels, layouts, what is offloaded."""
+    names = [name for name in asked.flags if name not in SINGLE and name not in _NUMBERS and name not in _CHOICES]
+    axes = {name: asked.axis(name) for name in names if name != "etp"}
+    seen: dict[Family, None] = {}
+    # Stages are asked for, so that the stack says how they send.
+    staged = replace(plain, pp=2 if plain.phase == "train" else 1)
+    resolved = family_of(staged)
+    for values in product(*axes.values()):
+        one = _with(staged, {"kernels": resolved.kernels, **dict(zip(axes, values, strict=True))})
+        family = family_of(replace(one, scatter_p2p=resolved.scatter_p2p))
+        seen[replace(family, pp=False)] = None
+    yield from seen
+
+
+def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
+    from ..explore.search.plan_space import PlanSpace
+
+    decode = plain.phase == "decode"
+    return PlanSpace(
+        degrees=_degrees(asked), choices=_choices(asked, graph), seq_len=plain.seq,
+        kv_len=plain.seq if decode else 0, capacity_factor=plain.capacity_factor,
+        expert_imbalance=plain.expert_imbalance,
+    )  # fmt: skip
+
+
+def _degrees(asked: Asked) -> Degrees:
+    from ..explore.search.degrees import Degrees
+
+    given = {_NUMBERS[name]: _counts(name, asked.axis(name)) for name in asked.flags if name in _NUMBERS}
+    if not given.get("num_gpus"):
+        raise PlanError("a search of plans needs a number of GPUs: --gpus 1024")
+    if asked.flags.get("schedule") == ("interleaved",) and "vpp" not in given:
+        given["vpp"] = tuple(range(2, 129))
+    return Degrees(**given)
+
+
+def _counts(name: str, values: Sequence[Value]) -> tuple[int, ...]:
+    return tuple(sorted(value for value in values if isinstance(value, int)))
+
+
+def _choices(asked: Asked, graph: Graph) -> Choices:
+    from ..explore.search.plan_space import Choices
+
+    usual = Choices.usual(graph.workload)
+    given = {new: asked.axis(old) for old, new in _CHOICES.items() if asked.axis(old)}
+    if "schedule" in given:
+        words = ("1f1b" if word == "interleaved" else word for word in given["schedule"])
+        given["schedule"] = tuple(dict.fromkeys(words))
+    etp = tuple(dict.fromkeys(value != 1 for value in asked.axis("etp")))
+    named = {f.name: given.get(f.name, getattr(usual, f.name)) for f in fields(Choices)}
+    return Choices(**(named | ({"etp": etp} if etp else {})))
+
+
+def _check_some(job: PlanJob, asked: Asked) -> None:
+    """Raise PlanError where the space holds no candidate, with what is fixed."""
+    if any(job.blocks()):
+        return
+    fixed = [
+        f"{name.replace('_', '-')}={','.join(map(str, values))}"
+        for name, values in asked.flags.items()
+        if (name in _NUMBERS or name in _CHOICES) and values
+    ]
+    raise PlanError(
+        f"the space is empty: no plan has {', '.join(fixed)}; degrees must divide the GPUs, and micro-batches the "
+        "batch: free one of them"
+    )

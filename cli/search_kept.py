@@ -1,0 +1,77 @@
+"""The ledger of a search: begun under the next free name, or gone on with; none where nothing is to be kept."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import UsageError
+from .search_axes import Asked
+from .search_file import space_of
+from .search_flags import Wanted
+
+if TYPE_CHECKING:
+    from ..explore.search.ledger import Ledger
+    from ..explore.search.plan_job import PlanJob
+    from ..explore.search.runs import Runs
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a search asks for with what its run says, and the ledger once there is a job."""
+
+    asked: Asked
+    wanted: Wanted
+    opened: list[Ledger] = field(default_factory=list)
+
+    def ledger(self, job: PlanJob) -> Ledger | None:
+        """Begin the ledger, or go on with it; UsageError where it is of another search or version."""
+        from ..explore.search.ledger import Ledger
+        from ..explore.search.run import Run
+        from ..explore.search.tool import tool_version
+
+        if self.wanted.resume is not None:
+            found = Ledger.resume(_runs(self.wanted).path(self.wanted.resume), job, tool_version())
+        elif self.wanted.ledger:
+            goals = [f"{'+' if goal.sign < 0 else ''}{goal.name}" for goal in job.goals]
+            typed = shlex.join(["slipstick", *sys.argv[1:]])
+            run = Run.of(job, tool_version(), self.asked.model, typed, goals, job.words)
+            found = _runs(self.wanted).create(run)
+            click.echo(f"run {found.path.stem}", err=True)
+        else:
+            return None
+        self.opened.append(found)
+        return found
+
+
+@contextmanager
+def kept(asked: Asked, wanted: Wanted) -> Iterator[Kept]:
+    """Yield what a search asks for, over what its run does where one is gone on with; close its ledger in the end."""
+    if wanted.resume is not None and not wanted.ledger:
+        raise UsageError("--resume goes on with a ledger: leave --no-ledger out")
+    run = Kept(asked if wanted.resume is None else asked.over(_stored(wanted, wanted.resume)), wanted)
+    try:
+        yield run
+    finally:
+        for ledger in run.opened:
+            ledger.close()
+
+
+def _stored(wanted: Wanted, name: str) -> Asked:
+    from ..explore.search.ledger import Ledger
+
+    path = _runs(wanted).path(name)
+    with Ledger.open(path) as ledger:
+        return space_of(ledger.run.text, f"run {name}")
+
+
+def _runs(wanted: Wanted) -> Runs:
+    from ..explore.search.runs import Runs
+
+    return Runs.default() if wanted.runs is None else Runs(wanted.runs)

@@ -1,0 +1,243 @@
+"""A search of plans of one model on one or more machines: its parts, its blocks, and the plan behind each row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...backends.system import System, load_system
+from ...cost.flops import Convention
+from ...cost.money import Terms
+from ...ir.divisibility import has_experts
+from ...ir.errors import PlanError
+from ...ir.family import CP_METHODS, RECOMPUTE, Family
+from ...ir.graph import Graph, Workload
+from ...ir.pipelines import SCHEDULES
+from ...ir.plan import Plan, make_plan
+from ...ir.stages import block_row
+from ...ir.text import print_graph
+from .block import Array, Block, cut
+from .degrees import NUMBERS, Above, Counts, candidates
+from .goals import Goal, Limit
+from .plan_space import PlanSpace
+from .plan_worker import PlanWorker
+
+# Column of the part that a row is of.
+PART = "part"
+# Columns that all rows of a part share, besides its machine.
+WORDS = ("sp", "zero", "recompute", "schedule", "cp_method")
+_STEP = (
+    "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "hfu", "model_flops", "model_flop_per_s_per_gpu",
+    "peak_mem_bytes", "exposed_comm_s", "hidden_comm_s",
+)  # fmt: skip
+_OWN: Mapping[Workload, tuple[str, ...]] = {
+    Workload.TRAIN: ("bubble_fraction",),
+    Workload.PREFILL: ("ttft_s", "mbu"),
+    Workload.DECODE: ("tpot_s", "tokens_per_s_per_user", "mbu"),
+}
+_MONEY = (
+    "usd_per_gpu_hour", "usd_per_step", "usd_capex", "usd_opex", "usd_tco", "tokens_per_usd", "model_flops_per_usd",
+    "model_flop_per_s_per_w", "average_power_w", "j_per_token", "j_per_token_facility", "kg_co2e_per_mtok",
+)  # fmt: skip
+_PER_MTOK: Mapping[Workload, str] = {
+    Workload.TRAIN: "usd_per_mtok",
+    Workload.PREFILL: "usd_per_mtok_input",
+    Workload.DECODE: "usd_per_mtok_output",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A system as it is asked for, and the families that its software starts from.
+
+    Attributes:
+        name: of the catalogue, or a path to a file.
+        overrides: assignments to its numbers.
+        bases: families that have all that a space does not choose: kernels, types, layouts.
+        stack, calibration, prices: as `load_system` takes them.
+    """
+
+    name: str
+    bases: tuple[Family, ...]
+    overrides: tuple[str, ...] = ()
+    stack: str | None = None
+    calibration: str | None = None
+    prices: str | None = None
+
+    def load(self) -> System:
+        """Load the system."""
+        return load_system(self.name, self.overrides, self.stack, self.calibration, self.prices)
+
+    def __str__(self) -> str:
+        """Print as people call it: the name, and what is set."""
+        return " ".join((self.name, *self.overrides))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Plans of one family on one machine, all with the same degrees above one; `base` is what the family starts from.
+
+    `machine` and `base` are places among those of the job.
+    """
+
+    family: Family
+    above: Above
+    machine: int
+    base: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanJob:
+    """Every legal plan of a space on every machine.
+
+    Attributes:
+        graph: the model as it was traced.
+        space: what may be chosen in a plan.
+        machines: on which.
+        goals: what it is for, the first first.
+        limits: what a plan must keep besides.
+        text: the space as YAML.
+        rows_at_once: most candidates of a block.
+        terms: how the machines are come by; None to leave money out.
+        convention: how masked attention counts in MFU.
+    """
+
+    graph: Graph
+    space: PlanSpace
+    machines: tuple[Machine, ...]
+    goals: tuple[Goal, ...]
+    limits: tuple[Limit, ...] = ()
+    text: str = ""
+    rows_at_once: int = 16384
+    terms: Terms | None = None
+    convention: Convention = Convention.FULL
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts, machines of one family behind one another.
+
+        PlanError where there is no family at all.
+        """
+        found: dict[tuple[Family, Above], dict[int, int]] = {}
+        for k, machine in enumerate(self.machines):
+            for base in machine.bases:
+                for pair in self.space.families(base, has_experts(self.graph)):
+                    found.setdefault(pair, {}).setdefault(k, self.bases.index(base))
+        parts = [Part(*pair, k, base) for pair, machines in found.items() for k, base in machines.items()]
+        if not parts:
+            raise PlanError("the space is empty: what is fixed contradicts itself, so there is no family of plans")
+        return tuple(parts)
+
+    @cached_property
+    def bases(self) -> tuple[Family, ...]:
+        """What families start from, on any machine."""
+        return tuple(dict.fromkeys(base for machine in self.machines for base in machine.bases))
+
+    @cached_property
+    def num_blocks(self) -> int:
+        """Layers that pipeline stages share out."""
+        return len(block_row(self.graph))
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells this search from any other."""
+        text = "\n".join(
+            [print_graph(self.graph), repr(self.space), repr(self.machines), repr(self.goals), repr(self.limits),
+             repr((self.rows_at_once, self.terms, self.convention))]
+        )  # fmt: skip
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of each row."""
+        own = _OWN[self.graph.workload]
+        host = ("host_mem_bytes",) if any(b.offload for m in self.machines for b in m.bases) else ()
+        return (*_STEP, *own, *host, *(money_of(self.graph.workload) if self.terms is not None else ()))
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Part, system, numbers, words and metrics of each row."""
+        return (PART, "system", "base", *NUMBERS, *WORDS, *self.metrics)
+
+    @cached_property
+    def words(self) -> Mapping[str, tuple[str, ...]]:
+        """Of each column whose numbers stand for words, the words from 0 on."""
+        return {
+            "system": tuple(map(str, self.machines)),
+            "base": tuple(_label(base, self.bases) for base in self.bases),
+            "recompute": RECOMPUTE,
+            "schedule": SCHEDULES,
+            "cp_method": ("none", *CP_METHODS),
+        }
+
+    def words_of(self, part: Part) -> Mapping[str, float]:
+        """Return what a part puts into all its rows: numbers, or places among `words`."""
+        f, words = part.family, self.words
+        return {
+            "system": float(part.machine), "base": float(part.base), "sp": float(f.sp), "zero": float(f.zero),
+            "recompute": float(words["recompute"].index(f.recompute)),
+            "schedule": float(words["schedule"].index(f.schedule)),
+            "cp_method": float(words["cp_method"].index(f.cp)),
+        }  # fmt: skip
+
+    def numbers(self, part: Part) -> Counts:
+        """Return all candidates of a part."""
+        return candidates(self.space.degrees, part.family, part.above, self.num_blocks)
+
+    @cached_property
+    def _blocks(self) -> tuple[Block, ...]:
+        found: list[Block] = []
+        sizes: dict[tuple[str, bool, bool, bool, Above], int] = {}
+        for k, part in enumerate(self.parts):
+            f = part.family
+            key = (f.schedule, f.etp, f.usp, f.hsdp, part.above)
+            if key not in sizes:
+                sizes[key] = self.numbers(part).shape[1]
+            found += cut(k, sizes[key], self.rows_at_once, len(found))
+        return tuple(found)
+
+    def blocks(self) -> Sequence[Block]:
+        """Return the blocks of all parts, in order."""
+        return self._blocks
+
+    def open(self) -> PlanWorker:
+        """Return a worker that has nothing lowered yet."""
+        return PlanWorker(self)
+
+    def plan_of(self, row: Mapping[str, Array], at: int) -> Plan:
+        """Return the plan of a row of its columns."""
+        part = self.parts[int(row[PART][at])]
+        return plan_of(self.space, part.family, [int(row[name][at]) for name in NUMBERS])
+
+
+def plan_of(space: PlanSpace, family: Family, numbers: Sequence[int]) -> Plan:
+    """Return the plan of a candidate; PlanError when it is not one."""
+    gpus, tp, pp, cp, ep, etp, dp, vpp, mbs, gbs, up, fsdp = numbers
+    return make_plan(
+        num_gpus=gpus, seq_len=space.seq_len, family=family, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, dp=dp, vpp=vpp,
+        micro_batch=mbs, global_batch=gbs, kv_len=space.kv_len, cp_ulysses=up, dp_shard=fsdp,
+        capacity_factor=space.capacity_factor if family.capacity else None,
+        expert_imbalance=space.expert_imbalance if family.imbalance else 1.0,
+    )  # fmt: skip
+
+
+def money_of(workload: Workload) -> tuple[str, ...]:
+    """Return the metrics of money that a step of a workload has."""
+    return (_PER_MTOK[workload], *_MONEY)
+
+
+def known_metrics(workload: Workload) -> tuple[str, ...]:
+    """Return every metric that a search of plans can be for."""
+    return (*_STEP, *_OWN[workload], "host_mem_bytes", *money_of(workload))
+
+
+def _label(base: Family, bases: Sequence[Family]) -> str:
+    """What a base has that another has not, as `precision=fp8`; nothing where there is one."""
+    names = [n for n in Family.__slots__ if any(getattr(base, n) != getattr(other, n) for other in bases)]
+    return " ".join(f"{name}={_word(getattr(base, name))}" for name in names)
+
+
+def _word(value: object) -> str:
+    return "+".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)

@@ -1,0 +1,117 @@
+"""The structure of a plan that may be chosen: every family of plans that makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ...ir.errors import NotBuiltError, PlanError
+from ...ir.experts_plan import check_exchange
+from ...ir.family import CP_METHODS, Family, check_family
+from ...ir.graph import Workload
+from ...ir.pipelines import SCHEDULES, SPLIT_BACKWARD
+from .degrees import Above, Degrees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Words and switches of a plan, as tuples of what may be chosen. Those that a degree of one leaves idle are not.
+
+    Attributes:
+        sp: sequence parallelism.
+        zero: ZeRO stages.
+        recompute: what is recomputed.
+        schedule: order of micro-batches on stages.
+        cp: how attention crosses context-parallel ranks.
+        etp: whether experts are split over tp, or whole.
+    """
+
+    sp: tuple[bool, ...] = (True, False)
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+    recompute: tuple[str, ...] = ("none", "selective", "full")
+    schedule: tuple[str, ...] = SCHEDULES
+    cp: tuple[str, ...] = CP_METHODS
+    etp: tuple[bool, ...] = (True, False)
+
+    @classmethod
+    def usual(cls, workload: Workload) -> Choices:
+        """Return all that a workload has; a step of inference has no gradients, and one that decodes no sequence."""
+        if workload is Workload.TRAIN:
+            return cls()
+        sp = (False,) if workload is Workload.DECODE else (True, False)
+        return cls(sp=sp, zero=(0,), recompute=("none",), schedule=("1f1b",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSpace:
+    """What may be chosen in a plan.
+
+    Attributes:
+        degrees: its numbers.
+        choices: its words and switches.
+        seq_len: tokens of a sequence.
+        kv_len: tokens already cached, of decode.
+        capacity_factor: rows that an expert has room for, over the mean; None for as many as come.
+        expert_imbalance: rows of the busiest expert-parallel rank over the mean, where experts are dealt out.
+    """
+
+    degrees: Degrees
+    choices: Choices
+    seq_len: int
+    kv_len: int = 0
+    capacity_factor: float | None = None
+    expert_imbalance: float = 1.0
+
+    def families(self, base: Family, has_experts: bool) -> Iterator[tuple[Family, Above]]:
+        """Yield each family once, with the degrees that are above one in it; `base` has all that is not chosen.
+
+        A combination that contradicts itself, as an offload of parameters without ZeRO 3, is none.
+        """
+        seen: set[tuple[Family, Above]] = set()
+        for above in Above.all():
+            if above.ep and not has_experts:
+                continue
+            for family in self._of(base, above, has_experts):
+                if (family, above) not in seen and _makes_sense(family, above):
+                    seen.add((family, above))
+                    yield family, above
+
+    def _of(self, base: Family, above: Above, has_experts: bool) -> Iterator[Family]:
+        """Families of some degrees above one, some of them twice."""
+        c = self.choices
+        etps = c.etp if has_experts else (True,)
+        usps = {up > 1 for up in self.degrees.cp_ulysses or (1, 2)} if above.cp else {False}
+        for sp, zero, recompute, schedule, cp, etp, usp in product(
+            c.sp, c.zero, c.recompute, c.schedule, c.cp, etps, sorted(usps)
+        ):
+            if (schedule in SPLIT_BACKWARD and not above.pp) or (usp and cp == "ulysses"):
+                continue
+            yield replace(
+                _without_exchange(base) if not above.ep else base,
+                sp=sp and above.tp, zero=zero, recompute=recompute, schedule=schedule if above.pp else "1f1b",
+                cp=cp if above.cp else "none", etp=etp or not above.tp, usp=usp, ep=above.ep, pp=above.pp,
+                scatter_p2p=base.scatter_p2p and above.pp, imbalance=self.expert_imbalance > 1.0 and above.ep,
+            )  # fmt: skip
+
+
+def _without_exchange(base: Family) -> Family:
+    """Where no rows travel, nothing says how."""
+    return replace(base, dispatch_dtype="same", routing_nodes=0, exchange="alltoall")
+
+
+def _makes_sense(family: Family, above: Above) -> bool:
+    """Whether a family contradicts itself or asks for what is not modelled; see `make_plan`."""
+    train = family.workload is Workload.TRAIN
+    if (above.cp and family.workload is Workload.DECODE) or (above.pp and family.recompute_every > 1):
+        return False
+    if (family.async_tp and above.tp and not family.sp) or (family.hsdp and not family.zero):
+        return False
+    if not family.etp and not family.sp and (train or not family.ep):
+        return False
+    try:
+        check_family(family)
+        check_exchange(family)
+    except (PlanError, NotBuiltError):
+        return False
+    return True

@@ -1,0 +1,139 @@
+"""Blocks of plans, pruned and priced: legality and memory first, time and money for what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from ...backends.system import System
+from ...cost.money import Work, step_money, system_money
+from ...driver import Estimates, Lowered, evaluate, lower, screen
+from ...ir.errors import InternalError, SlipstickError
+from ...ir.family import Family
+from .block import Array, Block, Found
+from .degrees import NUMBERS, Counts, plan_table
+
+if TYPE_CHECKING:
+    from .plan_job import Machine, Part, PlanJob
+
+UNEVEN = "heads, sizes, lengths or layers do not divide"
+TOO_LARGE = "does not fit the memory"
+# What is kept for the next blocks: neighbours share a family, and machines come round again with each family.
+_FAMILIES, _MACHINES, _TABLES = 2, 64, 16
+
+
+_Key = TypeVar("_Key")
+_Made = TypeVar("_Made")
+
+
+class PlanWorker:
+    """Works on blocks of plans in one process."""
+
+    def __init__(self, job: PlanJob) -> None:
+        """Keep the job; nothing is loaded or lowered yet."""
+        self._job = job
+        self._lowered: dict[Family, Lowered | str] = {}
+        self._systems: dict[int, System] = {}
+        self._numbers: dict[Part, Counts] = {}
+
+    def work(self, block: Block) -> Found:
+        """Prune and evaluate a block."""
+        part = self._job.parts[block.part]
+        numbers = self._table(part)[:, block.first : block.last]
+        lowered = self._lower(part.family)
+        if isinstance(lowered, str):
+            return Found(block.number, {lowered: len(block)}, 0, self._none())
+        return self._found(block, part, lowered, numbers)
+
+    def _found(self, block: Block, part: Part, lowered: Lowered, numbers: Counts) -> Found:
+        space, system = self._job.space, self._system(part.machine)
+        load = (space.capacity_factor, space.expert_imbalance)
+        plans = plan_table(part.family, numbers, space.seq_len, space.kv_len, load)
+        screened = screen(lowered, system, plans)
+        num_legal = int(screened.legal.sum())
+        pruned = {UNEVEN: len(block) - num_legal, TOO_LARGE: num_legal - int(screened.fits.sum())}
+        fitting, rows = screened.fitting(), np.flatnonzero(screened.fits)
+        if fitting is None:
+            return Found(block.number, _some(pruned), num_legal, self._none())
+        try:
+            table = evaluate(lowered, system, fitting.plans, self._job.convention, fitting)
+        except SlipstickError as error:
+            pruned[f"cannot be priced: {error}"] = len(rows)
+            return Found(block.number, _some(pruned), num_legal, self._none())
+        columns, dropped = self._kept(block.part, numbers[:, rows], table)
+        return Found(block.number, _some(pruned | dropped), num_legal, columns)
+
+    def _kept(self, part: int, numbers: Counts, table: Estimates) -> tuple[dict[str, Array], dict[str, int]]:
+        """The columns of plans that keep every limit, and how many do not, by the first that they break."""
+        metrics = dict(table.metrics)
+        if self._job.terms is not None:
+            metrics |= self._money(table)
+        given = dict(zip(NUMBERS, numbers.astype(np.float64), strict=True))
+        same = {"part": float(part), **self._job.words_of(self._job.parts[part])}
+        columns = {name: np.full(numbers.shape[1], value) for name, value in same.items()} | given
+        columns |= {name: _column(metrics.get(name, 0.0), len(table.plans)) for name in self._job.metrics}
+        columns = {name: columns[name] for name in self._job.columns}
+        dropped: dict[str, int] = {}
+        for limit in self._job.limits:
+            holds = limit.holds(columns[limit.name], float(table.system.chip.hbm_bytes))
+            dropped[f"breaks {limit}"] = int((~holds).sum())
+            columns = {name: column[holds] for name, column in columns.items()}
+        return columns, dropped
+
+    def _money(self, table: Estimates) -> Mapping[str, Array]:
+        """Money and energy of the steps of a table, as `worth` has them; plans of one number of devices at a time."""
+        found: dict[str, Array] = {}
+        for gpus in np.unique(table.plans.num_gpus):
+            rows = np.flatnonzero(table.plans.num_gpus == gpus)
+            if len(rows) < len(table.plans):
+                raise InternalError("a block of plans has one number of GPUs")
+            m = table.metrics
+            work = Work(table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"],
+                        m["model_flops"], None)  # fmt: skip
+            money = system_money(table.system, int(gpus), self._job.terms)
+            spent = step_money(money, work, table.timing, table.plans).metrics
+            unknown = ("kg_co2e_per_mtok",) if money.made.unknown else ()
+            found = {k: _column(v, len(rows)) * (np.nan if k in unknown else 1.0) for k, v in spent.items()}
+        return found
+
+    def _none(self) -> dict[str, Array]:
+        return {name: np.zeros(0) for name in self._job.columns}
+
+    def _table(self, part: Part) -> Counts:
+        return _remembered(self._numbers, part, lambda: self._job.numbers(part), _TABLES)
+
+    def _system(self, machine: int) -> System:
+        one: Machine = self._job.machines[machine]
+        return _remembered(self._systems, machine, one.load, _MACHINES)
+
+    def _lower(self, family: Family) -> Lowered | str:
+        return _remembered(self._lowered, family, lambda: self._lower_anew(family), _FAMILIES)
+
+    def _lower_anew(self, family: Family) -> Lowered | str:
+        """A family lowered, or why it cannot be."""
+        try:
+            return lower(self._job.graph, family)
+        except SlipstickError as error:
+            if isinstance(error, InternalError):
+                raise
+            return f"cannot be built: {error}"
+
+
+def _column(values: Array | float, num: int) -> Array:
+    return np.array(np.broadcast_to(np.asarray(values, dtype=np.float64), num))
+
+
+def _some(pruned: Mapping[str, int]) -> dict[str, int]:
+    """Reasons that there were."""
+    return {reason: num for reason, num in pruned.items() if num}
+
+
+def _remembered(kept: dict[_Key, _Made], key: _Key, make: Callable[[], _Made], most: int) -> _Made:
+    """What was made for a key, made anew where it is no longer kept; the oldest makes room."""
+    if key not in kept:
+        if len(kept) >= most:
+            del kept[next(iter(kept))]
+        kept[key] = make()
+    return kept[key]

@@ -1,0 +1,67 @@
+"""What tests of ledgers share: runs of toy jobs, all they find as one table, and a search as a program of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from slipstick.explore.search.block import Found, joined
+from slipstick.explore.search.job import InProcess
+from slipstick.explore.search.ledger import Ledger
+from slipstick.explore.search.run import Run
+from slipstick.explore.search.running import Ran, run_blocks
+
+from .fake_job import FakeJob
+
+VERSION = "1.0+abc"
+# Some seconds of search, most of it waiting; what it finds does not depend on the wait.
+LONG = FakeJob(num_candidates=4000, at_once=10, pause_s=0.005)
+
+
+def run_of(job: FakeJob, version: str = VERSION) -> Run:
+    return Run.of(job, version, "toy/Toy-1", "slipstick search toy", ("step_time_s",))
+
+
+def finished(path: Path, job: FakeJob) -> Path:
+    """Write the ledger of a whole search."""
+    with Ledger.create(path, run_of(job)) as ledger:
+        run_blocks(job, InProcess(), ledger, lambda _: None)
+    return path
+
+
+def table_of(blocks: Iterable[Found]) -> tuple[object, ...]:
+    """All that was found, as something that can be compared: rows bit for bit in the order of candidates."""
+    whole = joined(sorted(blocks, key=lambda found: found.number))
+    columns = {name: np.asarray(column).tobytes() for name, column in whole.columns.items()}
+    return whole.pruned, whole.num_legal, whole.crashed, columns
+
+
+def read_all(path: Path) -> tuple[object, ...]:
+    with Ledger.open(path) as ledger:
+        return table_of(ledger.kept())
+
+
+def resumed(path: Path, job: FakeJob) -> tuple[Ran, tuple[object, ...]]:
+    """Go on with a run; what came of it, and all that was shown."""
+    shown: list[Found] = []
+    with Ledger.resume(path, job, VERSION) as ledger:
+        ran = run_blocks(job, InProcess(), ledger, shown.append)
+    return ran, table_of(shown)
+
+
+def main(path: Path) -> None:
+    """Begin a search or go on with it, as a process that may be stopped; prints each block that is done."""
+    ledger = Ledger.resume(path, LONG, VERSION) if path.exists() else Ledger.create(path, run_of(LONG))
+    with ledger:
+        run_blocks(LONG, InProcess(), ledger, lambda found: print(found.number, flush=True))
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except KeyboardInterrupt as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(130)
