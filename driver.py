@@ -16,10 +16,11 @@ from .backends.timing import Timing, price
 from .cost.cautions import cautions
 from .cost.constraints import ConstraintProgram
 from .cost.flops import REPEATED, Convention, ModelFlops
-from .cost.memory import Holding, MemoryProgram
+from .cost.memory import MemoryProgram
 from .cost.money import StepMoney, Terms, Work, step_money, system_money
 from .cost.must_move import MustMove
 from .cost.policy import Policy
+from .cost.prepared import Prepared, memory_of
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .cost.step_program import StepProgram
@@ -132,22 +133,29 @@ def lower(
     )
 
 
-def evaluate(lowered: Lowered, system: System, plans: PlanTable, convention: Convention = Convention.FULL) -> Estimates:
-    """Price a table of plans; plans are not checked here (see `check_divisibility`)."""
+def evaluate(
+    lowered: Lowered,
+    system: System,
+    plans: PlanTable,
+    convention: Convention = Convention.FULL,
+    prepared: Prepared | None = None,
+) -> Estimates:
+    """Price a table of plans; plans are not checked here (see `check_divisibility`).
+
+    `prepared` is what `screen` has worked out for exactly these plans on this system: see `Screened.fitting`.
+    """
     if not lowered.graph.axes:
         raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
     check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
-    points = Points(plans)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        timing = price(lowered.bindings.to(system), points)
-        staging = lowered.stages.evaluate(plans, points)
-        step = step_of(lowered, timing, Policy.of(system), plans, staging)
-        memory = _memory(lowered, system, points, plans, staging)
-        metrics = dict(_metrics(lowered, system, plans, step, staging, memory, convention))
+        ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
+        timing = price(lowered.bindings.to(system), ready.points)
+        step = step_of(lowered, timing, Policy.of(system), plans, ready.staging)
+        metrics = dict(_metrics(lowered, system, ready, step, convention))
         if plans.family.offload:
-            metrics["host_mem_bytes"] = lowered.memory.host_bytes(points, plans, staging)
+            metrics["host_mem_bytes"] = lowered.memory.host_bytes(ready.points, plans, ready.staging)
     _check_finite(metrics, system)
-    return Estimates(lowered, plans, system, timing, staging, step, memory, metrics, convention)
+    return Estimates(lowered, plans, system, timing, ready.staging, step, ready.memory_bytes, metrics, convention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,47 +206,44 @@ def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, 
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What a table of plans needs before anything is timed: which are legal, and the bytes of the fullest device."""
+    """What a table of plans needs before anything is timed: which are legal, and the bytes of the fullest device.
+
+    `prepared` are the legal ones, None where no plan is legal.
+    """
 
     legal: NDArray[np.bool_]
     fits: NDArray[np.bool_]
     peak_mem_bytes: Array
+    prepared: Prepared | None = None
+
+    def fitting(self) -> Prepared | None:
+        """Return the plans that fit, in their order, ready for `evaluate`; None where none does."""
+        if self.prepared is None or not self.fits.any():
+            return None
+        return self.prepared.part(np.flatnonzero(self.fits[self.legal]))
 
 
 def screen(lowered: Lowered, system: System, plans: PlanTable) -> Screened:
     """Check constraints and memory of a table of plans, without times; an illegal plan needs infinite memory."""
     points = Points(plans)
     legal = lowered.constraints.hold(plans, points)
+    needed = np.full(len(plans), np.inf)
     if not legal.any():
-        return Screened(legal, legal, np.full(len(plans), np.inf))
-    staged = _laid(plans, legal)
+        return Screened(legal, legal, needed)
+    if not legal.all():
+        rows = np.flatnonzero(legal)
+        plans = plans.part(rows)
+        points = points.part(plans, rows)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        staging = lowered.stages.evaluate(staged, points)
-        parts = _memory(lowered, system, points, staged, staging)
-    needed = np.where(legal, sum(parts.values(), np.zeros(len(plans))), np.inf)
-    return Screened(legal, needed <= system.chip.hbm_bytes, needed)
-
-
-def _laid(plans: PlanTable, legal: NDArray[np.bool_]) -> PlanTable:
-    """Put plans that are not legal on the stages of the first one that is: they are laid out with the others."""
-    pp, vpp = (np.where(legal, column, column[legal.argmax()]) for column in plans.stages)
-    return replace(plans, pp=pp, vpp=vpp)
-
-
-def _memory(
-    lowered: Lowered, system: System, points: Points, plans: PlanTable, staging: Staging
-) -> Mapping[str, Array]:
-    """Bytes a device by part, with what the system's software holds on top."""
-    stack = system.stack
-    reserve = stack.memory_reserve_bytes + stack.workspace_bytes
-    holding = Holding(stack.memory_packing, stack.gradient_copy)
-    return lowered.memory.evaluate(points, reserve, plans, staging, holding)
+        prepared = Prepared.of(lowered.stages, lowered.memory, system, plans, points)
+    needed[legal] = prepared.peak_mem_bytes
+    return Screened(legal, needed <= system.chip.hbm_bytes, needed, prepared)
 
 
 def stage_memory(table: Estimates, cls: int) -> Mapping[str, Array]:
     """Return bytes of a device of one class of stages by part, plan by plan; those of the fullest are reported."""
     staging = table.staging.only(cls)
-    return _memory(table.lowered, table.system, Points(table.plans), table.plans, staging)
+    return memory_of(table.lowered.memory, table.system, Points(table.plans), table.plans, staging)
 
 
 def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
@@ -303,20 +308,18 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
 def _metrics(
     lowered: Lowered,
     system: System,
-    plans: PlanTable,
+    ready: Prepared,
     step: Step,
-    staging: Staging,
-    memory: Mapping[str, Array],
     convention: Convention,
 ) -> Mapping[str, Array]:
     """The metrics of the field, by their usual names; SI units."""
+    plans, staging = ready.plans, ready.staging
     train = lowered.source.workload is Workload.TRAIN
     env = {"batch": plans.global_batch, "seq": plans.seq_len, "kv": plans.kv_len}
     flops = lowered.flops.total(env, convention)
     peak = system.chip.matmul_flop_per_s(str(lowered.source.dtype)) * plans.num_gpus
     time_s = step.time_s
     tokens = plans.global_batch * (1.0 if lowered.source.workload is Workload.DECODE else plans.seq_len)
-    parts = list(memory.values())
     found = {
         "step_time_s": time_s,
         "tokens_per_s": tokens / time_s,
@@ -325,7 +328,7 @@ def _metrics(
         "hfu": (flops + _recomputed(lowered, plans, staging, convention)) / (peak * time_s),
         "model_flops": flops,
         "model_flop_per_s_per_gpu": flops / time_s / plans.num_gpus,
-        "peak_mem_bytes": np.asarray(sum(parts[1:], parts[0])),
+        "peak_mem_bytes": ready.peak_mem_bytes,
         "exposed_comm_s": step.exposed_comm_s,
         "hidden_comm_s": step.total_hidden_comm_s,
     }

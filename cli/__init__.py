@@ -27,6 +27,7 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "cost": ("cost", "Say what a system costs: dies, packages, servers, network, a GPU for an hour."),
         "design": ("design", "Design a chip or a system from area and power on a technology node."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
+        "export": ("export", "Write a plan as flags or a file of Megatron-LM, torchtitan, DeepSpeed or vLLM."),
         "list": (
             "catalogue",
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",

@@ -10,7 +10,7 @@ import click
 from .flags import Named
 from .output import write_text
 
-KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices", "plan")
+KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices", "plan", "space")
 
 
 @click.command("schema")
@@ -31,6 +31,10 @@ def _schema(kind: str) -> Mapping[str, object]:
         from .plan_schema import plan_schema
 
         return plan_schema()
+    if kind == "space":
+        from .search_file import space_schema
+
+        return space_schema()
     from ..backends.file_schemas import file_schema
 
     return file_schema(kind)

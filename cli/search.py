@@ -11,7 +11,7 @@ import click
 
 from ..ir.errors import UsageError
 from .options import Request
-from .search_answer import write_answer
+from .search_answer import check_front, write_answer
 from .search_axes import Asked
 from .search_file import space_yaml
 from .search_flags import SearchCommand, Wanted
@@ -47,6 +47,7 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
     slipstick search llama-3.1-405b --system dgx-h100 --gpus 16384 --seq 8192 --gbs 2048 --objective step_time_s,mem
     slipstick search deepseek-v3 --system dgx-h800 --gpus 2048 --seq 4096 --gbs 15360 --vary precision=none,fp8
     """  # noqa: D301
+    check_front(wanted.front)
     # A search is long: what it leaves behind must go.
     gc.enable()
     with kept(asked, wanted) as run:

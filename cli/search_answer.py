@@ -46,7 +46,7 @@ def check_front(path: str | None) -> None:
 
 def best_plan_text(answer: SearchAnswer, request: Request) -> str:
     """Return the best plan as a file that `estimate --plan` takes."""
-    from ..ir.plan_file import plan_yaml
+    from .plan_text import plan_file_text
 
     machine = answer.job.machines[int(answer.best.top["system"][0])]
     graph = answer.job.graph
@@ -56,7 +56,7 @@ def best_plan_text(answer: SearchAnswer, request: Request) -> str:
     around |= {"dtype": str(graph.dtype)}
     if machine.overrides:
         around["set"] = list(machine.overrides)
-    return plan_yaml(answer.plan(answer.best.top, 0), around)
+    return plan_file_text(answer.plan(answer.best.top, 0), around)
 
 
 def _why(answer: SearchAnswer) -> str:

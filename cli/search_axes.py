@@ -165,7 +165,7 @@ def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
     The last unit holds for all that have none. UsageError says what is wrong.
 
     >>> numbers_of("chip.memory.hbm.bandwidth", "2TB/s:10TB/s:3")
-    ('2000000000000.0 B/s', '6000000000000.0 B/s', '10000000000000.0 B/s')
+    ('2TB/s', '6TB/s', '10TB/s')
     >>> numbers_of("network.nvlink.topology", "switch,torus")
     ('switch', 'torus')
     """
@@ -176,11 +176,9 @@ def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if len(parts) != 3 or not re.fullmatch(r"\d+", parts[2]) or int(parts[2]) < 2:
         raise UsageError(f"{path}={text}: write first:last:how many, as in 2TB/s:10TB/s:9, or a list with commas")
-    unit = split_quantity(parts[1])[1]
-    first = parts[0] if split_quantity(parts[0])[1] else f"{parts[0]} {unit}".strip()
-    ends = parse_quantity(first), parse_quantity(parts[1])
-    if ends[0].dimension != ends[1].dimension:
-        raise UsageError(f"{path}={text}: both ends need one unit, of {units_of(ends[1].dimension)}")
-    base = "" if ends[0].dimension == "1" else f" {ends[0].dimension}"
-    steps = np.linspace(ends[0].value_si, ends[1].value_si, int(parts[2]))
-    return tuple(f"{step!r}{base}" for step in steps.tolist())
+    (last, unit), first = split_quantity(parts[1]), parse_quantity(parts[0])
+    whole = parse_quantity(f"1 {unit}".strip())
+    start = first.value_si if not split_quantity(parts[0])[1] else first.value_si / whole.value_si
+    if split_quantity(parts[0])[1] and first.dimension != whole.dimension:
+        raise UsageError(f"{path}={text}: both ends need one unit, of {units_of(whole.dimension)}")
+    return tuple(f"{step:.12g}{unit}" for step in np.linspace(start, last, int(parts[2])).tolist())

@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from ..ir.errors import UsageError
 from .flags import SECTIONS, Named
 from .options import PlanCommand
+from .plan_file import is_given
 from .search_axes import Asked, Value, is_path, numbers_of, parameter, values_of
 from .search_file import read_space
 
@@ -122,7 +122,7 @@ class SearchCommand(PlanCommand):
 def _typed(ctx: click.Context) -> list[str]:
     """The parameters of shared flags that stand on the command line."""
     names = [str(option.name) for options in SECTIONS.values() for option in options]
-    return [name for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    return [name for name in names if is_given(ctx, name)]
 
 
 def _value(value: object) -> Value:

@@ -26,7 +26,7 @@ NUM_STATES = 4
 _GRADIENTS, _ACTIVATIONS = ALL.index("gradients"), ALL.index("activations")
 # Parts that a stage has as often as it runs a region, and those that every micro-batch under way has.
 STATES, KEPT = range(_ACTIVATIONS), range(_ACTIVATIONS, len(ALL) - 1)
-_ON_DEVICE = np.array([[float(part not in AWAY)] for part in ALL])
+_ON_DEVICE = tuple(k for k, part in enumerate(ALL) if part not in AWAY)
 # Plans times classes of stages whose accounts stay in a core's cache.
 _CHUNK = 4096
 
@@ -115,7 +115,9 @@ def _fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging
     if len(found) == 1:
         return np.asarray(found[0])
     there = staging.number[staging.which].T > 0.0
-    needed = np.where(there, (found * _ON_DEVICE).sum(axis=1), -np.inf)
+    # Part by part: a sum over an axis takes another order where there is one plan.
+    first, *others = (found[:, k] for k in _ON_DEVICE)
+    needed = np.where(there, sum(others, first), -np.inf)
     best = len(there) - 1 - there[::-1].argmax(axis=0) if copies.last else needed.argmax(axis=0)
     return np.asarray(np.take_along_axis(found, best[None, None], axis=0)[0])
 

@@ -119,7 +119,8 @@ def _pipelined(stages: Sequence[StageTime], plans: PlanTable, staging: Staging) 
 def _passed_on(stages: Sequence[StageTime], staging: Staging) -> Paced:
     """One batch passes through all stages in turn: the slowest one, and what the others take as its bubble."""
     seconds = np.stack([np.where(staging.is_there(k), s.micro.total_s, 0.0) for k, s in enumerate(stages)])
-    total_s = (seconds * staging.number[staging.which].T).sum(axis=0)
+    # Row by row: a sum over an axis takes another order where there is one plan.
+    total_s = np.asarray(sum(seconds * staging.number[staging.which].T))
     most = seconds.max(axis=0)
     return Paced(total_s, (total_s - most) / staging.chunks, seconds.argmax(axis=0), most)
 

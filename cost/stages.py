@@ -52,7 +52,7 @@ class Staging:
         """The class of every stage from the first on, of each layout."""
         return tuple(layout.stages for layout in self.layouts)
 
-    def part(self, plans: slice) -> Staging:
+    def part(self, plans: slice | Index) -> Staging:
         """Return the stages of some plans."""
         return replace(
             self, which=self.which[plans], stages=self.stages[plans], chunks=self.chunks[plans], share=self.share[plans]
@@ -110,33 +110,37 @@ class StageProgram:
         pp, vpp = plans.stages
         schedule = plans.family.schedule
         degree, pair = _distinct(pp, vpp)
-        cost, point = self._costs(points, degree, len(plans))
-        met, which = _met(pair, point, len(degree), cost.shape[1])
-        shares = _shares(cost) if cost.any() else [None] * cost.shape[1]
+        share, point = self._shares(points, degree, len(plans))
+        met, which = _met(pair, point, len(degree), len(share))
         # A layout whose costs have no say is the same whatever they are.
-        blocks = self._num_blocks
+        blocks, kept = len(block_row(self.graph)), self.layouts.of(self.graph)
         said = [by_cost(blocks, self.policy, p * v) for p, v in degree]
-        asked = [(d, shares[at] if said[d] else None) for d, at in met]
-        found = {key: self._layout(*degree[key[0]], key[1], schedule) for key in dict.fromkeys(asked)}
-        laid = {id(layout): layout for layout in found.values()}
+        found = [
+            kept.lay(self.policy, *degree[d], share[s] if said[d] else None, self.recomputed, schedule) for d, s in met
+        ]
+        laid = {id(layout): layout for layout in found}
         number = {name: k for k, name in enumerate(laid)}
-        index = np.array([number[id(found[key])] for key in asked], dtype=np.intp)
+        index = np.array([number[id(layout)] for layout in found], dtype=np.intp)
         return _staging(self.graph, list(laid.values()), index[which], pp, vpp)
 
-    def _layout(self, pp: int, vpp: int, shares: tuple[float, ...] | None, schedule: str) -> Layout:
-        return self.layouts.of(self.graph, self.policy, pp, vpp, shares, self.recomputed, schedule)
+    def _shares(
+        self, points: Points, degrees: Sequence[tuple[int, int]], num: int
+    ) -> tuple[Sequence[tuple[float, ...] | None], Index]:
+        """Distinct costs by which stages are balanced, and which of them each plan has; None where they have no say.
 
-    @property
-    def _num_blocks(self) -> int:
-        return len(block_row(self.graph))
-
-    def _costs(self, points: Points, degrees: Sequence[tuple[int, int]], num: int) -> tuple[Array, Index]:
-        """Costs at distinct points and the point of each plan; nothing where no plan is balanced by cost."""
-        blocks = self._num_blocks
+        Costs are against the dearest, rounded: plans that differ in nothing else have one layout.
+        """
+        blocks = len(block_row(self.graph))
         if not any(by_cost(blocks, self.policy, p * v) for p, v in degrees):
-            return np.zeros((len(self.graph.regions), 1)), np.zeros(num, dtype=np.intp)
+            return [None], np.zeros(num, dtype=np.intp)
         env, point = points.of(self.costs.symbols)
-        return self.costs.evaluate(env, int(point.max()) + 1), point
+        costs = self.costs.evaluate(env, int(point.max()) + 1)
+        if not costs.any():
+            return [None], np.zeros(num, dtype=np.intp)
+        rounded = np.round(costs / np.maximum(costs.max(axis=0), 1.0), 9).T.tolist()
+        number: dict[tuple[float, ...], int] = {}
+        share = np.array([number.setdefault(tuple(row), len(number)) for row in rounded], dtype=np.intp)
+        return list(number), share[point]
 
 
 def _flops(region: Region) -> Expr:
@@ -158,11 +162,6 @@ def _met(degree: Index, point: Index, num_degrees: int, num_points: int) -> tupl
         return [(d, 0) for d in range(num_degrees)], degree
     codes, which = np.unique(degree * num_points + point, return_inverse=True)
     return [divmod(int(code), num_points) for code in codes], which.reshape(-1)
-
-
-def _shares(costs: Array) -> Sequence[tuple[float, ...]]:
-    """Costs against the dearest of each point, rounded: plans that differ in nothing else have one layout."""
-    return list(map(tuple, np.round(costs / np.maximum(costs.max(axis=0), 1.0), 9).T.tolist()))
 
 
 def _staging(graph: Graph, layouts: Sequence[Layout], which: Index, pp: Array, vpp: Array) -> Staging:

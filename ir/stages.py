@@ -62,7 +62,7 @@ class Layout:
     @property
     def copies(self) -> int:
         """How many stages hold each chunk: of the micro-batches, each runs its part."""
-        return max(1, sum(map(len, self.held)) // len(self.blocks))
+        return max(1, len(self.held) * len(self.held[0]) // len(self.blocks))
 
     def __str__(self) -> str:
         """Print blocks stage by stage, chunks of a stage joined, equal neighbours once: `8, 9 (x6), 8`."""

@@ -40,8 +40,14 @@ class SearchAnswer:
 
     def whole_label(self, rows: Columns, at: int) -> str:
         """Return the same with what differs between machines and bases."""
-        several = self.system(rows, at) if len(self.job.machines) > 1 else ""
+        several = self.machine(rows, at) if len(self.job.machines) > 1 else ""
         return " ".join(filter(None, (self.label(rows, at), self.job.words["base"][int(rows["base"][at])], several)))
+
+    def machine(self, rows: Columns, at: int) -> str:
+        """Return what the system of a row has that others have not: its name, numbers that are set."""
+        told = [(one.name, *one.overrides) for one in self.job.machines]
+        mine = told[int(rows["system"][at])]
+        return " ".join(word for word in mine if not all(word in words for words in told))
 
     def system(self, rows: Columns, at: int) -> str:
         """Return the system of a row, with what is set in it."""

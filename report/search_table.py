@@ -25,7 +25,7 @@ def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) ->
     heading = ["", "plan", *(["system"] if several else []), *(["with"] if based else []),
                *(METRICS[name].label for name in metrics)]  # fmt: skip
     body = [
-        [str(at + 1), answer.label(rows, at), *([answer.system(rows, at)] if several else []),
+        [str(at + 1), answer.label(rows, at), *([answer.machine(rows, at)] if several else []),
          *([answer.job.words["base"][int(rows["base"][at])]] if based else []),
          *(format_metric(name, float(rows[name][at])) for name in metrics)]
         for at in range(len(rows["part"]))
@@ -35,7 +35,7 @@ def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) ->
 
 def _counts(answer: SearchAnswer) -> Iterator[str]:
     job, tally = answer.job, answer.tally
-    families = len({part.family for part in job.parts})
+    families = len({job.parts[block.part].family for block in job.blocks()})
     systems = f" on {len(job.machines):,} systems" if len(job.machines) > 1 else f" on {job.machines[0]}"
     yield f"{answer.model}: {tally.num_candidates:,} candidates of {families:,} families{systems}"
     yield f"  {tally.num_legal:,} legal by divisibility, {tally.num_kept:,} evaluated and kept; left out:"

@@ -70,8 +70,9 @@ def why(winner: Answer, runner_up: Answer, goals: Sequence[Goal] = ()) -> Why:
     usual = _OF_SERVERS if server else _OF_STEPS
     ranked = [goal.name for goal in goals if goal.name in found.metrics] or [found.headline.name]
     others = [name for name in usual if name in found.metrics and name not in ranked]
+    names = list(_labels(winner, runner_up))
     return Why(
-        *_labels(winner, runner_up),
+        names[0], names[1],
         [found.metrics[name] for name in ranked],
         [change for name in others if (change := found.metrics[name]).difference],
         list(_differs(found)), _section(found, "breakdown"), _section(found, "memory"), server,

@@ -84,33 +84,38 @@ def alike(rows: Sequence[Row], which: Index, cut: Index, label: Index) -> Iterat
     """
     places, labels = int(cut.max()) + 2, int(label.max()) + 1
     code = (which * labels + label) * places + (cut + 1)
-    there = np.flatnonzero(np.bincount(code))
-    shapes = [_shape(rows, int(c), labels, places) for c in there]
-    ranked = sorted(range(len(shapes)), key=lambda k: (shapes[k][0], len(shapes[k][1].runs)))
-    rank = np.zeros(int(there[-1]) + 1, dtype=np.uint16 if len(shapes) < 2**16 else np.int64)
-    rank[there[ranked]] = np.arange(len(shapes))
+    there = np.flatnonzero(np.bincount(code)).tolist()
+    shapes = sorted((_shape(rows, c, labels, places) for c in there), key=lambda s: s.form)
+    rank = np.zeros(there[-1] + 1, dtype=np.uint16 if len(shapes) < 2**16 else np.int64)
+    rank[[s.code for s in shapes]] = np.arange(len(shapes))
     rank = rank[code]
     order = np.argsort(rank, kind="stable")
     rank = rank[order]
-    for (name, num), members in groupby(range(len(shapes)), lambda r: _kind(shapes[ranked[r]])):
-        mine = list(members)
-        table = np.array([shapes[ranked[r]][1].runs for r in mine], dtype=np.float64).transpose(2, 1, 0)
-        start, stop = np.searchsorted(rank, [mine[0], mine[-1] + 1])
+    at = 0
+    for (name, num), members in groupby(shapes, lambda s: s.form):
+        table = np.array([s.runs for s in members], dtype=np.float64).transpose(2, 1, 0)
+        start, stop = np.searchsorted(rank, [at, at + table.shape[2]]).tolist()
         step = max(BLOCK // num, 128)
-        for k in range(int(start), int(stop), step):
-            some = slice(k, min(k + step, int(stop)))
-            yield _alike(order[some], name, table, rank[some].astype(np.intp) - mine[0])
+        for k in range(start, stop, step):
+            some = slice(k, min(k + step, stop))
+            yield _alike(order[some], name, table, rank[some].astype(np.intp) - at)
+        at += table.shape[2]
 
 
-def _shape(rows: Sequence[Row], code: int, labels: int, places: int) -> tuple[int, Row]:
-    """The label and the row that a code stands for."""
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A code, the label and the number of runs that it stands for, and the runs."""
+
+    code: int
+    form: tuple[int, int]
+    runs: tuple[tuple[int, int, int], ...]
+
+
+def _shape(rows: Sequence[Row], code: int, labels: int, places: int) -> _Shape:
     rest, cut = divmod(code, places)
     which, label = divmod(rest, labels)
-    return label, rows[which] if cut == 0 else rows[which].cut(cut - 1)
-
-
-def _kind(shape: tuple[int, Row]) -> tuple[int, int]:
-    return shape[0], len(shape[1].runs)
+    runs = rows[which].runs if cut == 0 else rows[which].cut(cut - 1).runs
+    return _Shape(code, (label, len(runs)), runs)
 
 
 def _alike(plans: NDArray[np.intp], label: int, table: Array, rank: NDArray[np.intp]) -> Alike:

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 Columns = Mapping[str, Array]
+Cell = str | int | float | None
 # Rows of a Parquet file that are gathered before they are written; DuckDB's own groups have as many.
 _ROWS_AT_ONCE = 122_880
-# Numbers below this have no fraction that a float could not hold.
+# Integers below this are all floats.
 _WHOLE = 2.0**53
 
 
@@ -83,12 +84,12 @@ def write_csv(selection: Selection, out: Output) -> int:
     Numbers have all their digits and read back as they are; whole ones have no point, and what is none is left empty.
     """
     words = selection.ledger.run.words
-    out.write((",".join(map(_quoted, selection.names)) + "\n").encode())
+    _write_rows(out, [selection.names])
     num_rows = 0
     for table in selection.tables():
-        cells = [texts(column, words.get(name)) for name, column in table.items()]
-        out.write(("\n".join(map(",".join, zip(*cells, strict=True))) + "\n").encode())
-        num_rows += len(cells[0])
+        columns = [cells(column, words.get(name)) for name, column in table.items()]
+        _write_rows(out, zip(*columns, strict=True))
+        num_rows += len(columns[0])
     return num_rows
 
 
@@ -181,21 +182,19 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def texts(column: Array, words: Sequence[str] | None) -> list[str]:
-    """Return a column as cells of CSV; each number that it has is written once."""
-    values, places = np.unique(column, return_inverse=True)
-    cells = [_quoted(words[int(value)]) if words is not None else _number(value) for value in values.tolist()]
-    return [cells[place] for place in places.tolist()]
+def cells(column: Array, words: Sequence[str] | None) -> Sequence[Cell]:
+    """Return a column as cells of CSV: words, integers, floats, or nothing for nan."""
+    if words is not None:
+        return [words[int(place)] for place in column]
+    is_whole = (np.abs(column) < _WHOLE) & (np.trunc(column) == column)
+    values: Sequence[float] = column.tolist()
+    if not is_whole.any() and not np.isnan(column).any():
+        return values
+    pairs = zip(values, is_whole.tolist(), strict=True)
+    return [int(value) if whole else None if value != value else value for value, whole in pairs]
 
 
-def _number(value: float) -> str:
-    if value != value:
-        return ""
-    return str(int(value)) if abs(value) < _WHOLE and value.is_integer() else repr(value)
-
-
-def _quoted(text: str) -> str:
-    """A cell of CSV, in quotes where it needs them."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow([text])
-    return line.getvalue()
+def _write_rows(out: Output, rows: Iterable[Sequence[Cell]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    out.write(text.getvalue().encode())

@@ -54,11 +54,11 @@ class PlanWorker:
         screened = screen(lowered, system, plans)
         num_legal = int(screened.legal.sum())
         pruned = {UNEVEN: len(block) - num_legal, TOO_LARGE: num_legal - int(screened.fits.sum())}
-        rows = np.flatnonzero(screened.fits)
-        if not rows.size:
+        fitting, rows = screened.fitting(), np.flatnonzero(screened.fits)
+        if fitting is None:
             return Found(block.number, _some(pruned), num_legal, self._none())
         try:
-            table = evaluate(lowered, system, plans.part(rows), self._job.convention)
+            table = evaluate(lowered, system, fitting.plans, self._job.convention, fitting)
         except SlipstickError as error:
             pruned[f"cannot be priced: {error}"] = len(rows)
             return Found(block.number, _some(pruned), num_legal, self._none())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...cost.money import system_money
 from ...ir.divisibility import has_experts
 from ...ir.errors import PlanError, UsageError
 from ...ir.graph import Workload
@@ -25,8 +26,8 @@ AT_ONCE = 16384
 class ServingJob:
     """A search of servers; a part of it is a setting of its space.
 
-    A candidate is a unit or a pair of them, numbers of workers, and requests under way: one of the batches of the space,
-    or behind these the most that meets the latencies asked for, where any are.
+    A candidate is a unit or a pair of them, numbers of workers, and requests under way: one of the batches of the
+    space, or behind these the most that meets the latencies asked for, where any are.
 
     Attributes:
         space: what is searched.
@@ -100,6 +101,9 @@ def serving_job(space: ServingSpace, at_once: int = AT_ONCE) -> ServingJob:
             f"requests of {longest:,} tokens, prompt and answer, are beyond the {most:,} positions of '{graph.name}'; "
             f"with this prompt and answer at most {most:,} in all"
         )
+    for line in unpriced(servers):
+        if space.rented or space.basis == "build":
+            raise UsageError(line)
     experts = has_experts(graph)
     asked = [f"ep={n}" for n in space.ep if n > 1]
     if asked and not experts:
@@ -108,6 +112,15 @@ def serving_job(space: ServingSpace, at_once: int = AT_ONCE) -> ServingJob:
     if not job.blocks():
         raise UsageError(f"no server of {space.gpus} GPUs is in this space: {_narrow(space)}")
     return job
+
+
+def unpriced(servers: Servers) -> Iterator[str]:
+    """Yield a line for each system that cannot be priced: its rows have no numbers for money."""
+    for setting in {s.machine: s for s in servers.space.settings}.values():
+        try:
+            system_money(servers.machine(setting)[0], 1, servers.space.terms)
+        except UsageError as error:
+            yield f"{setting.machine.name} is not priced: {error}"
 
 
 def _narrow(space: ServingSpace) -> str:

@@ -135,15 +135,17 @@ def _most_within(space: ServingSpace, many: Many, clients: Array, codes: Codes) 
         more = np.max(np.where(good, tried, low), axis=1, keepdims=True)
         less = np.min(np.where(~good & (tried > more), tried, high), axis=1, keepdims=True)
         low, high = np.where(wide > 1.0, more, low), np.where(wide > 1.0, less, high)
-    return low
+    return np.asarray(low)
 
 
 def _beside(one: PoolMetrics, more: PoolMetrics) -> PoolMetrics:
     """Put the columns of two side by side."""
     pairs = ((f.name, getattr(one.served, f.name), getattr(more.served, f.name)) for f in fields(ServingMetrics))
     served = {name: np.hstack([a, b]) for name, a, b in pairs if isinstance(a, np.ndarray)}
-    busy = (np.hstack([getattr(one, k), getattr(more, k)]) for k in ("prefill_busy", "decode_busy"))
-    return PoolMetrics(replace(one.served, **served), *busy, one.transfer_s, one.gpus)
+    return PoolMetrics(
+        replace(one.served, **served), np.hstack([one.prefill_busy, more.prefill_busy]),
+        np.hstack([one.decode_busy, more.decode_busy]), one.transfer_s, one.gpus,
+    )  # fmt: skip
 
 
 def _rows(
@@ -156,12 +158,11 @@ def _rows(
     def of(column: Array) -> Array:
         return np.asarray(np.broadcast_to(column, shape)[at])
 
-    served = {
-        f.name: of(c) for f in fields(ServingMetrics) if isinstance(c := getattr(found.served, f.name), np.ndarray)
-    }
-    most = np.minimum(many.able.prefill_per_s, many.able.decode_per_s)
-    of_pools = {name: of(getattr(found, name)) for name in OF_POOLS}
+    columns = {f.name: getattr(found.served, f.name) for f in fields(ServingMetrics)}
+    served = replace(found.served, **{name: of(c) for name, c in columns.items() if isinstance(c, np.ndarray)})
     prefill, decode = servers
-    held = float(np.max(many.able.batch))
-    return Rows(group, decode, prefill, of(many.decode.workers), of(many.prefill.workers),
-                of(np.asarray(many.prefill.batch)), replace(found.served, **served), of(most), held, of_pools)  # fmt: skip
+    return Rows(
+        group, decode, prefill, of(many.decode.workers), of(many.prefill.workers), of(np.asarray(many.prefill.batch)),
+        served, of(np.minimum(many.able.prefill_per_s, many.able.decode_per_s)), float(np.max(many.able.batch)),
+        {name: of(getattr(found, name)) for name in OF_POOLS},
+    )  # fmt: skip

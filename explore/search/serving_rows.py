@@ -26,8 +26,10 @@ from .serving_units import Group
 # Where a row stands in the tuples of its space; `apart` is 1 where prompts have devices of their own.
 SETTINGS = ("system", "engine", "max_batched_tokens", "precision", "kv_dtype", "apart")
 # `tp` to `dp` are of replicas, or of workers of answers; those of prompts are zero where replicas do both.
-NUMBERS = ("gpus", "tp", "pp", "ep", "etp", "dp", "prefill_tp", "prefill_pp", "prefill_etp", "prefill_dp", "prefill_batch",
-           "concurrency")  # fmt: skip
+NUMBERS = (
+    "gpus", "tp", "pp", "ep", "etp", "dp", "prefill_tp", "prefill_pp", "prefill_etp", "prefill_dp", "prefill_batch",
+    "concurrency",
+)  # fmt: skip
 METRICS = (
     "ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "e2el_s", "requests_per_s", "tokens_per_s", "tokens_per_s_per_gpu",
     "tokens_per_s_per_user", "total_tokens_per_s", "total_tokens_per_s_per_gpu", "batch", "max_batch",
@@ -104,12 +106,13 @@ def columns_of(rows: Rows, lengths: Lengths, terms: Terms, settings: Mapping[str
 
 def _numbers(rows: Rows) -> Mapping[str, Array | float]:
     unit, first = rows.group.unit, rows.group.first
-    clients = rows.found.concurrency * (rows.dp if rows.first is None else 1.0)
-    return {
+    of_prompts = (0, 0, 0) if first is None else (first.tp, first.pp, first.etp)
+    found: dict[str, Array | float] = {
         "gpus": rows.num_gpus, "tp": unit.tp, "pp": unit.pp, "ep": unit.ep, "etp": unit.etp, "dp": rows.dp,
-        "prefill_tp": 0 if first is None else first.tp, "prefill_pp": 0 if first is None else first.pp,
-        "prefill_etp": 0 if first is None else first.etp, "prefill_dp": rows.prompts, "prefill_batch": rows.at_once, "concurrency": clients,
+        "prefill_dp": rows.prompts, "prefill_batch": rows.at_once,
+        "concurrency": rows.found.concurrency * (rows.dp if first is None else 1.0),
     }  # fmt: skip
+    return found | dict(zip(("prefill_tp", "prefill_pp", "prefill_etp"), of_prompts, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

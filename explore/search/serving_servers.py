@@ -10,14 +10,14 @@ from ...backends.system import System, load_system
 from ...cost.flops import Convention
 from ...driver import lower
 from ...ir.errors import NotBuiltError, PlanError
-from ...ir.family import SERVING_KERNELS
+from ...ir.family import SERVING_KERNELS, check_family
 from ...ir.graph import Graph, Workload
 from ...ir.low_inference import AS_PUBLISHED
 from ...ir.plan import Family, make_plan
-from ...ir.precision import check_precision, check_units
+from ...ir.precision import check_units
 from ...serving.server import Server
 from ...serving.tables import Served
-from .serving_space import ServingSpace, Setting
+from .serving_space import Machine, ServingSpace, Setting
 from .serving_units import Unit
 
 # One device, of which nothing is split.
@@ -46,7 +46,7 @@ class Servers:
         """Make nothing yet."""
         self.space = space
         self._graphs: dict[Workload, Graph] = {}
-        self._machines: dict[Setting, tuple[System, Engine]] = {}
+        self._machines: dict[tuple[Machine, str], tuple[System, Engine]] = {}
         self._served: dict[tuple[Family, Family], Served] = {}
         self._made: dict[tuple[Setting, Unit], Server | Refused] = {}
 
@@ -60,13 +60,14 @@ class Servers:
 
     def machine(self, setting: Setting) -> tuple[System, Engine]:
         """Return the system with the stack of the engine, unless it has one of its own, and the engine on its chip."""
-        if setting not in self._machines:
+        key = setting.machine, setting.engine
+        if key not in self._machines:
             given, own = setting.machine, self.space.engine_overrides
             stack = given.stack or load_engine(setting.engine, overrides=own).stack
             system = load_system(given.name, given.overrides, stack, given.calibration, given.prices)
-            engine = load_engine(setting.engine, system.chip.name, own)
-            self._machines[setting] = system, self._limited(engine, setting.max_batched_tokens)
-        return self._machines[setting]
+            self._machines[key] = system, load_engine(setting.engine, system.chip.name, own)
+        system, engine = self._machines[key]
+        return system, self._limited(engine, setting.max_batched_tokens)
 
     def _limited(self, engine: Engine, tokens: int | None) -> Engine:
         """The engine with the limits of the space in the place of its own."""
@@ -86,7 +87,7 @@ class Servers:
         system = self.machine(setting)[0]
         for workload in (Workload.PREFILL, Workload.DECODE):
             family = self.family(setting, _ALONE, workload)
-            check_precision(family)
+            check_family(family)
             try:
                 check_units(family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
             except PlanError as error:

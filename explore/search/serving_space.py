@@ -10,13 +10,14 @@ from ...cost.flops import Convention
 from ...cost.money import Terms
 from ...cost.serving.requests import Lengths
 from ...ir.errors import PlanError, UnknownNameError, UsageError
+from ...ir.experts_plan import EXCHANGES
 from ...serving.target import Target
 
 USUAL_ENGINE = "vllm"
 # Requests under way a replica where nothing is said: each number up to the first of these, then four a doubling.
 _EACH, _MOST = 8, 1024
 # Up to so many devices, servers that use fewer of them are tried as well.
-_FEWER_UP_TO = 64
+_FEWER_UP_TO = 32
 POOLS = ("auto", "on", "off")
 
 
@@ -72,7 +73,7 @@ class ServingSpace:
         etp: tensor parallelism inside experts; empty for 1 and tp.
         dp: replicas; empty for as many as there is room for, and where `fewer_gpus` says so any fewer.
         batch: requests under way on each replica, or for each decode worker; empty for up to 1024, four a doubling.
-        fewer_gpus: whether servers that leave devices unused are tried; None: where there are 64 or fewer.
+        fewer_gpus: whether servers that leave devices unused are tried; None: where there are 32 or fewer.
         pools: `off` for replicas that do both phases, `on` for prompts and answers apart, `auto` for either.
         prefill_tp: of workers of prompts; empty as `tp`.
         prefill_pp: likewise.
@@ -138,6 +139,9 @@ class ServingSpace:
                 raise UsageError(f"{name}: nothing to try; name one at least")
         if self.gpus < 1:
             raise PlanError(f"gpus={self.gpus}: 1 or more")
+        self._check_limits()
+        if self.exchange not in EXCHANGES:
+            raise UnknownNameError.of("exchange of rows", self.exchange, EXCHANGES)
         if self.pools not in POOLS:
             raise UnknownNameError.of("use of pools", self.pools, POOLS)
         if self.pools == "on" and self.output < 2:
@@ -145,6 +149,18 @@ class ServingSpace:
         if self.e2el_s is not None and not 0 < self.e2el_s < float("inf"):
             raise UsageError(f"E2EL {self.e2el_s:g} s; allowed: more than 0 s")
         _ = self.lengths, self.target, self.terms, Convention(self.convention)
+
+    def _check_limits(self) -> None:
+        for name in ("max_num_seqs", "block_tokens"):
+            given = getattr(self, name)
+            if given is not None and given < 1:
+                raise UsageError(f"{name}={given}; allowed: 1 or more, or nothing for the engine's own")
+        if min(self.max_batched_tokens, default=0) < 0:
+            raise UsageError(
+                f"max_batched_tokens={min(self.max_batched_tokens)}; allowed: tokens, or 0 for prompts whole"
+            )
+        if self.memory_utilization is not None and not 0 < self.memory_utilization <= 1:
+            raise UsageError(f"memory_utilization={self.memory_utilization:g}; allowed: a share, above 0 up to 1")
 
     @property
     def lengths(self) -> Lengths:

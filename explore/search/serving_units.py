@@ -1,4 +1,4 @@
-"""What servers are made of: units of devices, how many of them, pairs of units for pools; all of it by counting alone."""
+"""What servers are made of: units of devices, how many of them, pairs of units for pools; by counting alone."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _alike(first: Unit, unit: Unit) -> bool:
 
 
 def _workers(space: ServingSpace, first: Unit, unit: Unit) -> tuple[Counts, Counts]:
-    """Workers of prompts and of answers beside them: every way that there is room for, or all that there is room for."""
+    """Workers of prompts and of answers beside them: in every way, or for each number of the first all that fit."""
     most = max((space.gpus - unit.num_gpus) // first.num_gpus, 0)
     prompts = np.arange(1, most + 1)
     if first.dp:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...serving.server import Server
 from .block import Array, Block, Found
 from .serving_pools import pools
 from .serving_replicas import replicas
@@ -47,14 +46,13 @@ class ServingWorker:
 
     def _sorted(self, setting: Setting, group: Group, first: int, last: int) -> Sorted:
         server = self.servers.server(setting, group.unit)
-        prompts = server if group.first is None else self.servers.server(setting, group.first)
-        for one in (server, prompts):
-            if isinstance(one, Refused):
-                return Sorted({one.reason: last - first}, 0)
-        assert isinstance(server, Server)
-        assert isinstance(prompts, Server)
+        if isinstance(server, Refused):
+            return Sorted({server.reason: last - first}, 0)
         if group.first is None:
             return replicas(self.space, group, server, first, last)
+        prompts = self.servers.server(setting, group.first)
+        if isinstance(prompts, Refused):
+            return Sorted({prompts.reason: last - first}, 0)
         return pools(self.space, group, (prompts, server), first, last)
 
 

@@ -166,3 +166,12 @@ def test_a_damaged_block_is_no_row_of_an_export(cli: Cli, runs: Path, tmp_path: 
     assert not (tmp_path / "out.csv").exists()
     with Ledger.open(runs / "toy-1.sqlite") as ledger:
         assert ledger.done() == {0}
+
+
+def test_an_interrupt_may_say_how_to_go_on(cli: Cli, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_: Runs) -> None:
+        raise KeyboardInterrupt("interrupted: 1 of 2 blocks are kept")
+
+    monkeypatch.setattr("slipstick.explore.search.summary.summaries", stop)
+    done = cli("runs", "list")
+    assert (done.returncode, done.stderr) == (130, "error: interrupted: 1 of 2 blocks are kept\n")

@@ -234,3 +234,20 @@ def test_models_run_fastest_behind_a_switch(study: Study) -> None:
     for model in ("llama-3.1-70b", "mixtral-8x7b"):
         steps = {name: float(found[model, name, "64"]["time (s)"]) for name in NETWORKS}
         assert steps["switch"] == min(steps.values())
+
+
+def test_the_best_plan_of_a_search_is_the_fastest_that_fits(study: Study) -> None:
+    *found, published = study("ex15_training_search")
+    steps = [float(row["step (s)"]) for row in found]
+    assert steps == sorted(steps)
+    assert {row["fits"] for row in found} == {"yes"}
+    # As the report: sixteen stages and no tensor parallelism, for one exchange of rows costs more than all bubbles.
+    assert found[0]["plan"].startswith("tp1 pp16")
+    # The published plan would be faster, with experts of many micro-batches in flight that 80 GB do not hold.
+    assert (published["place"], published["fits"]) == ("published", "no")
+    assert float(published["step (s)"]) < steps[0]
+    for row in (*found, published):
+        parts = sum(float(row[name]) for name in row if name.startswith("part "))
+        assert parts == pytest.approx(float(row["step (s)"]))
+        tokens = 15360 * 4096 / float(row["step (s)"]) / 2048
+        assert float(row["tokens/s/GPU"]) == pytest.approx(tokens)

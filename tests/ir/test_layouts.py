@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from slipstick.ir.errors import PlanError
-from slipstick.ir.graph import Graph
+from slipstick.ir.graph import Graph, Run
 from slipstick.ir.kept import Kept
 from slipstick.ir.layouts import Layouts
 from slipstick.ir.stages import lay_stages
@@ -30,21 +32,21 @@ def test_what_is_kept_is_what_would_be_laid(twelve: Graph) -> None:
     kept = Layouts()
     for _ in range(2):
         for policy, pp, vpp, costs, recomputed, schedule in ASKED:
-            found = kept.of(twelve, policy, pp, vpp, costs, recomputed, schedule)
+            found = kept.of(twelve).lay(policy, pp, vpp, costs, recomputed, schedule)
             assert found == lay_stages(twelve, policy, pp, vpp, costs, recomputed, schedule)
 
 
 def test_equal_layouts_are_one_object(twelve: Graph) -> None:
-    kept = Layouts()
-    assert kept.of(twelve, "balanced", 3, 1, COSTS) is kept.of(twelve, "balanced", 3, 1, (0.0, 1.0, 2.4))
-    assert kept.of(twelve, "even", 3, 1) is kept.of(twelve, "4,4,4", 3, 1, schedule="zb-h1")
+    kept = Layouts().of(twelve)
+    assert kept.lay("balanced", 3, 1, COSTS) is kept.lay("balanced", 3, 1, (0.0, 1.0, 2.4))
+    assert kept.lay("even", 3, 1) is kept.lay("4,4,4", 3, 1, schedule="zb-h1")
 
 
 def test_an_error_is_raised_every_time(twelve: Graph) -> None:
     kept = Layouts()
     for _ in range(2):
         with pytest.raises(PlanError, match="more than the 12 layers"):
-            kept.of(twelve, "auto", 13, 1)
+            kept.of(twelve).lay("auto", 13, 1)
 
 
 def test_what_was_asked_for_longest_ago_goes() -> None:
@@ -53,3 +55,11 @@ def test_what_was_asked_for_longest_ago_goes() -> None:
     for number in (1, 2, 1, 3, 1, 2):
         kept.of(number, lambda: made.append(number))  # noqa: B023
     assert made == [1, 2, 3, 2]
+
+
+def test_graphs_with_the_same_regions_in_the_same_order_share_their_layouts(twelve: Graph) -> None:
+    kept = Layouts()
+    other = replace(twelve, name="another", schedule=tuple(Run(r.regions, min(r.count, 6)) for r in twelve.schedule))
+    assert kept.of(twelve) is kept.of(replace(twelve, name="another"))
+    assert kept.of(other) is not kept.of(twelve)
+    assert kept.of(other).lay("even", 3, 1).blocks == (2, 2, 2)

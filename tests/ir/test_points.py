@@ -1,9 +1,10 @@
 """Distinct points of a plan table: few, complete, and each plan at its own."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.ir.plan import Plan, PlanTable
+from slipstick.ir.plan import Family, Plan, PlanTable
 from slipstick.ir.points import Points
 
 COLUMNS = ("tp", "dp", "mbs", "seq", "kv")
@@ -47,3 +48,29 @@ def test_no_symbols_are_one_point() -> None:
 def test_the_same_set_is_searched_once() -> None:
     points = Points(PlanTable.of([plan(1, 1, 1, 1, 0), plan(2, 1, 1, 1, 0)]))
     assert points.of(("tp", "dp"))[1] is points.of(("dp", "tp"))[1]
+
+
+@given(PLANS, st.sets(st.sampled_from(COLUMNS)), st.data())
+def test_points_of_some_plans_are_those_that_they_have(
+    plans: list[Plan], symbols: set[str], data: st.DataObject
+) -> None:
+    table = PlanTable.of(plans)
+    points = Points(table)
+    points.of(symbols)
+    rows = np.array(data.draw(st.lists(st.integers(0, len(plans) - 1), min_size=1, unique=True)), dtype=np.intp)
+    some = table.part(rows)
+    for asked in (symbols, {"tp", "mbs"}):
+        values, point = points.part(some, rows).of(asked)
+        for symbol in asked:
+            assert list(values[symbol][point]) == list(some.columns[symbol])
+        assert set(point) == set(range(int(point.max()) + 1))
+
+
+@given(st.lists(st.sampled_from([0.5, 1.0, 3.0, 1e6, 1e12, 8192.0]), min_size=1, max_size=40), st.booleans())
+def test_points_stand_in_the_order_of_their_values(lengths: list[float], many: bool) -> None:
+    lengths = lengths * 30 if many else lengths
+    column, ones = np.array(lengths), np.ones(len(lengths))
+    table = PlanTable(Family(), ones, ones, ones, ones, ones, column, np.zeros(len(lengths)))
+    values, point = Points(table).of(("seq",))
+    assert list(values["seq"]) == sorted(set(lengths))
+    assert list(values["seq"][point]) == lengths

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from slipstick.explore.search.block import Found
-from slipstick.explore.search.export import Selection, texts, write_csv, write_parquet
+from slipstick.explore.search.export import Selection, cells, write_csv, write_parquet
 from slipstick.explore.search.ledger import Ledger
 from slipstick.explore.search.run import Run
 from slipstick.explore.search.where import Condition
@@ -78,7 +78,7 @@ def test_conditions_choose_rows(ledger: Ledger, conditions: list[str], tps: list
 
 @given(arrays.arrays(np.float64, st.integers(0, 6), elements=st.floats(allow_nan=False)))
 def test_numbers_of_csv_read_back_as_they_are(column: np.ndarray) -> None:
-    assert [float(cell) for cell in texts(column, None)] == column.tolist()
+    assert [float(str(cell)) for cell in cells(column, None)] == column.tolist()
 
 
 class TestParquet:

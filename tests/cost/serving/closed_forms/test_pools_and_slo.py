@@ -15,6 +15,7 @@ from slipstick.cost.serving.requests import Lengths
 from slipstick.cost.serving.slo import SLO, concurrency_under, fewest_replicas, rate_under
 from slipstick.cost.serving.split import fewest_workers, rate_matched
 from slipstick.cost.serving.times import StepTimes
+from slipstick.cost.serving.workers import ManyLinks, ManyPools
 from slipstick.ir.errors import InfeasibleError, UsageError
 
 Replica = Callable[..., StepTimes]
@@ -162,3 +163,23 @@ def test_what_nothing_meets_is_refused_with_the_best_there_is(replica: Replica, 
         SLO(ttft_s=0.0)
     with pytest.raises(UsageError, match="rate=0"):
         fewest_replicas(replica(), engine(), LENGTHS, SLO(), 0.0)
+
+
+def test_many_pools_are_each_what_one_pair_of_them_is(pools: Pools) -> None:
+    workers, batch, clients = (
+        np.array([[1.0], [2.0], [7.0]]),
+        np.array([[1.0], [4.0], [2.0]]),
+        np.array([1.0, 9.0, 300.0]),
+    )
+    one, other = pools(1, 1)
+    prefill = ManyPools(times=one.times, engine=one.engine, workers=workers, gpus=2, batch=batch)
+    decode = ManyPools(times=other.times, engine=other.engine, workers=workers + 1.0, gpus=4)
+    links = ManyLinks(bytes_per_s=workers * 13e9, latency_s=workers * 1e-3)
+    many = disaggregated(prefill, decode, links, clients, LENGTHS)
+    for i, num in enumerate((1, 2, 7)):
+        first, then = pools(num, num + 1)
+        link = Link(bytes_per_s=num * 13e9, latency_s=num * 1e-3)
+        each = disaggregated(replace(first, batch=int(batch[i, 0])), then, link, clients, LENGTHS)
+        assert many.served.ttft_s[i].tolist() == each.served.ttft_s.tolist()
+        assert many.served.requests_per_s[i].tolist() == each.served.requests_per_s.tolist()
+        assert many.prefill_busy[i].tolist() == each.prefill_busy.tolist()

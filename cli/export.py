@@ -1,0 +1,145 @@
+"""`slipstick export`: a plan as the flags or the file of a framework that runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import UsageError
+from .estimate import OF_SERVING, OF_STEPS, EstimateCommand
+from .flags import Named
+from .options import Request
+from .output import write_text
+from .prepare import check_model, graph_of, lower_of, plan_of, system_of
+from .serve import machine_of
+from .serve_checks import check_degrees, check_phase
+from .serve_flags import USUAL_ENGINE, Serving
+
+if TYPE_CHECKING:
+    from ..ir.plan import Plan
+    from ..report.frameworks.export import Export, Subject
+
+FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
+
+
+@click.command("export", cls=EstimateCommand)
+@click.option("--to", "framework", type=Named(FRAMEWORKS), required=True, help="Whose words.")
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+@click.pass_context
+def export_command(ctx: click.Context, request: Request, serving: Serving, framework: str, output: str) -> int:
+    """Write a plan of MODEL in the words of the framework that runs it.
+
+    Flags of Megatron-LM, torchtitan and vLLM, a JSON file for DeepSpeed. What the plan says and the framework cannot,
+    and what it leaves open, stands in comments above, and of JSON on stderr. With --system, messages that its stack
+    hides are hidden, and the launch is for its nodes.
+
+    \b
+    slipstick export --plan best.yaml --to megatron
+    slipstick export llama-3.1-70b --phase serve --system dgx-h100 --gpus 16 --tp 8 --to vllm
+    """  # noqa: D301
+    from ..report.frameworks.export import written
+
+    if request.phase == "serve" and framework != "vllm":
+        raise UsageError(f"--phase serve is answered by servers: --to vllm, not {framework}")
+    check_phase(ctx, request.phase, OF_SERVING, OF_STEPS)
+    check_model(request)
+    subject = server_subject(request, serving) if request.phase == "serve" else step_subject(request)
+    export = exported(framework, subject, serving)
+    if not export.takes_comments and not request.quiet:
+        for note in (f"{export.framework}, names as of {export.version}", *export.notes):
+            click.echo(f"note: {note}", err=True)
+    write_text(written(export, subject.headline), output)
+    return 0
+
+
+def step_subject(request: Request) -> Subject:
+    """What is said of a step; a system is not needed, and says what its software hides."""
+    from ..report.frameworks.export import Subject
+
+    plan = plan_of(request)
+    system = None if request.system is None else system_of(request)
+    return Subject(
+        plan=plan, model=request.model, dtype=request.dtype, config=_config(request),
+        stack=None if system is None else system.stack, node_size=None if system is None else system.node_size,
+        layers=_layers(request, plan) if plan.pp > 1 and request.phase == "train" else (),
+    )  # fmt: skip
+
+
+def server_subject(request: Request, serving: Serving) -> Subject:
+    """What is said of a server: limits of its engine, and the longest request."""
+    from ..report.frameworks.export import Subject
+
+    if serving.apart.workers is not None:
+        raise UsageError(
+            "--disagg: two servers and what joins them: export each pool by itself, with its --tp and --pp"
+        )
+    system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
+    check_degrees(asked)
+    longest = serving.prompt + serving.output
+    plan = plan_of(replace(asked, phase="decode", seq=longest))
+    return Subject(
+        plan=plan, model=request.model, dtype=request.dtype, config=_config(request), stack=system.stack,
+        node_size=system.node_size, scheduler=serving.limited(engine).scheduler, longest=longest, is_server=True,
+    )  # fmt: skip
+
+
+def _config(request: Request) -> Mapping[str, object] | None:
+    """The model's config.json, None where it comes from elsewhere."""
+    from ..frontend.loading import has_config
+    from ..frontend.models import read_config
+
+    if not has_config(request.model):
+        return None
+    found: Mapping[str, object] = json.loads(read_config(request.model).text)
+    return found
+
+
+def _layers(request: Request, plan: Plan) -> tuple[int, ...]:
+    """Layers of each chunk of a stage, as an estimate of the same plan has them."""
+    from ..ir.plan import PlanTable
+    from ..ir.points import Points
+
+    lowered, table = lower_of(request, graph_of(request), plan.family), PlanTable.of([plan])
+    return lowered.stages.evaluate(table, Points(table)).layouts[0].blocks
+
+
+def exported(framework: str, subject: Subject, serving: Serving | None = None) -> Export:
+    """Return a plan in the words of one of FRAMEWORKS; `serving` says what drafts. UsageError for another workload."""
+    from ..report.frameworks.deepspeed import deepspeed
+    from ..report.frameworks.megatron import megatron
+    from ..report.frameworks.torchtitan import torchtitan
+    from ..report.frameworks.vllm import vllm
+
+    if framework == "vllm":
+        return vllm(subject, _hub_name(subject.model), None if serving is None else _speculation(serving))
+    known = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": deepspeed}
+    return known[framework](subject)
+
+
+def _hub_name(model: str) -> str | None:
+    """The first name of a model of the catalogue on the hub; a folder stands for itself."""
+    from ..frontend.models import index
+
+    entry = index().get(model)
+    if entry is None:
+        return None
+    return next((name for name in entry.aliases if "/" in name), None)
+
+
+def _speculation(serving: Serving) -> Mapping[str, int | str] | None:
+    """What drafts, in vLLM's words; None where nothing does."""
+    drafts = serving.drafts
+    if drafts.draft is not None:
+        from .draft_flags import USUAL_LENGTH
+
+        length = USUAL_LENGTH if drafts.draft_length is None else drafts.draft_length
+        return {"model": _hub_name(drafts.draft) or drafts.draft, "num_speculative_tokens": length}
+    if drafts.mtp:
+        return {"method": "mtp", "num_speculative_tokens": drafts.mtp}
+    if drafts.ngram:
+        return {"method": "ngram", "num_speculative_tokens": drafts.ngram}
+    return None

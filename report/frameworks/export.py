@@ -1,0 +1,167 @@
+"""What is exported and what comes out: the words of a framework, what they cannot say, and what they leave open."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, TypeAlias
+
+from ...ir.errors import UsageError
+from ...ir.graph import Workload
+
+if TYPE_CHECKING:
+    from ...backends.engine import Scheduler
+    from ...backends.stack import StackConstants
+    from ...ir.plan import Family, Plan
+
+# A flag and its value; None for one that stands alone.
+Flag: TypeAlias = tuple[str, str | int | float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is exported.
+
+    Attributes:
+        plan: degrees, batches and policy; of a server those of its decode steps.
+        model: as people name it here.
+        dtype: of weights and activations.
+        config: the model's config.json, None where it has none.
+        stack: software that the plan was priced with, for what it hides; None where no system was named.
+        node_size: devices of a node.
+        layers: layers of each chunk of a stage, in the order of the model; empty without pipeline stages.
+        scheduler: limits of a server.
+        longest: most tokens of a request of a server, prompt and answer.
+        is_server: whether requests are answered; else one step was planned.
+    """
+
+    plan: Plan
+    model: str
+    dtype: str = "bf16"
+    config: Mapping[str, object] | None = None
+    stack: StackConstants | None = None
+    node_size: int | None = None
+    layers: tuple[int, ...] = ()
+    scheduler: Scheduler | None = None
+    longest: int | None = None
+    is_server: bool = False
+
+    @property
+    def family(self) -> Family:
+        """The structural part of the plan."""
+        return self.plan.family
+
+    @property
+    def headline(self) -> str:
+        """What was planned, in one line."""
+        plan = self.plan
+        work = "serve" if self.is_server else str(self.family.workload)
+        batch = "" if self.is_server else f" mbs{plan.micro_batch} gbs{plan.global_batch} seq{plan.seq_len}"
+        return f"{self.model} {work} on {plan.num_gpus} GPUs: {plan.degrees}{batch}"
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all chunks have as many layers."""
+        return len(set(self.layers)) <= 1
+
+    @property
+    def layers_text(self) -> str:
+        """Layers of chunks as people read them: `7, 8 (x14), 7`."""
+        runs = ((n, len(list(same))) for n, same in groupby(self.layers))
+        return ", ".join(f"{n} (x{num})" if num > 1 else str(n) for n, num in runs)
+
+    def number(self, *keys: str) -> float | None:
+        """Return the first of these numbers that the model's config has; None where it has none."""
+        for key in keys:
+            value = None if self.config is None else self.config.get(key)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return value
+        return None
+
+    def hides(self, axis: str) -> bool:
+        """Whether the stack hides messages of an axis (`tp`, `ep`, `dp`, `pp`, `batches`) behind computation."""
+        return self.stack is not None and float(getattr(self.stack.overlap, axis)) > 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A plan in the words of a framework.
+
+    Attributes:
+        framework: whose words.
+        version: of the framework, from which its names were read.
+        text: flags of a command, or a file.
+        lost: what the plan says and the framework's words cannot.
+        left: what they need and the plan does not say, and what the framework decides by itself.
+        takes_comments: whether lines that begin with # may stand in the text.
+    """
+
+    framework: str
+    version: str
+    text: str
+    lost: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    takes_comments: bool = True
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader must know, line by line."""
+        return (*(f"cannot be said: {line}" for line in self.lost), *(f"left open: {line}" for line in self.left))
+
+
+def written(export: Export, headline: str) -> str:
+    """Return the text with what a reader must know above it, where comments may stand there."""
+    if not export.takes_comments:
+        return export.text
+    lines = [headline, f"{export.framework}, names as of {export.version}", *export.notes]
+    return "".join(f"# {line}\n" for line in lines) + export.text
+
+
+def command(start: str, flags: Sequence[Flag]) -> str:
+    r"""Return a command for a shell, a flag a line.
+
+    >>> print(command("run", [("--tp", 8), ("--sp", None)]), end="")
+    run \
+      --tp 8 \
+      --sp
+    """
+    lines = [start, *(_flag(*flag) for flag in flags)]
+    return " \\\n  ".join(lines) + "\n"
+
+
+def _flag(name: str, value: str | int | float | None) -> str:
+    if value is None:
+        return name
+    words = value.split(" ") if isinstance(value, str) and not any(c in value for c in "|*({[\"'") else [str(value)]
+    return f"{name} {' '.join(shlex.quote(word) for word in words)}"
+
+
+def torchrun(subject: Subject, script: str) -> str:
+    """Return the launch of a script on all devices; without a node size, of the script alone."""
+    if not subject.node_size:
+        return script
+    per_node = min(subject.node_size, subject.plan.num_gpus)
+    nodes = -(-subject.plan.num_gpus // per_node)
+    return f"torchrun --nnodes {nodes} --nproc-per-node {per_node} {script}"
+
+
+def of_workload(subject: Subject, framework: str, train: bool) -> None:
+    """Raise UsageError for a framework that does not run what was planned."""
+    if (subject.family.workload is Workload.TRAIN) != train:
+        runs, takes = ("trains", "train") if train else ("serves", "serve")
+        what = "a server" if subject.is_server else f"a step of {subject.family.workload}"
+        raise UsageError(f"{framework} {runs}, and this is the plan of {what}: give one of --phase {takes}")
+
+
+def never_said(family: Family) -> Iterator[str]:
+    """Yield what no framework for training has a word for."""
+    if not family.fused:
+        yield "fuse: false: which pointwise chains run as one kernel is the framework's"
+    if family.imbalance:
+        yield "expert_imbalance: what the router does, not what one asks for"
+    if family.replicate_unknown:
+        yield "replicate_unknown: of operators without a rule here"
+    if family.dispatch_dtype != "same":
+        yield f"dispatch_dtype {family.dispatch_dtype}: the type in which rows travel is the dispatcher's"
