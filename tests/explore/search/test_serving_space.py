@@ -36,7 +36,8 @@ DGX = Machine(name="dgx-h100")
 # 80 GB less 2 GiB that the stack holds: a share of 0.0262 leaves some 70 MB for caches.
 TIGHT = ServingSpace(
     model=str(CONFIGS / "tiny-llama.json"), systems=(DGX,), gpus=3, prompt=300, output=100, memory_utilization=0.0262,
-    batch=(1, 7, 64, 1000), tp=(1, 2), pp=(1, 2), prefill_batch=(1, 2), ttft_s=1.0, tpot_s=0.00125, max_batched_tokens=(256,),
+    batch=(1, 7, 64, 1000), tp=(1, 2), pp=(1, 2), prefill_batch=(1, 2), ttft_s=1.0, tpot_s=0.00125,
+    max_batched_tokens=(256,),
 )  # fmt: skip
 # Coupled ranks, experts whole and split, an engine of static batches, prompts never cut, caches by layers.
 MIXED = ServingSpace(
