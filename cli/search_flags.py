@@ -11,7 +11,7 @@ from ..ir.errors import UsageError
 from .flags import SECTIONS, Named
 from .options import PlanCommand
 from .plan_file import is_given
-from .search_axes import Asked, Value, is_path, numbers_of, parameter, values_of
+from .search_axes import SERVING, Asked, Value, is_path, numbers_of, parameter, values_of
 from .search_file import read_space
 
 _SPACE = (
@@ -103,7 +103,8 @@ class SearchCommand(PlanCommand):
     MODEL may be left out where a file or a run names it.
     """
 
-    more = (("Space", _SPACE), ("Run", _RUN), ("Answer", _ANSWER))
+    serves = True
+    more = (("Space", _SPACE), ("Run", _RUN), ("Answer", _ANSWER), ("Servers (--phase serve)", SERVING))
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Name the parameters; none is needed."""
@@ -116,12 +117,14 @@ class SearchCommand(PlanCommand):
         wanted = Wanted(**{f.name: ctx.params.pop(f.name) for f in fields(Wanted)})
         ctx.params["asked"] = _asked(wanted, str(ctx.params["model"]), typed)
         ctx.params["wanted"] = wanted
+        for option in SERVING:
+            ctx.params.pop(str(option.name), None)
         return super().invoke(ctx)
 
 
 def _typed(ctx: click.Context) -> list[str]:
     """The parameters of shared flags that stand on the command line."""
-    names = [str(option.name) for options in SECTIONS.values() for option in options]
+    names = [str(option.name) for options in (*SECTIONS.values(), SERVING) for option in options]
     return [name for name in names if is_given(ctx, name)]
 
 

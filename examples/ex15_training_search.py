@@ -17,7 +17,7 @@ from study import Cell, Table, run
 import slipstick
 from slipstick.explore.search.goals import Goal
 from slipstick.explore.search.searching import Searched
-from slipstick.report.search import plan_label
+from slipstick.report.search_plans import plan_label
 
 CACHE = slipstick.GraphCache.default()
 MODEL, SYSTEM, STACK = "deepseek-v3", "hgx-h800", "megatron-core"
