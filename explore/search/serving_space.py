@@ -205,8 +205,10 @@ class ServingSpace:
         limits = self.max_batched_tokens or (None,)
         return tuple(
             Setting(apart, machine, engine, limit, precision, kv_dtype)
-            for apart, machine, engine in product(kinds, self.systems, self.engines)
-            for limit, precision, kv_dtype in product(limits, self.precision, self.kv_dtype)
+            for apart in kinds
+            for machine, engine in product(self.systems, self.engines)
+            for limit in limits
+            for precision, kv_dtype in product(self.precision, self.kv_dtype)
         )
 
     @property
