@@ -57,13 +57,15 @@ def best_plan_text(answer: SearchAnswer) -> str:
 
 def _why(answer: SearchAnswer) -> str:
     """Why the first row beats the second, part by part."""
+    from ..report.front import Goal
     from ..report.search import num_rows
     from ..report.search_why import why, why_text
 
     if num_rows(answer.best.top) < 2:
         return ""
     first, second = (answer.rows.answer(answer.best.top, at) for at in (0, 1))
-    return "\n\n" + why_text(why(first, second))
+    goals = [Goal(goal.name, goal.sign < 0) for goal in answer.rows.goals]
+    return "\n\n" + why_text(why(first, second, goals))
 
 
 def _front_text(answer: SearchAnswer, path: str) -> str:

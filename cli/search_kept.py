@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..explore.search.ledger import Ledger
     from ..explore.search.plan_job import PlanJob
     from ..explore.search.runs import Runs
-    from ..explore.search.server_search import ServerSearch
+    from ..explore.search.serving_job import ServingJob
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Kept:
     wanted: Wanted
     opened: list[Ledger] = field(default_factory=list)
 
-    def ledger(self, job: PlanJob | ServerSearch) -> Ledger | None:
+    def ledger(self, job: PlanJob | ServingJob) -> Ledger | None:
         """Begin the ledger, or go on with it; UsageError where it is of another search or version."""
         from ..explore.search.ledger import Ledger
         from ..explore.search.run import Run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..ir.errors import UsageError
@@ -12,7 +13,7 @@ from .search_job import checked_systems, single, varied_paths
 
 if TYPE_CHECKING:
     from ..explore.search.goals import Limit
-    from ..explore.search.server_search import ServerSearch
+    from ..explore.search.serving_job import ServingJob
     from ..explore.search.serving_space import Machine, ServingSpace
 
 # What is asked of servers in other words, or follows from them.
@@ -28,25 +29,24 @@ _OF_STEPS = frozenset(
 _USUAL_GOAL = "tokens_per_s"
 
 
-def server_search_of(asked: Asked, request: Request, text: str) -> ServerSearch:
+def server_search_of(asked: Asked, request: Request, text: str) -> ServingJob:
     """Return the search; `request` has the defaults of all flags.
 
     Raises:
         UsageError: what was asked contradicts itself, leaves nothing to search, or is of training.
         UnknownNameError: a model, a system, an engine or a metric that there is not.
     """
-    from ..explore.search.goals import Limit, goals_of
-    from ..explore.search.server_search import KNOWN, ServerSearch
+    from ..explore.search.goals import Limit
     from ..explore.search.serving_job import serving_job
+    from ..explore.search.serving_rows import KNOWN
 
     for name in asked.flags:
         if name in _OF_STEPS | REFUSED:
             raise UsageError(f"--{name.replace('_', '-')} says nothing to a search of servers: leave it out")
-    goals = goals_of(asked.objectives or (_USUAL_GOAL,), KNOWN)
     limits = [Limit.of(one, KNOWN) for one in asked.constraints]
     space = _space(asked, request, limits)
-    job = serving_job(space, asked.rows_at_once or 16384)
-    return ServerSearch(job=job, goals=goals, limits=tuple(limits), text=text)
+    job = serving_job(space, asked.objectives or (_USUAL_GOAL,), (), asked.rows_at_once or 16384)
+    return replace(job, limits=tuple(limits), said=text)
 
 
 def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:

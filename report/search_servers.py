@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..explore.search.best import Columns
 from ..explore.search.goals import Goal, Limit
-from ..explore.search.server_search import ServerSearch
 from ..explore.search.serving_answers import PROMPTS, Row, answer_of, command_of
+from ..explore.search.serving_job import ServingJob
 from ..serving.answer import ServeEstimate
 
 
@@ -16,7 +16,7 @@ from ..serving.answer import ServeEstimate
 class ServerRows:
     """What rows of a search of servers stand for."""
 
-    search: ServerSearch
+    search: ServingJob
 
     @property
     def goals(self) -> Sequence[Goal]:
@@ -56,7 +56,7 @@ class ServerRows:
     @property
     def of(self) -> str:
         """Settings and devices."""
-        space = self.search.job.space
+        space = self.search.space
         systems = f"{len(space.systems):,} systems" if len(space.systems) > 1 else space.systems[0].name
         target = f" within {space.target}" if space.target else ""
         return f"{len(space.settings):,} kinds of servers on {space.gpus:,} GPUs of {systems}{target}"
@@ -77,11 +77,11 @@ class ServerRows:
 
     def answer(self, rows: Columns, at: int) -> ServeEstimate:
         """Return the whole answer of a row."""
-        return answer_of(self.search.job, _row(rows, at))
+        return answer_of(self.search, _row(rows, at))
 
     def command(self, rows: Columns, at: int) -> str:
         """Return the command line that estimates a row."""
-        return command_of(self.search.job, _row(rows, at))
+        return command_of(self.search, _row(rows, at))
 
 
 def _row(rows: Columns, at: int) -> Row:

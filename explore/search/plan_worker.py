@@ -9,19 +9,20 @@ import numpy as np
 
 from ...backends.system import System
 from ...cost.money import Work, step_money, system_money
-from ...driver import Estimates, Lowered, evaluate, lower, screen
+from ...driver import Estimates, Lowered, evaluate, screen
 from ...ir.errors import InternalError, SlipstickError
 from ...ir.family import Family
 from .block import Array, Block, Found
 from .degrees import NUMBERS, Counts, plan_table
+from .lowerings import Lowerings
 
 if TYPE_CHECKING:
     from .plan_job import Machine, Part, PlanJob
 
 UNEVEN = "heads, sizes, lengths or layers do not divide"
 TOO_LARGE = "does not fit the memory"
-# What is kept for the next blocks: neighbours share a family, and machines come round again with each family.
-_FAMILIES, _MACHINES, _TABLES = 2, 64, 16
+# What is kept for the next blocks: machines come round again with each family, candidates with each machine.
+_MACHINES, _TABLES = 64, 16
 
 
 _Key = TypeVar("_Key")
@@ -34,7 +35,7 @@ class PlanWorker:
     def __init__(self, job: PlanJob) -> None:
         """Keep the job; nothing is loaded or lowered yet."""
         self._job = job
-        self._lowered: dict[Family, Lowered | str] = {}
+        self._lowerings = Lowerings(job.graph)
         self._systems: dict[int, System] = {}
         self._numbers: dict[Part, Counts] = {}
 
@@ -109,12 +110,9 @@ class PlanWorker:
         return _remembered(self._systems, machine, one.load, _MACHINES)
 
     def _lower(self, family: Family) -> Lowered | str:
-        return _remembered(self._lowered, family, lambda: self._lower_anew(family), _FAMILIES)
-
-    def _lower_anew(self, family: Family) -> Lowered | str:
         """A family lowered, or why it cannot be."""
         try:
-            return lower(self._job.graph, family)
+            return self._lowerings.of(family)
         except SlipstickError as error:
             if isinstance(error, InternalError):
                 raise

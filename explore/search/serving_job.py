@@ -36,6 +36,7 @@ class ServingJob:
         goals: what it is for, the first first.
         limits: what a server must keep besides.
         at_once: candidates of a block.
+        said: the space as it was asked for, where that is another text than its own.
     """
 
     space: ServingSpace
@@ -43,18 +44,19 @@ class ServingJob:
     goals: tuple[Goal, ...] = ()
     limits: tuple[Limit, ...] = ()
     at_once: int = AT_ONCE
+    said: str = ""
 
     @property
     def digest(self) -> str:
         """What tells this search from any other."""
         asked = repr((self.has_experts, self.goals, self.limits, self.at_once))
-        known = "\n".join((self.text, asked, *contents(self.space)))
+        known = "\n".join((space_text(self.space), asked, *contents(self.space)))
         return hashlib.sha256(known.encode()).hexdigest()
 
     @property
     def text(self) -> str:
         """The space as YAML."""
-        return space_text(self.space)
+        return self.said or space_text(self.space)
 
     @property
     def columns(self) -> Sequence[str]:
