@@ -256,7 +256,7 @@ def total(exprs: Iterable[Dim]) -> Expr:
     """Add expressions; the sum of none is zero."""
     out: dict[Monomial, Coefficient] = {}
     for e in exprs:
-        for m, c in _as_expr(e).terms:
+        for m, c in e.terms if isinstance(e, Expr) else _constant_terms(e):
             out[m] = out.get(m, 0) + c
     return Expr(out)
 
@@ -348,6 +348,7 @@ def _hash(terms: Terms) -> int:
     return hash(terms[0][1]) if len(terms) == 1 and terms[0][0] == () else hash(terms)
 
 
+@lru_cache(maxsize=8192)
 def _constant(value: Coefficient) -> Expr:
     return Expr._of(_constant_terms(value))
 
