@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,21 +12,18 @@ from ...cost.money import Work, step_money, system_money
 from ...driver import Estimates, Lowered, evaluate, screen
 from ...ir.errors import InternalError, SlipstickError
 from ...ir.family import Family
+from ...ir.kept import Kept
 from .block import Array, Block, Found
 from .degrees import NUMBERS, Counts, plan_table
 from .lowerings import Lowerings
 
 if TYPE_CHECKING:
-    from .plan_job import Machine, Part, PlanJob
+    from .plan_job import Part, PlanJob
 
 UNEVEN = "heads, sizes, lengths or layers do not divide"
 TOO_LARGE = "does not fit the memory"
-# What is kept for the next blocks: machines come round again with each family, candidates with each machine.
-_MACHINES, _TABLES = 64, 16
-
-
-_Key = TypeVar("_Key")
-_Made = TypeVar("_Made")
+# Machines come round again with each family.
+_MACHINES = 64
 
 
 class PlanWorker:
@@ -36,13 +33,12 @@ class PlanWorker:
         """Keep the job; nothing is loaded or lowered yet."""
         self._job = job
         self._lowerings = Lowerings(job.graph)
-        self._systems: dict[int, System] = {}
-        self._numbers: dict[Part, Counts] = {}
+        self._systems = Kept[int, System](_MACHINES)
 
     def work(self, block: Block) -> Found:
         """Prune and evaluate a block."""
         part = self._job.parts[block.part]
-        numbers = self._table(part)[:, block.first : block.last]
+        numbers = self._job.numbers(part)[:, block.first : block.last]
         lowered = self._lower(part.family)
         if isinstance(lowered, str):
             return Found(block.number, {lowered: len(block)}, 0, self._none())
@@ -102,12 +98,8 @@ class PlanWorker:
     def _none(self) -> dict[str, Array]:
         return {name: np.zeros(0) for name in self._job.columns}
 
-    def _table(self, part: Part) -> Counts:
-        return _remembered(self._numbers, part, lambda: self._job.numbers(part), _TABLES)
-
     def _system(self, machine: int) -> System:
-        one: Machine = self._job.machines[machine]
-        return _remembered(self._systems, machine, one.load, _MACHINES)
+        return self._systems.of(machine, self._job.machines[machine].load)
 
     def _lower(self, family: Family) -> Lowered | str:
         """A family lowered, or why it cannot be."""
@@ -126,12 +118,3 @@ def _column(values: Array | float, num: int) -> Array:
 def _some(pruned: Mapping[str, int]) -> dict[str, int]:
     """Reasons that there were."""
     return {reason: num for reason, num in pruned.items() if num}
-
-
-def _remembered(kept: dict[_Key, _Made], key: _Key, make: Callable[[], _Made], most: int) -> _Made:
-    """What was made for a key, made anew where it is no longer kept; the oldest makes room."""
-    if key not in kept:
-        if len(kept) >= most:
-            del kept[next(iter(kept))]
-        kept[key] = make()
-    return kept[key]

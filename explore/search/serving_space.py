@@ -203,8 +203,13 @@ class ServingSpace:
         """All that is not a number of a plan, one setting for each part of the space, in order."""
         kinds = {"auto": (False, True), "off": (False,), "on": (True,)}[self.pools if self.output > 1 else "off"]
         limits = self.max_batched_tokens or (None,)
-        axes = (kinds, self.systems, self.engines, limits, self.precision, self.kv_dtype)
-        return tuple(Setting(*chosen) for chosen in product(*axes))
+        return tuple(
+            Setting(apart, machine, engine, limit, precision, kv_dtype)
+            for apart in kinds
+            for machine, engine in product(self.systems, self.engines)
+            for limit in limits
+            for precision, kv_dtype in product(self.precision, self.kv_dtype)
+        )
 
     @property
     def words(self) -> Mapping[str, tuple[str, ...]]:
