@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import click
@@ -13,6 +13,7 @@ from .flags import SECTIONS, Named
 from .options import PlanCommand
 from .search_axes import Asked, Value, is_path, numbers_of, parameter, values_of
 from .search_file import read_space
+from .search_sampling import KEYS, Sampling, options
 
 _SPACE = (
     click.Option(
@@ -33,7 +34,8 @@ _SPACE = (
     click.Option(
         ["--vary"], multiple=True, metavar="KEY=VALUES",
         help="What is tried: tp=1,2,4, precision=none,fp8, or `all`; a number of the system by its path or the end of "
-        "it, as a list or first:last:how many: system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations.",
+        "it, as a list or first:last:how many: system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A range "
+        "without steps, 2TB/s..10TB/s or 1us..20us:log, is for an optimiser: see --trials.",
     ),
     click.Option(
         ["--space", "space_file"], type=click.Path(path_type=Path), metavar="FILE",
@@ -103,7 +105,7 @@ class SearchCommand(PlanCommand):
     MODEL may be left out where a file or a run names it.
     """
 
-    more = (("Space", _SPACE), ("Run", _RUN), ("Answer", _ANSWER))
+    more = (("Space", _SPACE), ("Optimiser", options(AT_ONCE)), ("Run", _RUN), ("Answer", _ANSWER))
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Name the parameters; none is needed."""
@@ -114,7 +116,8 @@ class SearchCommand(PlanCommand):
         """Run the verb's function."""
         typed: dict[str, tuple[Value, ...]] = {name: (_value(ctx.params[name]),) for name in _typed(ctx)}
         wanted = Wanted(**{f.name: ctx.params.pop(f.name) for f in fields(Wanted)})
-        ctx.params["asked"] = _asked(wanted, str(ctx.params["model"]), typed)
+        sampling = Sampling(**{name: ctx.params.pop(name) for name in KEYS})
+        ctx.params["asked"] = replace(_asked(wanted, str(ctx.params["model"]), typed), sampling=sampling)
         ctx.params["wanted"] = wanted
         return super().invoke(ctx)
 

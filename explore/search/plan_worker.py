@@ -31,10 +31,13 @@ _Made = TypeVar("_Made")
 class PlanWorker:
     """Works on blocks of plans in one process."""
 
-    def __init__(self, job: PlanJob) -> None:
-        """Keep the job; nothing is loaded or lowered yet."""
+    def __init__(
+        self, job: PlanJob, lowered: dict[Family, Lowered | str] | None = None, num_families: int = _FAMILIES
+    ) -> None:
+        """Keep the job; nothing is loaded yet, and lowered is what is given, of which so many families stay."""
         self._job = job
-        self._lowered: dict[Family, Lowered | str] = {}
+        self._lowered: dict[Family, Lowered | str] = {} if lowered is None else lowered
+        self._num_families = num_families
         self._systems: dict[int, System] = {}
         self._numbers: dict[Part, Counts] = {}
 
@@ -109,7 +112,7 @@ class PlanWorker:
         return _remembered(self._systems, machine, one.load, _MACHINES)
 
     def _lower(self, family: Family) -> Lowered | str:
-        return _remembered(self._lowered, family, lambda: self._lower_anew(family), _FAMILIES)
+        return _remembered(self._lowered, family, lambda: self._lower_anew(family), self._num_families)
 
     def _lower_anew(self, family: Family) -> Lowered | str:
         """A family lowered, or why it cannot be."""
