@@ -19,6 +19,10 @@ if TYPE_CHECKING:
         lower,
         screen,
     )
+    from slipstick.explore.search.degrees import Degrees
+    from slipstick.explore.search.plan_job import Machine, PlanJob
+    from slipstick.explore.search.plan_space import Choices, PlanSpace
+    from slipstick.explore.search.searching import search
     from slipstick.frontend import GraphCache, load
     from slipstick.frontend.dynamo import Captured, backend, capture
     from slipstick.frontend.exported import load_exported
@@ -33,15 +37,20 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Captured",
+    "Choices",
     "DType",
+    "Degrees",
     "Estimate",
     "Estimates",
     "Family",
     "Graph",
     "GraphCache",
     "Lowered",
+    "Machine",
     "MachineEstimates",
     "Plan",
+    "PlanJob",
+    "PlanSpace",
     "PlanTable",
     "Screened",
     "SlipstickError",
@@ -59,6 +68,7 @@ __all__ = [
     "lower",
     "make_plan",
     "screen",
+    "search",
     "tabled",
     "trace",
     "trace_graph",
@@ -67,15 +77,20 @@ __all__ = [
 # Where each public name lives; a module is imported when its name is first asked for.
 _MODULE_OF = {
     "Captured": "slipstick.frontend.dynamo",
+    "Choices": "slipstick.explore.search.plan_space",
     "DType": "slipstick.ir.types",
+    "Degrees": "slipstick.explore.search.degrees",
     "Estimate": "slipstick.driver",
     "Estimates": "slipstick.driver",
     "Family": "slipstick.ir.plan",
     "Graph": "slipstick.ir.graph",
     "GraphCache": "slipstick.frontend",
     "Lowered": "slipstick.driver",
+    "Machine": "slipstick.explore.search.plan_job",
     "MachineEstimates": "slipstick.driver",
     "Plan": "slipstick.ir.plan",
+    "PlanJob": "slipstick.explore.search.plan_job",
+    "PlanSpace": "slipstick.explore.search.plan_space",
     "PlanTable": "slipstick.ir.plan",
     "Screened": "slipstick.driver",
     "SlipstickError": "slipstick.ir.errors",
@@ -93,6 +108,7 @@ _MODULE_OF = {
     "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
     "screen": "slipstick.driver",
+    "search": "slipstick.explore.search.searching",
     "tabled": "slipstick.backends.system_table",
     "trace": "slipstick.frontend.module",
     "trace_graph": "slipstick.frontend.graph_module",

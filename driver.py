@@ -28,6 +28,7 @@ from .cost.training_run import Job, RunEstimate, TrainingRun
 from .ir.divisibility import Uneven, check_divisibility
 from .ir.errors import UsageError
 from .ir.graph import Graph, Workload
+from .ir.layouts import Layouts
 from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
 from .ir.precision import check_units
@@ -113,7 +114,13 @@ def lower(
     """Lower a traced graph for a family and compile it; everything later is arithmetic on tables."""
     if graph.axes:
         raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
-    lowered, times = (pipeline or pipeline_for(family)).run(graph, stop_after, dump)
+    return compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
+
+
+def compiled(
+    graph: Graph, family: Family, lowered: Graph, times: Sequence[PassTime], layouts: Layouts | None = None
+) -> Lowered:
+    """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`."""
     program = compile_graph(lowered, family.order)
     asked = absorbed(graph) if any(t.name == Absorb.name for t in times) else graph
     return Lowered(
@@ -122,7 +129,7 @@ def lower(
         program,
         Bindings(program),
         MemoryProgram.of(lowered),
-        StageProgram.of(lowered, family.pp_layout, family.recompute_layers),
+        StageProgram.of(lowered, family.pp_layout, family.recompute_layers, layouts),
         ConstraintProgram.of(lowered),
         Uneven.of(lowered),
         ModelFlops.of(asked),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import PlanError
-from ..ir.plan_file import SERVE, plan_yaml
+from ..ir.plan_file import SCHEMA, SERVE, plan_yaml
 from .options import Request
 from .plan_file import defaults
 
@@ -53,3 +53,33 @@ def _differences(made: Plan, meant: Plan) -> Iterator[str]:
             values = getattr(a, field.name), getattr(b, field.name)
             if values[0] != values[1] and field.name != "family":
                 yield f"{field.name}={values[0]}, not {values[1]}"
+
+
+def command_file_text(args: Sequence[str], comments: Sequence[str] = ()) -> str:
+    """Return what a command line of `slipstick estimate` says, as the YAML that `--plan` reads.
+
+    Flags of one run and not of a plan (--format, --quiet, ...) are left out. UsageError as the command itself has it.
+
+    >>> print(command_file_text(["gpt2", "--tp", "2", "--no-sp", "--set", "a=1", "--disagg", "2:6"]), end="")
+    schema: slipstick/plan/1
+    model: gpt2
+    tp: 2
+    sp: false
+    set:
+    - a=1
+    disagg: '2:6'
+    """
+    import yaml
+
+    from .estimate import EstimateCommand
+    from .plan_schema import words
+
+    command = EstimateCommand("estimate")
+    with command.make_context("estimate", list(args)) as ctx:
+        typed = click.core.ParameterSource.COMMANDLINE
+        said = {
+            k: ctx.params[str(p.name)] for k, p in words().items() if ctx.get_parameter_source(str(p.name)) is typed
+        }
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    head = "".join(f"# {line}\n" for line in comments)
+    return head + yaml.safe_dump({"schema": SCHEMA, **plain}, sort_keys=False, width=120, allow_unicode=True)

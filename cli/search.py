@@ -16,16 +16,17 @@ from .search_axes import Asked
 from .search_file import space_yaml
 from .search_flags import SearchCommand, Wanted
 from .search_job import job_of
-from .search_kept import kept
+from .search_kept import Kept, kept
 from .search_progress import progress
+from .search_trials import has_trials, trial_job_of, try_all
 
 if TYPE_CHECKING:
     from ..explore.search.best import Best
     from ..explore.search.block import Found
-    from ..explore.search.ledger import Ledger
-    from ..explore.search.plan_job import PlanJob
     from ..explore.search.running import Ran
     from ..report.search import SearchAnswer
+    from ..report.search_plans import PlanRows
+    from ..report.search_servers import ServerRows
 
 # What a candidate takes while its block is worked on, measured on families of dense and MoE models; the rest of a
 # process (Python, the traced graph, what is lowered) comes before it.
@@ -45,7 +46,8 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
     \b
     slipstick search llama-3.1-8b --system dgx-h100 --gpus 64 --seq 8192 --gbs 256
     slipstick search llama-3.1-405b --system dgx-h100 --gpus 16384 --seq 8192 --gbs 2048 --objective step_time_s,mem
-    slipstick search deepseek-v3 --system dgx-h800 --gpus 2048 --seq 4096 --gbs 15360 --vary precision=none,fp8
+    slipstick search llama-3.1-70b --phase serve --system dgx-h100 --gpus 16 --isl 2000 --osl 500 --ttft 1s --tpot 30ms
+    slipstick search deepseek-v3 --system hgx-h800 --gpus 2048 --seq 4096 --gbs 15360 --vary precision=none,fp8
     """  # noqa: D301
     check_front(wanted.front)
     # A search is long: what it leaves behind must go.
@@ -55,9 +57,8 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
         if not whole.model:
             raise UsageError("a search needs MODEL: a name of `slipstick list models`, a config.json, an ONNX file")
         whole = replace(whole, rows_at_once=whole.rows_at_once or rows_at_once(wanted.max_memory))
-        job = job_of(whole, replace(request, model=whole.model), space_yaml(whole))
-        answer = _run(job, whole.model, wanted, run.ledger(job), request.quiet)
-    write_answer(answer, request, wanted)
+        answer = _answer(whole, replace(request, model=whole.model), wanted, run)
+    write_answer(answer, wanted)
     return 0
 
 
@@ -79,23 +80,45 @@ def rows_at_once(max_memory: str) -> int:
     return min(rows, _MOST_ROWS)
 
 
-def _run(job: PlanJob, model: str, wanted: Wanted, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
+def _answer(asked: Asked, request: Request, wanted: Wanted, run: Kept) -> SearchAnswer:
+    """Search: all there is, or machines that an optimiser chooses."""
+    if has_trials(asked):
+        job = trial_job_of(asked, request, space_yaml(asked))
+        return try_all(job, asked.model, wanted, run.ledger(job), request.quiet)
+    return _run(_rows(asked, request), asked.model, wanted, run, request.quiet)
+
+
+def _rows(asked: Asked, request: Request) -> PlanRows | ServerRows:
+    """What is searched: plans of steps, or servers."""
+    text = space_yaml(asked)
+    if asked.one("phase", "train") == "serve":
+        from ..report.search_servers import ServerRows
+        from .search_servers import server_search_of
+
+        return ServerRows(server_search_of(asked, request, text))
+    from ..report.search_plans import PlanRows
+
+    return PlanRows(job_of(asked, request, text), asked.model)
+
+
+def _run(rows: PlanRows | ServerRows, model: str, wanted: Wanted, run: Kept, quiet: bool) -> SearchAnswer:
     """Work on all blocks, and gather the answer while they come."""
     from ..explore.search.executors import executor_of
     from ..explore.search.searching import search
     from ..report.search import SearchAnswer
 
     executor = executor_of(wanted.executor, wanted.jobs, wanted.address)
+    ledger = run.ledger(rows.search)
     started = time.perf_counter()
-    with progress(sum(map(len, job.blocks())), quiet) as bar:
+    with progress(sum(map(len, rows.search.blocks())), quiet) as bar:
 
         def watch(found: Found, best: Best) -> None:
-            bar.advance(found.num_candidates, _told(best))
+            bar.advance(found.num_candidates, best_so_far(best))
 
-        done = search(job, executor, ledger, wanted.top, watch)
+        done = search(rows.search, executor, ledger, wanted.top, watch)
     if not quiet:
         click.echo(_summary(done.ran, done.tally.num_candidates, time.perf_counter() - started), err=True)
-    return SearchAnswer(job, model, done.best, done.tally)
+    return SearchAnswer(model, rows, done.best, done.tally)
 
 
 def _summary(ran: Ran, num: int, took_s: float) -> str:
@@ -103,8 +126,8 @@ def _summary(ran: Ran, num: int, took_s: float) -> str:
     return f"{num:,} candidates in {took_s:.1f} s ({num / max(took_s, 1e-9):,.0f}/s){before}"
 
 
-def _told(best: Best) -> str:
-    """The best so far, in a word."""
+def best_so_far(best: Best) -> str:
+    """Return the best so far, in a word."""
     from ..report.metrics import METRICS, format_metric
 
     if not best.top:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from ..ir.errors import InfeasibleError, UsageError
-from .options import Request
 from .output import columns, write_text
 from .search_flags import Wanted
 
 if TYPE_CHECKING:
-    from ..driver import Estimate
-    from ..ir.plan_file import Word
     from ..report.front import Front
     from ..report.search import SearchAnswer
 
 _FRONTS = (".svg", ".html", ".json", ".txt")
 
 
-def write_answer(answer: SearchAnswer, request: Request, wanted: Wanted) -> None:
+def write_answer(answer: SearchAnswer, wanted: Wanted) -> None:
     """Write all that was asked for; InfeasibleError where no plan is left, with why."""
     from ..explore.search.tool import tool_version
     from ..report.search import search_json
@@ -33,7 +31,7 @@ def write_answer(answer: SearchAnswer, request: Request, wanted: Wanted) -> None
         text = search_text(answer, columns()) + (_why(answer) if wanted.why else "")
     write_text(text, wanted.output)
     if wanted.best_plan is not None:
-        write_text(best_plan_text(answer, request), wanted.best_plan)
+        write_text(best_plan_text(answer), wanted.best_plan)
     if wanted.front is not None:
         write_text(_front_text(answer, wanted.front), wanted.front)
 
@@ -44,37 +42,30 @@ def check_front(path: str | None) -> None:
         raise UsageError(f"--front {path}: the name says the form: {', '.join(_FRONTS)}")
 
 
-def best_plan_text(answer: SearchAnswer, request: Request) -> str:
-    """Return the best plan as a file that `estimate --plan` takes."""
-    from ..ir.plan_file import plan_yaml
+def best_plan_text(answer: SearchAnswer) -> str:
+    """Return the best row as a file that `estimate --plan` takes."""
+    from ..report.search_plans import PlanRows
+    from ..report.search_servers import ServerRows
+    from .plan_text import command_file_text, plan_file_text
 
-    machine = answer.job.machines[int(answer.best.top["system"][0])]
-    graph = answer.job.graph
-    around: dict[str, Word] = {"model": answer.model, "system": machine.name}
-    named = {"stack": machine.stack, "calibration": machine.calibration, "prices": machine.prices}
-    around |= {name: value for name, value in named.items() if value is not None}
-    around |= {"dtype": str(graph.dtype)}
-    if machine.overrides:
-        around["set"] = list(machine.overrides)
-    return plan_yaml(answer.plan(answer.best.top, 0), around)
+    top, rows = answer.best.top, answer.rows
+    if isinstance(rows, PlanRows):
+        return plan_file_text(rows.job.plan_of(top, 0), rows.around(top, 0))
+    assert isinstance(rows, ServerRows)
+    return command_file_text(shlex.split(rows.command(top, 0))[2:])
 
 
 def _why(answer: SearchAnswer) -> str:
     """Why the first row beats the second, part by part."""
-    if len(answer.best.top["part"]) < 2:
-        return ""
+    from ..report.front import Goal
+    from ..report.search import num_rows
     from ..report.search_why import why, why_text
 
-    first, second = (_estimate(answer, at) for at in (0, 1))
-    return "\n\n" + why_text(why(first, second))
-
-
-def _estimate(answer: SearchAnswer, at: int) -> Estimate:
-    from ..driver import estimate
-
-    top = answer.best.top
-    machine = answer.job.machines[int(top["system"][at])]
-    return estimate(answer.job.graph, machine.load(), answer.plan(top, at), answer.job.convention)
+    if num_rows(answer.best.top) < 2:
+        return ""
+    first, second = (answer.rows.answer(answer.best.top, at) for at in (0, 1))
+    goals = [Goal(goal.name, goal.sign < 0) for goal in answer.rows.goals]
+    return "\n\n" + why_text(why(first, second, goals))
 
 
 def _front_text(answer: SearchAnswer, path: str) -> str:
@@ -94,12 +85,12 @@ def _front_text(answer: SearchAnswer, path: str) -> str:
 def front_of(answer: SearchAnswer) -> Front:
     """Return the front of a search, before a cloud of other plans."""
     from ..report.front import Front, Goal
+    from ..report.search import num_rows
 
     rows, cloud = answer.best.front, answer.best.cloud
-    labels = [answer.whole_label(rows, at) for at in range(len(rows["part"]))]
-    goals = [Goal(goal.name, goal.sign < 0) for goal in answer.goals]
-    names = answer.job.metrics
+    labels = [answer.whole_label(rows, at) for at in range(num_rows(rows))]
+    goals = [Goal(goal.name, goal.sign < 0) for goal in answer.rows.goals]
     return Front.of(
-        goals, labels, {name: rows[name] for name in names}, answer.model,
+        goals, labels, {name: rows[name] for name in answer.rows.metrics}, answer.model,
         {goal.name: cloud[goal.name] for goal in goals}, answer.tally.num_kept,
     )  # fmt: skip

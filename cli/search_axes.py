@@ -13,18 +13,33 @@ import numpy as np
 
 from ..ir.errors import UnknownNameError, UsageError
 from ..ir.units import parse_quantity, split_quantity, units_of
-from .flags import SECTIONS
+from .flags import SECTIONS, Named
+from .pool_flags import POOLS
 from .search_sampling import Sampling
+from .serve_flags import ENGINE, LIMITS, REQUESTS, TARGETS
 
 Value: TypeAlias = int | float | str | bool | tuple[str, ...] | None
 # Every legal value: what an axis of numbers is where nothing is said of it.
 ALL = "all"
+# Flags of servers, of which a search has a use.
+SERVING = (
+    ENGINE,
+    *REQUESTS,
+    *TARGETS,
+    *LIMITS,
+    click.Option(
+        ["--pools"], type=Named(("auto", "on", "off")), default="auto", show_default=True,
+        help="Prompts and answers on GPUs of their own: tried beside replicas that do both, alone, or not at all.",
+    ),
+    *(flag for flag in POOLS if flag.name != "disagg"),
+)  # fmt: skip
 # Flags that one search has one of, though each could be said of a plan.
 SINGLE = frozenset(
     {
         "phase", "seq", "dims", "dtype", "system", "stack", "calibration", "prices", "cuda_graph", "overrides",
         "basis", "rent", "allow_unpriced", "flops_convention", "cache", "quiet", "capacity_factor",
-        "expert_imbalance",
+        "expert_imbalance", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
+        "block_size", "memory_utilization", "pools", "kv_bandwidth", "stream_kv",
     }
 )  # fmt: skip
 # Flags that a search has no use for.
@@ -40,7 +55,7 @@ _LISTS = frozenset({"offload", "recompute_modules"})
 _NAMED: Mapping[str, click.Option] = MappingProxyType(
     {
         name.removeprefix("--").replace("_", "-"): option
-        for options in SECTIONS.values()
+        for options in (*SECTIONS.values(), SERVING)
         for option in options
         if isinstance(option, click.Option)
         for name in (*option.opts, str(option.name))
@@ -145,8 +160,8 @@ def check_no_range(key: str, words: Sequence[str]) -> None:
 
     if any(map(is_range, words)):
         raise UsageError(
-            f"{key}: '{','.join(words)}' is a range, and only numbers of the system have ranges, by --vary; write a "
-            f"list, as in --vary {key}=1,2,4, or leave {key} out: every legal value is tried"
+            f"{key}: '{','.join(words)}' is a range, and only numbers of the system have ranges, by --vary: write a "
+            "value or a list; of a plan every legal value is tried where nothing is said"
         )
 
 
@@ -177,7 +192,8 @@ def _etp(word: str) -> Value:
 def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
     """Return values of a number of the system: a list, or `first:last:how many` with both ends, evenly spaced.
 
-    A range, `first..last` or `first..last:log`, is one text, to be chosen from by an optimiser. The last unit holds for all that have none. UsageError says what is wrong.
+    A range, `first..last` or `first..last:log`, is one text, for an optimiser to choose from. The last unit holds for
+    all that have none. UsageError says what is wrong.
 
     >>> numbers_of("chip.memory.hbm.bandwidth", "2TB/s:10TB/s:3")
     ('2TB/s', '6TB/s', '10TB/s')

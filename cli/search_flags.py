@@ -6,14 +6,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from ..ir.errors import UsageError
 from .flags import SECTIONS, Named
 from .options import PlanCommand
-from .search_axes import Asked, Value, is_path, numbers_of, parameter, values_of
+from .plan_file import is_given
+from .search_axes import SERVING, Asked, Value, check_no_range, is_path, numbers_of, parameter, values_of
 from .search_file import read_space
-from .search_sampling import KEYS, Sampling, options
+from .search_sampling import AT_ONCE, KEYS, Sampling, options
 
 _SPACE = (
     click.Option(
@@ -34,8 +34,8 @@ _SPACE = (
     click.Option(
         ["--vary"], multiple=True, metavar="KEY=VALUES",
         help="What is tried: tp=1,2,4, precision=none,fp8, or `all`; a number of the system by its path or the end of "
-        "it, as a list or first:last:how many: system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A range "
-        "without steps, 2TB/s..10TB/s or 1us..20us:log, is for an optimiser: see --trials.",
+        "it, as a list or first:last:how many: system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A "
+        "range without steps, 2TB/s..10TB/s or 1us..20us:log, is for an optimiser: see --trials.",
     ),
     click.Option(
         ["--space", "space_file"], type=click.Path(path_type=Path), metavar="FILE",
@@ -105,7 +105,11 @@ class SearchCommand(PlanCommand):
     MODEL may be left out where a file or a run names it.
     """
 
-    more = (("Space", _SPACE), ("Optimiser", options(AT_ONCE)), ("Run", _RUN), ("Answer", _ANSWER))
+    serves = True
+    more = (
+        ("Space", _SPACE), ("Optimiser", options(AT_ONCE)), ("Run", _RUN), ("Answer", _ANSWER),
+        ("Servers (--phase serve)", SERVING),
+    )  # fmt: skip
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Name the parameters; none is needed."""
@@ -117,15 +121,18 @@ class SearchCommand(PlanCommand):
         typed: dict[str, tuple[Value, ...]] = {name: (_value(ctx.params[name]),) for name in _typed(ctx)}
         wanted = Wanted(**{f.name: ctx.params.pop(f.name) for f in fields(Wanted)})
         sampling = Sampling(**{name: ctx.params.pop(name) for name in KEYS})
-        ctx.params["asked"] = replace(_asked(wanted, str(ctx.params["model"]), typed), sampling=sampling)
+        asked = _asked(wanted, str(ctx.params["model"]), typed)
+        ctx.params["asked"] = replace(asked, sampling=sampling.over(asked.sampling))
         ctx.params["wanted"] = wanted
+        for option in SERVING:
+            ctx.params.pop(str(option.name), None)
         return super().invoke(ctx)
 
 
 def _typed(ctx: click.Context) -> list[str]:
     """The parameters of shared flags that stand on the command line."""
-    names = [str(option.name) for options in SECTIONS.values() for option in options]
-    return [name for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    names = [str(option.name) for options in (*SECTIONS.values(), SERVING) for option in options]
+    return [name for name in names if is_given(ctx, name)]
 
 
 def _value(value: object) -> Value:
@@ -150,12 +157,19 @@ def _asked(wanted: Wanted, model: str, typed: dict[str, tuple[Value, ...]]) -> A
             if name in paths or name in flags:
                 raise UsageError(f"{flag} {text}: '{key}' is said twice, and a plan has one: leave one of them out")
             if is_path(key):
-                paths[name] = numbers_of(key, value) if flag == "--vary" else (value,)
+                paths[name] = _numbers(flag, key, value)
             else:
                 flags[name] = _values(flag, key, value)
     asked = Asked(model=model, flags=flags, paths=paths, objectives=wanted.objectives, constraints=wanted.constraints)
     below = None if wanted.space_file is None else read_space(wanted.space_file)
     return asked if below is None else asked.over(below)
+
+
+def _numbers(flag: str, path: str, value: str) -> tuple[str, ...]:
+    if flag == "--vary":
+        return numbers_of(path, value)
+    check_no_range(path, [value])
+    return (value,)
 
 
 def _values(flag: str, key: str, value: str) -> tuple[Value, ...]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..ir.errors import PlanError, UnknownNameError, UsageError
 from .options import Request
 from .prepare import check_model, family_of, graph_of, system_of, terms_of
-from .search_axes import REFUSED, SINGLE, Asked, Value
+from .search_axes import REFUSED, SERVING, SINGLE, Asked, Value
 
 if TYPE_CHECKING:
     from ..backends.system import System
@@ -28,6 +29,8 @@ _NUMBERS = {
 # Flags that are words or switches of every space, and what it calls them.
 _CHOICES = {"sp": "sp", "zero": "zero", "recompute": "recompute", "schedule": "schedule", "cp_method": "cp"}
 _TOPS = ("chip", "node", "network", "stack", "server", "rack", "prices", "calibration", "engine")
+# Flags that are axes of plans, of which a search of servers has one.
+_ONE_OF_SERVERS = ("kernels", "mla", "ep_exchange")
 # A million systems are a slip of the count.
 _MOST_SYSTEMS = 10_000
 
@@ -35,7 +38,7 @@ _MOST_SYSTEMS = 10_000
 def check_asked(asked: Asked) -> None:
     """Refuse flags that a search has no use for, and one that lacks what every search needs."""
     for name in asked.flags:
-        if name in REFUSED:
+        if name in REFUSED | {option.name for option in SERVING}:
             raise UsageError(f"--{name.replace('_', '-')} says nothing to a search of plans: leave it out")
     if asked.one("phase", "train") == "train" and not asked.axis("gbs"):
         raise UsageError(
@@ -57,7 +60,7 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     from ..explore.search.plan_job import PlanJob, known_metrics
 
     check_asked(asked)
-    plain = _plain(asked, request)
+    plain = plain_of(asked, request)
     check_model(plain)
     machines = tuple(_machines(asked, plain))
     graph = graph_of(plain)
@@ -78,14 +81,20 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
 _ENERGY = ("average_power_w", "j_per_token", "j_per_token_facility", "kg_co2e_per_mtok", "model_flop_per_s_per_w")
 
 
-def _plain(asked: Asked, request: Request) -> Request:
-    """The request with what a search has one of; degrees and choices are one and none."""
-    single = {name: values[0] for name, values in asked.flags.items() if name in SINGLE and name != "system"}
-    found = _with(request, single)
+def single(asked: Asked, request: Request) -> Request:
+    """Return the request with what a search has one of."""
+    values = {name: given[0] for name, given in asked.flags.items() if name in SINGLE and name != "system"}
+    own = {name: given[0] for name, given in asked.flags.items() if name in _ONE_OF_SERVERS and len(given) == 1}
+    known = {f.name for f in fields(Request)}
+    return _with(request, {name: value for name, value in (values | own).items() if name in known})
+
+
+def plain_of(asked: Asked, request: Request) -> Request:
+    """Return the request with what a search has one of; degrees and choices are one and none."""
     return replace(
-        found, system=None, tp=1, pp=1, cp=1, ep=1, etp=None, dp=None, vpp=1, mbs=1, gbs=None, cp_ulysses=1, sp=False,
-        dp_shard=1 if "dp_shard" in asked.flags else None, zero=0, recompute="none", schedule="1f1b",
-        cp_method="allgather", overrides=(),
+        single(asked, request), system=None, tp=1, pp=1, cp=1, ep=1, etp=None, dp=None, vpp=1, mbs=1, gbs=None,
+        cp_ulysses=1, sp=False, dp_shard=1 if "dp_shard" in asked.flags else None, zero=0, recompute="none",
+        schedule="1f1b", cp_method="allgather", overrides=(),
     )  # fmt: skip
 
 
@@ -98,45 +107,56 @@ def _machines(asked: Asked, plain: Request) -> Iterator[Machine]:
     """Every system that was named, with every combination of its numbers."""
     from ..explore.search.plan_job import Machine
 
-    names = _systems(asked, plain)
-    set_, varied = _paths(asked, replace(plain, system=names[0]))
-    graphs = [] if plain.cuda_graph is None else [f"stack.cuda_graph={str(plain.cuda_graph).lower()}"]
-    num = len(names)
-    for values in varied.values():
-        num *= len(values)
-    if num > _MOST_SYSTEMS:
-        raise UsageError(f"--vary makes {num:,} systems: at most {_MOST_SYSTEMS:,}; take fewer values")
+    names = checked_systems(asked, plain)
+    overrides = list(varied_paths(asked.paths, plain, names))
     for name in names:
         bases = tuple(_bases(asked, replace(plain, system=name)))
-        for values in product(*varied.values()):
-            own = (f"{path}={value}" for path, value in zip(varied, values, strict=True))
+        for own in overrides:
             yield Machine(
-                name=name, bases=bases, overrides=(*graphs, *set_, *own), stack=plain.stack,
-                calibration=plain.calibration, prices=plain.prices,
+                name=name, bases=bases, overrides=own, stack=plain.stack, calibration=plain.calibration,
+                prices=plain.prices,
             )  # fmt: skip
 
 
-def _systems(asked: Asked, plain: Request) -> list[str]:
-    """The systems named, each once; every one is loaded, so that a misspelt one is told at once."""
+def checked_systems(asked: Asked, plain: Request) -> list[str]:
+    """Return the systems named, each once; every one is loaded, so that a misspelt one is told at once."""
     words = [word.strip() for text in asked.flags.get("system", ()) for word in str(text).split(",")]
     names = list(dict.fromkeys(word for word in words if word))
     if not names:
-        system_of(plain)
+        system_of(replace(plain, system=None))
     for name in names:
-        system_of(replace(plain, system=name))
+        system_of(replace(plain, system=name, overrides=()))
     return names
 
 
-def _paths(asked: Asked, first: Request) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """Numbers of the system that are set, and those that are varied, by full path; both ends of each are tried."""
-    system = system_of(first) if any(key.split(".")[0] not in _TOPS for key in asked.paths) else None
-    full = {_full(key, system): values for key, values in asked.paths.items()}
-    fixed = [f"{path}={values[0]}" for path, values in full.items() if len(values) == 1]
-    varied = {path: values for path, values in full.items() if len(values) > 1}
+def varied_paths(
+    paths: Mapping[str, tuple[str, ...]], plain: Request, names: Sequence[str]
+) -> Iterator[tuple[str, ...]]:
+    """Yield every combination of the numbers of a system, as assignments; errors as `full_paths`, or too many."""
+    full = full_paths(paths, plain, names)
+    num = len(names) * prod(len(values) for values in full.values())
+    if num > _MOST_SYSTEMS:
+        raise UsageError(f"--vary makes {num:,} systems: at most {_MOST_SYSTEMS:,}; take fewer values")
+    graphs = [] if plain.cuda_graph is None else [f"stack.cuda_graph={str(plain.cuda_graph).lower()}"]
+    # What is set comes before what is varied, in every system.
+    order = sorted(full, key=lambda path: len(full[path]) > 1)
+    for values in product(*(full[path] for path in order)):
+        yield (*graphs, *(f"{path}={value}" for path, value in zip(order, values, strict=True)))
+
+
+def full_paths(
+    paths: Mapping[str, tuple[str, ...]], plain: Request, names: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the values of the numbers of a system by full path, in order; both ends of each are tried.
+
+    UnknownNameError for a number that there is not, UsageError for a value that it cannot have.
+    """
+    first = replace(plain, system=names[0], overrides=())
+    system = system_of(first) if any(key.split(".")[0] not in _TOPS for key in paths) else None
+    full = {_full(key, system): values for key, values in paths.items()}
     for at in (0, -1):
-        tried = [f"{path}={values[at]}" for path, values in varied.items()]
-        system_of(replace(first, overrides=(*fixed, *tried)))
-    return fixed, varied
+        system_of(replace(first, overrides=tuple(f"{path}={values[at]}" for path, values in full.items())))
+    return full
 
 
 def _full(key: str, system: System | None) -> str:

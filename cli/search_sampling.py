@@ -12,6 +12,8 @@ from .flags import Named
 
 # Names of samplers, as `explore/search/optuna_study.py` has them.
 SAMPLER_NAMES = ("tpe", "nsga2", "random")
+# Machines that a search chooses at once where nothing is said.
+AT_ONCE = 8
 _MOST_TRIALS = 1_000_000
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
-from ..ir.expr import Expr, as_expr
+from ..ir.expr import Expr, total
 from ..ir.graph import ONCE_A_STEP, Graph, Node, Phase, Region, Role
 from ..ir.ops.host import DOWN
 from ..ir.ops.scan import CACHE_WRITES
@@ -34,7 +34,7 @@ def live_bytes(region: Region, received: Set[str] = frozenset()) -> list[Expr]:
         for s in {region.by_id[o].storage for o in node.outputs} - skipped:
             if region.by_id[s].role is Role.RESULT:
                 alive.setdefault(s, _held_bytes(region, s))
-        found.append(sum(alive.values(), as_expr(0)))
+        found.append(total(alive.values()))
         alive = {s: b for s, b in alive.items() if last_read.get(s, -1) > step or s in leaving}
     return found
 

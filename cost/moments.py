@@ -77,7 +77,7 @@ def held_bytes(region: Region) -> Expr:
     later = {i for n in region.nodes if n.phase is Phase.BACKWARD for i in n.inputs}
     read = later | {p.value for p in region.outputs}
     storages = {region.by_id[i].storage for i in read if _recomputed(region, i)}
-    return sum((region.by_id[s].type.num_bytes for s in sorted(storages) if _recomputed(region, s)), as_expr(0))
+    return total(region.by_id[s].type.num_bytes for s in sorted(storages) if _recomputed(region, s))
 
 
 def _recomputed(region: Region, value: int) -> bool:

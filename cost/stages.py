@@ -105,6 +105,14 @@ class StageProgram:
         costs = ExprTable.of([_flops(r) for r in graph.regions])
         return cls(graph, policy, costs, recomputed, Layouts() if layouts is None else layouts)
 
+    def laid(self, policy: str, recomputed: int) -> StageProgram:
+        """Return the same graph laid out in another way: see `of`."""
+        return (
+            self
+            if (policy, recomputed) == (self.policy, self.recomputed)
+            else replace(self, policy=policy, recomputed=recomputed)
+        )
+
     def evaluate(self, plans: PlanTable, points: Points) -> Staging:
         """Lay every plan on its stages; PlanError when one has more chunks than layers."""
         pp, vpp = plans.stages

@@ -15,12 +15,9 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
-from slipstick.explore.search.degrees import Degrees
 from slipstick.explore.search.goals import Goal
-from slipstick.explore.search.plan_job import Machine, PlanJob
-from slipstick.explore.search.plan_space import Choices, PlanSpace
-from slipstick.explore.search.searching import Searched, search
-from slipstick.report.search import plan_label
+from slipstick.explore.search.searching import Searched
+from slipstick.report.search_plans import plan_label
 
 CACHE = slipstick.GraphCache.default()
 MODEL, SYSTEM, STACK = "deepseek-v3", "hgx-h800", "megatron-core"
@@ -32,13 +29,13 @@ TOP = 8
 PARTS = "part "
 
 
-def job(full: bool) -> PlanJob:
+def job(full: bool) -> slipstick.PlanJob:
     """Return the search: of a grid that tests can pay for, or of everything."""
-    degrees = Degrees(
+    degrees = slipstick.Degrees(
         num_gpus=(GPUS,), global_batch=(SEQUENCES,), cp=(1,), tp=() if full else (1,),
         pp=() if full else (8, 16, 32), ep=() if full else (8, 16, 32, 64), micro_batch=() if full else (1, 2),
     )  # fmt: skip
-    choices = Choices(
+    choices = slipstick.Choices(
         sp=(True,), zero=(1,), recompute=("selective", "full"), cp=("ring",), etp=(True, False) if full else (False,),
         schedule=("1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe") if full else ("1f1b", "zb-v", "dualpipe"),
     )  # fmt: skip
@@ -46,13 +43,13 @@ def job(full: bool) -> PlanJob:
     plain = slipstick.Family(kernels=system.stack.kernels, precision="fp8-block", dispatch_dtype="fp8", routing_nodes=4)
     graph = slipstick.load(MODEL, cache=CACHE)
     bases = (plain, replace(plain, recompute_modules=MODULES))
-    return PlanJob(
-        graph=graph, space=PlanSpace(degrees=degrees, choices=choices, seq_len=SEQ_LEN),
-        machines=(Machine(name=SYSTEM, bases=bases, stack=STACK),), goals=(Goal("step_time_s", 1.0),),
+    return slipstick.PlanJob(
+        graph=graph, space=slipstick.PlanSpace(degrees=degrees, choices=choices, seq_len=SEQ_LEN),
+        machines=(slipstick.Machine(name=SYSTEM, bases=bases, stack=STACK),), goals=(Goal("step_time_s", 1.0),),
     )  # fmt: skip
 
 
-def published(one: PlanJob) -> slipstick.Plan:
+def published(one: slipstick.PlanJob) -> slipstick.Plan:
     """Return the plan of the report."""
     family = replace(one.bases[1], zero=1, recompute="selective", schedule="dualpipe", pp=True, ep=True)
     return slipstick.make_plan(
@@ -60,7 +57,7 @@ def published(one: PlanJob) -> slipstick.Plan:
     )
 
 
-def rows(one: PlanJob, found: Searched) -> Iterator[tuple[str, slipstick.Estimate]]:
+def rows(one: slipstick.PlanJob, found: Searched) -> Iterator[tuple[str, slipstick.Estimate]]:
     """Yield the best plans and the published one, each priced by itself."""
     system = one.machines[0].load()
     for at in range(min(TOP, len(found.best.top["part"]))):
@@ -71,7 +68,7 @@ def rows(one: PlanJob, found: Searched) -> Iterator[tuple[str, slipstick.Estimat
 def make(full: bool) -> Table:
     """Return the best plans and the published one with what their steps are made of."""
     one = job(full)
-    found = search(one, top=TOP)
+    found = slipstick.search(one, top=TOP)
     answers = list(rows(one, found))
     parts = list(dict.fromkeys(part for _, answer in answers for part in answer.breakdown_s))
     columns = ["place", "plan", "recompute", "step (s)", "tokens/s/GPU", "MFU", "memory (GiB)", "fits",

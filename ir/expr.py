@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from .errors import ParseError
@@ -31,7 +32,7 @@ class Expr:
     '4096/tp + 12288*batch/tp'
     """
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_symbols", "terms")
 
     def __init__(self, terms: Mapping[Monomial, Coefficient]) -> None:
         """Keep the non-zero terms in a canonical order."""
@@ -40,6 +41,7 @@ class Expr:
             kept.sort()
         self.terms: Terms = tuple(kept)
         self._hash: int | None = None
+        self._symbols: frozenset[str] | None = None
 
     @classmethod
     def _of(cls, terms: Terms) -> Expr:
@@ -47,6 +49,7 @@ class Expr:
         made = cls.__new__(cls)
         made.terms = terms
         made._hash = None
+        made._symbols = None
         return made
 
     def __hash__(self) -> int:
@@ -88,8 +91,13 @@ class Expr:
     def __mul__(self, other: Dim | float) -> Expr:
         """Multiply out."""
         factors = other.terms if isinstance(other, Expr) else _constant_terms(other)
-        if len(factors) == 1 and not factors[0][0]:
-            return self._scaled(factors[0][1])
+        if len(factors) == 1:
+            ((monomial, factor),) = factors
+            if not monomial:
+                return self._scaled(factor)
+            if len(self.terms) == 1:
+                ((mine, times),) = self.terms
+                return Expr._of(_term(_times(mine, monomial), times * factor))
         out: dict[Monomial, Coefficient] = {}
         for m1, c1 in self.terms:
             for m2, c2 in factors:
@@ -111,6 +119,9 @@ class Expr:
             raise ZeroDivisionError(f"can only divide by one term, not by '{divisor}'")
         ((m, c),) = divisor.terms
         inverse = tuple((s, -e) for s, e in m)
+        if len(self.terms) == 1:
+            ((mine, k),) = self.terms
+            return Expr._of(_term(_times(mine, inverse), _over(k, c)))
         return Expr({_times(t, inverse): _over(k, c) for t, k in self.terms})
 
     __radd__ = __add__
@@ -119,7 +130,9 @@ class Expr:
     @property
     def symbols(self) -> frozenset[str]:
         """The names this expression depends on; a share depends on its axis, a limited length on its length."""
-        return frozenset(depends_on(s) for s in self.factors)
+        if self._symbols is None:
+            self._symbols = frozenset(depends_on(s) for s in self.factors)
+        return self._symbols
 
     @property
     def factors(self) -> frozenset[str]:
@@ -204,8 +217,8 @@ def evened(value: Dim) -> Dim:
     """
     if not isinstance(value, Expr):
         return value
-    found = ((s, read_share(s)) for s in value.factors)
-    return as_dim(value.substitute({s: as_expr(sh[0]) / symbol(sh[1]) for s, sh in found if sh}))
+    found = {s: sh for s in value.factors if (sh := read_share(s))}
+    return as_dim(value.substitute({s: as_expr(sh[0]) / symbol(sh[1]) for s, sh in found.items()}) if found else value)
 
 
 def as_dim(value: Expr | int | float) -> Dim:
@@ -243,7 +256,7 @@ def total(exprs: Iterable[Dim]) -> Expr:
     """Add expressions; the sum of none is zero."""
     out: dict[Monomial, Coefficient] = {}
     for e in exprs:
-        for m, c in _as_expr(e).terms:
+        for m, c in e.terms if isinstance(e, Expr) else _constant_terms(e):
             out[m] = out.get(m, 0) + c
     return Expr(out)
 
@@ -335,6 +348,7 @@ def _hash(terms: Terms) -> int:
     return hash(terms[0][1]) if len(terms) == 1 and terms[0][0] == () else hash(terms)
 
 
+@lru_cache(maxsize=8192)
 def _constant(value: Coefficient) -> Expr:
     return Expr._of(_constant_terms(value))
 
@@ -360,6 +374,12 @@ def _power(term: Expr, base: Expr, exponent: int) -> Expr:
     return term
 
 
+def _term(monomial: Monomial, coefficient: Coefficient) -> Terms:
+    tidy = _tidy(coefficient)
+    return ((monomial, tidy),) if tidy != 0 else ()
+
+
+@lru_cache(maxsize=8192)
 def _times(a: Monomial, b: Monomial) -> Monomial:
     if not a or not b:
         return a or b

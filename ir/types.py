@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .errors import UnknownNameError
@@ -84,6 +84,8 @@ class TensorType:
 
     dims: tuple[Dim, ...]
     dtype: DType
+    _numel: Expr | None = field(default=None, init=False, repr=False, compare=False)
+    _num_bytes: Expr | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def rank(self) -> int:
@@ -93,12 +95,18 @@ class TensorType:
     @property
     def numel(self) -> Expr:
         """Number of elements."""
-        return product(self.dims)
+        if self._numel is None:
+            object.__setattr__(self, "_numel", product(self.dims))
+        assert self._numel is not None
+        return self._numel
 
     @property
     def num_bytes(self) -> Expr:
         """Bytes of the dense tensor."""
-        return self.numel * self.dtype.num_bytes
+        if self._num_bytes is None:
+            object.__setattr__(self, "_num_bytes", self.numel * self.dtype.num_bytes)
+        assert self._num_bytes is not None
+        return self._num_bytes
 
     def with_dims(self, dims: tuple[Dim, ...]) -> TensorType:
         """Return the same element type with other dims."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from .errors import VerifyError
 from .graph import Graph, Node, Phase, Region, Role
-from .ops import OPS, call_of, op_def
+from .ops import OPS, complaints_of
 from .text import print_node
 
 T = TypeVar("T", bound=Hashable)
@@ -73,7 +73,7 @@ def _node(region: Region, node: Node, known: set[int]) -> Iterator[str]:
     if unmade or again or unlisted or not node.outputs:
         yield f"'{node.op}' at {_place(node)}: reads {unmade} before made, makes {again} again, {unlisted} unlisted"
         return
-    for complaint in op_def(node.op).complaints(call_of(region, node)):
+    for complaint in complaints_of(region, node):
         yield f"{complaint}  in  {print_node(region, node)}"
     if node.forward is not None and node.forward not in region.producer:
         yield f"'{node.op}' at {_place(node)} belongs to forward node %{node.forward}, no such node"

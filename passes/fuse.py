@@ -45,9 +45,7 @@ def _fused(region: Region) -> Region:
     nodes = tuple(_relinked(n, home) for n in kept)
     made = {o for n in nodes for o in n.outputs}
     gone = {o for n in order for o in n.outputs} - made
-    values = tuple(
-        replace(v, storage=v.storage if v.storage not in gone else v.id) for v in region.values if v.id not in gone
-    )
+    values = tuple(replace(v, storage=v.id) if v.storage in gone else v for v in region.values if v.id not in gone)
     return replace(region, values=values, nodes=nodes)
 
 

@@ -69,11 +69,14 @@ def gathered_once(region: Region, held: Mapping[tuple[int, ...], int]) -> Region
     feeding = {i for n in later if n.key in gone for i in n.inputs}
     idle = {n.key for n in later if n.key in feeding and casts_parameter(region, n)}
     dropped = gone.keys() | idle
-    values = (replace(v, storage=gone.get(v.storage, v.storage)) for v in region.values if v.id not in dropped)
+    kept = (v for v in region.values if v.id not in dropped)
+    values = (replace(v, storage=gone[v.storage]) if v.storage in gone else v for v in kept)
     nodes = (renamed(n, gone) for n in region.nodes if n.key not in dropped)
     return replace(region, values=tuple(values), nodes=tuple(nodes))
 
 
 def renamed(node: Node, names: Mapping[int, int]) -> Node:
     """Return the node with some of its inputs replaced."""
+    if names.keys().isdisjoint(node.inputs):
+        return node
     return replace(node, inputs=tuple(names.get(i, i) for i in node.inputs))

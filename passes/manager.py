@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from time import perf_counter
 from types import MappingProxyType
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from ..ir.attrs_text import parse_attrs, print_attrs
 from ..ir.errors import InternalError, ParseError, UnknownNameError, UsageError
 from ..ir.graph import Graph
+from ..ir.kept import Kept
 from ..ir.verify import verify
 from .base import Pass
 
@@ -88,12 +90,45 @@ class Pipeline:
         return graph, times
 
 
-def _run_one(step: Pass, graph: Graph, done: list[str], verified: Graph | None) -> tuple[Graph, bool]:
+class Prefixes:
+    """Pipelines run on one graph, the passes that several begin with once; results are those of `Pipeline.run`.
+
+    A pass is verified with the first graph that it makes here under its options, and not with the next ones.
+    """
+
+    __slots__ = ("_found", "_graph", "_seen")
+
+    def __init__(self, graph: Graph, most: int = 64) -> None:
+        """Keep the graph that is to be lowered, and at most so many graphs that passes have made of it."""
+        self._graph = graph
+        self._found = Kept[tuple[Pass, ...], tuple[Graph, PassTime]](most)
+        self._seen: set[Pass] = set()
+
+    def run(self, pipeline: Pipeline) -> tuple[Graph, list[PassTime]]:
+        """Run what has not been run; times are those of the first run."""
+        graph, before, times = self._graph, None, list[PassTime]()
+        for number, step in enumerate(pipeline.passes):
+            run = partial(self._run, step, graph, [t.name for t in times], before)
+            before = graph = (found := self._found.of(pipeline.passes[: number + 1], run))[0]
+            times.append(found[1])
+        return graph, times
+
+    def _run(self, step: Pass, graph: Graph, done: list[str], verified: Graph | None) -> tuple[Graph, PassTime]:
+        start = perf_counter()
+        made, changed = _run_one(step, graph, done, verified, check=step not in self._seen)
+        self._seen.add(step)
+        return made, PassTime(step.name, perf_counter() - start, changed)
+
+
+def _run_one(
+    step: Pass, graph: Graph, done: list[str], verified: Graph | None, check: bool = True
+) -> tuple[Graph, bool]:
     step.requires(graph)
     result = step.apply(graph)
     if not result.changed and result.graph is not graph:
         raise InternalError(f"pass '{step.name}' says it changed nothing and returns another graph (after {done})")
-    verify(result.graph, step.name, verified)
+    if check:
+        verify(result.graph, step.name, verified)
     step.ensures(result.graph)
     return result.graph, result.changed
 

@@ -66,5 +66,5 @@ def _rows(front: Front, shown: Sequence[Goal]) -> Iterator[str]:
     columns = [goal.column(front.columns[goal.name][front.best]) for goal in shown]
     for n, k in enumerate(front.best):
         cells = "".join(f"<td>{escape(column[n])}</td>" for column in columns)
-        yield f'<tr data-row="{k}">{cells}<td>{escape(front.labels[k])}</td></tr>'
+        yield f'<tr data-row="{k}">{cells}<td>{escape(front.labels[int(k)])}</td></tr>'
     yield "</tbody>"

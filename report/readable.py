@@ -60,6 +60,7 @@ def shown_column(values: Sequence[float], unit: str) -> list[str]:
     if not name or not largest:
         return [shown(value, unit) if math.isfinite(value) else "-" for value in values]
     least = max(0, 2 - math.floor(math.log10(largest / scale)))
+    found: dict[float, str] = {}
     for decimals in range(least, least + _MORE_DIGITS + 1):
         found = {value: name.format(f"{value / scale:,.{decimals}f}") for value in there}
         if len(set(found.values())) == len(found):

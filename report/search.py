@@ -4,101 +4,126 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from ..driver import Estimate
 from ..explore.search.best import BLOCK, ROW, Best, Columns
-from ..explore.search.goals import Goal
-from ..explore.search.plan_job import PlanJob
+from ..explore.search.goals import Goal, Limit
 from ..explore.search.searching import Tally
-from ..ir.plan import Plan
+from ..serving.answer import ServeEstimate
+from .trials import Trials
 
 SCHEMA = "slipstick/search/1"
 
 
-@dataclass(frozen=True, slots=True)
-class SearchAnswer:
-    """A search of plans that is over."""
-
-    job: PlanJob
-    model: str
-    best: Best
-    tally: Tally
+class Rows(Protocol):
+    """What the rows of a search stand for: plans of steps, or servers."""
 
     @property
-    def goals(self) -> tuple[Goal, ...]:
-        """What it was for."""
-        return self.job.goals
+    def goals(self) -> Sequence[Goal]:
+        """What was searched for."""
+        ...
 
-    def plan(self, rows: Columns, at: int) -> Plan:
-        """Return the plan of a row."""
-        return self.job.plan_of(rows, at)
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """What every row keeps."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of the search."""
+        ...
+
+    @property
+    def words(self) -> Mapping[str, Sequence[str]]:
+        """Of columns whose numbers stand for words, the words."""
+        ...
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Columns that are metrics."""
+        ...
+
+    @property
+    def shown(self) -> Sequence[str]:
+        """The metrics that people look at first."""
+        ...
+
+    @property
+    def hidden(self) -> Sequence[str]:
+        """Columns that say nothing outside of the search."""
+        ...
+
+    @property
+    def of(self) -> str:
+        """What the candidates are of, in a few words."""
+        ...
 
     def label(self, rows: Columns, at: int) -> str:
-        """Return a row's plan as people write it."""
-        return plan_label(self.plan(rows, at))
+        """Return what a row is, as people write it."""
+        ...
+
+    def others(self, rows: Columns, at: int) -> Mapping[str, str]:
+        """Return what else differs between rows, by heading: the system, types."""
+        ...
+
+    def answer(self, rows: Columns, at: int) -> Estimate | ServeEstimate:
+        """Return the whole answer of a row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """A search that is over; where an optimiser chose its machines, with the trials it made."""
+
+    model: str
+    rows: Rows
+    best: Best
+    tally: Tally
+    trials: Trials | None = None
 
     def whole_label(self, rows: Columns, at: int) -> str:
-        """Return the same with what differs between machines and bases."""
-        several = self.machine(rows, at) if len(self.job.machines) > 1 else ""
-        return " ".join(filter(None, (self.label(rows, at), self.job.words["base"][int(rows["base"][at])], several)))
-
-    def machine(self, rows: Columns, at: int) -> str:
-        """Return what the system of a row has that others have not: its name, numbers that are set."""
-        told = [(one.name, *one.overrides) for one in self.job.machines]
-        mine = told[int(rows["system"][at])]
-        return " ".join(word for word in mine if not all(word in words for words in told))
-
-    def system(self, rows: Columns, at: int) -> str:
-        """Return the system of a row, with what is set in it."""
-        return str(self.job.machines[int(rows["system"][at])])
-
-
-def plan_label(plan: Plan) -> str:
-    """Return degrees and words of a plan as people write them.
-
-    >>> from slipstick.ir.plan import Family, make_plan
-    >>> plan_label(make_plan(num_gpus=16, seq_len=4096, family=Family(sp=True, zero=1), tp=8, global_batch=64))
-    'tp8 dp2 mbs1 sp zero1'
-    """
-    f = plan.family
-    words = [
-        f"mbs{plan.micro_batch}", "sp" if f.sp else "", f"zero{f.zero}" if f.zero else "",
-        f.cp if plan.cp > 1 else "", f.schedule if plan.pp > 1 and f.schedule != "1f1b" else "",
-        f"recompute={f.recompute}" if f.recompute != "none" else "", f.precision if f.precision != "none" else "",
-        f"offload={'+'.join(f.offload)}" if f.offload else "",
-    ]  # fmt: skip
-    return " ".join((plan.degrees, *filter(None, words)))
+        """Return what a row is, with everything that differs between rows."""
+        return " ".join(filter(None, (self.rows.label(rows, at), *self.rows.others(rows, at).values())))
 
 
 def search_json(answer: SearchAnswer, tool_version: str) -> str:
     """Return the answer as JSON: what was searched, where candidates went, the best rows and the front."""
-    tally = answer.tally
+    tally, rows = answer.tally, answer.rows
     document = {
         "schema": SCHEMA,
         "tool_version": tool_version,
         "model": answer.model,
-        "digest": answer.job.digest,
-        "objectives": [str(goal) for goal in answer.goals],
-        "constraints": [str(limit) for limit in answer.job.limits],
+        "digest": rows.digest if answer.trials is None else answer.trials.digest,
+        "objectives": [str(goal) for goal in rows.goals],
+        "constraints": [str(limit) for limit in rows.limits],
         "num_candidates": tally.num_candidates,
         "num_legal": tally.num_legal,
         "num_kept": tally.num_kept,
         "pruned": dict(sorted(tally.pruned.items())),
         "crashed": tally.crashed,
-        "best": _rows(answer, answer.best.top),
-        "front": _rows(answer, answer.best.front),
+        **({} if answer.trials is None else {"trials": answer.trials.document()}),
+        "best": _records(answer, answer.best.top),
+        "front": _records(answer, answer.best.front),
     }
     return json.dumps(document, indent=1, allow_nan=False)
 
 
-def _rows(answer: SearchAnswer, rows: Columns) -> list[Mapping[str, object]]:
-    words, num = answer.job.words, len(next(iter(rows.values()))) if rows else 0
+def num_rows(rows: Columns) -> int:
+    """Return how many rows there are."""
+    return len(next(iter(rows.values()))) if rows else 0
+
+
+def _records(answer: SearchAnswer, rows: Columns) -> list[Mapping[str, object]]:
+    words, hidden = answer.rows.words, {BLOCK, ROW, *answer.rows.hidden}
     found: list[Mapping[str, object]] = []
-    for at in range(num):
+    for at in range(num_rows(rows)):
         told = {name: words[name][int(column[at])] if name in words else _number(float(column[at]))
-                for name, column in rows.items() if name not in (BLOCK, ROW, "part", "base")}  # fmt: skip
-        found.append({"plan": answer.label(rows, at), **told})
+                for name, column in rows.items() if name not in hidden}  # fmt: skip
+        tried = {} if answer.trials is None else {"values": answer.trials.values[int(rows["trial"][at])]}
+        found.append({"plan": answer.rows.label(rows, at), **tried, **told})
     return found
 
 

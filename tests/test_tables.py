@@ -54,7 +54,7 @@ def random_table(family: Family, seed: int) -> PlanTable:
     draw = np.random.default_rng(seed)
 
     def power(most: int) -> Array:
-        return 2.0 ** draw.integers(0, most + 1, NUM)
+        return np.exp2(draw.integers(0, most + 1, NUM).astype(np.float64))
 
     ones, runs_weights_apart = np.ones(NUM), family.schedule in ("zb-h1", "zb-v", "dualpipe")
     tp, cp = power(2), power(2) if family.cp != "none" else ones

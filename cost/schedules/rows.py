@@ -51,8 +51,12 @@ class Row:
         """
         found: list[tuple[int, int, int]] = []
         for kind, first, num in self.runs:
-            edges = sorted({first, first + num, *(e for e in (stage, stage + 1) if first < e < first + num)})
-            found += [(kind, a, b - a) for a, b in pairwise(edges)]
+            behind = first + num
+            if not first <= stage < behind:
+                found.append((kind, first, num))
+                continue
+            edges = (first, stage, stage + 1, behind)
+            found += [(kind, start, stop - start) for start, stop in pairwise(edges) if stop > start]
         return Row(tuple(found))
 
 

@@ -96,6 +96,17 @@ def candidates(degrees: Degrees, family: Family, above: Above, num_blocks: int) 
     return np.concatenate([np.zeros((len(NUMBERS), 0), dtype=np.int64), *found], axis=1)
 
 
+def rules_of(schedule: str) -> str:
+    """Return a schedule that asks the same of micro-batches, stages and chunks.
+
+    >>> rules_of("zb-h2"), rules_of("gpipe"), rules_of("1f1b")
+    ('zb-h1', 'gpipe', '1f1b')
+    """
+    if schedule in V_SHAPED + BIDIRECTIONAL + ("1f1b",):
+        return schedule
+    return "zb-h1" if schedule in SPLIT_BACKWARD else "gpipe"
+
+
 def plan_table(family: Family, numbers: Counts, seq_len: int, kv_len: int, load: Sequence[float | None]) -> PlanTable:
     """Return candidates as a table of plans; `load` is the capacity factor and the imbalance of experts."""
     given = dict(zip(NUMBERS, numbers.astype(np.float64), strict=True))

@@ -54,7 +54,7 @@ class Range:
         >>> Range(name="hbm", first=2.0, last=10.0, unit="TB/s").text(6.124)
         '6.124TB/s'
         """
-        return f"{value!r}{self.unit}"
+        return f"{repr(value).removesuffix('.0')}{self.unit}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,10 +42,7 @@ class Keeper:
             _mend(path)
             storage = JournalStorage(JournalFileBackend(str(path)))
             studies = storage.get_all_studies()
-            if studies:
-                study_id = studies[0]._study_id
-            else:
-                study_id = storage.create_new_study(directions(signs), _NAME)
+            study_id = studies[0]._study_id if studies else storage.create_new_study(directions(signs), _NAME)
             found = storage.get_study_user_attrs(study_id).get(_ABOUT)
             if found is None and not storage.get_all_trials(study_id):
                 storage.set_study_user_attr(study_id, _ABOUT, about)

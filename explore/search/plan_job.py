@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 from ...backends.system import System, load_system
@@ -14,18 +14,21 @@ from ...ir.divisibility import has_experts
 from ...ir.errors import PlanError
 from ...ir.family import CP_METHODS, RECOMPUTE, Family
 from ...ir.graph import Graph, Workload
+from ...ir.kept import Kept
 from ...ir.pipelines import SCHEDULES
 from ...ir.plan import Plan, make_plan
 from ...ir.stages import block_row
 from ...ir.text import print_graph
 from .block import Array, Block, cut
-from .degrees import NUMBERS, Above, Counts, candidates
+from .degrees import NUMBERS, Above, Counts, candidates, rules_of
 from .goals import Goal, Limit
 from .plan_space import PlanSpace
 from .plan_worker import PlanWorker
 
 # Column of the part that a row is of.
 PART = "part"
+# Tables of candidates that are kept, a few megabytes each.
+_TABLES = 64
 # Columns that all rows of a part share, besides its machine.
 WORDS = ("sp", "zero", "recompute", "schedule", "cp_method")
 _STEP = (
@@ -189,20 +192,25 @@ class PlanJob:
         }  # fmt: skip
 
     def numbers(self, part: Part) -> Counts:
-        """Return all candidates of a part."""
-        return candidates(self.space.degrees, part.family, part.above, self.num_blocks)
+        """Return all candidates of a part; those of parts that differ in nothing that numbers depend on are one."""
+        f = part.family
+        key = (rules_of(f.schedule), f.etp, f.usp, f.hsdp, part.above)
+        return self._tables.of(key, lambda: candidates(self.space.degrees, f, part.above, self.num_blocks))
+
+    @cached_property
+    def _tables(self) -> Kept[Hashable, Counts]:
+        return Kept(_TABLES)
 
     @cached_property
     def _blocks(self) -> tuple[Block, ...]:
         found: list[Block] = []
-        sizes: dict[tuple[str, bool, bool, bool, Above], int] = {}
         for k, part in enumerate(self.parts):
-            f = part.family
-            key = (f.schedule, f.etp, f.usp, f.hsdp, part.above)
-            if key not in sizes:
-                sizes[key] = self.numbers(part).shape[1]
-            found += cut(k, sizes[key], self.rows_at_once, len(found))
+            found += cut(k, self.numbers(part).shape[1], self.rows_at_once, len(found))
         return tuple(found)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what follows from the rest, and would be much to send."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def blocks(self) -> Sequence[Block]:
         """Return the blocks of all parts, in order."""

@@ -82,8 +82,9 @@ class PlanSpace:
         c = self.choices
         etps = c.etp if has_experts else (True,)
         usps = {up > 1 for up in self.degrees.cp_ulysses or (1, 2)} if above.cp else {False}
-        for sp, zero, recompute, schedule, cp, etp, usp in product(
-            c.sp, c.zero, c.recompute, c.schedule, c.cp, etps, sorted(usps)
+        # Families that differ in their schedule share a graph: they are neighbours.
+        for sp, cp, etp, usp, recompute, zero, schedule in product(
+            c.sp, c.cp, etps, sorted(usps), c.recompute, c.zero, c.schedule
         ):
             if (schedule in SPLIT_BACKWARD and not above.pp) or (usp and cp == "ulysses"):
                 continue

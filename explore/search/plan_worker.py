@@ -2,49 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...backends.system import System
 from ...cost.money import Work, step_money, system_money
-from ...driver import Estimates, Lowered, evaluate, lower, screen
+from ...driver import Estimates, Lowered, evaluate, screen
 from ...ir.errors import InternalError, SlipstickError
 from ...ir.family import Family
+from ...ir.kept import Kept
 from .block import Array, Block, Found
 from .degrees import NUMBERS, Counts, plan_table
+from .lowerings import Lowerings
 
 if TYPE_CHECKING:
-    from .plan_job import Machine, Part, PlanJob
+    from .plan_job import Part, PlanJob
 
 UNEVEN = "heads, sizes, lengths or layers do not divide"
 TOO_LARGE = "does not fit the memory"
-# What is kept for the next blocks: neighbours share a family, and machines come round again with each family.
-_FAMILIES, _MACHINES, _TABLES = 2, 64, 16
-
-
-_Key = TypeVar("_Key")
-_Made = TypeVar("_Made")
+# Machines come round again with each family.
+_MACHINES = 64
 
 
 class PlanWorker:
     """Works on blocks of plans in one process."""
 
-    def __init__(
-        self, job: PlanJob, lowered: dict[Family, Lowered | str] | None = None, num_families: int = _FAMILIES
-    ) -> None:
-        """Keep the job; nothing is loaded yet, and lowered is what is given, of which so many families stay."""
+    def __init__(self, job: PlanJob, lowerings: Lowerings | None = None) -> None:
+        """Keep the job, and what others have lowered of its graph; nothing is loaded yet."""
         self._job = job
-        self._lowered: dict[Family, Lowered | str] = {} if lowered is None else lowered
-        self._num_families = num_families
-        self._systems: dict[int, System] = {}
-        self._numbers: dict[Part, Counts] = {}
+        self._lowerings = Lowerings(job.graph) if lowerings is None else lowerings
+        self._systems = Kept[int, System](_MACHINES)
 
     def work(self, block: Block) -> Found:
         """Prune and evaluate a block."""
         part = self._job.parts[block.part]
-        numbers = self._table(part)[:, block.first : block.last]
+        numbers = self._job.numbers(part)[:, block.first : block.last]
         lowered = self._lower(part.family)
         if isinstance(lowered, str):
             return Found(block.number, {lowered: len(block)}, 0, self._none())
@@ -57,11 +51,11 @@ class PlanWorker:
         screened = screen(lowered, system, plans)
         num_legal = int(screened.legal.sum())
         pruned = {UNEVEN: len(block) - num_legal, TOO_LARGE: num_legal - int(screened.fits.sum())}
-        rows = np.flatnonzero(screened.fits)
-        if not rows.size:
+        fitting, rows = screened.fitting(), np.flatnonzero(screened.fits)
+        if fitting is None:
             return Found(block.number, _some(pruned), num_legal, self._none())
         try:
-            table = evaluate(lowered, system, plans.part(rows), self._job.convention)
+            table = evaluate(lowered, system, fitting.plans, self._job.convention, fitting)
         except SlipstickError as error:
             pruned[f"cannot be priced: {error}"] = len(rows)
             return Found(block.number, _some(pruned), num_legal, self._none())
@@ -104,20 +98,13 @@ class PlanWorker:
     def _none(self) -> dict[str, Array]:
         return {name: np.zeros(0) for name in self._job.columns}
 
-    def _table(self, part: Part) -> Counts:
-        return _remembered(self._numbers, part, lambda: self._job.numbers(part), _TABLES)
-
     def _system(self, machine: int) -> System:
-        one: Machine = self._job.machines[machine]
-        return _remembered(self._systems, machine, one.load, _MACHINES)
+        return self._systems.of(machine, self._job.machines[machine].load)
 
     def _lower(self, family: Family) -> Lowered | str:
-        return _remembered(self._lowered, family, lambda: self._lower_anew(family), self._num_families)
-
-    def _lower_anew(self, family: Family) -> Lowered | str:
         """A family lowered, or why it cannot be."""
         try:
-            return lower(self._job.graph, family)
+            return self._lowerings.of(family)
         except SlipstickError as error:
             if isinstance(error, InternalError):
                 raise
@@ -131,12 +118,3 @@ def _column(values: Array | float, num: int) -> Array:
 def _some(pruned: Mapping[str, int]) -> dict[str, int]:
     """Reasons that there were."""
     return {reason: num for reason, num in pruned.items() if num}
-
-
-def _remembered(kept: dict[_Key, _Made], key: _Key, make: Callable[[], _Made], most: int) -> _Made:
-    """What was made for a key, made anew where it is no longer kept; the oldest makes room."""
-    if key not in kept:
-        if len(kept) >= most:
-            del kept[next(iter(kept))]
-        kept[key] = make()
-    return kept[key]

@@ -45,8 +45,7 @@ def range_of(name: str, text: str, dimension: str | None = None) -> Range:
         raise UsageError(f"{name}={text}: write first..last, as in 2TB/s..10TB/s, and :log where factors count")
     scale = (match["scale"] or _LINEAR).strip()
     if scale not in (_LOG, _LINEAR):
-        raise UsageError(f"{name}={text}: ':{scale}' is no scale of a range: log, or linear; how many are tried is said "
-                         "by --trials")  # fmt: skip
+        raise UsageError(f"{name}={text}: ':{scale}' is no scale of a range: log, or nothing; --trials says how many")
     first, last, unit = _ends(name, text, match["first"], match["last"], dimension)
     if not first < last:
         raise UsageError(f"{name}={text}: the first must be below the last{_turned(match, first, last)}")
@@ -69,7 +68,9 @@ def _ends(name: str, text: str, first: str, last: str, dimension: str | None) ->
     except UsageError as error:
         raise UsageError(f"{name}={text}: {error}; a range is of numbers, and words are a list with commas") from None
     if not unit and begin_unit:
-        raise UsageError(f"{name}={text}: the last number needs a unit as well, as in {first.strip()}..{last}{begin_unit}")
+        raise UsageError(
+            f"{name}={text}: the last number needs a unit as well, as in {first.strip()}..{last}{begin_unit}"
+        )
     if dimension not in (None, "1") and not unit:
         raise UsageError(f"{name}={text}: missing unit: allowed: {units_of(str(dimension))}")
     if start.dimension != whole.dimension:

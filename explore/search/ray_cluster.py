@@ -51,15 +51,12 @@ def cluster(address: str | None, num_cpus: int, timeout_s: float) -> Iterator[No
         _check_same(address, ray.get_runtime_context().gcs_address)
         yield
         return
-    before = signal.getsignal(signal.SIGTERM)
     try:
-        _connect(address, num_cpus, timeout_s)
+        with _terminable():
+            _connect(address, num_cpus, timeout_s)
         yield
     finally:
         ray.shutdown()
-        # Ray takes it for itself.
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
 
 
 def _connect(address: str | None, num_cpus: int, timeout_s: float) -> None:
@@ -154,6 +151,17 @@ def _check_same(address: str | None, connected: str) -> None:
         raise UsageError(
             f"already connected to the Ray cluster at {connected}, not {address}: call ray.shutdown() first"
         )
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Keep the handler of SIGTERM, which Ray takes for itself: it would abort with a dump of its stack."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ir.errors import InternalError
 from .block import Block, Found, joined
+from .order import Untouched
 
 # Once may be chance: a machine that is out of memory, a hand that kills. A single candidate gets two tries of its own.
 _TRIES = 2
@@ -42,7 +43,9 @@ class Pieces:
         self._waiting: dict[int, deque[Block]] = {}
         for block in blocks:
             self._waiting.setdefault(block.part, deque()).append(block)
-        self._fresh = deque(self._waiting)
+        self._parts = tuple(self._waiting)
+        self._places = {part: place for place, part in enumerate(self._parts)}
+        self._untouched = Untouched(len(self._parts))
         self._begun: set[int] = set()
         self._columns = tuple(columns)
         self._failures: dict[Block, int] = {}
@@ -65,14 +68,15 @@ class Pieces:
     def next(self, part: int | None, is_idle: bool = True) -> Block | None:
         """Return the next piece for a worker that knows a part: one of that, else one of a part that no one has begun.
 
-        Only when all are begun does it help with a part of others. An idle worker gets suspects first, no other gets
-        any. None when no piece waits for it.
+        That is the part behind its own if it can be, which often shares a family with it. Only when all are begun does
+        a worker help with a part of others. An idle worker gets suspects first, no other gets any. None when no piece
+        waits for it.
         """
         if self._suspects and is_idle:
             self.num_waiting -= 1
             return self._suspects.popleft()
         if part not in self._waiting:
-            part = self._other_part()
+            part = self._other_part(part)
         if part is None:
             return None
         pieces = self._waiting[part]
@@ -130,11 +134,10 @@ class Pieces:
             return None
         return self._settled(piece, self._crashed(piece, why))
 
-    def _other_part(self) -> int | None:
-        while self._fresh:
-            part = self._fresh.popleft()
-            if part in self._waiting and part not in self._begun:
-                return part
+    def _other_part(self, part: int | None) -> int | None:
+        place = self._untouched.take(None if part is None else self._places.get(part))
+        if place is not None:
+            return self._parts[place]
         return max(self._begun, key=lambda part: len(self._waiting[part]), default=None)
 
     def _halve(self, piece: Block) -> None:

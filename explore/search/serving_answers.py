@@ -73,11 +73,11 @@ def _flags(job: ServingJob, row: Row) -> Iterator[str]:
     for text in space.engine_overrides:
         yield from ("--set", f"engine.{text}")
     yield from _of_plan(row)
-    yield from ("--isl", str(space.prompt), "--osl", str(space.output), "--concurrency", f"{row['concurrency']!r}")
+    yield from ("--isl", str(space.prompt), "--osl", str(space.output), "--concurrency", _typed(row["concurrency"]))
     yield from _said("--cached", space.cached, 0)
     yield from ["--shared-prefix"] if space.shared_prefix else []
     for flag, seconds in (("--ttft", space.ttft_s), ("--tpot", space.tpot_s)):
-        yield from [] if seconds is None else (flag, f"{seconds!r}s")
+        yield from [] if seconds is None else (flag, f"{_typed(seconds)}s")
     yield from _said("--chunked-prefill", setting.max_batched_tokens, None)
     yield from _said("--max-num-seqs", space.max_num_seqs, None)
     yield from _said("--block-size", space.block_tokens, None)
@@ -93,7 +93,7 @@ def _flags(job: ServingJob, row: Row) -> Iterator[str]:
     yield from _said("--flops-convention", space.convention, "full")
     if setting.apart:
         yield from ["--stream-kv"] if space.stream_kv else []
-        yield from [] if space.kv_bytes_per_s is None else ("--kv-bandwidth", f"{space.kv_bytes_per_s!r}B/s")
+        yield from [] if space.kv_bytes_per_s is None else ("--kv-bandwidth", f"{_typed(space.kv_bytes_per_s)}B/s")
 
 
 def _of_machine(machine: Machine) -> Iterator[str]:
@@ -123,6 +123,15 @@ def _of_plan(row: Row) -> Iterator[str]:
     yield from _said("--ep", unit.ep, 1)
     if unit.whole or unit.spread or (row["apart"] and unit_of(row, PROMPTS).whole):
         yield from ("--etp", str(unit.etp))
+
+
+def _typed(number: float) -> str:
+    """A number as people type it, with all its digits.
+
+    >>> _typed(132.0), _typed(0.03)
+    ('132', '0.03')
+    """
+    return str(int(number)) if number == int(number) else repr(number)
 
 
 def _said(flag: str, value: str | float | None, usual: str | float | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...cost.money import system_money
@@ -11,7 +11,8 @@ from ...ir.divisibility import has_experts
 from ...ir.errors import PlanError, UsageError
 from ...ir.graph import Workload
 from .block import Block, cut
-from .serving_rows import COLUMNS
+from .goals import Goal, Limit, goals_of
+from .serving_rows import COLUMNS, KNOWN
 from .serving_servers import Servers
 from .serving_space import ServingSpace
 from .serving_text import contents, space_text
@@ -32,28 +33,45 @@ class ServingJob:
     Attributes:
         space: what is searched.
         has_experts: whether its model has experts to deal out.
+        goals: what it is for, the first first.
+        limits: what a server must keep besides.
         at_once: candidates of a block.
+        said: the space as it was asked for, where that is another text than its own.
     """
 
     space: ServingSpace
     has_experts: bool
+    goals: tuple[Goal, ...] = ()
+    limits: tuple[Limit, ...] = ()
     at_once: int = AT_ONCE
+    said: str = ""
 
     @property
     def digest(self) -> str:
         """What tells this search from any other."""
-        known = "\n".join((self.text, str(self.has_experts), *contents(self.space)))
+        asked = repr((self.has_experts, self.goals, self.limits, self.at_once))
+        known = "\n".join((space_text(self.space), asked, *contents(self.space)))
         return hashlib.sha256(known.encode()).hexdigest()
 
     @property
     def text(self) -> str:
         """The space as YAML."""
-        return space_text(self.space)
+        return self.said or space_text(self.space)
 
     @property
     def columns(self) -> Sequence[str]:
         """Numbers of servers, then metrics."""
         return COLUMNS
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of each row."""
+        return KNOWN
+
+    @property
+    def words(self) -> Mapping[str, tuple[str, ...]]:
+        """Of each column whose numbers stand for words, the words from 0 on."""
+        return self.space.words
 
     @property
     def num_loads(self) -> int:
@@ -76,19 +94,29 @@ class ServingJob:
     def open(self) -> ServingWorker:
         """Return what works on blocks; graphs and systems are read as they are needed."""
         parts = {apart: self.part(apart) for apart in {s.apart for s in self.space.settings}}
-        return ServingWorker(self.space, parts, Servers(self.space))
+        return ServingWorker(self.space, parts, Servers(self.space), self.limits)
 
 
-def serving_job(space: ServingSpace, at_once: int = AT_ONCE) -> ServingJob:
+def serving_job(
+    space: ServingSpace, goals: Sequence[str] = (), constraints: Sequence[str] = (), at_once: int = AT_ONCE
+) -> ServingJob:
     """Return the search of a space, whose names are looked up, and whose model is recorded where it is not known.
 
+    Args:
+        space: what is searched.
+        goals: metrics that should be small or large, as `tokens_per_s,usd_per_mtok`, the first first.
+        constraints: limits of metrics besides those of latencies, as `usd_per_mtok<=2`.
+        at_once: candidates of a block.
+
     Raises:
-        UnknownNameError: a model, a system, an engine, a precision that is in no catalogue.
+        UnknownNameError: a metric, a model, a system, an engine, a precision that is in no catalogue.
         UsageError: requests beyond the positions of the model; a space in which there is nothing.
         PlanError: degrees of experts of a model that has none.
     """
     from ...frontend.loading import check
 
+    aims = goals_of(goals, KNOWN) if goals else ()
+    limits = tuple(Limit.of(text, KNOWN) for text in constraints)
     check(space.model, space.dtype)
     servers = Servers(space)
     refused = [servers.check(setting) for setting in space.settings]
@@ -108,7 +136,7 @@ def serving_job(space: ServingSpace, at_once: int = AT_ONCE) -> ServingJob:
     asked = [f"ep={n}" for n in space.ep if n > 1]
     if asked and not experts:
         raise PlanError(f"{', '.join(asked)}: {graph.name} has no experts to deal out; leave it out (ep=1)")
-    job = ServingJob(space, experts, at_once)
+    job = ServingJob(space, experts, aims, limits, at_once)
     if not job.blocks():
         raise UsageError(f"no server of {space.gpus} GPUs is in this space: {_narrow(space)}")
     return job

@@ -15,6 +15,7 @@ from ...serving.drafts import num_layers
 from ...serving.pools import link_of
 from ...serving.server import Server
 from .block import Array
+from .plan_worker import TOO_LARGE
 from .serving_rows import OF_POOLS, Rows
 from .serving_space import ServingSpace
 from .serving_units import Group
@@ -76,7 +77,7 @@ def pools(space: ServingSpace, group: Group, servers: tuple[Server, Server], fir
     prefill, decode = servers
     prompts = float(room_of_prompts(prefill.times, prefill.engine.scheduler, space.lengths))
     if prompts < 1 or float(room(decode.times, decode.engine.scheduler, space.lengths)) < 1:
-        return Sorted({"does not fit": last - first}, last - first)
+        return Sorted({TOO_LARGE: last - first}, last - first)
     num_loads = len(space.batches) + space.has_target
     place = np.arange(first // num_loads, -(-last // num_loads))
     codes = np.repeat(_of_one(space, group, servers, place, prompts), num_loads, axis=1)

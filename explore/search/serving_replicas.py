@@ -12,6 +12,7 @@ from ...cost.serving.requests import Lengths
 from ...cost.serving.static import static_batch
 from ...serving.server import Server
 from .block import Array
+from .plan_worker import TOO_LARGE
 from .serving_rows import Rows, taken
 from .serving_space import ServingSpace
 from .serving_units import Group
@@ -23,7 +24,7 @@ def replicas(space: ServingSpace, group: Group, server: Server, first: int, last
     lengths = space.lengths
     most = int(room(server.times, server.engine.scheduler, lengths, _together(server)))
     if most < 1:
-        return Sorted({"does not fit": last - first}, last - first)
+        return Sorted({TOO_LARGE: last - first}, last - first)
     loads, codes = _loads(space, server, most)
     place, load = np.divmod(np.arange(first, last), len(codes))
     mine = codes[load]

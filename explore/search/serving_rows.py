@@ -40,7 +40,9 @@ MONEY = (
     "usd_per_mtok", "usd_per_mtok_output", "usd_per_request", "usd_per_gpu_hour", "average_power_w", "j_per_token",
     "kg_co2e_per_mtok",
 )  # fmt: skip
-COLUMNS = (*SETTINGS, *NUMBERS, *METRICS, *OF_POOLS, *MONEY)
+# Every metric that a search of servers can be for.
+KNOWN = (*METRICS, *OF_POOLS, *MONEY)
+COLUMNS = (*SETTINGS, *NUMBERS, *KNOWN)
 # More rows of one decode step than any engine has.
 _ROWS = 2.0**24
 
@@ -188,4 +190,6 @@ def _money(
         flops=request_flops(server, lengths, server.convention),
     )  # fmt: skip
     energy = requests_energy(doing)
-    return requests_money(money, doing, owned_at(money, energy), energy)
+    found = requests_money(money, doing, owned_at(money, energy), energy)
+    # A lower bound is no number to search by.
+    return {**found, "kg_co2e_per_mtok": np.nan} if money.made.unknown else found

@@ -17,6 +17,7 @@ from ...ir.plan import Family, make_plan
 from ...ir.precision import check_units
 from ...serving.server import Server
 from ...serving.tables import Served
+from .plan_worker import UNEVEN
 from .serving_space import Machine, ServingSpace, Setting
 from .serving_units import Unit
 
@@ -134,7 +135,7 @@ class Servers:
         except NotBuiltError as error:
             return Refused("not modelled", str(error))
         except PlanError as error:
-            return Refused("does not divide", str(error))
+            return Refused(UNEVEN, str(error))
         return replace(server, convention=Convention(self.space.convention))
 
     def _lowered(self, prefill: Family, decode: Family) -> Served:

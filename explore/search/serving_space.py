@@ -39,6 +39,10 @@ class Machine:
     calibration: str | None = None
     prices: str | None = None
 
+    def __str__(self) -> str:
+        """Print as people call it: the name, and what is set."""
+        return " ".join((self.name, *self.overrides))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingSpace:
@@ -199,8 +203,23 @@ class ServingSpace:
         """All that is not a number of a plan, one setting for each part of the space, in order."""
         kinds = {"auto": (False, True), "off": (False,), "on": (True,)}[self.pools if self.output > 1 else "off"]
         limits = self.max_batched_tokens or (None,)
-        axes = (kinds, self.systems, self.engines, limits, self.precision, self.kv_dtype)
-        return tuple(Setting(*chosen) for chosen in product(*axes))
+        return tuple(
+            Setting(apart, machine, engine, limit, precision, kv_dtype)
+            for apart in kinds
+            for machine, engine in product(self.systems, self.engines)
+            for limit in limits
+            for precision, kv_dtype in product(self.precision, self.kv_dtype)
+        )
+
+    @property
+    def words(self) -> Mapping[str, tuple[str, ...]]:
+        """Of each column whose numbers stand for words, the words from 0 on."""
+        limits = (str(tokens) if tokens else "never cut" for tokens in self.max_batched_tokens)
+        return {
+            "system": tuple(map(str, self.systems)), "engine": self.engines,
+            "max_batched_tokens": tuple(limits) or ("as the engine",), "precision": self.precision,
+            "kv_dtype": self.kv_dtype, "apart": ("replicas", "pools"),
+        }  # fmt: skip
 
     def numbers_of(self, setting: Setting) -> Mapping[str, float]:
         """Return where a setting stands in the tuples of the space, by the names of columns."""

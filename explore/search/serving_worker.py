@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .block import Array, Block, Found
+from .goals import Limit
 from .serving_pools import pools
 from .serving_replicas import replicas
 from .serving_rows import COLUMNS, columns_of
@@ -26,11 +27,13 @@ class ServingWorker:
         space: what is searched.
         parts: candidates of a setting without pools and with them.
         servers: what was made so far.
+        limits: what a server must keep besides latencies.
     """
 
     space: ServingSpace
     parts: Mapping[bool, Part]
     servers: Servers
+    limits: tuple[Limit, ...] = ()
 
     def work(self, block: Block) -> Found:
         """Sort the candidates of a block, and price those that are kept."""
@@ -42,7 +45,18 @@ class ServingWorker:
         tables = [
             columns_of(one.rows, self.space.lengths, self.space.terms, numbers) for one in found if one.rows is not None
         ]
-        return Found(block.number, dict(pruned), sum(one.num_legal for one in found), _joined(tables))
+        columns, dropped = self._within(setting, _joined(tables))
+        return Found(block.number, dict(pruned + dropped), sum(one.num_legal for one in found), columns)
+
+    def _within(self, setting: Setting, columns: Mapping[str, Array]) -> tuple[Mapping[str, Array], Counter[str]]:
+        """The rows that keep every limit, and how many do not, by the first that they break."""
+        dropped: Counter[str] = Counter()
+        for limit in self.limits:
+            holds = limit.holds(columns[limit.name], float(self.servers.machine(setting)[0].chip.hbm_bytes))
+            dropped[f"breaks {limit}"] = int((~holds).sum())
+            columns = {name: column[holds] for name, column in columns.items()}
+        # Without what nothing breaks.
+        return columns, +dropped
 
     def _sorted(self, setting: Setting, group: Group, first: int, last: int) -> Sorted:
         server = self.servers.server(setting, group.unit)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...driver import Lowered
 from ...ir.errors import InternalError, SlipstickError, UsageError
-from ...ir.family import Family
 from .best import Best
 from .block import Block, Found
 from .job import Executor, Job
 from .ledger import Ledger
+from .lowerings import Lowerings
 from .optimizer import Optimizer, Trial, Values, run_trials
 from .plan_job import PlanJob
 from .plan_worker import UNEVEN, PlanWorker
@@ -72,8 +71,8 @@ def try_machines(
     return Tried(Searched(trying.best, trying.tally, ran), tuple(trying.trials), trying.infeasible)
 
 
-def resumed(path: Path, job: TrialJob, version: str) -> tuple[Ledger, int]:
-    """Open the ledger of a study to go on with it, and say how many trials it was made for; more make it longer.
+def resumed(path: Path, job: TrialJob, version: str) -> Ledger:
+    """Open the ledger of a study to go on with it; more trials than it was made for make it longer.
 
     UsageError as `Ledger.resume`, and for fewer trials than it was made for.
     """
@@ -82,22 +81,23 @@ def resumed(path: Path, job: TrialJob, version: str) -> tuple[Ledger, int]:
     ledger = Ledger.resume(path, replace(job, num_trials=num_trials), version)
     if job.num_trials < num_trials:
         ledger.close()
-        raise UsageError(f"run '{path.stem}' has {num_trials:,} trials: go on with as many or more, not {job.num_trials}")
-    return (ledger.longer(job) if job.num_trials > num_trials else ledger), num_trials
+        raise UsageError(
+            f"run '{path.stem}' has {num_trials:,} trials: go on with as many or more, not {job.num_trials}"
+        )
+    return ledger.longer(job) if job.num_trials > num_trials else ledger
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Resident:
-    """Works on blocks of plans here, and keeps what is lowered for the next search on other machines."""
+    """Works on blocks of plans here, and keeps what is lowered for the next search of the same model."""
 
-    num_families: int
-    lowered: dict[Family, Lowered | str] = field(default_factory=dict)
+    lowerings: Lowerings
 
     def run(self, job: Job, blocks: Iterable[Block]) -> Iterator[Found]:
         """Yield what is found in each block, in order."""
         if not isinstance(job, PlanJob):
             raise InternalError("only searches of plans lower anything that could be kept")
-        worker = PlanWorker(job, self.lowered, self.num_families)
+        worker = PlanWorker(job, self.lowerings)
         for block in blocks:
             yield worker.work(block)
 

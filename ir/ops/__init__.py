@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from ..errors import UnknownNameError
@@ -55,7 +56,23 @@ def work_of(region: Region, node: Node) -> Work:
     >>> op_def("matmul").work(call).tensor_flops
     60
     """
-    return op_def(node.op).work(call_of(region, node))
+    return _work(call_of(region, node))
 
 
-__all__ = ["OPS", "OpCall", "OpClass", "OpDef", "Work", "call_of", "op_def", "work_of"]
+def complaints_of(region: Region, node: Node) -> tuple[str, ...]:
+    """Return what is wrong with the node's call, nothing when it keeps the op's type rule."""
+    return _complaints(call_of(region, node))
+
+
+# Passes leave most calls as they are, and families of plans share theirs: each is looked at once. A graph has hundreds.
+@lru_cache(maxsize=8192)
+def _work(call: OpCall) -> Work:
+    return op_def(call.op).work(call)
+
+
+@lru_cache(maxsize=8192)
+def _complaints(call: OpCall) -> tuple[str, ...]:
+    return tuple(op_def(call.op).complaints(call))
+
+
+__all__ = ["OPS", "OpCall", "OpClass", "OpDef", "Work", "call_of", "complaints_of", "op_def", "work_of"]

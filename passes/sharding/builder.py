@@ -254,10 +254,9 @@ class RegionBuilder:
             p = placements[axis]
             if not isinstance(p, Shard):
                 continue
-            size = world.type.dims[p.dim]
-            heads = self.cuts.counts((world.id, p.dim), size)
-            where = heads or f"dim {p.dim} of {world.type}, {place}"
             if not self._cuts_evenly(axis, world.type, p.dim):
+                heads = self.cuts.counts((world.id, p.dim), world.type.dims[p.dim])
+                where = heads or f"dim {p.dim} of {world.type}, {place}"
                 self._constrain_dim(axis, (world, p.dim), rest, where)
             dims[p.dim] = as_dim(self._share(axis, (world, p.dim), as_expr(dims[p.dim])))
         if self.exchange.imbalance and any(is_routed(placements[a]) for a in self.axes):

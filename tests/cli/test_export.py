@@ -13,7 +13,8 @@ def model(data: Path) -> str:
     return str(data / "configs" / "tiny-llama.json")
 
 
-def test_a_plan_file_becomes_flags(cli: Cli, model: str, tmp_path: Path) -> None:
+def test_a_plan_file_becomes_flags(cli: Cli, tmp_path: Path) -> None:
+    model = str(Path(__file__).parents[1] / "golden" / "tiny-llama.train.graph")
     path = tmp_path / "plan.yaml"
     path.write_text(f"model: {model}\nsystem: dgx-h100\ngpus: 16\ntp: 2\npp: 2\nseq: 128\ngbs: 64\nsp: true\n")
     found = cli("export", "--plan", str(path), "--to", "megatron")

@@ -23,20 +23,21 @@ from slipstick.ir.types import DType
 
 from .conftest import Cli
 
+GRAPH = str(Path(__file__).parents[1] / "golden" / "tiny-llama.train.graph")
 AROUND = {"model": "gpt2", "system": "dgx-h100"}
 
 
 @pytest.fixture
-def plan_file(tmp_path: Path, data: Path) -> Path:
+def plan_file(tmp_path: Path) -> Path:
     path = tmp_path / "plan.yaml"
-    model = data / "configs" / "tiny-llama.json"
-    path.write_text(f"schema: slipstick/plan/1\nmodel: {model}\nsystem: dgx-h100\ngpus: 8\ntp: 2\nseq: 128\ngbs: 16\n")
+    path.write_text(f"schema: slipstick/plan/1\nmodel: {GRAPH}\nsystem: dgx-h100\ngpus: 8\ntp: 2\nseq: 128\ngbs: 16\n")
     return path
 
 
-def test_a_file_gives_what_its_flags_give_to_the_last_bit(cli: Cli, tiny: Cli, plan_file: Path) -> None:
+def test_a_file_gives_what_its_flags_give_to_the_last_bit(cli: Cli, plan_file: Path) -> None:
     of_file = cli("estimate", "--plan", str(plan_file), "--format", "json")
-    typed = tiny("--gpus", "8", "--tp", "2", "--gbs", "16", "--format", "json")
+    flags = ("--system", "dgx-h100", "--gpus", "8", "--tp", "2", "--seq", "128", "--gbs", "16")
+    typed = cli("estimate", GRAPH, *flags, "--format", "json")
     assert of_file.returncode == 0, of_file.stderr
     assert json.loads(of_file.stdout) == json.loads(typed.stdout)
 
@@ -56,10 +57,9 @@ def test_a_typed_assignment_stands_behind_those_of_the_file(cli: Cli, plan_file:
     ]  # fmt: skip
 
 
-def test_json_is_read_as_well_and_long_names_of_flags_too(cli: Cli, plan_file: Path, data: Path) -> None:
-    model = str(data / "configs" / "tiny-llama.json")
+def test_json_is_read_as_well_and_long_names_of_flags_too(cli: Cli, plan_file: Path) -> None:
     path = plan_file.with_suffix(".json")
-    path.write_text(json.dumps({"model": model, "system": "dgx-h100", "micro-batch-size": 2, "sp": True, "seq": 128}))
+    path.write_text(json.dumps({"model": GRAPH, "system": "dgx-h100", "micro-batch-size": 2, "sp": True, "seq": 128}))
     plan = json.loads(cli("estimate", "--plan", str(path), "--format", "json").stdout)["inputs"]["plan"]
     assert (plan["mbs"], plan["sp"]) == (2, True)
 
@@ -93,6 +93,15 @@ def test_a_wrong_file_is_refused_with_the_line(cli: Cli, tmp_path: Path, text: s
     path.write_text(text)
     found = cli("estimate", "gpt2", "--plan", str(path))
     assert (found.returncode, told in found.stderr) == (2, True), found.stderr
+
+
+def test_a_search_takes_a_file_as_what_every_plan_has(cli: Cli, plan_file: Path, tmp_path: Path) -> None:
+    best = tmp_path / "best.yaml"
+    plan_file.write_text(plan_file.read_text() + "sp: true\npp: 1\ncp: 1\nzero: 1\nrecompute: none\nmbs: 1\n")
+    found = cli("search", "--plan", str(plan_file), "--no-ledger", "--best-plan", str(best), "--no-why", "-q")
+    assert found.returncode == 0, found.stderr
+    told = yaml.safe_load(best.read_text())
+    assert (told["tp"], told["gbs"], told["seq"], told["gpus"], told["zero"], told["mbs"]) == (2, 16, 128, 8, 1, 1)
 
 
 def test_a_file_that_is_not_there_is_refused(cli: Cli, tmp_path: Path) -> None:
@@ -215,7 +224,7 @@ def legal_plan(structure: dict[str, object], of: dict[str, object]) -> Plan:
     )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.one_of(st.fixed_dictionaries({}, optional=TRAINING), st.fixed_dictionaries({}, optional=SERVING)),
        st.fixed_dictionaries(DEGREES))  # fmt: skip
 def test_a_plan_survives_being_written_and_read(structure: dict[str, object], of: dict[str, object]) -> None:

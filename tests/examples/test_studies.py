@@ -251,3 +251,27 @@ def test_the_best_plan_of_a_search_is_the_fastest_that_fits(study: Study) -> Non
         assert parts == pytest.approx(float(row["step (s)"]))
         tokens = 15360 * 4096 / float(row["step (s)"]) / 2048
         assert float(row["tokens/s/GPU"]) == pytest.approx(tokens)
+
+
+def test_servers_of_a_search_are_in_time_and_copies_of_them_serve_as_many_times_as_much(study: Study) -> None:
+    rows = study("ex16_serving_search")
+    for row in rows:
+        assert float(row["TTFT (ms)"]) <= 1000
+        assert float(row["TPOT (ms)"]) <= 30
+        tokens = float(row["tokens/s"])
+        # 500 tokens a request; Little's law of the requests under way, whose last 499 tokens follow the first.
+        assert tokens == pytest.approx(500 * float(row["requests/s"]))
+        lasts_s = (float(row["TTFT (ms)"]) + 499 * float(row["TPOT (ms)"])) / 1e3
+        assert float(row["under way"]) == pytest.approx(float(row["requests/s"]) * lasts_s, rel=1e-3)
+        assert tokens == pytest.approx(float(row["GPUs"]) * float(row["tokens/s/GPU"]))
+        assert float(row["tokens/s/user"]) == pytest.approx(1e3 / float(row["TPOT (ms)"]))
+    found = by(rows, "most with", "kind", "of")
+    most = {key: float(row["tokens/s"]) for key, row in found.items()}
+    for fewer, more in ((4, 8), (8, 16)):
+        assert most["GPUs at most", "replicas", str(more)] >= 2 * most["GPUs at most", "replicas", str(fewer)] * (
+            1 - 1e-9
+        )
+    for kind in ("replicas", "pools"):
+        of_speeds = [most[key] for key in most if key[:2] == ("tokens/s a user", kind)]
+        assert of_speeds == sorted(of_speeds, reverse=True)
+        assert most["GPUs at most", kind, "16"] >= of_speeds[0]

@@ -72,6 +72,7 @@ def test_a_block_that_failed_twice_is_halved_and_a_half_that_fails_at_once() -> 
 def test_workers_keep_to_their_parts(parts: list[int], num_workers: int) -> None:
     blocks = [Block(number, part, 0, 1) for number, part in enumerate(parts)]
     pieces, known, given_out = Pieces(blocks, ()), dict[int, int](), list[Block]()
+    order = list(dict.fromkeys(parts))
     while pieces.num_waiting:
         worker = len(given_out) % num_workers
         left = Counter(block.part for block in set(blocks) - set(given_out))
@@ -82,6 +83,8 @@ def test_workers_keep_to_their_parts(parts: list[int], num_workers: int) -> None
             assert piece.part == known[worker]
         elif any(part not in begun for part in left):
             assert piece.part not in begun
+            behind = order[order.index(known[worker]) + 1 :] if worker in known else order
+            assert piece.part == behind[0] if behind and behind[0] not in begun else True
         known[worker] = piece.part
         given_out.append(piece)
     assert pieces.next(0) is None

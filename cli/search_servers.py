@@ -1,0 +1,153 @@
+"""A search of servers that was asked for, turned into its job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..ir.errors import UsageError
+from .options import Request
+from .run_flags import count_of
+from .search_axes import REFUSED, Asked, Value
+from .search_job import checked_systems, single, varied_paths
+
+if TYPE_CHECKING:
+    from ..explore.search.goals import Limit
+    from ..explore.search.serving_job import ServingJob
+    from ..explore.search.serving_space import Machine, ServingSpace
+
+# What is asked of servers in other words, or follows from them.
+_OF_STEPS = frozenset(
+    {
+        "seq", "gbs", "cp", "cp_method", "cp_ulysses", "vpp", "schedule", "pp_layout", "zero", "dp_shard", "reshard",
+        "recompute", "recompute_modules", "recompute_layers", "recompute_every", "early_stop", "offload", "sp",
+        "capacity_factor", "expert_imbalance", "dispatch_dtype", "routing_nodes", "grad_dtype", "reduce_dtype",
+        "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype", "fp8_param_gather", "bf16_first", "bf16_last",
+        "async_tp", "attention", "order", "tp_plan", "replicate_unknown", "fuse", "precision_of",
+    }
+)  # fmt: skip
+_USUAL_GOAL = "tokens_per_s"
+
+
+def server_search_of(asked: Asked, request: Request, text: str) -> ServingJob:
+    """Return the search; `request` has the defaults of all flags.
+
+    Raises:
+        UsageError: what was asked contradicts itself, leaves nothing to search, or is of training.
+        UnknownNameError: a model, a system, an engine or a metric that there is not.
+    """
+    from ..explore.search.goals import Limit
+    from ..explore.search.serving_job import serving_job
+    from ..explore.search.serving_rows import KNOWN
+
+    for name in asked.flags:
+        if name in _OF_STEPS | REFUSED:
+            raise UsageError(f"--{name.replace('_', '-')} says nothing to a search of servers: leave it out")
+    limits = [Limit.of(one, KNOWN) for one in asked.constraints]
+    space = _space(asked, request, limits)
+    job = serving_job(space, asked.objectives or (_USUAL_GOAL,), (), asked.rows_at_once or 16384)
+    return replace(job, limits=tuple(limits), said=text)
+
+
+def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
+    from ..explore.search.serving_space import USUAL_ENGINE, ServingSpace
+
+    plain = single(asked, request)
+    (gpus,) = _counts(asked, "gpus") or (0,)
+    if not gpus:
+        raise UsageError("a search of servers needs a number of GPUs: --gpus 16")
+    prompt = _tokens(asked, "isl", 1024)
+    return ServingSpace(
+        model=plain.model, systems=_machines(asked, plain), gpus=gpus, prompt=prompt,
+        output=_tokens(asked, "osl", 1024), cached=_cached(asked, prompt),
+        shared_prefix=bool(asked.one("shared_prefix", False)), ttft_s=_seconds(asked, "ttft", limits),
+        tpot_s=_seconds(asked, "tpot", limits), e2el_s=_most(limits, "e2el_s"),
+        engines=_texts(asked, "engine") or (USUAL_ENGINE,), engine_overrides=_of_engine(asked),
+        max_batched_tokens=_counts(asked, "chunked_prefill"), max_num_seqs=_count(asked, "max_num_seqs"),
+        block_tokens=_count(asked, "block_size"), memory_utilization=_real(asked, "memory_utilization"),
+        dtype=plain.dtype, kernels=plain.kernels, precision=_texts(asked, "precision") or ("none",),
+        kv_dtype=_texts(asked, "kv_dtype") or ("same",), mla=plain.mla, exchange=plain.ep_exchange,
+        tp=_counts(asked, "tp"), pp=_counts(asked, "pp"), ep=_counts(asked, "ep"), etp=_counts(asked, "etp"),
+        dp=_counts(asked, "dp"), batch=_counts(asked, "mbs"), pools=str(asked.one("pools", "auto")),
+        prefill_tp=_counts(asked, "prefill_tp"), prefill_pp=_counts(asked, "prefill_pp"),
+        prefill_batch=_counts(asked, "prefill_batch") or (1, 2, 4, 8), stream_kv=bool(asked.one("stream_kv", False)),
+        kv_bytes_per_s=_bandwidth(asked), basis=plain.basis, rented=plain.rent, convention=plain.flops_convention,
+    )  # fmt: skip
+
+
+def _machines(asked: Asked, plain: Request) -> tuple[Machine, ...]:
+    from ..explore.search.serving_space import Machine
+
+    names = checked_systems(asked, plain)
+    paths = {path: values for path, values in asked.paths.items() if not path.startswith("engine.")}
+    return tuple(
+        Machine(name=name, overrides=overrides, stack=plain.stack, calibration=plain.calibration, prices=plain.prices)
+        for name in names
+        for overrides in varied_paths(paths, plain, names)
+    )
+
+
+def _of_engine(asked: Asked) -> tuple[str, ...]:
+    """Numbers of the engine that are set; one is not varied."""
+    own = {path: values for path, values in asked.paths.items() if path.startswith("engine.")}
+    for path, values in own.items():
+        if len(values) > 1:
+            raise UsageError(f"--vary {path}: a number of the engine is set once: --set {path}={values[0]}")
+    return tuple(f"{path.removeprefix('engine.')}={values[0]}" for path, values in own.items())
+
+
+def _counts(asked: Asked, name: str) -> tuple[int, ...]:
+    return tuple(value for value in asked.axis(name) if isinstance(value, int))
+
+
+def _texts(asked: Asked, name: str) -> tuple[str, ...]:
+    return tuple(str(value) for value in asked.axis(name))
+
+
+def _count(asked: Asked, name: str) -> int | None:
+    found = _counts(asked, name)
+    return found[0] if found else None
+
+
+def _real(asked: Asked, name: str) -> float | None:
+    value: Value = asked.one(name, None)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _tokens(asked: Asked, name: str, usual: int) -> int:
+    found = count_of(str(asked.one(name, usual)))
+    if found < 1 or found != int(found):
+        raise UsageError(f"--{name} {asked.one(name, usual)}: tokens, a whole number of 1 or more")
+    return int(found)
+
+
+def _cached(asked: Asked, prompt: int) -> int:
+    share = _real(asked, "prefix_hit")
+    if share is not None and "cached" in asked.flags:
+        raise UsageError("--cached and --prefix-hit both say how much of a prompt is there: give one")
+    return (_count(asked, "cached") or 0) if share is None else min(round(share * prompt), prompt - 1)
+
+
+def _seconds(asked: Asked, name: str, limits: list[Limit]) -> float | None:
+    """A latency that is asked for by its flag, or as a constraint, which then is none any more."""
+    from ..ir.units import parse_quantity
+
+    told = _most(limits, f"{name}_s")
+    flag = asked.one(name, None)
+    given = None if flag is None else parse_quantity(str(flag), "s").value_si
+    return min((value for value in (told, given) if value is not None), default=None)
+
+
+def _most(limits: list[Limit], name: str) -> float | None:
+    """The least bound on a latency; it is taken out of the limits, for servers are searched within it."""
+    mine = [limit for limit in limits if limit.name == name and limit.relation == "<="]
+    for limit in mine:
+        limits.remove(limit)
+    return min((limit.value for limit in mine), default=None)
+
+
+def _bandwidth(asked: Asked) -> float | None:
+    from ..ir.units import parse_quantity
+
+    given = asked.one("kv_bandwidth", None)
+    return None if given is None else parse_quantity(str(given), "B/s").value_si
