@@ -85,7 +85,7 @@ def _dumped(value: object) -> str:
     """A value on one line, as YAML has it."""
     import yaml
 
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True, sort_keys=False)
     return text.removesuffix("...\n").rstrip("\n")
 
 

@@ -144,6 +144,8 @@ def _value(value: object) -> Value:
 def _asked(wanted: Wanted, model: str, typed: dict[str, tuple[Value, ...]]) -> Asked:
     """What the command line asks for, over what its file does; UsageError for what it says twice."""
     flags = {name: value for name, value in typed.items() if name not in ("overrides", "quiet", "cache")}
+    if "system" in flags:
+        flags["system"] = values_of("system", str(flags["system"][0]))
     paths: dict[str, tuple[str, ...]] = {}
     (given,) = typed.get("overrides", ((),))
     for flag, texts in (

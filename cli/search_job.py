@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..ir.errors import PlanError, UnknownNameError, UsageError
+from ..ir.errors import PlanError, SystemFileError, UnknownNameError, UsageError
 from .options import Request
 from .prepare import check_model, family_of, graph_of, system_of, terms_of
 from .search_axes import REFUSED, SERVING, SINGLE, Asked, Value
@@ -145,17 +145,24 @@ def varied_paths(
 
 
 def full_paths(
-    paths: Mapping[str, tuple[str, ...]], plain: Request, names: Sequence[str]
+    paths: Mapping[str, tuple[str, ...]], plain: Request, names: Sequence[str], num_good: int = 2
 ) -> dict[str, tuple[str, ...]]:
-    """Return the values of the numbers of a system by full path, in order; both ends of each are tried.
+    """Return the values of the numbers of a system by full path, in order; all first and all last ones are tried.
 
-    UnknownNameError for a number that there is not, UsageError for a value that it cannot have.
+    UnknownNameError for a number that there is not; UsageError for values that it cannot have, where fewer than
+    `num_good` of these two systems can be.
     """
     first = replace(plain, system=names[0], overrides=())
     system = system_of(first) if any(key.split(".")[0] not in _TOPS for key in paths) else None
     full = {_full(key, system): values for key, values in paths.items()}
+    wrong: list[SystemFileError] = []
     for at in (0, -1):
-        system_of(replace(first, overrides=tuple(f"{path}={values[at]}" for path, values in full.items())))
+        try:
+            system_of(replace(first, overrides=tuple(f"{path}={values[at]}" for path, values in full.items())))
+        except SystemFileError as error:
+            wrong.append(error)
+    if 2 - len(wrong) < num_good:
+        raise wrong[0]
     return full
 
 

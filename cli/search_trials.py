@@ -59,7 +59,8 @@ def trial_job_of(asked: Asked, request: Request, text: str) -> TrialJob:
     if asked.one("phase", "train") == "serve":
         raise UsageError("--trials is of training and of single steps; of servers all are tried: write lists")
     plain, ends = plain_of(asked, request), {path: _ends(path, values) for path, values in asked.paths.items()}
-    full = full_paths(ends, plain, checked_systems(asked, plain)) if ends else {}
+    # Words that do not go together on one machine, as a topology and what only another has, are trials without a plan.
+    full = full_paths(ends, plain, checked_systems(asked, plain), 1) if ends else {}
     paths = dict(zip(full, asked.paths.values(), strict=True))
     fixed = {path: values for path, values in paths.items() if len(full[path]) == 1}
     plans = job_of(replace(asked, paths=fixed), request, text)

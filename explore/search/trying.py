@@ -145,7 +145,8 @@ def _searched(job: TrialJob, trials: Sequence[Trial], executor: Executor) -> Ite
         try:
             job.machine(trial).load()
         except SlipstickError as error:
-            yield Found(trial.number, {f"no such machine: {error}": 1}, 0, job.no_rows())
+            why = " ".join(str(error).split())
+            yield Found(trial.number, {f"no such machine: {why}": 1}, 0, job.no_rows())
         else:
             good.append(trial)
     if not good:
