@@ -128,12 +128,18 @@ class PlanJob:
         found: dict[tuple[Family, Above], dict[int, int]] = {}
         for k, machine in enumerate(self.machines):
             for base in machine.bases:
-                for pair in self.space.families(base, has_experts(self.graph)):
+                for pair in self._families[base]:
                     found.setdefault(pair, {}).setdefault(k, self.bases.index(base))
         parts = [Part(*pair, k, base) for pair, machines in found.items() for k, base in machines.items()]
         if not parts:
             raise PlanError("the space is empty: what is fixed contradicts itself, so there is no family of plans")
         return tuple(parts)
+
+    @cached_property
+    def _families(self) -> Mapping[Family, Sequence[tuple[Family, Above]]]:
+        """By each base the families that start from it: the same on every machine."""
+        experts = has_experts(self.graph)
+        return {base: tuple(self.space.families(base, experts)) for base in self.bases}
 
     @cached_property
     def bases(self) -> tuple[Family, ...]:

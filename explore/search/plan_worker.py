@@ -30,10 +30,10 @@ _MACHINES = 1024
 class PlanWorker:
     """Works on blocks of plans in one process."""
 
-    def __init__(self, job: PlanJob) -> None:
-        """Keep the job; nothing is loaded or lowered yet."""
+    def __init__(self, job: PlanJob, lowerings: Lowerings | None = None) -> None:
+        """Keep the job, and what others have lowered of its graph; nothing is loaded yet."""
         self._job = job
-        self._lowerings = Lowerings(job.graph)
+        self._lowerings = Lowerings(job.graph) if lowerings is None else lowerings
         self._systems, self._files = Kept[int, System](_MACHINES), Systems()
 
     def work(self, block: Block) -> Found:
