@@ -18,6 +18,7 @@ from .search_flags import SearchCommand, Wanted
 from .search_job import job_of
 from .search_kept import Kept, kept
 from .search_progress import progress
+from .search_trials import has_trials, trial_job_of, try_all
 
 if TYPE_CHECKING:
     from ..explore.search.best import Best
@@ -56,8 +57,7 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
         if not whole.model:
             raise UsageError("a search needs MODEL: a name of `slipstick list models`, a config.json, an ONNX file")
         whole = replace(whole, rows_at_once=whole.rows_at_once or rows_at_once(wanted.max_memory))
-        rows = _rows(whole, replace(request, model=whole.model))
-        answer = _run(rows, whole.model, wanted, run, request.quiet)
+        answer = _answer(whole, replace(request, model=whole.model), wanted, run)
     write_answer(answer, wanted)
     return 0
 
@@ -78,6 +78,14 @@ def rows_at_once(max_memory: str) -> int:
         least = _BYTES_OF_A_PROCESS + _LEAST_ROWS * _BYTES_A_CANDIDATE
         raise UsageError(f"--max-memory {max_memory}: a process takes {format_bytes(least)} at least")
     return min(rows, _MOST_ROWS)
+
+
+def _answer(asked: Asked, request: Request, wanted: Wanted, run: Kept) -> SearchAnswer:
+    """Search: all there is, or machines that an optimiser chooses."""
+    if has_trials(asked):
+        job = trial_job_of(asked, request, space_yaml(asked))
+        return try_all(job, asked.model, wanted, run.ledger(job), request.quiet)
+    return _run(_rows(asked, request), asked.model, wanted, run, request.quiet)
 
 
 def _rows(asked: Asked, request: Request) -> PlanRows | ServerRows:
@@ -105,7 +113,7 @@ def _run(rows: PlanRows | ServerRows, model: str, wanted: Wanted, run: Kept, qui
     with progress(sum(map(len, rows.search.blocks())), quiet) as bar:
 
         def watch(found: Found, best: Best) -> None:
-            bar.advance(found.num_candidates, _told(best))
+            bar.advance(found.num_candidates, best_so_far(best))
 
         done = search(rows.search, executor, ledger, wanted.top, watch)
     if not quiet:
@@ -118,8 +126,8 @@ def _summary(ran: Ran, num: int, took_s: float) -> str:
     return f"{num:,} candidates in {took_s:.1f} s ({num / max(took_s, 1e-9):,.0f}/s){before}"
 
 
-def _told(best: Best) -> str:
-    """The best so far, in a word."""
+def best_so_far(best: Best) -> str:
+    """Return the best so far, in a word."""
     from ..report.metrics import METRICS, format_metric
 
     if not best.top:

@@ -15,6 +15,7 @@ from ..ir.errors import UnknownNameError, UsageError
 from ..ir.units import parse_quantity, split_quantity, units_of
 from .flags import SECTIONS, Named
 from .pool_flags import POOLS
+from .search_sampling import Sampling
 from .serve_flags import ENGINE, LIMITS, REQUESTS, TARGETS
 
 Value: TypeAlias = int | float | str | bool | tuple[str, ...] | None
@@ -74,6 +75,7 @@ class Asked:
         objectives: what should be small or large.
         constraints: what a plan must keep.
         rows_at_once: candidates of a block, of a run that is gone on with; None for as many as memory allows.
+        sampling: how many machines are tried, and how they are chosen, where not all of them are.
     """
 
     model: str
@@ -82,6 +84,7 @@ class Asked:
     objectives: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
     rows_at_once: int | None = None
+    sampling: Sampling = field(default_factory=Sampling)
 
     def axis(self, name: str) -> tuple[Value, ...]:
         """Return what was said of a flag; nothing where it may be anything."""
@@ -98,7 +101,7 @@ class Asked:
             self, model=self.model or below.model, flags={**below.flags, **self.flags},
             paths={**below.paths, **self.paths}, objectives=self.objectives or below.objectives,
             constraints=tuple(dict.fromkeys((*below.constraints, *self.constraints))),
-            rows_at_once=self.rows_at_once or below.rows_at_once,
+            rows_at_once=self.rows_at_once or below.rows_at_once, sampling=self.sampling.over(below.sampling),
         )  # fmt: skip
 
 
@@ -143,11 +146,23 @@ def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:
         raise UsageError(f"{key}: no value in '{text}': a value, or several with commas between them")
     if words == [ALL]:
         return (ALL,)
+    check_no_range(key, words)
     name = parameter(key)
     found = [_value(key, name, word) for word in words]
     if name in SINGLE and name != "system" and len(found) > 1:
         raise UsageError(f"{key}: a search has one, not {len(found)}: {', '.join(words)}")
     return tuple(dict.fromkeys(found))
+
+
+def check_no_range(key: str, words: Sequence[str]) -> None:
+    """UsageError for a range where only values are: of a plan all legal ones are tried, and one is set."""
+    from ..explore.search.ranges import is_range
+
+    if any(map(is_range, words)):
+        raise UsageError(
+            f"{key}: '{','.join(words)}' is a range, and only numbers of the system have ranges, by --vary: write a "
+            "value or a list; of a plan every legal value is tried where nothing is said"
+        )
 
 
 def _value(key: str, name: str, word: str) -> Value:
@@ -177,15 +192,21 @@ def _etp(word: str) -> Value:
 def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
     """Return values of a number of the system: a list, or `first:last:how many` with both ends, evenly spaced.
 
-    The last unit holds for all that have none. UsageError says what is wrong.
+    A range, `first..last` or `first..last:log`, is one text, for an optimiser to choose from. The last unit holds for
+    all that have none. UsageError says what is wrong.
 
     >>> numbers_of("chip.memory.hbm.bandwidth", "2TB/s:10TB/s:3")
     ('2TB/s', '6TB/s', '10TB/s')
     >>> numbers_of("network.nvlink.topology", "switch,torus")
     ('switch', 'torus')
     """
+    from ..explore.search.ranges import is_range, range_of
+
     if not isinstance(text, str):
         return tuple(str(word) for word in text)
+    if is_range(text):
+        range_of(path, text)
+        return (text.strip(),)
     parts = [part.strip() for part in text.split(":")]
     if len(parts) == 1:
         return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from ..ir.errors import UnknownNameError, UsageError
 from .search_axes import Asked, Value, is_path, numbers_of, parameter, values_of
+from .search_sampling import KEYS as SAMPLING
+from .search_sampling import Sampling, schema
 
 SCHEMA = "slipstick/space/1"
 # Keys of the file besides flags.
 MODEL, SET, VARY, OBJECTIVES, CONSTRAINTS = "model", "set", "vary", "objectives", "constraints"
 ROWS = "block_rows"
-_KEYS = ("schema", MODEL, SET, VARY, OBJECTIVES, CONSTRAINTS, ROWS)
+_KEYS = ("schema", MODEL, SET, VARY, OBJECTIVES, CONSTRAINTS, ROWS, *SAMPLING)
 
 
 def read_space(path: Path) -> Asked:
@@ -48,6 +50,7 @@ def space_of(text: str, name: str) -> Asked:
         objectives=_texts(tree.get(OBJECTIVES), name, OBJECTIVES),
         constraints=_texts(tree.get(CONSTRAINTS), name, CONSTRAINTS),
         rows_at_once=_rows(tree.get(ROWS), name),
+        sampling=Sampling.of(tree, name),
     )
 
 
@@ -64,18 +67,25 @@ def space_yaml(asked: Asked) -> str:
     words: dict[str, object] = {"schema": SCHEMA, MODEL: asked.model}
     words |= {name: _written(name, values) for name, values in asked.flags.items()}
     words |= {key: value for key, value in (
-        (SET, [f"{path}={values[0]}" for path, values in asked.paths.items() if len(values) == 1]),
-        (VARY, {path: list(values) for path, values in asked.paths.items() if len(values) > 1}),
+        (SET, [f"{path}={values[0]}" for path, values in asked.paths.items() if not _is_varied(values)]),
+        (VARY, {path: list(values) if len(values) > 1 else values[0] for path, values in asked.paths.items()
+                if _is_varied(values)}),
         (OBJECTIVES, list(asked.objectives)), (CONSTRAINTS, list(asked.constraints)), (ROWS, asked.rows_at_once),
-    ) if value}  # fmt: skip
+    ) if value} | asked.sampling.given()  # fmt: skip
     return "".join(f"{key}: {_dumped(value)}\n" for key, value in words.items())
+
+
+def _is_varied(values: Sequence[str]) -> bool:
+    from ..explore.search.ranges import is_range
+
+    return len(values) > 1 or is_range(values[0])
 
 
 def _dumped(value: object) -> str:
     """A value on one line, as YAML has it."""
     import yaml
 
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True, sort_keys=False)
     return text.removesuffix("...\n").rstrip("\n")
 
 
@@ -101,7 +111,7 @@ def space_schema() -> dict[str, object]:
         "properties": {
             "schema": {"const": SCHEMA}, MODEL: {"type": "string"}, **flags, SET: texts,
             VARY: {"type": "object", "additionalProperties": listed}, OBJECTIVES: texts, CONSTRAINTS: texts,
-            ROWS: {"type": "integer", "minimum": 1},
+            ROWS: {"type": "integer", "minimum": 1}, **schema(),
         },
     }  # fmt: skip
 

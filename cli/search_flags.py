@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import click
@@ -11,8 +11,9 @@ from ..ir.errors import UsageError
 from .flags import SECTIONS, Named
 from .options import PlanCommand
 from .plan_file import is_given
-from .search_axes import SERVING, Asked, Value, is_path, numbers_of, parameter, values_of
+from .search_axes import SERVING, Asked, Value, check_no_range, is_path, numbers_of, parameter, values_of
 from .search_file import read_space
+from .search_sampling import AT_ONCE, KEYS, Sampling, options
 
 _SPACE = (
     click.Option(
@@ -33,7 +34,8 @@ _SPACE = (
     click.Option(
         ["--vary"], multiple=True, metavar="KEY=VALUES",
         help="What is tried: tp=1,2,4, precision=none,fp8, or `all`; a number of the system by its path or the end of "
-        "it, as a list or first:last:how many: system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations.",
+        "it, as a list or first:last:how many: system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A "
+        "range without steps, 2TB/s..10TB/s or 1us..20us:log, is for an optimiser: see --trials.",
     ),
     click.Option(
         ["--space", "space_file"], type=click.Path(path_type=Path), metavar="FILE",
@@ -104,7 +106,10 @@ class SearchCommand(PlanCommand):
     """
 
     serves = True
-    more = (("Space", _SPACE), ("Run", _RUN), ("Answer", _ANSWER), ("Servers (--phase serve)", SERVING))
+    more = (
+        ("Space", _SPACE), ("Optimiser", options(AT_ONCE)), ("Run", _RUN), ("Answer", _ANSWER),
+        ("Servers (--phase serve)", SERVING),
+    )  # fmt: skip
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Name the parameters; none is needed."""
@@ -115,7 +120,9 @@ class SearchCommand(PlanCommand):
         """Run the verb's function."""
         typed: dict[str, tuple[Value, ...]] = {name: (_value(ctx.params[name]),) for name in _typed(ctx)}
         wanted = Wanted(**{f.name: ctx.params.pop(f.name) for f in fields(Wanted)})
-        ctx.params["asked"] = _asked(wanted, str(ctx.params["model"]), typed)
+        sampling = Sampling(**{name: ctx.params.pop(name) for name in KEYS})
+        asked = _asked(wanted, str(ctx.params["model"]), typed)
+        ctx.params["asked"] = replace(asked, sampling=sampling.over(asked.sampling))
         ctx.params["wanted"] = wanted
         for option in SERVING:
             ctx.params.pop(str(option.name), None)
@@ -137,6 +144,8 @@ def _value(value: object) -> Value:
 def _asked(wanted: Wanted, model: str, typed: dict[str, tuple[Value, ...]]) -> Asked:
     """What the command line asks for, over what its file does; UsageError for what it says twice."""
     flags = {name: value for name, value in typed.items() if name not in ("overrides", "quiet", "cache")}
+    if "system" in flags:
+        flags["system"] = values_of("system", str(flags["system"][0]))
     paths: dict[str, tuple[str, ...]] = {}
     (given,) = typed.get("overrides", ((),))
     for flag, texts in (
@@ -150,12 +159,19 @@ def _asked(wanted: Wanted, model: str, typed: dict[str, tuple[Value, ...]]) -> A
             if name in paths or name in flags:
                 raise UsageError(f"{flag} {text}: '{key}' is said twice, and a plan has one: leave one of them out")
             if is_path(key):
-                paths[name] = numbers_of(key, value) if flag == "--vary" else (value,)
+                paths[name] = _numbers(flag, key, value)
             else:
                 flags[name] = _values(flag, key, value)
     asked = Asked(model=model, flags=flags, paths=paths, objectives=wanted.objectives, constraints=wanted.constraints)
     below = None if wanted.space_file is None else read_space(wanted.space_file)
     return asked if below is None else asked.over(below)
+
+
+def _numbers(flag: str, path: str, value: str) -> tuple[str, ...]:
+    if flag == "--vary":
+        return numbers_of(path, value)
+    check_no_range(path, [value])
+    return (value,)
 
 
 def _values(flag: str, key: str, value: str) -> tuple[Value, ...]:

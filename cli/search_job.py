@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..ir.errors import PlanError, UnknownNameError, UsageError
+from ..ir.errors import PlanError, SystemFileError, UnknownNameError, UsageError
 from .options import Request
 from .prepare import check_model, family_of, graph_of, system_of, terms_of
 from .search_axes import REFUSED, SERVING, SINGLE, Asked, Value
@@ -60,7 +60,7 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     from ..explore.search.plan_job import PlanJob, known_metrics
 
     check_asked(asked)
-    plain = _plain(asked, request)
+    plain = plain_of(asked, request)
     check_model(plain)
     machines = tuple(_machines(asked, plain))
     graph = graph_of(plain)
@@ -89,8 +89,8 @@ def single(asked: Asked, request: Request) -> Request:
     return _with(request, {name: value for name, value in (values | own).items() if name in known})
 
 
-def _plain(asked: Asked, request: Request) -> Request:
-    """The request with what a search has one of; degrees and choices are one and none."""
+def plain_of(asked: Asked, request: Request) -> Request:
+    """Return the request with what a search has one of; degrees and choices are one and none."""
     return replace(
         single(asked, request), system=None, tp=1, pp=1, cp=1, ep=1, etp=None, dp=None, vpp=1, mbs=1, gbs=None,
         cp_ulysses=1, sp=False, dp_shard=1 if "dp_shard" in asked.flags else None, zero=0, recompute="none",
@@ -132,15 +132,8 @@ def checked_systems(asked: Asked, plain: Request) -> list[str]:
 def varied_paths(
     paths: Mapping[str, tuple[str, ...]], plain: Request, names: Sequence[str]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield every combination of the numbers of a system, as assignments; both ends of each are tried first.
-
-    UnknownNameError for a number that there is not, UsageError for a value that it cannot have, or too many systems.
-    """
-    first = replace(plain, system=names[0], overrides=())
-    system = system_of(first) if any(key.split(".")[0] not in _TOPS for key in paths) else None
-    full = {_full(key, system): values for key, values in paths.items()}
-    for at in (0, -1):
-        system_of(replace(first, overrides=tuple(f"{path}={values[at]}" for path, values in full.items())))
+    """Yield every combination of the numbers of a system, as assignments; errors as `full_paths`, or too many."""
+    full = full_paths(paths, plain, names)
     num = len(names) * prod(len(values) for values in full.values())
     if num > _MOST_SYSTEMS:
         raise UsageError(f"--vary makes {num:,} systems: at most {_MOST_SYSTEMS:,}; take fewer values")
@@ -149,6 +142,28 @@ def varied_paths(
     order = sorted(full, key=lambda path: len(full[path]) > 1)
     for values in product(*(full[path] for path in order)):
         yield (*graphs, *(f"{path}={value}" for path, value in zip(order, values, strict=True)))
+
+
+def full_paths(
+    paths: Mapping[str, tuple[str, ...]], plain: Request, names: Sequence[str], num_good: int = 2
+) -> dict[str, tuple[str, ...]]:
+    """Return the values of the numbers of a system by full path, in order; all first and all last ones are tried.
+
+    UnknownNameError for a number that there is not; UsageError for values that it cannot have, where fewer than
+    `num_good` of these two systems can be.
+    """
+    first = replace(plain, system=names[0], overrides=())
+    system = system_of(first) if any(key.split(".")[0] not in _TOPS for key in paths) else None
+    full = {_full(key, system): values for key, values in paths.items()}
+    wrong: list[SystemFileError] = []
+    for at in (0, -1):
+        try:
+            system_of(replace(first, overrides=tuple(f"{path}={values[at]}" for path, values in full.items())))
+        except SystemFileError as error:
+            wrong.append(error)
+    if 2 - len(wrong) < num_good:
+        raise wrong[0]
+    return full
 
 
 def _full(key: str, system: System | None) -> str:

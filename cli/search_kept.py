@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..explore.search.plan_job import PlanJob
     from ..explore.search.runs import Runs
     from ..explore.search.serving_job import ServingJob
+    from ..explore.search.trial_job import TrialJob
 
 
 @dataclass(slots=True)
@@ -31,14 +33,14 @@ class Kept:
     wanted: Wanted
     opened: list[Ledger] = field(default_factory=list)
 
-    def ledger(self, job: PlanJob | ServingJob) -> Ledger | None:
+    def ledger(self, job: PlanJob | ServingJob | TrialJob) -> Ledger | None:
         """Begin the ledger, or go on with it; UsageError where it is of another search or version."""
-        from ..explore.search.ledger import Ledger
         from ..explore.search.run import Run
         from ..explore.search.tool import tool_version
 
         if self.wanted.resume is not None:
-            found = Ledger.resume(_runs(self.wanted).path(self.wanted.resume), job, tool_version())
+            path = _runs(self.wanted).path(self.wanted.resume)
+            found = _resumed(path, job, tool_version())
         elif self.wanted.ledger:
             goals = [f"{'+' if goal.sign < 0 else ''}{goal.name}" for goal in job.goals]
             typed = shlex.join(["slipstick", *sys.argv[1:]])
@@ -62,6 +64,14 @@ def kept(asked: Asked, wanted: Wanted) -> Iterator[Kept]:
     finally:
         for ledger in run.opened:
             ledger.close()
+
+
+def _resumed(path: Path, job: PlanJob | ServingJob | TrialJob, version: str) -> Ledger:
+    from ..explore.search.ledger import Ledger
+    from ..explore.search.trial_job import TrialJob
+    from ..explore.search.trying import resumed
+
+    return resumed(path, job, version) if isinstance(job, TrialJob) else Ledger.resume(path, job, version)
 
 
 def _stored(wanted: Wanted, name: str) -> Asked:

@@ -13,6 +13,7 @@ from ..explore.search.best import BLOCK, ROW, Best, Columns
 from ..explore.search.goals import Goal, Limit
 from ..explore.search.searching import Tally
 from ..serving.answer import ServeEstimate
+from .trials import Trials
 
 SCHEMA = "slipstick/search/1"
 
@@ -75,12 +76,13 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """A search that is over."""
+    """A search that is over; where an optimiser chose its machines, with the trials it made."""
 
     model: str
     rows: Rows
     best: Best
     tally: Tally
+    trials: Trials | None = None
 
     def whole_label(self, rows: Columns, at: int) -> str:
         """Return what a row is, with everything that differs between rows."""
@@ -94,7 +96,7 @@ def search_json(answer: SearchAnswer, tool_version: str) -> str:
         "schema": SCHEMA,
         "tool_version": tool_version,
         "model": answer.model,
-        "digest": rows.digest,
+        "digest": rows.digest if answer.trials is None else answer.trials.digest,
         "objectives": [str(goal) for goal in rows.goals],
         "constraints": [str(limit) for limit in rows.limits],
         "num_candidates": tally.num_candidates,
@@ -102,6 +104,7 @@ def search_json(answer: SearchAnswer, tool_version: str) -> str:
         "num_kept": tally.num_kept,
         "pruned": dict(sorted(tally.pruned.items())),
         "crashed": tally.crashed,
+        **({} if answer.trials is None else {"trials": answer.trials.document()}),
         "best": _records(answer, answer.best.top),
         "front": _records(answer, answer.best.front),
     }
@@ -119,7 +122,8 @@ def _records(answer: SearchAnswer, rows: Columns) -> list[Mapping[str, object]]:
     for at in range(num_rows(rows)):
         told = {name: words[name][int(column[at])] if name in words else _number(float(column[at]))
                 for name, column in rows.items() if name not in hidden}  # fmt: skip
-        found.append({"plan": answer.rows.label(rows, at), **told})
+        tried = {} if answer.trials is None else {"values": answer.trials.values[int(rows["trial"][at])]}
+        found.append({"plan": answer.rows.label(rows, at), **tried, **told})
     return found
 
 

@@ -30,7 +30,9 @@ def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) ->
 
 def _counts(answer: SearchAnswer) -> Iterator[str]:
     tally = answer.tally
-    yield f"{answer.model}: {tally.num_candidates:,} candidates of {answer.rows.of}"
+    of = f"of {answer.rows.of}" if answer.trials is None else f"on {len(answer.trials.values):,} machines"
+    yield f"{answer.model}: {tally.num_candidates:,} candidates {of}"
+    yield from () if answer.trials is None else answer.trials.lines()
     yield f"  {tally.num_legal:,} legal by divisibility, {tally.num_kept:,} evaluated and kept; left out:"
     yield from (f"  {num:>12,}  {reason}" for reason, num in tally.pruned.most_common())
     if tally.crashed:

@@ -16,8 +16,8 @@ class Worker(Protocol):
         ...
 
 
-class Job(Protocol):
-    """What is searched, small and picklable: any process can open it."""
+class Described(Protocol):
+    """What a ledger knows of a search."""
 
     @property
     def digest(self) -> str:
@@ -37,6 +37,10 @@ class Job(Protocol):
     def blocks(self) -> Sequence[Block]:
         """Return the blocks of the space, in order; the same list in any process."""
         ...
+
+
+class Job(Described, Protocol):
+    """What is searched, small and picklable: any process can open it."""
 
     def open(self) -> Worker:
         """Load what is needed to work on blocks."""

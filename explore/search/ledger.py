@@ -10,14 +10,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
 from ...ir.errors import UsageError
 from .block import Found
 from .database import damaged, guarded, read_only, storing, writable, write_new
-from .job import Job
+from .job import Described
 from .lock import Lock
 from .packed import Head, checksum, packed, unpacked
 from .run import Run
@@ -77,7 +77,7 @@ class Ledger:
             raise
 
     @classmethod
-    def resume(cls, path: Path, job: Job, version: str) -> Ledger:
+    def resume(cls, path: Path, job: Described, version: str) -> Ledger:
         """Open a ledger to go on with it, in this process alone.
 
         UsageError as in `open`, and where another version wrote it, another job, or a process still does.
@@ -91,6 +91,14 @@ class Ledger:
         except BaseException:
             lock.release()
             raise
+
+    def longer(self, job: Described) -> Ledger:
+        """Make room for the blocks that a longer run of the same search has; StorageError where it cannot be kept."""
+        run = replace(self.run, num_blocks=len(job.blocks()), text=job.text)
+        record = run.to_json()
+        with storing(self.path):
+            self._db.execute("UPDATE run SET record = ?, checksum = ?", (record, checksum([record.encode()])))
+        return replace(self, run=run)
 
     def write(self, found: Found) -> None:
         """Commit a block; one that is there already is written anew. StorageError leaves the ledger as it was."""

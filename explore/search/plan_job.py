@@ -7,7 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from ...backends.system import System, load_system
+from ...backends.many_systems import Systems
+from ...backends.system import System
 from ...cost.flops import Convention
 from ...cost.money import Terms
 from ...ir.divisibility import has_experts
@@ -69,9 +70,10 @@ class Machine:
     calibration: str | None = None
     prices: str | None = None
 
-    def load(self) -> System:
-        """Load the system."""
-        return load_system(self.name, self.overrides, self.stack, self.calibration, self.prices)
+    def load(self, systems: Systems | None = None) -> System:
+        """Load the system; `systems` keeps files of those that are alike."""
+        files = systems or Systems()
+        return files.load(self.name, self.overrides, self.stack, self.calibration, self.prices)
 
     def __str__(self) -> str:
         """Print as people call it: the name, and what is set."""
@@ -126,12 +128,18 @@ class PlanJob:
         found: dict[tuple[Family, Above], dict[int, int]] = {}
         for k, machine in enumerate(self.machines):
             for base in machine.bases:
-                for pair in self.space.families(base, has_experts(self.graph)):
+                for pair in self._families[base]:
                     found.setdefault(pair, {}).setdefault(k, self.bases.index(base))
         parts = [Part(*pair, k, base) for pair, machines in found.items() for k, base in machines.items()]
         if not parts:
             raise PlanError("the space is empty: what is fixed contradicts itself, so there is no family of plans")
         return tuple(parts)
+
+    @cached_property
+    def _families(self) -> Mapping[Family, Sequence[tuple[Family, Above]]]:
+        """By each base the families that start from it: the same on every machine."""
+        experts = has_experts(self.graph)
+        return {base: tuple(self.space.families(base, experts)) for base in self.bases}
 
     @cached_property
     def bases(self) -> tuple[Family, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from ...ir.errors import UsageError
-from .job import Job
+from .job import Described
 
 # Lines of two spaces that are shown where they differ.
 _SHOWN = 8
@@ -43,7 +43,7 @@ class Run:
     @classmethod
     def of(
         cls,
-        job: Job,
+        job: Described,
         tool_version: str,
         model: str = "",
         command: str = "",
@@ -77,7 +77,7 @@ class Run:
                 f"versions are never mixed; start a new run, or go on with slipstick {self.tool_version}"
             )
 
-    def check_job(self, job: Job, name: str) -> None:
+    def check_job(self, job: Described, name: str) -> None:
         """UsageError where a job is not the one of this run; says how their spaces differ."""
         mine = (self.digest, self.columns, self.num_blocks)
         if mine != (job.digest, tuple(job.columns), len(job.blocks())):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -45,7 +45,7 @@ def run_blocks(job: Job, executor: Executor, ledger: Ledger | None, on_found: Ca
     """
     blocks = job.blocks()
     seen: set[int] = set()
-    with _told(ledger, len(blocks), seen):
+    with telling(ledger, len(blocks), seen):
         for found in ledger.sound() if ledger is not None else ():
             seen.add(found.number)
             on_found(found)
@@ -79,8 +79,8 @@ def _new(job: Job, executor: Executor, blocks: Sequence[Block]) -> Iterator[Foun
 
 
 @contextmanager
-def _told(ledger: Ledger | None, num_blocks: int, seen: set[int]) -> Iterator[None]:
-    """Say what an interrupt leaves."""
+def telling(ledger: Ledger | None, num_blocks: int, seen: Collection[int]) -> Iterator[None]:
+    """Say what an interrupt leaves: how many blocks are kept, and how to go on."""
     try:
         yield
     except KeyboardInterrupt:

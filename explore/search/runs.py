@@ -14,6 +14,8 @@ from .ledger import SUFFIX, Ledger, lock_of
 from .lock import Lock
 from .run import Run
 
+# Of a run whose machines an optimiser chooses: its study.
+STUDY = ".optuna"
 # Names stay short enough for a line of a terminal.
 _LONGEST = 60
 
@@ -76,8 +78,14 @@ class Runs:
             try:
                 for ending in ("", "-wal", "-shm", "-journal"):
                     path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
+                study_of(path).unlink(missing_ok=True)
             finally:
                 lock.release()
+
+
+def study_of(path: Path) -> Path:
+    """Return the file of the optimiser's study that lies beside a ledger, where the run has one."""
+    return path.with_suffix(STUDY)
 
 
 def new_name(model: str, taken: Iterable[str]) -> str:

@@ -1,0 +1,167 @@
+"""A search whose machines an optimiser chooses: which axes it has, and the answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ..ir.errors import InfeasibleError, UsageError
+from .options import Request
+from .search_axes import Asked
+from .search_flags import Wanted
+from .search_job import checked_systems, full_paths, job_of, plain_of
+from .search_progress import progress
+from .search_sampling import AT_ONCE
+
+if TYPE_CHECKING:
+    from ..explore.search.best import Best
+    from ..explore.search.block import Found
+    from ..explore.search.job import Executor
+    from ..explore.search.ledger import Ledger
+    from ..explore.search.optimizer import Axis
+    from ..explore.search.optuna_study import OptunaStudy
+    from ..explore.search.trial_job import TrialJob
+    from ..explore.search.trying import Tried
+    from ..report.search import SearchAnswer
+
+# What a lowered family takes; half of what a process may take beside itself is for those that are kept.
+_BYTES_A_FAMILY = 2**20
+_BYTES_OF_A_PROCESS = 500 * 2**20
+
+
+def has_trials(asked: Asked) -> bool:
+    """Whether an optimiser chooses machines; UsageError where ranges, trials and how they are chosen do not agree."""
+    from ..explore.search.ranges import is_range
+
+    ranges = [f"{path}={values[0]}" for path, values in asked.paths.items() if is_range(values[0])]
+    if asked.sampling.trials is not None:
+        return True
+    if ranges:
+        raise UsageError(
+            f"--vary {ranges[0]}: a range has no end of values: say how many machines are tried, as in --trials 200, "
+            "or write steps, as in 2TB/s:10TB/s:9"
+        )
+    given = [f"--{name.replace('_', '-')}" for name in asked.sampling.given()]
+    if given:
+        raise UsageError(f"{given[0]} is of an optimiser: say how many machines it tries, as in --trials 200")
+    return False
+
+
+def trial_job_of(asked: Asked, request: Request, text: str) -> TrialJob:
+    """Return the job of trials; UsageError where nothing differs between machines."""
+    from ..explore.search.optimizer import Choice
+    from ..explore.search.ranges import is_range, range_of
+    from ..explore.search.trial_job import SYSTEM, TrialJob
+
+    if asked.one("phase", "train") == "serve":
+        raise UsageError("--trials is of training and of single steps; of servers all are tried: write lists")
+    plain, ends = plain_of(asked, request), {path: _ends(path, values) for path, values in asked.paths.items()}
+    # Words that do not go together on one machine, as a topology and what only another has, are trials without a plan.
+    full = full_paths(ends, plain, checked_systems(asked, plain), 1) if ends else {}
+    paths = dict(zip(full, asked.paths.values(), strict=True))
+    fixed = {path: values for path, values in paths.items() if len(full[path]) == 1}
+    plans = job_of(replace(asked, paths=fixed), request, text)
+    axes: list[Axis] = [
+        range_of(path, values[0]) if is_range(values[0]) else Choice(name=path, values=values)
+        for path, values in paths.items()
+        if path not in fixed
+    ]
+    if len(plans.machines) > 1:
+        axes.insert(0, Choice(name=SYSTEM, values=tuple(machine.name for machine in plans.machines)))
+    if not axes:
+        raise UsageError(
+            "--trials says how many machines are tried, and there is one: vary numbers of it, as in "
+            "--vary system.hbm.bandwidth=2TB/s..10TB/s, or leave --trials out: every plan is tried"
+        )
+    how = asked.sampling
+    return TrialJob(
+        plans=plans, axes=tuple(axes), num_trials=how.trials or 1, sampler=how.sampler or "tpe", seed=how.seed or 0,
+        at_once=how.trials_at_once or AT_ONCE,
+    )  # fmt: skip
+
+
+def _ends(path: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Both ends of a range as values; a list as it is."""
+    from ..explore.search.ranges import is_range, range_of
+
+    if not is_range(values[0]):
+        return values
+    found = range_of(path, values[0])
+    return found.text(found.first), found.text(found.last)
+
+
+def study_of(job: TrialJob, ledger: Ledger | None, is_new: bool) -> OptunaStudy:
+    """Begin the study of a run beside its ledger, or go on with it; in memory where there is no ledger."""
+    from ..explore.search import runs
+    from ..explore.search.optuna_study import OptunaStudy
+
+    path = None if ledger is None else runs.study_of(ledger.path)
+    if is_new and path is not None:
+        path.unlink(missing_ok=True)
+    signs = [goal.sign for goal in job.goals]
+    return OptunaStudy.open(job.axes, signs, job.sampler, job.seed, path, job.digest)
+
+
+def try_all(job: TrialJob, model: str, wanted: Wanted, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
+    """Try all machines, and gather the answer while they come; InfeasibleError where none of them takes any plan."""
+    from ..explore.search.trying import try_machines
+
+    study = study_of(job, ledger, wanted.resume is None)
+    started = time.perf_counter()
+    with progress(job.num_trials, quiet) as bar:
+
+        def watch(found: Found, best: Best) -> None:
+            from .search import best_so_far
+
+            bar.advance(1, best_so_far(best))
+
+        tried = try_machines(job, study, _executor(job, wanted), ledger, wanted.top, watch)
+    if not quiet:
+        click.echo(_summary(tried, time.perf_counter() - started), err=True)
+    if not tried.searched.tally.num_kept:
+        reasons = "; ".join(f"{num:,} {why}" for why, num in tried.infeasible.most_common())
+        raise InfeasibleError(f"no plan is left on any of {job.num_trials:,} machines: {reasons}")
+    return _answer(job, model, tried)
+
+
+def _executor(job: TrialJob, wanted: Wanted) -> Executor:
+    """Where plans are searched; here, what is lowered stays for the next machines, within the memory."""
+    from ..explore.search.executors import executor_of
+    from ..explore.search.lowerings import FAMILIES, Lowerings
+    from ..explore.search.trying import Resident
+    from ..ir.units import parse_quantity
+
+    executor = executor_of(wanted.executor, wanted.jobs, wanted.address)
+    if wanted.executor != "local":
+        return executor
+    room = parse_quantity(wanted.max_memory, "B").value_si - _BYTES_OF_A_PROCESS
+    return Resident(Lowerings(job.plans.graph, max(FAMILIES, int(room / 2 // _BYTES_A_FAMILY))))
+
+
+def _answer(job: TrialJob, model: str, tried: Tried) -> SearchAnswer:
+    """The best trials as rows of plans, each on its machine."""
+    from ..explore.search.best import Best
+    from ..explore.search.trial_job import TRIAL
+    from ..report.search import SearchAnswer
+    from ..report.search_plans import PlanRows
+    from ..report.trials import Trials
+
+    best = tried.searched.best
+    numbers = sorted({int(number) for rows in (best.top, best.front) for number in rows[TRIAL]})
+    shown = [tried.trials[number] for number in numbers]
+    plans, top = job.answered(best.top, shown)
+    front = job.answered(best.front, shown)[1]
+    kept = Best(job.goals, best.most, top, front, best.cloud)
+    told = Trials.of(job, tried.trials, tried.infeasible)
+    return SearchAnswer(model, PlanRows(plans, model), kept, tried.searched.tally, told)
+
+
+def _summary(tried: Tried, took_s: float) -> str:
+    ran, num = tried.searched.ran, len(tried.trials)
+    before = f"; {ran.num_kept:,} of {num:,} were kept before" if ran.num_kept else ""
+    infeasible = sum(tried.infeasible.values())
+    none = f", {infeasible:,} of them without a plan" if infeasible else ""
+    return f"{num:,} trials{none}, {tried.searched.tally.num_candidates:,} candidates in {took_s:.1f} s{before}"
