@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ..ir.errors import did_you_mean
 from .catalogue import on_chip
-from .constants import KernelConstants, Layers, lay_constants, library_names
+from .constants import KernelConstants, Laid, Layers, lay_constants, library_names
 from .faults import Fault, Locate, all_of, nowhere
 from .machine_schema import rack_of, server_of
 from .network.level import NetworkLevel
@@ -43,11 +43,17 @@ S = TypeVar("S", bound=Section)
 
 
 def build_system(
-    tree: dict[str, Tree], overrides: Sequence[str], where: str, calibrations: Layers, locate: Locate = nowhere
+    tree: dict[str, Tree],
+    overrides: Sequence[str],
+    where: str,
+    calibrations: Layers,
+    locate: Locate = nowhere,
+    lay: Callable[[str, Layers, str], Laid] = lay_constants,
 ) -> System:
     """Apply the overrides, check the tree and turn it into plain numbers.
 
-    `calibrations` are laid over one another, the last before the others; `locate` says in which file a fault lies.
+    `calibrations` are laid over one another by `lay`, the last before the others; `locate` says in which file a fault
+    lies.
 
     Raises:
         UnknownNameError: an override of a key that no system has.
@@ -59,7 +65,7 @@ def build_system(
         tree = override(tree, text, top)
     file, faults = _checked(top, tree)
     layers = [*calibrations, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
-    laid = lay_constants(calibrations[-1][0], layers, _library(tree))
+    laid = lay(calibrations[-1][0], layers, _library(tree))
     faults += [] if file is None else _protocol_faults(file.network, laid.constants)
     faults += [] if file is None else _library_faults(file.stack.library, [layer for _, layer in layers])
     faults += [] if file is None else _d2d_faults(file.chip.package, file.network)

@@ -19,7 +19,7 @@ from .waves import waves_of
 LAST = 24
 OPEN = 0.01
 # Numbers that one run holds at a time.
-_HELD = 500_000
+_HELD = 1_500_000
 # Forward, dgrad, wgrad and send seconds of every stage, as (stage, plan).
 _Stages = tuple[Array, Array, Array, Array]
 

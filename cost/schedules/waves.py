@@ -16,24 +16,24 @@ from .tasks import Array, Index, Kind, Order, Schedule
 class Wave:
     """Units of tasks that may run at the same time, numbered one behind the other.
 
+    All that they read are rows of one table: ends of units, a row of zeros, seconds of tasks, and seconds of gradients
+    of weights.
+
     Attributes:
         first: the first unit.
         stop: the one behind the last.
-        before: the unit before each on its stage, or the row behind all units, which ends at 0.
-        waits: the unit that each waits for, or that row.
-        sends: the stage that sends what it waits for, or the number of stages for none.
-        kind: what each does, as a row of seconds.
-        late: units that gradients of weights come before: their places in the wave, their stages, how many.
+        rows: for each unit the end of the one before it on its stage, behind these the ends of those that they wait
+            for, then what each takes, and where `late` is set, the gradients of weights that come before it.
+        late: whether gradients of weights come before any.
+        sends: the stage that sends what each waits for, or the number of stages for none.
         second: of joined tasks: their places in the wave, what they wait for too, and the stage that sends it.
     """
 
     first: int
     stop: int
-    before: Index
-    waits: Index
+    rows: Index
+    late: bool
     sends: Index
-    kind: Index
-    late: tuple[Index, Index, Array]
     second: tuple[Index, Index, Index]
 
 
@@ -43,7 +43,8 @@ class Waves:
 
     Attributes:
         waves: the waves.
-        num_units: units in all.
+        num_units: units in all; behind their rows in the table stands the row of zeros.
+        weights: stage and number of each row of gradients of weights.
         first: the first unit of each stage; it is a forward task.
         last: its last one.
         late: gradients of weights behind the last unit of each stage.
@@ -52,6 +53,7 @@ class Waves:
 
     waves: tuple[Wave, ...]
     num_units: int
+    weights: tuple[Index, Array]
     first: Index
     last: Index
     late: Array
@@ -59,26 +61,37 @@ class Waves:
 
     def step_s(self, forward_s: Array, dgrad_s: Array, wgrad_s: Array, send_s: Array) -> Array:
         """Return the seconds of a step, plan by plan; times are those of each stage, as (stage, plan)."""
-        seconds = np.concatenate([forward_s, dgrad_s, dgrad_s + wgrad_s, forward_s + dgrad_s + wgrad_s])
+        table = self._table(forward_s, dgrad_s, wgrad_s)
         sends = np.concatenate([send_s, np.zeros_like(send_s[:1])]) if send_s.any() else None
-        end = np.zeros((self.num_units + 1, forward_s.shape[1]))
+        held = np.empty((max(len(wave.rows) for wave in self.waves), table.shape[1]))
         for wave in self.waves:
-            free = end[wave.before]
-            place, stage, num = wave.late
-            if len(place):
-                free[place] += wgrad_s[stage] * num
-            there = end[wave.waits]
+            num, found = wave.stop - wave.first, held[: len(wave.rows)]
+            table.take(wave.rows, axis=0, out=found, mode="clip")
+            free, there = found[:num], found[num : 2 * num]
+            if wave.late:
+                np.add(free, found[3 * num :], out=free)
             if sends is not None:
                 there += sends[wave.sends]
             np.maximum(free, there, out=free)
             place, waits, sent = wave.second
             if len(place):
-                free[place] = np.maximum(free[place], end[waits] if sends is None else end[waits] + sends[sent])
-            np.add(free, seconds[wave.kind], out=end[wave.first : wave.stop])
-        done = end[self.last] + wgrad_s * self.late
+                other = table[waits] if sends is None else table[waits] + sends[sent]
+                free[place] = np.maximum(free[place], other)
+            np.add(free, found[2 * num : 3 * num], out=table[wave.first : wave.stop])
+        done = table[self.last] + wgrad_s * self.late
         if self.rolls:
-            done = done - (end[self.first] - forward_s)
+            done = done - (table[self.first] - forward_s)
         return np.asarray(done.max(axis=0))
+
+    def _table(self, forward_s: Array, dgrad_s: Array, wgrad_s: Array) -> Array:
+        """Rows of units, still to be filled, then all that is known of a stage."""
+        both = dgrad_s + wgrad_s
+        stage, num = self.weights
+        known = [forward_s, dgrad_s, both, forward_s + dgrad_s + wgrad_s, wgrad_s[stage] * num[:, None]]
+        table = np.empty((self.num_units + 1 + sum(map(len, known)), forward_s.shape[1]))
+        table[self.num_units] = 0.0
+        np.concatenate(known, out=table[self.num_units + 1 :])
+        return table
 
 
 # Rows of seconds: forward, first part of the backward task, the whole of it, and a joined pair.
@@ -100,38 +113,48 @@ def waves_of(name: str, num_stages: int, num_micro_batches: int, num_chunks: int
     first, last = graph.first[:-1], graph.first[1:] - 1
     before = np.arange(num) - 1
     before[first] = num
+    known = num + 1
+    weights, row = _weights(graph, late, num_stages)
     table = _Units(
-        np.repeat(np.arange(num_stages), np.diff(graph.first)), number[before],
+        number[before],
         number[np.where(graph.waits >= 0, graph.waits, num)],
         np.where(graph.sender >= 0, graph.stage[graph.sender], num_stages),
-        _kinds(graph, num_stages), np.bincount(graph.unit, late).astype(np.float64),
+        known + _kinds(graph, num_stages),
+        np.where(row >= 0, known + 4 * num_stages + row, num),
     )  # fmt: skip
     edges = np.concatenate([[0], np.flatnonzero(np.diff(depth[order])) + 1, [num]])
     spans = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     waves = tuple(_wave(table, order[a:b], a, b, num) for a, b in spans)
-    return Waves(waves, num, number[first], number[last], behind[:, None], schedule.rolls)
+    return Waves(waves, num, weights, number[first], number[last], behind[:, None], schedule.rolls)
 
 
 @dataclass(frozen=True, slots=True)
 class _Units:
-    """Every unit, stage by stage; units that it names are numbered wave by wave."""
+    """Every unit, stage by stage: the rows of the table that it reads, and which stages send it what it waits for."""
 
-    stage: Index
     before: Index
     waits: Index
     sends: Index
     kind: Index
-    late: Array
+    late: Index
 
 
 def _wave(table: _Units, units: Index, first: int, stop: int, none: int) -> Wave:
-    late = np.flatnonzero(table.late[units])
+    late = bool((table.late[units] != none).any())
+    rows = [table.before[units], table.waits[0, units], table.kind[units], *([table.late[units]] if late else [])]
     two = np.flatnonzero(table.waits[1, units] != none)
-    return Wave(
-        first, stop, table.before[units], table.waits[0, units], table.sends[0, units], table.kind[units],
-        (late, table.stage[units[late]], table.late[units[late], None]),
-        (two, table.waits[1, units[two]], table.sends[1, units[two]]),
-    )  # fmt: skip
+    second = (two, table.waits[1, units[two]], table.sends[1, units[two]])
+    return Wave(first, stop, np.concatenate(rows), late, table.sends[0, units], second)
+
+
+def _weights(graph: TaskGraph, late: Array, num_stages: int) -> tuple[tuple[Index, Array], Index]:
+    """Distinct stages and numbers of gradients of weights that come before units; which of these, or -1, a unit has."""
+    count = np.bincount(graph.unit, late).astype(np.int64)
+    stage = np.repeat(np.arange(num_stages), np.diff(graph.first))
+    codes, row = np.unique(np.where(count > 0, count * num_stages + stage, -1), return_inverse=True)
+    none = int(codes[0] == -1)
+    found = codes[none:]
+    return (found % num_stages, (found // num_stages).astype(np.float64)), row.reshape(-1) - none
 
 
 def _without_weights(schedule: Schedule) -> Schedule:

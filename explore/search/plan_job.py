@@ -7,7 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from ...backends.system import System, load_system
+from ...backends.many_systems import Systems
+from ...backends.system import System
 from ...cost.flops import Convention
 from ...cost.money import Terms
 from ...ir.divisibility import has_experts
@@ -69,9 +70,10 @@ class Machine:
     calibration: str | None = None
     prices: str | None = None
 
-    def load(self) -> System:
-        """Load the system."""
-        return load_system(self.name, self.overrides, self.stack, self.calibration, self.prices)
+    def load(self, systems: Systems | None = None) -> System:
+        """Load the system; `systems` keeps files of those that are alike."""
+        files = systems or Systems()
+        return files.load(self.name, self.overrides, self.stack, self.calibration, self.prices)
 
     def __str__(self) -> str:
         """Print as people call it: the name, and what is set."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...backends.many_systems import Systems
 from ...backends.system import System
 from ...cost.money import Work, step_money, system_money
 from ...driver import Estimates, Lowered, evaluate, screen
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 UNEVEN = "heads, sizes, lengths or layers do not divide"
 TOO_LARGE = "does not fit the memory"
-# Machines come round again with each family.
-_MACHINES = 64
+# Machines come round again with each family; one is some 200 kB.
+_MACHINES = 1024
 
 
 class PlanWorker:
@@ -33,7 +34,7 @@ class PlanWorker:
         """Keep the job, and what others have lowered of its graph; nothing is loaded yet."""
         self._job = job
         self._lowerings = Lowerings(job.graph) if lowerings is None else lowerings
-        self._systems = Kept[int, System](_MACHINES)
+        self._systems, self._files = Kept[int, System](_MACHINES), Systems()
 
     def work(self, block: Block) -> Found:
         """Prune and evaluate a block."""
@@ -99,7 +100,7 @@ class PlanWorker:
         return {name: np.zeros(0) for name in self._job.columns}
 
     def _system(self, machine: int) -> System:
-        return self._systems.of(machine, self._job.machines[machine].load)
+        return self._systems.of(machine, lambda: self._job.machines[machine].load(self._files))
 
     def _lower(self, family: Family) -> Lowered | str:
         """A family lowered, or why it cannot be."""
