@@ -163,13 +163,13 @@ def _point(form: Form, budget: Budget) -> Point:
 
 def _stacked(budgets: Sequence[Budget]) -> Budget:
     """Budgets of one form as a table."""
-    has_stacks = budgets[0].num_stacks is not None
+    stacks = [one.num_stacks for one in budgets]
     return replace(
         budgets[0],
         area_mm2=np.concatenate([np.ravel(one.area_mm2) for one in budgets]),
         power_w=np.concatenate([np.ravel(one.power_w) for one in budgets]),
         d2d_bytes_per_s=np.concatenate([np.ravel(one.d2d_bytes_per_s) for one in budgets]),
-        num_stacks=np.concatenate([np.ravel(one.num_stacks) for one in budgets]) if has_stacks else None,
+        num_stacks=None if stacks[0] is None else np.concatenate([np.ravel(one) for one in stacks if one is not None]),
     )
 
 
@@ -190,7 +190,9 @@ def _check_goals(designs: Designs, goals: Sequence[Goal]) -> None:
 def _reasons(designs: Designs, goals: Sequence[Goal]) -> list[str]:
     """Why each of them can run nothing; empty where it can."""
     fits = designs.columns.get("fits", np.ones(len(designs.reason)))
-    known = np.isfinite([designs.columns.get(goal.name, designs.reason * np.nan) for goal in goals]).all(axis=0)
+    none = np.full(len(designs.reason), np.nan)
+    values = np.stack([designs.columns.get(goal.name, none) for goal in goals])
+    known: NDArray[np.bool_] = np.isfinite(values).all(axis=0)
     return [
         reason_text(reason) if reason else TOO_SMALL if not fit else "" if number else _NO_NUMBER
         for reason, fit, number in zip(designs.reason.tolist(), fits.tolist(), known.tolist(), strict=True)
