@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..ir.errors import UsageError
 from .options import PlanCommand
+from .search_sampling import KEYS, Sampling, options
 
 if TYPE_CHECKING:
     from ..explore.space import DesignSpace
+
+# Designs that an optimiser chooses at once where nothing is said: they are priced as a table.
+AT_ONCE = 32
+STUDY = click.Option(
+    ["--study"], type=click.Path(path_type=Path), metavar="FILE",
+    help="Keep the trials of the optimiser here, as a journal of Optuna, and go on with those that it holds.",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +70,12 @@ class Axes:
 
 
 class SweepCommand(PlanCommand):
-    """A verb whose function receives the axes of a space as one `axes`, beside its `request`."""
+    """A verb whose function receives the axes of a space as one `axes`, and `sampling`, beside its `request`."""
+
+    more = (("Optimiser", (*options(AT_ONCE), STUDY)),)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
+        ctx.params["sampling"] = Sampling(**{name: ctx.params.pop(name) for name in KEYS})
         ctx.params["axes"] = Axes(**{f.name: ctx.params.pop(f.name) for f in fields(Axes)})
         return super().invoke(ctx)

@@ -71,7 +71,8 @@ def space_yaml(asked: Asked) -> str:
         (VARY, {path: list(values) if len(values) > 1 else values[0] for path, values in asked.paths.items()
                 if _is_varied(values)}),
         (OBJECTIVES, list(asked.objectives)), (CONSTRAINTS, list(asked.constraints)), (ROWS, asked.rows_at_once),
-    ) if value} | asked.sampling.given()  # fmt: skip
+    ) if value}  # fmt: skip
+    words |= asked.sampling.given()
     return "".join(f"{key}: {_dumped(value)}\n" for key, value in words.items())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import click
@@ -57,6 +57,24 @@ class Sampling:
 
 NUMBERS: Mapping[str, int] = {"trials": 1, "seed": 0, "trials_at_once": 1}
 KEYS = tuple(f.name for f in fields(Sampling))
+
+
+def is_sampled(sampling: Sampling, ranges: Sequence[str], steps: str) -> bool:
+    """Whether an optimiser chooses points; UsageError where ranges, trials and how they are chosen do not agree.
+
+    `ranges` are those on the command line, as typed; `steps` is how a list of the same numbers is typed.
+    """
+    if sampling.trials is not None:
+        return True
+    if ranges:
+        raise UsageError(
+            f"{ranges[0]}: a range has no end of values: say how many points are tried, as in --trials 200, or write "
+            f"steps, as in {steps}"
+        )
+    given = [f"--{name.replace('_', '-')}" for name in sampling.given()]
+    if given:
+        raise UsageError(f"{given[0]} is of an optimiser: say how many points it tries, as in --trials 200")
+    return False
 
 
 def options(at_once: int) -> tuple[click.Option, ...]:

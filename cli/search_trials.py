@@ -14,7 +14,7 @@ from .search_axes import Asked
 from .search_flags import Wanted
 from .search_job import checked_systems, full_paths, job_of, plain_of
 from .search_progress import progress
-from .search_sampling import AT_ONCE
+from .search_sampling import AT_ONCE, is_sampled
 
 if TYPE_CHECKING:
     from ..explore.search.best import Best
@@ -36,18 +36,8 @@ def has_trials(asked: Asked) -> bool:
     """Whether an optimiser chooses machines; UsageError where ranges, trials and how they are chosen do not agree."""
     from ..explore.search.ranges import is_range
 
-    ranges = [f"{path}={values[0]}" for path, values in asked.paths.items() if is_range(values[0])]
-    if asked.sampling.trials is not None:
-        return True
-    if ranges:
-        raise UsageError(
-            f"--vary {ranges[0]}: a range has no end of values: say how many machines are tried, as in --trials 200, "
-            "or write steps, as in 2TB/s:10TB/s:9"
-        )
-    given = [f"--{name.replace('_', '-')}" for name in asked.sampling.given()]
-    if given:
-        raise UsageError(f"{given[0]} is of an optimiser: say how many machines it tries, as in --trials 200")
-    return False
+    ranges = [f"--vary {path}={values[0]}" for path, values in asked.paths.items() if is_range(values[0])]
+    return is_sampled(asked.sampling, ranges, "2TB/s:10TB/s:9")
 
 
 def trial_job_of(asked: Asked, request: Request, text: str) -> TrialJob:
@@ -146,8 +136,7 @@ def _answer(job: TrialJob, model: str, tried: Tried) -> SearchAnswer:
     from ..explore.search.best import Best
     from ..explore.search.trial_job import TRIAL
     from ..report.search import SearchAnswer
-    from ..report.search_plans import PlanRows
-    from ..report.trials import Trials
+    from ..report.trials import TrialRows, Trials
 
     best = tried.searched.best
     numbers = sorted({int(number) for rows in (best.top, best.front) for number in rows[TRIAL]})
@@ -155,8 +144,9 @@ def _answer(job: TrialJob, model: str, tried: Tried) -> SearchAnswer:
     plans, top = job.answered(best.top, shown)
     front = job.answered(best.front, shown)[1]
     kept = Best(job.goals, best.most, top, front, best.cloud)
-    told = Trials.of(job, tried.trials, tried.infeasible)
-    return SearchAnswer(model, PlanRows(plans, model), kept, tried.searched.tally, told)
+    how = (job.digest, job.axes, job.sampler, job.seed)
+    told = Trials.of(*how, tried.trials, tried.infeasible)
+    return SearchAnswer(model, TrialRows(plans, model, told), kept, tried.searched.tally, told)
 
 
 def _summary(tried: Tried, took_s: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,19 +13,17 @@ from ..ir.errors import UsageError
 from .axes import Axes, SweepCommand
 from .flags import Named
 from .options import Request
-from .output import columns, write_text
+from .output import write_text
 from .prepare import check_model, graph_of, lower_of, plan_of
 from .run_flags import run_of
+from .search_sampling import Sampling
+from .sweep_trials import Chosen, Wanted, choose, has_trials, sampled_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..backends.technology.data import Technology
-    from ..explore.designs import Designs
     from ..explore.setting import Job, Setting
     from ..explore.space import DesignSpace
     from ..ir.plan import Plan
-    from ..report.designs import Ranking
 
 NO_MODEL = "none"
 USUAL_GPUS = 1024
@@ -75,6 +74,8 @@ TOP = 20
 def sweep_command(
     request: Request,
     axes: Axes,
+    sampling: Sampling,
+    study: Path | None,
     packages: int,
     network: str,
     like: str,
@@ -97,26 +98,44 @@ def sweep_command(
     \b
     slipstick sweep none --die-area 200:800:50mm2 --chiplets 1,2,4 --power-density 0.8W/mm2 --gpus 1024
     slipstick sweep llama-3.1-8b --node N5,N3 --die-area 400:800:50mm2 --power 700,1000W --gpus 64 --tp 8 --gbs 64
+    slipstick sweep none --die-area 200..800mm2 --chiplets 1,2,4 --power-density 0.5..1.2W/mm2 --gpus 1024 --trials 300
     """  # noqa: D301
-    from ..explore.designs import check_some, explore
-    from ..report.designs import Goals, Ranking
+    from ..report.designs import Goals
 
     _check(request)
-    space = axes.space()
+    chosen = None
+    if has_trials(axes, sampling, study):
+        told = (replace(request, quiet=False, cache=True), packages, network, like, volume, gross_margin, technology)
+        chosen = Chosen(sampled=sampled_of(axes), sampling=sampling, study=study, asked=repr(told))
+    space = axes.space() if chosen is None else chosen.sampled.space
     goals = Goals.of(objectives, request.model != NO_MODEL)
     setting = _setting(request, technology, packages, network, like, volume, gross_margin)
     _check_names(space, setting.technology)
     job = None if request.model == NO_MODEL else _job(request)
+    wanted = Wanted(goals, only_pareto, TOP if top is None and form == "table" else top, form, best_system)
+    if chosen is not None:
+        text, best = choose(chosen, setting, job, wanted, request.quiet)
+    else:
+        text, best = _all(space, setting, job, wanted, request.quiet)
+    write_text(text, output)
+    if best_system is not None:
+        write_text(best, best_system)
+    return 0
+
+
+def _all(space: DesignSpace, setting: Setting, job: Job | None, wanted: Wanted, quiet: bool) -> tuple[str, str]:
+    """Every design of a space: the answer, and the system of the first row where it is wanted."""
+    from ..explore.designs import check_some, explore, system_text_at
+    from ..report.designs import Ranking
+
     started = time.perf_counter()
     found = list(explore(space, setting, job))
-    if not request.quiet:
+    if not quiet:
         click.echo(f"{space.num_designs():,} designs in {time.perf_counter() - started:.2f} s", err=True)
     check_some(space, setting, found)
-    ranking = Ranking.of(found, goals)
-    write_text(_written(ranking, only_pareto, top, form), output)
-    if best_system is not None:
-        _write_best(best_system, space, setting, found, ranking)
-    return 0
+    ranking = Ranking.of(found, wanted.goals)
+    best = system_text_at(space, setting, found, int(ranking.order[0])) if wanted.best_system is not None else ""
+    return wanted.text(ranking), best
 
 
 def _check(request: Request) -> None:
@@ -198,19 +217,3 @@ def _num_steps(request: Request, plan: Plan) -> float | None:
     one = Job(step_time_s=1.0, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
               num_gpus=plan.num_gpus, num_nodes=1, state_bytes=0.0)  # fmt: skip
     return run.over(one).metrics["num_steps"]
-
-
-def _written(ranking: Ranking, only_pareto: bool, top: int | None, form: str) -> str:
-    from ..report.designs import designs_csv, designs_json
-    from ..report.designs_table import designs_table
-
-    rows = ranking.chosen(only_pareto, TOP if top is None and form == "table" else top)
-    if form == "table":
-        return designs_table(ranking, rows, columns())
-    return designs_csv(ranking, rows) if form == "csv" else designs_json(ranking, rows)
-
-
-def _write_best(path: str, space: DesignSpace, setting: Setting, found: Sequence[Designs], ranking: Ranking) -> None:
-    from ..explore.designs import system_text_at
-
-    write_text(system_text_at(space, setting, found, int(ranking.order[0])), path)

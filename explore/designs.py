@@ -71,7 +71,12 @@ def explore(space: DesignSpace, setting: Setting, job: Job | None = None) -> Ite
     legal.
     """
     for form in space.forms():
-        yield _joined(form, list(_parts(form, space.budget(form), setting, job)))
+        yield designs_of(form, space.budget(form), setting, job)
+
+
+def designs_of(form: Form, budget: Budget, setting: Setting, job: Job | None = None) -> Designs:
+    """Return the designs of a table of budgets of one form, a row each; errors as `explore`."""
+    return _joined(form, list(_parts(form, budget, setting, job)))
 
 
 def design_at(space: DesignSpace, setting: Setting, form: Form, row: int) -> Design:

@@ -137,15 +137,19 @@ def designs_csv(ranking: Ranking, rows: NDArray[np.intp]) -> str:
     return text.getvalue()
 
 
-def designs_json(ranking: Ranking, rows: NDArray[np.intp]) -> str:
-    """Return rows as a JSON document: goals, how many designs there were, and every column of each row."""
+def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, object] | None = None) -> str:
+    """Return rows as a JSON document: goals, how many designs there were, and every column of each row.
+
+    `more` is what else it says of all designs.
+    """
     names = _names(ranking)
-    document = {
+    document: dict[str, object] = {
         "objective": str(ranking.goals),
         "num_designs": len(ranking.reason),
         "num_built": int((ranking.reason == 0).sum()),
         "num_legal": int(ranking.legal.sum()),
         "unpriced": list(ranking.unpriced),
+        **(more or {}),
         "designs": [dict(zip(names, cells, strict=True)) for cells in _cells(ranking, rows)],
     }
     return json.dumps(document, indent=2)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..explore.search.best import Columns
 from ..explore.search.optimizer import Axis, Choice, Trial
-from ..explore.search.trial_job import TrialJob
+from ..explore.search.trial_job import TRIAL
+from .search_plans import PlanRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +32,28 @@ class Trials:
     infeasible: Mapping[str, int]
 
     @classmethod
-    def of(cls, job: TrialJob, trials: Sequence[Trial], infeasible: Mapping[str, int]) -> Trials:
+    def of(
+        cls,
+        digest: str,
+        axes: tuple[Axis, ...],
+        sampler: str,
+        seed: int,
+        trials: Sequence[Trial],
+        infeasible: Mapping[str, int],
+    ) -> Trials:
         """Gather what was tried."""
-        values = tuple({axis.name: axis.text(trial.values[axis.name]) for axis in job.axes} for trial in trials)
-        by_number = dict(sorted(infeasible.items(), key=lambda pair: -pair[1]))
-        return cls(job.digest, job.axes, job.sampler, job.seed, values, by_number)
+        values = tuple({axis.name: axis.text(trial.values[axis.name]) for axis in axes} for trial in trials)
+        return cls(digest, axes, sampler, seed, values, dict(sorted(infeasible.items(), key=lambda pair: -pair[1])))
+
+    @property
+    def line(self) -> str:
+        """What was tried as people read it."""
+        axes = ", ".join(map(axis_text, self.axes))
+        return f"{len(self.values):,} trials, chosen by {self.sampler} with seed {self.seed}, of {axes}"
 
     def lines(self) -> Iterator[str]:
-        """Yield what was tried as people read it."""
-        axes = ", ".join(map(axis_text, self.axes))
-        yield f"  {len(self.values):,} trials, chosen by {self.sampler} with seed {self.seed}, of {axes}"
+        """Yield the same, and how many led nowhere."""
+        yield f"  {self.line}"
         if self.infeasible:
             yield f"  {sum(self.infeasible.values()):,} of them without a plan:"
             yield from (f"  {num:>12,}  {why}" for why, num in self.infeasible.items())
@@ -54,6 +68,30 @@ class Trials:
             "num_infeasible": sum(self.infeasible.values()),
             "infeasible": dict(self.infeasible),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRows(PlanRows):
+    """Rows of trials: a plan on a machine each, with what was chosen for the machine."""
+
+    trials: Trials
+
+    def others(self, rows: Columns, at: int) -> Mapping[str, str]:
+        """Return the values of the row's trial, by the ends of their paths, and types where they are varied."""
+        based = len(self.job.bases) > 1
+        told = {"with": self.job.words["base"][int(rows["base"][at])]} if based else {}
+        values = self.trials.values[int(rows[TRIAL][at])]
+        return told | dict(zip(_short(list(values)), values.values(), strict=True))
+
+
+def _short(paths: Sequence[str]) -> list[str]:
+    """The last two words of paths, or all where these are not enough to tell them apart.
+
+    >>> _short(["chip.memory.hbm.bandwidth", "network.nvlink.latency", "system"])
+    ['hbm.bandwidth', 'nvlink.latency', 'system']
+    """
+    short = [".".join(path.split(".")[-2:]) for path in paths]
+    return [end if short.count(end) == 1 else path for end, path in zip(short, paths, strict=True)]
 
 
 def axis_text(axis: Axis) -> str:

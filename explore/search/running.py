@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -79,7 +79,7 @@ def _new(job: Job, executor: Executor, blocks: Sequence[Block]) -> Iterator[Foun
 
 
 @contextmanager
-def telling(ledger: Ledger | None, num_blocks: int, seen: Collection[int]) -> Iterator[None]:
+def telling(ledger: Ledger | None, num_blocks: int, seen: Sized) -> Iterator[None]:
     """Say what an interrupt leaves: how many blocks are kept, and how to go on."""
     try:
         yield

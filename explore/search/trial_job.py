@@ -99,6 +99,13 @@ class TrialJob:
         columns = {name: np.array([row[name]]) for name in self.columns}
         return Found(trial.number, pruned | beaten, tally.num_legal, columns, crashed)
 
+    def again(self, found: Found, trial: Trial) -> Found:
+        """Return what was found on a machine as the block of another trial that has it too."""
+        if found.number == trial.number:
+            return found
+        number = np.full(found.num_rows, float(trial.number))
+        return replace(found, number=trial.number, columns={**found.columns, TRIAL: number})
+
     def no_rows(self) -> dict[str, Array]:
         """Return the columns of a trial where nothing is feasible."""
         return {name: np.zeros(0) for name in self.columns}

@@ -14,7 +14,7 @@ from .job import Executor, Job
 from .ledger import Ledger
 from .lowerings import Lowerings
 from .optimizer import Optimizer, Trial, Values, run_trials
-from .plan_job import PlanJob
+from .plan_job import Machine, PlanJob
 from .plan_worker import UNEVEN, PlanWorker
 from .running import Ran, telling
 from .searching import Searched, Tally
@@ -115,27 +115,35 @@ class _Trying:
     trials: list[Trial] = field(default_factory=list)
     infeasible: Counter[str] = field(default_factory=Counter)
     before: dict[int, Found] = field(default_factory=dict)
+    known: dict[Machine, Found] = field(default_factory=dict)
+    ranked: set[Machine] = field(default_factory=set)
 
     def price(self, asked: Sequence[Trial], num: int) -> list[Values]:
-        """Search the machines of the first trials, and return what they are worth."""
+        """Search the machines of the first trials, each once, and return what they are worth."""
         asked = asked[:num]
-        found = {trial.number: self.before[trial.number] for trial in asked if trial.number in self.before}
-        new = [trial for trial in asked if trial.number not in found]
-        found |= {one.number: one for one in _searched(self.job, new, self.executor)}
-        for trial in asked:
-            if trial.number not in self.before and self.ledger is not None:
-                self.ledger.write(found[trial.number])
-            self._take(trial, found[trial.number])
-        return [self.job.values(found[trial.number]) for trial in asked]
+        machines = {trial.number: self.job.machine(trial) for trial in asked}
+        kept = [trial for trial in asked if trial.number in self.before]
+        self.known |= {machines[trial.number]: self.before[trial.number] for trial in kept}
+        new = {machines[trial.number]: trial for trial in reversed(asked) if machines[trial.number] not in self.known}
+        searched = _searched(self.job, sorted(new.values(), key=lambda trial: trial.number), self.executor)
+        self.known |= {machines[found.number]: found for found in searched}
+        return [self._take(trial, machines[trial.number]) for trial in asked]
 
-    def _take(self, trial: Trial, found: Found) -> None:
+    def _take(self, trial: Trial, machine: Machine) -> Values:
+        found = self.job.again(self.known[machine], trial)
+        if trial.number not in self.before and self.ledger is not None:
+            self.ledger.write(found)
         self.trials.append(trial)
-        self.best.take(found)
         self.tally.take(found)
+        # A machine that is chosen again stands in the answer as it was first.
+        if machine not in self.ranked:
+            self.ranked.add(machine)
+            self.best.take(found)
         if not found.num_rows:
             self.infeasible[_reason(found)] += 1
         if self.watch is not None:
             self.watch(found, self.best)
+        return self.job.values(found)
 
 
 def _searched(job: TrialJob, trials: Sequence[Trial], executor: Executor) -> Iterator[Found]:
