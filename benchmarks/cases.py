@@ -177,6 +177,21 @@ def screening(repeat: int) -> Iterator[Row]:
     yield row(f"constraints and memory of {size:,} deepseek-v3 plans", samples, "s", Target(5.0))
 
 
+def searching(repeat: int) -> Iterator[Row]:
+    """What a search does with a family of plans, and how many families it lowers, on one core."""
+    for model in MODELS:
+        found = measured("searched", model, str(repeat * FAST))
+        num, feasible = found["num_plans"][0], found["num_feasible"][0]
+        speeds = [feasible / t for t in found["search_s"]]
+        target = Target(200_000, at_most=False) if model == MODEL else None
+        yield row(f"{model}: feasible training plans a second inside a family", speeds, "1/s", target)
+        speeds = [num / t for t in found["search_s"]]
+        yield row(f"{model}: plans a second inside a family, screened and timed", speeds, "1/s")
+        lowered = [measured("families", model) for _ in range(repeat)]
+        speeds = [x["num_families"][0] / x["lower_s"][0] for x in lowered]
+        yield row(f"{model}: families lowered a second, {lowered[0]['num_families'][0]:.0f} in turn", speeds, "1/s")
+
+
 def products(repeat: int) -> Iterator[Row]:
     """Matrix products, all distinct, through their kernel model on one core."""
     size = 1_000_000
@@ -216,6 +231,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "serving": serving,
         "lowering": lowering,
         "screening": screening,
+        "searching": searching,
         "products": products,
         "schedules": schedules,
     }

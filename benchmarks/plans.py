@@ -40,6 +40,31 @@ def screened_plans(family: Family, num_plans: int) -> PlanTable:
     )  # fmt: skip
 
 
+def family_plans(family: Family, num_gpus: int, global_batch: int, num_layers: int) -> PlanTable:
+    """Return every plan of a family over powers of two, with every number of chunks: what a search has of it.
+
+    Degrees multiply to the number of GPUs, and micro-batches to the batch; rounds of stages where they interleave.
+    """
+    sizes = [2**k for k in range(12)]
+    rows = [
+        (tp, pp, cp, ep, vpp, mbs, num_gpus // (tp * pp * cp), global_batch * tp * pp * cp // (num_gpus * mbs))
+        for tp in sizes[:5]
+        for pp in sizes[:7]
+        for cp in (sizes[:6] if family.cp != "none" else [1])
+        for ep in (sizes[:7] if family.ep else [1])
+        for mbs in sizes[:7]
+        if num_gpus % (tp * pp * cp * ep) == 0 and global_batch * tp * pp * cp % (num_gpus * mbs) == 0
+        for vpp in range(1, num_layers // pp + 1 if pp > 1 else 2)
+        if vpp == 1 or global_batch * tp * cp % (num_gpus * mbs) == 0
+    ]
+    tp, pp, cp, ep, vpp, mbs, dp, num_micro = np.array(rows, dtype=np.float64).T
+    ones = np.ones(len(rows))
+    return PlanTable(
+        family, ones * num_gpus, tp, dp, mbs, num_micro, ones * 8 * _SHORTEST, np.zeros(len(rows)), cp=cp, ep=ep,
+        pp=pp, vpp=vpp,
+    )  # fmt: skip
+
+
 def decode_plans(family: Family, num_points: int) -> PlanTable:
     """Return decode steps of one replica at tensor-parallel 1 to 8, over batches and contexts, all distinct."""
     point = np.arange(num_points, dtype=np.float64)

@@ -199,6 +199,50 @@ def screening(model: str, num_plans: str, repeat: str) -> Samples:
     return {"screen_s": [_seconds(lambda: screen(lowered, system, plans)) for _ in range(int(repeat))]}
 
 
+def searched(model: str, repeat: str) -> Samples:
+    """Time all plans of one family as a search does: those that are legal and fit are timed; how many do."""
+    from slipstick.backends.system import load_system
+    from slipstick.driver import evaluate, lower, screen
+    from slipstick.ir.plan import Family
+
+    from .plans import family_plans
+
+    moe = model == "deepseek-v3"
+    gpus, batch, layers = (2_048, 16_384, 61) if moe else (16_384, 2_048, 126)
+    family = Family(sp=True, pp=True, zero=1, ep=moe, recompute="full", cp="ring")
+    lowered, system = lower(_graph(model), family), load_system(SYSTEM)
+    plans = family_plans(family, gpus, batch, layers)
+
+    def work() -> int:
+        fitting = screen(lowered, system, plans).fitting()
+        assert fitting is not None
+        evaluate(lowered, system, fitting.plans, prepared=fitting)
+        return len(fitting.plans)
+
+    feasible = float(work())
+    times = [_seconds(work) for _ in range(int(repeat))]
+    return {"search_s": times, "num_plans": [float(len(plans))], "num_feasible": [feasible]}
+
+
+def families(model: str) -> Samples:
+    """Time families of training plans lowered one behind the other, as a search does."""
+    from itertools import product
+
+    from slipstick.explore.search.lowerings import Lowerings
+    from slipstick.ir.plan import Family
+
+    methods = ("none", "ring", "ulysses", "allgather")
+    found = [
+        Family(sp=sp, pp=True, ep=model == "deepseek-v3", zero=zero, recompute=recompute, schedule=schedule, cp=cp)
+        for sp, zero, recompute, schedule, cp in product(
+            (True, False), (1, 3), ("none", "selective", "full"), ("1f1b", "zb-h1", "dualpipe"), methods
+        )
+    ]
+    lowerings = Lowerings(_graph(model))
+    seconds = _seconds(lambda: [lowerings.of(family) for family in found])
+    return {"lower_s": [seconds], "num_families": [float(len(found))]}
+
+
 def simulation(repeat: str) -> Samples:
     """Time the event simulation of 512 micro-batches on 64 stages of 3 chunks."""
     import numpy as np
@@ -306,6 +350,8 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
         "costs": costs,
         "pays": pays,
         "screening": screening,
+        "searched": searched,
+        "families": families,
         "products": products,
         "simulation": simulation,
         "pipelines": pipelines,

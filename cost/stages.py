@@ -14,7 +14,7 @@ from ..ir.graph import Graph, Region
 from ..ir.layouts import Layouts
 from ..ir.ops import work_of
 from ..ir.plan import PlanTable
-from ..ir.points import Points
+from ..ir.points import Points, distinct
 from ..ir.stages import Layout, block_row, by_cost
 
 Array = NDArray[np.float64]
@@ -157,19 +157,19 @@ def _flops(region: Region) -> Expr:
 
 def _distinct(pp: Array, vpp: Array) -> tuple[list[tuple[int, int]], Index]:
     """Return the distinct (pp, vpp) and which of them each plan has."""
-    if len(pp) == 1:
-        return [(int(pp[0]), int(vpp[0]))], np.zeros(1, dtype=np.intp)
-    base = float(vpp.max()) + 1.0
-    codes, which = np.unique(pp * base + vpp, return_inverse=True)
-    return [(int(c // base), int(c % base)) for c in codes], which.reshape(-1)
+    base = int(vpp.max()) + 1
+    code = (pp * base + vpp).astype(np.intp)
+    first, which = distinct(code, int(code.max()) + 1)
+    return [divmod(c, base) for c in code[first].tolist()], which
 
 
-def _met(degree: Index, point: Index, num_degrees: int, num_points: int) -> tuple[list[tuple[int, int]], Index]:
-    """Return the pairs of degree and point that plans have, and which of them each plan has."""
-    if num_points == 1:
+def _met(degree: Index, share: Index, num_degrees: int, num_shares: int) -> tuple[list[tuple[int, int]], Index]:
+    """Return the pairs of degree and share that plans have, and which of them each plan has."""
+    if num_shares == 1:
         return [(d, 0) for d in range(num_degrees)], degree
-    codes, which = np.unique(degree * num_points + point, return_inverse=True)
-    return [divmod(int(code), num_points) for code in codes], which.reshape(-1)
+    code = degree * num_shares + share
+    first, which = distinct(code, num_degrees * num_shares)
+    return [divmod(c, num_shares) for c in code[first].tolist()], which
 
 
 def _staging(graph: Graph, layouts: Sequence[Layout], which: Index, pp: Array, vpp: Array) -> Staging:

@@ -46,7 +46,7 @@ class Points:
         for s in symbols:
             num, inverse = self._code(s)
             code, most = code * num + inverse, most * num
-        first, point = _distinct(code, most)
+        first, point = distinct(code, most)
         return {s: self._columns[s][first] for s in symbols}, point
 
     def _code(self, symbol: str) -> tuple[int, Index]:
@@ -62,13 +62,13 @@ def _numbered(column: Array) -> tuple[int, Index]:
     if column.min() >= 0.0 and column.max() < _most(column):
         whole = column.astype(np.int64)
         if (whole == column).all():
-            first, which = _distinct(whole, int(whole.max()) + 1)
+            first, which = distinct(whole, int(whole.max()) + 1)
             return len(first), which
     values, which = np.unique(column, return_inverse=True)
     return len(values), which.reshape(-1)
 
 
-def _distinct(code: Index, most: int) -> tuple[Index, Index]:
+def distinct(code: Index, most: int) -> tuple[Index, Index]:
     """Return a plan that has each distinct code, codes in their order, and which of them each plan has.
 
     Codes lie below `most`; where that is not large, a look at each is enough and nothing is sorted.

@@ -48,7 +48,7 @@ def extrapolated_s(
     forward, dgrad, wgrad = (a * share for a in times[:3])
     stages = (forward, dgrad, wgrad, times[3])
     if key <= first_rounds(schedule) * len(forward):
-        return _run(schedule, key, stages)
+        return np.asarray(_run(schedule, (key,), stages)[0])
     slowest_s = (forward + dgrad + wgrad).max(axis=0) / share
     return _carried_on(schedule, stages, slowest_s, num_micro_batches)
 
@@ -60,8 +60,8 @@ def _carried_on(schedule: str, stages: _Stages, slowest_s: Array, num_micro_batc
     rounds, left = first_rounds(schedule), np.arange(len(num_micro_batches))
     while len(left):
         here, m = _some(stages, left), num_micro_batches[left]
-        so_far = _run(schedule, rounds * p, here)
-        growth = (so_far - _run(schedule, (rounds - 1) * p, here)) / p
+        so_far, before = _run(schedule, (rounds * p, (rounds - 1) * p), here)
+        growth = (so_far - before) / p
         more = m - float(rounds * p)
         open_s = more * np.maximum(slowest_s[left] - growth, 0.0)
         found[left] = so_far + more * growth + 0.5 * open_s
@@ -70,7 +70,7 @@ def _carried_on(schedule: str, stages: _Stages, slowest_s: Array, num_micro_batc
         few = unsettled & (m <= rounds * p)
         for number in np.unique(m[few]):
             plans = left[few & (m == number)]
-            found[plans] = _run(schedule, int(number), _some(stages, plans))
+            found[plans] = _run(schedule, (int(number),), _some(stages, plans))[0]
         left = left[unsettled & ~few] if rounds <= LAST else left[:0]
     return found
 
@@ -80,8 +80,8 @@ def _some(stages: _Stages, plans: NDArray[np.intp]) -> _Stages:
     return forward[:, plans], dgrad[:, plans], wgrad[:, plans], send[:, plans]
 
 
-def _run(schedule: str, num_micro_batches: int, stages: _Stages) -> Array:
-    """Run so many micro-batches, as many plans at a time as stay in the cache."""
+def _run(schedule: str, num_micro_batches: tuple[int, ...], stages: _Stages) -> Array:
+    """Run steps of so many micro-batches, as (step, plan); as many plans at a time as stay in the cache."""
     chunks = 2 if schedule in V_SHAPED + BIDIRECTIONAL else 1
     waves = waves_of(schedule, len(stages[0]), num_micro_batches, chunks)
     width = max(_HELD // waves.num_units, 8)
@@ -92,4 +92,4 @@ def _run(schedule: str, num_micro_batches: int, stages: _Stages) -> Array:
         )
         for k in range(0, forward.shape[1], width)
     ]
-    return np.concatenate(parts)
+    return np.concatenate(parts, axis=1)

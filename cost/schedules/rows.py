@@ -89,15 +89,16 @@ def alike(rows: Sequence[Row], which: Index, cut: Index, label: Index) -> Iterat
     places, labels = int(cut.max()) + 2, int(label.max()) + 1
     code = (which * labels + label) * places + (cut + 1)
     there = np.flatnonzero(np.bincount(code)).tolist()
-    shapes = sorted((_shape(rows, c, labels, places) for c in there), key=lambda s: s.form)
+    # Of each code its label, how many runs it has, and these.
+    shapes = sorted((_shape(rows, c, labels, places) for c in there), key=_form)
     rank = np.zeros(there[-1] + 1, dtype=np.uint16 if len(shapes) < 2**16 else np.int64)
-    rank[[s.code for s in shapes]] = np.arange(len(shapes))
+    rank[[s[2] for s in shapes]] = np.arange(len(shapes))
     rank = rank[code]
     order = np.argsort(rank, kind="stable")
     rank = rank[order]
     at = 0
-    for (name, num), members in groupby(shapes, lambda s: s.form):
-        table = np.array([s.runs for s in members], dtype=np.float64).transpose(2, 1, 0)
+    for (name, num), members in groupby(shapes, _form):
+        table = np.array([s[3] for s in members], dtype=np.float64).transpose(2, 1, 0)
         start, stop = np.searchsorted(rank, [at, at + table.shape[2]]).tolist()
         step = max(BLOCK // num, 128)
         for k in range(start, stop, step):
@@ -106,20 +107,19 @@ def alike(rows: Sequence[Row], which: Index, cut: Index, label: Index) -> Iterat
         at += table.shape[2]
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A code, the label and the number of runs that it stands for, and the runs."""
-
-    code: int
-    form: tuple[int, int]
-    runs: tuple[tuple[int, int, int], ...]
+_Shape = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
 
 
 def _shape(rows: Sequence[Row], code: int, labels: int, places: int) -> _Shape:
+    """The label of a code, its number of runs, the code itself, and the runs."""
     rest, cut = divmod(code, places)
     which, label = divmod(rest, labels)
     runs = rows[which].runs if cut == 0 else rows[which].cut(cut - 1).runs
-    return _Shape(code, (label, len(runs)), runs)
+    return label, len(runs), code, runs
+
+
+def _form(shape: _Shape) -> tuple[int, int]:
+    return shape[0], shape[1]
 
 
 def _alike(plans: NDArray[np.intp], label: int, table: Array, rank: NDArray[np.intp]) -> Alike:
