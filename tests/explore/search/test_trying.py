@@ -18,7 +18,7 @@ from slipstick.explore.search.ledger import Ledger
 from slipstick.explore.search.lowerings import Lowerings
 from slipstick.explore.search.optimizer import Choice, Range
 from slipstick.explore.search.optuna_study import OptunaStudy
-from slipstick.explore.search.plan_job import Machine, PlanJob, known_metrics
+from slipstick.explore.search.plan_job import PlanJob, PlanMachine, known_metrics
 from slipstick.explore.search.plan_space import Choices, PlanSpace
 from slipstick.explore.search.run import Run
 from slipstick.explore.search.searching import search
@@ -40,7 +40,7 @@ def job() -> TrialJob:
     """Plans of four devices on two systems; a torus lacks its dims, and so is no machine."""
     choices = Choices(sp=(True,), zero=(1,), recompute=("none",), schedule=("1f1b",), cp=("ring",), etp=(True,))
     space = PlanSpace(degrees=Degrees(num_gpus=(4,), global_batch=(8,), pp=(1,), cp=(1,)), choices=choices, seq_len=256)
-    machines = tuple(Machine(name=name, bases=(Family(kernels=kernels),))
+    machines = tuple(PlanMachine(name=name, bases=(Family(kernels=kernels),))
                      for name, kernels in (("dgx-h100", "fused"), ("dgx-b200", "eager")))  # fmt: skip
     plans = PlanJob(
         graph=GRAPH, space=space, machines=machines,
