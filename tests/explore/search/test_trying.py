@@ -51,7 +51,7 @@ def job() -> TrialJob:
         Range(name=BANDWIDTH, first=2.0, last=10.0, unit="TB/s"),
         Choice(name=TOPOLOGY, values=("switch", "ring", "torus")),
     )
-    return TrialJob(plans=plans, axes=axes, num_trials=8, sampler="tpe", seed=1, at_once=4)
+    return TrialJob(plans=plans, axes=axes, num_trials=6, sampler="tpe", seed=1, at_once=3)
 
 
 class Dying:
@@ -117,26 +117,26 @@ def test_a_process_that_keeps_what_is_lowered_finds_the_same_bits(job: TrialJob,
 
 def test_killed_anywhere_it_goes_on_to_the_same_trials_and_rows(job: TrialJob, through: Tried, tmp_path: Path) -> None:
     path = tmp_path / "it-1.sqlite"
-    with pytest.raises(KeyboardInterrupt, match="0 of 8 blocks are kept"), Ledger.create(path, run_of(job)) as ledger:
+    with pytest.raises(KeyboardInterrupt, match="0 of 6 blocks are kept"), Ledger.create(path, run_of(job)) as ledger:
         tried(job, Dying(1), ledger)
-    for num_blocks in (6, 1):
+    for num_blocks in (4, 1):
         with pytest.raises(KeyboardInterrupt, match="--resume"), resumed(path, job, "1+a") as ledger:
             tried(job, Dying(num_blocks), ledger)
     with resumed(path, job, "1+a") as ledger:
         done = tried(job, None, ledger)
     assert same(done, through)
-    assert 0 < done.searched.ran.num_kept < 8
+    assert 0 < done.searched.ran.num_kept < 6
 
 
 def test_a_run_goes_on_longer_and_never_shorter(job: TrialJob, through: Tried, tmp_path: Path) -> None:
     path = tmp_path / "it-1.sqlite"
-    short = replace(job, num_trials=6)
+    short = replace(job, num_trials=3)
     with Ledger.create(path, run_of(short)) as ledger:
         tried(short, None, ledger)
     with resumed(path, job, "1+a") as ledger:
         assert same(tried(job, None, ledger), through)
-        assert ledger.num_done() == 8
-    with pytest.raises(UsageError, match="has 8 trials: go on with as many or more, not 6"):
+        assert ledger.num_done() == 6
+    with pytest.raises(UsageError, match="has 6 trials: go on with as many or more, not 3"):
         resumed(path, short, "1+a")
     with pytest.raises(UsageError, match="another search"):
         resumed(path, replace(job, seed=2), "1+a")
