@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         screen,
     )
     from slipstick.explore.search.degrees import Degrees
-    from slipstick.explore.search.plan_job import Machine, PlanJob
+    from slipstick.explore.search.plan_job import PlanJob, PlanMachine
     from slipstick.explore.search.plan_space import Choices, PlanSpace
     from slipstick.explore.search.searching import search
     from slipstick.frontend import GraphCache, load
@@ -46,10 +46,10 @@ __all__ = [
     "Graph",
     "GraphCache",
     "Lowered",
-    "Machine",
     "MachineEstimates",
     "Plan",
     "PlanJob",
+    "PlanMachine",
     "PlanSpace",
     "PlanTable",
     "Screened",
@@ -86,10 +86,10 @@ _MODULE_OF = {
     "Graph": "slipstick.ir.graph",
     "GraphCache": "slipstick.frontend",
     "Lowered": "slipstick.driver",
-    "Machine": "slipstick.explore.search.plan_job",
     "MachineEstimates": "slipstick.driver",
     "Plan": "slipstick.ir.plan",
     "PlanJob": "slipstick.explore.search.plan_job",
+    "PlanMachine": "slipstick.explore.search.plan_job",
     "PlanSpace": "slipstick.explore.search.plan_space",
     "PlanTable": "slipstick.ir.plan",
     "Screened": "slipstick.driver",

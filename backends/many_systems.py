@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -40,6 +41,20 @@ class Systems:
         found = with_prices(read.files, prices, overrides)
         where, locate = found.file.name, in_files(found.origins)
         return build_system(found.tree, overrides, where, found.layers, locate, read.constants)
+
+
+def files_digest(
+    name: str, stack: str | None = None, calibration: str | None = None, prices: str | None = None
+) -> str:  # fmt: skip
+    """Return what tells the files of a system from any others: all that they say, wherever each part stands.
+
+    >>> files_digest("dgx-h100") == files_digest("dgx-h100"), files_digest("dgx-h100") == files_digest("dgx-b200")
+    (True, False)
+    """
+    from .prices.given import with_prices
+
+    found = with_prices(assemble(name, stack, calibration), prices, ())
+    return hashlib.sha256(repr((found.tree, found.layers)).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..ir.errors import InfeasibleError, UsageError
 from .output import columns, write_text
 from .search_flags import Wanted
 
 if TYPE_CHECKING:
-    from ..report.front import Front
+    from numpy.typing import NDArray
+
+    from ..explore.search.best import Columns
+    from ..report.front import Front, Goal
     from ..report.search import SearchAnswer
 
 _FRONTS = (".svg", ".html", ".json", ".txt")
@@ -57,15 +62,13 @@ def best_plan_text(answer: SearchAnswer) -> str:
 
 def _why(answer: SearchAnswer) -> str:
     """Why the first row beats the second, part by part."""
-    from ..report.front import Goal
     from ..report.search import num_rows
     from ..report.search_why import why, why_text
 
     if num_rows(answer.best.top) < 2:
         return ""
     first, second = (answer.rows.answer(answer.best.top, at) for at in (0, 1))
-    goals = [Goal(goal.name, goal.sign < 0) for goal in answer.rows.goals]
-    return "\n\n" + why_text(why(first, second, goals))
+    return "\n\n" + why_text(why(first, second, _goals(answer)))
 
 
 def _front_text(answer: SearchAnswer, path: str) -> str:
@@ -84,13 +87,28 @@ def _front_text(answer: SearchAnswer, path: str) -> str:
 
 def front_of(answer: SearchAnswer) -> Front:
     """Return the front of a search, before a cloud of other plans."""
-    from ..report.front import Front, Goal
+    from ..report.front import Front
     from ..report.search import num_rows
 
     rows, cloud = answer.best.front, answer.best.cloud
     labels = [answer.whole_label(rows, at) for at in range(num_rows(rows))]
-    goals = [Goal(goal.name, goal.sign < 0) for goal in answer.rows.goals]
+    goals = _goals(answer)
+    behind = ~np.isin(_places(cloud), _places(rows))
     return Front.of(
         goals, labels, {name: rows[name] for name in answer.rows.metrics}, answer.model,
-        {goal.name: cloud[goal.name] for goal in goals}, answer.tally.num_kept,
+        {goal.name: cloud[goal.name][behind] for goal in goals}, answer.tally.num_kept,
     )  # fmt: skip
+
+
+def _goals(answer: SearchAnswer) -> list[Goal]:
+    """The goals of a search, as people see them."""
+    from ..report.front import Goal
+
+    return [Goal(goal.name, goal.sign < 0) for goal in answer.rows.goals]
+
+
+def _places(rows: Columns) -> NDArray[np.float64]:
+    """Where each row came from, as one number."""
+    from ..explore.search.best import BLOCK, ROW
+
+    return rows[BLOCK] * 2.0**20 + rows[ROW]

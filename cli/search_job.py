@@ -16,7 +16,7 @@ from .search_axes import ALL, CHOICES, NUMBERS, REFUSED, SERVING, SINGLE, Asked,
 if TYPE_CHECKING:
     from ..backends.system import System
     from ..explore.search.degrees import Degrees
-    from ..explore.search.plan_job import Machine, PlanJob
+    from ..explore.search.plan_job import PlanJob, PlanMachine
     from ..explore.search.plan_space import Choices, PlanSpace
     from ..ir.family import Family
     from ..ir.graph import Graph
@@ -134,16 +134,16 @@ def _with(request: Request, values: dict[str, Value]) -> Request:
     return Request(**(current | values))
 
 
-def _machines(asked: Asked, plain: Request) -> Iterator[Machine]:
+def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
     """Every system that was named, with every combination of its numbers."""
-    from ..explore.search.plan_job import Machine
+    from ..explore.search.plan_job import PlanMachine
 
     names = checked_systems(asked, plain)
     overrides = list(varied_paths(asked.paths, plain, names))
     for name in names:
         bases = tuple(_bases(asked, replace(plain, system=name)))
         for own in overrides:
-            yield Machine(
+            yield PlanMachine(
                 name=name, bases=bases, overrides=own, stack=plain.stack, calibration=plain.calibration,
                 prices=plain.prices,
             )  # fmt: skip

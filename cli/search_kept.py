@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import UsageError
+from ..ir.errors import SlipstickError, UsageError
 from .search_axes import Asked
 from .search_file import space_of
 from .search_flags import Wanted
@@ -33,6 +33,18 @@ class Kept:
     wanted: Wanted
     opened: list[Ledger] = field(default_factory=list)
 
+    def close(self) -> None:
+        """Close what is open."""
+        while self.opened:
+            self.opened.pop().close()
+
+    def forget(self) -> None:
+        """Remove a run that was begun in vain: nothing is in it."""
+        begun = [ledger.path.stem for ledger in self.opened if self.wanted.resume is None and not ledger.num_done()]
+        self.close()
+        for name in begun:
+            _runs(self.wanted).remove(name)
+
     def ledger(self, job: PlanJob | ServingJob | TrialJob) -> Ledger | None:
         """Begin the ledger, or go on with it; UsageError where it is of another search or version."""
         from ..explore.search.run import Run
@@ -42,9 +54,8 @@ class Kept:
             path = _runs(self.wanted).path(self.wanted.resume)
             found = _resumed(path, job, tool_version())
         elif self.wanted.ledger:
-            goals = [f"{'+' if goal.sign < 0 else ''}{goal.name}" for goal in job.goals]
             typed = shlex.join(["slipstick", *sys.argv[1:]])
-            run = Run.of(job, tool_version(), self.asked.model, typed, goals, job.words)
+            run = Run.of(job, tool_version(), self.asked.model, typed, [str(goal) for goal in job.goals], job.words)
             found = _runs(self.wanted).create(run)
             click.echo(f"run {found.path.stem}", err=True)
         else:
@@ -61,9 +72,11 @@ def kept(asked: Asked, wanted: Wanted) -> Iterator[Kept]:
     run = Kept(asked if wanted.resume is None else asked.over(_stored(wanted, wanted.resume)), wanted)
     try:
         yield run
+    except SlipstickError:
+        run.forget()
+        raise
     finally:
-        for ledger in run.opened:
-            ledger.close()
+        run.close()
 
 
 def _resumed(path: Path, job: PlanJob | ServingJob | TrialJob, version: str) -> Ledger:

@@ -13,8 +13,9 @@ from .search_job import checked_systems, single, varied_paths
 
 if TYPE_CHECKING:
     from ..explore.search.goals import Limit
+    from ..explore.search.machine import Machine
     from ..explore.search.serving_job import ServingJob
-    from ..explore.search.serving_space import Machine, ServingSpace
+    from ..explore.search.serving_space import ServingSpace
 
 # Axes of servers; of anything else a search of them has one, or no use.
 _AXES = frozenset(
@@ -96,7 +97,7 @@ def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
 
 
 def _machines(asked: Asked, plain: Request) -> tuple[Machine, ...]:
-    from ..explore.search.serving_space import Machine
+    from ..explore.search.machine import Machine
 
     names = checked_systems(asked, plain)
     paths = {path: values for path, values in asked.paths.items() if not path.startswith("engine.")}

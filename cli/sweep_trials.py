@@ -102,7 +102,11 @@ class Wanted:
             return designs_csv(ranking, rows)
         if self.form == "json":
             return designs_json(ranking, rows, {} if trials is None else {"trials": trials.document()})
-        return designs_table(ranking, rows, columns()) + ("" if trials is None else f"\n{trials.line}")
+        table = designs_table(ranking, rows, columns())
+        if trials is None:
+            return table
+        again = len(trials.values) - len(ranking.reason)
+        return f"{table}\n{trials.line}" + (f"; {again:,} chose a design again" if again else "")
 
 
 def has_trials(axes: Axes, sampling: Sampling, study: Path | None) -> bool:

@@ -45,7 +45,7 @@ def job(full: bool) -> slipstick.PlanJob:
     bases = (plain, replace(plain, recompute_modules=MODULES))
     return slipstick.PlanJob(
         graph=graph, space=slipstick.PlanSpace(degrees=degrees, choices=choices, seq_len=SEQ_LEN),
-        machines=(slipstick.Machine(name=SYSTEM, bases=bases, stack=STACK),), goals=(Goal("step_time_s", 1.0),),
+        machines=(slipstick.PlanMachine(name=SYSTEM, bases=bases, stack=STACK),), goals=(Goal("step_time_s", 1.0),),
     )  # fmt: skip
 
 

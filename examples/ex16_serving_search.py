@@ -18,9 +18,10 @@ from study import Cell, Table, run
 
 from slipstick.explore.search.block import Array, joined
 from slipstick.explore.search.job import InProcess
+from slipstick.explore.search.machine import Machine
 from slipstick.explore.search.serving_answers import command_of
 from slipstick.explore.search.serving_job import ServingJob, serving_job
-from slipstick.explore.search.serving_space import Machine, ServingSpace
+from slipstick.explore.search.serving_space import ServingSpace
 
 Columns: TypeAlias = Mapping[str, Array]
 KINDS = ("replicas", "pools")

@@ -74,9 +74,14 @@ def explore(space: DesignSpace, setting: Setting, job: Job | None = None) -> Ite
         yield designs_of(form, space.budget(form), setting, job)
 
 
-def designs_of(form: Form, budget: Budget, setting: Setting, job: Job | None = None) -> Designs:
-    """Return the designs of a table of budgets of one form, a row each; errors as `explore`."""
-    return _joined(form, list(_parts(form, budget, setting, job)))
+def designs_of(
+    form: Form, budget: Budget, setting: Setting, job: Job | None = None, machines: dict[Form, System] | None = None
+) -> Designs:
+    """Return the designs of a table of budgets of one form, a row each; errors as `explore`.
+
+    `machines` are those that stand around designs of each form, for the next table of it: the first of them is added.
+    """
+    return _joined(form, list(_parts(form, budget, setting, job, {} if machines is None else machines)))
 
 
 def design_at(space: DesignSpace, setting: Setting, form: Form, row: int) -> Design:
@@ -108,10 +113,12 @@ def check_some(space: DesignSpace, setting: Setting, found: Sequence[Designs]) -
         raise UsageError(f"{what}: {error}") from None
 
 
-def _parts(form: Form, budget: Budget, setting: Setting, job: Job | None) -> Iterator[Designs]:
+def _parts(
+    form: Form, budget: Budget, setting: Setting, job: Job | None, machines: dict[Form, System]
+) -> Iterator[Designs]:
     """The designs of a form, some at a time. The machine around them is that of the first that can be built."""
     num, at_once = columns.length_of(budget), _ROWS if job is None else MACHINES
-    table, machine = columns.spread(budget, num), None
+    table = columns.spread(budget, num)
     for start in range(0, num, at_once):
         made = design_table(columns.cut(table, slice(start, start + at_once)), setting.technology)
         reason = _reasons(made, form, setting)
@@ -120,8 +127,9 @@ def _parts(form: Form, budget: Budget, setting: Setting, job: Job | None) -> Ite
             yield Designs(form, _given(made), reason)
             continue
         kept = columns.cut(made, built)
-        machine = machine or machine_of(form, columns.row(kept, 0), setting)
-        found, unpriced = _priced(form, kept, machine, setting, job)
+        if form not in machines:
+            machines[form] = machine_of(form, columns.row(kept, 0), setting)
+        found, unpriced = _priced(form, kept, machines[form], setting, job)
         wide = {name: _wide(values, built, len(reason)) for name, values in found.items()}
         yield Designs(form, _given(made) | wide, reason, unpriced)
 

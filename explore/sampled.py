@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..backends.system import System
 from ..backends.technology.design import Budget
 from ..ir.errors import UnknownNameError
 from ..ir.units import parse_quantity
@@ -113,11 +114,12 @@ def sample(
         UsageError: the optimiser was told of other worth before.
     """
     made = Sample()
+    machines: dict[Form, System] = {}
 
     def price(asked: Sequence[Trial], num: int) -> list[Values]:
         # All of a batch, so that its tables are the same whether the study goes on later or not.
         worth: dict[int, Values] = {}
-        for designs, points in _tables(sampled, asked, setting, job):
+        for designs, points in _tables(sampled, asked, setting, job, machines):
             _check_goals(designs, goals)
             numbers = designs.columns[TRIAL].astype(int)
             why = _reasons(designs, goals)
@@ -141,7 +143,11 @@ def system_text(sampled: Sampled, trial: Trial, setting: Setting) -> str:
 
 
 def _tables(
-    sampled: Sampled, trials: Sequence[Trial], setting: Setting, job: Job | None
+    sampled: Sampled,
+    trials: Sequence[Trial],
+    setting: Setting,
+    job: Job | None,
+    machines: dict[Form, System],
 ) -> Iterator[tuple[Designs, list[Point]]]:
     """The designs of a batch, those of one form as a table, and what tells each from others."""
     groups: dict[Form, list[tuple[Trial, Budget]]] = {}
@@ -151,7 +157,7 @@ def _tables(
         groups.setdefault(form, []).append((trial, space.budget(form)))
     for form, members in groups.items():
         budgets = [budget for _, budget in members]
-        designs = designs_of(form, _stacked(budgets), setting, job)
+        designs = designs_of(form, _stacked(budgets), setting, job, machines)
         numbers = np.array([trial.number for trial, _ in members], dtype=np.float64)
         yield replace(designs, columns={TRIAL: numbers, **designs.columns}), [_point(form, one) for one in budgets]
 

@@ -56,7 +56,8 @@ def _caption(front: Front) -> str:
     num, goals = int(front.is_best.sum()), ", ".join(f"{goal.label} ({goal.better} is better)" for goal in front.goals)
     whole = f" of {front.num_evaluated:,} evaluated" if front.num_evaluated else ""
     cloud = len(next(iter(front.cloud.values()))) if front.cloud else 0
-    sample = f" Grey: {cloud:,} of the others, picked at random." if cloud else ""
+    picked = ", picked at random" if cloud + len(front.labels) < front.num_evaluated else ""
+    sample = f" Grey: {cloud:,} of the others{picked}." if cloud else ""
     return f"{num:,} plan{'' if num == 1 else 's'}{whole} that no other beats in {goals}.{sample}"
 
 

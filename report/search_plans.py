@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..driver import Estimate, estimate
 from ..explore.search.best import Columns
 from ..explore.search.goals import Goal, Limit
-from ..explore.search.plan_job import Machine, PlanJob
+from ..explore.search.plan_job import PlanJob, PlanMachine
 from ..ir.plan import Plan
 from ..ir.plan_file import Word, Words
 
@@ -66,7 +66,7 @@ class PlanRows:
         families = len({self.job.parts[block.part].family for block in self.job.blocks()})
         several = len(self.job.machines) > 1
         systems = f"{len(self.job.machines):,} systems" if several else str(self.job.machines[0])
-        return f"{families:,} families on {systems}"
+        return f"{families:,} famil{'y' if families == 1 else 'ies'} on {systems}"
 
     def label(self, rows: Columns, at: int) -> str:
         """Return a row's plan as people write it."""
@@ -75,6 +75,8 @@ class PlanRows:
     def others(self, rows: Columns, at: int) -> Mapping[str, str]:
         """Return the system where there are several, and types, kernels and the like where they are varied."""
         told: dict[str, str] = {}
+        if len(self.job.space.degrees.num_gpus) > 1:
+            told["GPUs"] = f"{int(rows['gpus'][at])}"
         if len(self.job.bases) > 1:
             told["with"] = self.job.words["base"][int(rows["base"][at])]
         if len(self.job.machines) > 1:
@@ -95,7 +97,7 @@ class PlanRows:
         told |= {name: value for name, value in named.items() if value is not None}
         return told | ({"set": list(machine.overrides)} if machine.overrides else {})
 
-    def _machine(self, rows: Columns, at: int) -> Machine:
+    def _machine(self, rows: Columns, at: int) -> PlanMachine:
         return self.job.machines[int(rows["system"][at])]
 
 
@@ -109,7 +111,8 @@ def plan_label(plan: Plan) -> str:
     f = plan.family
     words = [
         f"mbs{plan.micro_batch}", "sp" if f.sp else "", f"zero{f.zero}" if f.zero else "",
-        f.cp if plan.cp > 1 else "", f.schedule if plan.pp > 1 and f.schedule != "1f1b" else "",
+        f.cp if plan.cp > 1 else "", f"ulysses{plan.cp_ulysses}" if plan.cp_ulysses > 1 else "",
+        f.schedule if plan.pp > 1 and f.schedule != "1f1b" else "",
         f"recompute={f.recompute}" if f.recompute != "none" else "", f.precision if f.precision != "none" else "",
         f"offload={'+'.join(f.offload)}" if f.offload else "",
     ]  # fmt: skip

@@ -59,7 +59,8 @@ class ServerRows:
         space = self.search.space
         systems = f"{len(space.systems):,} systems" if len(space.systems) > 1 else space.systems[0].name
         target = f" within {space.target}" if space.target else ""
-        return f"{len(space.settings):,} kinds of servers on {space.gpus:,} GPUs of {systems}{target}"
+        num = len(space.settings)
+        return f"{num:,} kind{'' if num == 1 else 's'} of servers on {space.gpus:,} GPUs of {systems}{target}"
 
     def label(self, rows: Columns, at: int) -> str:
         """Return a row's server as people write it: replicas, or workers of prompts and of answers, and their load."""

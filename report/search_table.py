@@ -33,7 +33,8 @@ def _counts(answer: SearchAnswer) -> Iterator[str]:
     of = f"of {answer.rows.of}" if answer.trials is None else f"on {len(answer.trials.values):,} machines"
     yield f"{answer.model}: {tally.num_candidates:,} candidates {of}"
     yield from () if answer.trials is None else answer.trials.lines()
-    yield f"  {tally.num_legal:,} legal by divisibility, {tally.num_kept:,} evaluated and kept; left out:"
+    rest = "; left out:" if tally.pruned else ""
+    yield f"  {tally.num_legal:,} legal by divisibility, {tally.num_kept:,} evaluated and kept{rest}"
     yield from (f"  {num:>12,}  {reason}" for reason, num in tally.pruned.most_common())
     if tally.crashed:
         yield f"  {len(tally.crashed):>12,}  failed, the first: {tally.crashed[0]}"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 
-from ...backends.many_systems import Systems
-from ...backends.system import System
 from ...cost.flops import Convention
 from ...cost.money import Terms
 from ...ir.divisibility import has_experts
@@ -23,6 +22,7 @@ from ...ir.text import print_graph
 from .block import Array, Block, cut
 from .degrees import NUMBERS, Above, Counts, candidates, rules_of
 from .goals import Goal, Limit
+from .machine import Machine, contents
 from .plan_space import PlanSpace
 from .plan_worker import PlanWorker
 
@@ -36,6 +36,8 @@ _STEP = (
     "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "hfu", "model_flops", "model_flop_per_s_per_gpu",
     "peak_mem_bytes", "exposed_comm_s", "hidden_comm_s",
 )  # fmt: skip
+# What is offloaded; zero where nothing is.
+_HOST = "host_mem_bytes"
 _OWN: Mapping[Workload, tuple[str, ...]] = {
     Workload.TRAIN: ("bubble_fraction",),
     Workload.PREFILL: ("ttft_s", "mbu"),
@@ -53,31 +55,14 @@ _PER_MTOK: Mapping[Workload, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """A system as it is asked for, and the families that its software starts from.
+class PlanMachine(Machine):
+    """A system, and the families that its software starts from.
 
     Attributes:
-        name: of the catalogue, or a path to a file.
-        overrides: assignments to its numbers.
         bases: families that have all that a space does not choose: kernels, types, layouts.
-        stack, calibration, prices: as `load_system` takes them.
     """
 
-    name: str
     bases: tuple[Family, ...]
-    overrides: tuple[str, ...] = ()
-    stack: str | None = None
-    calibration: str | None = None
-    prices: str | None = None
-
-    def load(self, systems: Systems | None = None) -> System:
-        """Load the system; `systems` keeps files of those that are alike."""
-        files = systems or Systems()
-        return files.load(self.name, self.overrides, self.stack, self.calibration, self.prices)
-
-    def __str__(self) -> str:
-        """Print as people call it: the name, and what is set."""
-        return " ".join((self.name, *self.overrides))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +96,7 @@ class PlanJob:
 
     graph: Graph
     space: PlanSpace
-    machines: tuple[Machine, ...]
+    machines: tuple[PlanMachine, ...]
     goals: tuple[Goal, ...]
     limits: tuple[Limit, ...] = ()
     text: str = ""
@@ -156,15 +141,22 @@ class PlanJob:
         """What tells this search from any other."""
         text = "\n".join(
             [print_graph(self.graph), repr(self.space), repr(self.machines), repr(self.goals), repr(self.limits),
-             repr((self.rows_at_once, self.terms, self.convention))]
+             repr((self.rows_at_once, self.terms, self.convention)), *contents(self.machines), *self._files()]
         )  # fmt: skip
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def _files(self) -> Iterator[str]:
+        """Yield what files of tensor-parallel plans say."""
+        for path in sorted({base.tp_plan for base in self.bases}):
+            if Path(path).suffix and Path(path).is_file():
+                yield Path(path).read_text(encoding="utf-8")
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of each row."""
         own = _OWN[self.graph.workload]
-        host = ("host_mem_bytes",) if any(b.offload for m in self.machines for b in m.bases) else ()
+        asked = {goal.name for goal in self.goals} | {limit.name for limit in self.limits}
+        host = (_HOST,) if _HOST in asked or any(base.offload for base in self.bases) else ()
         return (*_STEP, *own, *host, *(money_of(self.graph.workload) if self.terms is not None else ()))
 
     @property
@@ -246,7 +238,7 @@ def money_of(workload: Workload) -> tuple[str, ...]:
 
 def known_metrics(workload: Workload) -> tuple[str, ...]:
     """Return every metric that a search of plans can be for."""
-    return (*_STEP, *_OWN[workload], "host_mem_bytes", *money_of(workload))
+    return (*_STEP, *_OWN[workload], _HOST, *money_of(workload))
 
 
 def _label(base: Family, bases: Sequence[Family]) -> str:

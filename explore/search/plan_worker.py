@@ -14,7 +14,7 @@ from ...driver import Estimates, Lowered, evaluate, screen
 from ...ir.errors import InternalError, SlipstickError
 from ...ir.family import Family
 from ...ir.kept import Kept
-from .block import Array, Block, Found
+from .block import Array, Block, Found, joined
 from .degrees import NUMBERS, Counts, plan_table
 from .lowerings import Lowerings
 
@@ -43,7 +43,10 @@ class PlanWorker:
         lowered = self._lower(part.family)
         if isinstance(lowered, str):
             return Found(block.number, {lowered: len(block)}, 0, self._none())
-        return self._found(block, part, lowered, numbers)
+        # Money is that of a system of so many devices: plans of one number of them are priced at a time.
+        edges = np.flatnonzero(np.diff(numbers[0])) + 1
+        alike = np.split(numbers, edges, axis=1) if self._job.terms is not None else [numbers]
+        return joined([self._found(block, part, lowered, some) for some in alike])
 
     def _found(self, block: Block, part: Part, lowered: Lowered, numbers: Counts) -> Found:
         space, system = self._job.space, self._system(part.machine)
@@ -51,7 +54,7 @@ class PlanWorker:
         plans = plan_table(part.family, numbers, space.seq_len, space.kv_len, load)
         screened = screen(lowered, system, plans)
         num_legal = int(screened.legal.sum())
-        pruned = {UNEVEN: len(block) - num_legal, TOO_LARGE: num_legal - int(screened.fits.sum())}
+        pruned = {UNEVEN: numbers.shape[1] - num_legal, TOO_LARGE: num_legal - int(screened.fits.sum())}
         fitting, rows = screened.fitting(), np.flatnonzero(screened.fits)
         if fitting is None:
             return Found(block.number, _some(pruned), num_legal, self._none())
@@ -81,20 +84,14 @@ class PlanWorker:
         return columns, dropped
 
     def _money(self, table: Estimates) -> Mapping[str, Array]:
-        """Money and energy of the steps of a table, as `worth` has them; plans of one number of devices at a time."""
-        found: dict[str, Array] = {}
-        for gpus in np.unique(table.plans.num_gpus):
-            rows = np.flatnonzero(table.plans.num_gpus == gpus)
-            if len(rows) < len(table.plans):
-                raise InternalError("a block of plans has one number of GPUs")
-            m = table.metrics
-            work = Work(table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"],
-                        m["model_flops"], None)  # fmt: skip
-            money = system_money(table.system, int(gpus), self._job.terms)
-            spent = step_money(money, work, table.timing, table.plans).metrics
-            unknown = ("kg_co2e_per_mtok",) if money.made.unknown else ()
-            found = {k: _column(v, len(rows)) * (np.nan if k in unknown else 1.0) for k, v in spent.items()}
-        return found
+        """Money and energy of the steps of a table, all of one number of devices, as `worth` has them."""
+        m, num = table.metrics, len(table.plans)
+        tokens = m["tokens_per_s"] * m["step_time_s"]
+        work = Work(table.lowered.source.workload, m["step_time_s"], tokens, m["model_flops"], None)
+        money = system_money(table.system, int(table.plans.num_gpus[0]), self._job.terms)
+        spent = step_money(money, work, table.timing, table.plans).metrics
+        unknown = ("kg_co2e_per_mtok",) if money.made.unknown else ()
+        return {k: _column(v, num) * (np.nan if k in unknown else 1.0) for k, v in spent.items()}
 
     def _none(self) -> dict[str, Array]:
         return {name: np.zeros(0) for name in self._job.columns}

@@ -48,7 +48,7 @@ def range_of(name: str, text: str, dimension: str | None = None) -> Range:
         raise UsageError(f"{name}={text}: ':{scale}' is no scale of a range: log, or nothing; --trials says how many")
     first, last, unit = _ends(name, text, match["first"], match["last"], dimension)
     if not first < last:
-        raise UsageError(f"{name}={text}: the first must be below the last{_turned(match, first, last)}")
+        raise UsageError(f"{name}={text}: the first must be below the last{_turned(first, last, unit)}")
     if scale == _LOG and first <= 0:
         raise UsageError(f"{name}={text}: a logarithmic range is of numbers above zero")
     whole = not unit and all(re.fullmatch(r"[+-]?\d+", match[end].strip()) for end in ("first", "last"))
@@ -80,5 +80,5 @@ def _ends(name: str, text: str, first: str, last: str, dimension: str | None) ->
     return start.value_si / parse_quantity(f"1 {unit}").value_si, number, unit
 
 
-def _turned(match: re.Match[str], first: float, last: float) -> str:
-    return "" if first == last else f": {match['last'].strip()}..{match['first'].strip()}"
+def _turned(first: float, last: float, unit: str) -> str:
+    return "" if first == last else f": {last:g}..{first:g}{unit}"

@@ -12,9 +12,10 @@ from ...serving.load import Load
 from ...serving.money import worth_serving
 from ...serving.pools import Pools, link_of, serve_pools
 from ...serving.server import Server, replicated, serve
+from .machine import Machine
 from .serving_job import ServingJob
 from .serving_servers import Refused, Servers
-from .serving_space import USUAL_ENGINE, Machine, Setting
+from .serving_space import USUAL_ENGINE, Setting
 from .serving_units import Unit
 
 Row = Mapping[str, float]

@@ -17,8 +17,9 @@ from ...ir.plan import Family, make_plan
 from ...ir.precision import check_units
 from ...serving.server import Server
 from ...serving.tables import Served
+from .machine import Machine
 from .plan_worker import UNEVEN
-from .serving_space import Machine, ServingSpace, Setting
+from .serving_space import ServingSpace, Setting
 from .serving_units import Unit
 
 # One device, of which nothing is split.

@@ -12,6 +12,7 @@ from ...cost.serving.requests import Lengths
 from ...ir.errors import PlanError, UnknownNameError, UsageError
 from ...ir.experts_plan import EXCHANGES
 from ...serving.target import Target
+from .machine import Machine
 
 USUAL_ENGINE = "vllm"
 # Requests under way a replica where nothing is said: each number up to the first of these, then four a doubling.
@@ -19,29 +20,6 @@ _EACH, _MOST = 8, 1024
 # Up to so many devices, servers that use fewer of them are tried as well.
 _FEWER_UP_TO = 32
 POOLS = ("auto", "on", "off")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """A system by name, and what is said of it beside its file.
-
-    Attributes:
-        name: of the catalogue, or a path.
-        overrides: `chip.memory.hbm.bandwidth=4.8TB/s`, in order.
-        stack: the software that runs on it; None for that of the engine.
-        calibration: constants of its kernels; None for its own.
-        prices: profile of the price book; None for its own.
-    """
-
-    name: str
-    overrides: tuple[str, ...] = ()
-    stack: str | None = None
-    calibration: str | None = None
-    prices: str | None = None
-
-    def __str__(self) -> str:
-        """Print as people call it: the name, and what is set."""
-        return " ".join((self.name, *self.overrides))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from .best import Best, Columns
 from .block import Array, Block, Found, cut
 from .goals import Goal
 from .optimizer import Axis, Choice, Range, Trial, Values
-from .plan_job import PART, Machine, Part, PlanJob
+from .plan_job import PART, Part, PlanJob, PlanMachine
 from .searching import Tally
 
 # Column of the trial that a row is of, and the axis of systems where there are several.
@@ -74,7 +74,7 @@ class TrialJob:
         """Return a block for each trial."""
         return tuple(cut(0, self.num_trials, 1, 0))
 
-    def machine(self, trial: Trial) -> Machine:
+    def machine(self, trial: Trial) -> PlanMachine:
         """Return the machine of a trial."""
         base = self.plans.machines[self._system(trial)]
         own = (f"{axis.name}={axis.text(trial.values[axis.name])}" for axis in self.axes if axis.name != SYSTEM)

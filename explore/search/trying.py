@@ -14,7 +14,7 @@ from .job import Executor, Job
 from .ledger import Ledger
 from .lowerings import Lowerings
 from .optimizer import Optimizer, Trial, Values, run_trials
-from .plan_job import Machine, PlanJob
+from .plan_job import PlanJob, PlanMachine
 from .plan_worker import UNEVEN, PlanWorker
 from .running import Ran, telling
 from .searching import Searched, Tally
@@ -115,8 +115,8 @@ class _Trying:
     trials: list[Trial] = field(default_factory=list)
     infeasible: Counter[str] = field(default_factory=Counter)
     before: dict[int, Found] = field(default_factory=dict)
-    known: dict[Machine, Found] = field(default_factory=dict)
-    ranked: set[Machine] = field(default_factory=set)
+    known: dict[PlanMachine, Found] = field(default_factory=dict)
+    ranked: set[PlanMachine] = field(default_factory=set)
 
     def price(self, asked: Sequence[Trial], num: int) -> list[Values]:
         """Search the machines of the first trials, each once, and return what they are worth."""
@@ -129,7 +129,7 @@ class _Trying:
         self.known |= {machines[found.number]: found for found in searched}
         return [self._take(trial, machines[trial.number]) for trial in asked]
 
-    def _take(self, trial: Trial, machine: Machine) -> Values:
+    def _take(self, trial: Trial, machine: PlanMachine) -> Values:
         found = self.job.again(self.known[machine], trial)
         if trial.number not in self.before and self.ledger is not None:
             self.ledger.write(found)

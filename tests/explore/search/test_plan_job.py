@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,13 @@ from slipstick.explore.search.block import Block, Found, joined
 from slipstick.explore.search.degrees import Degrees
 from slipstick.explore.search.goals import Limit, goals_of
 from slipstick.explore.search.job import InProcess
-from slipstick.explore.search.plan_job import Machine, PlanJob, known_metrics
+from slipstick.explore.search.plan_job import PlanJob, PlanMachine, known_metrics
 from slipstick.explore.search.plan_space import Choices, PlanSpace
 from slipstick.explore.search.plan_worker import TOO_LARGE
 from slipstick.ir.family import Family
 from slipstick.ir.files import load_graph
 from slipstick.ir.graph import Workload
+from slipstick.report.search_plans import PlanRows
 
 KNOWN = known_metrics(Workload.TRAIN)
 GRAPHS = ("tests/golden/tiny-llama.train.graph", "tests/golden/tiny-mixtral.train.graph")
@@ -30,7 +32,7 @@ def job_of(graph: str, **given: object) -> PlanJob:
         choices=Choices(sp=(True,), zero=(1,), recompute=("none",), schedule=("1f1b",), cp=("ring",), etp=(True,)),
     )  # fmt: skip
     usual: dict[str, object] = {
-        "space": space, "machines": (Machine(name="dgx-h100", bases=(Family(kernels="fused"),)),),
+        "space": space, "machines": (PlanMachine(name="dgx-h100", bases=(Family(kernels="fused"),)),),
         "goals": goals_of(["step_time_s,peak_mem_bytes"], KNOWN), "rows_at_once": 9,
     }  # fmt: skip
     return PlanJob(graph=load_graph(Path(graph)), **(usual | given))  # type: ignore[arg-type]
@@ -100,8 +102,8 @@ def test_a_share_of_the_device_is_a_limit_of_memory() -> None:
 def test_systems_beside_one_another_find_what_each_finds_alone() -> None:
     bases = (Family(kernels="fused"),)
     two = (
-        Machine(name="dgx-h100", bases=bases),
-        Machine(name="dgx-h100", bases=bases, overrides=("chip.memory.hbm.capacity=1.2GB",)),
+        PlanMachine(name="dgx-h100", bases=bases),
+        PlanMachine(name="dgx-h100", bases=bases, overrides=("chip.memory.hbm.capacity=1.2GB",)),
     )
     both = whole(job_of(GRAPHS[0], machines=two))
     for k, machine in enumerate(two):
@@ -129,9 +131,54 @@ def test_the_best_of_blocks_in_any_order_are_the_same() -> None:
 
 
 def test_a_family_that_cannot_be_built_says_so_among_the_reasons() -> None:
-    odd = (Machine(name="dgx-h100", bases=(Family(kernels="fused", tp_plan="nowhere.yaml"),)),)
+    odd = (PlanMachine(name="dgx-h100", bases=(Family(kernels="fused", tp_plan="nowhere.yaml"),)),)
     job = job_of(GRAPHS[0], machines=odd)
     found = job.open().work(Block(0, 0, 0, 2))
     ((reason, num),) = found.pruned.items()
     assert num == 2
     assert "nowhere.yaml" in reason
+
+
+def test_money_of_several_numbers_of_devices_is_that_of_each() -> None:
+    space = PlanSpace(
+        degrees=Degrees(num_gpus=(4, 8), global_batch=(16,), ep=(1,)), seq_len=512,
+        choices=Choices(sp=(True,), zero=(1,), recompute=("none",), schedule=("1f1b",), cp=("ring",), etp=(True,)),
+    )  # fmt: skip
+    both = whole(job_of(GRAPHS[0], space=space, terms=Terms(), rows_at_once=5000))
+    for gpus in (4, 8):
+        one = replace(space, degrees=replace(space.degrees, num_gpus=(gpus,)))
+        alone = whole(job_of(GRAPHS[0], space=one, terms=Terms(), rows_at_once=5000))
+        mine = both.columns["gpus"] == gpus
+        assert sorted(both.columns["usd_per_mtok"][mine]) == sorted(alone.columns["usd_per_mtok"])
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_metric_can_be_an_objective_and_a_limit(name: str) -> None:
+    limits = (Limit(name, ">=", -1.0),)
+    job = job_of(GRAPHS[0], goals=goals_of([name], KNOWN), limits=limits, terms=Terms(), rows_at_once=5000)
+    found = job.open().work(job.blocks()[0])
+    best = Best(job.goals)
+    best.take(found)
+    assert found.num_rows
+    assert np.isfinite(best.top[name]).all()
+
+
+def test_a_system_whose_file_changes_is_another_search(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text((Path("backends/systems/dgx-h100.yaml")).read_text())
+    machines = (PlanMachine(name=str(file), bases=(Family(kernels="fused"),)),)
+    before = job_of(GRAPHS[0], machines=machines).digest
+    assert job_of(GRAPHS[0], machines=machines).digest == before
+    file.write_text(file.read_text().replace("chip: h100-sxm-80gb", "chip: h200-sxm-141gb"))
+    assert job_of(GRAPHS[0], machines=machines).digest != before
+
+
+def test_rows_that_differ_have_labels_that_differ() -> None:
+    space = PlanSpace(
+        degrees=Degrees(num_gpus=(4, 8), global_batch=(16,), cp_ulysses=()), seq_len=512,
+        choices=Choices(zero=(1,), recompute=("none",), schedule=("1f1b",)),
+    )  # fmt: skip
+    job = job_of(GRAPHS[1], space=space)
+    rows, found = PlanRows(job, "tiny"), whole(job).columns
+    labels = [(rows.label(found, at), *rows.others(found, at).values()) for at in range(len(found["part"]))]
+    assert len(set(labels)) == len(labels)

@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from slipstick.cli import run
 from slipstick.explore.search.block import Found, joined
 from slipstick.explore.search.job import InProcess, Worker
+from slipstick.explore.search.machine import Machine
 from slipstick.explore.search.plan_worker import TOO_LARGE, UNEVEN
 from slipstick.explore.search.serving_answers import answer_of, command_of
 from slipstick.explore.search.serving_job import ServingJob, serving_job
 from slipstick.explore.search.serving_rows import COLUMNS, METRICS, MONEY, OF_POOLS
 from slipstick.explore.search.serving_servers import Servers
-from slipstick.explore.search.serving_space import Machine, ServingSpace
-from slipstick.explore.search.serving_text import read_space, space_text
+from slipstick.explore.search.serving_space import ServingSpace
+from slipstick.explore.search.serving_text import space_text
 from slipstick.ir.errors import InfeasibleError, PlanError, SlipstickError, UnknownNameError, UsageError
 from slipstick.serving.load import Load
 from slipstick.serving.pools import serve_pools
@@ -195,8 +196,7 @@ def test_a_job_travels_and_is_known_by_what_it_searches(name: str) -> None:
     job = found_in(name)[0]
     assert pickle.loads(pickle.dumps(job)) == job
     assert len(pickle.dumps(job)) < 4096
-    assert read_space(job.text) == job.space
-    assert serving_job(read_space(job.text), at_once=300) == job
+    assert serving_job(job.space, at_once=300) == job
     assert len(job.digest) == 64
     assert replace(job, space=replace(job.space, output=33)).digest != job.digest
 
@@ -282,26 +282,6 @@ def test_prompts_that_a_worker_cannot_hold_are_refused() -> None:
 def test_what_cannot_be_searched_is_refused(changed: dict[str, object], error: type[SlipstickError], told: str) -> None:
     with pytest.raises(error, match=told):
         serving_job(replace(TIGHT, **changed))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("[1, 2]", "is a mapping"),
-        ("a: [", "is not YAML"),
-        ("{model: m, systems: [s], gpus: 8, prompt: 10, output: ten}", "output: .*integer"),
-        ("{model: m, systems: [s], gpus: 8, prompt: 10}", "output: .*required"),
-        ("{model: m, systems: [s], gpus: 8, prompt: 10, output: 10, batches: [1]}", "did you mean 'batch'"),
-        (
-            "{model: m, systems: [{name: s, override: [a]}], gpus: 8, prompt: 10, output: 10}",
-            "did you mean 'overrides'",
-        ),
-        ("{model: m, systems: [s], gpus: 8, prompt: 10, output: 10, tp: [0]}", "tp=0"),
-    ],
-)
-def test_what_is_no_space_is_refused(text: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
-        read_space(text)
 
 
 def test_a_space_says_no_more_than_it_must() -> None:
