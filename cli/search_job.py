@@ -131,7 +131,8 @@ def plain_of(asked: Asked, request: Request) -> Request:
 
 def _with(request: Request, values: dict[str, Value]) -> Request:
     current = {f.name: getattr(request, f.name) for f in fields(Request)}
-    return Request(**(current | values))
+    current.update(values)
+    return Request(**current)
 
 
 def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
@@ -274,8 +275,9 @@ def _choices(asked: Asked, graph: Graph) -> Choices:
         words = ("1f1b" if word == "interleaved" else word for word in given["schedule"])
         given["schedule"] = tuple(dict.fromkeys(words))
     etp = tuple(dict.fromkeys(value != 1 for value in asked.axis("etp")))
-    named = {f.name: given.get(f.name, getattr(usual, f.name)) for f in fields(Choices)}
-    return Choices(**(named | ({"etp": etp} if etp else {})))
+    named = {f.name: getattr(usual, f.name) for f in fields(Choices)}
+    named.update(given | ({"etp": etp} if etp else {}))
+    return Choices(**named)
 
 
 def _check_some(job: PlanJob, asked: Asked) -> None:

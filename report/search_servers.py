@@ -57,7 +57,8 @@ class ServerRows:
     def of(self) -> str:
         """Settings and devices."""
         space = self.search.space
-        systems = f"{len(space.systems):,} systems" if len(space.systems) > 1 else space.systems[0].name
+        first, *more = space.systems
+        systems = f"{len(space.systems):,} systems" if more else first.name
         target = f" within {space.target}" if space.target else ""
         num = len(space.settings)
         return f"{num:,} kind{'' if num == 1 else 's'} of servers on {space.gpus:,} GPUs of {systems}{target}"

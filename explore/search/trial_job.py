@@ -53,7 +53,7 @@ class TrialJob:
         """The space as YAML."""
         return self.plans.text
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """What tells this study from any other; how many trials it has does not."""
         text = repr((self.plans.digest, self.axes, self.sampler, self.seed, self.at_once))
