@@ -142,7 +142,7 @@ def _etp(asked: Asked) -> tuple[int, ...]:
         return () if "tp" in given else _counts(asked, "etp")
     if len(tp) != 1:
         raise UsageError("etp=tp with tp free: of servers name the degree, as in --etp 8, or leave it out for 1 and tp")
-    return tuple(dict.fromkeys(tp[0] if value == "tp" else value for value in given if isinstance(value, int | str)))
+    return tuple(dict.fromkeys(value if isinstance(value, int) else tp[0] for value in given))
 
 
 def _count(asked: Asked, name: str) -> int | None:
