@@ -92,7 +92,7 @@ def test_a_plan_is_the_same_alone_and_among_others(name: str, send_s: float) -> 
     num = 240
     draw = np.random.default_rng(3)
     forward, dgrad, wgrad = draw.uniform(0.8, 1.2, (3, 3, num))
-    times = ClassTimes(forward, dgrad, wgrad, np.full((3, num), send_s) * draw.integers(0, 2, num))
+    times = ClassTimes(forward, dgrad, wgrad, send_s * draw.integers(0, 2, (3, num)).astype(np.float64))
     which = draw.integers(0, len(rows), num)
     stages = np.array([len(rows[k]) for k in which])
     chunks = draw.integers(1, 5, num).astype(float) if name == "1f1b" else np.ones(num) * (1.0 + (name == "zb-v"))
