@@ -68,7 +68,7 @@ def space_yaml(asked: Asked) -> str:
     words |= {name: _written(name, values) for name, values in asked.flags.items()}
     words |= {key: value for key, value in (
         (SET, [f"{path}={values[0]}" for path, values in asked.paths.items() if not _is_varied(values)]),
-        (VARY, {path: list(values) if len(values) > 1 else values[0] for path, values in asked.paths.items()
+        (VARY, {path: values[0] if len(values) == 1 else list(values) for path, values in asked.paths.items()
                 if _is_varied(values)}),
         (OBJECTIVES, list(asked.objectives)), (CONSTRAINTS, list(asked.constraints)), (ROWS, asked.rows_at_once),
     ) if value}  # fmt: skip

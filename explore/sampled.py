@@ -198,7 +198,7 @@ def _reasons(designs: Designs, goals: Sequence[Goal]) -> list[str]:
     fits = designs.columns.get("fits", np.ones(len(designs.reason)))
     none = np.full(len(designs.reason), np.nan)
     values = np.stack([designs.columns.get(goal.name, none) for goal in goals])
-    known: NDArray[np.bool_] = np.isfinite(values).all(axis=0)
+    known = np.logical_and.reduce(np.isfinite(values))
     return [
         reason_text(reason) if reason else TOO_SMALL if not fit else "" if number else _NO_NUMBER
         for reason, fit, number in zip(designs.reason.tolist(), fits.tolist(), known.tolist(), strict=True)

@@ -136,9 +136,13 @@ class PlanJob:
         """Layers that pipeline stages share out."""
         return len(block_row(self.graph))
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """What tells this search from any other."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         text = "\n".join(
             [print_graph(self.graph), repr(self.space), repr(self.machines), repr(self.goals), repr(self.limits),
              repr((self.rows_at_once, self.terms, self.convention)), *contents(self.machines), *self._files()]
