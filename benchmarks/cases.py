@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,11 @@ _MEMORY = (
     "import resource, sys; from slipstick.cli import run; run(sys.argv[1:]); "
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
 )
+_WHOLE = (
+    "--system", "dgx-h100", "--stack", "megatron-core", "--gpus", "16384", "--seq", "8192", "--gbs", "2048",
+    "--objective", "step_time_s,peak_mem_bytes",
+)  # fmt: skip
+_ONE_CORE = ("taskset", "-c", "0")
 TABLES = (1, 1_000, 100_000, 1_000_000)
 # Schedule, chunks a stage, plans, and plans a second asked for.
 PIPELINES = (
@@ -192,6 +198,17 @@ def searching(repeat: int) -> Iterator[Row]:
         yield row(f"{model}: families lowered a second, {lowered[0]['num_families'][0]:.0f} in turn", speeds, "1/s")
 
 
+def whole_search(repeat: int) -> Iterator[Row]:
+    """A whole search on one core: every plan of a large model on a large machine, and the memory that it takes."""
+    asked = ("search", MODEL, *_WHOLE, "--no-ledger", "--quiet")
+    samples = [wall_s([*_ONE_CORE, *slipstick(*asked)]) for _ in range(min(repeat, 2))]
+    found = json.loads(said(slipstick(*asked, "--format", "json", "--no-why")))
+    what = f"slipstick search {MODEL}, 16,384 GPUs: {found['num_legal']:,} legal plans, {found['num_kept']:,} priced"
+    yield row(what, samples, "s", Target(30.0))
+    peak = [float(said([sys.executable, "-c", _MEMORY, *asked]).split()[-1]) / 1024]
+    yield row(f"slipstick search {MODEL}, 16,384 GPUs: peak memory", peak, "MiB", Target(2048.0))
+
+
 def products(repeat: int) -> Iterator[Row]:
     """Matrix products, all distinct, through their kernel model on one core."""
     size = 1_000_000
@@ -232,6 +249,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "lowering": lowering,
         "screening": screening,
         "searching": searching,
+        "whole_search": whole_search,
         "products": products,
         "schedules": schedules,
     }

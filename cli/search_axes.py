@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -21,10 +22,29 @@ from .serve_flags import ENGINE, LIMITS, REQUESTS, TARGETS
 Value: TypeAlias = int | float | str | bool | tuple[str, ...] | None
 # Every legal value: what an axis of numbers is where nothing is said of it.
 ALL = "all"
+# Flags that are axes of numbers, and what the space calls them.
+NUMBERS: Mapping[str, str] = MappingProxyType({
+    "gpus": "num_gpus", "gbs": "global_batch", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "dp": "dp",
+    "vpp": "vpp", "mbs": "micro_batch", "cp_ulysses": "cp_ulysses", "dp_shard": "dp_shard",
+})  # fmt: skip
+# Flags that are words or switches of every space, and what it calls them.
+CHOICES: Mapping[str, str] = MappingProxyType(
+    {"sp": "sp", "zero": "zero", "recompute": "recompute", "schedule": "schedule", "cp_method": "cp"}
+)
+# Flags of which a space of plans knows every legal value.
+_FREE = frozenset({*NUMBERS, *CHOICES, "etp"} - {"gpus", "gbs"})
 # Flags of servers, of which a search has a use.
 SERVING = (
     ENGINE,
-    *REQUESTS,
+    click.Option(
+        ["--isl", "--prompt", "--input-len"], default="1024", show_default=True, metavar="N",
+        help="Tokens of a prompt, a whole number.",
+    ),
+    click.Option(
+        ["--osl", "--output-len"], default="1024", show_default=True, metavar="N",
+        help="Tokens of an answer, a whole number; the prompt makes the first.",
+    ),
+    *(flag for flag in REQUESTS if flag.name not in ("isl", "osl")),
     *TARGETS,
     *LIMITS,
     click.Option(
@@ -91,6 +111,10 @@ class Asked:
         given = self.flags.get(name, ())
         return () if given == (ALL,) else given
 
+    def words(self, name: str) -> tuple[Value, ...]:
+        """Return what was said of a flag of words or of a switch; all that it knows where all of them are tried."""
+        return words_of(name) if self.flags.get(name) == (ALL,) else self.axis(name)
+
     def one(self, name: str, usual: Value) -> Value:
         """Return the one value of a flag that a search has one of."""
         return self.flags.get(name, (usual,))[0]
@@ -106,15 +130,32 @@ class Asked:
 
 
 def parameter(key: str) -> str:
-    """Return the parameter of a flag by any of its names; UnknownNameError with the nearest.
+    """Return the parameter of a flag by any of its names; UnknownNameError with the nearest few.
 
     >>> parameter("cp-method"), parameter("tensor-model-parallel-size"), parameter("dp_shard")
     ('cp_method', 'tp', 'dp_shard')
     """
     name = key.removeprefix("--").replace("_", "-")
     if name not in _NAMED:
-        raise UnknownNameError.of("axis", key, [*_NAMED, "chip.…", "node.…", "network.…", "stack.…", "system.…"])
+        known = [key for key, option in _NAMED.items() if option.name not in REFUSED and "_" not in key]
+        near = " or ".join(f"'{one}'" for one in get_close_matches(name, known, n=3))
+        raise UnknownNameError(
+            f"unknown axis '{key}'; {f'did you mean {near}? ' if near else ''}an axis is a flag of `slipstick search "
+            "--help` without its dashes, or a number of the system by its path, as system.hbm.bandwidth"
+        )
     return str(_NAMED[name].name)
+
+
+def words_of(name: str) -> tuple[Value, ...]:
+    """Return all words of a flag that has a choice of them, or both of a switch; nothing for any other.
+
+    >>> words_of("mla"), words_of("fuse"), words_of("seq")
+    (('latent', 'expanded'), (True, False), ())
+    """
+    option = _NAMED[name.replace("_", "-")]
+    if option.is_flag or isinstance(option.type, click.types.BoolParamType):
+        return (True, False)
+    return tuple(map(str, option.type.choices)) if isinstance(option.type, Named) else ()
 
 
 def flags_of_a_space() -> list[click.Option]:
@@ -144,14 +185,27 @@ def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:
     words = [word.strip() for word in text.split(",")] if isinstance(text, str) else [str(word) for word in text]
     if not words or not all(words):
         raise UsageError(f"{key}: no value in '{text}': a value, or several with commas between them")
-    if words == [ALL]:
-        return (ALL,)
-    check_no_range(key, words)
     name = parameter(key)
+    if words == [ALL]:
+        return _all(key, name)
+    check_no_range(key, words)
     found = [_value(key, name, word) for word in words]
     if name in SINGLE and name != "system" and len(found) > 1:
         raise UsageError(f"{key}: a search has one, not {len(found)}: {', '.join(words)}")
     return tuple(dict.fromkeys(found))
+
+
+def _all(key: str, name: str) -> tuple[Value, ...]:
+    """Every value, of a flag that has an end of them."""
+    if name in SINGLE:
+        raise UsageError(f"{key}={ALL}: a search has one: name it")
+    if name not in _FREE and not words_of(name):
+        free = ", ".join(sorted(one.replace("_", "-") for one in _FREE))
+        raise UsageError(
+            f"{key}={ALL}: there is no list of all its values: name those to try; all are known of {free}, of flags "
+            "with a choice of words, and of switches"
+        )
+    return (ALL,)
 
 
 def check_no_range(key: str, words: Sequence[str]) -> None:

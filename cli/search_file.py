@@ -27,7 +27,8 @@ def read_space(path: Path) -> Asked:
     try:
         return space_of(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read '{path}': {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read space '{path}': {reason}") from None
 
 
 def space_of(text: str, name: str) -> Asked:

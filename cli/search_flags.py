@@ -11,7 +11,7 @@ from ..ir.errors import UsageError
 from .flags import SECTIONS, Named
 from .options import PlanCommand
 from .plan_file import is_given
-from .search_axes import SERVING, Asked, Value, check_no_range, is_path, numbers_of, parameter, values_of
+from .search_axes import REFUSED, SERVING, Asked, Value, check_no_range, is_path, numbers_of, parameter, values_of
 from .search_file import read_space
 from .search_sampling import AT_ONCE, KEYS, Sampling, options
 
@@ -33,9 +33,10 @@ _SPACE = (
     ),
     click.Option(
         ["--vary"], multiple=True, metavar="KEY=VALUES",
-        help="What is tried: tp=1,2,4, precision=none,fp8, or `all`; a number of the system by its path or the end of "
-        "it, as a list or first:last:how many: system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A "
-        "range without steps, 2TB/s..10TB/s or 1us..20us:log, is for an optimiser: see --trials.",
+        help="What is tried: tp=1,2,4, precision=none,fp8, or `all` of degrees, switches and choices of words; a "
+        "number of the system by its path or the end of it, as a list or first:last:how many: "
+        "system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A range without steps, 2TB/s..10TB/s or "
+        "1us..20us:log, is for an optimiser: see --trials.",
     ),
     click.Option(
         ["--space", "space_file"], type=click.Path(path_type=Path), metavar="FILE",
@@ -115,6 +116,14 @@ class SearchCommand(PlanCommand):
         """Name the parameters; none is needed."""
         free = click.Argument(["model"], required=False, default="")
         return [free if param.name == "model" else param for param in super().get_params(ctx)]
+
+    def _write(
+        self, ctx: click.Context, formatter: click.HelpFormatter, title: str, params: list[click.Parameter]
+    ) -> None:
+        """Write a section but for what a search refuses."""
+        heard = [param for param in params if param.name not in REFUSED]
+        if heard:
+            super()._write(ctx, formatter, title, heard)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""

@@ -8,10 +8,10 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..ir.errors import PlanError, SystemFileError, UnknownNameError, UsageError
+from ..ir.errors import NotBuiltError, PlanError, SystemFileError, UnknownNameError, UsageError
 from .options import Request
 from .prepare import check_model, family_of, graph_of, system_of, terms_of
-from .search_axes import REFUSED, SERVING, SINGLE, Asked, Value
+from .search_axes import ALL, CHOICES, NUMBERS, REFUSED, SERVING, SINGLE, Asked, Value
 
 if TYPE_CHECKING:
     from ..backends.system import System
@@ -21,24 +21,19 @@ if TYPE_CHECKING:
     from ..ir.family import Family
     from ..ir.graph import Graph
 
-# Flags that are axes of numbers, and what the space calls them.
-_NUMBERS = {
-    "gpus": "num_gpus", "gbs": "global_batch", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "dp": "dp",
-    "vpp": "vpp", "mbs": "micro_batch", "cp_ulysses": "cp_ulysses", "dp_shard": "dp_shard",
-}  # fmt: skip
-# Flags that are words or switches of every space, and what it calls them.
-_CHOICES = {"sp": "sp", "zero": "zero", "recompute": "recompute", "schedule": "schedule", "cp_method": "cp"}
 _TOPS = ("chip", "node", "network", "stack", "server", "rack", "prices", "calibration", "engine")
 # Flags that are axes of plans, of which a search of servers has one.
 _ONE_OF_SERVERS = ("kernels", "mla", "ep_exchange")
 # A million systems are a slip of the count.
 _MOST_SYSTEMS = 10_000
+# Chunks of a stage, where they are free and one is too few: more than models have layers.
+_MOST_CHUNKS = 129
 
 
 def check_asked(asked: Asked) -> None:
     """Refuse flags that a search has no use for, and one that lacks what every search needs."""
     for name in asked.flags:
-        if name in REFUSED | {option.name for option in SERVING}:
+        if name in REFUSED | {"overrides"} | {option.name for option in SERVING}:
             raise UsageError(f"--{name.replace('_', '-')} says nothing to a search of plans: leave it out")
     if asked.one("phase", "train") == "train" and not asked.axis("gbs"):
         raise UsageError(
@@ -46,6 +41,42 @@ def check_asked(asked: Asked) -> None:
         )
     if asked.one("tp_plan", "") == "auto":
         raise UsageError("--tp-plan auto is read for one degree, and a search has many: name the plan")
+    _check_etp(asked)
+    _check_interleaved(asked)
+
+
+def _check_etp(asked: Asked) -> None:
+    """Experts are split over all of tp or not at all: another degree would be priced as what it is not."""
+    tp = asked.axis("tp")
+    for value in asked.axis("etp"):
+        if value not in (1, "tp") and tp != (value,):
+            given = f"tp={','.join(map(str, tp))}" if tp else "tp free"
+            same = f", or {tp[0]}, which is tp" if len(tp) == 1 and tp != (1,) else ""
+            raise UsageError(
+                f"etp={value} with {given}: a search splits experts over all of tp or not at all; allowed: 1 for whole "
+                f"experts, tp for experts split like the rest{same}"
+            )
+
+
+def _check_interleaved(asked: Asked) -> None:
+    """Interleaved is 1f1b of two chunks a stage or more: without these, plain 1f1b would be priced in its place."""
+    words, vpp = asked.axis("schedule"), asked.axis("vpp")
+    if "interleaved" not in words:
+        return
+    if vpp and not _chunked(vpp):
+        raise UsageError(
+            f"schedule=interleaved with vpp={','.join(map(str, vpp))}: stages of one chunk are not interleaved: take "
+            "--vpp 2 or more, leave it out to try all, or say --schedule 1f1b"
+        )
+    if len(words) > 1 and "1f1b" not in words:
+        raise UsageError(
+            f"schedule={','.join(map(str, words))}: interleaved is 1f1b with vpp above 1, and is searched alone or "
+            "beside 1f1b: add 1f1b, or search twice"
+        )
+
+
+def _chunked(vpp: Sequence[Value]) -> tuple[int, ...]:
+    return tuple(sorted(value for value in vpp if isinstance(value, int) and value > 1))
 
 
 def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
@@ -184,16 +215,27 @@ def _full(key: str, system: System | None) -> str:
 
 def _bases(asked: Asked, plain: Request) -> Iterator[Family]:
     """The families that have all that is no axis of every space: types, kernels, layouts, what is offloaded."""
-    names = [name for name in asked.flags if name not in SINGLE and name not in _NUMBERS and name not in _CHOICES]
-    axes = {name: asked.axis(name) for name in names if name != "etp"}
+    names = [name for name in asked.flags if name not in SINGLE and name not in NUMBERS and name not in CHOICES]
+    axes = {name: asked.words(name) for name in names if name != "etp"}
+    every = any(asked.flags[name] == (ALL,) for name in axes)
     seen: dict[Family, None] = {}
+    wrong: list[PlanError | NotBuiltError] = []
     # Stages are asked for, so that the stack says how they send.
     staged = replace(plain, pp=2 if plain.phase == "train" else 1)
     resolved = family_of(staged)
     for values in product(*axes.values()):
         one = _with(staged, {"kernels": resolved.kernels, **dict(zip(axes, values, strict=True))})
-        family = family_of(replace(one, scatter_p2p=resolved.scatter_p2p))
+        try:
+            family = family_of(replace(one, scatter_p2p=resolved.scatter_p2p))
+        except (PlanError, NotBuiltError) as error:
+            # Of all words, those that a phase does not have are none.
+            if not every:
+                raise
+            wrong.append(error)
+            continue
         seen[replace(family, pp=False)] = None
+    if not seen and wrong:
+        raise wrong[0]
     yield from seen
 
 
@@ -211,11 +253,11 @@ def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
 def _degrees(asked: Asked) -> Degrees:
     from ..explore.search.degrees import Degrees
 
-    given = {_NUMBERS[name]: _counts(name, asked.axis(name)) for name in asked.flags if name in _NUMBERS}
+    given = {NUMBERS[name]: _counts(name, asked.axis(name)) for name in asked.flags if name in NUMBERS}
     if not given.get("num_gpus"):
         raise PlanError("a search of plans needs a number of GPUs: --gpus 1024")
-    if asked.flags.get("schedule") == ("interleaved",) and "vpp" not in given:
-        given["vpp"] = tuple(range(2, 129))
+    if asked.flags.get("schedule") == ("interleaved",):
+        given["vpp"] = _chunked(given.get("vpp", ())) or tuple(range(2, _MOST_CHUNKS))
     return Degrees(**given)
 
 
@@ -227,7 +269,7 @@ def _choices(asked: Asked, graph: Graph) -> Choices:
     from ..explore.search.plan_space import Choices
 
     usual = Choices.usual(graph.workload)
-    given = {new: asked.axis(old) for old, new in _CHOICES.items() if asked.axis(old)}
+    given = {new: asked.axis(old) for old, new in CHOICES.items() if asked.axis(old)}
     if "schedule" in given:
         words = ("1f1b" if word == "interleaved" else word for word in given["schedule"])
         given["schedule"] = tuple(dict.fromkeys(words))
@@ -238,14 +280,19 @@ def _choices(asked: Asked, graph: Graph) -> Choices:
 
 def _check_some(job: PlanJob, asked: Asked) -> None:
     """Raise PlanError where the space holds no candidate, with what is fixed."""
-    if any(job.blocks()):
-        return
-    fixed = [
+    from ..ir.divisibility import has_experts
+
+    experts = has_experts(job.graph)
+    told = [job.space.why_none(base, experts) for base in job.bases]
+    fixed = ", ".join(
         f"{name.replace('_', '-')}={','.join(map(str, values))}"
         for name, values in asked.flags.items()
-        if (name in _NUMBERS or name in _CHOICES) and values
-    ]
-    raise PlanError(
-        f"the space is empty: no plan has {', '.join(fixed)}; degrees must divide the GPUs, and micro-batches the "
-        "batch: free one of them"
+        if name not in SINGLE and values
     )
+    if all(told):
+        raise PlanError(f"the space is empty: what is fixed contradicts itself, {fixed}: {told[0]}")
+    if not any(job.blocks()):
+        raise PlanError(
+            f"the space is empty: no plan has {fixed}; degrees must divide the GPUs, and micro-batches the batch: free "
+            "one of them"
+        )

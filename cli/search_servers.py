@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..ir.errors import UsageError
 from .options import Request
 from .run_flags import count_of
-from .search_axes import REFUSED, Asked, Value
+from .search_axes import ALL, Asked, Value
 from .search_job import checked_systems, single, varied_paths
 
 if TYPE_CHECKING:
@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from ..explore.search.serving_job import ServingJob
     from ..explore.search.serving_space import ServingSpace
 
-# What is asked of servers in other words, or follows from them.
-_OF_STEPS = frozenset(
+# Axes of servers; of anything else a search of them has one, or no use.
+_AXES = frozenset(
     {
-        "seq", "gbs", "cp", "cp_method", "cp_ulysses", "vpp", "schedule", "pp_layout", "zero", "dp_shard", "reshard",
-        "recompute", "recompute_modules", "recompute_layers", "recompute_every", "early_stop", "offload", "sp",
-        "capacity_factor", "expert_imbalance", "dispatch_dtype", "routing_nodes", "grad_dtype", "reduce_dtype",
-        "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype", "fp8_param_gather", "bf16_first", "bf16_last",
-        "async_tp", "attention", "order", "tp_plan", "replicate_unknown", "fuse", "precision_of",
+        "system", "tp", "pp", "ep", "etp", "dp", "mbs", "engine", "precision", "kv_dtype", "chunked_prefill",
+        "prefill_tp", "prefill_pp", "prefill_batch",
+    }
+)  # fmt: skip
+_ONE = frozenset(
+    {
+        "phase", "gpus", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
+        "block_size", "memory_utilization", "pools", "stream_kv", "kv_bandwidth", "dtype", "kernels", "mla",
+        "ep_exchange", "stack", "calibration", "prices", "cuda_graph", "basis", "rent", "flops_convention", "cache",
+        "quiet",
     }
 )  # fmt: skip
 _USUAL_GOAL = "tokens_per_s"
@@ -41,20 +46,35 @@ def server_search_of(asked: Asked, request: Request, text: str) -> ServingJob:
     from ..explore.search.serving_job import serving_job
     from ..explore.search.serving_rows import KNOWN
 
-    for name in asked.flags:
-        if name in _OF_STEPS | REFUSED:
-            raise UsageError(f"--{name.replace('_', '-')} says nothing to a search of servers: leave it out")
+    check_servers(asked)
     limits = [Limit.of(one, KNOWN) for one in asked.constraints]
     space = _space(asked, request, limits)
     job = serving_job(space, asked.objectives or (_USUAL_GOAL,), (), asked.rows_at_once or 16384)
     return replace(job, limits=tuple(limits), said=text)
 
 
+def check_servers(asked: Asked) -> None:
+    """Raise UsageError for a flag that servers have no use for, and for several values where there is one."""
+    for name, values in asked.flags.items():
+        flag = name.replace("_", "-")
+        if name not in _AXES | _ONE:
+            raise UsageError(f"--{flag} says nothing to a search of servers: leave it out")
+        if name in _AXES or (len(values) == 1 and values != (ALL,)):
+            continue
+        given = ",".join(map(str, values))
+        if name == "gpus":
+            raise UsageError(
+                f"gpus={given}: a search of servers has one number of GPUs; servers that use fewer are tried anyway "
+                "up to 32"
+            )
+        raise UsageError(f"{flag}={given}: a search of servers has one {flag}: name it, and search again for others")
+
+
 def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
     from ..explore.search.serving_space import USUAL_ENGINE, ServingSpace
 
     plain = single(asked, request)
-    (gpus,) = _counts(asked, "gpus") or (0,)
+    gpus = _count(asked, "gpus") or 0
     if not gpus:
         raise UsageError("a search of servers needs a number of GPUs: --gpus 16")
     prompt = _tokens(asked, "isl", 1024)
@@ -66,9 +86,9 @@ def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
         engines=_texts(asked, "engine") or (USUAL_ENGINE,), engine_overrides=_of_engine(asked),
         max_batched_tokens=_counts(asked, "chunked_prefill"), max_num_seqs=_count(asked, "max_num_seqs"),
         block_tokens=_count(asked, "block_size"), memory_utilization=_real(asked, "memory_utilization"),
-        dtype=plain.dtype, kernels=plain.kernels, precision=_texts(asked, "precision") or ("none",),
+        dtype=plain.dtype, kernels=plain.kernels, precision=_recipes(asked) or ("none",),
         kv_dtype=_texts(asked, "kv_dtype") or ("same",), mla=plain.mla, exchange=plain.ep_exchange,
-        tp=_counts(asked, "tp"), pp=_counts(asked, "pp"), ep=_counts(asked, "ep"), etp=_counts(asked, "etp"),
+        tp=_counts(asked, "tp"), pp=_counts(asked, "pp"), ep=_counts(asked, "ep"), etp=_etp(asked),
         dp=_counts(asked, "dp"), batch=_counts(asked, "mbs"), pools=str(asked.one("pools", "auto")),
         prefill_tp=_counts(asked, "prefill_tp"), prefill_pp=_counts(asked, "prefill_pp"),
         prefill_batch=_counts(asked, "prefill_batch") or (1, 2, 4, 8), stream_kv=bool(asked.one("stream_kv", False)),
@@ -102,7 +122,27 @@ def _counts(asked: Asked, name: str) -> tuple[int, ...]:
 
 
 def _texts(asked: Asked, name: str) -> tuple[str, ...]:
-    return tuple(str(value) for value in asked.axis(name))
+    return tuple(str(value) for value in asked.words(name))
+
+
+def _recipes(asked: Asked) -> tuple[str, ...]:
+    """Recipes of layers; of all of them those that inference has."""
+    from ..ir.graph import Workload
+    from ..ir.precision import NONE, recipes_of
+
+    if asked.flags.get("precision") == (ALL,):
+        return (NONE, *recipes_of(Workload.DECODE))
+    return _texts(asked, "precision")
+
+
+def _etp(asked: Asked) -> tuple[int, ...]:
+    """Degrees inside experts; `tp` is a number where that is fixed, and beside 1 all that is tried anyway."""
+    given, tp = asked.axis("etp"), _counts(asked, "tp")
+    if "tp" not in given or set(given) == {1, "tp"}:
+        return () if "tp" in given else _counts(asked, "etp")
+    if len(tp) != 1:
+        raise UsageError("etp=tp with tp free: of servers name the degree, as in --etp 8, or leave it out for 1 and tp")
+    return tuple(dict.fromkeys(value if isinstance(value, int) else tp[0] for value in given))
 
 
 def _count(asked: Asked, name: str) -> int | None:

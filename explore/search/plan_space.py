@@ -73,9 +73,20 @@ class PlanSpace:
             if above.ep and not has_experts:
                 continue
             for family in self._of(base, above, has_experts):
-                if (family, above) not in seen and _makes_sense(family, above):
+                if (family, above) not in seen and not contradiction(family, above):
                     seen.add((family, above))
                     yield family, above
+
+    def why_none(self, base: Family, has_experts: bool) -> str:
+        """Return the first contradiction of all families that start from `base`; nothing where one makes sense."""
+        first = ""
+        for above in Above.all():
+            for family in self._of(base, above, has_experts) if has_experts or not above.ep else ():
+                told = contradiction(family, above)
+                if not told:
+                    return ""
+                first = first or told
+        return first
 
     def _of(self, base: Family, above: Above, has_experts: bool) -> Iterator[Family]:
         """Families of some degrees above one, some of them twice."""
@@ -101,18 +112,26 @@ def _without_exchange(base: Family) -> Family:
     return replace(base, dispatch_dtype="same", routing_nodes=0, exchange="alltoall")
 
 
-def _makes_sense(family: Family, above: Above) -> bool:
-    """Whether a family contradicts itself or asks for what is not modelled; see `make_plan`."""
+def contradiction(family: Family, above: Above) -> str:
+    """Return why a family contradicts itself or asks for what is not modelled, as `make_plan` has it; else nothing.
+
+    >>> contradiction(Family(offload=("optimizer", "params"), zero=1), Above(False, False, False, False))
+    'offload of params goes with zero=3, where they lie in shards, not zero=1'
+    """
     train = family.workload is Workload.TRAIN
-    if (above.cp and family.workload is Workload.DECODE) or (above.pp and family.recompute_every > 1):
-        return False
-    if (family.async_tp and above.tp and not family.sp) or (family.hsdp and not family.zero):
-        return False
+    if above.cp and family.workload is Workload.DECODE:
+        return "cp above 1 splits the sequence, of which a decode step has one token"
+    if above.pp and family.recompute_every > 1:
+        return "recompute-every with pp above 1 (groups of layers inside of stages) is not modelled"
+    if family.async_tp and above.tp and not family.sp:
+        return "async-tp takes gathers and scatters of sp apart, and without sp there are none"
+    if family.hsdp and not family.zero:
+        return "dp-shard says which replicas share what ZeRO shards, and zero=0 shards nothing"
     if not family.etp and not family.sp and (train or not family.ep):
-        return False
+        return "etp=1 with tp above 1 needs sp in training, and sp or ep above 1 in inference"
     try:
         check_family(family)
         check_exchange(family)
-    except (PlanError, NotBuiltError):
-        return False
-    return True
+    except (PlanError, NotBuiltError) as error:
+        return str(error)
+    return ""
