@@ -56,6 +56,10 @@ class TrialJob:
     @property
     def digest(self) -> str:
         """What tells this study from any other; how many trials it has does not."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         text = repr((self.plans.digest, self.axes, self.sampler, self.seed, self.at_once))
         return hashlib.sha256(text.encode()).hexdigest()
 
