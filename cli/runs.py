@@ -166,7 +166,7 @@ def remove_command(name: str, folder: Path | None, yes: bool) -> int:
 def _runs(folder: Path | None) -> Runs:
     from ..explore.search.runs import Runs
 
-    return Runs.default() if folder is None else Runs(folder)
+    return Runs.at(folder)
 
 
 def _check_ending(output: str) -> None:

@@ -17,7 +17,8 @@ from .search_file import space_yaml
 from .search_flags import SearchCommand, Wanted
 from .search_job import job_of
 from .search_kept import Kept, kept
-from .search_progress import progress
+from .search_memory import rows_at_once
+from .search_progress import best_so_far, progress
 from .search_trials import has_trials, trial_job_of, try_all
 
 if TYPE_CHECKING:
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
     from ..report.search import SearchAnswer
     from ..report.search_plans import PlanRows
     from ..report.search_servers import ServerRows
-
-# What a candidate takes while its block is worked on, measured on families of dense and MoE models; the rest of a
-# process (Python, the traced graph, what is lowered) comes before it.
-_BYTES_A_CANDIDATE = 40_000
-_BYTES_OF_A_PROCESS = 500 * 2**20
-_LEAST_ROWS, _MOST_ROWS = 256, 16384
 
 
 @click.command("search", cls=SearchCommand)
@@ -60,24 +55,6 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
         answer = _answer(whole, replace(request, model=whole.model), wanted, run)
     write_answer(answer, wanted)
     return 0
-
-
-def rows_at_once(max_memory: str) -> int:
-    """Return how many candidates a block may have, so that a process stays within its memory.
-
-    UsageError for less than a process takes by itself.
-
-    >>> rows_at_once("2GiB"), rows_at_once("600MiB")
-    (16384, 2621)
-    """
-    from ..ir.units import format_bytes, parse_quantity
-
-    given = parse_quantity(max_memory, "B").value_si
-    rows = int((given - _BYTES_OF_A_PROCESS) // _BYTES_A_CANDIDATE)
-    if rows < _LEAST_ROWS:
-        least = _BYTES_OF_A_PROCESS + _LEAST_ROWS * _BYTES_A_CANDIDATE
-        raise UsageError(f"--max-memory {max_memory}: a process takes {format_bytes(least)} at least")
-    return min(rows, _MOST_ROWS)
 
 
 def _answer(asked: Asked, request: Request, wanted: Wanted, run: Kept) -> SearchAnswer:
@@ -124,13 +101,3 @@ def _run(rows: PlanRows | ServerRows, model: str, wanted: Wanted, run: Kept, qui
 def _summary(ran: Ran, num: int, took_s: float) -> str:
     before = f"; {ran.num_kept:,} of {ran.num_kept + ran.num_new:,} blocks were kept before" if ran.num_kept else ""
     return f"{num:,} candidates in {took_s:.1f} s ({num / max(took_s, 1e-9):,.0f}/s){before}"
-
-
-def best_so_far(best: Best) -> str:
-    """Return the best so far, in a word."""
-    from ..report.metrics import METRICS, format_metric
-
-    if not best.top:
-        return "nothing fits yet"
-    first = best.goals[0].name
-    return f"best {METRICS[first].label} {format_metric(first, float(best.top[first][0]))}"

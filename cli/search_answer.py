@@ -10,6 +10,7 @@ import numpy as np
 from ..ir.errors import InfeasibleError, UsageError
 from .output import columns, write_text
 from .search_flags import Wanted
+from .search_progress import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,7 @@ def write_answer(answer: SearchAnswer, wanted: Wanted) -> None:
     from ..report.search_table import search_text
 
     if not answer.tally.num_kept:
-        reasons = "; ".join(f"{num:,} {reason}" for reason, num in answer.tally.pruned.most_common())
+        reasons = counted(answer.tally.pruned)
         raise InfeasibleError(f"none of {answer.tally.num_candidates:,} candidates is left: {reasons}")
     if wanted.form == "json":
         text = search_json(answer, tool_version())

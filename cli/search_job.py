@@ -12,6 +12,7 @@ from ..ir.errors import NotBuiltError, PlanError, SystemFileError, UnknownNameEr
 from .options import Request
 from .prepare import check_model, family_of, graph_of, system_of, terms_of
 from .search_axes import ALL, CHOICES, NUMBERS, REFUSED, SERVING, SINGLE, Asked, Value
+from .search_memory import MOST_ROWS
 
 if TYPE_CHECKING:
     from ..backends.system import System
@@ -103,7 +104,7 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     priced = terms_of(plain) if money or asked.flags.get("basis") or asked.flags.get("rent") else None
     job = PlanJob(
         graph=graph, space=_space(asked, plain, graph), machines=machines, goals=goals, limits=limits, text=text,
-        rows_at_once=asked.rows_at_once or 16384, terms=priced, convention=Convention(plain.flops_convention),
+        rows_at_once=asked.rows_at_once or MOST_ROWS, terms=priced, convention=Convention(plain.flops_convention),
     )  # fmt: skip
     _check_some(job, asked)
     return job

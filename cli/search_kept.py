@@ -98,4 +98,4 @@ def _stored(wanted: Wanted, name: str) -> Asked:
 def _runs(wanted: Wanted) -> Runs:
     from ..explore.search.runs import Runs
 
-    return Runs.default() if wanted.runs is None else Runs(wanted.runs)
+    return Runs.at(wanted.runs)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ..explore.search.best import Best
 
 
 class Progress(Protocol):
@@ -45,3 +49,22 @@ def progress(num_candidates: int, quiet: bool) -> Iterator[Progress]:
                 bar.update(task, rate=f"{speed:,.0f}/s" if speed else "")
 
         yield Shown()
+
+
+def best_so_far(best: Best) -> str:
+    """Return the best so far, in a word."""
+    from ..report.metrics import METRICS, format_metric
+
+    if not best.top:
+        return "nothing fits yet"
+    first = best.goals[0].name
+    return f"best {METRICS[first].label} {format_metric(first, float(best.top[first][0]))}"
+
+
+def counted(reasons: Counter[str]) -> str:
+    """Return reasons with how often each holds, the most frequent first.
+
+    >>> counted(Counter({"does not fit": 2, "odd": 1000}))
+    '1,000 odd; 2 does not fit'
+    """
+    return "; ".join(f"{num:,} {reason}" for reason, num in reasons.most_common())

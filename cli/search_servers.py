@@ -10,6 +10,7 @@ from .options import Request
 from .run_flags import count_of
 from .search_axes import ALL, Asked, Value
 from .search_job import checked_systems, single, varied_paths
+from .search_memory import MOST_ROWS
 
 if TYPE_CHECKING:
     from ..explore.search.goals import Limit
@@ -49,7 +50,7 @@ def server_search_of(asked: Asked, request: Request, text: str) -> ServingJob:
     check_servers(asked)
     limits = [Limit.of(one, KNOWN) for one in asked.constraints]
     space = _space(asked, request, limits)
-    job = serving_job(space, asked.objectives or (_USUAL_GOAL,), (), asked.rows_at_once or 16384)
+    job = serving_job(space, asked.objectives or (_USUAL_GOAL,), (), asked.rows_at_once or MOST_ROWS)
     return replace(job, limits=tuple(limits), said=text)
 
 

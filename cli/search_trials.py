@@ -13,7 +13,8 @@ from .options import Request
 from .search_axes import Asked
 from .search_flags import Wanted
 from .search_job import checked_systems, full_paths, job_of, plain_of
-from .search_progress import progress
+from .search_memory import BYTES_OF_A_PROCESS
+from .search_progress import best_so_far, counted, progress
 from .search_sampling import AT_ONCE, is_sampled
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 # What a lowered family takes; half of what a process may take beside itself is for those that are kept.
 _BYTES_A_FAMILY = 2**20
-_BYTES_OF_A_PROCESS = 500 * 2**20
 
 
 def has_trials(asked: Asked) -> bool:
@@ -104,16 +104,13 @@ def try_all(job: TrialJob, model: str, wanted: Wanted, ledger: Ledger | None, qu
     with progress(job.num_trials, quiet) as bar:
 
         def watch(found: Found, best: Best) -> None:
-            from .search import best_so_far
-
             bar.advance(1, best_so_far(best))
 
         tried = try_machines(job, study, _executor(job, wanted), ledger, wanted.top, watch)
     if not quiet:
         click.echo(_summary(tried, time.perf_counter() - started), err=True)
     if not tried.searched.tally.num_kept:
-        reasons = "; ".join(f"{num:,} {why}" for why, num in tried.infeasible.most_common())
-        raise InfeasibleError(f"no plan is left on any of {job.num_trials:,} machines: {reasons}")
+        raise InfeasibleError(f"no plan is left on any of {job.num_trials:,} machines: {counted(tried.infeasible)}")
     return _answer(job, model, tried)
 
 
@@ -127,7 +124,7 @@ def _executor(job: TrialJob, wanted: Wanted) -> Executor:
     executor = executor_of(wanted.executor, wanted.jobs, wanted.address)
     if wanted.executor != "local":
         return executor
-    room = parse_quantity(wanted.max_memory, "B").value_si - _BYTES_OF_A_PROCESS
+    room = parse_quantity(wanted.max_memory, "B").value_si - BYTES_OF_A_PROCESS
     return Resident(Lowerings(job.plans.graph, max(FAMILIES, int(room / 2 // _BYTES_A_FAMILY))))
 
 

@@ -64,12 +64,11 @@ _CLOUD = 4000
 
 def _thinned(rows: Columns) -> Columns:
     """A sample that depends on nothing but which rows there are, in the order of their places."""
-    ordered = _some(rows, np.lexsort([rows[ROW], rows[BLOCK]]))
-    if len(rows[BLOCK]) <= _CLOUD:
-        return ordered
-    place = ordered[BLOCK].astype(np.uint64) * np.uint64(1 << 32) + ordered[ROW].astype(np.uint64)
-    mixed = place * np.uint64(0x9E3779B97F4A7C15)
-    return _some(ordered, np.sort(np.argpartition(mixed, _CLOUD)[:_CLOUD]))
+    if len(rows[BLOCK]) > _CLOUD:
+        place = rows[BLOCK].astype(np.uint64) * np.uint64(1 << 32) + rows[ROW].astype(np.uint64)
+        # An odd factor mixes places and keeps them apart: no two rows are equal, and no order of them matters.
+        rows = _some(rows, np.argpartition(place * np.uint64(0x9E3779B97F4A7C15), _CLOUD)[:_CLOUD])
+    return _some(rows, np.lexsort([rows[ROW], rows[BLOCK]]))
 
 
 def _with(kept: Columns, more: Columns) -> Columns:

@@ -33,6 +33,11 @@ class Runs:
         base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
         return cls(Path(own) if own else Path(base) / "slipstick" / "runs")
 
+    @classmethod
+    def at(cls, folder: Path | None) -> Runs:
+        """Return the runs of a folder, of the usual one where none is named."""
+        return cls.default() if folder is None else cls(folder)
+
     def names(self) -> list[str]:
         """Return the names of all runs, counted as people count: 2 before 10."""
         found = [path.stem for path in self.folder.glob(f"*{SUFFIX}") if path.is_file()]
