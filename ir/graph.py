@@ -86,8 +86,8 @@ class Value:
 class Node:
     """One operator call. Its key is its first output; `forward` is the key of the forward node it belongs to.
 
-    `kernel` is the key of the node in whose kernel it runs, where that is not its own: see `ir/kernels.py`. `meaning` is
-    what was recorded of the call; nodes that compute alike are equal whatever it says.
+    `kernel` is the key of the node in whose kernel it runs, where that is not its own: see `ir/kernels.py`. `meaning`
+    is what was recorded of the call; nodes that compute alike are equal whatever it says.
     """
 
     op: str
