@@ -88,6 +88,8 @@ def chained(links: Sequence[Link | None], inputs: Sequence[int], outputs: Sequen
     for link in links:
         if link is None or link.meaning.pairs or any(i not in place for i in link.inputs):
             return None
+        if any(isinstance(place[link.inputs[k]], Out) for k in _complex(link.meaning)):
+            return None
         start = len(steps)
         steps += [Step(s.operator, tuple((n, _moved(a, link, place, start)) for n, a in s.arguments))
                   for s in link.meaning.steps]  # fmt: skip
@@ -96,6 +98,14 @@ def chained(links: Sequence[Link | None], inputs: Sequence[int], outputs: Sequen
     if any(o not in place for o in outputs):
         return None
     return Meaning(tuple(steps), tuple(place[o] for o in outputs))
+
+
+def _complex(meaning: Meaning) -> set[int]:
+    """Inputs that a program reads as complex numbers."""
+    given = (
+        a for s in meaning.steps for _, value in s.arguments for a in (value if isinstance(value, tuple) else (value,))
+    )
+    return {a.index for a in given if isinstance(a, In) and a.pairs}
 
 
 def _moved(given: Argument, link: Link, place: Mapping[int, In | Out], start: int) -> Argument:
@@ -108,4 +118,9 @@ def _moved(given: Argument, link: Link, place: Mapping[int, In | Out], start: in
     return tuple(_moved(g, link, place, start) for g in given) if isinstance(given, tuple) else given
 
 
-__all__ = ["Argument", "In", "Link", "Meaning", "Out", "Step", "chained"]
+def cast_to(dtype: DType) -> Meaning:
+    """Return the program of a cast."""
+    return Meaning((Step("aten._to_copy", (("self", In(0)), ("dtype", dtype))),), (Out(0),))
+
+
+__all__ = ["Argument", "In", "Link", "Meaning", "Out", "Step", "cast_to", "chained"]

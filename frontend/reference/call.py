@@ -7,13 +7,14 @@ alone. They read shapes off the local tensors and constants off the attributes a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from ...ir.errors import SlipstickError
+from ...ir.expr import Dim
 from ...ir.graph import Node, Value
 from ...ir.meaning import Argument
 from ...ir.placement import Shard
@@ -28,7 +29,8 @@ class Call:
     """One node on one rank: local inputs (float64, int64 or bool), and the local dims of what it makes.
 
     `rank` and `degrees` are by mesh axis. `sources` and `results` are the values of the graph that inputs and outputs
-    stand for, with their placements; `held` are the positions of this rank where its queries are not all there are.
+    stand for, with their placements; `held` are the positions of this rank where its queries are not all there are;
+    `sizes` are the numbers of the graph's symbols.
     """
 
     node: Node
@@ -39,6 +41,11 @@ class Call:
     sources: tuple[Value, ...] = ()
     results: tuple[Value, ...] = ()
     held: Tensor | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def local(self, dim: Dim) -> int:
+        """Return a size as a number."""
+        return dim if isinstance(dim, int) else round(float(dim.evaluate({k: float(v) for k, v in self.sizes.items()})))
 
     def constant(self, name: str, default: Argument = None) -> Argument:
         """Return an argument of the recorded call by its name in the operator's schema; the default where it was left.
