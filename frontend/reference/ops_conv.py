@@ -39,18 +39,16 @@ def conv_bwd(call: Call) -> tuple[Tensor, ...]:
 
 def _convolved(call: Call, attrs: ConvAttrs, tensors: Sequence[Tensor], state: Tensor | None) -> Tensor:
     x, weight, *bias = tensors
-    if attrs.transposed:
-        groups = int(number(call, "groups", 1))
-        run = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}[x.dim()]
-        return run(x, weight, *bias, stride=attrs.stride, padding=attrs.padding, groups=groups, dilation=attrs.dilation)
     padding: tuple[int, ...] = attrs.padding
     if attrs.causal:
         if share(call, 0 if call.node.op == "conv" else 1, 2)[1] > 1:
             raise NotComputedError("a causal convolution over a split sequence, which reads positions of a neighbour")
         x, padding = _with_past(x, weight.shape[2], state), (0,)
-    groups = x.shape[1] // weight.shape[1]
-    runs = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
-    y = runs[x.dim()](x, weight, *bias, stride=attrs.stride, padding=padding, dilation=attrs.dilation, groups=groups)
+    groups = int(number(call, "groups", 1)) if attrs.transposed else x.shape[1] // weight.shape[1]
+    y = torch.convolution(
+        x, weight, bias[0] if bias else None, attrs.stride, padding, attrs.dilation, attrs.transposed,
+        (0,) * len(padding), groups,
+    )  # fmt: skip
     if attrs.activation not in ("", "silu"):
         raise NotComputedError(f"a convolution with the activation '{attrs.activation}'")
     return F.silu(y) if attrs.activation else y

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -14,10 +14,10 @@ from .call import Call, NotComputedError, Reference
 from .constants import attrs_of, number, word
 from .differentiate import gradients
 
-_RELU = {"relu": F.relu, "relu2": lambda x: F.relu(x).square()}
-_ACTIVATIONS = {
-    "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "gelu_quick": lambda x: x * torch.sigmoid(1.702 * x), **_RELU,
+_Function = Callable[[Tensor], Tensor]
+_ACTIVATIONS: Mapping[str, _Function] = {
+    "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu,
+    "gelu_quick": lambda x: x * torch.sigmoid(1.702 * x), "relu2": lambda x: F.relu(x).square(),
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def _activated(call: Call, attrs: ExpertsAttrs, x: Tensor) -> Tensor:
     return (up + 1) * gate * torch.sigmoid(alpha * gate)
 
 
-def _activation(kind: str):  # type: ignore[no-untyped-def]
+def _activation(kind: str) -> _Function:
     if kind not in _ACTIVATIONS:
         raise NotComputedError(f"experts with the activation '{kind}'")
     return _ACTIVATIONS[kind]

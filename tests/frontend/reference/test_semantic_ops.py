@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from slipstick.frontend.reference import ops_attention, ops_conv, ops_experts, ops_loss, ops_norm, ops_scan
-from slipstick.frontend.reference.call import Call, NotComputedError
+from slipstick.frontend.reference.call import Call, NotComputedError, Reference
 from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Value
 from slipstick.ir.meaning import Meaning, Step
 from slipstick.ir.ops.attention import AttentionAttrs, KvAppendAttrs
@@ -24,7 +24,7 @@ from slipstick.ir.placement import REPLICATE, Shard
 from slipstick.ir.types import DType, TensorType
 
 pytestmark = pytest.mark.oracle
-TABLES = {
+TABLES: Mapping[str, Reference] = {
     k: v for m in (ops_attention, ops_conv, ops_experts, ops_loss, ops_norm, ops_scan) for k, v in m.REFERENCES.items()
 }
 
@@ -319,7 +319,7 @@ def test_delta_rules_and_linear_attention_are_those_of_transformers() -> None:
     torch.testing.assert_close(made[0], want, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(made[1], last, rtol=1e-4, atol=1e-5)
     key, value, decay, first = (t.float() for t in (rand(2, 6, 4), rand(2, 6, 4), rand(4), rand(4)))
-    want = rwkv.rwkv_linear_attention_cpu(decay, first, key, value)[0]
+    want = rwkv.rwkv_linear_attention_cpu(decay, first, key, value)[0]  # type: ignore[no-untyped-call]
     made = run("scan", ScanAttrs("linear"), value.unsqueeze(-1), key, decay, first, outs=2)
     torch.testing.assert_close(made[0].squeeze(-1), want, rtol=1e-4, atol=1e-5)
 
