@@ -222,9 +222,13 @@ def storage_id(tensor: Tensor) -> int:
 
 def layout_key(tensor: Tensor) -> tuple[object, ...]:
     """Return what two tensor objects share when they are the same view of the same storage."""
+    return storage_id(tensor), tensor.dtype, layout_sizes(tensor)
+
+
+def layout_sizes(tensor: Tensor) -> tuple[object, ...]:
+    """Return the sizes, the strides and the offset; symbols as what they stand for."""
     found: tuple[int | torch.SymInt, ...] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    sizes = tuple(s.node.expr if isinstance(s, torch.SymInt) else s for s in found)
-    return storage_id(tensor), tensor.dtype, sizes
+    return tuple(s.node.expr if isinstance(s, torch.SymInt) else s for s in found)
 
 
 def is_noise(func: torch._ops.OpOverload) -> bool:

@@ -29,7 +29,7 @@ from .annotate import (
     reduces_output,
     source_placements,
 )
-from .ask import Answer, Ask
+from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .choose import plan_for
 from .cuts import Cuts, cuts_of
@@ -243,7 +243,8 @@ class _Propagation:
         return answer_of(node, ask, self.replicate_unknown)
 
     def _note_gathers(self, b: RegionBuilder, node: Node) -> None:
-        given = [[self._seen(b, i, axis) for axis in self.axes] for i in node.inputs]
+        axes = [axis for axis in self.axes if axis not in DATA_AXES]
+        given = [[self._seen(b, i, axis) for axis in axes] for i in node.inputs]
         num_bytes = gathered_bytes(node, call_of(b.old, node), given)
         if num_bytes is not None:
             where = f"op '{node.op}' at '{node.scope or 'the top'}' ({b.old.name}, {node.phase})"
