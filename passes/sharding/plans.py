@@ -18,6 +18,7 @@ class Style(StrEnum):
     COLWISE_GATHER = "colwise_gather_output"
     PACKED_COLWISE = "packed_colwise"
     ROWWISE = "rowwise"
+    ROWWISE_SPLIT = "rowwise_split_input"
     PACKED_ROWWISE = "packed_rowwise"
     EMBEDDING = "embedding_rowwise"
     EMBEDDING_COLWISE = "embedding_colwise"
@@ -136,7 +137,7 @@ _FOLLOWING = (
 )  # fmt: skip
 _SYNONYMS = {
     "colwise_rep": Style.COLWISE_GATHER, "local_colwise": Style.COLWISE, "local_packed_rowwise": Style.PACKED_ROWWISE,
-    "local_rowwise": Style.ROWWISE, "rowwise_rep": Style.ROWWISE, "rowwise_split_input": Style.ROWWISE,
+    "local_rowwise": Style.ROWWISE, "rowwise_rep": Style.ROWWISE_SPLIT,
 }  # fmt: skip
 STYLES: Mapping[str, Style] = MappingProxyType(
     {**{str(s): s for s in Style}, **_SYNONYMS, **dict.fromkeys(_FOLLOWING, Style.REPLICATE)}

@@ -212,5 +212,5 @@ def test_the_degree_behind_auto() -> None:
 
 
 def test_styles_have_synonyms() -> None:
-    assert style_of("rowwise_rep") is Style.ROWWISE
+    assert style_of("rowwise_rep") is Style.ROWWISE_SPLIT
     assert style_of("moe_tp_experts") is Style.REPLICATE
