@@ -1,4 +1,4 @@
-"""A lowered graph run on simulated ranks: forward through the schedule, backward through it in reverse, then reductions.
+"""A lowered graph run on simulated ranks: forward through the schedule, backward in reverse, then reductions.
 
 Every rank of the mesh runs each node on its own part, in float64; collectives see the parts of all ranks. Behind the
 forward phase only what the graph marks as kept is still there, so a backward phase that reads anything else is found.
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from ...ir.graph import Graph, Node, Phase, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.ops.normalize import DimAttrs
 from ...ir.placement import Partial, Replicate
 from .axes import Where, axes_of
 from .call import Call, NotComputedError
-from .collectives import Exchange, converted
+from .collectives import Exchange, converted, joined
 from .layout import Layout, is_source, put_back, scattered
 from .ops_held import HELD, Here
 from .ops_loss import loss_of
@@ -168,6 +169,8 @@ class Runner:
 
     def _alone(self, each: Instance, node: Node, given: Sequence[Sequence[Local]]) -> list[list[Local]]:
         """Run a node on each rank by itself; the loss of a part of the vocabulary is put together."""
+        if node.op in ("softmax", "softmax_bwd") and (over := self._cut_along(each.region, node)):
+            return [self._together(each.region, node, given, over)]
         made = [self._on(each.region, node, rank, [g[rank] for g in given]) for rank in range(len(self.mesh.ranks))]
         by_output = [list(parts) for parts in zip(*made, strict=True)]
         logits = each.region.by_id[node.inputs[0]] if node.op == "cross_entropy" else None
@@ -178,6 +181,27 @@ class Runner:
                     call = self._call(each.region, node, r, [g[r] for g in given], [(), ()])
                     by_output[0][r] = Local(loss_of(call, whole, given[1][r].tensor), ())
         return by_output
+
+    def _cut_along(self, region: Region, node: Node) -> list[str]:
+        """The axes that cut the dim along which a softmax runs: kernels exchange its maxima and sums themselves."""
+        assert isinstance(node.attrs, DimAttrs)
+        return self.layout.cutting(region.by_id[node.inputs[0]], node.attrs.dim)
+
+    def _together(
+        self, region: Region, node: Node, given: Sequence[Sequence[Local]], over: Sequence[str]
+    ) -> list[Local]:
+        """Run a softmax on whole rows, of which every rank keeps its part."""
+        assert isinstance(node.attrs, DimAttrs)
+        dim, made = node.attrs.dim, dict[int, Local]()
+        for group in self.mesh.groups("+".join(over)):
+            whole = [joined([g[r] for r in group], dim) for g in given]
+            axes = [whole[0].axes if whole[0] is not None else ()]
+            call = self._call(region, node, group[0], [w for w in whole if w is not None], axes)
+            (result,) = REFERENCES[node.op](call)
+            for r in group:
+                held = given[0][r].axes[dim].held
+                made[r] = Local(result.index_select(dim, held), given[0][r].axes)
+        return [made[r] for r in range(len(self.mesh.ranks))]
 
     def _call(
         self, region: Region, node: Node, rank: int, given: Sequence[Local], axes: Sequence[Sequence[Axis]]
