@@ -62,6 +62,7 @@ class Runner:
         self.mesh = layout.mesh
         self.num_nodes = 0
         self.ports: dict[str, list[Local]] = {}
+        self.logits: dict[str, Tensor] = {}
         self._experts: dict[tuple[str, int], Tensor] = {}
 
     def run(self) -> Results:
@@ -79,7 +80,7 @@ class Runner:
                 name = each.name(each.region.by_id[param])
                 found = self.rebuilt(each.region, grad, each.held[grad])
                 grads[name] = grads[name] + found if name in grads else found
-        return Results(dict(self._results(rounds)), grads, self.num_nodes)
+        return Results({**dict(self._results(rounds)), **self.logits}, grads, self.num_nodes)
 
     def _rounds(self, graph: Graph) -> list[Instance]:
         """The regions in running order; layers are counted over all that repeat or that are numbered."""
@@ -163,9 +164,17 @@ class Runner:
             made = [converted(exchange, g, o) for g, o in zip(given, node.outputs, strict=True)]
         else:
             made = self._alone(each, node, given)
+        if node.op == "cross_entropy":
+            self.logits["logits"] = self._logits(each, node.inputs[0])
         for out, parts in zip(node.outputs, made, strict=True):
             self._check(each.region, node, out, parts)
             each.held[out] = parts
+
+    def _logits(self, each: Instance, value: int) -> Tensor:
+        """What the loss is made of, in front of a softmax that is a step of its own."""
+        node = each.region.producer.get(value)
+        value = node.inputs[0] if node is not None and node.op == "softmax" else value
+        return self.rebuilt(each.region, value, each.held[value])
 
     def _alone(self, each: Instance, node: Node, given: Sequence[Sequence[Local]]) -> list[list[Local]]:
         """Run a node on each rank by itself; the loss of a part of the vocabulary is put together."""
