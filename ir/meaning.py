@@ -102,9 +102,8 @@ def chained(links: Sequence[Link | None], inputs: Sequence[int], outputs: Sequen
 
 def _complex(meaning: Meaning) -> set[int]:
     """Inputs that a program reads as complex numbers."""
-    given = (
-        a for s in meaning.steps for _, value in s.arguments for a in (value if isinstance(value, tuple) else (value,))
-    )
+    values = (value for s in meaning.steps for _, value in s.arguments)
+    given = (a for value in values for a in (value if isinstance(value, tuple) else (value,)))
     return {a.index for a in given if isinstance(a, In) and a.pairs}
 
 

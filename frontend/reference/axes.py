@@ -1,4 +1,4 @@
-"""Which entries of the whole a node's results hold, from those that its inputs hold; operands that differ are refused."""
+"""Which entries of the whole a node's results hold, from what its inputs hold; operands that differ are refused."""
 
 from __future__ import annotations
 

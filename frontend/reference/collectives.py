@@ -113,13 +113,13 @@ def _reduce_scatter(x: Exchange, given: Sequence[Local], group: Sequence[int], o
     return [cut(x, Local(total, g.axes), rank, out, x.attrs.dim) for g, rank in zip(given, group, strict=True)]
 
 
-def cut(x: Exchange, whole: Local, rank: int, out: Value, dim: int) -> Local:
-    """Return a rank's own part of a dim, cut by one axis after the other."""
+def cut(x: Exchange, whole: Local, rank: int, out: Value, dim: int, names: Sequence[str] | None = None) -> Local:
+    """Return a rank's own part of a dim, cut by one axis after the other: those of the group, or those named."""
     axis, tensor = whole.axes[dim], whole.tensor
-    names = [a for a in x.layout.cutting(out, dim) if a in x.axes]
+    over = [a for a in x.layout.cutting(out, dim) if a in (x.axes if names is None else names)]
     place = x.layout.mesh.ranks[rank]
-    for k, name in enumerate(names):
-        rest = [x.layout.mesh.degrees.get(a, 1) for a in names[k + 1 :]]
+    for k, name in enumerate(over):
+        rest = [x.layout.mesh.degrees.get(a, 1) for a in over[k + 1 :]]
         told = (name, x.layout.mesh.degrees.get(name, 1), place.get(name, 0))
         places = x.layout.taken(x.region, out, dim, axis, told, rest)
         tensor, axis = tensor.index_select(dim, places), axis_of(axis.size, axis.held[places])
@@ -175,19 +175,8 @@ def converted(x: Exchange, given: Sequence[Local], out: int) -> list[Local]:
             if isinstance(lies, Partial) and isinstance(lay, Replicate) and place.get(axis, 0):
                 made[rank] = Local(torch.zeros_like(made[rank].tensor), made[rank].axes, made[rank].rows)
     for dim in range(after.type.rank):
-        names = [a for a in x.layout.cutting(after, dim) if a in changed]
-        for rank, place in enumerate(x.layout.mesh.ranks):
-            for k, name in enumerate(names):
-                rest = [x.layout.mesh.degrees.get(a, 1) for a in names[k + 1 :]]
-                told = (name, x.layout.mesh.degrees.get(name, 1), place.get(name, 0))
-                axis_here = made[rank].axes[dim]
-                places = x.layout.taken(x.region, after, dim, axis_here, told, rest)
-                axes = (
-                    *made[rank].axes[:dim],
-                    axis_of(axis_here.size, axis_here.held[places]),
-                    *made[rank].axes[dim + 1 :],
-                )
-                made[rank] = Local(made[rank].tensor.index_select(dim, places), axes, made[rank].rows)
+        if set(changed).intersection(x.layout.cutting(after, dim)):
+            made = [cut(x, part, rank, after, dim, changed) for rank, part in enumerate(made)]
     return made
 
 

@@ -208,11 +208,8 @@ def _same(region: Region, node: Node, spot: Spot) -> Iterator[Spot]:
             if other >= 0 and not (isinstance(node.attrs, SliceAttrs) and node.attrs.dim == dim):
                 yield i, other
     elif node.op in ("all_gather", "reduce_scatter", "ring_gather", "ring_scatter"):
-        pairs = {
-            **dict(zip(node.inputs, node.outputs, strict=True)),
-            **dict(zip(node.outputs, node.inputs, strict=True)),
-        }
-        yield pairs[value], dim
+        pairs = [*zip(node.inputs, node.outputs, strict=True), *zip(node.outputs, node.inputs, strict=True)]
+        yield from ((other, dim) for this, other in pairs if this == value)
     yield from ((g if value == p else p, dim) for p, g in region.grads if value in (p, g))
 
 

@@ -1,4 +1,4 @@
-"""A lowered graph run on simulated ranks: forward through the schedule, backward through it in reverse, then reductions.
+"""A lowered graph run on simulated ranks: forward through the schedule, backward in reverse, then reductions.
 
 Every rank of the mesh runs each node on its own part, in float64; collectives see the parts of all ranks. Behind the
 forward phase only what the graph marks as kept is still there, so a backward phase that reads anything else is found.
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from ...ir.graph import Graph, Node, Phase, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.ops.normalize import DimAttrs
 from ...ir.placement import Partial, Replicate
 from .axes import Where, axes_of
 from .call import Call, NotComputedError
-from .collectives import Exchange, converted
+from .collectives import Exchange, converted, joined
 from .layout import Layout, is_source, put_back, scattered
 from .ops_held import HELD, Here
 from .ops_loss import loss_of
@@ -61,6 +62,7 @@ class Runner:
         self.mesh = layout.mesh
         self.num_nodes = 0
         self.ports: dict[str, list[Local]] = {}
+        self.logits: dict[str, Tensor] = {}
         self._experts: dict[tuple[str, int], Tensor] = {}
 
     def run(self) -> Results:
@@ -78,7 +80,7 @@ class Runner:
                 name = each.name(each.region.by_id[param])
                 found = self.rebuilt(each.region, grad, each.held[grad])
                 grads[name] = grads[name] + found if name in grads else found
-        return Results(dict(self._results(rounds)), grads, self.num_nodes)
+        return Results({**dict(self._results(rounds)), **self.logits}, grads, self.num_nodes)
 
     def _rounds(self, graph: Graph) -> list[Instance]:
         """The regions in running order; layers are counted over all that repeat or that are numbered."""
@@ -162,12 +164,22 @@ class Runner:
             made = [converted(exchange, g, o) for g, o in zip(given, node.outputs, strict=True)]
         else:
             made = self._alone(each, node, given)
+        if node.op == "cross_entropy":
+            self.logits["logits"] = self._logits(each, node.inputs[0])
         for out, parts in zip(node.outputs, made, strict=True):
             self._check(each.region, node, out, parts)
             each.held[out] = parts
 
+    def _logits(self, each: Instance, value: int) -> Tensor:
+        """What the loss is made of, in front of a softmax that is a step of its own."""
+        node = each.region.producer.get(value)
+        value = node.inputs[0] if node is not None and node.op == "softmax" else value
+        return self.rebuilt(each.region, value, each.held[value])
+
     def _alone(self, each: Instance, node: Node, given: Sequence[Sequence[Local]]) -> list[list[Local]]:
         """Run a node on each rank by itself; the loss of a part of the vocabulary is put together."""
+        if node.op in ("softmax", "softmax_bwd") and (over := self._cut_along(each.region, node)):
+            return [self._together(each.region, node, given, over)]
         made = [self._on(each.region, node, rank, [g[rank] for g in given]) for rank in range(len(self.mesh.ranks))]
         by_output = [list(parts) for parts in zip(*made, strict=True)]
         logits = each.region.by_id[node.inputs[0]] if node.op == "cross_entropy" else None
@@ -178,6 +190,27 @@ class Runner:
                     call = self._call(each.region, node, r, [g[r] for g in given], [(), ()])
                     by_output[0][r] = Local(loss_of(call, whole, given[1][r].tensor), ())
         return by_output
+
+    def _cut_along(self, region: Region, node: Node) -> list[str]:
+        """The axes that cut the dim along which a softmax runs: kernels exchange its maxima and sums themselves."""
+        assert isinstance(node.attrs, DimAttrs)
+        return self.layout.cutting(region.by_id[node.inputs[0]], node.attrs.dim)
+
+    def _together(
+        self, region: Region, node: Node, given: Sequence[Sequence[Local]], over: Sequence[str]
+    ) -> list[Local]:
+        """Run a softmax on whole rows, of which every rank keeps its part."""
+        assert isinstance(node.attrs, DimAttrs)
+        dim, made = node.attrs.dim, dict[int, Local]()
+        for group in self.mesh.groups("+".join(over)):
+            whole = [joined([g[r] for r in group], dim) for g in given]
+            axes = [whole[0].axes if whole[0] is not None else ()]
+            call = self._call(region, node, group[0], [w for w in whole if w is not None], axes)
+            (result,) = REFERENCES[node.op](call)
+            for r in group:
+                held = given[0][r].axes[dim].held
+                made[r] = Local(result.index_select(dim, held), given[0][r].axes)
+        return [made[r] for r in range(len(self.mesh.ranks))]
 
     def _call(
         self, region: Region, node: Node, rank: int, given: Sequence[Local], axes: Sequence[Sequence[Axis]]
