@@ -80,6 +80,17 @@ def per_replica(ask: Ask) -> Answer:
     return Answer(wants, tuple(REPLICATE if dim is None else Shard(dim) for dim in found))
 
 
+def makes_own_samples(ask: Ask, found: Answer) -> Answer:
+    """Results with samples that are made of what has none (a table repeated for each) are made where they belong."""
+    kinds = ask.call.inputs
+    if ask.axis not in DATA_AXES or ask.all_tokens or any(samples_dim(t.dims, ask.axis) is not None for t in kinds):
+        return found
+    dims = [samples_dim(t.dims, ask.axis) for t in ask.call.outputs]
+    if all(dim is None for dim in dims) or any(p != REPLICATE for p in (*found.inputs, *found.outputs)):
+        return found
+    return Answer(found.inputs, tuple(REPLICATE if dim is None else Shard(dim) for dim in dims))
+
+
 def samples_dim(dims: Sequence[Dim], axis: str) -> int | None:
     """Return the dim that holds the samples of all ranks of an axis of data parallelism, None where there is none."""
     return next((i for i, d in enumerate(dims) if isinstance(d, Expr) and axis in d.symbols), None)
@@ -100,5 +111,5 @@ def shard_dim(placement: Placement) -> int | None:
 
 __all__ = [
     "DATA_AXES", "PARTIAL", "REPLICATE", "Answer", "Ask", "Partial", "Placement", "Replicate", "Rule", "Shard",
-    "per_replica", "replicate_all", "samples_dim", "shard_dim", "shares_samples",
+    "makes_own_samples", "per_replica", "replicate_all", "samples_dim", "shard_dim", "shares_samples",
 ]  # fmt: skip

@@ -19,7 +19,18 @@ from . import (
     rules_scan,
     rules_semantic,
 )
-from .ask import DATA_AXES, REPLICATE, Answer, Ask, Placement, Rule, per_replica, replicate_all, shares_samples
+from .ask import (
+    DATA_AXES,
+    REPLICATE,
+    Answer,
+    Ask,
+    Placement,
+    Rule,
+    makes_own_samples,
+    per_replica,
+    replicate_all,
+    shares_samples,
+)
 
 _FAMILIES = (
     rules_matmul, rules_pointwise, rules_layout, rules_lookup, rules_attention, rules_semantic, rules_routing,
@@ -49,7 +60,9 @@ def answer_of(node: Node, ask: Ask, replicate_unknown: bool) -> Answer:
         found = replicate_all(ask)
     else:
         found = rule_for(node.op, node.scope)(ask)
-    return per_replica(ask) if samples and found == replicate_all(ask) else found
+    if samples and found == replicate_all(ask):
+        return per_replica(ask)
+    return makes_own_samples(ask, found)
 
 
 def gathered_bytes(node: Node, call: OpCall, given: Sequence[Sequence[Placement]]) -> Expr | None:

@@ -73,7 +73,10 @@ def _smaller(a: object, b: object) -> bool:
     """Whether the first product is still a part of the second: its symbols and its number are no larger."""
     from ...ir.expr import as_expr
 
-    quotient = as_expr(b) / as_expr(a)  # type: ignore[arg-type]
+    whole, part = as_expr(b), as_expr(a)  # type: ignore[arg-type]
+    if len(part.terms) != 1:
+        return False
+    quotient = whole / part
     return all(isinstance(c, int) and all(e > 0 for _, e in m) for m, c in quotient.terms)
 
 

@@ -6,7 +6,19 @@ from collections.abc import Iterator, Mapping
 
 from ...ir.graph import Phase
 from ...ir.ops.lookup import LookupAttrs
-from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Placement, Rule, Shard, replicate_all
+from .ask import (
+    PARTIAL,
+    REPLICATE,
+    Answer,
+    Ask,
+    Partial,
+    Placement,
+    Rule,
+    Shard,
+    per_replica,
+    replicate_all,
+    shares_samples,
+)
 
 
 def gather(ask: Ask) -> Answer:
@@ -19,11 +31,18 @@ def gather(ask: Ask) -> Answer:
     if _moves_partial(ask, ask.given[:1], ask.given[1:]):
         return Answer((PARTIAL, *(REPLICATE,) * (len(ask.given) - 1)), (PARTIAL,))
     for letter in _sharded(ask, attrs, range(len(ask.given))):
+        found = _along(ask, attrs, letter)
         if letter in attrs.letters[-1]:
-            return _along(ask, attrs, letter)
+            return per_replica(ask) if _gathers_samples(ask, found) else found
         if attrs.adds:
-            return Answer(_along(ask, attrs, letter).inputs, (PARTIAL,))
+            return Answer(found.inputs, (PARTIAL,))
     return replicate_all(ask)
+
+
+def _gathers_samples(ask: Ask, found: Answer) -> bool:
+    """Whether samples would be made whole that indices, sharded with them, look up: each its own."""
+    pairs = zip(ask.given, found.inputs, strict=True)
+    return shares_samples(ask) and any(isinstance(p, Shard) and want == REPLICATE for p, want in pairs)
 
 
 def scatter(ask: Ask) -> Answer:
@@ -38,6 +57,8 @@ def scatter(ask: Ask) -> Answer:
     for letter in _sharded(ask, attrs, range(last, -1, -1)):
         if letter in attrs.letters[-1]:
             return _along(ask, attrs, letter)
+        if attrs.adds and shares_samples(ask) and samples_dim(ask.call.outputs[0].dims, ask.axis) is not None:
+            return per_replica(ask)  # into rows of the same samples
         if attrs.adds:
             return Answer((PARTIAL, *_along(ask, attrs, letter).inputs[1:]), (PARTIAL,))
     return replicate_all(ask)

@@ -345,12 +345,16 @@ class _Propagation:
                 b.settle(port.value, self.ports[port.name], user)
 
     def _settled(self, b: RegionBuilder, value: int) -> Placements:
-        """Activations leave whole or sharded; a tied weight's gradient stays partial and is reduced once a step."""
+        """Activations leave whole or sharded; the gradient of what is made of parameters is reduced once a step.
+
+        That is a tied weight, or a table of positions that layers share; a sum over samples has none.
+        """
         have = b.where[b.now[value]]
         source, dims = b.old.producer.get(value), b.old.by_id[value].type.dims
-        if source is not None and source.phase is not Phase.FORWARD and all(isinstance(d, int) for d in dims):
-            return have
-        return {a: self._reduced(b, value, a) if isinstance(p, Partial) else p for a, p in have.items()}
+        later = source is not None and source.phase is not Phase.FORWARD
+        kept = self.axes if all(isinstance(d, int) for d in dims) else DATA_AXES
+        sums = [a for a, p in have.items() if isinstance(p, Partial) and not (later and a in kept)]
+        return {**have, **{a: self._reduced(b, value, a) for a in sums}}
 
     def _finish(self, b: RegionBuilder) -> Region:
         for param, grad in b.old.grads:

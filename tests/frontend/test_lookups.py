@@ -95,7 +95,7 @@ def twice(x: Tensor, y: Tensor) -> Tensor:
 
 IDIOMS: tuple[tuple[Idiom, tuple[str, ...]], ...] = (
     (stack, ()), (unbind, ()), (select, ("abc,d->abd",)), (index, ("abc,d->abd",)),
-    (pick, ("abcd,e->abfd", "abc->abd")), (two_indices, ("abcd,e->abe", "abc->abd")), (gather, ("abc,abd->abd",)),
+    (pick, ("abcd,e->abfd", "abc->abd")), (two_indices, ("abcd,e,e->abe",)), (gather, ("abc,abd->abd",)),
     (scatter, ("abc,abd,abd->abc",)), (written, ("abc,adc->abc",)), (roll, ("abc->adc",)), (flip, ("abc->abd",)),
     (every_third, ("abc->abd",)), (twice, ("abc->dbc",)),
 )  # fmt: skip
