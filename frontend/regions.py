@@ -67,7 +67,11 @@ def _shared(flat: Flat, parts: Mapping[int, Part]) -> frozenset[int]:
 
 
 def _places(flat: Flat, pattern: re.Pattern[str] | None) -> list[int]:
-    """Forward: before any layer prologue, between layers the layer before, after all epilogue. Backward: as forward."""
+    """Forward: before any layer prologue, between layers the layer before, after all epilogue. Backward: as forward.
+
+    What reads nothing that was computed and is read by no layer (the last norm's weight plus one) belongs where it is
+    read, to the epilogue.
+    """
     if pattern is None:
         return [PROLOGUE] * len(flat.nodes)
     layers = [None if (m := pattern.match(n.scope)) is None else int(m.group(1)) for n in flat.nodes]
@@ -80,7 +84,8 @@ def _places(flat: Flat, pattern: re.Pattern[str] | None) -> list[int]:
         if layer is not None:
             place = layer
         elif node.phase is Phase.FORWARD:
-            place = last if last == PROLOGUE or awaited.intersection(node.outputs) else EPILOGUE
+            begins = last == PROLOGUE and not after.keys().isdisjoint(node.inputs)
+            place = last if begins or awaited.intersection(node.outputs) else EPILOGUE
         else:
             place = _backward_place(node, flat, place_of)
         place_of.update(dict.fromkeys(node.outputs, place))

@@ -120,7 +120,7 @@ def _if_deep_enough(target: Placement, rank: int, out_rank: int) -> Placement:
 
 
 def linear_copy(ask: Ask) -> Answer:
-    """Casts and copies keep whatever there is; in the forward phase, or to a wider type, partial sums are made whole."""
+    """Casts and copies keep what there is; in the forward phase, or to a wider type, partial sums are made whole."""
     p = ask.given[0]
     if isinstance(p, Partial) and (ask.phase is Phase.FORWARD or _widens(ask, [0])):
         p = ask.whole(0)

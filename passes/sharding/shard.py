@@ -149,7 +149,7 @@ class _Propagation:
         cuts = cuts_of(graph)
         self.builders = {r.name: self._builder(r, options, cuts[r.name]) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
-        self.replicate_unknown, self.notes = options.replicate_unknown, list[str]()
+        self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
         exchange = Exchange(options.wire, options.routing_nodes, options.imbalance, top_k(region))
