@@ -10,8 +10,8 @@ Two methods, by name:
                    life (servers, network, building), each on a loan; care, network and software by the server; energy,
                    times PUE
 
-A year has 8760 hours in both, those of an accelerator-hour and of energy (Chiplet Cloud pays the energy of twelve months
-of 30 days, 8640 hours, and so 1.4 % less of it).
+A year has 8760 hours in both, those of an accelerator-hour and of energy (Chiplet Cloud pays the energy of months of 30
+days, 8640 hours, and so 1.4 % less of it).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from ...backends.prices.section import Prices
 from ...ir.expr import Num
 from ..bill import Bill
 from .loans import YEAR_S, total_interest_usd
-
 
 
 @dataclass(frozen=True, slots=True)
