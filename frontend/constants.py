@@ -26,19 +26,19 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, style: str) -> Tensor:
     """Return x [.., d] turned by tables [.., r] in one of the known styles; entries beyond the tables pass as they are.
 
     `half` turns entry i with i + r/2, `pairs` neighbours; `split` sorts neighbours apart first and turns halves;
-    `pairs_of_half` takes the first half of the tables for neighbours; `*_narrow` have tables of half the width.
+    `*_of_half` takes the first half of the tables for both of a pair; `*_narrow` have tables of half the width.
     """
-    if style == "pairs_of_half":
-        cos, sin = (t[..., : t.shape[-1] // 2].repeat_interleave(2, -1) for t in (cos, sin))
-    elif style == "half_narrow":
-        cos, sin = (torch.cat((t, t), -1) for t in (cos, sin))
-    elif style == "pairs_narrow":
+    if style.endswith("_of_half"):
+        cos, sin = (t[..., : t.shape[-1] // 2] for t in (cos, sin))
+    if style.startswith("pairs_"):
         cos, sin = (t.repeat_interleave(2, -1) for t in (cos, sin))
+    elif style.endswith(("_of_half", "_narrow")):
+        cos, sin = (torch.cat((t, t), -1) for t in (cos, sin))
     width = cos.shape[-1]
     part, rest = x[..., :width], x[..., width:]
-    if style == "split":
+    if style.startswith("split"):
         part = part.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
-    if style in ("half", "half_narrow", "split"):
+    if not style.startswith("pairs"):
         first, second = part.chunk(2, -1)
         other = torch.cat((-second, first), -1)
     else:
@@ -46,7 +46,7 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, style: str) -> Tensor:
     return torch.cat((part * cos + other * sin, rest), -1)
 
 
-_STYLES = ("half", "pairs", "split", "pairs_of_half", "half_narrow", "pairs_narrow")
+STYLES = ("half", "pairs", "split", "pairs_of_half", "split_of_half", "half_narrow", "pairs_narrow", "split_narrow")
 
 
 def rotary_style(original: Rotation, width: int, table: int, head_dim: int = 1) -> str:
@@ -63,14 +63,12 @@ def rotary_style(original: Rotation, width: int, table: int, head_dim: int = 1) 
             made = original(x, cos, sin)
         except (RuntimeError, TypeError, ValueError, IndexError):
             return UNKNOWN
-        return next(
-            (s for s in _STYLES if _same(made, x, cos.unsqueeze(head_dim), sin.unsqueeze(head_dim), s)), UNKNOWN
-        )
+        return next((s for s in STYLES if _same(made, x, cos.unsqueeze(head_dim), sin.unsqueeze(head_dim), s)), UNKNOWN)
 
 
 def _same(made: Tensor, x: Tensor, cos: Tensor, sin: Tensor, style: str) -> bool:
     turns = cos.shape[-1] * (2 if style.endswith("narrow") else 1)
-    if turns > x.shape[-1] or turns % 2 or (style == "pairs_of_half" and cos.shape[-1] % 2):
+    if turns > x.shape[-1] or turns % 2 or (style.endswith("_of_half") and cos.shape[-1] % 2):
         return False
     ours = turned(x, cos, sin, style)
     return made.shape == ours.shape and torch.allclose(made.double(), ours, rtol=1e-6, atol=1e-6)
@@ -146,4 +144,4 @@ def _gate(made: Tensor, x: Tensor, alpha: float, limit: float) -> tuple[str, boo
     return UNKNOWN, False, alpha, limit
 
 
-__all__ = ["ACTIVATIONS", "UNKNOWN", "expert_function", "gated", "norm_constants", "rotary_style", "turned"]
+__all__ = ["ACTIVATIONS", "STYLES", "UNKNOWN", "expert_function", "gated", "norm_constants", "rotary_style", "turned"]

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ...ir.expr import Expr
 from ...ir.graph import Node, Region, Value
+from ...ir.ops.experts import ExpertsAttrs
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.matmul import MatmulAttrs
-from ...ir.ops.normalize import ReduceAttrs
-from .layout import Layout
+from ...ir.ops.normalize import DimAttrs, ReduceAttrs
+from .layout import Layout, groups_of
 from .tensors import Axis, LayoutMismatchError, Local, axis_of
 
 Axes = tuple[Axis, ...]
@@ -182,26 +183,9 @@ def _reshape(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     if all(a.index is None for a in source):
         return (tuple(Axis(s) for s in sizes),)
     made: list[Axis] = []
-    for ins, outs in _groups([a.size for a in source], sizes):
+    for ins, outs in groups_of([a.size for a in source], sizes):
         made += _regrouped(where, [source[i] for i in ins], [sizes[o] for o in outs])
     return (tuple(made),)
-
-
-def _groups(source: Sequence[int], result: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Pair dims into the smallest groups of equal size, left to right; ones go with the group before them."""
-    found: list[tuple[list[int], list[int]]] = []
-    i = j = 0
-    while i < len(source) or j < len(result):
-        ins, outs, a, b = list[int](), list[int](), 1, 1
-        while (not ins and i < len(source)) or (not outs and j < len(result)) or a != b:
-            if i < len(source) and (a < b or not ins):
-                a, i, ins = a * source[i], i + 1, [*ins, i]
-            elif j < len(result):
-                b, j, outs = b * result[j], j + 1, [*outs, j]
-            else:
-                break
-        found.append((ins, outs))
-    return found
 
 
 def _regrouped(where: Where, source: Sequence[Axis], sizes: Sequence[int]) -> list[Axis]:
@@ -237,10 +221,74 @@ def _flattened(axes: Sequence[Axis]) -> Tensor:
     return places
 
 
+def _first(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    """Every result lies as the first input."""
+    return (given[0],) * len(where.node.outputs)
+
+
+def _attention(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    q, k, v = given[:3]
+    if not k[2].same(v[2]) or not k[1].same(v[1]):
+        raise where.refused("keys and values hold other entries")
+    return (q[0], q[2], q[1], v[3]), (q[0], q[1], q[2])
+
+
+def _attention_bwd(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    q = given[1]
+    extras = tuple(given[6:])
+    if not given[0][2].same(q[1]) or not given[0][1].same(q[2]):
+        raise where.refused("queries and the gradient of the result hold other entries")
+    return (*given[1:4], *extras)[: len(where.node.outputs)]
+
+
+def _norm(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    """Results as x, statistics with one entry a row."""
+    rest = ((*given[0][:-1], Axis(1)),) * (len(where.node.outputs) - 1)
+    return given[0], *rest
+
+
+def _norm_bwd(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    if not all(a.same(b) for a, b in zip(given[0], given[1], strict=True)):
+        raise where.refused("x and the gradient of its norm hold other entries")
+    made = where.made[1:]
+    return given[1], *(given[1][-v.type.rank :] for v in made)
+
+
+def _experts(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    """Results as the tokens; rows are this rank's own, and no one else reads them."""
+    own = tuple(where.layout.own(where.region, v, where.rank) for v in where.made[1:])
+    count = given[0][0].length * given[1][1].length
+    return given[0], *((Axis(count), *o[1:]) for o in own)
+
+
+def _experts_bwd(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    attrs = where.node.attrs
+    assert isinstance(attrs, ExpertsAttrs)
+    x, weights, up, down = given[1], given[3], given[4], given[5]
+    biases = ((up[0], up[2 if attrs.transposed else 1]), (up[0], x[1]))
+    return (x, weights, up, down, *biases)[: len(where.node.outputs)]
+
+
+def _second(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    return (given[1],)
+
+
+def _topk(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    """As the input; the dim along which is chosen is another one."""
+    attrs = where.node.attrs
+    assert isinstance(attrs, DimAttrs)
+    if given[0][attrs.dim].index is not None:
+        raise where.refused("chooses among a part of the entries")
+    own = (where.layout.size(v, attrs.dim) for v in where.made)
+    return tuple((*given[0][: attrs.dim], Axis(n), *given[0][attrs.dim + 1 :]) for n in own)
+
+
 _RULES: Mapping[str, Callable[[Where, Sequence[Axes]], tuple[Axes, ...]]] = {
     "elementwise": _aligned, "cast": _aligned, "identity": _aligned, "accumulate": _aligned, "matmul": _matmul,
     "permute": _permute, "expand": _expand, "slice": _slice, "pad": _pad, "concat": _concat, "reduce": _reduce,
-    "reshape": _reshape,
+    "reshape": _reshape, "rope": _first, "rope_bwd": _first, "attention": _attention, "attention_bwd": _attention_bwd,
+    "norm": _norm, "norm_bwd": _norm_bwd, "experts": _experts, "experts_bwd": _experts_bwd,
+    "cross_entropy_bwd": _second, "softmax": _first, "softmax_bwd": _first, "topk": _topk, "sort": _topk,
 }  # fmt: skip
 
 __all__ = ["Axes", "Where", "axes_of"]

@@ -62,7 +62,8 @@ def _summed(x: Exchange, given: Sequence[Local]) -> Tensor:
     first = given[0]
     for other in given[1:]:
         if any(not a.same(b) for a, b in zip(first.axes, other.axes, strict=True)):
-            raise x.mismatch("ranks add up other entries of the tensor")
+            held = [[a.held.tolist()[:9] for a in g.axes] for g in (first, other)]
+            raise x.mismatch(f"ranks add up other entries of the tensor: {held[0]} and {held[1]}")
     return torch.stack([g.tensor for g in given]).sum(0)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,7 +18,7 @@ from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.matmul import MatmulAttrs
 from ...ir.placement import Shard
 from .call import zigzag
-from .tensors import Axis, Mesh, axis_of, pieces_of
+from .tensors import Axis, Mesh, axis_of, block
 
 # In which order several axes cut one dim: heads are whole on a tensor-parallel rank whatever else cuts its part.
 _CUTS = ("tp", "ep", "up", "cp", "fsdp", "dp")
@@ -36,7 +37,7 @@ class Layout:
     graph: Graph
     mesh: Mesh
     sizes: Mapping[str, int]
-    _sides: dict[tuple[str, int, int], tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
+    _sides: dict[tuple[str, int, int, str], tuple[tuple[int, int, int], ...]] = field(default_factory=dict)
 
     @cached_property
     def _numbers(self) -> Mapping[str, float]:
@@ -101,48 +102,72 @@ class Layout:
         share = self.share(value, dim)
         for d in rest:
             share *= d
-        sides: list[tuple[int, int]] = []
-        placement = value.placement(name)
-        if isinstance(placement, Shard) and (placement.packed or name == "tp"):
-            sides = self._sizes(region, value, dim, axis, degree)
-        share = min(share, axis.length) if sides else self._share(axis, share, degree, name)
-        return pieces_of(axis.length, share, degree, position, sides)
+        sides: list[Tensor] = []
+        if isinstance(value.placement(name), Shard):
+            sides = self._beside(region, (value, dim), axis, cut)
+        if sides:
+            return torch.cat(sides)
+        return block(axis.length, self._share(axis, share, degree, name), degree, position, name == "tp")
+
+    def _beside(self, region: Region, at: tuple[Value, int], axis: Axis, cut: tuple[str, int, int]) -> list[Tensor]:
+        """Places that a rank keeps of each of the tensors side by side in a dim, as far as they are there."""
+        name, degree, position = cut
+        sides = self.sides(region, at[0], at[1], name)
+        if len(sides) < 2 or sum(size for _, size, _ in sides) != axis.size:
+            return []
+        held, found = axis.held, list[Tensor]()
+        for start, size, share in sides:
+            there = ((held >= start) & (held < start + size)).nonzero().flatten()
+            part = share * there.numel() // size
+            found.append(there[block(there.numel(), part, degree, position, name == "tp")])
+        return found
 
     def _share(self, axis: Axis, share: int, degree: int, name: str) -> int:
         """Over data axes flat buffers are cut, not rows: what does not divide is dealt out as `torch.chunk` does."""
         return share if name == "tp" and share else -(-axis.length // degree)
 
-    def _sizes(self, region: Region, value: Value, dim: int, axis: Axis, degree: int) -> list[tuple[int, int]]:
-        sides = self.sides(region, value, dim)
-        total = sum(size for _, size, _ in sides)
-        if len(sides) < 2 or total != axis.size or axis.index is not None:
-            return []
-        return [(size, share) for _, size, share in sides]
-
-    def sides(self, region: Region, value: Value, dim: int) -> tuple[tuple[int, int, int], ...]:
+    def sides(self, region: Region, value: Value, dim: int, name: str) -> tuple[tuple[int, int, int], ...]:
         """Return the tensors that stand side by side in a dim: start and size in the whole, and a rank's part.
 
-        They are what slices take out of the dim, what pads and concats put into it, and gate and up of experts.
+        They are what slices take out of the dim, what pads and concats put into it, gate and up of experts, and the
+        rows of each sequence where tokens are rows of one flat dim.
         """
-        key = region.name, value.id, dim
+        key = region.name, value.id, dim, name
         if key not in self._sides:
             found: dict[int, tuple[int, int]] = {}
-            for start, size, share in self._found(region, (value.id, dim)):
+            for start, size, share in self._found(region, (value.id, dim), name):
                 found.setdefault(start, (size, share))
             self._sides[key] = _apart([(s, n, p) for s, (n, p) in sorted(found.items())])
         return self._sides[key]
 
-    def _found(self, region: Region, spot: Spot) -> Iterator[tuple[int, int, int]]:
+    def _found(self, region: Region, spot: Spot, name: str) -> Iterator[tuple[int, int, int]]:
         seen, todo = {spot}, [spot]
         while todo:
             value, dim = todo.pop()
             makers = [region.producer[value]] if value in region.producer else []
             for node in (*region.users.get(value, ()), *makers):
-                yield from self._parts(region, node, (value, dim))
+                if node.op == "reshape":
+                    yield from self._factors(region, node, (value, dim), name)
+                elif name == "tp":
+                    yield from self._parts(region, node, (value, dim))
                 for other in _same(region, node, (value, dim)):
                     if other not in seen and self._alike(region, other, spot):
                         seen.add(other)
                         todo.append(other)
+
+    def _factors(self, region: Region, node: Node, spot: Spot, name: str) -> Iterator[tuple[int, int, int]]:
+        """A flat dim of which an axis cuts an inner factor: as many tensors side by side as there are outer entries."""
+        value, dim = spot
+        other = region.by_id[node.outputs[0] if value == node.inputs[0] else node.inputs[0]]
+        lies, v = other.placement(name), region.by_id[value]
+        here, there = ([self.size(w, d) for d in range(w.type.rank)] for w in (v, other))
+        for ins, outs in groups_of(here, there):
+            if dim not in ins or not isinstance(lies, Shard) or lies.dim not in outs:
+                continue
+            outer = math.prod(there[o] for o in outs if o < lies.dim)
+            inner = math.prod(there[o] for o in outs) // outer
+            if sum(here[i] != 1 for i in ins) == 1 and outer > 1:
+                yield from ((k * inner, inner, inner // self.mesh.degrees.get(name, 1)) for k in range(outer))
 
     def _alike(self, region: Region, other: Spot, spot: Spot) -> bool:
         a, b = (region.by_id[v].type.dims[d] for v, d in (other, spot))
@@ -213,6 +238,27 @@ def _same(region: Region, node: Node, spot: Spot) -> Iterator[Spot]:
     yield from ((g if value == p else p, dim) for p, g in region.grads if value in (p, g))
 
 
+def groups_of(source: Sequence[int], result: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Pair dims of a reshape into the smallest groups of equal size, left to right; ones go with the group before them.
+
+    >>> groups_of([2, 8, 16], [16, 4, 4])
+    [([0, 1], [0]), ([2], [1, 2])]
+    """
+    found: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(source) or j < len(result):
+        ins, outs, a, b = list[int](), list[int](), 1, 1
+        while (not ins and i < len(source)) or (not outs and j < len(result)) or a != b:
+            if i < len(source) and (a < b or not ins):
+                a, i, ins = a * source[i], i + 1, [*ins, i]
+            elif j < len(result):
+                b, j, outs = b * result[j], j + 1, [*outs, j]
+            else:
+                break
+        found.append((ins, outs))
+    return found
+
+
 def is_source(value: Value) -> bool:
     """Whether a value is there before anything runs."""
     return value.role in (Role.PARAM, Role.BUFFER, Role.INPUT, Role.CACHE)
@@ -234,4 +280,4 @@ def put_back(whole: Tensor, part: Tensor, axes: tuple[Axis, ...]) -> None:
     whole[torch.meshgrid(*(a.held for a in axes), indexing="ij")] = part
 
 
-__all__ = ["Layout", "is_source", "put_back", "scattered"]
+__all__ = ["Layout", "groups_of", "is_source", "put_back", "scattered"]

@@ -18,8 +18,8 @@ _HIDDEN, _HEADS, _HEAD_DIM = 128, 8, 16
 _SIZES: Mapping[str, int] = {
     "hidden_size": _HIDDEN, "n_embd": _HIDDEN, "d_model": _HIDDEN, "dim": _HIDDEN, "embedding_size": _HIDDEN,
     "word_embed_proj_dim": _HIDDEN, "intermediate_size": 176, "ffn_dim": 176, "n_inner": 176, "d_ff": 176,
-    "ffn_hidden_size": 176, "decoder_ffn_dim": 176, "encoder_ffn_dim": 176, "expert_ffn_hidden_size": 48,
-    "moe_intermediate_size": 48, "expert_intermediate_size": 48, "shared_expert_intermediate_size": 80,
+    "ffn_hidden_size": 176, "decoder_ffn_dim": 176, "encoder_ffn_dim": 176, "expert_ffn_hidden_size": 56,
+    "moe_intermediate_size": 56, "expert_intermediate_size": 56, "shared_expert_intermediate_size": 80,
     "moe_shared_expert_intermediate_size": 80, "shared_intermediate_size": 80, "intermediate_size_mlp": 176,
     "num_attention_heads": _HEADS, "n_head": _HEADS, "n_heads": _HEADS, "num_heads": _HEADS,
     "decoder_attention_heads": _HEADS, "encoder_attention_heads": _HEADS, "head_dim": _HEAD_DIM, "d_kv": _HEAD_DIM,
@@ -31,7 +31,8 @@ _SIZES: Mapping[str, int] = {
     "lru_width": _HIDDEN, "mamba_chunk_size": 8, "chunk_size": 8, "max_window_layers": 1, "ffn_config": 0,
     "num_local_experts": 8, "num_experts": 8, "n_routed_experts": 8, "moe_num_experts": 8, "n_group": 2,
     "topk_group": 1, "sliding_window": 6, "attention_window_size": 6, "window_size": 6, "attention_chunk_size": 8,
-    "max_position_embeddings": 64, "n_positions": 64, "n_ctx": 64, "max_seq_len": 64, "original_max_position_embeddings": 32,
+    "max_position_embeddings": 64, "n_positions": 64, "n_ctx": 64, "max_seq_len": 64,
+    "original_max_position_embeddings": 32,
     "index_topk": 8, "index_n_heads": 4, "index_head_dim": 16, "conv_L_cache": 3, "block_dim": _HIDDEN,
     "block_ff_dim": 176, "attention_hidden_size": _HIDDEN, "mamba_intermediate_size": 256, "pad_token_id": 0,
     "hidden_size_per_layer_input": 24, "vocab_size_per_layer_input": 288, "dt_rank": 8, "time_step_limit": 0,
@@ -88,6 +89,8 @@ def _field(name: str, value: object, all_fields: Mapping[str, object]) -> object
         return min(value, _MAX_CHOSEN)
     if name in _TOKENS and isinstance(value, int):
         return min(value, 2)
+    if name == "head_dim" and "qk_rope_head_dim" in all_fields:
+        return _SIZES["qk_rope_head_dim"]  # what latent attention calls so
     if name in _SIZES and isinstance(value, int) and value > 0 and name not in _KEPT:
         return min(value, _SIZES[name]) if name in ("mamba_n_groups", "sliding_window") else _SIZES[name]
     if name == "sliding_window" and isinstance(value, int):

@@ -7,7 +7,7 @@ in the whole tensor. A product that pairs different entries is found by that, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -116,30 +116,21 @@ class Mesh:
             yield sorted(group, key=lambda r: tuple(self.ranks[r][a] for a in axes))
 
 
-def block(length: int, share: int, degree: int, position: int) -> Tensor:
+def block(length: int, share: int, degree: int, position: int, copied: bool = False) -> Tensor:
     """Return which of `length` entries one of `degree` ranks holds, each `share` of them at most.
 
-    Equal parts in order; where there are more ranks than parts, neighbours hold copies; where the parts do not come out
-    even the last ranks hold fewer, or nothing.
+    Equal parts in order; where the parts do not come out even the last ranks hold fewer, or nothing. Where there are
+    more ranks than parts and heads are `copied`, neighbours hold copies.
 
-    >>> block(8, 4, 2, 1).tolist(), block(8, 4, 4, 1).tolist(), block(5, 3, 2, 1).tolist()
+    >>> block(8, 4, 2, 1).tolist(), block(8, 4, 4, 1, copied=True).tolist(), block(5, 3, 2, 1).tolist()
     ([4, 5, 6, 7], [0, 1, 2, 3], [3, 4])
     """
     parts = length // share if share else 0
-    copies = degree // parts if parts and share * parts == length and degree % parts == 0 else 1
+    copies = degree // parts if copied and parts and share * parts == length and degree % parts == 0 else 1
     start = min(length, (position // copies) * share)
     return torch.arange(start, min(length, start + share))
 
 
-def pieces_of(length: int, share: int, degree: int, position: int, sizes: Sequence[tuple[int, int]]) -> Tensor:
-    """Return what a rank holds of a dim in which tensors stand side by side, as (size, share) each."""
-    if not sizes:
-        return block(length, share, degree, position)
-    starts = [sum(size for size, _ in sizes[:k]) for k in range(len(sizes))]
-    return torch.cat([start + block(size, part, degree, position)
-                      for start, (size, part) in zip(starts, sizes, strict=True)])  # fmt: skip
-
-
 __all__ = [
-    "Axis", "LayoutMismatchError", "Local", "Mesh", "Rows", "axis_of", "block", "pieces_of",
+    "Axis", "LayoutMismatchError", "Local", "Mesh", "Rows", "axis_of", "block",
 ]  # fmt: skip
