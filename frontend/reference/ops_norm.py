@@ -74,7 +74,7 @@ def _rotated(call: Call, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     width = cos.shape[-1]
     turned, kept = x[..., :width], x[..., width:]
     if style == "split":
-        turned = turned.unflatten(-1, (width // 2, 2)).transpose(-1, -2).flatten(-2)
+        turned = turned.reshape(*turned.shape[:-1], width // 2, 2).transpose(-1, -2).flatten(-2)
     if style.startswith("pairs"):
         quarter = torch.stack((-turned[..., 1::2], turned[..., ::2]), dim=-1).flatten(-2)
     elif style in ("half", "half_narrow", "split"):
