@@ -30,7 +30,7 @@ def proof(request: Request, plan: Plan) -> str:
     if SHARD not in order:
         raise UsageError("--verify proof: --passes has no 'shard', so that there is nothing to prove")
     start = perf_counter()
-    lowered, _ = pipeline.run(traced, None, lambda _, step, graph: seen.setdefault(step.name, graph))
+    lowered, _ = pipeline.run(traced, None, lambda _, step, graph: seen.update({step.name: graph}))
     place = order.index(SHARD)
     before = seen[order[place - 1]] if place else traced
     lowering_s, start = perf_counter() - start, perf_counter()

@@ -78,6 +78,8 @@ def shard_complaints(region: Region, node: Node) -> Iterator[str]:
         fits = want == have or (axis in axes and isinstance(want, Shard) and want.dim == node.attrs.dim)
         if not fits or node.attrs.drop:
             yield f"over {axis} it takes {have} and is said to make {want}, along dim {node.attrs.dim}"
+    if node.attrs.start != 0:
+        yield f"a rank's shard is its own, not one from {node.attrs.start} on"
     want_dim = localised(given.type.dims[node.attrs.dim], axes)
     if evened(made.type.dims[node.attrs.dim]) != want_dim:
         yield f"a shard of {given.type} over {'+'.join(axes)} has {want_dim} entries along dim {node.attrs.dim}"

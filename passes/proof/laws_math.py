@@ -51,9 +51,9 @@ def _aligned(call: OpCall, index: int, labels: Labels) -> Labels:
 
 
 def elementwise(call: OpCall, axis: str) -> Iterator[Entry]:
-    """Dims by broadcasting. Sums of tensors are linear in all of them together, products in each one of two.
+    """Dims by broadcasting. Sums of tensors are linear in all of them together, products in each, quotients in the first.
 
-    One tensor alone may be added to a number, squared or inverted, which is not linear; its negative is.
+    One tensor alone may have a number added, which is not linear; `mul` and `div` of one tensor are taken for scalings.
     """
     del axis
     out = max(call.outputs, key=lambda t: t.rank)

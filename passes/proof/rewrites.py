@@ -86,7 +86,7 @@ def _anew(walk: Rewritten, node: Node, why: str) -> None:
     walk.anew.append(spoken(node))
     for o in node.outputs:
         before = walk.source.region.by_id.get(o)
-        if before is not None and before.type.dims == walk.region.by_id[o].type.dims:
+        if o in walk.source.number and before is not None and before.type.dims == walk.region.by_id[o].type.dims:
             walk.stands[o] = walk.source.number[o]
             _same_place(walk, o, walk.stands[o], spoken(node))
         else:

@@ -17,7 +17,7 @@ def exchange_faults(graph: Graph) -> Iterator[Fault]:
     if boundary is None:
         return
     yield from _pair_faults(boundary)
-    sent = Counter(
+    sent: Counter[tuple[str, Phase]] = Counter(
         (boundary.by_id[n.inputs[0]].name, n.phase)
         for n in boundary.nodes
         if n.op == "send" and n.phase is not Phase.REDUCE
