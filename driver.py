@@ -21,6 +21,7 @@ from .cost.money import StepMoney, Terms, Work, step_money, system_money
 from .cost.must_move import MustMove
 from .cost.policy import Policy
 from .cost.prepared import Prepared, memory_of
+from .cost.replicated import Replicated
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .cost.step_program import StepProgram
@@ -86,6 +87,7 @@ class Estimate:
     """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`.
 
     `run` is there when a whole training run was asked for, `money` when it was priced: see `train` and `worth`.
+    `replicated` says what tensor parallelism does not divide; None without tensor parallelism.
     """
 
     plan: Plan
@@ -97,6 +99,7 @@ class Estimate:
     table: Estimates
     run: RunEstimate | None = None
     money: StepMoney | None = None
+    replicated: Replicated | None = None
 
     @property
     def fits(self) -> bool:
@@ -273,14 +276,17 @@ def estimate(
     table = evaluate(done, system, _checked(done, [plan]), convention)
     metrics = {k: float(v[0]) for k, v in table.metrics.items()}
     breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
+    sizes = {name: float(column[0]) for name, column in table.plans.columns.items()}
+    replicated = Replicated.of(done.graph, sizes) if plan.tp > 1 else None
     return Estimate(
         plan,
         metrics,
         breakdown,
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (*done.graph.notes, *cautions(done.graph, system, plan, metrics, breakdown), *done.uneven.notes(plan)),
+        (*done.graph.notes, *cautions(done.graph, system, plan, metrics, breakdown, replicated), *done.uneven.notes(plan)),
         table,
+        replicated=replicated,
     )
 
 

@@ -202,6 +202,11 @@ def dtype_of(tensor: Tensor) -> DType:
     return _DTYPES[tensor.dtype]
 
 
+def known_dtype(dtype: torch.dtype) -> DType | None:
+    """Return the element type of a torch type; None for one that we do not know."""
+    return _DTYPES.get(dtype)
+
+
 def torch_dtype(dtype: DType) -> torch.dtype:
     """Return the torch type that models are built in; computing types only."""
     known = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
@@ -327,6 +332,7 @@ __all__ = [
     "faked",
     "frame_compiled",
     "is_noise",
+    "known_dtype",
     "layout_key",
     "make_fake",
     "size_of",

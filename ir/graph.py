@@ -14,6 +14,7 @@ from functools import cached_property
 
 from .errors import InternalError
 from .expr import Dim, Expr, total
+from .meaning import Meaning
 from .placement import Placement
 from .types import DType, TensorType
 
@@ -85,7 +86,8 @@ class Value:
 class Node:
     """One operator call. Its key is its first output; `forward` is the key of the forward node it belongs to.
 
-    `kernel` is the key of the node in whose kernel it runs, where that is not its own: see `ir/kernels.py`.
+    `kernel` is the key of the node in whose kernel it runs, where that is not its own: see `ir/kernels.py`. `meaning`
+    is what was recorded of the call; nodes that compute alike are equal whatever it says.
     """
 
     op: str
@@ -96,6 +98,7 @@ class Node:
     phase: Phase = Phase.FORWARD
     forward: int | None = None
     kernel: int | None = None
+    meaning: Meaning | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> int:
@@ -277,21 +280,21 @@ class Graph:
     @property
     def num_parameters(self) -> Expr:
         """Parameters of the whole model; a tied one counts once, and so does one without a star that layers share."""
-        return total(kind.numel * count for kind, count in self._distinct_parameters())
+        return total(kind.numel * count for _, kind, count in self.distinct_parameters())
 
     @property
     def parameter_bytes(self) -> Expr:
         """Bytes of the parameters of the whole model, each in its own type."""
-        return total(kind.num_bytes * count for kind, count in self._distinct_parameters())
+        return total(kind.num_bytes * count for _, kind, count in self.distinct_parameters())
 
-    def _distinct_parameters(self) -> Iterable[tuple[TensorType, int]]:
-        """Each parameter's type, and how many of them there are."""
-        seen: dict[tuple[str, str], tuple[TensorType, int]] = {}
+    def distinct_parameters(self) -> Iterable[tuple[str, TensorType, int]]:
+        """Return each parameter's name and type, and how many of them there are."""
+        seen: dict[tuple[str, str], tuple[str, TensorType, int]] = {}
         for region in self.regions:
             for v in region.of_role(Role.PARAM):
                 each_layer = "*" in v.name
                 key = (region.name if each_layer else "", v.name)
-                seen.setdefault(key, (v.type, self.counts[region.name] if each_layer else 1))
+                seen.setdefault(key, (v.name, v.type, self.counts[region.name] if each_layer else 1))
         return seen.values()
 
     @property

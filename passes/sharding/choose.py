@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
+from functools import lru_cache
 
 from ...ir.errors import PlanError
 from ...ir.graph import Graph, Role
-from .auto import Lower, degree_of, find_plan, is_auto
+from .auto import SMALLEST_DEGREE, Lower, degree_of, find_plan, is_auto
 from .plan_files import names_file, read_plan
 from .plans import MADE_PLANS, TP_PLANS, Style, TpPlan, style_of, tp_plan
+
+# Plans that are meant to split all of a model, and the part of its matrices that they must know by name.
+WHOLE_MODEL, ENOUGH_NAMED = ("megatron", "dtensor"), 0.9
 
 
 def plan_for(name: str, graph: Graph, lower: Lower) -> TpPlan:
@@ -24,7 +29,7 @@ def plan_for(name: str, graph: Graph, lower: Lower) -> TpPlan:
         return _own(graph)
     if names_file(name):
         return _checked(read_plan(name), graph)
-    return tp_plan(name)
+    return _by_names(tp_plan(name), graph, lower)
 
 
 def parameter_names(graph: Graph) -> list[str]:
@@ -35,6 +40,39 @@ def parameter_names(graph: Graph) -> list[str]:
 def styles_in(plan: TpPlan, graph: Graph) -> dict[str, Style]:
     """What a plan does with each parameter of a graph."""
     return {name: plan.style(name) for name in parameter_names(graph)}
+
+
+def _by_names(plan: TpPlan, graph: Graph, lower: Lower) -> TpPlan:
+    """A ready-made plan where it knows the names of a model's layers; where it does not, the search's.
+
+    A plan that leaves layers whole on purpose, as `dtensor-naive` does table and head, is taken as it is.
+    """
+    share = named_share(plan, graph)
+    if share >= ENOUGH_NAMED or plan.name not in WHOLE_MODEL:
+        return plan
+    found = _searched(graph, lower)
+    note = (
+        f"tensor-parallel plan '{plan.name}' knows the names of layers with {share:.0%} of the bytes of all matrices: "
+        f"the plan was found by search instead, legal at tp={SMALLEST_DEGREE} ('auto' searches at the degree asked for)"
+    )
+    return replace(found, note=note)
+
+
+@lru_cache(maxsize=16)
+def _searched(graph: Graph, lower: Lower) -> TpPlan:
+    """A search takes seconds, and a study shards one graph for many families."""
+    return find_plan(graph, SMALLEST_DEGREE, lower)
+
+
+def named_share(plan: TpPlan, graph: Graph) -> float:
+    """Return the part of the bytes of a model's matrices whose names a plan knows; 1 without matrices."""
+    sizes = [
+        (name, float(kind.num_bytes.evaluate({})) * count)
+        for name, kind, count in graph.distinct_parameters()
+        if kind.rank > 1
+    ]
+    whole = sum(size for _, size in sizes)
+    return sum(size for name, size in sizes if plan.names(name)) / whole if whole else 1.0
 
 
 def _own(graph: Graph) -> TpPlan:

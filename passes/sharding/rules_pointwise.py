@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...ir.expr import Expr
 from ...ir.graph import Phase
@@ -67,11 +67,21 @@ def _linear_operands(ask: Ask) -> set[int]:
 
 def _stays_partial(ask: Ask, fns: set[str], partial: list[int]) -> bool:
     others = [p for i, p in enumerate(ask.given) if i not in partial]
-    if any(isinstance(p, Shard) for p in others):
+    if any(isinstance(p, Shard) for p in others) or _widens(ask, partial):
         return False
     if fns <= _SUMS:
         return not others or ask.phase is Phase.BACKWARD
     return fns <= _SCALINGS and partial == [0]
+
+
+def _widens(ask: Ask, partial: Sequence[int]) -> bool:
+    """Whether activations that are partial sums come out in a wider type: they are completed before, in the narrow one.
+
+    Sums of parameters' gradients, which have no dim of the batch, stay partial: they are reduced once a step.
+    """
+    made = ask.call.outputs[0]
+    given = max((ask.call.inputs[i].dtype.num_bytes for i in partial), default=0)
+    return made.dtype.num_bytes > given and any(isinstance(d, Expr) for d in made.dims)
 
 
 def _partial_inputs(ask: Ask, fns: set[str]) -> tuple[Placement, ...]:
@@ -110,9 +120,9 @@ def _if_deep_enough(target: Placement, rank: int, out_rank: int) -> Placement:
 
 
 def linear_copy(ask: Ask) -> Answer:
-    """Casts and copies keep whatever there is; in the forward phase partial sums are made whole first."""
+    """Casts and copies keep what there is; in the forward phase, or to a wider type, partial sums are made whole."""
     p = ask.given[0]
-    if isinstance(p, Partial) and ask.phase is Phase.FORWARD:
+    if isinstance(p, Partial) and (ask.phase is Phase.FORWARD or _widens(ask, [0])):
         p = ask.whole(0)
     if ask.call.inputs[0].dims != ask.call.outputs[0].dims and not isinstance(p, Replicate):
         return replicate_all(ask)

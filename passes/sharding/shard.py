@@ -28,6 +28,7 @@ from .annotate import (
     reduces_input_grad,
     reduces_output,
     source_placements,
+    splits_input,
 )
 from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
@@ -148,7 +149,7 @@ class _Propagation:
         cuts = cuts_of(graph)
         self.builders = {r.name: self._builder(r, options, cuts[r.name]) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
-        self.replicate_unknown, self.notes = options.replicate_unknown, list[str]()
+        self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
         exchange = Exchange(options.wire, options.routing_nodes, options.imbalance, top_k(region))
@@ -205,6 +206,8 @@ class _Propagation:
     def _node(self, b: RegionBuilder, node: Node) -> None:
         """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
         self._scatter_gradient(b, node)
+        if node.phase is Phase.FORWARD and splits_input(b.old, node, self.plan):
+            b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], TP: REPLICATE}, node)
         if node.op == "accumulate" and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
             self._reduce(b, node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
@@ -230,13 +233,14 @@ class _Propagation:
         return replace(node, attrs=replace(attrs, own="+".join(a for a in (TP, EP) if a in self.own_rows)))
 
     def _ask(self, b: RegionBuilder, node: Node, axis: str) -> Answer:
-        given = tuple(self._seen(b, i, axis) for i in node.inputs)
         forward = b.asked.get(node.forward, ()) if node.forward is not None else ()
+        given = tuple(self._seen(b, i, axis, node) for i in node.inputs)
         ask = Ask(
             axis, call_of(b.old, node), given,
             is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
-            phase=node.phase, forward=tuple(p[axis] for p in forward), cp="ulysses" if axis == UP else self.cp,
+            phase=node.phase, forward=tuple(p[axis] for p in forward),
+            cp="ulysses" if axis == UP else self.cp,
             own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
             own_rows=axis in self.own_rows, cut_again=node.op == "slice" and is_cut_apart(b.old, node),
         )  # fmt: skip
@@ -252,11 +256,17 @@ class _Propagation:
                 f"{where} has no sharding rule: its inputs are gathered whole, {num_bytes} bytes each time"
             )
 
-    def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
-        """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""
+    def _seen(self, b: RegionBuilder, value: int, axis: str, node: Node | None = None) -> Placement:
+        """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used.
+
+        A backward node sees the shard that its forward node took of a whole value: that is what autograd has kept.
+        """
         v = b.old.by_id[value]
-        at_rest = v.role is Role.PARAM and axis in self._same_over(is_expert(b.old, v))
-        return REPLICATE if at_rest else b.where[b.now[value]][axis]
+        if v.role is Role.PARAM and axis in self._same_over(is_expert(b.old, v)):
+            return REPLICATE
+        have = b.where[b.now[value]][axis]
+        taken = b.taken(value, node.forward, axis) if node is not None else None
+        return taken if taken is not None and have == REPLICATE else have
 
     def _same_over(self, expert: bool) -> tuple[str, ...]:
         """The axes over which a parameter is the same: for experts without `ep`, but `tp` where each rank has all."""
@@ -276,6 +286,8 @@ class _Propagation:
         have = b.where[b.now[out]]
         if gathers_output(b.old, node, self.plan):
             b.gathered[node.key] = have[TP]
+            b.settle(out, {**have, TP: REPLICATE}, node)
+        elif node.phase is Phase.BACKWARD and splits_input(b.old, node, self.plan):
             b.settle(out, {**have, TP: REPLICATE}, node)
         elif reduces_output(b.old, node, self.plan) and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
