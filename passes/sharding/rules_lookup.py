@@ -17,6 +17,7 @@ from .ask import (
     Shard,
     per_replica,
     replicate_all,
+    samples_dim,
     shares_samples,
 )
 
