@@ -31,7 +31,8 @@ def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) ->
 def _money(answer: SearchAnswer) -> Iterator[str]:
     """What sums are worth, where they are not firm, machine by machine."""
     for machine, record in standings_of(answer).items():
-        yield f"{machine}: every sum is {record['standing']}"
+        other = record["standing"] == "not of this machine"
+        yield f"{machine}: {'no sum is of this machine' if other else 'every sum is at least so much'}"
         for word, key in (("not priced", "unpriced"), ("not of this machine", "outdated")):
             lines = record[key]
             assert isinstance(lines, list)
