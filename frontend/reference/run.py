@@ -63,6 +63,7 @@ class Runner:
         self.num_nodes = 0
         self.ports: dict[str, list[Local]] = {}
         self.logits: dict[str, Tensor] = {}
+        self.constants = {name: torch.tensor(given) for name, given in layout.graph.constants}
         self._experts: dict[tuple[str, int], Tensor] = {}
 
     def run(self) -> Results:
@@ -133,7 +134,7 @@ class Runner:
 
     def _source(self, each: Instance, v: Value) -> list[Local]:
         name = each.name(v)
-        whole = self.inputs.get(name, self.state.get(name))
+        whole = self.inputs.get(name, self.state.get(name, self.constants.get(name)))
         if whole is None:
             raise NotComputedError(f"{v.role} '{name}' is nothing that the module names")
         found: list[Local] = []
