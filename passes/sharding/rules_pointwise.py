@@ -31,8 +31,9 @@ def _stays_partial(ask: Ask, fns: set[str], partial: list[int]) -> bool:
     if any(isinstance(p, Shard) for p in others):
         return False
     if fns <= _SUMS:
-        return not others or ask.phase is Phase.BACKWARD
-    return fns <= _SCALINGS and partial == [0]
+        alone = len(ask.given) == 1 and fns != {"neg"}  # a number is added, which each rank would add to its summand
+        return not alone and (not others or ask.phase is Phase.BACKWARD)
+    return fns <= _SCALINGS and partial == [0] and len(ask.given) < 3  # of three, one is added to a product
 
 
 def _partial_inputs(ask: Ask, fns: set[str]) -> tuple[Placement, ...]:
