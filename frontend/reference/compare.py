@@ -63,7 +63,10 @@ class Verdict:
 def compare(
     subject: Subject, lowered: Graph, degrees: Mapping[str, int], batch: int, seq: int, answer: Answer | None = None
 ) -> Verdict:
-    """Run a lowered graph with these degrees (those not named are 1) and compare it with the module."""
+    """Run a lowered graph with these degrees (those not named are 1) and compare it with the module.
+
+    Stages take turns: `pp` says on how many the layers stand, and what is read across a cut must have been sent.
+    """
     start = perf_counter()
     mesh = Mesh({a: degrees.get(a, 1) for a in lowered.axes if a != "pp"})
     inputs = subject.inputs(batch, seq)
@@ -74,7 +77,7 @@ def compare(
     sizes = {**mesh.degrees, "pp": 1, "imb": 1, "batch": batch, "mbs": batch // replicas, "seq": seq}
     try:
         with in_double():
-            found = Runner(Layout(lowered, mesh, sizes), subject.state, inputs).run()
+            found = Runner(Layout(lowered, mesh, sizes), subject.state, inputs, degrees.get("pp", 1)).run()
     except NotComputedError as error:
         return Verdict(num_ranks=len(mesh.ranks), reason=str(error), time_s=perf_counter() - start)
     except LayoutMismatchError as error:
