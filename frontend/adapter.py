@@ -12,7 +12,12 @@ from torch import Tensor, fx, nn
 from torch._C._autograd import _get_sequence_nr
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
 from torch._guards import CompileContext
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     GuardOnDataDependentSymNode,
@@ -215,6 +220,20 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return known[dtype]
 
 
+def real_numbers(tensor: Tensor, most: int = 64) -> tuple[object, ...] | None:
+    """Return what is in a tensor, in rows, where it is real and has few entries; None of one that is fake."""
+    found = tensor.constant if isinstance(tensor, FakeTensor) else tensor
+    if found is None or found.numel() > most or found.is_meta:
+        return None
+    with undisturbed():
+        given = found.tolist()
+    return _rows(given) if isinstance(given, list) else (given,)
+
+
+def _rows(given: list[object]) -> tuple[object, ...]:
+    return tuple(_rows(g) if isinstance(g, list) else g for g in given)
+
+
 def storage_id(tensor: Tensor) -> int:
     """Return an identity shared by all views of one storage."""
     return int(tensor.untyped_storage()._cdata)
@@ -335,6 +354,7 @@ __all__ = [
     "known_dtype",
     "layout_key",
     "make_fake",
+    "real_numbers",
     "size_of",
     "storage_id",
     "swapped",

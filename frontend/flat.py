@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
-from ..ir.meaning import Meaning, Out, Step
+from ..ir.meaning import Argument, Meaning, Out, Step
 from ..ir.ops.layout import SliceAttrs
 from ..ir.types import TensorType
 
@@ -34,7 +34,7 @@ class Flat:
     """Values by id and nodes in running order; `results` leave the graph, `grads` map parameters to gradients.
 
     `renamed` says which node took the place of one that was rewritten. `said` is by node key, for those who look for
-    patterns; it may be empty.
+    patterns; it may be empty. `constants` are the numbers of tensors that the model keeps under no name.
     """
 
     values: dict[int, Value] = field(default_factory=dict)
@@ -43,6 +43,7 @@ class Flat:
     grads: dict[int, int] = field(default_factory=dict)
     renamed: dict[int, int] = field(default_factory=dict)
     said: dict[int, Said] = field(default_factory=dict)
+    constants: dict[str, Argument] = field(default_factory=dict)
 
     def value(self, kind: TensorType, storage: int | None = None, role: Role = Role.RESULT, name: str = "") -> int:
         """Add a value and return its id."""

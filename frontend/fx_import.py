@@ -13,7 +13,7 @@ from ..ir.errors import TraceError, UnsupportedOpError, did_you_mean
 from ..ir.expr import Dim, Expr
 from ..ir.graph import NO_ATTRS, Attrs, Phase, Role
 from ..ir.types import DType, TensorType
-from .adapter import FakeWorld, dtype_of, storage_id
+from .adapter import FakeWorld, dtype_of, real_numbers, storage_id
 from .flat import Flat, Origin, Said
 from .said import meaning_of
 
@@ -187,6 +187,8 @@ def is_inplace(node: fx.Node) -> bool:
 
 def _placeholder(im: Importer, node: fx.Node) -> None:
     tensor = node.meta["val"]
+    if node.meta["role"] is Role.BUFFER and (numbers := real_numbers(tensor)) is not None:
+        im.flat.constants[node.meta["name"]] = numbers
     out = im.flat.value(im.type_of(tensor), None, node.meta["role"], node.meta["name"])
     im.bind(node, (out,), (tensor,))
 

@@ -74,13 +74,15 @@ def _language_model(workload: Workload, is_transformers: bool) -> Planned:
 
 def _trace(subject: _Subject, stack: LayerStack | None) -> Graph:
     flat, identity = _recorded(subject, stack), subject.identity
+    constants = tuple(flat.constants.items())
     if stack is None:
-        return fold_by_scope(flat, identity)
+        return replace(fold_by_scope(flat, identity), constants=constants)
     try:
-        return fold(cut(flat, (stack.path,), len(stack.kept)), stack.classes, stack.kept, identity)
+        made = fold(cut(flat, (stack.path,), len(stack.kept)), stack.classes, stack.kept, identity)
+        return replace(made, constants=constants)
     except NotAlikeError:
         if stack == stack.kept_all():
-            return fold_by_scope(flat, identity)
+            return replace(fold_by_scope(flat, identity), constants=constants)
     return _trace(subject, stack.kept_all())
 
 
@@ -92,7 +94,10 @@ def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:
         run = scope.enter_context(_prepared(subject, world))
         train = subject.identity.workload is Workload.TRAIN
         recording = record(subject.module, run.inputs, run.call, world, train)
-        return tidy(import_fx(recording.graph, world, recording.results, recording.grads, subject.handlers))
+        flat = import_fx(recording.graph, world, recording.results, recording.grads, subject.handlers)
+        made = tidy(flat)
+        made.constants.update(flat.constants)
+        return made
 
 
 def _is_safe_to_shorten(subject: _Subject, stack: LayerStack) -> bool:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from .errors import InternalError
 from .expr import Dim, Expr, total
-from .meaning import Meaning
+from .meaning import Argument, Meaning
 from .placement import Placement
 from .types import DType, TensorType
 
@@ -229,7 +229,8 @@ class Graph:
     """A workload: regions in schedule order, symbolic over batch, sequence and (once sharded) mesh degrees.
 
     `max_positions` is the longest sequence the model was made for, 0 when it does not say; `hints` is the model's own
-    plan for splitting its layers, if it has one.
+    plan for splitting its layers, if it has one. `constants` are the numbers of tensors that the model's code makes and
+    keeps under no name, by the names that they have here; they are no part of the text.
     """
 
     name: str
@@ -242,6 +243,7 @@ class Graph:
     notes: tuple[str, ...] = field(default=())
     max_positions: int = 0
     hints: tuple[Hint, ...] = ()
+    constants: tuple[tuple[str, Argument], ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def counts(self) -> Mapping[str, int]:

@@ -73,13 +73,18 @@ def _aligned(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     out: list[Axis] = []
     rank = max((len(a) for a in given), default=0)
     for from_right in range(rank, 0, -1):
-        met = [a[-from_right] for a in given if len(a) >= from_right and a[-from_right].size != 1]
+        met = [a[-from_right] for a in given if len(a) >= from_right and not _is_one(a[-from_right])]
         if any(not met[0].same(m) for m in met[1:]):
             raise where.refused(f"operands hold other entries of dim -{from_right}: {_told(met)}")
         out.append(met[0] if met else Axis(1))
     made = where.made
     return tuple(tuple(out[len(out) - v.type.rank :]) if v.type.rank <= len(out) else _like(where, v, given)
                  for v in made)  # fmt: skip
+
+
+def _is_one(axis: Axis) -> bool:
+    """Whether an axis broadcasts; a dim of one entry that another rank holds does not."""
+    return axis.size == 1 and axis.index is None
 
 
 def _told(axes: Sequence[Axis]) -> str:
@@ -95,6 +100,8 @@ def _matmul(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
         if letter in names and not names[letter].same(axis):
             raise where.refused(f"factors hold other entries of '{letter}': {_told([names[letter], axis])}")
         names.setdefault(letter, axis)
+    if len(given) > 2 and not attrs.scales and not given[2][-1].same(names[out[-1]]):
+        raise where.refused(f"bias and result hold other entries: {_told([given[2][-1], names[out[-1]]])}")
     return (tuple(names[letter] for letter in out),)
 
 

@@ -23,9 +23,11 @@ from .tensors import Axis, Mesh, axis_of, block
 # In which order several axes cut one dim: heads are whole on a tensor-parallel rank whatever else cuts its part.
 _CUTS = ("tp", "ep", "up", "cp", "fsdp", "dp")
 _SEQUENCE_CUTS = ("cp", "up", "tp", "ep", "fsdp", "dp")
+# Ops whose tensors have dims in common, counted from the right, where these have the same size.
 _KEEPS_DIMS = (
-    "elementwise", "cast", "copy", "identity", "accumulate", "all_reduce", "quantise", "norm", "rope", "rope_bwd",
-    "optimizer_step",
+    "elementwise", "cast", "copy", "identity", "accumulate", "all_reduce", "quantise", "norm", "norm_bwd", "rope",
+    "rope_bwd", "optimizer_step", "softmax", "softmax_bwd", "topk", "sort", "cumsum", "gather", "scatter", "dispatch",
+    "dispatch_bwd", "combine", "combine_bwd",
 )  # fmt: skip
 Spot = tuple[int, int]
 
@@ -170,7 +172,8 @@ class Layout:
                 yield from ((k * inner, inner, inner // self.mesh.degrees.get(name, 1)) for k in range(outer))
 
     def _alike(self, region: Region, other: Spot, spot: Spot) -> bool:
-        a, b = (region.by_id[v].type.dims[d] for v, d in (other, spot))
+        """Whether two dims are of one size as a whole."""
+        a, b = (self.size(region.by_id[v], d) for v, d in (other, spot))
         return a == b
 
     def _parts(self, region: Region, node: Node, spot: Spot) -> Iterator[tuple[int, int, int]]:
@@ -232,10 +235,23 @@ def _same(region: Region, node: Node, spot: Spot) -> Iterator[Spot]:
             other = dim + region.by_id[i].type.rank - rank
             if other >= 0 and not (isinstance(node.attrs, SliceAttrs) and node.attrs.dim == dim):
                 yield i, other
+    elif node.op in ("reshape", "expand", "reduce"):
+        yield from _same_end(region, node, spot)
     elif node.op in ("all_gather", "reduce_scatter", "ring_gather", "ring_scatter"):
         pairs = [*zip(node.inputs, node.outputs, strict=True), *zip(node.outputs, node.inputs, strict=True)]
         yield from ((other, dim) for this, other in pairs if this == value)
     yield from ((g if value == p else p, dim) for p, g in region.grads if value in (p, g))
+
+
+def _same_end(region: Region, node: Node, spot: Spot) -> Iterator[Spot]:
+    """A dim in front of which, or behind which, both sides have the same dims."""
+    value, dim = spot
+    other = node.outputs[0] if value == node.inputs[0] else node.inputs[0]
+    here, there = (region.by_id[v].type.dims for v in (value, other))
+    if here[: dim + 1] == there[: dim + 1]:
+        yield other, dim
+    elif here[dim:] == there[len(there) - (len(here) - dim) :] and len(there) >= len(here) - dim:
+        yield other, len(there) - (len(here) - dim)
 
 
 def groups_of(source: Sequence[int], result: Sequence[int]) -> list[tuple[list[int], list[int]]]:

@@ -22,6 +22,7 @@ from .collectives import Exchange, converted, joined
 from .layout import Layout, is_source, put_back, scattered
 from .ops_held import HELD, Here
 from .ops_loss import loss_of
+from .stages import Ports
 from .table import REFERENCES
 from .tensors import Axis, LayoutMismatchError, Local
 
@@ -46,6 +47,7 @@ class Instance:
 
     region: Region
     layer: int
+    stage: int = 0
     held: dict[int, list[Local]] = field(default_factory=dict)
 
     def name(self, value: Value) -> str:
@@ -56,13 +58,16 @@ class Instance:
 class Runner:
     """The state of one run."""
 
-    def __init__(self, layout: Layout, state: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> None:
-        """Know the graph with its sizes, parameters and buffers by name, and inputs by name."""
+    def __init__(
+        self, layout: Layout, state: Mapping[str, Tensor], inputs: Mapping[str, Tensor], num_stages: int = 1
+    ) -> None:
+        """Know the graph with its sizes, parameters and buffers by name, inputs by name, and how many stages."""
         self.layout, self.state, self.inputs = layout, state, inputs
         self.mesh = layout.mesh
         self.num_nodes = 0
-        self.ports: dict[str, list[Local]] = {}
+        self.ports = Ports(layout, num_stages)
         self.logits: dict[str, Tensor] = {}
+        self.constants = {name: torch.tensor(given) for name, given in layout.graph.constants}
         self._experts: dict[tuple[str, int], Tensor] = {}
 
     def run(self) -> Results:
@@ -74,22 +79,26 @@ class Runner:
         for each in reversed(rounds):
             self._backward(each)
         grads: dict[str, Tensor] = {}
+        stages: dict[str, set[int]] = {}
         for each in rounds:
             self._phase(each, (Phase.REDUCE,))
             for param, grad in each.region.grads:
                 name = each.name(each.region.by_id[param])
                 found = self.rebuilt(each.region, grad, each.held[grad])
                 grads[name] = grads[name] + found if name in grads else found
+                stages.setdefault(name, set()).add(each.stage)
+        self.ports.check_shared(stages)
         return Results({**dict(self._results(rounds)), **self.logits}, grads, self.num_nodes)
 
     def _rounds(self, graph: Graph) -> list[Instance]:
         """The regions in running order; layers are counted over all that repeat or that are numbered."""
         found: list[Instance] = []
         layer = 0
-        for name in graph.sequence():
+        names = list(graph.sequence())
+        for place, name in enumerate(names):
             region = graph.region(name)
             numbered = any("*" in v.name for v in region.values)
-            found.append(Instance(region, layer))
+            found.append(Instance(region, layer, self.ports.stage(place, len(names))))
             layer += numbered
         return found
 
@@ -103,7 +112,7 @@ class Runner:
         for v in each.region.values:
             if is_source(v):
                 each.held[v.id] = self._source(each, v)
-        self._import(each)
+        self._import(each, Phase.FORWARD)
         self._phase(each, _EARLY)
         self._export(each, _EARLY)
         # A copy of a result for those who ask; the rest is given back as an allocator would.
@@ -116,24 +125,27 @@ class Runner:
         }  # fmt: skip
 
     def _backward(self, each: Instance) -> None:
-        self._import(each)
+        self._import(each, Phase.BACKWARD)
         self._phase(each, _LATER)
         self._export(each, _LATER)
 
-    def _import(self, each: Instance) -> None:
+    def _import(self, each: Instance, phase: Phase) -> None:
         for v in each.region.of_role(Role.PORT):
-            if v.id not in each.held and v.name in self.ports:
-                each.held[v.id] = self.ports[v.name]
+            if v.id not in each.held and (found := self._port(each, v, phase)) is not None:
+                each.held[v.id] = found
+
+    def _port(self, each: Instance, v: Value, phase: Phase) -> list[Local] | None:
+        return self.ports.get(each.region, v.name, each.stage, phase)
 
     def _export(self, each: Instance, phases: Sequence[Phase]) -> None:
         for port in each.region.outputs:
             node = each.region.producer.get(port.value)
             if node is not None and node.phase in phases and not port.name.startswith("result"):
-                self.ports[port.name] = each.held[port.value]
+                self.ports.put(port.name, each.held[port.value], each.stage)
 
     def _source(self, each: Instance, v: Value) -> list[Local]:
         name = each.name(v)
-        whole = self.inputs.get(name, self.state.get(name))
+        whole = self.inputs.get(name, self.state.get(name, self.constants.get(name)))
         if whole is None:
             raise NotComputedError(f"{v.role} '{name}' is nothing that the module names")
         found: list[Local] = []

@@ -82,7 +82,7 @@ def _field(name: str, value: object, all_fields: Mapping[str, object]) -> object
     if isinstance(value, bool) or value is None:
         return value
     if _is_off(name):
-        return 0.0 if isinstance(value, int | float) else value
+        return type(value)(0) if isinstance(value, int | float) else value
     if name in _KV_HEADS and isinstance(value, int):
         return _kv_heads(value, all_fields)
     if name in _CHOSEN and isinstance(value, int):
