@@ -285,11 +285,7 @@ def estimate(
         breakdown,
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (
-            *done.graph.notes,
-            *warnings,
-            *done.uneven.notes(plan),
-        ),
+        (*done.graph.notes, *warnings, *done.uneven.notes(plan)),
         table,
         replicated=replicated,
     )
