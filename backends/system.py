@@ -126,6 +126,8 @@ class System:
         server: what a node is built of.
         rack: what servers stand in.
         own_prices: the prices that were given with it; None for the usual ones.
+        changed: paths of the numbers that were set beside its files, and differ from what these say: prices and parts
+            in the files may be those of another machine.
     """
 
     name: str
@@ -140,6 +142,7 @@ class System:
     server: Server | None = None
     rack: Rack | None = None
     own_prices: Prices | None = None
+    changed: tuple[str, ...] = ()
 
     @property
     def prices(self) -> Prices:

@@ -13,6 +13,7 @@ from .options import PlanCommand, Request
 from .output import write_text
 from .prepare import check_model, graph_of, lower_of, plan_of, priced, system_of
 from .run_flags import run_of
+from .verify import VERIFIERS
 
 if TYPE_CHECKING:
     from ..backends.system import System
@@ -28,7 +29,14 @@ FILES = {"graph": "traced.graph", "sharded": "sharded.graph", "costed": "costed.
 @click.command("compile", cls=PlanCommand)
 @click.option("--emit", default="graph", show_default=True, help=f"What to write, comma separated: {', '.join(FILES)}.")
 @click.option("-o", "--output", default="-", show_default=True, help="File, folder for several kinds, - for stdout.")
-def compile_command(request: Request, emit: str, output: str) -> int:
+@click.option(
+    "--verify",
+    multiple=True,
+    type=click.Choice(tuple(VERIFIERS)),
+    help="Verify the lowered graph and print what was found; writes only what --emit names beside it.",
+)
+@click.pass_context
+def compile_command(ctx: click.Context, request: Request, emit: str, output: str, verify: tuple[str, ...]) -> int:
     """Compile MODEL and write what it becomes.
 
     \b
@@ -47,6 +55,10 @@ def compile_command(request: Request, emit: str, output: str) -> int:
         raise UsageError(f"a training run is part of the report, and --emit {emit} writes none")
     check_model(request)
     plan = plan_of(request)
+    for kind in verify:
+        click.echo(VERIFIERS[kind](request, plan))
+    if verify and ctx.get_parameter_source("emit") is click.core.ParameterSource.DEFAULT:
+        return 0
     texts = _texts(request, plan, kinds)
     for kind in kinds:
         path = output if len(kinds) == 1 else str(Path(output) / FILES[kind])

@@ -202,6 +202,11 @@ def dtype_of(tensor: Tensor) -> DType:
     return _DTYPES[tensor.dtype]
 
 
+def known_dtype(dtype: torch.dtype) -> DType | None:
+    """Return the element type of a torch type; None for one that we do not know."""
+    return _DTYPES.get(dtype)
+
+
 def torch_dtype(dtype: DType) -> torch.dtype:
     """Return the torch type that models are built in; computing types only."""
     known = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
@@ -217,9 +222,13 @@ def storage_id(tensor: Tensor) -> int:
 
 def layout_key(tensor: Tensor) -> tuple[object, ...]:
     """Return what two tensor objects share when they are the same view of the same storage."""
+    return storage_id(tensor), tensor.dtype, layout_sizes(tensor)
+
+
+def layout_sizes(tensor: Tensor) -> tuple[object, ...]:
+    """Return the sizes, the strides and the offset; symbols as what they stand for."""
     found: tuple[int | torch.SymInt, ...] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    sizes = tuple(s.node.expr if isinstance(s, torch.SymInt) else s for s in found)
-    return storage_id(tensor), tensor.dtype, sizes
+    return tuple(s.node.expr if isinstance(s, torch.SymInt) else s for s in found)
 
 
 def is_noise(func: torch._ops.OpOverload) -> bool:
@@ -323,6 +332,7 @@ __all__ = [
     "faked",
     "frame_compiled",
     "is_noise",
+    "known_dtype",
     "layout_key",
     "make_fake",
     "size_of",

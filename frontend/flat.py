@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
+from ..ir.meaning import Meaning, Out, Step
+from ..ir.ops.layout import SliceAttrs
 from ..ir.types import TensorType
 
 
@@ -60,8 +62,15 @@ class Flat:
         outputs: Iterable[tuple[TensorType, int | None]],
         origin: Origin,
         attrs: Attrs = NO_ATTRS,
+        meaning: Meaning | None = None,
     ) -> tuple[int, ...]:
-        """Append a node whose outputs have the given types and storages; return the ids of its outputs."""
+        """Append a node whose outputs have the given types and storages; return the ids of its outputs.
+
+        A slice says where it starts in the whole tensor, for once sharded its attributes say where in a rank's part.
+        """
         outs = tuple(self.value(kind, storage) for kind, storage in outputs)
-        self.nodes.append(Node(op, tuple(inputs), outs, attrs, origin.scope, origin.phase, origin.forward))
+        if isinstance(attrs, SliceAttrs):
+            meaning = Meaning((Step(op, (("start", attrs.start),)),), (Out(0),))
+        node = Node(op, tuple(inputs), outs, attrs, origin.scope, origin.phase, origin.forward, meaning=meaning)
+        self.nodes.append(node)
         return outs

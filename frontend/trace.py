@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -16,13 +16,13 @@ from .blocks import Identity, NotAlikeError, fold
 from .flat import Flat
 from .flex import flex_lifted
 from .fx_import import Handler, import_fx
-from .layers import LayerStack, find_stack, needs_every_layer, shortened
+from .layers import LayerStack, find_stack, needs_every_layer, runs_in_step, shortened
 from .lenient import Lenient, noted
 from .lift import lifted
 from .probe import run_alike
 from .record import kept_mode, record
 from .regions import cut
-from .scoped import fold_by_scope, whole
+from .scoped import fold_by_scope
 from .tidy import tidy
 from .unused import count_parameters, with_unused
 from .workloads import Run, plan_run
@@ -59,6 +59,8 @@ def trace(
     handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
     subject = _Subject(module, identity, is_transformers, planned, handlers)
     stack = find_stack(module)
+    if stack is not None and not is_transformers and runs_in_step(module, stack):
+        stack = None
     if stack is not None and not _is_safe_to_shorten(subject, stack):
         stack = stack.kept_all()
     graph = with_unused(noted(_trace(subject, stack)), module)
@@ -75,10 +77,10 @@ def _trace(subject: _Subject, stack: LayerStack | None) -> Graph:
     if stack is None:
         return fold_by_scope(flat, identity)
     try:
-        return fold(cut(flat, stack.path, len(stack.kept)), stack.classes, stack.kept, identity)
-    except NotAlikeError as error:
+        return fold(cut(flat, (stack.path,), len(stack.kept)), stack.classes, stack.kept, identity)
+    except NotAlikeError:
         if stack == stack.kept_all():
-            return whole(flat, replace(identity, notes=(*identity.notes, f"layers are not folded: {error}")))
+            return fold_by_scope(flat, identity)
     return _trace(subject, stack.kept_all())
 
 

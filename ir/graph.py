@@ -14,6 +14,7 @@ from functools import cached_property
 
 from .errors import InternalError
 from .expr import Dim, Expr, total
+from .meaning import Meaning
 from .placement import Placement
 from .types import DType, TensorType
 
@@ -85,7 +86,8 @@ class Value:
 class Node:
     """One operator call. Its key is its first output; `forward` is the key of the forward node it belongs to.
 
-    `kernel` is the key of the node in whose kernel it runs, where that is not its own: see `ir/kernels.py`.
+    `kernel` is the key of the node in whose kernel it runs, where that is not its own: see `ir/kernels.py`. `meaning`
+    is what was recorded of the call; nodes that compute alike are equal whatever it says.
     """
 
     op: str
@@ -96,6 +98,7 @@ class Node:
     phase: Phase = Phase.FORWARD
     forward: int | None = None
     kernel: int | None = None
+    meaning: Meaning | None = field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> int:

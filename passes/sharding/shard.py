@@ -30,7 +30,7 @@ from .annotate import (
     source_placements,
     splits_input,
 )
-from .ask import Answer, Ask
+from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .choose import plan_for
 from .cuts import Cuts, cuts_of
@@ -247,7 +247,8 @@ class _Propagation:
         return answer_of(node, ask, self.replicate_unknown)
 
     def _note_gathers(self, b: RegionBuilder, node: Node) -> None:
-        given = [[self._seen(b, i, axis) for axis in self.axes] for i in node.inputs]
+        axes = [axis for axis in self.axes if axis not in DATA_AXES]
+        given = [[self._seen(b, i, axis) for axis in axes] for i in node.inputs]
         num_bytes = gathered_bytes(node, call_of(b.old, node), given)
         if num_bytes is not None:
             where = f"op '{node.op}' at '{node.scope or 'the top'}' ({b.old.name}, {node.phase})"
@@ -344,12 +345,16 @@ class _Propagation:
                 b.settle(port.value, self.ports[port.name], user)
 
     def _settled(self, b: RegionBuilder, value: int) -> Placements:
-        """Activations leave whole or sharded; a tied weight's gradient stays partial and is reduced once a step."""
+        """Activations leave whole or sharded; the gradient of what is made of parameters is reduced once a step.
+
+        That is a tied weight, or a table of positions that layers share; a sum over samples has none.
+        """
         have = b.where[b.now[value]]
         source, dims = b.old.producer.get(value), b.old.by_id[value].type.dims
-        if source is not None and source.phase is not Phase.FORWARD and all(isinstance(d, int) for d in dims):
-            return have
-        return {a: self._reduced(b, value, a) if isinstance(p, Partial) else p for a, p in have.items()}
+        later = source is not None and source.phase is not Phase.FORWARD
+        kept = self.axes if all(isinstance(d, int) for d in dims) else DATA_AXES
+        sums = [a for a, p in have.items() if isinstance(p, Partial) and not (later and a in kept)]
+        return {**have, **{a: self._reduced(b, value, a) for a in sums}}
 
     def _finish(self, b: RegionBuilder) -> Region:
         for param, grad in b.old.grads:

@@ -1,0 +1,113 @@
+"""Whether a pipeline schedule can run: each message has one sender and one receiver, and no task waits for itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from .tasks import Kind, Schedule
+
+# Stage, chunk, micro-batch and direction: 0 forward, 1 backward (of inputs), 2 gradients of weights apart.
+Task: TypeAlias = tuple[int, int, int, int]
+_WAYS = {Kind.FORWARD: 0, Kind.BACKWARD: 1, Kind.DGRAD: 1, Kind.WGRAD: 2}
+
+
+def order_faults(schedule: Schedule) -> Iterator[str]:
+    """Yield what keeps a schedule from running; nothing for one that runs.
+
+    Sends do not block: a stage goes on when it has handed a result over. Tasks that are joined start together.
+    """
+    rows = [_tasks(schedule, stage) for stage in range(schedule.num_stages)]
+    counts = Counter(task for row in rows for task, _ in row)
+    yield from (f"{_said(t)} runs {n} times" for t, n in counts.items() if n > 1)
+    yield from _unmatched(schedule, counts)
+    yield from _cycle(schedule, rows)
+
+
+def _tasks(schedule: Schedule, stage: int) -> list[tuple[Task, bool]]:
+    order = schedule.orders[stage]
+    rows = zip(
+        order.chunk.tolist(), order.micro_batch.tolist(), order.kind.tolist(), order.joined.tolist(), strict=True
+    )
+    return [((stage, c, m, _WAYS[Kind(k)]), j) for c, m, k, j in rows]
+
+
+def _said(task: Task) -> str:
+    stage, chunk, micro, way = task
+    return (
+        f"{('forward', 'backward', 'gradients of weights')[way]} of micro-batch {micro} on stage {stage}, chunk {chunk}"
+    )
+
+
+def _behind(schedule: Schedule, task: Task) -> Task | None:
+    """The task on the next chunk, in the direction of the model."""
+    stage, chunk, micro, way = task
+    there = int(schedule.next_stage[stage, chunk])
+    return None if there < 0 else (there, int(schedule.next_chunk[stage, chunk]), micro, way)
+
+
+def _before(schedule: Schedule, task: Task) -> Iterator[Task]:
+    """The tasks on chunks that this one is the next of."""
+    _, _, micro, way = task
+    places = ((s, c) for s in range(schedule.num_stages) for c in range(schedule.num_chunks))
+    yield from ((s, c, micro, way) for s, c in places if _behind(schedule, (s, c, micro, way)) == task)
+
+
+def _unmatched(schedule: Schedule, counts: Counter[Task]) -> Iterator[str]:
+    """Messages that nobody sends or receives, and forward tasks without a backward one."""
+    backward = {t for t in counts if t[3] == 1}
+    for task in counts:
+        stage, chunk, micro, way = task
+        other = _behind(schedule, task)
+        if way < 2 and other is not None and counts[other] != 1:
+            yield f"{_said(task)} meets {counts[other]} tasks on the next chunk"
+        if way != 1 and (stage, chunk, micro, 1) not in backward:
+            yield f"{_said(task)} has no backward task"
+        if way == 1 and counts[stage, chunk, micro, 0] != 1:
+            yield f"{_said(task)} has no forward task"
+        for sender in _before(schedule, task) if way == 0 else ():
+            if counts[sender] != 1:
+                yield f"{_said(task)} receives from {counts[sender]} tasks"
+
+
+def _cycle(schedule: Schedule, rows: list[list[tuple[Task, bool]]]) -> Iterator[str]:
+    """Run the schedule without clocks; what is left when nothing can go on waits for itself."""
+    units = [_units(row) for row in rows]
+    done: set[Task] = set()
+    at = [0] * len(units)
+    moved = True
+    while moved:
+        moved = False
+        for stage, row in enumerate(units):
+            while at[stage] < len(row) and all(n in done for t in row[at[stage]] for n in _needs(schedule, t)):
+                done.update(row[at[stage]])
+                at[stage] += 1
+                moved = True
+    for stage, row in enumerate(units):
+        if at[stage] < len(row):
+            yield f"stage {stage} waits for ever at the {_said(row[at[stage]][0])}"
+
+
+def _units(row: list[tuple[Task, bool]]) -> list[tuple[Task, ...]]:
+    """Tasks that start together as one."""
+    found: list[tuple[Task, ...]] = []
+    behind = False
+    for task, joined in row:
+        found = [*found[:-1], (*found[-1], task)] if behind else [*found, (task,)]
+        behind = joined
+    return found
+
+
+def _needs(schedule: Schedule, task: Task) -> Iterator[Task]:
+    """The tasks whose results a task reads."""
+    stage, chunk, micro, way = task
+    if way == 0:
+        yield from _before(schedule, task)
+    elif way == 1:
+        yield stage, chunk, micro, 0
+        after = _behind(schedule, task)
+        if after is not None:
+            yield after
+    else:
+        yield stage, chunk, micro, 1

@@ -1,0 +1,70 @@
+"""One node of a sharded graph: do the placements of what it makes follow from those of what it reads?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from ...ir.graph import Node, Region
+from ...ir.ops import OpCall
+from ...ir.placement import REPLICATE, Partial, Placement
+from . import laws_blocks, laws_layout, laws_math
+from .conversions import (
+    complaints,
+    is_collective,
+    is_shard_taken,
+    is_summand,
+    shard_complaints,
+    summand_complaints,
+)
+from .entries import Law
+
+LAWS: Mapping[str, Law] = MappingProxyType({**laws_math.LAWS, **laws_layout.LAWS, **laws_blocks.LAWS})
+UPDATES = ("optimizer_step", "host_optimizer_step")
+COPIES = ("offload", "fetch")
+
+
+def is_conversion(region: Region, node: Node) -> bool:
+    """Whether a node moves what there is, and computes nothing of the model."""
+    return is_collective(node) or is_shard_taken(region, node) or is_summand(region, node)
+
+
+def node_complaints(region: Region, node: Node, call: OpCall) -> Iterator[str]:
+    """Yield what is wrong with a node's placements; `call` has the types that its law looks at."""
+    if is_collective(node):
+        yield from complaints(region, node)
+    elif is_shard_taken(region, node):
+        yield from shard_complaints(region, node)
+    elif is_summand(region, node):
+        yield from summand_complaints(region, node)
+    else:
+        for axis in (a for a, _ in region.by_id[node.key].placements):
+            given, made = along(region, node, axis)
+            if not follows(call, axis, given, made):
+                lies = f"{', '.join(map(str, given))} -> {', '.join(map(str, made))}"
+                yield f"over {axis} no entry of '{node.op}' is {lies}"
+
+
+def along(region: Region, node: Node, axis: str) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
+    """Return how inputs and outputs of a node lie along one axis."""
+    given, made = ([region.by_id[i].placement(axis) for i in ids] for ids in (node.inputs, node.outputs))
+    # A value without a placement comes from a pass that made it for this rank alone: whole.
+    return tuple(p or REPLICATE for p in given), tuple(p or REPLICATE for p in made)
+
+
+def follows(call: OpCall, axis: str, given: tuple[Placement, ...], made: tuple[Placement, ...]) -> bool:
+    """Whether outputs that lie as said follow from inputs that lie as said, by the op's index map."""
+    if call.op in UPDATES:
+        return update_fits(given, made)
+    if call.op in COPIES:
+        return given == made
+    if call.op not in LAWS:
+        return all(p == REPLICATE for p in (*given, *made))
+    return any(entry.fits(given, made) for entry in LAWS[call.op](call, axis))
+
+
+def update_fits(given: tuple[Placement, ...], made: tuple[Placement, ...]) -> bool:
+    """Whether each parameter lies as its gradient and its result do, none of them a partial sum."""
+    half = len(given) // 2
+    pairs = zip(given[:half], given[half:], made, strict=True)
+    return all(p == g == o and not isinstance(p, Partial) for p, g, o in pairs)

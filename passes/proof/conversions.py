@@ -1,0 +1,117 @@
+"""What collectives do to placements, and slices and renames that stand in the place of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from ...ir.expr import Dim, as_dim, as_expr, evened, symbol
+from ...ir.graph import Node, Region, Value
+from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.ops.layout import SliceAttrs
+from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
+
+# What a collective takes and makes along its axes; a shard is one of the dim that the collective names.
+_KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "all_reduce": ("P", "R"), "all_gather": ("S", "R"), "ring_gather": ("S", "R"), "reduce_scatter": ("P", "S"),
+        "ring_scatter": ("P", "S"), "broadcast": ("R", "R"), "send": ("", ""), "recv": ("", ""),
+    }
+)  # fmt: skip
+EXCHANGE = "all_to_all"
+COPIES = "/"  # `tp/8`: ranks that hold a copy of the same one of 8 things
+
+
+def is_collective(node: Node) -> bool:
+    """Whether a node is a message between ranks."""
+    return isinstance(node.attrs, CollectiveAttrs)
+
+
+def complaints(region: Region, node: Node) -> Iterator[str]:
+    """Yield, for each tensor and axis of a collective, in what it does not turn one placement into the other."""
+    assert isinstance(node.attrs, CollectiveAttrs)
+    if len(node.inputs) != len(node.outputs):
+        yield f"has {len(node.inputs)} inputs and {len(node.outputs)} results"
+        return
+    for i, o in zip(node.inputs, node.outputs, strict=True):
+        given, made = region.by_id[i], region.by_id[o]
+        for axis, have in given.placements:
+            want = made.placement(axis)
+            if want is None or not _converts(node, node.attrs, axis, have, want):
+                yield f"over {axis} it takes {have} and is said to make {want}"
+
+
+def _converts(node: Node, attrs: CollectiveAttrs, axis: str, have: Placement, want: Placement) -> bool:
+    if axis not in attrs.axes:
+        return have == want
+    if node.op == EXCHANGE:
+        moved = isinstance(have, Shard) and isinstance(want, Shard)
+        return moved and have != want and isinstance(want, Shard) and want.dim == attrs.dim
+    before, after = _KINDS[node.op]
+    return _is(have, before, attrs.dim) and _is(want, after, attrs.dim)
+
+
+def _is(placement: Placement, kind: str, dim: int) -> bool:
+    if kind == "S":
+        return isinstance(placement, Shard) and placement.dim == dim and not placement.routed
+    return isinstance(placement, Partial if kind == "P" else Replicate)
+
+
+def is_shard_taken(region: Region, node: Node) -> bool:
+    """Whether a slice is no slice of the model but each rank's shard of what it has whole."""
+    return isinstance(node.attrs, SliceAttrs) and node.op == "slice" and bool(_taken(region, node))
+
+
+def _taken(region: Region, node: Node) -> list[str]:
+    """Axes over which a slice makes a shard of something whole."""
+    given, made = region.by_id[node.inputs[0]], region.by_id[node.key]
+    return [a for a, p in given.placements if isinstance(p, Replicate) and isinstance(made.placement(a), Shard)]
+
+
+def shard_complaints(region: Region, node: Node) -> Iterator[str]:
+    """Yield what is wrong with a slice that takes a shard: its dim, its size or another axis."""
+    assert isinstance(node.attrs, SliceAttrs)
+    given, made = region.by_id[node.inputs[0]], region.by_id[node.key]
+    axes = _taken(region, node)
+    for axis, have in given.placements:
+        want = made.placement(axis)
+        fits = want == have or (axis in axes and isinstance(want, Shard) and want.dim == node.attrs.dim)
+        if not fits or node.attrs.drop:
+            yield f"over {axis} it takes {have} and is said to make {want}, along dim {node.attrs.dim}"
+    if node.attrs.start != 0:
+        yield f"a rank's shard is its own, not one from {node.attrs.start} on"
+    want_dim = localised(given.type.dims[node.attrs.dim], axes)
+    if evened(made.type.dims[node.attrs.dim]) != want_dim:
+        yield f"a shard of {given.type} over {'+'.join(axes)} has {want_dim} entries along dim {node.attrs.dim}"
+
+
+def localised(dim: Dim, axes: list[str]) -> Dim:
+    """Return the even share of a dim over axes."""
+    found = as_expr(evened(dim))
+    for axis in axes:
+        found = found / symbol(axis)
+    return as_dim(found)
+
+
+def is_summand(region: Region, node: Node) -> bool:
+    """Whether an `identity` lets one rank's copy of something whole stand for a sum."""
+    return node.op == "identity" and any(
+        p != region.by_id[node.key].placement(a) for a, p in region.by_id[node.inputs[0]].placements
+    )
+
+
+def summand_complaints(region: Region, node: Node) -> Iterator[str]:
+    """Yield axes over which something else than that happens."""
+    for axis, have in region.by_id[node.inputs[0]].placements:
+        want = region.by_id[node.key].placement(axis)
+        if have != want and not (have == REPLICATE and isinstance(want, Partial)):
+            yield f"over {axis} it takes {have} and is said to make {want}"
+
+
+def global_dims(v: Value) -> tuple[Dim, ...]:
+    """Return the dims of the tensor of which a rank has a part, shares that differ between ranks as quotients."""
+    dims = [as_expr(evened(d)) for d in v.type.dims]
+    for axis, p in v.placements:
+        if isinstance(p, Shard):
+            dims[p.dim] = dims[p.dim] * symbol(axis)
+    return tuple(as_dim(d) for d in dims)

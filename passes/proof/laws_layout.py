@@ -1,0 +1,161 @@
+"""Index maps of views and data movement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...ir.expr import Dim, as_expr
+from ...ir.ops import OpCall
+from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.placement import PARTIAL, REPLICATE, Shard
+from .entries import Entry, Form, Labels, Law
+
+_ALL_LINEAR = [((0,), ())]
+
+
+def reshape(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Blocks of equal size on both sides keep their leading dim; an inner dim that is flattened is packed.
+
+    A dim of several tensors side by side, or a flattened inner dim, unflattens to its inner dim.
+    """
+    del axis
+    yield Entry((REPLICATE,), (REPLICATE,))
+    yield Entry((PARTIAL,), (PARTIAL,))
+    source, result = call.inputs[0].dims, call.outputs[0].dims
+    for ins, outs in blocks(source, result):
+        lead_in, lead_out = ins[0], outs[0]
+        yield Entry((Shard(lead_in),), (Shard(lead_out),), plain=len(ins) > 1 or len(outs) > 1)
+        if len(outs) == 1:
+            yield from (Entry((Shard(i),), (Shard(lead_out, packed=True),)) for i in ins[1:])
+        if len(ins) == 1:
+            yield from (Entry((Shard(lead_in, packed=True),), (Shard(o),)) for o in outs[1:])
+
+
+def blocks(source: Sequence[Dim], result: Sequence[Dim]) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield the smallest runs of dims (those of one entry left out) that have equally many entries on both sides.
+
+    >>> list(blocks((2, 8, 1, 6), (16, 2, 3)))
+    [([0, 1], [0]), ([3], [1, 2])]
+    """
+    left = [i for i, d in enumerate(source) if d != 1]
+    right = [o for o, d in enumerate(result) if d != 1]
+    while left and right:
+        found = _smallest(source, result, left, right)
+        if found is None:
+            return
+        ins, outs = found
+        yield ins, outs
+        left, right = left[len(ins) :], right[len(outs) :]
+
+
+def _smallest(
+    source: Sequence[Dim], result: Sequence[Dim], left: Sequence[int], right: Sequence[int]
+) -> tuple[list[int], list[int]] | None:
+    """The shortest runs at the front with equal products."""
+    made = as_expr(1)
+    products: dict[str, int] = {}
+    for k, o in enumerate(right):
+        made = made * result[o]
+        products.setdefault(str(made), k + 1)
+    given = as_expr(1)
+    for k, i in enumerate(left):
+        given = given * source[i]
+        if str(given) in products:
+            return list(left[: k + 1]), list(right[: products[str(given)]])
+    return None
+
+
+def permute(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Dims in another order."""
+    del axis
+    dims = call.attrs_as(PermuteAttrs).dims
+    yield from Form([_numbered(len(dims))], [[str(d) for d in dims]], linear=_ALL_LINEAR).entries()
+
+
+def expand(call: OpCall, axis: str) -> Iterator[Entry]:
+    """New dims are the same for all; so are those that had one entry, which a rank may repeat as often as it needs."""
+    del axis
+    shift = call.outputs[0].rank - call.inputs[0].rank
+    made = _numbered(call.outputs[0].rank)
+    given: Labels = [
+        None if d == 1 and call.outputs[0].dims[i + shift] != 1 else str(i + shift)
+        for i, d in enumerate(call.inputs[0].dims)
+    ]
+    yield from Form([given], [made], linear=_ALL_LINEAR).entries()
+
+
+def slice_(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Other dims stay; of a packed dim one of the tensors is taken, which is whole in itself or packed again."""
+    del axis
+    attrs = call.attrs_as(SliceAttrs)
+    whole, part = _cut(call, call.inputs[0].rank)
+    yield from Form([whole], [part], linear=_ALL_LINEAR).entries()
+    if not attrs.drop:
+        given = (Shard(attrs.dim, packed=True),)
+        yield Entry(given, (Shard(attrs.dim),))
+        yield Entry(given, (Shard(attrs.dim, packed=True),))
+
+
+def pad(call: OpCall, axis: str) -> Iterator[Entry]:
+    """The adjoint of slice: zeros stand in the place of the other tensors of a packed dim."""
+    del axis
+    attrs = call.attrs_as(SliceAttrs)
+    whole, part = _cut(call, call.outputs[0].rank)
+    yield from Form([part], [whole], linear=_ALL_LINEAR).entries()
+    if not attrs.drop:
+        made = (Shard(attrs.dim, packed=True),)
+        yield Entry((Shard(attrs.dim),), made)
+        yield Entry((Shard(attrs.dim, packed=True),), made)
+
+
+def _cut(call: OpCall, rank: int) -> tuple[Labels, Labels]:
+    attrs = call.attrs_as(SliceAttrs)
+    whole = [None if i == attrs.dim else str(i) for i in range(rank)]
+    return whole, [c for i, c in enumerate(whole) if i != attrs.dim or not attrs.drop]
+
+
+def concat(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Other dims stay; pieces that are each in shards along the concat dim make a packed one."""
+    del axis
+    along, count = call.attrs_as(ConcatAttrs).dim, len(call.inputs)
+    labels = [None if i == along else str(i) for i in range(call.outputs[0].rank)]
+    everything = [(tuple(range(count)), ())]
+    yield from Form([labels] * count, [labels], linear=everything).entries()
+    yield Entry((Shard(along),) * count, (Shard(along, packed=True),))
+    yield Entry((Shard(along, packed=True),) * count, (Shard(along, packed=True),))
+
+
+def embedding(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Ids pick rows: rows of other ranks are zeros in a partial sum; columns and ids stay. Linear in the table."""
+    del axis
+    ids = _numbered(call.inputs[0].rank)
+    form = Form([ids, ["v", "h"]], [[*ids, "h"]], sums={"v": (0,)}, linear=[((1,), ())])
+    yield from form.entries()
+
+
+def embedding_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Rows of dy are added where their id says: a sum over ids, for all rows of the table or for some of them."""
+    del axis
+    ids = _numbered(call.inputs[1].rank)
+    sums = dict.fromkeys(ids, (0,))
+    yield from Form([[*ids, "h"], ids], [["v", "h"]], sums, linear=[((0,), ())]).entries()
+
+
+def rows(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Lookups in each row of its own: leading dims that all tensors have are the same dim, but for the last."""
+    del axis
+    tensors = (*call.inputs, *call.outputs)
+    rank = min(t.rank for t in tensors)
+    shared = [i for i in range(rank - 1) if all(t.dims[i] == tensors[0].dims[i] for t in tensors)]
+    labels = [[str(i) if i in shared else None for i in range(t.rank)] for t in tensors]
+    yield from Form(labels[: len(call.inputs)], labels[len(call.inputs) :]).entries()
+
+
+def _numbered(rank: int) -> list[str]:
+    return [str(i) for i in range(rank)]
+
+
+LAWS: Mapping[str, Law] = {
+    "reshape": reshape, "permute": permute, "expand": expand, "slice": slice_, "pad": pad, "concat": concat,
+    "embedding": embedding, "embedding_bwd": embedding_bwd, "gather": rows, "scatter": rows,
+}  # fmt: skip
