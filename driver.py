@@ -278,13 +278,14 @@ def estimate(
     breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
     sizes = {name: float(column[0]) for name, column in table.plans.columns.items()}
     replicated = Replicated.of(done.graph, sizes) if plan.tp > 1 else None
+    warnings = cautions(done.graph, system, plan, metrics, breakdown, replicated)
     return Estimate(
         plan,
         metrics,
         breakdown,
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (*done.graph.notes, *cautions(done.graph, system, plan, metrics, breakdown, replicated), *done.uneven.notes(plan)),
+        (*done.graph.notes, *warnings, *done.uneven.notes(plan)),
         table,
         replicated=replicated,
     )

@@ -28,7 +28,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
     communication and bounds are in seconds; `trust` says of each part how near such kernels came to measurements, and
     of metrics how near whole runs did.
     """
-    report = {
+    report: dict[str, object] = {
         "schema": SCHEMA,
         "tool_version": __version__,
         "units": "SI",

@@ -8,12 +8,18 @@ from functools import lru_cache
 
 from ...ir.errors import PlanError
 from ...ir.graph import Graph, Role
+from ...ir.ops.experts import ExpertsAttrs
 from .auto import SMALLEST_DEGREE, Lower, degree_of, find_plan, is_auto
 from .plan_files import names_file, read_plan
 from .plans import MADE_PLANS, TP_PLANS, Style, TpPlan, style_of, tp_plan
 
 # Plans that are meant to split all of a model, and the part of its matrices that they must know by name.
 WHOLE_MODEL, ENOUGH_NAMED = ("megatron", "dtensor"), 0.9
+
+_TURNED = {
+    Style.COLWISE: Style.ROWWISE, Style.ROWWISE: Style.COLWISE, Style.PACKED_ROWWISE: Style.PACKED_COLWISE,
+    Style.PACKED_COLWISE: Style.PACKED_ROWWISE,
+}  # fmt: skip
 
 
 def plan_for(name: str, graph: Graph, lower: Lower) -> TpPlan:
@@ -79,10 +85,20 @@ def _own(graph: Graph) -> TpPlan:
     """Patterns of transformers name layers that some sizes of the model do not have, so those are no error."""
     entries = tuple((h.path, style_of(h.style)) for h in graph.hints if h.axis == "tp")
     plan = TpPlan("hf", entries, eager_grads=True, doc=MADE_PLANS["hf"])
+    # transformers means the last dim but one by columns and the last by rows, however experts' matrices lie.
+    turned = tuple((name, _TURNED[s]) for name in _transposed_experts(graph) if (s := plan.style(name)) in _TURNED)
+    plan = replace(plan, entries=(*turned, *entries))
     if all(style is Style.REPLICATE for style in styles_in(plan, graph).values()):
         allowed = ", ".join(sorted([*TP_PLANS, "auto"]))
         raise PlanError(f"{graph.name} brings no tensor-parallel plan of its own; legal: {allowed}, or a file")
     return plan
+
+
+def _transposed_experts(graph: Graph) -> list[str]:
+    """Matrices of experts that lie with their inputs in front, [experts, in, out]."""
+    nodes = ((r, n) for r in graph.regions for n in r.nodes)
+    read = (r.by_id[i] for r, n in nodes if isinstance(n.attrs, ExpertsAttrs) and n.attrs.transposed for i in n.inputs)
+    return list(dict.fromkeys(v.name for v in read if v.role is Role.PARAM and v.type.rank > 2))
 
 
 def _checked(plan: TpPlan, graph: Graph) -> TpPlan:

@@ -108,8 +108,8 @@ _LAYERS = (
                                            "mixer.norm.weight")),
 )  # fmt: skip
 _TABLES = _entries(
-    Style.EMBEDDING, "embed_tokens", "embed_tokens_per_layer", ".wte", "tok_embeddings", "word_embeddings",
-    "backbone.embeddings",
+    Style.EMBEDDING, "embed_tokens", "embed_tokens_per_layer", "embed_in", ".wte", "tok_embeddings", "word_embeddings",
+    "backbone.embeddings", "model.embeddings",
 )  # fmt: skip
 _HEADS = ("lm_head", "embed_out", "output_layer", "output")
 

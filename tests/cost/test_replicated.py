@@ -13,7 +13,7 @@ from slipstick.ir.plan import Family
 
 Traced = Callable[[str], Graph]
 
-HIDDEN, FFN, VOCAB, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 128, 256, 2, 4, 2, 16
+HIDDEN, FFN, VOCAB, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 96, 160, 2, 4, 2, 16
 KV = 2 * KV_HEADS * HEAD_DIM * HIDDEN
 LAYER = 2 * HEADS * HEAD_DIM * HIDDEN + KV + 3 * FFN * HIDDEN
 NORMS = (2 * LAYERS + 1) * HIDDEN
