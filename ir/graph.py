@@ -226,7 +226,8 @@ class Graph:
     """A workload: regions in schedule order, symbolic over batch, sequence and (once sharded) mesh degrees.
 
     `max_positions` is the longest sequence the model was made for, 0 when it does not say; `hints` is the model's own
-    plan for splitting its layers, if it has one.
+    plan for splitting its layers, if it has one. `spelled_out` says that norms, rotary embeddings and activations are
+    the operators that the model's own code runs, not one kernel each.
     """
 
     name: str
@@ -239,6 +240,7 @@ class Graph:
     notes: tuple[str, ...] = field(default=())
     max_positions: int = 0
     hints: tuple[Hint, ...] = ()
+    spelled_out: bool = False
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
