@@ -27,7 +27,7 @@ from .cost.stages import StageProgram, Staging
 from .cost.step_program import StepProgram
 from .cost.training_run import Job, RunEstimate, TrainingRun
 from .ir.divisibility import Uneven, check_divisibility
-from .ir.errors import UsageError
+from .ir.errors import PlanError, UsageError
 from .ir.graph import Graph, Workload
 from .ir.layouts import Layouts
 from .ir.plan import IMBALANCE, Family, Plan, PlanTable
@@ -39,6 +39,10 @@ from .passes.families import pipeline_for as pipeline_for
 from .passes.manager import Dump, PassTime, Pipeline
 
 Array = NDArray[np.float64]
+_ONE_KERNEL = (
+    "kernels=eager: norms, rotary embeddings and activations count as one kernel each; what the model's own code "
+    "spells out is in a graph that is loaded for it alone (spelled_out)"
+)
 # Machines of a table that are priced at a time: their arrays stay in the cache of a core.
 MACHINES = 4096
 
@@ -123,7 +127,17 @@ def lower(
 def compiled(
     graph: Graph, family: Family, lowered: Graph, times: Sequence[PassTime], layouts: Layouts | None = None
 ) -> Lowered:
-    """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`."""
+    """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`.
+
+    PlanError for a graph that is recorded for other kernels; a note where kernels are asked for that it does not hold.
+    """
+    if graph.spelled_out and family.kernels != "eager":
+        raise PlanError(
+            f"kernels={family.kernels}: {graph.name} is recorded with norms, rotary embeddings and activations as its "
+            "own code spells them out, which is kernels=eager; load it without spelled_out"
+        )
+    if family.kernels == "eager" and graph.workload is Workload.TRAIN and not graph.spelled_out:
+        graph, lowered = (replace(g, notes=(*g.notes, _ONE_KERNEL)) for g in (graph, lowered))
     program = compile_graph(lowered, family.order)
     asked = absorbed(graph) if any(t.name == Absorb.name for t in times) else graph
     return Lowered(

@@ -18,7 +18,7 @@ class NotAlikeError(InternalError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the folded graph is called and computes."""
+    """What the folded graph is called and computes, and whether it is what the model's own code spells out."""
 
     name: str
     workload: Workload
@@ -26,6 +26,7 @@ class Identity:
     notes: tuple[str, ...] = ()
     max_positions: int = 0
     hints: tuple[Hint, ...] = ()
+    spelled_out: bool = False
 
 
 @dataclass
@@ -65,7 +66,7 @@ def fold(c: Cut, classes: Sequence[int], kept: Sequence[int], identity: Identity
     runs = (Run(("prologue",)), *_runs([f"block{cls}" for cls in classes]), Run(("epilogue",)))
     graph = Graph(
         identity.name, identity.workload, identity.dtype, regions, runs, notes=identity.notes,
-        max_positions=identity.max_positions, hints=identity.hints,
+        max_positions=identity.max_positions, hints=identity.hints, spelled_out=identity.spelled_out,
     )  # fmt: skip
     _prove_schedule(graph)
     return mark_saved(graph)
@@ -85,6 +86,7 @@ def one_by_one(c: Cut, identity: Identity) -> Graph:
     graph = Graph(
         identity.name, identity.workload, identity.dtype, regions, tuple(Run((r.name,)) for r in regions),
         notes=identity.notes, max_positions=identity.max_positions, hints=identity.hints,
+        spelled_out=identity.spelled_out,
     )  # fmt: skip
     _prove_schedule(graph)
     return mark_saved(graph)

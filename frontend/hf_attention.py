@@ -46,6 +46,16 @@ def attend(  # type: ignore[no-untyped-def]
     return out * share.transpose(1, 2), None
 
 
+def _attend_as_laid(module: nn.Module, query: Tensor, *args: object, **options: object) -> tuple[Tensor, None]:
+    """Attention as transformers runs it over torch's fused call, whose result lies as the queries do.
+
+    Queries put together by a concat lie head by head: the result is copied into the order of tokens behind it.
+    """
+    out, _ = attend(module, query, *args, **options)  # type: ignore[arg-type]
+    by_head = query.is_contiguous() and not query.transpose(1, 2).is_contiguous()
+    return out.clone() if by_head else out, None
+
+
 def _both(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
     """The sum of a mask and a bias; a mask of booleans hides what it does not hold."""
     if mask is None or bias is None:
@@ -78,11 +88,13 @@ def _stand_in(*args: object, **options: object) -> Tensor:
 
 
 @contextmanager
-def attention_patched(model: nn.Module, implementation: str) -> Iterator[None]:
-    """Swap rotary functions, masks and what spells attention out, for as long as a recording takes."""
+def attention_patched(model: nn.Module, implementation: str, spelled_out: bool = False) -> Iterator[None]:
+    """Swap masks, what spells attention out and, unless `spelled_out`, rotary functions, while a recording takes."""
     with ExitStack() as stack:
         stack.enter_context(swapped(torch, "polar", _polar))
-        for file in {sys.modules[type(m).__module__] for m in model.modules()}:
+        if spelled_out:
+            stack.enter_context(_attending(implementation, _attend_as_laid))
+        for file in () if spelled_out else {sys.modules[type(m).__module__] for m in model.modules()}:
             for name in _ROPE_NAMES:
                 if (ours := _rotation(getattr(file, name, None))) is not None:
                     stack.enter_context(swapped(file, name, ours))
@@ -93,6 +105,18 @@ def attention_patched(model: nn.Module, implementation: str) -> Iterator[None]:
         if any(_handles_its_mask(part) for part in parts):
             stack.enter_context(_masked_by(implementation))
         yield
+
+
+@contextmanager
+def _attending(implementation: str, ours: Callable[..., tuple[Tensor, None]]) -> Iterator[None]:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    before = ALL_ATTENTION_FUNCTIONS[implementation]
+    ALL_ATTENTION_FUNCTIONS[implementation] = ours
+    try:
+        yield
+    finally:
+        ALL_ATTENTION_FUNCTIONS[implementation] = before
 
 
 @contextmanager

@@ -154,10 +154,10 @@ def _is_written_out_gelu(module: nn.Module) -> bool:
 
 
 @contextmanager
-def lifted(module: nn.Module) -> Iterator[None]:
-    """Record under this: library calls are lifted, and forwards of known classes replaced until the end."""
+def lifted(module: nn.Module, spelled_out: bool = False) -> Iterator[None]:
+    """Record under this: library calls are lifted and, unless `spelled_out`, forwards of known classes replaced."""
     with ExitStack() as stack:
-        for part in module.modules():
+        for part in () if spelled_out else module.modules():
             if _is_rms_norm(part):
                 stack.enter_context(swapped(part, "forward", _norm_forward(part)))
             elif _is_written_out_gelu(part):

@@ -116,11 +116,11 @@ def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[Run]:
         if subject.is_transformers:
             from .huggingface import patched
 
-            scope.enter_context(patched(module))
+            scope.enter_context(patched(module, subject.identity.spelled_out))
         scope.enter_context(kept_mode(module, subject.identity.workload is Workload.TRAIN))
         run = subject.plan(module, world)
         scope.enter_context(world.mode)
-        scope.enter_context(lifted(module))
+        scope.enter_context(lifted(module, subject.identity.spelled_out))
         scope.enter_context(flex_lifted(module))
         yield run
 

@@ -229,8 +229,9 @@ class Graph:
     """A workload: regions in schedule order, symbolic over batch, sequence and (once sharded) mesh degrees.
 
     `max_positions` is the longest sequence the model was made for, 0 when it does not say; `hints` is the model's own
-    plan for splitting its layers, if it has one. `constants` are the numbers of tensors that the model's code makes and
-    keeps under no name, by the names that they have here; they are no part of the text.
+    plan for splitting its layers, if it has one. `spelled_out` says that norms, rotary embeddings and activations are
+    the operators that the model's own code runs, not one kernel each. `constants` are the numbers of tensors that the
+    model's code makes and keeps under no name, by the names that they have here; they are no part of the text.
     """
 
     name: str
@@ -243,6 +244,7 @@ class Graph:
     notes: tuple[str, ...] = field(default=())
     max_positions: int = 0
     hints: tuple[Hint, ...] = ()
+    spelled_out: bool = False
     constants: tuple[tuple[str, Argument], ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
