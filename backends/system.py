@@ -164,7 +164,7 @@ def load_system(
     Args:
         name_or_path: `dgx-h100`, or a path that ends in .yaml or .yml.
         overrides: `chip.memory.hbm.bandwidth=4.8TB/s`, applied in order before anything is checked; a bare
-            number is in base units; the source of the number becomes `--set`.
+            number is in base units (a time or a price needs its unit); the source of the number becomes `--set`.
         stack: the software stack of the catalogue that runs on it, in place of its own.
         calibration: name or path of the constants of its kernels, in place of its chip's; `default` for those that
             carry over to any chip.
