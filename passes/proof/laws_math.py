@@ -51,7 +51,7 @@ def _aligned(call: OpCall, index: int, labels: Labels) -> Labels:
 
 
 def elementwise(call: OpCall, axis: str) -> Iterator[Entry]:
-    """Dims by broadcasting. Sums of tensors are linear in all of them together, products in each, quotients in the first.
+    """Dims by broadcasting. Sums are linear in all tensors together, products in each, quotients in the first.
 
     One tensor alone may have a number added, which is not linear; `mul` and `div` of one tensor are taken for scalings.
     """
