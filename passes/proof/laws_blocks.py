@@ -139,11 +139,12 @@ def expert_bank_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
 
 def dispatch(call: OpCall, axis: str) -> Iterator[Entry]:
     """Tokens; where all ranks have all, each may take the rows of its own experts."""
+    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
+        yield Entry((REPLICATE, REPLICATE), (ROUTED,))
+        return
     yield Entry((REPLICATE, REPLICATE), (REPLICATE,))
     yield Entry((Shard(0), Shard(0)), (Shard(0),))
     yield Entry((PARTIAL, REPLICATE), (PARTIAL,))
-    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
-        yield Entry((REPLICATE, REPLICATE), (ROUTED,))
 
 
 def dispatch_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
@@ -156,12 +157,13 @@ def dispatch_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
 
 def combine(call: OpCall, axis: str) -> Iterator[Entry]:
     """Tokens; linear in rows and in weights; of a rank's own rows a part of the sum."""
+    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
+        yield Entry((ROUTED, REPLICATE, REPLICATE), (PARTIAL,))
+        return
     yield Entry((REPLICATE,) * 3, (REPLICATE,))
     yield Entry((Shard(0),) * 3, (Shard(0),))
     yield Entry((PARTIAL, REPLICATE, REPLICATE), (PARTIAL,))
     yield Entry((REPLICATE, PARTIAL, REPLICATE), (PARTIAL,))
-    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
-        yield Entry((ROUTED, REPLICATE, REPLICATE), (PARTIAL,))
 
 
 def combine_bwd(call: OpCall, axis: str) -> Iterator[Entry]:

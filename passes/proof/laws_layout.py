@@ -122,7 +122,6 @@ def concat(call: OpCall, axis: str) -> Iterator[Entry]:
     everything = [(tuple(range(count)), ())]
     yield from Form([labels] * count, [labels], linear=everything).entries()
     yield Entry((Shard(along),) * count, (Shard(along, packed=True),))
-    yield Entry((Shard(along, packed=True),) * count, (Shard(along, packed=True),))
 
 
 def embedding(call: OpCall, axis: str) -> Iterator[Entry]:

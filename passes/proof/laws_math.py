@@ -51,7 +51,7 @@ def _aligned(call: OpCall, index: int, labels: Labels) -> Labels:
 
 
 def elementwise(call: OpCall, axis: str) -> Iterator[Entry]:
-    """Dims by broadcasting. Sums of tensors are linear in all of them together, products in each, quotients in the first.
+    """Dims by broadcasting. Sums of tensors are linear in all together, products in each, quotients in the first.
 
     One tensor alone may have a number added, which is not linear; `mul` and `div` of one tensor are taken for scalings.
     """
@@ -64,7 +64,7 @@ def elementwise(call: OpCall, axis: str) -> Iterator[Entry]:
     if fns == {"neg"} or (fns <= _SUMS | {"neg"} and count > 1):
         groups = [(tuple(range(count)), ())]
     elif fns in ({"mul"}, {"div"}, {"dropout_bwd"}) and count < 3:
-        groups = [((0,), ())] + ([((1,), ())] if fns == {"mul"} and count > 1 else [])
+        groups = [((0,), ()), ((1,), ())] if fns == {"mul"} and count > 1 else [((0,), ())]
     inputs = [_aligned(call, i, labels) for i in range(count)]
     same = {c: [k for k, o in enumerate(outputs) if c not in o] for c in labels}
     yield from Form(inputs, outputs, same=same, linear=groups).entries()
