@@ -21,7 +21,11 @@ ACCURACY := backends/calibration/accuracy.csv
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
-.PHONY: bench calibration check clean coverage demo engines help setup stacks studies test validation
+# What `make check` runs, and options of pytest for `make test`.
+CHECKS := check-lint check-format check-mypy check-pyright check-floors
+PYTEST ?=
+
+.PHONY: bench calibration check clean coverage demo engines help mutants setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -29,14 +33,27 @@ help:  ## list the targets
 demo: $(STAMP)  ## estimate a training step of Llama 3.1 8B on one DGX H100
 	$(BIN)/slipstick estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 8 --seq 8192 --gbs 64
 
+# Each worker starts on one half of the tests, file after file, and takes over from the other when it has done its own.
 test: $(STAMP)  ## run the whole test suite
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist worksteal $(PYTEST)
 
+# Side by side, since each type checker keeps one core busy; what each prints comes in one piece.
 check: $(STAMP)  ## lint, format, types, floors
+	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync $(CHECKS)
+
+check-lint:
 	$(BIN)/ruff check .
+
+check-format:
 	$(BIN)/ruff format --check .
+
+check-mypy:
 	$(BIN)/mypy
+
+check-pyright:
 	$(BIN)/pyright
+
+check-floors:
 	$(BIN)/lint-imports
 
 bench: $(STAMP)  ## measure slipstick itself
@@ -59,6 +76,9 @@ validation: $(STAMP)  ## judge again against measurements: docs/validation.md, a
 
 coverage: $(STAMP)  ## trace and count every causal language model of transformers: docs/coverage.md (half an hour)
 	$(BIN)/python -m benchmarks.coverage
+
+mutants: $(STAMP)  ## put 300 small faults into the product and see which no test notices: docs/mutants.md (half an hour)
+	$(BIN)/python -m benchmarks.mutants --page docs/mutants.md
 
 studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results
 	$(foreach script,$(wildcard examples/ex*.py),$(BIN)/python $(script) --full --output results &&) true

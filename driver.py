@@ -21,12 +21,13 @@ from .cost.money import StepMoney, Terms, Work, step_money, system_money
 from .cost.must_move import MustMove
 from .cost.policy import Policy
 from .cost.prepared import Prepared, memory_of
+from .cost.replicated import Replicated
 from .cost.rollup import Step, roll_up
 from .cost.stages import StageProgram, Staging
 from .cost.step_program import StepProgram
 from .cost.training_run import Job, RunEstimate, TrainingRun
 from .ir.divisibility import Uneven, check_divisibility
-from .ir.errors import UsageError
+from .ir.errors import PlanError, UsageError
 from .ir.graph import Graph, Workload
 from .ir.layouts import Layouts
 from .ir.plan import IMBALANCE, Family, Plan, PlanTable
@@ -38,6 +39,10 @@ from .passes.families import pipeline_for as pipeline_for
 from .passes.manager import Dump, PassTime, Pipeline
 
 Array = NDArray[np.float64]
+_ONE_KERNEL = (
+    "kernels=eager: norms, rotary embeddings and activations count as one kernel each; what the model's own code "
+    "spells out is in a graph that is loaded for it alone (spelled_out)"
+)
 # Machines of a table that are priced at a time: their arrays stay in the cache of a core.
 MACHINES = 4096
 
@@ -86,6 +91,7 @@ class Estimate:
     """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`.
 
     `run` is there when a whole training run was asked for, `money` when it was priced: see `train` and `worth`.
+    `replicated` says what tensor parallelism does not divide; None without tensor parallelism.
     """
 
     plan: Plan
@@ -97,6 +103,7 @@ class Estimate:
     table: Estimates
     run: RunEstimate | None = None
     money: StepMoney | None = None
+    replicated: Replicated | None = None
 
     @property
     def fits(self) -> bool:
@@ -120,7 +127,17 @@ def lower(
 def compiled(
     graph: Graph, family: Family, lowered: Graph, times: Sequence[PassTime], layouts: Layouts | None = None
 ) -> Lowered:
-    """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`."""
+    """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`.
+
+    PlanError for a graph that is recorded for other kernels; a note where kernels are asked for that it does not hold.
+    """
+    if graph.spelled_out and family.kernels != "eager":
+        raise PlanError(
+            f"kernels={family.kernels}: {graph.name} is recorded with norms, rotary embeddings and activations as its "
+            "own code spells them out, which is kernels=eager; load it without spelled_out"
+        )
+    if family.kernels == "eager" and graph.workload is Workload.TRAIN and not graph.spelled_out:
+        graph, lowered = (replace(g, notes=(*g.notes, _ONE_KERNEL)) for g in (graph, lowered))
     program = compile_graph(lowered, family.order)
     asked = absorbed(graph) if any(t.name == Absorb.name for t in times) else graph
     return Lowered(
@@ -273,14 +290,18 @@ def estimate(
     table = evaluate(done, system, _checked(done, [plan]), convention)
     metrics = {k: float(v[0]) for k, v in table.metrics.items()}
     breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
+    sizes = {name: float(column[0]) for name, column in table.plans.columns.items()}
+    replicated = Replicated.of(done.graph, sizes) if plan.tp > 1 else None
+    warnings = cautions(done.graph, system, plan, metrics, breakdown, replicated)
     return Estimate(
         plan,
         metrics,
         breakdown,
         {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
         {k: float(v[0]) for k, v in table.memory_bytes.items()},
-        (*done.graph.notes, *cautions(done.graph, system, plan, metrics, breakdown), *done.uneven.notes(plan)),
+        (*done.graph.notes, *warnings, *done.uneven.notes(plan)),
         table,
+        replicated=replicated,
     )
 
 

@@ -14,6 +14,8 @@ from ..ir.expr import Num
 Joint: TypeAlias = Literal["organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge", "hybrid_bond"]
 Order: TypeAlias = Literal["chip_last", "chip_first"]
 Bonding: TypeAlias = Literal["die_to_wafer", "wafer_to_wafer"]
+# Most of the memory of its stacks that a chip does not offer: B300 keeps back 13 % for what is bad, and for ECC.
+_KEPT_BACK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,22 @@ class Package:
     price_usd: Num | None = None
     gross_margin: Num | None = None
     beside: tuple[Stack, ...] = ()
+
+    @property
+    def rank_bytes(self) -> Num:
+        """Memory of the stacks, in it and beside it, that one rank has."""
+        return sum((stack.num_bytes * count for stack, count in self.counted_stacks()), start=0.0) / self.num_ranks
+
+    @property
+    def rank_units(self) -> Num | None:
+        """Units of a rank that must work, of dies of which some may be bad; None where no die says how many it has."""
+        found = [die.harvest.needed * count for die, count in self.assembly.counted_dies() if die.harvest is not None]
+        return sum(found) / self.num_ranks if found else None
+
+    def holds(self, num_bytes: Num) -> Num:
+        """Whether its stacks hold what a chip offers: all of it, of which makers keep back a fifth at most."""
+        least, most = (1.0 - _KEPT_BACK) * self.rank_bytes, self.rank_bytes * (1.0 + 1e-9)
+        return (least <= num_bytes) & (num_bytes <= most) | (self.rank_bytes == 0.0)
 
     def counted_stacks(self) -> Iterator[tuple[Stack, Num]]:
         """Yield every kind of memory, in it and beside it, with how many stacks or devices there are."""

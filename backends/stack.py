@@ -173,7 +173,7 @@ class StackConstants:
     workspace_bytes: float = 0.0
     memory_packing: float = 1.0
     gradient_copy: bool = False
-    kernels: str = "eager"
+    kernels: str = "plain"
     library: str = "pytorch"
     attention: str = "flash2"
     issue_s: float = 0.0

@@ -115,7 +115,7 @@ class StackSection(Section):
     workspace: Reserve | None = None
     memory_packing: Ratio | None = None
     gradient_copy: bool = False
-    kernels: Literal["eager", "merged", "torch", "fused"] = "eager"
+    kernels: Literal["plain", "eager", "merged", "torch", "fused"] = "plain"
     library: str = "pytorch"
     attention: str = "flash2"
     issue_overhead: Latency | None = None

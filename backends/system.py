@@ -126,6 +126,8 @@ class System:
         server: what a node is built of.
         rack: what servers stand in.
         own_prices: the prices that were given with it; None for the usual ones.
+        changed: paths of the numbers that were set beside its files, and differ from what these say: prices and parts
+            in the files may be those of another machine.
     """
 
     name: str
@@ -140,6 +142,7 @@ class System:
     server: Server | None = None
     rack: Rack | None = None
     own_prices: Prices | None = None
+    changed: tuple[str, ...] = ()
 
     @property
     def prices(self) -> Prices:
@@ -161,7 +164,7 @@ def load_system(
     Args:
         name_or_path: `dgx-h100`, or a path that ends in .yaml or .yml.
         overrides: `chip.memory.hbm.bandwidth=4.8TB/s`, applied in order before anything is checked; a bare
-            number is in base units; the source of the number becomes `--set`.
+            number is in base units (a time or a price needs its unit); the source of the number becomes `--set`.
         stack: the software stack of the catalogue that runs on it, in place of its own.
         calibration: name or path of the constants of its kernels, in place of its chip's; `default` for those that
             carry over to any chip.

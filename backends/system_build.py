@@ -23,7 +23,7 @@ from .stack import StackConstants
 from .stack_schema import StackSection, as_stack
 from .system import Chip, System
 from .system_numbers import Number, Section, leaves_of
-from .system_overrides import as_layer, of_calibration, override
+from .system_overrides import as_layer, changed_paths, of_calibration, override
 from .system_report import faults_of
 from .system_schema import (
     ChipSection,
@@ -60,9 +60,10 @@ def build_system(
         SystemFileError: the tree or a calibration breaks its schema; all faults of all of them.
     """
     kept = [text for text in overrides if not of_calibration(text)]
-    top = _section_for(tree)
+    top, given = _section_for(tree), tree
     for text in kept:
         tree = override(tree, text, top)
+    changed = changed_paths(given, tree, kept)
     file, faults = _checked(top, tree)
     layers = [*calibrations, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
     laid = lay(calibrations[-1][0], layers, _library(tree))
@@ -73,19 +74,24 @@ def build_system(
     if file is None or faults or laid.faults:
         raise all_of(f"system '{where}'", [*faults, *laid.faults], _unless_set(kept, locate))
     levels = tuple(network_level(level) for level in file.network)
+    chip, package = as_chip(file.chip), _package(file.chip.package, levels)
+    twice = () if package is None else [f for f in _twice_faults(chip, package) if not _was_set(f, changed)]
+    if twice:
+        raise all_of(f"system '{where}'", twice, locate)
     return System(
         name=file.name,
-        chip=as_chip(file.chip),
+        chip=chip,
         node_size=int(file.node.num_chips.si),
         levels=levels,
         kernels=laid.constants,
         stack=as_stack(file.stack),
         sources=(*_without_prices(file), *laid.records),
         host=as_host_memory(file.node.host_memory),
-        package=_package(file.chip.package, levels),
+        package=package,
         server=server_of(file.server),
         rack=rack_of(file.rack),
         own_prices=_prices(file),
+        changed=changed,
     )
 
 
@@ -141,6 +147,26 @@ def _rank_faults(package: PackageSection | None, node: NodeSection, levels: Sequ
         size = sizes.get(name)
         if size is not None and size.si != ranks:
             yield Fault(keys, path, f"{ranks}, but its dies are level '{name}', which joins {size.si:g}")
+
+
+def _twice_faults(chip: Chip, package: Package) -> Iterator[Fault]:
+    """What a chip says of itself and its package says otherwise: memory, and units that must work."""
+    if not package.holds(chip.hbm_bytes):
+        held = float(package.rank_bytes) / 1e9
+        message = (
+            f"{chip.hbm_bytes / 1e9:.4g} GB, but the stacks of its package hold {held:.4g} GB a rank; "
+            f"allowed: {0.8 * held:.4g} to {held:.4g} GB, or other stacks in chip.package"
+        )
+        yield Fault(("chip", "memory", "hbm", "capacity"), "chip.memory.hbm.capacity", message)
+    units = package.rank_units
+    if units is not None and units != chip.num_sms:
+        message = f"{chip.num_sms:g}, but {units:g} units of the dies of its package must work; allowed: {units:g}"
+        yield Fault(("chip", "num_sms"), "chip.num_sms", message)
+
+
+def _was_set(fault: Fault, changed: Sequence[str]) -> bool:
+    """Whether a contradiction is that of a what-if, whose money is then not of this machine."""
+    return any(path == fault.path or path.startswith("chip.package") for path in changed)
 
 
 def _protocol_faults(levels: Sequence[LevelSection], kernels: KernelConstants) -> Iterator[Fault]:

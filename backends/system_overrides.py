@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias, get_args, get_origin
 
 from ..ir.errors import UnknownNameError, UsageError
-from ..ir.units import split_quantity, units_of
+from ..ir.units import parse_quantity, split_quantity, units_of
 from .system_numbers import Number, Section
 from .system_schema import SystemSection
 from .system_tree import Tree, assign, names_of, split_override
@@ -36,7 +36,7 @@ def override(
 ) -> dict[str, Tree]:
     """Return the tree with one assignment made; UnknownNameError for a key that a `top` has not.
 
-    A number alone is in base units; in prices, packages, servers, racks and equipment it is an error.
+    A number alone is in base units; of a time, and in prices, packages, servers, racks and equipment, it is an error.
 
     >>> override({"name": "mine", "chip": {"power": 1}}, "chip.power=3 kW")["chip"]["power"]["value"]
     3.0
@@ -55,7 +55,7 @@ def _leaf(kind: type[Number], text: str, path: str, needs_unit: bool) -> Tree:
         number, unit = split_quantity(text)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    if needs_unit and not unit and kind.dimension != "1":
+    if (needs_unit or (kind.dimension == "s" and number)) and not unit and kind.dimension != "1":
         raise UsageError(f"{path}: missing unit of '{text}': allowed: {units_of(kind.dimension)}")
     return {
         "value": number,
@@ -63,6 +63,33 @@ def _leaf(kind: type[Number], text: str, path: str, needs_unit: bool) -> Tree:
         "source": "--set",
         "confidence": "estimated",
     }
+
+
+def changed_paths(tree: dict[str, Tree], made: dict[str, Tree], overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths of the assignments that made another number of what the files say.
+
+    >>> tree = {"chip": {"power": {"value": 1, "unit": "kW"}}}
+    >>> texts = ["chip.power=1000 W"]
+    >>> changed_paths(tree, override(tree, texts[0]), texts)
+    ()
+    """
+    paths = dict.fromkeys(split_override(text)[0] for text in overrides)
+    return tuple(".".join(keys) for keys in paths if _number_at(tree, keys) != _number_at(made, keys))
+
+
+def _number_at(tree: Tree, keys: Sequence[str]) -> object:
+    """What stands at a path: a number in base units, text as it is, None for nothing."""
+    for key in keys:
+        names = names_of(tree)
+        if isinstance(tree, list):
+            tree = tree[names.index(key)] if key in names else None
+        else:
+            tree = tree.get(key) if isinstance(tree, dict) else None
+    value, unit = (tree.get("value"), tree.get("unit", "")) if isinstance(tree, dict) else (tree, "")
+    try:
+        return parse_quantity(f"{value} {unit}".strip()).value_si
+    except UsageError:
+        return value
 
 
 def kind_at(

@@ -59,12 +59,16 @@ def tabled(system: System, columns: Mapping[str, ArrayLike]) -> System:
     (2, [3350000000000.0, 4800000000000.0])
     """
     places = _places(system)
+    changed = list(system.changed)
     for path, column in columns.items():
         if path not in places:
             raise UnknownNameError.of("number of a table of machines", path, list(places))
-        system = _put(system, places[path], _checked(path, column))
+        numbers = _checked(path, column)
+        if np.any(numbers != _at(system, places[path])):
+            changed.append(path)
+        system = _put(system, places[path], numbers)
     num_machines(system)
-    return system
+    return replace(system, changed=tuple(dict.fromkeys(changed)))
 
 
 def stacked(systems: Sequence[System]) -> System:
@@ -82,7 +86,8 @@ def stacked(systems: Sequence[System]) -> System:
         numbers = [_at(system, place) for system in systems]
         if any(number != numbers[0] for number in numbers):
             columns[path] = np.array(numbers, dtype=np.float64)
-    return tabled(first, columns)
+    changed = dict.fromkeys(path for system in systems for path in system.changed)
+    return replace(tabled(first, columns), changed=tuple(changed))
 
 
 def machine_numbers(system: System) -> Mapping[str, Num]:
@@ -210,4 +215,4 @@ def _form(system: System, places: Mapping[str, Place]) -> System:
     for place in places.values():
         if _at(system, place) is not None:
             system = _put(system, place, 1.0)
-    return replace(system, name="", chip=replace(system.chip, name=""), sources=())
+    return replace(system, name="", chip=replace(system.chip, name=""), sources=(), changed=())

@@ -111,7 +111,7 @@ def _stack(silicon: Silicon, how: str, when: str) -> dict[str, object]:
         "launch_overhead": _measured(silicon.dispatch_s * 1e6, "us", f"an op on one element; {how}", when),
         "collective_overhead": _estimated(50, "us", "a collective of gloo, or of NCCL from eager code"),
         "memory_reserve": _estimated(0, "B", "what the process itself needs is not counted"),
-        "kernels": "eager",
+        "kernels": "plain",
         "library": LIBRARY,
         "attention": ATTENTION_KIND,
     }

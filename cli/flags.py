@@ -75,10 +75,11 @@ _PLAN = (
     _number("--vpp", default=1, help="Model chunks a stage: above 1, stages are interleaved."),
     _word(
         "--schedule",
-        ("1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe"),
+        ("1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v"),
         "Order in which a stage runs its micro-batches: 1f1b (with --vpp above 1 interleaved, which may be said), "
-        "gpipe, zero-bubble zb-h1, zb-h2 (twice the activations) and zb-v (two chunks a stage), or dualpipe (from both "
-        "ends; two copies of the parameters).",
+        "gpipe, zero-bubble zb-h1 (with --vpp above 1 interleaved too), zb-h2 (twice the activations) and zb-v (two "
+        "chunks a stage), dualpipe (from both ends; two copies of the parameters), or dualpipe-v (half of it: two "
+        "chunks a stage).",
     ),
     _text(
         "--pp-layout",
@@ -151,10 +152,11 @@ _PLAN = (
     _word("--reshard", ("layer", "microbatch", "step"), "How long ZeRO 3 keeps gathered parameters."),
     click.Option(
         ["--kernels"],
-        type=Named(("eager", "merged", "torch", "fused")),
-        help="What training keeps and writes in place: as the model's code under autograd, the same with queries, keys "
-        "and values in one tensor as in nanotron, with PyTorch's own loss in two steps, or with hand-fused kernels as "
-        "in Megatron-Core. In inference: as the model's code runs them, or fused as serving engines do.  [default: "
+        type=Named(("plain", "eager", "merged", "torch", "fused")),
+        help="What training keeps and writes in place: what autograd keeps with one kernel a norm, rotary embedding "
+        "and activation (plain), or with those that the model's own code spells out (eager); as plain, with queries, "
+        "keys and values in one tensor as in nanotron, or PyTorch's own loss in two steps; or with hand-fused kernels "
+        "as in Megatron-Core. In inference: as the model's code runs them, or fused as serving engines do.  [default: "
         "those of the stack]",
     ),
     _word("--attention", ("flash", "unfused"), "One kernel, or products, softmax and dropout one by one."),

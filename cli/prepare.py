@@ -38,13 +38,14 @@ def check_model(request: Request) -> None:
 
 
 def graph_of(request: Request) -> Graph:
-    """Load or record the model; progress goes to stderr."""
+    """Load or record the model as its kernels ask for; progress goes to stderr."""
     from ..frontend import GraphCache, load
 
     cache = GraphCache.default() if request.cache else None
+    spelled_out = request.phase == "train" and _of_stack(request)[0] == "eager"
     return load(
         request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request.dims),
-        request.allow_unpriced,
+        request.allow_unpriced, spelled_out=spelled_out,
     )  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def _of_stack(request: Request) -> tuple[str, bool]:
     """Kernels, and how stages send: as asked for, else as the stack has them; inference has no kernels of a loss."""
     train = request.phase == "train"
     stack = _stack(request) if request.kernels is None or (train and request.scatter_p2p is None) else None
-    found = "eager" if stack is None else stack.kernels
+    found = "plain" if stack is None else stack.kernels
     kernels = request.kernels or (found if train else serving_kernels(found))
     scatter = request.scatter_p2p if train else bool(request.scatter_p2p)
     return kernels, (stack is not None and stack.scatter_p2p and request.pp > 1) if scatter is None else scatter

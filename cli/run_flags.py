@@ -105,7 +105,7 @@ def _checkpoints(request: Request) -> Checkpoints | None:
     return Checkpoints(
         every_steps=every_steps, every_s=every_s, bytes_per_s=_si(request.checkpoint_bandwidth, "B/s"),
         node_bytes_per_s=_si(request.checkpoint_node_bandwidth, "B/s"), num_bytes=_si(request.checkpoint_bytes, "B"),
-        stall_s=_si(request.checkpoint_stall, "s"), asynchronous=bool(request.checkpoint_async),
+        stall_s=_si(request.checkpoint_stall, "s", "--checkpoint-stall"), asynchronous=bool(request.checkpoint_async),
     )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def _every(text: str | None) -> tuple[int | None, float | None]:
         return int(match[1]), None
     if text.strip().isdigit():
         raise UsageError(f"--checkpoint-every {text}: say {text}steps or {text}min; or auto")
-    return None, _si(text, "s")
+    return None, _si(text, "s", "--checkpoint-every")
 
 
 def _failures(request: Request) -> Failures | None:
@@ -132,15 +132,18 @@ def _failures(request: Request) -> Failures | None:
     if of is None:
         near = did_you_mean(word, UNITS)
         raise UsageError(f"--mtbf {request.mtbf}: '{word}' does not fail{near} allowed: {', '.join(UNITS)}")
-    mtbf_s, restart_s = _si(text if slash else word, "s"), _si(request.restart_time, "s")
+    mtbf_s, restart_s = (
+        _si(value, "s", flag)
+        for value, flag in ((text if slash else word, "--mtbf"), (request.restart_time, "--restart-time"))
+    )
     assert mtbf_s is not None
     return Failures(mtbf_s=mtbf_s, of=of) if restart_s is None else Failures(mtbf_s=mtbf_s, of=of, restart_s=restart_s)
 
 
-def _si(text: str | None, dimension: str) -> float | None:
-    from ..ir.units import parse_quantity
+def _si(text: str | None, dimension: str, flag: str = "") -> float | None:
+    from ..ir.units import parse_typed
 
-    return None if text is None else parse_quantity(text, dimension).value_si
+    return None if text is None else parse_typed(text, dimension, flag)
 
 
 def refuse_idle(given: Mapping[str, object], told: str) -> None:

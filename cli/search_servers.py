@@ -172,11 +172,11 @@ def _cached(asked: Asked, prompt: int) -> int:
 
 def _seconds(asked: Asked, name: str, limits: list[Limit]) -> float | None:
     """A latency that is asked for by its flag, or as a constraint, which then is none any more."""
-    from ..ir.units import parse_quantity
+    from ..ir.units import parse_typed
 
     told = _most(limits, f"{name}_s")
     flag = asked.one(name, None)
-    given = None if flag is None else parse_quantity(str(flag), "s").value_si
+    given = None if flag is None else parse_typed(str(flag), "s", f"--{name}")
     return min((value for value in (told, given) if value is not None), default=None)
 
 

@@ -155,10 +155,13 @@ class Serving:
     @property
     def target(self) -> Target:
         """Latencies that are asked for."""
-        from ..ir.units import parse_quantity
+        from ..ir.units import parse_typed
         from ..serving.target import Target
 
-        first, gap = (None if text is None else parse_quantity(text, "s").value_si for text in (self.ttft, self.tpot))
+        first, gap = (
+            None if text is None else parse_typed(text, "s", flag)
+            for flag, text in (("--ttft", self.ttft), ("--tpot", self.tpot))
+        )
         return Target(first, gap)
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..ir.errors import GateError, UsageError
 from .options import Request
 from .prepare import graph_of, pipeline_of
+from .verify_numeric import numeric
 
 if TYPE_CHECKING:
     from ..ir.graph import Graph
@@ -66,4 +67,4 @@ def _order_faults(plan: Plan) -> Iterator[str]:
     yield from order_faults(schedule_of(schedule, plan.pp, micro, chunks_of(schedule, plan.vpp)))
 
 
-VERIFIERS: Mapping[str, Callable[[Request, Plan], str]] = MappingProxyType({"proof": proof})
+VERIFIERS: Mapping[str, Callable[[Request, Plan], str]] = MappingProxyType({"proof": proof, "numeric": numeric})

@@ -10,6 +10,7 @@ from ..ir.plan import Plan, PlanTable
 from ..ir.units import format_bytes
 from ..ir.unpriced import unpriced_byte_share, unpriced_calls
 from ..passes.absorb import expands
+from .replicated import LARGE, Replicated
 
 # Share of a device's memory beyond which allocators give back and take again: published runs that reserve more are slow
 # or fail (nanotron, 72 of 80 GiB).
@@ -19,10 +20,17 @@ _WAITING = 0.1
 
 
 def cautions(
-    graph: Graph, system: System, plan: Plan, metrics: Mapping[str, float], breakdown_s: Mapping[str, float]
+    graph: Graph,
+    system: System,
+    plan: Plan,
+    metrics: Mapping[str, float],
+    breakdown_s: Mapping[str, float],
+    replicated: Replicated | None = None,
 ) -> Iterator[str]:
     """Yield warnings about a plan of a lowered graph, its memory and its host, each a line."""
     yield from _of_the_plan(graph, system, plan)
+    if replicated is not None and replicated.largest >= LARGE:
+        yield f"{replicated.line}; --tp-plan auto searches for a plan that divides more"
     yield from _of_unpriced(graph, plan)
     yield from _of_memory(system, metrics)
     yield from _of_the_host(system, metrics, breakdown_s)

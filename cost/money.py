@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from ..backends.prices.section import Prices
 from ..backends.system import System
@@ -15,6 +16,7 @@ from .bill import Bill
 from .ownership.activity import activity
 from .ownership.carbon import Embodied, embodied
 from .ownership.energy import StepEnergy, step_energy
+from .ownership.outdated import outdated
 from .ownership.ownership import Ownership, ownership, rental
 from .ownership.per_token import Work as Work
 from .ownership.per_token import money_metrics
@@ -22,6 +24,9 @@ from .ownership.server import Basis
 from .ownership.system import SystemCost, system_cost
 from .silicon.finite import check_whole
 from .silicon.package import package_bill
+
+# What sums of money are worth.
+Standing: TypeAlias = Literal["firm", "at least", "not of this machine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ class Money:
         cost: what is bought.
         owned: what owning, or renting, takes.
         made: the carbon of making it.
+        outdated: prices and parts that are of another machine, after numbers of it were set: see `outdated`.
     """
 
     terms: Terms
@@ -63,12 +69,26 @@ class Money:
     cost: SystemCost
     owned: Ownership
     made: Embodied
+    outdated: tuple[str, ...] = ()
 
     @property
     def unpriced(self) -> tuple[str, ...]:
         """What is missing in the figures, each with what to add."""
         bought = () if self.terms.rented else self.cost.unpriced
         return (*bought, *self.made.unknown)
+
+    @property
+    def standing(self) -> Standing:
+        """What the sums are worth: of another machine, at least so much where something has no price, or firm."""
+        if self.outdated:
+            return "not of this machine"
+        return "at least" if self.without else "firm"
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """Name what the sums have no price of; carbon aside."""
+        lines = () if self.terms.rented else self.cost.unpriced
+        return tuple(dict.fromkeys(line.partition(":")[0] for line in lines))
 
     @property
     def bills(self) -> tuple[Bill, ...]:
@@ -101,7 +121,8 @@ def system_money(system: System, num_gpus: Num, terms: Terms | None = None) -> M
         check_whole(bill)
     made = embodied(cost, system, prices)
     return Money(
-        terms=terms, system=system, prices=prices, package=package, cost=cost, owned=owned, made=made
+        terms=terms, system=system, prices=prices, package=package, cost=cost, owned=owned, made=made,
+        outdated=outdated(system, terms.basis, terms.rented),
     )  # fmt: skip
 
 

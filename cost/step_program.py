@@ -44,7 +44,13 @@ class StepProgram:
         graph = program.graph
         issued = Counter((e.region, e.phase) for e in program.entries)
         again = {r.name: issued[r.name, Phase.RECOMPUTE] / max(issued[r.name, Phase.FORWARD], 1) for r in graph.regions}
-        return cls(Beside.of(graph), tuple(pairs_of(graph)), frozenset(block_row(graph)), again, _label_of_wgrad(graph))
+        return cls(
+            Beside.of(graph),
+            tuple(pairs_of(graph)),
+            frozenset(block_row(graph) or graph.sequence()),
+            again,
+            _label_of_wgrad(graph),
+        )
 
 
 def _label_of_wgrad(graph: Graph) -> Callable[[Entry], str | None]:

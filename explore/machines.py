@@ -65,8 +65,12 @@ def machines_of(machine: System, made: Design, package: Package, like: str) -> S
     num = len(made.fit.reason)
     numbers = {k: np.broadcast_to(np.asarray(v), num) for k, v in made.columns().items() if k in known}
     table = tabled(machine, numbers)
+    # Each number of a design comes with its package and its lanes.
     return replace(
-        table, package=package, levels=tuple(_switched(level, machine.node_size, like) for level in table.levels)
+        table,
+        changed=machine.changed,
+        package=package,
+        levels=tuple(_switched(level, machine.node_size, like) for level in table.levels),
     )
 
 

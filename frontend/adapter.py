@@ -12,7 +12,12 @@ from torch import Tensor, fx, nn
 from torch._C._autograd import _get_sequence_nr
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
 from torch._guards import CompileContext
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     GuardOnDataDependentSymNode,
@@ -202,12 +207,31 @@ def dtype_of(tensor: Tensor) -> DType:
     return _DTYPES[tensor.dtype]
 
 
+def known_dtype(dtype: torch.dtype) -> DType | None:
+    """Return the element type of a torch type; None for one that we do not know."""
+    return _DTYPES.get(dtype)
+
+
 def torch_dtype(dtype: DType) -> torch.dtype:
     """Return the torch type that models are built in; computing types only."""
     known = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
     if dtype not in known:
         raise TraceError(f"models are built in {', '.join(known)}, not in {dtype}")
     return known[dtype]
+
+
+def real_numbers(tensor: Tensor, most: int = 64) -> tuple[object, ...] | None:
+    """Return what is in a tensor, in rows, where it is real and has few entries; None of one that is fake."""
+    found = tensor.constant if isinstance(tensor, FakeTensor) else tensor
+    if found is None or found.numel() > most or found.is_meta:
+        return None
+    with undisturbed():
+        given = found.tolist()
+    return _rows(given) if isinstance(given, list) else (given,)
+
+
+def _rows(given: list[object]) -> tuple[object, ...]:
+    return tuple(_rows(g) if isinstance(g, list) else g for g in given)
 
 
 def storage_id(tensor: Tensor) -> int:
@@ -217,9 +241,13 @@ def storage_id(tensor: Tensor) -> int:
 
 def layout_key(tensor: Tensor) -> tuple[object, ...]:
     """Return what two tensor objects share when they are the same view of the same storage."""
+    return storage_id(tensor), tensor.dtype, layout_sizes(tensor)
+
+
+def layout_sizes(tensor: Tensor) -> tuple[object, ...]:
+    """Return the sizes, the strides and the offset; symbols as what they stand for."""
     found: tuple[int | torch.SymInt, ...] = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
-    sizes = tuple(s.node.expr if isinstance(s, torch.SymInt) else s for s in found)
-    return storage_id(tensor), tensor.dtype, sizes
+    return tuple(s.node.expr if isinstance(s, torch.SymInt) else s for s in found)
 
 
 def is_noise(func: torch._ops.OpOverload) -> bool:
@@ -323,8 +351,10 @@ __all__ = [
     "faked",
     "frame_compiled",
     "is_noise",
+    "known_dtype",
     "layout_key",
     "make_fake",
+    "real_numbers",
     "size_of",
     "storage_id",
     "swapped",

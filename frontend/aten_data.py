@@ -1,4 +1,4 @@
-"""ATen data movement to the IR: lookups, concat, copies, fills, gathers and scatters."""
+"""ATen data movement to the IR: embeddings, concat, copies and fills."""
 
 from __future__ import annotations
 
@@ -50,8 +50,16 @@ def _concat(im: Importer, node: fx.Node) -> None:
 
 
 def _stack(im: Importer, node: fx.Node) -> None:
-    """Stacking is a concat along a new dim of size one a piece; the copy is the same."""
-    im.emit(node, "gather", im.inputs(node))
+    """Stacking is a concat along a new dim, of size one in each piece."""
+    out = im.type_of(node.meta["val"])
+    given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    dim, inputs = int(str(given)) % node.meta["val"].dim(), im.inputs(node)
+    piece = out.with_dims((*out.dims[:dim], 1, *out.dims[dim + 1 :]))
+    views = [im.flat.emit("reshape", (i,), [(piece, im.flat.values[i].storage)], im.origin(node))[0] for i in inputs]
+    if len(views) == 1:
+        im.emit(node, "copy", views)
+        return
+    im.emit(node, "concat", views, ConcatAttrs(dim))
 
 
 def _cast(im: Importer, node: fx.Node) -> None:
@@ -71,16 +79,6 @@ def _copy_into(im: Importer, node: fx.Node) -> None:
     write_back(im, node, outs[0])
 
 
-def _gather(im: Importer, node: fx.Node) -> None:
-    im.emit(node, "gather", im.inputs(node))
-
-
-def _scatter(im: Importer, node: fx.Node) -> None:
-    outs = im.emit(node, "scatter", im.inputs(node))
-    if is_inplace(node):
-        write_back(im, node, outs[0])
-
-
 def _data_dependent(im: Importer, node: fx.Node) -> None:
     raise UnsupportedOpError(
         f"'{op_name(node)}' in module '{node.meta.get('scope')}' makes a size that depends on data; declare the module "
@@ -97,9 +95,5 @@ HANDLERS: Mapping[str, Handler] = {
     "aten._to_copy": _cast,
     "aten.clone": _copy,
     "aten.copy": _copy_into,
-    **dict.fromkeys(("aten.index", "aten.index_select", "aten.gather", "aten.repeat", "aten.roll", "aten.flip",
-                     "aten.one_hot", "aten.histc", "aten.bincount", "aten.repeat_interleave", "aten.tile"), _gather),
-    **dict.fromkeys(("aten.scatter", "aten.scatter_add", "aten.index_put", "aten.index_add", "aten.index_copy",
-                     "aten.index_fill", "aten._unsafe_index_put"), _scatter),
     **dict.fromkeys(("aten.nonzero", "aten.masked_select", "aten.unique", "aten._unique2"), _data_dependent),
 }  # fmt: skip

@@ -19,7 +19,7 @@ _POINTWISE = {
     "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "div", "abs": "abs", "sign": "sign",
     "silu": "silu", "silu_backward": "silu_bwd", "gelu": "gelu", "gelu_backward": "gelu_bwd", "relu": "relu",
     "threshold_backward": "relu_bwd", "tanh": "tanh", "tanh_backward": "tanh_bwd", "sigmoid": "sigmoid",
-    "sigmoid_backward": "sigmoid_bwd", "softplus": "softplus", "softplus_backward": "softplus", "sin": "sin",
+    "sigmoid_backward": "sigmoid_bwd", "softplus": "softplus", "softplus_backward": "softplus_bwd", "sin": "sin",
     "cos": "cos", "erf": "erf", "erfinv": "erfinv", "maximum": "max", "minimum": "min", "clamp": "clamp",
     "clamp_min": "clamp", "clamp_max": "clamp", "where": "where", "masked_fill": "where", "eq": "compare",
     "ne": "compare",

@@ -11,6 +11,7 @@ from ..ir.errors import TraceError
 from ..ir.ops.conv import ConvAttrs
 from ..ir.ops.scan import ScanAttrs, ScanBwdAttrs
 from .fx_import import Handler, Importer
+from .said import meaning_of
 from .semantic import NAMESPACE
 
 
@@ -77,7 +78,9 @@ def _convolution_bwd(im: Importer, node: fx.Node) -> None:
     if not made:
         raise TraceError("a backward of a convolution of which no gradient is asked")
     attrs = _attrs(tuple(node.args[4:10]), im.rank(node) - 2)
-    outs = im.flat.emit("conv_bwd", im.inputs(node), [(im.type_of(t), None) for t in made], im.origin(node), attrs)
+    inputs = im.inputs(node)
+    meaning = meaning_of(node, im.ids, inputs, len(made))
+    outs = im.flat.emit("conv_bwd", inputs, [(im.type_of(t), None) for t in made], im.origin(node), attrs, meaning)
     im.keys.setdefault(node, outs[0])
     found = iter(outs)
     im.parts[node] = tuple(next(found) if isinstance(v, Tensor) else None for v in val)

@@ -37,7 +37,7 @@ def _experts(im: Importer, node: fx.Node) -> None:
 
 
 def _experts_bwd(im: Importer, node: fx.Node) -> None:
-    gated, transposed, bias = node.args[-3:]
+    gated, transposed, bias = node.args[10:13]
     im.emit(node, "experts_bwd", im.inputs(node), ExpertsAttrs(bool(gated), bool(transposed), bool(bias)))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, fx
 from ..ir.errors import UnsupportedOpError
 from ..ir.expr import Dim, as_dim, as_expr
 from ..ir.ops.layout import PermuteAttrs, SliceAttrs
+from ..ir.ops.lookup import copied_dims, lookup_of
 from .fx_import import Handler, Importer
 
 
@@ -78,7 +79,7 @@ def _every(im: Importer, node: fx.Node, dim: int, step: int, start: Dim) -> None
     kind, out = im.flat.values[source].type, im.type_of(node.meta["val"])
     size, first = kind.dims[dim], start
     if not isinstance(size, int) or not isinstance(first, int) or out.dims[dim] * step != size:
-        im.emit(node, "gather", (source,))
+        im.emit(node, "gather", (source,), lookup_of(copied_dims(kind.dims, out.dims, (dim,))))
         return
     rows = kind.with_dims((*kind.dims[:dim], size // step, step, *kind.dims[dim + 1 :]))
     storage = im.flat.values[source].storage

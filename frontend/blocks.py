@@ -18,7 +18,7 @@ class NotAlikeError(InternalError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the folded graph is called and computes."""
+    """What the folded graph is called and computes, and whether it is what the model's own code spells out."""
 
     name: str
     workload: Workload
@@ -26,6 +26,7 @@ class Identity:
     notes: tuple[str, ...] = ()
     max_positions: int = 0
     hints: tuple[Hint, ...] = ()
+    spelled_out: bool = False
 
 
 @dataclass
@@ -65,10 +66,59 @@ def fold(c: Cut, classes: Sequence[int], kept: Sequence[int], identity: Identity
     runs = (Run(("prologue",)), *_runs([f"block{cls}" for cls in classes]), Run(("epilogue",)))
     graph = Graph(
         identity.name, identity.workload, identity.dtype, regions, runs, notes=identity.notes,
-        max_positions=identity.max_positions, hints=identity.hints,
+        max_positions=identity.max_positions, hints=identity.hints, spelled_out=identity.spelled_out,
     )  # fmt: skip
     _prove_schedule(graph)
     return mark_saved(graph)
+
+
+def one_by_one(c: Cut, identity: Identity) -> Graph:
+    """Return the graph with every layer as a region of its own; NotAlikeError where they do not follow one another.
+
+    For layers that differ from one another or read what not their neighbours make.
+    """
+    layers = sorted(place for place, part in c.parts.items() if place not in (PROLOGUE, EPILOGUE) and part.nodes)
+    region_name = {PROLOGUE: "prologue", EPILOGUE: "epilogue"} | {p: f"block{k}" for k, p in enumerate(layers)}
+    order = [PROLOGUE, *layers, EPILOGUE]
+    names = _names_by_life(c, order)
+    _prove_links(c, names, region_name, layers)
+    regions = tuple(_region(c, c.parts[place], region_name[place], names) for place in order)
+    graph = Graph(
+        identity.name, identity.workload, identity.dtype, regions, tuple(Run((r.name,)) for r in regions),
+        notes=identity.notes, max_positions=identity.max_positions, hints=identity.hints,
+        spelled_out=identity.spelled_out,
+    )  # fmt: skip
+    _prove_schedule(graph)
+    return mark_saved(graph)
+
+
+def _names_by_life(c: Cut, order: Sequence[int]) -> dict[int, str]:
+    """Name every value that crosses parts: of two of one type the later takes the name of one that is read no more.
+
+    So what is handed from layer to layer has one name on the whole way.
+    """
+    phase = {o: n.phase for n in c.flat.nodes for o in n.outputs}
+    readers: dict[int, list[int]] = {}
+    for place in order:
+        for value in c.parts[place].imports:
+            readers.setdefault(value, []).append(place)
+    names: dict[int, str] = {}
+    until: dict[str, tuple[tuple[bool, str], int]] = {}
+    for forward in (True, False):
+        for place in order if forward else reversed(order):
+            for value in (v for v in c.parts[place].exports if (phase[v] is Phase.FORWARD) == forward):
+                kind = (forward, str(c.flat.values[value].type))
+                name = _free_name(until, kind, place) or f"{'x' if forward else 'd'}{len(until)}"
+                until[name] = (kind, (max if forward else min)(readers.get(value, [place])))
+                names[value] = name
+    return names
+
+
+def _free_name(until: Mapping[str, tuple[tuple[bool, str], int]], kind: tuple[bool, str], place: int) -> str | None:
+    """The name of this kind that was read until last, of those that nobody reads behind this place."""
+    way = 1 if kind[0] else -1
+    ended = [name for name, (other, last) in until.items() if other == kind and last * way <= place * way]
+    return max(ended, key=lambda name: until[name][1] * way, default=None)
 
 
 def _prove_schedule(graph: Graph) -> None:
@@ -143,7 +193,9 @@ def _region(c: Cut, part: Part, name: str, names: Mapping[int, str]) -> Region:
     outside = [i for i in (*read, *(p for p, _ in grads)) if i not in made]
     order = [*dict.fromkeys(outside), *(o for n in part.nodes for o in n.outputs)]
     number = {old: new for new, old in enumerate(order)}
-    values = tuple(_local(c, c.flat.values[i], number, names, made) for i in order)
+    # A view of what another region holds lies where the port lies that it came through.
+    home = {c.flat.values[i].storage: number[i] for i in reversed(outside)} | number
+    values = tuple(_local(c, c.flat.values[i], number, home, names, made) for i in order)
     nodes = tuple(
         replace(
             n,
@@ -159,10 +211,12 @@ def _region(c: Cut, part: Part, name: str, names: Mapping[int, str]) -> Region:
     return Region(name, values, nodes, tuple(outputs), tuple((number[p], number[g]) for p, g in grads))
 
 
-def _local(c: Cut, v: Value, number: Mapping[int, int], names: Mapping[int, str], made: set[int]) -> Value:
+def _local(
+    c: Cut, v: Value, number: Mapping[int, int], home: Mapping[int, int], names: Mapping[int, str], made: set[int]
+) -> Value:
     role = Role.PORT if v.role is Role.RESULT and v.id not in made else v.role
     name = names[v.id] if role is Role.PORT else c.name(v)
-    storage = number.get(v.storage, number[v.id])
+    storage = (number if role is Role.PORT else home).get(v.storage, number[v.id])
     return replace(v, id=number[v.id], storage=storage, role=role, name=name)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..ir.errors import NotUnderstoodError
+from ..ir.errors import NotUnderstoodError, UsageError
 from ..ir.graph import Graph, Workload
 
 if TYPE_CHECKING:
@@ -51,10 +51,19 @@ def load_pt2(
     Only its JSON parts are read: neither weights, nor example inputs, nor anything pickled. NotUnderstoodError when the
     file is no such archive, is cut short, or asks for what only unpickling could give.
     """
+    from .failures import first_line
     from .replay.archive import read_program
     from .replay.runs import graph_of
 
-    return graph_of(read_program(Path(path)), Workload(phase), dims, allow_unpriced=allow_unpriced)
+    program = read_program(Path(path))
+    try:
+        return graph_of(program, Workload(phase), dims, allow_unpriced=allow_unpriced)
+    except UsageError:
+        raise
+    except NotUnderstoodError as error:
+        raise error if str(path) in str(error) else type(error)(f"'{path}': {error}") from error
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise NotUnderstoodError(f"'{path}': the graph of the model is not whole ({first_line(error)})") from error
 
 
 def refuse_pickle(path: str) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
+from ..ir.meaning import Argument, Meaning, Out, Step
+from ..ir.ops.layout import SliceAttrs
 from ..ir.types import TensorType
 
 
@@ -32,7 +34,7 @@ class Flat:
     """Values by id and nodes in running order; `results` leave the graph, `grads` map parameters to gradients.
 
     `renamed` says which node took the place of one that was rewritten. `said` is by node key, for those who look for
-    patterns; it may be empty.
+    patterns; it may be empty. `constants` are the numbers of tensors that the model keeps under no name.
     """
 
     values: dict[int, Value] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class Flat:
     grads: dict[int, int] = field(default_factory=dict)
     renamed: dict[int, int] = field(default_factory=dict)
     said: dict[int, Said] = field(default_factory=dict)
+    constants: dict[str, Argument] = field(default_factory=dict)
 
     def value(self, kind: TensorType, storage: int | None = None, role: Role = Role.RESULT, name: str = "") -> int:
         """Add a value and return its id."""
@@ -60,8 +63,15 @@ class Flat:
         outputs: Iterable[tuple[TensorType, int | None]],
         origin: Origin,
         attrs: Attrs = NO_ATTRS,
+        meaning: Meaning | None = None,
     ) -> tuple[int, ...]:
-        """Append a node whose outputs have the given types and storages; return the ids of its outputs."""
+        """Append a node whose outputs have the given types and storages; return the ids of its outputs.
+
+        A slice says where it starts in the whole tensor, for once sharded its attributes say where in a rank's part.
+        """
         outs = tuple(self.value(kind, storage) for kind, storage in outputs)
-        self.nodes.append(Node(op, tuple(inputs), outs, attrs, origin.scope, origin.phase, origin.forward))
+        if isinstance(attrs, SliceAttrs):
+            meaning = Meaning((Step(op, (("start", attrs.start),)),), (Out(0),))
+        node = Node(op, tuple(inputs), outs, attrs, origin.scope, origin.phase, origin.forward, meaning=meaning)
+        self.nodes.append(node)
         return outs

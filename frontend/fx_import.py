@@ -13,8 +13,9 @@ from ..ir.errors import TraceError, UnsupportedOpError, did_you_mean
 from ..ir.expr import Dim, Expr
 from ..ir.graph import NO_ATTRS, Attrs, Phase, Role
 from ..ir.types import DType, TensorType
-from .adapter import FakeWorld, dtype_of, storage_id
+from .adapter import FakeWorld, dtype_of, real_numbers, storage_id
 from .flat import Flat, Origin, Said
+from .said import meaning_of
 
 
 @dataclass
@@ -78,7 +79,8 @@ class Importer:
         val = node.meta["val"]
         made = [val] if isinstance(val, Tensor) else [v for v in val if isinstance(v, Tensor) and not _is_empty(v)]
         made = made[:keep]
-        outs = self.flat.emit(op, inputs, [self._typed(t) for t in made], self.origin(node), attrs)
+        meaning = meaning_of(node, self.ids, inputs, len(made))
+        outs = self.flat.emit(op, inputs, [self._typed(t) for t in made], self.origin(node), attrs, meaning)
         self.bind(node, outs, made)
         if op in _SAID:
             self.flat.said[outs[0]] = _said(node, made)
@@ -185,6 +187,8 @@ def is_inplace(node: fx.Node) -> bool:
 
 def _placeholder(im: Importer, node: fx.Node) -> None:
     tensor = node.meta["val"]
+    if node.meta["role"] is Role.BUFFER and (numbers := real_numbers(tensor)) is not None:
+        im.flat.constants[node.meta["name"]] = numbers
     out = im.flat.value(im.type_of(tensor), None, node.meta["role"], node.meta["name"])
     im.bind(node, (out,), (tensor,))
 

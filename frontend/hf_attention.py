@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from types import MappingProxyType
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from . import semantic
 from .adapter import swapped
+from .constants import rotary_style
 
 _ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
 _PAIR, _ONE, _OLD_ONE = ("q", "k", "cos", "sin"), ("x", "cos", "sin"), ("tensor", "sin", "cos")
@@ -24,7 +26,7 @@ def attend(  # type: ignore[no-untyped-def]
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
     dropout: float = 0.0, is_causal: bool | None = None, sliding_window: int | None = None,
     s_aux: Tensor | None = None, softcap: float | None = None, indices: Tensor | None = None,
-    position_bias: Tensor | None = None, sinks: Tensor | None = None, **_options,
+    position_bias: Tensor | None = None, sinks: Tensor | None = None, scaling: float | None = None, **_options,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Attention as transformers calls it; a mask that the model made itself is a bias, ours is an attribute.
 
@@ -35,12 +37,23 @@ def attend(  # type: ignore[no-untyped-def]
     window = int(sliding_window or _chunk(module))
     bias = _both(_bias(attention_mask), position_bias)
     out, lse = semantic.attention(
-        query, key, value, s_aux, causal, window, float(dropout), bias, indices, float(softcap or 0.0)
+        query, key, value, s_aux, causal, window, float(dropout), bias, indices, float(softcap or 0.0),
+        float(scaling or 0.0), _chunk(module),
     )  # fmt: skip
     if sinks is None:
         return out, None
     share = torch.sigmoid(lse.unsqueeze(-1) - sinks).to(out.dtype)
     return out * share.transpose(1, 2), None
+
+
+def _attend_as_laid(module: nn.Module, query: Tensor, *args: object, **options: object) -> tuple[Tensor, None]:
+    """Attention as transformers runs it over torch's fused call, whose result lies as the queries do.
+
+    Queries put together by a concat lie head by head: the result is copied into the order of tokens behind it.
+    """
+    out, _ = attend(module, query, *args, **options)  # type: ignore[arg-type]
+    by_head = query.is_contiguous() and not query.transpose(1, 2).is_contiguous()
+    return out.clone() if by_head else out, None
 
 
 def _both(mask: Tensor | None, bias: Tensor | None) -> Tensor | None:
@@ -75,11 +88,13 @@ def _stand_in(*args: object, **options: object) -> Tensor:
 
 
 @contextmanager
-def attention_patched(model: nn.Module, implementation: str) -> Iterator[None]:
-    """Swap rotary functions, masks and what spells attention out, for as long as a recording takes."""
+def attention_patched(model: nn.Module, implementation: str, spelled_out: bool = False) -> Iterator[None]:
+    """Swap masks, what spells attention out and, unless `spelled_out`, rotary functions, while a recording takes."""
     with ExitStack() as stack:
         stack.enter_context(swapped(torch, "polar", _polar))
-        for file in {sys.modules[type(m).__module__] for m in model.modules()}:
+        if spelled_out:
+            stack.enter_context(_attending(implementation, _attend_as_laid))
+        for file in () if spelled_out else {sys.modules[type(m).__module__] for m in model.modules()}:
             for name in _ROPE_NAMES:
                 if (ours := _rotation(getattr(file, name, None))) is not None:
                     stack.enter_context(swapped(file, name, ours))
@@ -90,6 +105,18 @@ def attention_patched(model: nn.Module, implementation: str) -> Iterator[None]:
         if any(_handles_its_mask(part) for part in parts):
             stack.enter_context(_masked_by(implementation))
         yield
+
+
+@contextmanager
+def _attending(implementation: str, ours: Callable[..., tuple[Tensor, None]]) -> Iterator[None]:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    before = ALL_ATTENTION_FUNCTIONS[implementation]
+    ALL_ATTENTION_FUNCTIONS[implementation] = ours
+    try:
+        yield
+    finally:
+        ALL_ATTENTION_FUNCTIONS[implementation] = before
 
 
 @contextmanager
@@ -140,18 +167,48 @@ def _rotation(original: object) -> Callable[..., object] | None:
     names = tuple(given)
     dim = int(given["unsqueeze_dim"].default) if "unsqueeze_dim" in given else 2
     if names[:4] == _PAIR:
-        return _pair(names, dim)
+        return _pair(original, names, dim)
     if names[:3] == _ONE:
-        return lambda x, cos, sin, unsqueeze_dim=dim: _rotated(x, cos, sin, unsqueeze_dim)
+        return _one(original, dim)
     if names == _OLD_ONE:
-        return lambda tensor, sin, cos: _rotated(tensor, cos, sin, dim)
+        told = _told(lambda x, cos, sin: original(x, sin, cos))
+        return lambda tensor, sin, cos: _rotated(tensor, cos, sin, dim, told)
     if names == _COMPLEX:
         return _turned
     return None
 
 
-def _pair(names: tuple[str, ...], dim: int) -> Callable[..., Tensor | tuple[Tensor, Tensor]]:
+def _told(original: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, int], str]:
+    """Which entries a function turns together, asked once for each width of heads and tables."""
+
+    @lru_cache
+    def style(width: int, table: int, dim: int) -> str:
+        return rotary_style(original, width, table, dim)
+
+    return lambda x, cos, dim: style(int(x.shape[-1]), int(cos.shape[-1]), dim)
+
+
+def _one(original: Callable[..., Tensor], dim: int) -> Callable[..., Tensor]:
+    told = _told(original)
+
+    def rotate(x: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = dim) -> Tensor:
+        return _rotated(x, cos, sin, unsqueeze_dim, told)
+
+    return rotate
+
+
+def _pair(
+    original: Callable[..., tuple[Tensor, Tensor]], names: tuple[str, ...], dim: int
+) -> Callable[..., Tensor | tuple[Tensor, Tensor]]:
     position = names.index("unsqueeze_dim") - len(_PAIR) if "unsqueeze_dim" in names else None
+    styles: dict[tuple[int, int, int], str] = {}
+
+    def style(x: Tensor, cos: Tensor, along: int) -> str:
+        key = int(x.shape[-1]), int(cos.shape[-1]), along
+        if key not in styles:
+            given = {"unsqueeze_dim": along} if position is not None else {}
+            styles[key] = rotary_style(lambda x, c, s: original(x, x, c, s, **given)[0], *key)
+        return styles[key]
 
     def rotate(
         q: Tensor, k: Tensor | None = None, cos: Tensor | None = None, sin: Tensor | None = None,
@@ -162,8 +219,9 @@ def _pair(names: tuple[str, ...], dim: int) -> Callable[..., Tensor | tuple[Tens
         given = args[position] if position is not None and len(args) > position else options.get("unsqueeze_dim", dim)
         along = int(str(given))
         table = cos.unsqueeze(along), sin.unsqueeze(along)
-        rotated = semantic.rope(q, *table)
-        return rotated if k is None else (rotated, semantic.rope(k, *table))
+        said = style(q, cos, along)
+        rotated = semantic.rope(q, *table, said)
+        return rotated if k is None else (rotated, semantic.rope(k, *table, said))
 
     return rotate
 
@@ -177,11 +235,15 @@ def _turned(xq: Tensor, xk: Tensor, freqs_cis: Tensor) -> tuple[Tensor, Tensor]:
     """Rotation by complex numbers [b, s, d / 2]; heads lie behind the sequence (Llama 4) or before it (DeepSeek-V2)."""
     dim = 1 if xq.shape[2] == freqs_cis.shape[1] else 2
     cos, sin = torch.view_as_real(freqs_cis).unbind(-1)
-    return _rotated(xq, cos, sin, dim), _rotated(xk, cos, sin, dim)
+    return _rotated(xq, cos, sin, dim, _neighbours), _rotated(xk, cos, sin, dim, _neighbours)
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dim: int) -> Tensor:
-    return semantic.rope(x, cos.unsqueeze(dim), sin.unsqueeze(dim))
+def _neighbours(x: Tensor, cos: Tensor, dim: int) -> str:
+    return "pairs_narrow"
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, dim: int, told: Callable[[Tensor, Tensor, int], str]) -> Tensor:
+    return semantic.rope(x, cos.unsqueeze(dim), sin.unsqueeze(dim), told(x, cos, dim))
 
 
 def _bloom(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
@@ -196,7 +258,8 @@ def _bloom(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
             k, v = layer_past.update(k, v, part.layer_idx)
         bias = alibi.view(q.shape[0], part.num_heads, 1, -1)  # type: ignore[call-overload]
         dropout = float(part.attention_dropout.p) if part.training else 0.0  # type: ignore[union-attr,arg-type]
-        out, _ = semantic.attention(q, k, v, None, True, 0, dropout, bias)
+        scale = float(part.inv_norm_factor)  # type: ignore[arg-type]
+        out, _ = semantic.attention(q, k, v, None, True, 0, dropout, bias, None, 0.0, scale)
         made = part.dense(out.flatten(2))  # type: ignore[operator]
         return residual + F.dropout(made, p=part.hidden_dropout, training=part.training), None  # type: ignore[arg-type]
 
@@ -218,7 +281,8 @@ def _mpt(part: nn.Module) -> Callable[..., tuple[Tensor, None]]:
         # As many as there are keys, of a table that may be shorter than the sizes of an example.
         bias = None if position_bias is None else position_bias[None, :, :, :1].expand(-1, -1, -1, k.shape[2])
         dropout = float(part.attn_dropout_p) if part.training else 0.0  # type: ignore[arg-type]
-        out, _ = semantic.attention(q, k, v, None, True, 0, dropout, bias)
+        scale = float(part.softmax_scale)  # type: ignore[arg-type]
+        out, _ = semantic.attention(q, k, v, None, True, 0, dropout, bias, None, 0.0, scale)
         return part.out_proj(out.flatten(2)), None  # type: ignore[operator]
 
     return forward

@@ -13,25 +13,31 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from . import semantic
 from .adapter import swapped
+from .constants import expert_function
 
 Forward = Callable[..., object]
 
 
-def experts(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+def experts(  # type: ignore[no-untyped-def]
+    self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor, early: bool = False
+) -> Tensor:
     """A bank as transformers calls it: tokens [tokens, hidden], ids and routing weights [tokens, top_k]."""
     has_gate = hasattr(self, "gate_up_proj")
     up = self.gate_up_proj if has_gate else self.up_proj
     up_bias = getattr(self, "gate_up_proj_bias" if has_gate else "up_proj_bias", None)
-    return _bank(self, hidden_states, top_k_index, top_k_weights, up, self.down_proj, up_bias, has_gate)
+    return _bank(self, hidden_states, top_k_index, top_k_weights, up, self.down_proj, up_bias, has_gate, early)
 
 
 def _bank(  # type: ignore[no-untyped-def]
-    self, x: Tensor, ids: Tensor, weights: Tensor, up: Tensor, down: Tensor, up_bias: Tensor | None, gated: bool
-) -> Tensor:
+    self, x: Tensor, ids: Tensor, weights: Tensor, up: Tensor, down: Tensor, up_bias: Tensor | None, gated: bool,
+    early: bool = False,
+) -> Tensor:  # fmt: skip
     down_bias = getattr(self, "down_proj_bias", None) if up_bias is not None else None
     rows = x.reshape(-1, x.shape[-1])
     ids, weights = ids.reshape(-1, ids.shape[-1]), weights.reshape(-1, weights.shape[-1])
-    out = semantic.experts(rows, ids, weights, up, down, up_bias, down_bias, gated, _is_transposed(self, up, down))
+    turned = _is_transposed(self, up, down)
+    function = expert_function(self, gated)
+    out = semantic.experts(rows, ids, weights, up, down, up_bias, down_bias, gated, turned, *function, early)
     return out[0].reshape(x.shape)
 
 
@@ -95,7 +101,7 @@ def _llama4(part: nn.Module) -> Mapping[str, Forward]:
         x = hidden_states.reshape(-1, hidden_states.shape[-1])
         logits = F.linear(x, part.router.weight)  # type: ignore[union-attr,arg-type]
         scores, ids = torch.topk(logits, int(part.top_k), dim=1)  # type: ignore[arg-type]
-        routed = experts(part.experts, x, ids, torch.sigmoid(scores.float()).to(x.dtype))
+        routed = experts(part.experts, x, ids, torch.sigmoid(scores.float()).to(x.dtype), early=True)
         return part.shared_expert(x) + routed, logits  # type: ignore[operator]
 
     return {"forward": forward}

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 from . import semantic
+from .constants import norm_constants
 from .hf_memory import Memory
 
 
@@ -16,19 +17,19 @@ def methods(part: nn.Module, memory: Memory) -> Mapping[str, Callable[..., objec
     del memory
     weight, gate = getattr(part, "weight", None), getattr(part, "activation", None)
     if type(part).__name__.endswith("RMSNormGated") and isinstance(weight, Tensor) and isinstance(gate, str):
-        return {"forward": _gated(weight, gate)}
+        return {"forward": _gated(weight, gate, norm_constants(part))}
     eps = getattr(part, "eps", None)
     return {"_layer_normalize": _centred(eps)} if hasattr(part, "_layer_normalize") and isinstance(eps, float) else {}
 
 
-def _gated(weight: Tensor, activation: str) -> Callable[[Tensor, Tensor], Tensor]:
+def _gated(weight: Tensor, activation: str, constants: tuple[float, float]) -> Callable[[Tensor, Tensor], Tensor]:
     """norm(x) * activation(gate), as flash-linear-attention's `FusedRMSNormGated`."""
     from transformers.activations import ACT2FN
 
     act: Callable[[Tensor], Tensor] = ACT2FN[activation]
 
     def forward(hidden_states: Tensor, gate: Tensor) -> Tensor:
-        return semantic.rms_norm(hidden_states, weight)[0] * act(gate)
+        return semantic.rms_norm(hidden_states, weight, *constants)[0] * act(gate)
 
     return forward
 

@@ -33,17 +33,17 @@ def register() -> None:
 
 
 @contextmanager
-def patched(model: nn.Module) -> Iterator[None]:
+def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
     """Replace, for the time of a recording, what transformers spells out in many small operators.
 
-    Rotary embedding (a function of the modelling file), the packed-sequence check (which reads data), the assembly of
-    keys from latents (written in place, value by value), and recurrences (loops over positions).
+    Rotary embedding (a function of the modelling file; not with `spelled_out`), the packed-sequence check (which reads
+    data), the assembly of keys from latents (written in place, value by value), and recurrences (loops over positions).
     """
     import transformers.masking_utils as masking
 
     with ExitStack() as stack:
         stack.enter_context(swapped(masking, "find_packed_sequence_indices", lambda position_ids: None))
-        stack.enter_context(attention_patched(model, IMPLEMENTATION))
+        stack.enter_context(attention_patched(model, IMPLEMENTATION, spelled_out))
         stack.enter_context(indexed(model))
         stack.enter_context(banked(model))
         stack.enter_context(scans(model))

@@ -12,6 +12,10 @@ from torch.overrides import TorchFunctionMode
 
 from . import semantic
 from .adapter import swapped
+from .constants import norm_constants
+
+# What torch takes where an epsilon is not given: that of the element type; references compute in float64.
+_EPSILON = torch.finfo(torch.float64).eps
 
 
 class Lift(TorchFunctionMode):
@@ -33,20 +37,20 @@ def _sdpa(
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """Fused attention; a mask that is given stays a tensor that is read, for what is in it is not known here."""
-    del scale, enable_gqa
+    del enable_gqa
     bias = attn_mask
     while bias is not None and bias.dim() < 4:
         bias = bias.unsqueeze(0)
-    out, _ = semantic.attention(query, key, value, None, is_causal, 0, dropout_p, bias)
+    out, _ = semantic.attention(query, key, value, None, is_causal, 0, dropout_p, bias, None, 0.0, scale or 0.0)
     return out.transpose(1, 2)
 
 
 def _rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    del normalized_shape, eps
+    del normalized_shape
     scale = input.new_ones(input.shape[-1:]) if weight is None else weight
-    return semantic.rms_norm(input, scale)[0]
+    return semantic.rms_norm(input, scale, _EPSILON if eps is None else eps)[0]
 
 
 def _cross_entropy(
@@ -56,7 +60,7 @@ def _cross_entropy(
     """Rows of logits to one loss; soft targets, class weights and one loss a row keep torch's own operators."""
     plain = weight is None and size_average is None and reduce is None and reduction != "none" and not label_smoothing
     if plain and input.dim() == 2 and target.dim() == 1:
-        return semantic.cross_entropy(input, target)[0]
+        return semantic.cross_entropy(input, target, ignore_index, reduction)[0]
     return F.cross_entropy(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
 
 
@@ -122,7 +126,8 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
 def _norm_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
     weight = module.weight
     assert isinstance(weight, Tensor)
-    return lambda x: semantic.rms_norm(x, weight)[0]
+    eps, offset = norm_constants(module)
+    return lambda x: semantic.rms_norm(x, weight, eps, offset)[0]
 
 
 def _gelu_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -149,10 +154,10 @@ def _is_written_out_gelu(module: nn.Module) -> bool:
 
 
 @contextmanager
-def lifted(module: nn.Module) -> Iterator[None]:
-    """Record under this: library calls are lifted, and forwards of known classes replaced until the end."""
+def lifted(module: nn.Module, spelled_out: bool = False) -> Iterator[None]:
+    """Record under this: library calls are lifted and, unless `spelled_out`, forwards of known classes replaced."""
     with ExitStack() as stack:
-        for part in module.modules():
+        for part in () if spelled_out else module.modules():
             if _is_rms_norm(part):
                 stack.enter_context(swapped(part, "forward", _norm_forward(part)))
             elif _is_written_out_gelu(part):

@@ -38,6 +38,7 @@ def load(
     dims: Mapping[str, str] = _NO_DIMS,
     allow_unpriced: bool = False,
     source_tokens: int | None = None,
+    spelled_out: bool = False,
 ) -> Graph:
     """Return the folded graph of a model for one workload.
 
@@ -50,6 +51,8 @@ def load(
         report: told, in one line each, about slow steps.
         dims: what the named dims of an ONNX file or a `.pt2` file are: batch, seq, kv, total, tokens or a number.
         allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
+        spelled_out: record norms, rotary embeddings and activations as the model's own code runs them, operator by
+            operator, instead of as one kernel each: what unfused code keeps in training. Of recorded models only.
         source_tokens: what the encoder of an encoder-decoder reads; None: as many tokens as the plan's lengths say.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
@@ -64,8 +67,8 @@ def load(
     if model.endswith(PICKLED):
         refuse_pickle(model)
     if _names_factory(model):
-        return _record_factory(model, kind, element, report, allow_unpriced)
-    graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced)
+        return _record_factory(model, kind, element, report, allow_unpriced, spelled_out)
+    graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced, spelled_out)
     return with_source(graph, source_tokens)
 
 
@@ -76,17 +79,19 @@ def load_config(
     cache: GraphCache | None = None,
     report: Report | None = None,
     allow_unpriced: bool = False,
+    spelled_out: bool = False,
 ) -> Graph:
     """Return the folded graph of a config for one workload, from the cache where it holds it."""
     notes = _of_quantised(config, kind, element)
     config = _unquantised(config)
-    key = graph_key(config.text, kind, element)
-    lenient_key = graph_key(config.text, kind, element, "allow-unpriced")
+    variant = ("spelled-out",) if spelled_out else ()
+    key = graph_key(config.text, kind, element, *variant)
+    lenient_key = graph_key(config.text, kind, element, *variant, "allow-unpriced")
     keys = (key, lenient_key) if allow_unpriced else (key,)
     found = next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
     if found is not None:
         return replace(found, name=config.name, notes=(*found.notes, *notes))
-    graph = _record_config(config, kind, element, report, allow_unpriced)
+    graph = _record_config(config, kind, element, report, allow_unpriced, spelled_out)
     if cache is not None:
         cache.put(lenient_key if unpriced_calls(graph) else key, graph)
     return replace(graph, notes=(*graph.notes, *notes))
@@ -176,7 +181,7 @@ def _of_quantised(config: Config, kind: Workload, element: DType) -> tuple[str, 
 
 
 def _record_config(
-    config: Config, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool
+    config: Config, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool, spelled_out: bool
 ) -> Graph:
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
@@ -193,6 +198,7 @@ def _record_config(
         built.notes,
         _positions(config, getattr(built.module, "config", None)),
         hints_on(built.module),
+        spelled_out,
     )
     return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
 
@@ -209,7 +215,9 @@ def _positions(config: Config, built: object) -> int:
     return found or min((v for v in ends if isinstance(v, int) and v > 0), default=0)
 
 
-def _record_factory(model: str, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool) -> Graph:
+def _record_factory(
+    model: str, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool, spelled_out: bool
+) -> Graph:
     if workload is Workload.DECODE:
         raise NotBuiltError(
             "decode needs the KV cache as an input, which a factory does not name: use "
@@ -223,5 +231,5 @@ def _record_factory(model: str, workload: Workload, dtype: DType, report: Report
     from .user_module import build_from_factory
 
     name, module = model.rpartition(":")[2], build_from_factory(model, dtype)
-    identity = Identity(name, workload, dtype, hints=hints_on(module))
+    identity = Identity(name, workload, dtype, hints=hints_on(module), spelled_out=spelled_out)
     return trace(module, identity, is_transformers=False, allow_unpriced=allow_unpriced)

@@ -60,10 +60,17 @@ def _plain(part: nn.Module) -> Mapping[str, object]:
     """GPT-J, CodeGen: heads [b, h, s, d] in and out."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, *masks: object, **options: object) -> tuple[Tensor, None]:
-        out, _ = semantic.attention(query, key, value, None, True, _window(part), _dropout(part))
+        out, _ = semantic.attention(
+            query, key, value, None, True, _window(part), _dropout(part), None, None, 0.0, _scale(part)
+        )
         return out.transpose(1, 2).to(value.dtype), None
 
     return {"_attn": attend}
+
+
+def _scale(part: nn.Module) -> float:
+    """GPT-Neo does not scale its scores; 0 for the usual d^-0.5."""
+    return 1.0 if hasattr(part, "attention_type") else 0.0
 
 
 def _window(part: nn.Module) -> int:

@@ -26,27 +26,28 @@ class Part:
 class Cut:
     """A flat graph as parts in forward order; `home` says which part made each value.
 
-    `shared` are parameters that several layers read: there is one of each, so its name keeps its number.
+    `paths` are the lists of modules whose members are the layers: number k of each makes up layer k. `shared` are
+    parameters that several layers read: there is one of each, so its name keeps its number.
     """
 
     flat: Flat
     parts: dict[int, Part]
     home: dict[int, int]
-    path: str
+    paths: tuple[str, ...]
     shared: frozenset[int] = frozenset()
 
     def star(self, text: str) -> str:
         """Return a module path with the layer's number replaced by a star."""
-        return _star(text, self.path)
+        return _star(text, self.paths)
 
     def name(self, v: Value) -> str:
         """Return the name of a value of the model, which layers that are alike have in common."""
         return v.name if v.id in self.shared else self.star(v.name)
 
 
-def cut(flat: Flat, path: str, num_kept: int) -> Cut:
+def cut(flat: Flat, paths: Sequence[str], num_kept: int) -> Cut:
     """Assign every node to a part by its scope; nodes outside the layers by what they depend on."""
-    pattern = re.compile(rf"^{re.escape(path)}\.(\d+)(?:\.|$)") if path else None
+    pattern = re.compile(rf"^(?:{'|'.join(map(re.escape, paths))})\.(\d+)(?:\.|$)") if paths else None
     places = _places(flat, pattern)
     parts = {p: Part(p) for p in (PROLOGUE, *range(num_kept), EPILOGUE)}
     home: dict[int, int] = {}
@@ -54,7 +55,7 @@ def cut(flat: Flat, path: str, num_kept: int) -> Cut:
         parts[place].nodes.append(node)
         home.update(dict.fromkeys(node.outputs, place))
     _find_crossings(flat, parts, home)
-    return Cut(flat, parts, home, path, _shared(flat, parts))
+    return Cut(flat, parts, home, tuple(paths), _shared(flat, parts))
 
 
 def _shared(flat: Flat, parts: Mapping[int, Part]) -> frozenset[int]:
@@ -67,7 +68,11 @@ def _shared(flat: Flat, parts: Mapping[int, Part]) -> frozenset[int]:
 
 
 def _places(flat: Flat, pattern: re.Pattern[str] | None) -> list[int]:
-    """Forward: before any layer prologue, between layers the layer before, after all epilogue. Backward: as forward."""
+    """Forward: before any layer prologue, between layers the layer before, after all epilogue. Backward: as forward.
+
+    What reads nothing that was computed and is read by no layer (the last norm's weight plus one) belongs where it is
+    read, to the epilogue.
+    """
     if pattern is None:
         return [PROLOGUE] * len(flat.nodes)
     layers = [None if (m := pattern.match(n.scope)) is None else int(m.group(1)) for n in flat.nodes]
@@ -80,7 +85,8 @@ def _places(flat: Flat, pattern: re.Pattern[str] | None) -> list[int]:
         if layer is not None:
             place = layer
         elif node.phase is Phase.FORWARD:
-            place = last if last == PROLOGUE or awaited.intersection(node.outputs) else EPILOGUE
+            begins = last == PROLOGUE and not after.keys().isdisjoint(node.inputs)
+            place = last if begins or awaited.intersection(node.outputs) else EPILOGUE
         else:
             place = _backward_place(node, flat, place_of)
         place_of.update(dict.fromkeys(node.outputs, place))
@@ -144,9 +150,11 @@ def _outside(c: Cut, v: Value) -> tuple[str, str, str]:
     return str(v.role), name, str(v.type)
 
 
-def _star(text: str, path: str) -> str:
+def _star(text: str, paths: Sequence[str]) -> str:
     text = re.sub(r"^cache\.\d+\.", "cache.*.", text)
-    return re.sub(rf"(^|\.){re.escape(path)}\.\d+(?=\.|$)", rf"\g<1>{path}.*", text) if path else text
+    for path in paths:
+        text = re.sub(rf"(^|\.){re.escape(path)}\.\d+(?=\.|$)", rf"\g<1>{path}.*", text)
+    return text
 
 
 def local_part(c: Cut, part: Part, value: int) -> int:

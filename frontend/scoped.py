@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..ir.graph import Graph
-from .blocks import Identity, NotAlikeError, fold
+from .blocks import Identity, NotAlikeError, fold, one_by_one
 from .flat import Flat
 from .regions import cut
 
@@ -16,19 +16,30 @@ _NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.|$)")
 
 
 def fold_by_scope(flat: Flat, identity: Identity) -> Graph:
-    """Return the graph with layers of equal structure folded; a note says why where they cannot be."""
+    """Return the graph with layers of equal structure folded.
+
+    Where they cannot be, each layer is a region of its own; where not even borders of layers are found, the graph is
+    one region. A note says why.
+    """
     path, num_layers = layer_path(n.scope for n in flat.nodes)
     if num_layers < 2:
         return whole(flat, identity)
+    said = ""
+    for paths in dict.fromkeys((_in_step((n.scope for n in flat.nodes), path, num_layers), (path,))):
+        try:
+            return fold(cut(flat, paths, num_layers), (0,) * num_layers, range(num_layers), identity)
+        except NotAlikeError as error:
+            said = f"layers are not folded: {error}"
+    noted = replace(identity, notes=(*identity.notes, said))
     try:
-        return fold(cut(flat, path, num_layers), (0,) * num_layers, range(num_layers), identity)
-    except NotAlikeError as error:
-        return whole(flat, replace(identity, notes=(*identity.notes, f"layers are not folded: {error}")))
+        return one_by_one(cut(flat, (path,), num_layers), noted)
+    except NotAlikeError:
+        return whole(flat, noted)
 
 
 def whole(flat: Flat, identity: Identity) -> Graph:
     """Return the graph as one region that runs once."""
-    return fold(cut(flat, "", 0), (), (), identity)
+    return fold(cut(flat, (), 0), (), (), identity)
 
 
 def layer_path(scopes: Iterable[str]) -> tuple[str, int]:
@@ -41,6 +52,21 @@ def layer_path(scopes: Iterable[str]) -> tuple[str, int]:
     >>> layer_path(["embed", "head"])
     ('', 0)
     """
+    return next(iter(_lists(scopes)), ("", 0))
+
+
+def _in_step(scopes: Iterable[str], path: str, num_layers: int) -> tuple[str, ...]:
+    """Return all lists beside this one that have as many members: layers may be made of one member of each."""
+    beside = (other for other, size in _lists(scopes) if size == num_layers and not _nested(other, path))
+    return (path, *beside)
+
+
+def _nested(path: str, other: str) -> bool:
+    return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
+
+
+def _lists(scopes: Iterable[str]) -> list[tuple[str, int]]:
+    """Return the lists of modules, the one whose members hold the most nodes first, with the number of members."""
     nodes: Counter[str] = Counter()
     children: dict[str, set[int]] = {}
     for scope in scopes:
@@ -49,11 +75,9 @@ def layer_path(scopes: Iterable[str]) -> tuple[str, int]:
             if path:
                 nodes[path] += 1
                 children.setdefault(path, set()).add(int(found.group(1)))
-    for path, _ in sorted(nodes.items(), key=lambda item: (-item[1], len(item[0]))):
-        numbers = children[path]
-        if len(numbers) > 1 and numbers == set(range(len(numbers))):
-            return path, len(numbers)
-    return "", 0
+    ordered = sorted(nodes, key=lambda path: (-nodes[path], len(path)))
+    sizes = ((path, len(children[path])) for path in ordered)
+    return [(path, size) for path, size in sizes if size > 1 and children[path] == set(range(size))]
 
 
 __all__ = ["fold_by_scope", "layer_path", "whole"]

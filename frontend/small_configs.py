@@ -108,6 +108,22 @@ def small_config(model_type: str) -> Fields:
     return fields
 
 
+def shallow_fields(fields: Fields) -> tuple[Fields, Fields]:
+    """Return the fields of a config with few layers, each kind among them, and all that the config object then says.
+
+    NotUnderstoodError for a type that transformers does not know.
+    """
+    from transformers import AutoConfig
+
+    model_type = str(fields["model_type"])
+    _default(model_type)
+    rest = {k: v for k, v in fields.items() if k != "model_type"}
+    config = cast("_Config", AutoConfig.for_model(model_type, **rest))
+    few = {**_reduced(config, rest), "model_type": model_type}
+    made = AutoConfig.for_model(model_type, **{k: v for k, v in few.items() if k != "model_type"})
+    return few, cast("Fields", made.to_dict())
+
+
 def _default(model_type: str) -> _Config:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -228,4 +244,4 @@ def _derived(config: _Config, fields: Fields, total: int) -> Fields:
     return {}
 
 
-__all__ = ["small_config"]
+__all__ = ["shallow_fields", "small_config"]

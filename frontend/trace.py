@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -16,13 +16,13 @@ from .blocks import Identity, NotAlikeError, fold
 from .flat import Flat
 from .flex import flex_lifted
 from .fx_import import Handler, import_fx
-from .layers import LayerStack, find_stack, needs_every_layer, shortened
+from .layers import LayerStack, find_stack, needs_every_layer, runs_in_step, shortened
 from .lenient import Lenient, noted
 from .lift import lifted
 from .probe import run_alike
 from .record import kept_mode, record
 from .regions import cut
-from .scoped import fold_by_scope, whole
+from .scoped import fold_by_scope
 from .tidy import tidy
 from .unused import count_parameters, with_unused
 from .workloads import Run, plan_run
@@ -59,6 +59,8 @@ def trace(
     handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
     subject = _Subject(module, identity, is_transformers, planned, handlers)
     stack = find_stack(module)
+    if stack is not None and not is_transformers and runs_in_step(module, stack):
+        stack = None
     if stack is not None and not _is_safe_to_shorten(subject, stack):
         stack = stack.kept_all()
     graph = with_unused(noted(_trace(subject, stack)), module)
@@ -72,13 +74,15 @@ def _language_model(workload: Workload, is_transformers: bool) -> Planned:
 
 def _trace(subject: _Subject, stack: LayerStack | None) -> Graph:
     flat, identity = _recorded(subject, stack), subject.identity
+    constants = tuple(flat.constants.items())
     if stack is None:
-        return fold_by_scope(flat, identity)
+        return replace(fold_by_scope(flat, identity), constants=constants)
     try:
-        return fold(cut(flat, stack.path, len(stack.kept)), stack.classes, stack.kept, identity)
-    except NotAlikeError as error:
+        made = fold(cut(flat, (stack.path,), len(stack.kept)), stack.classes, stack.kept, identity)
+        return replace(made, constants=constants)
+    except NotAlikeError:
         if stack == stack.kept_all():
-            return whole(flat, replace(identity, notes=(*identity.notes, f"layers are not folded: {error}")))
+            return replace(fold_by_scope(flat, identity), constants=constants)
     return _trace(subject, stack.kept_all())
 
 
@@ -90,7 +94,10 @@ def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:
         run = scope.enter_context(_prepared(subject, world))
         train = subject.identity.workload is Workload.TRAIN
         recording = record(subject.module, run.inputs, run.call, world, train)
-        return tidy(import_fx(recording.graph, world, recording.results, recording.grads, subject.handlers))
+        flat = import_fx(recording.graph, world, recording.results, recording.grads, subject.handlers)
+        made = tidy(flat)
+        made.constants.update(flat.constants)
+        return made
 
 
 def _is_safe_to_shorten(subject: _Subject, stack: LayerStack) -> bool:
@@ -109,11 +116,11 @@ def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[Run]:
         if subject.is_transformers:
             from .huggingface import patched
 
-            scope.enter_context(patched(module))
+            scope.enter_context(patched(module, subject.identity.spelled_out))
         scope.enter_context(kept_mode(module, subject.identity.workload is Workload.TRAIN))
         run = subject.plan(module, world)
         scope.enter_context(world.mode)
-        scope.enter_context(lifted(module))
+        scope.enter_context(lifted(module, subject.identity.spelled_out))
         scope.enter_context(flex_lifted(module))
         yield run
 

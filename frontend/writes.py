@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, fx
 
-from .adapter import layout_key, storage_id
+from ..ir.ops.lookup import LookupAttrs, lookup_of
+from .adapter import layout_key, layout_sizes, storage_id
 from .fx_import import Importer
 
 
@@ -35,5 +36,24 @@ def _version(im: Importer, node: fx.Node, other: fx.Node, tensor: Tensor, writte
         return None
     old = im.ids[other]
     everything = im.type_of(tensor).numel == whole
-    op, inputs = ("reshape", (written,)) if everything else ("scatter", (old, written))
-    return im.flat.emit(op, inputs, [(kind, im.flat.values[old].storage)], im.origin(node))[0]
+    made = [(kind, im.flat.values[old].storage)]
+    if everything:
+        return im.flat.emit("reshape", (written,), made, im.origin(node))[0]
+    part = im.flat.values[written].type.dims
+    attrs = _written_part(other.meta["val"], tensor) if part == im.type_of(tensor).dims else LookupAttrs()
+    return im.flat.emit("scatter", (old, written), made, im.origin(node), attrs)[0]
+
+
+def _written_part(whole: Tensor, part: Tensor) -> LookupAttrs:
+    """Which dims of a view that was written into are whole dims of the tensor: those of its size and its stride."""
+    if whole.is_complex():
+        return LookupAttrs()
+    dims = _strided(whole)
+    full = tuple(range(len(dims)))
+    return lookup_of([full, [dims.index(d) if d in dims else None for d in _strided(part)], full])
+
+
+def _strided(tensor: Tensor) -> list[tuple[object, object]]:
+    """The size and the stride of each dim, which symbols compare by."""
+    sizes, rank = layout_sizes(tensor), tensor.dim()
+    return list(zip(sizes[:rank], sizes[rank : 2 * rank], strict=True))

@@ -25,7 +25,8 @@ OFFLOAD = ("optimizer", "activations", "params")
 RECOMPUTE = ("none", "selective", "ops", "full")
 _OFFLOADED = ", ".join(OFFLOAD)
 RESHARD = ("layer", "microbatch", "step")
-KERNELS = ("eager", "merged", "torch", "fused")
+# `plain` has one kernel a norm, rotary embedding and activation; `eager` those that the model's own code spells out.
+KERNELS = ("plain", "eager", "merged", "torch", "fused")
 SERVING_KERNELS = ("eager", "fused")
 ATTENTION = ("flash", "unfused")
 MLA = ("latent", "expanded")
@@ -39,9 +40,11 @@ class Family:
     """What changes the structure of the graph; inside a family, degrees and batches are numbers.
 
     `scatter_p2p` has each tensor-parallel rank send a piece of what all of them have to the next stage, which gathers.
-    `kernels` says what is kept and what is written in place: as the model's own code does under autograd with a loss in
-    one kernel (`eager`) or in PyTorch's two steps (`torch`), as `eager` but with queries, keys and values in one tensor
-    (`merged`), or as hand-fused training kernels do (`fused`). In inference `fused` are those of serving engines.
+    `kernels` says what is kept and what is written in place: what autograd keeps with a kernel for each norm, rotary
+    embedding and activation and a loss in one kernel (`plain`) or in PyTorch's two steps (`torch`), with queries, keys
+    and values in one tensor (`merged`), with the operators of the model's own code for norms and the like (`eager`; the
+    graph is `spelled_out`), or as hand-fused training kernels do (`fused`). In inference `fused` are those of serving
+    engines.
     Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
     tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
     `routing_nodes` limits the nodes that a token is sent to; `exchange` is how rows get to their experts over ep.
@@ -87,7 +90,7 @@ class Family:
     hsdp: bool = False
     reshard: str = "layer"
     reduce_dtype: DType | None = None
-    kernels: str = "eager"
+    kernels: str = "plain"
     attention: str = "flash"
     mla: str = "latent"
     precision: str = "none"
@@ -165,7 +168,7 @@ def _of_training(family: Family) -> Iterator[str]:
     )  # fmt: skip
     if family.schedule in SPLIT_BACKWARD:
         yield f"schedule={family.schedule}"
-    if family.kernels not in SERVING_KERNELS:
+    if family.kernels not in (*SERVING_KERNELS, "plain"):
         yield f"kernels={family.kernels}"
     yield from (f"{name}={value}" for name, value, default in named if value != default)
     yield from ["dp-shard"] if family.hsdp else []

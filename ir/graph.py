@@ -14,7 +14,7 @@ from functools import cached_property
 
 from .errors import InternalError
 from .expr import Dim, Expr, total
-from .meaning import Meaning
+from .meaning import Argument, Meaning
 from .placement import Placement
 from .types import DType, TensorType
 
@@ -86,8 +86,8 @@ class Value:
 class Node:
     """One operator call. Its key is its first output; `forward` is the key of the forward node it belongs to.
 
-    `kernel` is the key of the node in whose kernel it runs, where that is not its own: see `ir/kernels.py`. `meaning` is
-    what was recorded of the call; nodes that compute alike are equal whatever it says.
+    `kernel` is the key of the node in whose kernel it runs, where that is not its own: see `ir/kernels.py`. `meaning`
+    is what was recorded of the call; nodes that compute alike are equal whatever it says.
     """
 
     op: str
@@ -229,7 +229,9 @@ class Graph:
     """A workload: regions in schedule order, symbolic over batch, sequence and (once sharded) mesh degrees.
 
     `max_positions` is the longest sequence the model was made for, 0 when it does not say; `hints` is the model's own
-    plan for splitting its layers, if it has one.
+    plan for splitting its layers, if it has one. `spelled_out` says that norms, rotary embeddings and activations are
+    the operators that the model's own code runs, not one kernel each. `constants` are the numbers of tensors that the
+    model's code makes and keeps under no name, by the names that they have here; they are no part of the text.
     """
 
     name: str
@@ -242,6 +244,8 @@ class Graph:
     notes: tuple[str, ...] = field(default=())
     max_positions: int = 0
     hints: tuple[Hint, ...] = ()
+    spelled_out: bool = False
+    constants: tuple[tuple[str, Argument], ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
@@ -280,21 +284,21 @@ class Graph:
     @property
     def num_parameters(self) -> Expr:
         """Parameters of the whole model; a tied one counts once, and so does one without a star that layers share."""
-        return total(kind.numel * count for kind, count in self._distinct_parameters())
+        return total(kind.numel * count for _, kind, count in self.distinct_parameters())
 
     @property
     def parameter_bytes(self) -> Expr:
         """Bytes of the parameters of the whole model, each in its own type."""
-        return total(kind.num_bytes * count for kind, count in self._distinct_parameters())
+        return total(kind.num_bytes * count for _, kind, count in self.distinct_parameters())
 
-    def _distinct_parameters(self) -> Iterable[tuple[TensorType, int]]:
-        """Each parameter's type, and how many of them there are."""
-        seen: dict[tuple[str, str], tuple[TensorType, int]] = {}
+    def distinct_parameters(self) -> Iterable[tuple[str, TensorType, int]]:
+        """Return each parameter's name and type, and how many of them there are."""
+        seen: dict[tuple[str, str], tuple[str, TensorType, int]] = {}
         for region in self.regions:
             for v in region.of_role(Role.PARAM):
                 each_layer = "*" in v.name
                 key = (region.name if each_layer else "", v.name)
-                seen.setdefault(key, (v.type, self.counts[region.name] if each_layer else 1))
+                seen.setdefault(key, (v.name, v.type, self.counts[region.name] if each_layer else 1))
         return seen.values()
 
     @property

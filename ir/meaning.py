@@ -33,7 +33,7 @@ class Out:
 
 
 # A value of an argument: a tensor, a number, a word, a size, an element type, nothing, or a list of these.
-Argument: TypeAlias = "In | Out | bool | int | float | str | Expr | DType | None | tuple[Argument, ...]"
+Argument: TypeAlias = "In | Out | bool | int | float | str | Expr | DType | tuple[Argument, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +88,38 @@ def chained(links: Sequence[Link | None], inputs: Sequence[int], outputs: Sequen
     for link in links:
         if link is None or link.meaning.pairs or any(i not in place for i in link.inputs):
             return None
+        if any(isinstance(place[link.inputs[k]], Out) for k in _complex(link.meaning)):
+            return None
         start = len(steps)
-
-        def moved(given: Argument, start: int = start, link: Link = link) -> Argument:
-            if isinstance(given, In):
-                source = place[link.inputs[given.index]]
-                return replace(source, pairs=given.pairs) if isinstance(source, In) else source
-            if isinstance(given, Out):
-                return Out(start + given.step, given.part)
-            return tuple(moved(g) for g in given) if isinstance(given, tuple) else given
-
-        made = [moved(o) for o in link.meaning.outputs]
-        steps += [Step(s.operator, tuple((n, moved(a)) for n, a in s.arguments)) for s in link.meaning.steps]
+        steps += [Step(s.operator, tuple((n, _moved(a, link, place, start)) for n, a in s.arguments))
+                  for s in link.meaning.steps]  # fmt: skip
+        made = [_moved(o, link, place, start) for o in link.meaning.outputs]
         place |= {o: m for o, m in zip(link.outputs, made, strict=False) if isinstance(m, In | Out)}
     if any(o not in place for o in outputs):
         return None
     return Meaning(tuple(steps), tuple(place[o] for o in outputs))
 
 
-__all__ = ["Argument", "In", "Link", "Meaning", "Out", "Step", "chained"]
+def _complex(meaning: Meaning) -> set[int]:
+    """Inputs that a program reads as complex numbers."""
+    values = (value for s in meaning.steps for _, value in s.arguments)
+    given = (a for value in values for a in (value if isinstance(value, tuple) else (value,)))
+    return {a.index for a in given if isinstance(a, In) and a.pairs}
+
+
+def _moved(given: Argument, link: Link, place: Mapping[int, In | Out], start: int) -> Argument:
+    """An argument of a link in the joined program, whose steps come behind `start` others."""
+    if isinstance(given, In):
+        source = place[link.inputs[given.index]]
+        return replace(source, pairs=given.pairs) if isinstance(source, In) else source
+    if isinstance(given, Out):
+        return Out(start + given.step, given.part)
+    return tuple(_moved(g, link, place, start) for g in given) if isinstance(given, tuple) else given
+
+
+def cast_to(dtype: DType) -> Meaning:
+    """Return the program of a cast."""
+    return Meaning((Step("aten._to_copy", (("self", In(0)), ("dtype", dtype))),), (Out(0),))
+
+
+__all__ = ["Argument", "In", "Link", "Meaning", "Out", "Step", "cast_to", "chained"]

@@ -37,6 +37,7 @@ class _Reader:
         self.notes: list[str] = []
         self.max_positions = 0
         self.hints: list[Hint] = []
+        self.spelled_out = False
         self.axes: tuple[str, ...] = ()
         self.schedule: tuple[Run, ...] = ()
         self.constraints: list[Constraint] = []
@@ -62,6 +63,8 @@ class _Reader:
             self.max_positions = int(rest)
         elif word == "hint":
             self.hints.append(_hint(line))
+        elif word == "spelled_out":
+            self.spelled_out = True
         elif word == "axes":
             self.axes = tuple(rest.split(", "))
         elif word == "schedule":
@@ -124,7 +127,7 @@ class _Reader:
         return Graph(
             self.name, self.workload, self.dtype, tuple(self.regions), self.schedule,
             tuple(self.constraints), self.axes, tuple(self.notes), self.max_positions,
-            tuple(self.hints),
+            tuple(self.hints), self.spelled_out,
         )  # fmt: skip
 
 

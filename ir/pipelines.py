@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from .errors import PlanError, UnknownNameError
 
-SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe")
+SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v")
 # The model goes down the stages and up again: chunks k and 2 p - 1 - k stand on stage k.
-V_SHAPED = ("zb-v",)
+V_SHAPED = ("zb-v", "dualpipe-v")
 # Micro-batches enter at both ends: every stage has a chunk of each of two copies of the model.
 BIDIRECTIONAL = ("dualpipe",)
 # The gradients of weights are a task of their own.
-SPLIT_BACKWARD = ("zb-h1", "zb-h2", "zb-v", "dualpipe")
+SPLIT_BACKWARD = ("zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v")
+# With several chunks a stage micro-batches come in rounds: interleaved 1F1B and interleaved zero bubble.
+INTERLEAVED = ("1f1b", "zb-h1")
 
 
 def chunks_of(schedule: str, vpp: int) -> int:
@@ -20,6 +22,19 @@ def chunks_of(schedule: str, vpp: int) -> int:
     (2, 3)
     """
     return 2 if schedule in V_SHAPED and vpp == 1 else vpp
+
+
+def round_size(num_micro_batches: int, pp: int) -> int:
+    """Return the micro-batches of a round of interleaved chunks: p, or a little more where rounds are equal then.
+
+    Of m micro-batches there are max(1, m // p) rounds, so fewer than p are one round (PyTorch's
+    `ScheduleInterleaved1F1B`); 0 where m does not divide by that.
+
+    >>> round_size(8, 4), round_size(10, 4), round_size(3, 4), round_size(11, 4)
+    (4, 5, 3, 0)
+    """
+    rounds = max(1, num_micro_batches // pp)
+    return 0 if num_micro_batches % rounds else num_micro_batches // rounds
 
 
 def places(schedule: str, pp: int, vpp: int) -> tuple[tuple[int, ...], ...]:
@@ -45,30 +60,39 @@ def check_schedule(schedule: str, num_micro_batches: int, pp: int, vpp: int) -> 
     if pp == 1 and schedule in SPLIT_BACKWARD:
         raise PlanError(f"schedule {schedule} fills the bubble between pipeline stages, pp=1 has none; legal pp: 2, 4")
     if schedule in V_SHAPED:
-        _check_chunks_of_a_v(schedule, vpp)
-    elif vpp > 1 and schedule != "1f1b":
-        raise PlanError(f"vpp={vpp} interleaves the 1f1b schedule, not {schedule}; legal vpp: 1")
+        _check_chunks_of_a_v(schedule, num_micro_batches, pp, vpp)
+    elif vpp > 1 and schedule not in INTERLEAVED:
+        raise PlanError(
+            f"vpp={vpp} interleaves the schedules {' and '.join(INTERLEAVED)}, not {schedule}; legal vpp: 1"
+        )
     elif vpp > 1:
         _check_rounds(num_micro_batches, pp, vpp)
     if schedule in BIDIRECTIONAL:
         _check_both_ways(schedule, num_micro_batches, pp)
 
 
-def _check_chunks_of_a_v(schedule: str, vpp: int) -> None:
+def _check_chunks_of_a_v(schedule: str, num_micro_batches: int, pp: int, vpp: int) -> None:
+    """DualPipeV overlaps from the start what its 2 p chunks do; the reference implementation asks for as many."""
     if vpp != 2:
         raise PlanError(f"schedule {schedule} puts two chunks on every stage, not vpp={vpp}; legal vpp: 2")
+    if schedule == "dualpipe-v" and num_micro_batches < 2 * pp:
+        raise PlanError(
+            f"schedule {schedule} needs a micro-batch a chunk, 2 x pp={pp} = {2 * pp}; "
+            f"gbs / (mbs x dp) = {num_micro_batches}; nearest: {2 * pp} micro-batches"
+        )
 
 
 def _check_rounds(num_micro_batches: int, pp: int, vpp: int) -> None:
-    """Interleaving deals micro-batches out in rounds of one a stage."""
+    """Interleaving deals micro-batches out in equal rounds of at least one a stage."""
     if pp == 1:
         raise PlanError(f"vpp={vpp} interleaves pipeline stages, pp=1 has none; legal vpp: 1, or pp of 2 and more")
-    if num_micro_batches % pp:
-        below, above = num_micro_batches // pp * pp, (num_micro_batches // pp + 1) * pp
-        nearest = " or ".join(str(n) for n in (below, above) if n)
+    if not round_size(num_micro_batches, pp):
+        near = (num_micro_batches - 1, num_micro_batches + 1)
+        below = next(n for n in range(near[0], 0, -1) if round_size(n, pp))
+        above = next(n for n in range(near[1], num_micro_batches + pp + 1) if round_size(n, pp))
         raise PlanError(
-            f"vpp={vpp} needs micro-batches in rounds of pp={pp}; gbs / (mbs x dp) = {num_micro_batches} is no "
-            f"multiple of {pp}; nearest: {nearest} micro-batches, or vpp=1"
+            f"vpp={vpp} needs micro-batches in equal rounds of pp={pp} or more; gbs / (mbs x dp) = {num_micro_batches} "
+            f"does not divide by {num_micro_batches // pp} rounds; nearest: {below} or {above} micro-batches, or vpp=1"
         )
 
 

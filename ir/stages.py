@@ -72,9 +72,11 @@ class Layout:
 
 
 def block_row(graph: Graph) -> tuple[str, ...]:
-    """Return the names of the blocks that stages share out, in order: all but the two ends."""
+    """Return the names of the blocks that stages share out, in order: all but the two ends, which may be all."""
     row = tuple(graph.sequence())
     ends = graph.sequence_once()
+    if len(ends) == len(row) == 2:
+        return ()
     return row if len(ends) < 3 else row[1:-1]
 
 
@@ -147,6 +149,11 @@ def stage_sizes(
     parts = pp * vpp
     if policy not in LAYOUTS:
         return _given(policy, len(row), pp, vpp)
+    if parts > 1 and not row:
+        raise PlanError(
+            f"pp={pp} x vpp={vpp} = {parts} stages: {graph.name} is one piece, in which no layers were found that "
+            "stages could share out; legal pp x vpp: 1"
+        )
     if parts > max(len(row), 1):
         raise PlanError(
             f"pp={pp} x vpp={vpp} = {parts} stages are more than the {len(row)} layers of {graph.name}; "

@@ -35,6 +35,8 @@ def _lines(graph: Graph) -> Iterator[str]:
     if graph.max_positions:
         yield f"positions {graph.max_positions}"
     yield from (f"hint {h.axis} {json.dumps(h.path)} {h.style}" for h in graph.hints)
+    if graph.spelled_out:
+        yield "spelled_out"
     if graph.axes:
         yield f"axes {', '.join(graph.axes)}"
     if graph.schedule:

@@ -105,6 +105,25 @@ def split_quantity(text: str) -> tuple[float, str]:
     return _finite(float(match[1]), text), unit
 
 
+def parse_typed(text: str, dimension: str, what: str = "") -> float:
+    """Read what people type for `what`, in base units: a time needs its unit, for 2000 may be meant in ms or in s.
+
+    Raises:
+        UsageError: as `parse_quantity`, and a time of a number alone, but for 0.
+
+    >>> parse_typed("2000ms", "s"), parse_typed("0", "s"), parse_typed("80e9", "B")
+    (2.0, 0.0, 80000000000.0)
+    """
+    of = f"{what}: " if what else ""
+    number, unit = split_quantity(text)
+    if dimension == "s" and not unit and number:
+        # Latencies below a minute are as a rule written in seconds.
+        ms = number if abs(number) >= 60.0 else number * 1e3
+        allowed = f"allowed: {units_of('s')}"
+        raise UsageError(f"{of}missing unit of '{text.strip()}': give {ms:g}ms or {ms / 1e3:g}s; {allowed}")
+    return parse_quantity(text, dimension).value_si
+
+
 def units_of(dimension: str) -> str:
     """Name the units that people use for a dimension, for messages.
 

@@ -23,8 +23,9 @@ class PassResult:
 class Pass(Attrs):
     """A rewrite of the whole graph. Subclasses set `name` and give `apply`; options are their fields.
 
-    `requires` raises when the graph is not ready for the pass; `ensures` raises when the result is not as promised.
-    The pass manager calls the three in order and verifies the graph after each pass.
+    `requires` raises when the graph is not ready for the pass; `ensures` raises when the result is not as promised,
+    `unchanged` when what a plan asked for has no effect on the graph. The pass manager calls them in order and
+    verifies the graph after each pass.
     """
 
     name: ClassVar[str] = ""
@@ -35,6 +36,9 @@ class Pass(Attrs):
     def apply(self, graph: Graph) -> PassResult:
         """Return the rewritten graph."""
         raise NotImplementedError(self.name)
+
+    def unchanged(self, graph: Graph) -> None:
+        """Raise when a plan that asks for the pass means nothing on this graph; by default that is fine."""
 
     def ensures(self, graph: Graph) -> None:
         """Raise when the result breaks the pass's promise; by default it promises nothing."""

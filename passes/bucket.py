@@ -43,14 +43,15 @@ class Bucket(Pass):
             raise UnknownNameError.of("reshard policy", self.reshard, RESHARD)
         last = graph.sequence_once()[-1] if self.keep_last else None
         kept = tuple(self._kept(r) if self.reshard != "layer" or r.name == last else r for r in graph.regions)
-        regions = tuple(_rewrite(r) for r in kept)
+        regions = tuple(_rewrite(_unit_again(r)) for r in kept)
         if regions == graph.regions:
             return PassResult(graph, changed=False)
         joined = graph.with_regions(regions)
         if kept == graph.regions:
             return PassResult(joined, changed=True)
         marked = mark_saved(joined)
-        whole = tuple(_unit_saved(r) for r in marked.regions) if self.reshard == "microbatch" else marked.regions
+        stay = [r.name for r in graph.regions if self.reshard == "microbatch" or r.name == last]
+        whole = tuple(_unit_saved(r) if r.name in stay and self.reshard != "step" else r for r in marked.regions)
         return PassResult(graph.with_regions(whole), changed=True)
 
     def _kept(self, region: Region) -> Region:
@@ -69,6 +70,31 @@ def _unit_saved(region: Region) -> Region:
     """A unit is kept whole, as FSDP2 does: also the parameters that the backward phase does not read."""
     whole = {o for n in region.nodes if n.phase is Phase.FORWARD and gathers_parameter(region, n) for o in n.outputs}
     return replace(region, values=tuple(replace(v, saved=True) if v.id in whole else v for v in region.values))
+
+
+def _unit_again(region: Region) -> Region:
+    """Gather a unit anew as a whole, as FSDP2 does: also the parameters that the later phases do not read.
+
+    A region whose later phases read none of its parameters (a table's) is not gathered again.
+    """
+    gathers = [n for n in region.nodes if gathers_parameter(region, n)]
+    later = {_kind(n): n for n in reversed(gathers) if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD)}
+    again = {i for n in gathers if n.phase in (Phase.RECOMPUTE, Phase.BACKWARD) for i in gathered_parameters(region, n)}
+    idle = [
+        n for n in gathers
+        if n.phase is Phase.FORWARD and _kind(n) in later and again.isdisjoint(gathered_parameters(region, n))
+    ]  # fmt: skip
+    if not idle:
+        return region
+    fresh = max(region.by_id) + 1
+    values, behind = list(region.values), dict[int, list[Node]]()
+    for made, node in enumerate(idle, fresh):
+        first = later[_kind(node)]
+        whole = region.by_id[node.key]
+        values.append(replace(whole, id=made, storage=made, saved=False))
+        behind.setdefault(first.key, []).append(replace(node, outputs=(made,), phase=first.phase))
+    nodes = (m for n in region.nodes for m in (n, *behind.get(n.key, ())))
+    return replace(region, values=tuple(values), nodes=tuple(nodes))
 
 
 def _rewrite(region: Region) -> Region:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ..ir.expr import Dim
 from ..ir.graph import Graph, Node, Region
+from ..ir.meaning import Link, cast_to, chained
 from ..ir.ops.pointwise import ElementwiseAttrs
 from .base import Pass, PassResult, rewritten
 
@@ -84,7 +85,7 @@ def _absorb_producers(
             return
         producer = alive[found]
         assert producer is not None
-        alive[k] = _joined(producer, consumer, k, readers, needed)
+        alive[k] = _joined(region, producer, consumer, k, readers, needed)
         alive[found] = None
         maker.update(dict.fromkeys((*producer.outputs, *consumer.outputs), k))
         for i in producer.inputs:
@@ -105,15 +106,26 @@ def _candidate(
     return m if same and first_reader >= k else None
 
 
-def _joined(producer: Node, consumer: Node, k: int, readers: dict[int, list[int]], needed: set[int]) -> Node:
+def _joined(
+    region: Region, producer: Node, consumer: Node, k: int, readers: dict[int, list[int]], needed: set[int]
+) -> Node:
     """One node for both; a result of the producer stays an output when somebody else reads it."""
     still = [o for o in producer.outputs if o in needed or any(r != k for r in readers.get(o, ()))]
     inputs = dict.fromkeys((*producer.inputs, *(i for i in consumer.inputs if i not in producer.outputs)))
     fns = (*(_fns(producer) or ()), *(_fns(consumer) or ()))
+    outputs = (*consumer.outputs, *still)
+    meaning = chained([_link(region, producer), _link(region, consumer)], tuple(inputs), outputs)
     return replace(
-        consumer, op="elementwise", inputs=tuple(inputs), outputs=(*consumer.outputs, *still),
-        attrs=ElementwiseAttrs(fns),
-    )  # fmt: skip
+        consumer, op="elementwise", inputs=tuple(inputs), outputs=outputs, attrs=ElementwiseAttrs(fns), meaning=meaning
+    )
+
+
+def _link(region: Region, node: Node) -> Link | None:
+    """The program of a node; casts that passes have inserted have none of their own."""
+    meaning = node.meaning
+    if meaning is None and node.op == "cast":
+        meaning = cast_to(region.by_id[node.key].type.dtype)
+    return None if meaning is None else Link(meaning, node.inputs, node.outputs)
 
 
 def _fns(node: Node) -> tuple[str, ...] | None:

@@ -127,6 +127,8 @@ def _run_one(
     result = step.apply(graph)
     if not result.changed and result.graph is not graph:
         raise InternalError(f"pass '{step.name}' says it changed nothing and returns another graph (after {done})")
+    if not result.changed:
+        step.unchanged(graph)
     if check:
         verify(result.graph, step.name, verified)
     step.ensures(result.graph)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from ..ir.errors import PlanError
 from ..ir.graph import Graph, Node, Phase, Port, Region, Role, Value, Workload
 from ..ir.ops import OpClass, op_def
 from ..ir.ops.host import DOWN, UP, UPDATE
@@ -42,6 +43,11 @@ class Offload(Pass):
         """What a rank holds comes from `shard`."""
         if graph.workload is Workload.TRAIN:
             require_sharded(self.name, graph, sharded=True)
+
+    def unchanged(self, graph: Graph) -> None:
+        """Refuse to offload what a graph has nothing of."""
+        if graph.workload is Workload.TRAIN:
+            raise PlanError(f"offload of {', '.join(self.what)} changes nothing in {graph.name}: leave it out")
 
     def apply(self, graph: Graph) -> PassResult:
         """Add the copies; inference graphs stay as they are."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ..ir.expr import Expr, as_expr, symbol
+from ..ir.expr import Expr, as_expr, symbol, total
 from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.host import DOWN
@@ -21,7 +21,7 @@ PP, TP = "pp", "tp"
 class Pipeline(Pass):
     """Add the region `boundary`: activations to the next stage, their gradients back, micro-batch by micro-batch.
 
-    Sent is what a block takes from the block before it, as it lies on the ranks: under sequence parallelism a shard.
+    Sent is what blocks take from those before them, as it lies on the ranks: under sequence parallelism a shard.
     What stays the same from block to block (rotary tables) each stage makes itself. The gradient of a weight that the
     first and the last stage share is exchanged once a step. Which block stands on which stage is the plan's to say.
 
@@ -92,13 +92,36 @@ def _word(phase: Phase) -> str:
 
 
 def _crossing(graph: Graph, phase: Phase) -> Iterator[Value]:
-    """Yield what the first repeated block takes from its neighbour in the running direction and a block hands on."""
-    blocks = [graph.region(name) for name in graph.sequence_once()[1:-1]] or list(graph.regions)
-    made = {p.name: _phase(r, p.value) for r in blocks for p in r.outputs}
-    block = blocks[0] if phase is Phase.FORWARD else blocks[-1]
-    for v in block.of_role(Role.PORT):
-        if made.get(v.name) is phase and any(isinstance(d, Expr) for d in v.type.dims):
-            yield v
+    """Yield what crosses the border between two neighbouring blocks, of borders that differ the one with most bytes.
+
+    That is what blocks on one side hand on to any region behind the border: to the next block, and, where layers share
+    keys and values or all add a value of the first one, to later ones. What the prologue makes each stage makes itself,
+    its gradient too; and so what neither the first block takes nor depends on the micro-batch.
+    """
+    order = [graph.region(n) for run in graph.schedule for _ in range(min(run.count, 2)) for n in run.regions]
+    last = len(order) - 1
+    blocks = range(1, last) if last > 1 else range(last + 1)
+    makers, readers = blocks, range(blocks.start, last + 1)
+    if phase is Phase.BACKWARD:
+        order, makers, readers = order[::-1], range(blocks.stop), blocks
+    taken = {v.name for v in order[blocks.start].of_role(Role.PORT)}
+    crossing: dict[int, dict[str, Value]] = {border: {} for border in blocks[:-1]}
+    made: dict[str, int] = {}
+    for place, region in enumerate(order):
+        for v in region.of_role(Role.PORT) if place in readers else ():
+            sizes = {s for d in v.type.dims if isinstance(d, Expr) for s in d.symbols}
+            if v.name in made and ("mbs" in sizes or (sizes and v.name in taken)):
+                for border in crossing.keys() & range(made[v.name], place):
+                    crossing[border].setdefault(v.name, v)
+        if place in makers:
+            made |= {p.name: place for p in region.outputs if _phase(region, p.value) is phase}
+    yield from max(crossing.values(), key=_size, default={}).values()
+
+
+def _size(values: Mapping[str, Value]) -> float:
+    """Elements, with any lengths: what matters is the order of two borders of one graph."""
+    numel = total(v.type.numel for v in values.values())
+    return float(numel.evaluate(dict.fromkeys(numel.symbols, 64.0)))
 
 
 def _phase(region: Region, value: int) -> Phase | None:

@@ -50,10 +50,23 @@ class Recompute(Pass):
         check_recompute(self.policy, self.modules, self.layers, self.every)
         if self.policy == "none" or graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
-        ends = frozenset({graph.sequence_once()[0], graph.sequence_once()[-1]})
+        ends = _ends(graph)
         check_names([r for r in graph.regions if r.name not in ends], self.modules if num_layers(graph, ends) else ())
         made = self._rewrite(graph, ends)
         return PassResult(graph, changed=False) if made == graph else PassResult(mark_saved(made), changed=True)
+
+    def unchanged(self, graph: Graph) -> None:
+        """Refuse a policy by which nothing runs again, such as that of layers where there are none."""
+        if self.policy == "none" or graph.workload is not Workload.TRAIN:
+            return
+        layers = num_layers(graph, _ends(graph))
+        what = " of " + ", ".join(self.modules or ("core_attn",)) if self.policy == "selective" else ""
+        why = (
+            f"its {layers} layers have nothing that it would run again"
+            if layers
+            else "it is one piece, in which no layers were found"
+        )
+        raise PlanError(f"recompute={self.policy}{what} changes nothing in {graph.name}: {why}; use recompute=none")
 
     def _rewrite(self, graph: Graph, ends: frozenset[str]) -> Graph:
         total = num_layers(graph, ends)
@@ -92,6 +105,12 @@ class Recompute(Pass):
         if self.early_stop:
             return frozenset()
         return frozenset(o for n in region.nodes if n.key in again for o in n.outputs)
+
+
+def _ends(graph: Graph) -> frozenset[str]:
+    """Prologue and epilogue, which run once and are no layers."""
+    once = graph.sequence_once()
+    return frozenset({once[0], once[-1]})
 
 
 def _is_own(node: Node, piece: Piece) -> bool:

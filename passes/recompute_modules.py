@@ -128,10 +128,17 @@ def _with_kind(region: Region, kind: OpClass) -> list[Node]:
 
 
 def _norms(region: Region) -> list[Node]:
-    """Norms that are children of the layer itself: not those of queries, keys or latent vectors."""
-    return [
-        n for n in _forward(region) if op_def(n.op).kind is OpClass.NORM and _inner(n.scope).count(".") == 0
-    ]  # fmt: skip
+    """Norms that are children of the layer itself: not those of queries, keys or latent vectors.
+
+    Spelled out, a norm is a child that reads a parameter and multiplies no matrices.
+    """
+    outer = [n for n in _forward(region) if _inner(n.scope).count(".") == 0]
+    found = [n for n in outer if op_def(n.op).kind is OpClass.NORM]
+    if found:
+        return found
+    own = {n.scope for n in outer if any(region.by_id[i].role is Role.PARAM for i in n.inputs)}
+    busy = {n.scope for n in outer if op_def(n.op).kind in _PRODUCTS}
+    return [n for n in outer if _inner(n.scope) and n.scope in own - busy]
 
 
 def _mlp(region: Region) -> list[Node]:

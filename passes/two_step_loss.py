@@ -7,8 +7,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Region, Value, Workload
+from ..ir.meaning import In, Meaning, Out, Step
 from ..ir.ops.normalize import DimAttrs
 from .base import Pass, PassResult, require_sharded, rewritten
+
+# What the two nodes compute: the logarithm of a softmax. The loss of that is the loss of the logits.
+_LOG = Meaning((Step("aten._log_softmax", (("self", In(0)),)),), (Out(0),))
+_LOG_BWD = Meaning((Step("aten._log_softmax_backward_data", (("grad_output", In(0)), ("output", In(1)))),), (Out(0),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,8 @@ def _rewrite(region: Region) -> Region:
     logits, grad = region.by_id[loss.inputs[0]], region.by_id[back.key]
     made = (_like(logits, fresh), _like(grad, fresh + 1))
     attrs = DimAttrs(logits.type.rank - 1)
-    first = replace(loss, op="softmax", inputs=(logits.id,), outputs=(fresh,), attrs=attrs)
-    last = replace(back, op="softmax_bwd", inputs=(fresh + 1, fresh), attrs=attrs, forward=fresh)
+    first = replace(loss, op="softmax", inputs=(logits.id,), outputs=(fresh,), attrs=attrs, meaning=_LOG)
+    last = replace(back, op="softmax_bwd", inputs=(fresh + 1, fresh), attrs=attrs, forward=fresh, meaning=_LOG_BWD)
     inner = replace(back, inputs=(back.inputs[0], fresh, *back.inputs[2:]), outputs=(fresh + 1,))
     steps = {
         loss.key: (first, replace(loss, inputs=(fresh, *loss.inputs[1:]))),

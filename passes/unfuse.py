@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ..ir.errors import NotBuiltError
+from ..ir.errors import NotBuiltError, PlanError
 from ..ir.expr import Dim
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Value
 from ..ir.ops.attention import AttentionAttrs
@@ -30,6 +30,10 @@ class Unfuse(Pass):
     def requires(self, graph: Graph) -> None:
         """Scores get their placements from `shard`."""
         require_sharded(self.name, graph, sharded=False)
+
+    def unchanged(self, graph: Graph) -> None:
+        """Refuse attention=unfused where there is no attention."""
+        raise PlanError(f"attention=unfused changes nothing in {graph.name}: it has no attention; use attention=flash")
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that hold attention."""

@@ -58,7 +58,7 @@ def _tried(answer: Estimate) -> Iterator[tuple[Plan, float]]:
             lowered = lower(source, family)
             degrees = legal_degrees(lowered.graph, plan, "tp")
             plans = [p for p in _legal(replace(plan, family=family), degrees, sizes) if p != plan]
-            plans = [p for p in plans if p.pp * p.vpp <= len(block_row(source))]
+            plans = [p for p in plans if p.pp * p.vpp <= max(len(block_row(source)), 1)]
             table = estimate_many(lowered, answer.table.system, plans) if plans else None
         except SlipstickError:
             continue

@@ -18,7 +18,7 @@ from ..ir.units import format_si, format_usd
 from .bills import bill_lines, bill_record, bill_text, right, spoken
 from .columns import in_columns
 from .metrics import format_metric
-from .money import assumptions, notes_of, terms_text
+from .money import assumptions, notes_of, reservations, standing_lines, standing_record, terms_text, usd_text
 from .numbers import one, shown_value
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ SCHEMA = "slipstick/cost/1"
 def cost_text(money: Money, view: str, columns: int | None = None) -> str:
     """Return a view as text: a headline, tables, and what the figures rest on and do not have in them."""
     body = _VIEWS[view](money, columns)
-    return "\n".join([_headline(money), *body, *_notes(money, view), ""])
+    worth = () if view in ("die", "package", "carbon") else standing_lines(money)
+    return "\n".join([_headline(money), *worth, *body, *_notes(money, view), ""])
 
 
 def cost_csv(money: Money, view: str) -> str:
@@ -58,7 +59,7 @@ def cost_record(money: Money) -> Mapping[str, object]:
         },
         "assumptions": dict(assumptions(money)),
         "metrics": _figures(money),
-        "unpriced": list(money.unpriced),
+        **standing_record(money),
         "bills": {bill.name: bill_record(bill) for bill in _bills(money, "summary")},
         "embodied_kg_co2e": {k: one(v) for k, v in money.made.parts_kg.items()},
     }  # fmt: skip
@@ -88,6 +89,7 @@ def _headline(money: Money) -> str:
 def _notes(money: Money, view: str) -> Iterator[str]:
     """What owning rests on, where a view has any of it; a package is made whoever owns it."""
     if view in ("die", "package"):
+        yield from (line for line in reservations(money) if "chip.package" in line)
         return
     a = assumptions(money)
     if view != "carbon" and not money.terms.rented:
@@ -106,7 +108,7 @@ def _summary(money: Money, columns: int | None) -> list[str]:
     rows += [
         ["power at full load", format_si(watts, "W"), f"{watts / n:,.0f} W"],
         ["carbon of making it", f"{format_metric('tco2e', made_kg / 1e3)}CO2e", f"{made_kg / n:,.0f} kgCO2e"],
-        [f"a GPU-hour, {terms_text(money)}", "", format_usd(one(money.owned.usd_per_gpu_hour))],
+        [f"a GPU-hour, {terms_text(money)}", "", usd_text(money, one(money.owned.usd_per_gpu_hour))],
     ]
     return [in_columns(right(rows), columns), *_levels(money, columns)]
 
@@ -134,7 +136,7 @@ def _rent(money: Money) -> Iterator[list[str]]:
 
 
 def _row(label: str, usd: float, money: Money) -> list[str]:
-    return [label, format_usd(usd), format_usd(usd / one(money.cost.num_gpus))]
+    return [label, usd_text(money, usd), usd_text(money, usd / one(money.cost.num_gpus))]
 
 
 def _levels(money: Money, columns: int | None) -> list[str]:

@@ -96,6 +96,12 @@ class Ranking:
         unpriced = tuple(dict.fromkeys(line for designs in found for line in designs.unpriced))
         return cls(goals, _words(found), columns, reason, legal, pareto(aims), order, unpriced)
 
+    @property
+    def without(self) -> tuple[str, ...]:
+        """Name what the sums have no price of; carbon aside."""
+        names = dict.fromkeys(line.partition(":")[0] for line in self.unpriced)
+        return tuple(name for name in names if not name.startswith("carbon"))
+
     def chosen(self, only_best: bool, top: int | None) -> NDArray[np.intp]:
         """Return the rows that are shown: all legal ones, or those that no other beats; the first of them."""
         rows = self.order[self.best[self.order]] if only_best else self.order
@@ -148,6 +154,7 @@ def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, ob
         "num_designs": len(ranking.reason),
         "num_built": int((ranking.reason == 0).sum()),
         "num_legal": int(ranking.legal.sum()),
+        "standing": "at least" if ranking.without else "firm",
         "unpriced": list(ranking.unpriced),
         **(more or {}),
         "designs": [dict(zip(names, cells, strict=True)) for cells in _cells(ranking, rows)],

@@ -64,6 +64,8 @@ def _notes(ranking: Ranking, num_shown: int) -> Iterator[str]:
     too_small = int(((ranking.reason == 0) & ~ranking.legal).sum())
     if too_small:
         yield f"too little memory for the plan: {too_small:,}"
+    if ranking.without:
+        yield f"every sum is at least so much, without {', '.join(ranking.without)}"
     yield from (f"not priced: {line}" for line in ranking.unpriced)
     if any(d2d and dies != 1 for d2d, dies in zip(ranking.words["d2d"], ranking.words["num_dies"], strict=True)):
         yield "where an interface joins dies, each die is a GPU"

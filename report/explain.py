@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from ..backends.kernels.collective import constants_of
+from ..backends.kernels.collective import IN_SWITCHES, constants_of
 from ..backends.network.collectives import CUSTOM, collective_time
+from ..backends.network.menu import IN_NETWORKS
 from ..backends.program import Entry, group_factors
 from ..backends.records import NumberRecord
 from ..backends.system import System
@@ -200,17 +201,18 @@ def _collective(answer: Estimate, priced: Priced, row: int, entry: Entry, point:
     for term in used:
         latency, bandwidth = format_time(float(term.latency_s)), format_time(float(term.bandwidth_s))
         yield f"    {term.level}: latency {latency} + bandwidth {bandwidth}"
-        for record in records_at(system, _level_paths(system, term.level, found.kind)):
+        for record in records_at(system, _level_paths(system, term.level, found.kind, best.algorithm)):
             yield f"      {record.path.removeprefix(f'network.{term.level}.')}: {shown_with_source(record)}"
     yield f"    overhead {format_time(float(best.overhead_s))}"
     for record in records_at(system, _overhead_paths(system, [t.level for t in used], best.algorithm)):
         yield f"      {record.path}: {shown_with_source(record)}"
 
 
-def _level_paths(system: System, name: str, kind: str) -> tuple[str, ...]:
+def _level_paths(system: System, name: str, kind: str, algorithm: str) -> tuple[str, ...]:
     """The numbers of a level, and what its protocol makes of it for a kind of collective."""
     (level,) = (v for v in system.levels if v.name == name)
-    used = constants_of(kind) if level.protocol else ()
+    through = IN_SWITCHES if level.reduction_latency_s is not None and algorithm in IN_NETWORKS else kind
+    used = constants_of(through) if level.protocol else ()
     return (f"network.{name}.", *(f"calibration.collective.{level.protocol}.{key}" for key in used))
 
 

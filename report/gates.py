@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..ir.errors import UnknownNameError, UsageError
-from ..ir.units import parse_quantity, units_of
+from ..ir.units import parse_quantity, parse_typed, units_of
 from .comparison import Change, Comparison
 from .readable import shown_both, shown_change, shown_relative
 
@@ -101,7 +101,7 @@ def _limit(text: str, change: Change, gate: str) -> tuple[float, str]:
 def _parsed(text: str, unit: str, gate: str) -> float:
     if unit in ("s", "B", "FLOP", "FLOP/s", "USD", "J", "W", "kg", "1"):
         try:
-            return parse_quantity(text, unit).value_si
+            return parse_typed(text, unit)
         except UsageError as error:
             raise UsageError(f"'{gate}': {error}; {GRAMMAR}") from error
     try:

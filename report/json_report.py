@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from .. import __version__
 from ..backends.system import System
+from ..cost.replicated import Replicated
 from ..driver import Estimate
 from ..ir.text import print_graph
 from .bounds import bound_seconds
@@ -27,7 +28,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
     communication and bounds are in seconds; `trust` says of each part how near such kernels came to measurements, and
     of metrics how near whole runs did.
     """
-    report = {
+    report: dict[str, object] = {
         "schema": SCHEMA,
         "tool_version": __version__,
         "units": "SI",
@@ -40,6 +41,7 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
         **({"elasticities": dict(sensitivity(answer))} if with_sensitivity else {}),
         "trust": _trust(answer),
         "memory": {**answer.memory_bytes, "capacity": answer.table.system.chip.hbm_bytes},
+        "replicated_over_tp": None if answer.replicated is None else _replicated(answer.replicated),
         "warnings": list(answer.warnings),
     }
     if answer.run is not None:
@@ -47,6 +49,14 @@ def report_json(answer: Estimate, overrides: Sequence[str] = (), with_sensitivit
     if answer.money is not None:
         report["money"] = money_record(answer.money)
     return json.dumps(report, indent=2)
+
+
+def _replicated(found: Replicated) -> dict[str, object]:
+    """What every rank of a tensor-parallel group holds and computes, as fractions of the model."""
+    return {
+        "parameter_bytes_share": found.bytes_share, "flops_share": found.flops_share,
+        "parameters": dict(found.parameters), "modules": dict(found.modules),
+    }  # fmt: skip
 
 
 def _trust(answer: Estimate) -> dict[str, object]:

@@ -31,7 +31,7 @@ def money_lines(answer: Estimate) -> list[str]:
     if answer.money is None:
         return []
     m, money = metrics_of(answer.money), answer.money.money
-    return [*_step_lines(answer, m, money), *_run_lines(m), *notes_of(money)]
+    return [*_step_lines(answer, m, money), *_run_lines(m, money), *notes_of(money)]
 
 
 def _step_lines(answer: Estimate, m: Mapping[str, float], money: Money) -> Iterator[str]:
@@ -44,15 +44,15 @@ def _step_lines(answer: Estimate, m: Mapping[str, float], money: Money) -> Itera
         "1M tokens"
     )
     yield (
-        f"cost: {format_usd(m['usd_per_gpu_hour'])}/GPU-hour {terms_text(money)}{power}, {tokens}, "
+        f"{cost_text(money)} {format_usd(m['usd_per_gpu_hour'])}/GPU-hour {terms_text(money)}{power}, {tokens}, "
         f"{format_usd(m['usd_per_step'])} a step"
     )
 
 
-def _run_lines(m: Mapping[str, float]) -> Iterator[str]:
+def _run_lines(m: Mapping[str, float], money: Money) -> Iterator[str]:
     if "usd_run" in m:
         yield (
-            f"the run: {format_usd(m['usd_run'])}, {format_metric('kwh', m['kwh'])}, "
+            f"the run: {usd_text(money, m['usd_run'])}, {format_metric('kwh', m['kwh'])}, "
             f"{format_metric('tco2e', m['tco2e'])}CO2e, of which {format_metric('tco2e', m['tco2e_embodied'])} were "
             "emitted when its machines were made"
         )
@@ -65,7 +65,41 @@ def notes_of(money: Money) -> Iterator[str]:
     if idle > 0 and not money.terms.rented:
         whole = "racks" if bought > in_servers else "servers"
         yield f"{idle:,.0f} of {bought:,.0f} GPUs stand idle: {whole} are bought whole"
+    yield from reservations(money)
+
+
+def reservations(money: Money) -> Iterator[str]:
+    """Yield what sums leave out, and what of them is of another machine, each with what to set."""
     yield from (f"not priced: {line}" for line in money.unpriced)
+    yield from (f"not of this machine: {line}" for line in money.outdated)
+
+
+def usd_text(money: Money, usd: float) -> str:
+    """Write a sum with what it is worth: `$2.5M`, `at least $2.5M`, or `$2.5M*` where it is not of this machine."""
+    text = format_usd(usd)
+    if money.standing == "not of this machine":
+        return f"{text}*"
+    return text if money.standing == "firm" else f"at least {text}"
+
+
+def cost_text(money: Money) -> str:
+    """Introduce sums with what they are worth: `cost, at least, without racks:`."""
+    return ", ".join(["cost", *_worth(money)]) + ":"
+
+
+def standing_lines(money: Money) -> Iterator[str]:
+    """Yield a line that says what all sums of a page are worth; nothing where they are firm."""
+    if money.outdated:
+        yield "* no sum is of this machine: what to set as well is said below"
+    if money.without:
+        yield f"every sum is at least so much, without {', '.join(money.without)}"
+
+
+def _worth(money: Money) -> Iterator[str]:
+    if money.standing != "firm":
+        yield money.standing
+    if money.without:
+        yield f"without {', '.join(money.without)}"
 
 
 def terms_text(money: Money) -> str:
@@ -96,11 +130,16 @@ def money_record(found: StepMoney | ServeMoney) -> Mapping[str, object]:
     return {
         **money_inputs(found),
         "assumptions": {**assumptions(money), "power": "rented" if money.terms.rented else "of the step"},
-        "unpriced": list(money.unpriced),
+        **standing_record(money),
         "energy_j": {k: one(v) for k, v in found.energy.parts_j.items()} | {"building": one(found.energy.building_j)},
         "embodied_kg_co2e": {k: one(v) for k, v in money.made.parts_kg.items()},
         "gpu_hour": bill_record(found.owned.gpu_hour),
     }
+
+
+def standing_record(money: Money) -> Mapping[str, object]:
+    """Return what sums are worth, for JSON: their standing, what has no price, what is of another machine."""
+    return {"standing": money.standing, "unpriced": list(money.unpriced), "outdated": list(money.outdated)}
 
 
 def assumptions(money: Money) -> Mapping[str, float | str]:

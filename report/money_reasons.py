@@ -12,7 +12,7 @@ from ..ir.expr import Num
 from ..ir.units import format_si
 from .bill_reasons import LARGEST, explain_line, line_reasons
 from .metrics import METRICS, format_metric
-from .money import PER_MTOK, metrics_of
+from .money import PER_MTOK, metrics_of, reservations
 from .numbers import one, shown_with_source
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _lines(step: _Step, name: str) -> Iterator[str]:
         yield from _hour(step)
     elif name in _OF_JOULES:
         yield from _joules(step, name not in _OF_MACHINES)
-    yield from (f"not priced: {line}" for line in step.found.money.unpriced)
+    yield from reservations(step.found.money)
 
 
 def _per_mtok(step: _Step) -> Iterator[str]:

@@ -8,11 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..cost.money import Terms, system_money
 from ..driver import Estimate
 from ..explore.search.best import BLOCK, ROW, Best, Columns
 from ..explore.search.goals import Goal, Limit
+from ..explore.search.machine import Machine
 from ..explore.search.searching import Tally
+from ..ir.errors import UsageError
 from ..serving.answer import ServeEstimate
+from .money import standing_record
 from .trials import Trials
 
 SCHEMA = "slipstick/search/1"
@@ -61,6 +65,15 @@ class Rows(Protocol):
         """What the candidates are of, in a few words."""
         ...
 
+    @property
+    def terms(self) -> Terms | None:
+        """How machines are come by; None where money is left out."""
+        ...
+
+    def machine(self, rows: Columns, at: int) -> Machine:
+        """Return the machine of a row."""
+        ...
+
     def label(self, rows: Columns, at: int) -> str:
         """Return what a row is, as people write it."""
         ...
@@ -92,6 +105,7 @@ class SearchAnswer:
 def search_json(answer: SearchAnswer, tool_version: str) -> str:
     """Return the answer as JSON: what was searched, where candidates went, the best rows and the front."""
     tally, rows = answer.tally, answer.rows
+    standings = standings_of(answer)
     document = {
         "schema": SCHEMA,
         "tool_version": tool_version,
@@ -105,8 +119,9 @@ def search_json(answer: SearchAnswer, tool_version: str) -> str:
         "pruned": dict(sorted(tally.pruned.items())),
         "crashed": tally.crashed,
         **({} if answer.trials is None else {"trials": answer.trials.document()}),
-        "best": _records(answer, answer.best.top),
-        "front": _records(answer, answer.best.front),
+        **({} if answer.rows.terms is None else {"money": standings}),
+        "best": _records(answer, answer.best.top, standings),
+        "front": _records(answer, answer.best.front, standings),
     }
     return json.dumps(document, indent=1, allow_nan=False)
 
@@ -116,14 +131,38 @@ def num_rows(rows: Columns) -> int:
     return len(next(iter(rows.values()))) if rows else 0
 
 
-def _records(answer: SearchAnswer, rows: Columns) -> list[Mapping[str, object]]:
+def standings_of(answer: SearchAnswer) -> dict[str, Mapping[str, object]]:
+    """Return what sums are worth on each machine of the best rows whose sums are not firm, by the name of the machine.
+
+    A machine that cannot be priced has no sums.
+    """
+    found: dict[str, Mapping[str, object]] = {}
+    if answer.rows.terms is None:
+        return found
+    pages = (answer.best.top, answer.best.front)
+    machines = dict.fromkeys(answer.rows.machine(page, at) for page in pages for at in range(num_rows(page)))
+    for machine in machines:
+        try:
+            money = system_money(machine.load(), 1, answer.rows.terms)
+        except UsageError:
+            continue
+        if money.standing != "firm":
+            found[str(machine)] = standing_record(money)
+    return found
+
+
+def _records(
+    answer: SearchAnswer, rows: Columns, standings: Mapping[str, Mapping[str, object]]
+) -> list[Mapping[str, object]]:
     words, hidden = answer.rows.words, {BLOCK, ROW, *answer.rows.hidden}
     found: list[Mapping[str, object]] = []
     for at in range(num_rows(rows)):
         told = {name: words[name][int(column[at])] if name in words else _number(float(column[at]))
                 for name, column in rows.items() if name not in hidden}  # fmt: skip
         tried = {} if answer.trials is None else {"values": answer.trials.values[int(rows["trial"][at])]}
-        found.append({"plan": answer.rows.label(rows, at), **tried, **told})
+        worth = standings.get(str(answer.rows.machine(rows, at))) if standings else None
+        standing = {} if worth is None else {"money": worth["standing"]}
+        found.append({"plan": answer.rows.label(rows, at), **tried, **told, **standing})
     return found
 
 

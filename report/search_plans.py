@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..cost.money import Terms
 from ..driver import Estimate, estimate
 from ..explore.search.best import Columns
 from ..explore.search.goals import Goal, Limit
@@ -87,17 +88,23 @@ class PlanRows:
 
     def answer(self, rows: Columns, at: int) -> Estimate:
         """Return the whole answer of a row."""
-        return estimate(self.job.graph, self._machine(rows, at).load(), self.job.plan_of(rows, at), self.job.convention)
+        return estimate(self.job.graph, self.machine(rows, at).load(), self.job.plan_of(rows, at), self.job.convention)
 
     def around(self, rows: Columns, at: int) -> Words:
         """Return what a plan file says of a row besides its plan."""
-        machine = self._machine(rows, at)
+        machine = self.machine(rows, at)
         named = {"stack": machine.stack, "calibration": machine.calibration, "prices": machine.prices}
         told: dict[str, Word] = {"model": self.model, "system": machine.name, "dtype": str(self.job.graph.dtype)}
         told |= {name: value for name, value in named.items() if value is not None}
         return told | ({"set": list(machine.overrides)} if machine.overrides else {})
 
-    def _machine(self, rows: Columns, at: int) -> PlanMachine:
+    @property
+    def terms(self) -> Terms | None:
+        """How machines are come by; None where money is left out."""
+        return self.job.terms
+
+    def machine(self, rows: Columns, at: int) -> PlanMachine:
+        """Return the machine of a row."""
         return self.job.machines[int(rows["system"][at])]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..cost.money import Terms
 from ..explore.search.best import Columns
 from ..explore.search.goals import Goal, Limit
+from ..explore.search.machine import Machine
 from ..explore.search.serving_answers import PROMPTS, Row, answer_of, command_of
 from ..explore.search.serving_job import ServingJob
 from ..serving.answer import ServeEstimate
@@ -62,6 +64,15 @@ class ServerRows:
         target = f" within {space.target}" if space.target else ""
         num = len(space.settings)
         return f"{num:,} kind{'' if num == 1 else 's'} of servers on {space.gpus:,} GPUs of {systems}{target}"
+
+    @property
+    def terms(self) -> Terms:
+        """How machines are come by."""
+        return self.search.space.terms
+
+    def machine(self, rows: Columns, at: int) -> Machine:
+        """Return the machine of a row."""
+        return self.search.space.systems[int(rows["system"][at])]
 
     def label(self, rows: Columns, at: int) -> str:
         """Return a row's server as people write it: replicas, or workers of prompts and of answers, and their load."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from ..explore.search.best import Columns
 from .columns import in_columns
 from .metrics import METRICS, format_metric
-from .search import SearchAnswer, num_rows
+from .search import SearchAnswer, num_rows, standings_of
 
 
 def search_text(answer: SearchAnswer, width: int | None = None) -> str:
     """Return the answer as text: what was searched and pruned, then the best rows."""
-    return "\n".join([*_counts(answer), "", best_table(answer, answer.best.top, width)])
+    return "\n".join([*_counts(answer), "", best_table(answer, answer.best.top, width), *_money(answer)])
 
 
 def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) -> str:
@@ -26,6 +26,17 @@ def best_table(answer: SearchAnswer, rows: Columns, width: int | None = None) ->
         for at in range(num_rows(rows))
     ]  # fmt: skip
     return in_columns([heading, *body], width)
+
+
+def _money(answer: SearchAnswer) -> Iterator[str]:
+    """What sums are worth, where they are not firm, machine by machine."""
+    for machine, record in standings_of(answer).items():
+        other = record["standing"] == "not of this machine"
+        yield f"{machine}: {'no sum is of this machine' if other else 'every sum is at least so much'}"
+        for word, key in (("not priced", "unpriced"), ("not of this machine", "outdated")):
+            lines = record[key]
+            assert isinstance(lines, list)
+            yield from (f"  {word}: {line}" for line in lines)
 
 
 def _counts(answer: SearchAnswer) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..ir.units import format_si, format_usd
-from .money import notes_of, terms_text
+from .money import cost_text, notes_of, terms_text
 
 if TYPE_CHECKING:
     from ..serving.answer import ServeEstimate
@@ -24,7 +24,7 @@ def serving_money_lines(answer: ServeEstimate) -> Iterator[str]:
     )
     power = "" if money.terms.rented else " at this power"
     yield (
-        f"cost: {format_usd(m['usd_per_gpu_hour'])}/GPU-hour {terms_text(money)}{power}, "
+        f"{cost_text(money)} {format_usd(m['usd_per_gpu_hour'])}/GPU-hour {terms_text(money)}{power}, "
         f"{format_usd(m['usd_per_mtok_output'])} for 1M tokens out with their prompts, "
         f"{format_usd(m['usd_per_mtok'])} for 1M in and out, {format_usd(m['usd_per_request'])} a request"
     )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import __version__
-from ..ir.units import format_time, format_usd
+from ..ir.units import format_time
 from .labels import batch_of, low_types
+from .money import usd_text
 from .serving import serving_tables
 from .serving_json import serving_record
 from .serving_money import serving_money_lines
@@ -67,7 +68,7 @@ def _plans(found: Sizing, answers: Sequence[ServeEstimate]) -> Table:
     table = titled_table("Plans: GPUs, TTFT, TPOT, batch, load, room, 1M tokens out", 8)
     for choice, answer in zip(found.choices, answers, strict=False):
         m = answer.metrics
-        usd = "-" if answer.money is None else format_usd(answer.money.metrics["usd_per_mtok_output"])
+        usd = "-" if answer.money is None else usd_text(answer.money.money, answer.money.metrics["usd_per_mtok_output"])
         gap = format_time(m["tpot_s"]) if "tpot_s" in m else "-"
         table.add_row(
             choice.name, f"{choice.num_gpus}", format_time(m["ttft_s"]), gap,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from ..cost.replicated import LARGE, NOTABLE
 from ..driver import Estimate
 from ..ir.units import format_bytes, format_flop_per_s, format_time
 from .accuracy import Accuracy
@@ -168,6 +169,9 @@ def _notes(answer: Estimate) -> Iterator[str]:
     graph, system = answer.table.lowered.source, answer.table.system
     if answer.plan.pp > 1:
         yield f"layers by stage: {answer.table.staging.layouts[0]}"
+    replicated = answer.replicated
+    if replicated is not None and NOTABLE <= replicated.largest < LARGE:  # a larger share is among the warnings
+        yield replicated.line
     peak = format_flop_per_s(float(system.chip.matmul_flop_per_s(str(graph.dtype))))
     yield f"MFU, HFU: {answer.table.convention} attention FLOPs, of {peak} dense {graph.dtype}"
     yield f"error: median, p90 of measured kernels of the kind on this chip ({OTHER_CHIPS}: on others; -: none)"

@@ -11,10 +11,13 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from slipstick.backends.system import System
-    from slipstick.ir.graph import Graph
+    from slipstick.frontend.loading import Report
+    from slipstick.frontend.models import Config
+    from slipstick.ir.graph import Graph, Workload
+    from slipstick.ir.types import DType
 
 # A test that would fetch from a hub must fail at once, on every machine alike.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -26,6 +29,45 @@ settings.load_profile("house")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden graphs anew instead of comparing")
+
+
+# Where tests are about recording itself; all others may be given a graph that was recorded for another test.
+_RECORDING = {"cli", "coverage", "frontend", "oracles"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def graph_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Path]":
+    """The graph cache of this run: empty at the start, shared by its workers and by the commands that tests start."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "recorded"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLIPSTICK_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recorded_once(request: pytest.FixtureRequest, graph_folder: Path) -> "Iterator[None]":
+    """Let `load` without a cache look into that of the run: a model is recorded once, not once a module of tests."""
+    from slipstick.frontend import GraphCache, loading
+
+    if _RECORDING & set(request.path.relative_to(Path(__file__).parent).parts):
+        yield
+        return
+    recording, shared = loading.load_config, GraphCache(graph_folder)
+
+    def load_config(
+        config: "Config",
+        kind: "Workload",
+        element: "DType",
+        cache: GraphCache | None,
+        report: "Report | None",
+        lenient: bool,
+    ) -> "Graph":
+        return recording(config, kind, element, cache or shared, report, lenient)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "load_config", load_config)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -57,6 +57,8 @@ _SPIKES = frozenset(
     )
 )
 _SWITCHED_OVER = frozenset(("aic_a100_sxm_all_gather_4_2097152", "aic_a100_sxm_reduce_scatter_2_2097152"))
+# Of what switches reduce: too few rows tell it from rings.
+_SWITCHED = ("reduced", "switching_s")
 _RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 
 
@@ -114,7 +116,8 @@ class CollectiveJudge:
         """Name the constants that rows of a kind cannot tell: collectives that no row shows, SMs that they take."""
         if cls == "custom_all_reduce":
             return ("two_shot", "second")
-        return ("channels", "send") if kind == "nccl" else ("channels", "gather", "all_to_all", "issue_s")
+        kept = ("channels", "send") if kind == "nccl" else ("channels", "gather", "all_to_all", "issue_s")
+        return (*kept, *_SWITCHED)
 
 
 def _sizes(row: Row) -> CollectiveSizes:

@@ -12,6 +12,10 @@ from .terms import Array
 
 # What goes from one rank to one other.
 TO_ONE = frozenset(("send", "ring_gather", "ring_scatter"))
+# The kind of what goes through switches that reduce and copy (NVLS), whatever the collective.
+IN_SWITCHES = "in_switches"
+# What moves the whole vector: no rank copies a share of its own.
+_WHOLE = frozenset(("broadcast", IN_SWITCHES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class CollectiveConstants:
         gather: the same of all-gather, reduce-scatter and broadcast.
         all_to_all: the same of all-to-all.
         send: the same of a message from one rank to one other.
+        reduced: u_r, part of the link's bandwidth that collectives through switches that reduce and copy reach.
+        switching_s: O_r, what these add once a collective: all write to, and wait for, one buffer in the switches.
         channels: SMs that move the data.
     """
 
@@ -42,6 +48,8 @@ class CollectiveConstants:
     gather: ChipShare
     all_to_all: ChipShare
     send: ChipShare
+    reduced: ChipShare
+    switching_s: Annotated[float, Limit(Scope.LIBRARY, 0.0, 1e-4)]
     channels: Annotated[float, Limit(Scope.LIBRARY, 0.0, 512.0)]
 
     def share(self, kind: str) -> float:
@@ -50,6 +58,7 @@ class CollectiveConstants:
             "all_reduce": self.all_reduce,
             "all_to_all": self.all_to_all,
             "send": self.send,
+            "reduced": self.reduced,
         }.get(share_of(kind), self.gather)
 
 
@@ -61,17 +70,23 @@ def share_of(kind: str) -> str:
     """
     if kind in TO_ONE:
         return "send"
+    if kind == IN_SWITCHES:
+        return "reduced"
     return kind if kind in ("all_reduce", "all_to_all") else "gather"
 
 
 def constants_of(kind: str) -> tuple[str, ...]:
     """Name the constants that the time of a collective rests on, its overhead aside.
 
-    >>> constants_of("send")
-    ('step', 'send')
+    >>> constants_of("send"), constants_of("broadcast"), constants_of("in_switches")
+    (('step', 'send'), ('step', 'fill', 'start', 'gather'), ('switching', 'fill', 'start', 'reduced'))
     """
     if kind in TO_ONE:
         return ("step", "send")
+    if kind == IN_SWITCHES:
+        return ("switching", "fill", "start", "reduced")
+    if kind == "broadcast":
+        return ("step", "fill", "start", "gather")
     issue = ("issue",) if kind == "all_to_all" else ()
     return ("step", *issue, "fill", "start", "own", share_of(kind))
 
@@ -109,7 +124,8 @@ class Wire:
         rate = bytes_per_s * constants.share(kind)
         if kind in TO_ONE:
             return cls(rate)
-        kept = rate / (1 + constants.own / np.maximum(members - 1, 1.0))
+        own = 0.0 if kind in _WHOLE else constants.own
+        kept = rate / (1 + own / np.maximum(members - 1, 1.0))
         filling = np.asarray(constants.fill_s * kept)
         return cls(kept) if constants.fill_s == 0 else cls(kept, filling, constants.start * filling)
 
@@ -126,6 +142,7 @@ def wire_times(volume: Array, bytes_per_s: Array, members: Array, kind: str, con
 
     B = bandwidth x u / (1 + c/(n - 1)). Small messages move at f B, without filling a pipeline; for large ones
     (1 - f) t_S is added to V/B. The time rises with V and falls with B. What goes to one other rank keeps no share and
-    moves at the full rate from the first byte: V/B.
+    moves at the full rate from the first byte: V/B. A broadcast and what switches reduce are moved whole: no share
+    is kept, c = 0.
     """
     return Wire.under(constants, kind, bytes_per_s, members).seconds(volume)

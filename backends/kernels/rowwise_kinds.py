@@ -31,7 +31,7 @@ _PLAIN = ("add", "mul")
 _SPECIALS: Mapping[str, int] = MappingProxyType(
     {
         "cos": 1, "div": 1, "erf": 1, "exp": 1, "gelu": 2, "gelu_bwd": 2, "log": 1, "pow": 2, "rsqrt": 1, "sigmoid": 2,
-        "silu": 2, "silu_bwd": 2, "sin": 1, "softplus": 2, "sqrt": 1, "tanh": 1,
+        "silu": 2, "silu_bwd": 2, "sin": 1, "softplus": 2, "softplus_bwd": 2, "sqrt": 1, "tanh": 1,
     }
 )  # fmt: skip
 # The same of an element of other ops; of a norm, one root a row is nothing.

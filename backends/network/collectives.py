@@ -130,7 +130,7 @@ def collective_time(
     >>> from slipstick.backends.system import load_system
     >>> result = collective_time("all_reduce", 2.0**30, 64, 1, load_system("dgx-h100"))
     >>> f"{result.time_s * 1e3:.0f} ms", [row.algorithm for row in result.compared()]
-    ('6 ms', ['ring', 'double_tree', 'hierarchical_ring', 'hierarchical_tree'])
+    ('6 ms', ['ring', 'double_tree', 'hierarchical_ring', 'hierarchical_tree', 'in_network_tree'])
     """
     size, step, volume = np.broadcast_arrays(
         np.asarray(group_size, float), np.asarray(stride, float), np.asarray(message_bytes, float)
@@ -186,7 +186,7 @@ class Offer:
         levels = [part.level for part in parts_of(system.levels)]
         table = system.kernels.collective
         choices = [
-            Choice(name, price, tuple(allows(v, kind, name, v is levels[0]) for v in levels))
+            Choice(name, price, tuple(allows(v, kind, name, levels[0]) for v in levels))
             for name, price in ALGORITHMS[kind].items()
         ]
         choices = [c for c in choices if any(c.allowed)]

@@ -36,8 +36,14 @@ def double_tree(volume: Array, links: Links) -> Terms:
     """All-reduce over two trees of half the vector each: 2 ceil(log2 n_l) alpha_l, 2 S/B at the narrowest.
 
     Ranks of a tree are not neighbours but pairs at doubling distance, which counts where they have wires of their own.
+    Trees of NCCL are chains inside of a node, whose ranks are the innermost part: 2 (n_1 - 1) alpha_1 there
+    (`src/graph/tuning.cc`: 2 ((ranks of a node - 1) alpha + log2(nodes) alpha')).
     """
-    return pipelined([2 * x.depth for x in links], 2 * volume, links, Pattern.SWAP)
+    return pipelined([2 * _tree_steps(x, x is links[0]) for x in links], 2 * volume, links, Pattern.SWAP)
+
+
+def _tree_steps(link: Link, innermost: bool) -> Array:
+    return link.fanout - 1 if innermost and link.constants is not None else link.depth
 
 
 def chain(volume: Array, links: Links) -> Terms:

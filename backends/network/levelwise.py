@@ -15,6 +15,8 @@ from .lanes import Pattern
 from .layout import Array
 from .links import LevelTerm, Link, Links, Price, Terms
 
+# Most ranks that NCCL gathers or scatters through switches.
+_ARITY = 32
 # Steps and bytes, as a multiple of the vector, of scattering or gathering once over n members.
 Method: TypeAlias = Callable[[Link], tuple[Array, Array]]
 
@@ -96,7 +98,8 @@ def in_network(passes: int, whole: bool) -> Price:
     """Switches reduce and copy on the levels that can: alpha_sw and S/B a pass, with `whole` in one pass of S.
 
     An all-reduce takes 2 alpha_sw + S/B on the outermost part spanned (NVLS, SHARP); the parts below it scatter before
-    and gather after, by the switches where those can, else in rings.
+    and gather after, by the switches where those can, else in rings. A library drives its all-gather and reduce-scatter
+    through switches for up to 32 ranks (NCCL 2.29: NCCL_MAX_NVLS_ARITY); more go in rings.
     """
 
     def price(volume: Array, links: Links) -> Terms:
@@ -106,12 +109,30 @@ def in_network(passes: int, whole: bool) -> Price:
 
 
 def _switched(passes: int, whole: bool, volume: Array, link: Link) -> LevelTerm:
-    seconds = link.share.level.reduction_latency_s
-    if seconds is None:
-        return _once("ring", passes, volume, link)
+    ring = _once("ring", passes, volume, link)
+    if link.share.level.reduction_latency_s is None:
+        return ring
     n = link.fanout
-    used = np.where(n > 1, 1.0, 0.0)
-    part = np.where(link.is_top & whole, used, passes * (n - 1) / n)
-    return LevelTerm(
-        link.share.level.name, passes * used * seconds, link.wire_s(Pattern.RING, part * volume / link.inside)
+    part = np.where(link.is_top & whole, np.where(n > 1, 1.0, 0.0), passes * (n - 1) / n)
+    switched = link.switched(passes, part * volume / link.inside)
+    if whole or link.constants is None:
+        return switched
+    many = n > _ARITY
+    latency = np.where(many, ring.latency_s, switched.latency_s)
+    return LevelTerm(ring.level, latency, np.where(many, ring.bandwidth_s, switched.bandwidth_s))
+
+
+def in_network_tree(volume: Array, links: Links) -> Terms:
+    """All-reduce by switches inside of the innermost part, and a double tree over what is outside (NVLS tree of NCCL).
+
+    2 alpha_sw inside and 2 ceil(log2 n_l) alpha_l outside; S/B inside and 2 S/(m B) outside run at the same time, so
+    that the narrowest counts (NCCL 2.29, `src/graph/tuning.cc`: the lesser of the two bandwidths).
+    """
+    inner, *outer = links
+    first = inner.switched(2, np.where(inner.is_spanned, 1.0, 0.0) * volume)
+    trees = [_tree(x, np.where(x.is_spanned, 1.0, 0.0) * volume) for x in outer]
+    narrowest = np.stack([np.asarray(t.bandwidth_s) for t in (first, *trees)]).argmax(axis=0)
+    return tuple(
+        LevelTerm(t.level, t.latency_s, np.where(narrowest == i, t.bandwidth_s, 0.0))
+        for i, t in enumerate((first, *trees))
     )

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.collective import CollectiveConstants, Wire
+from ..kernels.collective import IN_SWITCHES, CollectiveConstants, Wire
 from .lanes import PLAIN, Pattern, lane
 from .layout import Array, LevelShare
 
@@ -86,6 +86,18 @@ class Link:
         blocked = found.share <= 0
         wire = _wire(np.where(blocked, 1.0, rate), self.fanout, self.kind, self.constants)
         return np.where(blocked & (num_bytes > 0), np.inf, wire.seconds(num_bytes))
+
+    def switched(self, passes: int, num_bytes: Array) -> LevelTerm:
+        """Return the time through switches that reduce and copy: passes x alpha_sw + O_r, then V/(u_r B).
+
+        `alpha_sw` is the level's reduction latency, O_r and u_r are the library's; without one only the switches count.
+        """
+        level, constants = self.share.level, self.constants
+        assert level.reduction_latency_s is not None
+        once = passes * level.reduction_latency_s + (constants.switching_s if constants else 0.0)
+        rate = self.share.part.bytes_per_s * level.efficiency
+        wire = self.plain if constants is None else Wire.under(constants, IN_SWITCHES, rate, self.fanout)
+        return LevelTerm(level.name, np.where(self.is_spanned, once, 0.0), wire.seconds(num_bytes))
 
     def term(self, steps: Array, num_bytes: Array, pattern: Pattern) -> LevelTerm:
         """Return the time of some steps of a pattern, and of the bytes of all of them."""

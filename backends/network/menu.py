@@ -17,6 +17,7 @@ Collective: TypeAlias = Literal[
 # A level's `algorithm` that is no algorithm: the fastest of all.
 BEST = "best"
 IN_NETWORK = "in_network"
+IN_NETWORK_TREE = "in_network_tree"
 
 _ONE_WAY: Mapping[str, Price] = {
     "ring": flat.ring(1),
@@ -44,6 +45,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Price]] = MappingProxyType(
             "concurrent_dimensions": chunks.rotated(2, "both"),
             "pipelined_hierarchical": chunks.chunked(levelwise.scattered("ring", 2)),
             IN_NETWORK: levelwise.in_network(2, whole=True),
+            IN_NETWORK_TREE: levelwise.in_network_tree,
         },
         "all_gather": {**_ONE_WAY, "bruck": levelwise.scattered("bruck", 1)},
         "reduce_scatter": _ONE_WAY,
@@ -72,6 +74,8 @@ _LIBRARY = frozenset(
     )
 )  # fmt: skip
 _TREES = frozenset(("double_tree", "hierarchical_tree"))
+# Algorithms in which switches reduce and copy.
+IN_NETWORKS = frozenset((IN_NETWORK, IN_NETWORK_TREE))
 
 
 def algorithm_names() -> tuple[str, ...]:
@@ -83,24 +87,32 @@ def algorithm_names() -> tuple[str, ...]:
     return tuple(sorted({name for table in ALGORITHMS.values() for name in table}))
 
 
-def allows(level: NetworkLevel, kind: str, name: str, innermost: bool) -> bool:
-    """Whether a collective whose outermost level this is may use an algorithm.
+def allows(level: NetworkLevel, kind: str, name: str, first: NetworkLevel) -> bool:
+    """Whether a collective whose outermost level this is may use an algorithm; `first` is the innermost of the system.
 
-    The level's own `algorithm`, for the collectives that know it; else what libraries have on its topology.
+    The level's own `algorithm`, for the collectives that know it; else what libraries have on its topology. Switches
+    reduce on the outermost level, or inside of the innermost one with a tree above it.
     """
     if name == IN_NETWORK and level.reduction_latency_s is None:
+        return False
+    if name == IN_NETWORK_TREE and (level is first or first.reduction_latency_s is None):
         return False
     if level.algorithm in ALGORITHMS[kind]:
         return name == level.algorithm
     if level.algorithm == BEST or level.topology not in SWITCHED or kind == "send":
         return True
     if level.protocol:
-        return _in_nccl(kind, name, innermost)
-    return name in _LIBRARY or name == IN_NETWORK
+        return _in_nccl(kind, name, level is first)
+    return name in _LIBRARY or name in IN_NETWORKS
 
 
 def _in_nccl(kind: str, name: str, innermost: bool) -> bool:
-    """Behind one switch its trees are chains, no better than a ring; its all-to-all posts all messages at once."""
+    """Behind one switch its trees are chains, no better than a ring; its all-to-all posts all messages at once.
+
+    Switches reduce and gather for it (NVLS) but do not broadcast (`src/graph/tuning.cc`: a broadcast is a ring).
+    """
     if name in _TREES:
         return not innermost
-    return name in _LIBRARY or name == IN_NETWORK or (kind, name) == ("all_to_all", "direct")
+    if name in IN_NETWORKS:
+        return kind != "broadcast"
+    return name in _LIBRARY or (kind, name) == ("all_to_all", "direct")

@@ -4,11 +4,14 @@ Two methods, by name:
 
     chiplet-cloud  Peng et al., Chiplet Cloud (github bespoke-silicon-group/reallm, TCO.py): servers and network are
                    written off over the life of servers and bought on a loan; a building of c USD/W over its own life,
-                   on a loan, and a sum for each watt and month; a part of the servers' price for their care; energy of
-                   months of 30 days, and PUE - 1 of it on top
+                   on a loan, and a sum for each watt and month; a part of the servers' price for their care; energy,
+                   and PUE - 1 of it on top
     annual         Stojkovic et al., Rearchitecting the Datacenter Lifecycle for AI: each class of thing over its own
-                   life (servers, network, building), each on a loan; care, network and software by the server; energy
-                   of 8760 hours, times PUE
+                   life (servers, network, building), each on a loan; care, network and software by the server; energy,
+                   times PUE
+
+A year has 8760 hours in both, those of an accelerator-hour and of energy (Chiplet Cloud pays the energy of months of 30
+days, 8640 hours, and so 1.4 % less of it).
 """
 
 from __future__ import annotations
@@ -22,8 +25,6 @@ from ...backends.prices.section import Prices
 from ...ir.expr import Num
 from ..bill import Bill
 from .loans import YEAR_S, total_interest_usd
-
-_MONTH_OF_30_DAYS_S = 30 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def _energy(estate: Estate, prices: Prices) -> Bill:
     """Electricity of the machines, and of the building around them: PUE - 1 of it."""
     e = prices.section.energy
     average_w = estate.power_w * e.average_load.si if estate.average_w is None else estate.average_w
-    hours = _hours(prices)
+    hours = YEAR_S / 3600.0
     usd_per_kwh = e.electricity.si * 3.6e6
     pue = pue_of(prices, estate.cooling)
     values: dict[str, Num] = {"average_w": average_w, "hours": hours, "usd_per_kwh": usd_per_kwh}
@@ -154,12 +155,6 @@ def _energy(estate: Estate, prices: Prices) -> Bill:
     formula = "average_w * hours * usd_per_kwh / 1000"
     building = Bill("building", usd * (pue - 1.0), f"{formula} * (pue - 1)", over, (path, *numbers))
     return Bill.of("energy", [Bill("machines", usd, formula, values, numbers), building])
-
-
-def _hours(prices: Prices) -> float:
-    """Hours of a year: the method chiplet-cloud has twelve months of thirty days."""
-    year_s = 12 * _MONTH_OF_30_DAYS_S if prices.section.tco.method == "chiplet-cloud" else YEAR_S
-    return year_s / 3600.0
 
 
 def pue_of(prices: Prices, cooling: Cooling) -> float:

@@ -7,6 +7,7 @@ from collections import deque
 import numpy as np
 
 from .tasks import Index, Kind, Order, OrderBuilder, Schedule
+from .v_shaped import vee
 
 DOWN, UP = 0, 1
 
@@ -28,17 +29,31 @@ def dualpipe(num_stages: int, num_micro_batches: int) -> Schedule:
     An even number of stages, an even number of micro-batches, of those at least two a stage; the first half goes down,
     the other half up. A forward task joined with a backward task of the other direction is there as both.
     """
-    orders = tuple(_Stage(num_stages, i, num_micro_batches).order() for i in range(num_stages))
+    half, each = num_stages // 2, num_micro_batches // 2
+    depths = [min(i, num_stages - 1 - i) for i in range(num_stages)]
+    orders = tuple(_Stage(half, d, each, each, i >= half).order() for i, d in enumerate(depths))
     return Schedule("dualpipe", num_micro_batches, orders, *two_ways(num_stages))
 
 
-class _Stage:
-    """The order of one stage; direction 0 is the one whose micro-batches enter at the nearer end."""
+def dualpipe_v(num_stages: int, num_micro_batches: int) -> Schedule:
+    """DualPipe cut in half, each half with its own micro-batches: PyTorch's `ScheduleDualPipeV`, `dualpipev.py` there.
 
-    def __init__(self, num_stages: int, stage: int, num_micro_batches: int) -> None:
-        self.half, self.num_stages, self.each = num_stages // 2, num_stages, num_micro_batches // 2
-        self.depth = min(stage, num_stages - 1 - stage)
-        self.flipped = stage >= self.half
+    The model goes down the stages and up again as in ZB-V: what is the other direction of DualPipe is the second chunk,
+    and no parameter is there twice. At least two micro-batches a stage.
+    """
+    orders = tuple(_Stage(num_stages, i, num_micro_batches, 0, False).order() for i in range(num_stages))
+    return Schedule("dualpipe-v", num_micro_batches, orders, *vee(num_stages), chunk_share=0.5)
+
+
+class _Stage:
+    """The order of one stage; direction 0 is the one whose micro-batches enter at the nearer end.
+
+    `half` is the number of stages up to the middle, `depth` those between this one and its end, `each` the
+    micro-batches of a direction; those of the second are numbered from `second` on.
+    """
+
+    def __init__(self, half: int, depth: int, each: int, second: int, flipped: bool) -> None:
+        self.half, self.depth, self.each, self.second, self.flipped = half, depth, each, second, flipped
         self.found = OrderBuilder()
         self.forwards, self.backwards = [0, 0], [0, 0]
         self.late: deque[tuple[int, int]] = deque()
@@ -55,7 +70,7 @@ class _Stage:
             self.backward(1, late=True)
             self.weights()
             self.forward(1)
-        for k in range(self.each - self.num_stages + self.depth + 1):
+        for k in range(self.each - 2 * self.half + self.depth + 1):
             # The two stages in the middle do not overlap their first pair.
             self.pair(0, 1, joined=k > 0 or outside > 0)
             self.pair(1, 0)
@@ -101,4 +116,4 @@ class _Stage:
     def _next(self, counts: list[int], direction: int) -> tuple[int, int]:
         chunk = direction ^ self.flipped
         counts[chunk] += 1
-        return chunk, counts[chunk] - 1 + chunk * self.each
+        return chunk, counts[chunk] - 1 + chunk * self.second

@@ -8,14 +8,16 @@ with more.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.pipelines import BIDIRECTIONAL, V_SHAPED
+from ...ir.pipelines import BIDIRECTIONAL
 from .tasks import Array
 from .waves import waves_of
 
-# Rounds of p micro-batches up to which plans that are not settled are run, twice as many at a time.
+# Rounds of micro-batches up to which plans that are not settled are run, twice as many at a time.
 LAST = 24
 OPEN = 0.01
 # Numbers that one run holds at a time.
@@ -25,16 +27,21 @@ _Stages = tuple[Array, Array, Array, Array]
 
 
 def first_rounds(schedule: str) -> int:
-    """Return how many rounds of p micro-batches are run; DualPipe is full from two on, the others while in the second.
+    """Return how many rounds of micro-batches are run; DualPipe is full from two on, the others while in the second.
 
     >>> first_rounds("zb-h1"), first_rounds("dualpipe")
     (3, 4)
     """
-    return 4 if schedule in BIDIRECTIONAL else 3
+    return 4 if schedule in (*BIDIRECTIONAL, "dualpipe-v") else 3
 
 
 def extrapolated_s(
-    schedule: str, times: tuple[Array, Array, Array, Array], num_micro_batches: Array, key: int
+    schedule: str,
+    times: tuple[Array, Array, Array, Array],
+    num_micro_batches: Array,
+    key: int,
+    chunks: int = 1,
+    each: int | None = None,
 ) -> Array:
     """Return the seconds of a step.
 
@@ -42,25 +49,37 @@ def extrapolated_s(
         schedule: its name.
         times: forward, dgrad, wgrad and send seconds of each stage, as (stage, plan).
         num_micro_batches: micro-batches of each plan.
-        key: their number where it is at most p x `first_rounds`, the same for all plans; more otherwise.
+        key: their number where it is at most `first_rounds` rounds, the same for all plans; more otherwise.
+        chunks: of each stage, which has 1/v of its layers in each, but with two copies of the model all.
+        each: micro-batches of a round; None for as many as stages.
     """
-    share = 0.5 if schedule in V_SHAPED else 1.0
+    share = 1.0 if schedule in BIDIRECTIONAL else 1.0 / chunks
+    form = _Form(schedule, chunks, len(times[0]) if each is None else each)
     forward, dgrad, wgrad = (a * share for a in times[:3])
     stages = (forward, dgrad, wgrad, times[3])
-    if key <= first_rounds(schedule) * len(forward):
-        return np.asarray(_run(schedule, (key,), stages)[0])
+    if key <= first_rounds(schedule) * form.each:
+        return np.asarray(_run(form, (key,), stages)[0])
     slowest_s = (forward + dgrad + wgrad).max(axis=0) / share
-    return _carried_on(schedule, stages, slowest_s, num_micro_batches)
+    return _carried_on(form, stages, slowest_s, num_micro_batches)
 
 
-def _carried_on(schedule: str, stages: _Stages, slowest_s: Array, num_micro_batches: Array) -> Array:
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What plans that are run together have in common: schedule, chunks a stage, micro-batches of a round."""
+
+    schedule: str
+    chunks: int
+    each: int
+
+
+def _carried_on(form: _Form, stages: _Stages, slowest_s: Array, num_micro_batches: Array) -> Array:
     """Run plans with the micro-batches of the first rounds, and those that are not settled with more."""
-    p = len(stages[0])
+    p = form.each
     found = np.zeros_like(num_micro_batches)
-    rounds, left = first_rounds(schedule), np.arange(len(num_micro_batches))
+    rounds, left = first_rounds(form.schedule), np.arange(len(num_micro_batches))
     while len(left):
         here, m = _some(stages, left), num_micro_batches[left]
-        so_far, before = _run(schedule, (rounds * p, (rounds - 1) * p), here)
+        so_far, before = _run(form, (rounds * p, (rounds - 1) * p), here)
         growth = (so_far - before) / p
         more = m - float(rounds * p)
         open_s = more * np.maximum(slowest_s[left] - growth, 0.0)
@@ -70,7 +89,7 @@ def _carried_on(schedule: str, stages: _Stages, slowest_s: Array, num_micro_batc
         few = unsettled & (m <= rounds * p)
         for number in np.unique(m[few]):
             plans = left[few & (m == number)]
-            found[plans] = _run(schedule, (int(number),), _some(stages, plans))[0]
+            found[plans] = _run(form, (int(number),), _some(stages, plans))[0]
         left = left[unsettled & ~few] if rounds <= LAST else left[:0]
     return found
 
@@ -80,10 +99,9 @@ def _some(stages: _Stages, plans: NDArray[np.intp]) -> _Stages:
     return forward[:, plans], dgrad[:, plans], wgrad[:, plans], send[:, plans]
 
 
-def _run(schedule: str, num_micro_batches: tuple[int, ...], stages: _Stages) -> Array:
+def _run(form: _Form, num_micro_batches: tuple[int, ...], stages: _Stages) -> Array:
     """Run steps of so many micro-batches, as (step, plan); as many plans at a time as stay in the cache."""
-    chunks = 2 if schedule in V_SHAPED + BIDIRECTIONAL else 1
-    waves = waves_of(schedule, len(stages[0]), num_micro_batches, chunks)
+    waves = waves_of(form.schedule, len(stages[0]), num_micro_batches, form.chunks)
     width = max(_HELD // waves.num_units, 8)
     forward, dgrad, wgrad, send = stages
     parts = [

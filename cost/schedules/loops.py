@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ir.pipelines import round_size
 from .tasks import Index, Kind, Order, OrderBuilder, Schedule
 
 
@@ -34,12 +35,21 @@ def one_f_one_b(num_stages: int, num_micro_batches: int) -> Schedule:
 
 
 def interleaved(num_stages: int, num_micro_batches: int, num_chunks: int) -> Schedule:
-    """Rounds of p micro-batches through one chunk after the other; stage i is 2 (p - 1 - i) + (v - 1) p tasks ahead."""
-    warm = [2 * (num_stages - 1 - i) + (num_chunks - 1) * num_stages for i in range(num_stages)]
-    size = (num_stages, num_micro_batches, num_chunks)
+    """Rounds of r micro-batches through one chunk after the other; stage i is 2 (p - 1 - i) + (v - 1) r tasks ahead.
+
+    r is p, or a little more where p does not divide the micro-batches: see `round_size`.
+    """
+    each = round_size(num_micro_batches, num_stages)
+    warm = [2 * (num_stages - 1 - i) + (num_chunks - 1) * each for i in range(num_stages)]
+    size = (each, num_micro_batches, num_chunks)
     orders = tuple(_interleaved_order(min(w, num_micro_batches * num_chunks), *size) for w in warm)
     places = round_robin(num_stages, num_chunks)
     return Schedule("interleaved", num_micro_batches, orders, *places, chunk_share=1.0 / num_chunks)
+
+
+def in_rounds(number: Index, each: int, num_chunks: int) -> tuple[Index, Index]:
+    """Return the chunk and the micro-batch of forward tasks by their number, in rounds of so many micro-batches."""
+    return number % (each * num_chunks) // each, number // (each * num_chunks) * each + number % each
 
 
 def _by_turns(warm: int, num_micro_batches: int) -> Order:
@@ -53,12 +63,11 @@ def _by_turns(warm: int, num_micro_batches: int) -> Order:
     return found.order()
 
 
-def _interleaved_order(warm: int, num_stages: int, num_micro_batches: int, num_chunks: int) -> Order:
+def _interleaved_order(warm: int, each: int, num_micro_batches: int, num_chunks: int) -> Order:
     """Forward tasks 0 to w - 1, then by turns, then what backward tasks are left; tables for many tasks at once."""
     total = num_micro_batches * num_chunks
     number = np.arange(total)
-    chunk = number % (num_stages * num_chunks) // num_stages
-    micro = number // (num_stages * num_chunks) * num_stages + number % num_stages
+    chunk, micro = in_rounds(number, each, num_chunks)
     # A forward task stands at 2k once tasks alternate, a backward task right behind the forward task w later.
     forward_at = np.where(number < warm, number, 2 * number - warm)
     backward_at = np.where(number + warm < total, 2 * number + warm + 1, number + total)

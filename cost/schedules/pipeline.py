@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.expr import Num
+from ...ir.pipelines import BIDIRECTIONAL, INTERLEAVED, V_SHAPED
 from .extrapolate import extrapolated_s, first_rounds
 from .forms import gpipe_s, one_f_one_b_s
 from .line import Line
 from .rounds import interleaved_s
 from .rows import Alike, Row, alike
 from .tasks import Array, Index
+
+Flags = NDArray[np.bool_]
 
 _CLOSED = ("gpipe", "1f1b")
 # What steps with a closed form have in common: a single stage, or on top of the second, 1 for few micro-batches and 2
@@ -88,8 +91,9 @@ def pipeline_time(
         num_chunks: chunks a stage, plan by plan.
         num_micro_batches: micro-batches a step, plan by plan.
 
-    1F1B, interleaved 1F1B and GPipe have closed forms; the zero-bubble schedules and DualPipe are run with few
-    micro-batches and go on from there in even steps. Neither takes longer for more micro-batches.
+    1F1B, interleaved 1F1B in rounds of p and GPipe have closed forms; the zero-bubble schedules, DualPipe and other
+    rounds are run with few micro-batches and go on from there in even steps. Neither takes longer to work out for more
+    micro-batches.
 
     >>> ones = np.ones((1, 1))
     >>> times = ClassTimes(ones, ones, ones, ones * 0.0)
@@ -97,12 +101,22 @@ def pipeline_time(
     array([9.])
     """
     micro_s, pace = _slowest(times, rows, which)
-    if schedule in _CLOSED:
-        total_s = _closed_s(schedule, times, rows, which, num_chunks, num_micro_batches)
-    else:
-        total_s = _run_s(schedule, times, rows, which, num_micro_batches)
+    closed = _has_form(schedule, rows, which, num_chunks, num_micro_batches)
+    total_s = np.zeros(len(which))
+    for made, plans in ((_closed_s, np.flatnonzero(closed)), (_run_s, np.flatnonzero(~closed))):
+        if len(plans):
+            some = times if len(plans) == len(which) else times.of(plans)
+            total_s[plans] = made(schedule, some, rows, which[plans], num_chunks[plans], num_micro_batches[plans])
     bubble_s = np.maximum(total_s - num_micro_batches * micro_s, 0.0)
     return Paced(num_micro_batches * micro_s + bubble_s, bubble_s, pace, micro_s)
+
+
+def _has_form(schedule: str, rows: Sequence[Sequence[int]], which: Index, chunks: Array, micro: Array) -> Flags:
+    """Whether the time of a plan has a closed form: with chunks, where every round is one micro-batch a stage."""
+    if schedule not in _CLOSED:
+        return np.zeros(len(which), dtype=bool)
+    stages = np.array([len(row) for row in rows], dtype=np.float64)[which]
+    return np.asarray((chunks == 1.0) | (micro % stages == 0.0))
 
 
 def _slowest(times: ClassTimes, rows: Sequence[Sequence[int]], which: Index) -> tuple[Array, NDArray[np.intp]]:
@@ -164,29 +178,26 @@ def _one(values: Array) -> Num:
 
 
 def _run_s(
-    schedule: str, times: ClassTimes, rows: Sequence[Sequence[int]], which: Index, num_micro_batches: Array
+    schedule: str, times: ClassTimes, rows: Sequence[Sequence[int]], which: Index, chunks: Array, num_micro: Array
 ) -> Array:
-    """Schedules that are run: plans together that have equally many stages and, where it is small, micro-batches."""
+    """Schedules that are run: plans together with as many stages, chunks and, where it is small, micro-batches."""
     stages = np.array([len(row) for row in rows], dtype=np.int64)
-    num, found = stages[which], np.zeros(len(which))
-    key = np.minimum(num_micro_batches.astype(np.int64), first_rounds(schedule) * num + 1)
-    code = num * (int(key.max()) + 1) + key
-    for one in np.unique(code):
-        plans = np.flatnonzero(code == one)
-        p, few = divmod(int(one), int(key.max()) + 1)
+    num, m, found = stages[which], num_micro.astype(np.int64), np.zeros(len(which))
+    held = np.where(num > 1, 2 if schedule in (*V_SHAPED, *BIDIRECTIONAL) else chunks.astype(np.int64), 1)
+    each = np.where(held > 1, m // np.maximum(m // num, 1), num) if schedule in INTERLEAVED else num
+    few = np.minimum(m, first_rounds(schedule) * each + 1)
+    forms, form = np.unique(np.stack([num, held, each, few]), axis=1, return_inverse=True)
+    for k, (p, v, size, number) in enumerate(forms.T.tolist()):
+        plans = np.flatnonzero(form.reshape(-1) == k)
         # Class by stage of every layout with so many stages.
         table = np.array([row if len(row) == p else [0] * p for row in rows], dtype=np.int64).T
         for start in range(0, len(plans), _AT_ONCE):
             some = plans[start : start + _AT_ONCE]
-            found[some] = _carried_s(schedule, times, table[:, which[some]], some, num_micro_batches[some], few)
+            kinds = table[:, which[some]]
+            if p == 1:
+                found[some] = num_micro[some] * times.busy_s_of(kinds, some)[0]
+                continue
+            parts = (times.forward_s, times.dgrad_s, times.wgrad_s, times.send_s)
+            forward, dgrad, wgrad, send = (a[kinds, some] for a in parts)
+            found[some] = extrapolated_s(schedule, (forward, dgrad, wgrad, send), num_micro[some], number, v, size)
     return found
-
-
-def _carried_s(schedule: str, times: ClassTimes, kinds: Index, plans: NDArray[np.intp], m: Array, few: int) -> Array:
-    """Run plans with equally many stages."""
-    if len(kinds) == 1:
-        return np.asarray(m * times.busy_s_of(kinds, plans)[0])
-    forward, dgrad, wgrad, send = (
-        a[kinds, plans] for a in (times.forward_s, times.dgrad_s, times.wgrad_s, times.send_s)
-    )
-    return extrapolated_s(schedule, (forward, dgrad, wgrad, send), m, few)

@@ -1,8 +1,13 @@
-"""Zero-bubble schedules with one chunk a stage: ZB-H1 and ZB-H2 (Qi et al., arXiv 2401.10241, figures 2 and 3)."""
+"""Zero-bubble schedules whose chunks go round: ZB-H1, also interleaved, and ZB-H2 (Qi et al., arXiv 2401.10241)."""
 
 from __future__ import annotations
 
-from .loops import round_robin
+from dataclasses import replace
+
+import numpy as np
+
+from ...ir.pipelines import round_size
+from .loops import in_rounds, round_robin
 from .tasks import Kind, Order, OrderBuilder, Schedule
 
 
@@ -14,6 +19,25 @@ def zb_h1(num_stages: int, num_micro_batches: int) -> Schedule:
     """
     orders = tuple(_order(num_stages - 1 - i, i, num_micro_batches) for i in range(num_stages))
     return Schedule("zb-h1", num_micro_batches, orders, *round_robin(num_stages, 1))
+
+
+def interleaved_zb(num_stages: int, num_micro_batches: int, num_chunks: int) -> Schedule:
+    """ZB-H1 over chunks, in the rounds of interleaved 1F1B: PyTorch's `ScheduleInterleavedZeroBubble`.
+
+    Stage i is p - 1 - i + (v - 1) r tasks ahead, half of what interleaved 1F1B is, and does the gradients of weights i
+    tasks later.
+    """
+    each = round_size(num_micro_batches, num_stages)
+    chunk, micro = in_rounds(np.arange(num_micro_batches * num_chunks), each, num_chunks)
+    orders = []
+    for i in range(num_stages):
+        # As if each of all tasks of a kind were a micro-batch of its own.
+        order = _order(num_stages - 1 - i + (num_chunks - 1) * each, i, len(chunk))
+        down = chunk[order.micro_batch]
+        turned = np.where(order.kind == Kind.FORWARD, down, num_chunks - 1 - down)
+        orders.append(replace(order, chunk=turned, micro_batch=micro[order.micro_batch]))
+    places = round_robin(num_stages, num_chunks)
+    return Schedule("interleaved-zb", num_micro_batches, tuple(orders), *places, chunk_share=1.0 / num_chunks)
 
 
 def zb_h2(num_stages: int, num_micro_batches: int) -> Schedule:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ...ir.errors import UsageError, did_you_mean
-from ...ir.units import parse_quantity
+from ...ir.units import parse_quantity, parse_typed
 from .sizes import Fixed, Length, Lognormal, Mix, Sizes, Uniform
 from .trace_files import read_sizes, read_trace
 from .traffic import Traffic, burst, closed, poisson, poisson_for
@@ -82,11 +82,11 @@ def _poisson(rate: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
         return poisson(per_s, sizes, _count("n", options.get("n", "1000")), seed, burstiness)
     if "n" in options:
         raise UsageError("poisson takes a number of requests or a duration, not both")
-    return poisson_for(per_s, sizes, parse_quantity(options["duration"], "s").value_si, seed, burstiness)
+    return poisson_for(per_s, sizes, parse_typed(options["duration"], "s", "duration"), seed, burstiness)
 
 
 def _closed(clients: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
-    think_s, ramp_s = (parse_quantity(options.get(name, "0"), "s").value_si for name in ("think", "ramp"))
+    think_s, ramp_s = (parse_typed(options.get(name, "0"), "s", name) for name in ("think", "ramp"))
     num, seed = _count("n", options["n"]) if "n" in options else 0, _count("seed", options.get("seed", "0"))
     if "n" in options and num < 1:
         raise UsageError(f"the number of requests must be 1 or more, and is {num}")

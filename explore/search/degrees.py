@@ -12,7 +12,7 @@ from ...ir.degrees import divisors
 from ...ir.errors import PlanError
 from ...ir.family import Family
 from ...ir.graph import Workload
-from ...ir.pipelines import BIDIRECTIONAL, SPLIT_BACKWARD, V_SHAPED
+from ...ir.pipelines import BIDIRECTIONAL, INTERLEAVED, SPLIT_BACKWARD, V_SHAPED, round_size
 from ...ir.plan import PlanTable
 
 Array = NDArray[np.float64]
@@ -94,17 +94,6 @@ def candidates(degrees: Degrees, family: Family, above: Above, num_blocks: int) 
         for row in _meshes(degrees, family, above, num_blocks)
     ]  # fmt: skip
     return np.concatenate([np.zeros((len(NUMBERS), 0), dtype=np.int64), *found], axis=1)
-
-
-def rules_of(schedule: str) -> str:
-    """Return a schedule that asks the same of micro-batches, stages and chunks.
-
-    >>> rules_of("zb-h2"), rules_of("gpipe"), rules_of("1f1b")
-    ('zb-h1', 'gpipe', '1f1b')
-    """
-    if schedule in V_SHAPED + BIDIRECTIONAL + ("1f1b",):
-        return schedule
-    return "zb-h1" if schedule in SPLIT_BACKWARD else "gpipe"
 
 
 def plan_table(family: Family, numbers: Counts, seq_len: int, kv_len: int, load: Sequence[float | None]) -> PlanTable:
@@ -203,11 +192,13 @@ def _micro_batches(degrees: Degrees, family: Family, dp: int) -> Iterator[tuple[
 def _chunks(degrees: Degrees, family: Family, pp: int, num_micro: int, num_blocks: int) -> list[int]:
     """Chunks a stage that a schedule can run: see `check_schedule`."""
     wanted = degrees.vpp
+    if family.schedule == "dualpipe-v" and num_micro < 2 * pp:
+        return []
     if family.schedule in V_SHAPED:
         return [2] if 2 * pp <= num_blocks and (not wanted or {1, 2} & set(wanted)) else []
     if family.schedule in BIDIRECTIONAL and (num_micro < 2 * pp or num_micro % 2):
         return []
-    if family.schedule != "1f1b" or pp == 1 or num_micro % pp:
+    if family.schedule not in INTERLEAVED or pp == 1 or not round_size(num_micro, pp):
         return [1] if not wanted or 1 in wanted else []
     most = max(num_blocks // pp, 1)
     return [n for n in wanted if n <= most] if wanted else list(range(1, most + 1))

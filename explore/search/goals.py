@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.errors import UnknownNameError, UsageError
-from ...ir.units import parse_quantity
+from ...ir.units import parse_quantity, parse_typed
 
 Array = NDArray[np.float64]
 # More of these is better; of every other metric less.
@@ -98,7 +98,7 @@ class Limit:
         name = metric_of(match[1], known, "constraint")
         bare = re.fullmatch(r"[0-9.eE+-]+|[0-9.]+\s*%", match[3]) is not None
         share = name == MEMORY and bare and parse_quantity(match[3], "1").value_si <= 1.0
-        return cls(name, match[2], parse_quantity(match[3], "1" if share else _unit(name)).value_si, share)
+        return cls(name, match[2], parse_typed(match[3], "1" if share else _unit(name), f"--constraint {text}"), share)
 
     def __str__(self) -> str:
         """Print as typed, in SI units."""

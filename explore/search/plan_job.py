@@ -20,7 +20,7 @@ from ...ir.plan import Plan, make_plan
 from ...ir.stages import block_row
 from ...ir.text import print_graph
 from .block import Array, Block, cut
-from .degrees import NUMBERS, Above, Counts, candidates, rules_of
+from .degrees import NUMBERS, Above, Counts, candidates
 from .goals import Goal, Limit
 from .machine import Machine, contents
 from .plan_space import PlanSpace
@@ -192,7 +192,7 @@ class PlanJob:
     def numbers(self, part: Part) -> Counts:
         """Return all candidates of a part; those of parts that differ in nothing that numbers depend on are one."""
         f = part.family
-        key = (rules_of(f.schedule), f.etp, f.usp, f.hsdp, part.above)
+        key = (f.schedule, f.etp, f.usp, f.hsdp, part.above)
         return self._tables.of(key, lambda: candidates(self.space.degrees, f, part.above, self.num_blocks))
 
     @cached_property

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.errors import UnknownNameError, UsageError
-from ...ir.units import parse_quantity
+from ...ir.units import parse_typed
 from .block import Array
 from .goals import ALIASES
 
@@ -64,7 +64,7 @@ class Condition:
 
 def _value(text: str, name: str, words: Mapping[str, Sequence[str]]) -> float:
     if name not in words:
-        return parse_quantity(text, _unit(name)).value_si
+        return parse_typed(text, _unit(name), name)
     if text not in words[name]:
         raise UnknownNameError.of(name, text, words[name])
     return float(words[name].index(text))

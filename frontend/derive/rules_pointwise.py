@@ -187,7 +187,7 @@ _STEPS: Mapping[str, Step] = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "neg": _neg, "pow": _pow, "exp": _exp, "log": _log,
     "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _sin, "cos": _cos, "erf": _erf, "abs": _abs, "dropout": _dropout,
     "where": _where, "clamp": _clamp, "max": _most, "min": _most,
-    "silu": _of_input("silu_bwd"), "gelu": _of_input("gelu_bwd"), "softplus": _of_input("softplus"),
+    "silu": _of_input("silu_bwd"), "gelu": _of_input("gelu_bwd"), "softplus": _of_input("softplus_bwd"),
     "relu": _of_result("relu_bwd"), "tanh": _of_result("tanh_bwd"), "sigmoid": _of_result("sigmoid_bwd"),
 }  # fmt: skip
 RULES: Mapping[str, Rule] = {"elementwise": elementwise}

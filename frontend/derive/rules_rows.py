@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from ...ir.errors import UnsupportedOpError
 from ...ir.graph import Node
-from ...ir.ops.normalize import ReduceAttrs
+from ...ir.ops.lookup import copied_dims, lookup_of
+from ...ir.ops.normalize import DimAttrs, ReduceAttrs
 from ...ir.types import DType, TensorType
 from .rule import Grads, Rule
 from .tape import Tape
@@ -76,9 +77,11 @@ def _extreme(tape: Tape, source: int, grad: int, result: int, attrs: ReduceAttrs
 def cumsum(tape: Tape, node: Node, grads: Grads) -> None:
     """The running sum from the other end."""
     kind = tape.type(grads.first)
-    (turned,) = tape.emit("gather", (grads.first,), [kind])
+    assert isinstance(node.attrs, DimAttrs)
+    turn = lookup_of(copied_dims(kind.dims, kind.dims, (node.attrs.dim,)))
+    (turned,) = tape.emit("gather", (grads.first,), [kind], turn)
     (summed,) = tape.emit("cumsum", (turned,), [kind], node.attrs)
-    tape.give(node.inputs[0], tape.emit("gather", (summed,), [kind])[0])
+    tape.give(node.inputs[0], tape.emit("gather", (summed,), [kind], turn)[0])
 
 
 def softmax(tape: Tape, node: Node, grads: Grads) -> None:

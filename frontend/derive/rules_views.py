@@ -8,6 +8,8 @@ from ...ir.errors import UnsupportedOpError
 from ...ir.expr import Dim, as_dim, as_expr, divide_exactly, product
 from ...ir.graph import Node
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.lookup import LookupAttrs, lookup_of
+from ...ir.ops.normalize import DimAttrs
 from ...ir.types import TensorType
 from .rule import Grads, Rule
 from .tape import Tape
@@ -44,7 +46,8 @@ def _side_by_side(tape: Tape, together: Sequence[Node], whole: TensorType) -> in
     first = _range(together[0])
     parts = [tape.grads[n.key] if n.key in tape.grads else tape.zeros(tape.type(n.key)) for n in together]
     if first.drop:
-        return tape.emit("gather", parts, [whole])[0]
+        piece = (*whole.dims[: first.dim], 1, *whole.dims[first.dim + 1 :])
+        parts = [tape.reshape(part, piece) for part in parts]
     return tape.emit("concat", parts, [whole], ConcatAttrs(first.dim))[0]
 
 
@@ -98,33 +101,31 @@ def concat(tape: Tape, node: Node, grads: Grads) -> None:
 
 
 def gather(tape: Tape, node: Node, grads: Grads) -> None:
-    """Entries at indices: added up where they came from; stacked or repeated tensors: taken apart or summed."""
+    """Entries at indices: added up where they came from; entries repeated or in another order: summed or put back."""
     source = node.inputs[0]
-    if any(not tape.type(i).dtype.is_floating for i in node.inputs[1:]):
-        base = tape.zeros(tape.type(source))
-        tape.give(source, tape.emit("scatter", (base, *node.inputs[1:], grads.first), [tape.type(source)])[0])
-    elif len(node.inputs) == 1:
+    if len(node.inputs) == 1:
         _unrepeat(tape, node, grads.first)
-    else:
-        _unstack(tape, node, grads.first)
-
-
-def _unstack(tape: Tape, node: Node, grad: int) -> None:
-    dims = tape.type(grad).dims
-    part = tape.type(node.inputs[0]).dims
-    places = [d for d in range(len(dims)) if dims[d] == len(node.inputs) and dims[:d] + dims[d + 1 :] == part]
-    if not places:
+        return
+    if any(tape.type(i).dtype.is_floating for i in node.inputs[1:]):
         raise UnsupportedOpError(f"no backward rule for a 'gather' of {len(node.inputs)} tensors ({_where(node)})")
-    for index, i in enumerate(node.inputs):
-        kind = tape.type(grad).with_dims(part)
-        tape.give(i, tape.emit("slice", (grad,), [kind], SliceAttrs(places[-1], index, drop=True))[0])
+    base = tape.zeros(tape.type(source))
+    letters = _letters(node)
+    attrs = lookup_of([letters[0], *letters[1:-1], letters[-1], letters[0]], adds=True) if letters else LookupAttrs()
+    tape.give(source, tape.emit("scatter", (base, *node.inputs[1:], grads.first), [tape.type(source)], attrs)[0])
+
+
+def _letters(node: Node) -> tuple[str, ...]:
+    assert isinstance(node.attrs, LookupAttrs)
+    return node.attrs.letters
 
 
 def _unrepeat(tape: Tape, node: Node, grad: int) -> None:
     """Entries in another order come back in theirs; repeats of a dim are summed."""
     kind, wide = tape.type(node.inputs[0]), tape.type(grad)
     if product(kind.dims) == product(wide.dims):
-        tape.give(node.inputs[0], tape.emit("gather", (grad,), [kind])[0])
+        letters = _letters(node)
+        attrs = lookup_of(letters[::-1]) if letters else LookupAttrs()
+        tape.give(node.inputs[0], tape.emit("gather", (grad,), [kind], attrs)[0])
         return
     longer = [i for i, (a, b) in enumerate(zip(kind.dims, wide.dims, strict=False)) if a != b]
     times = divide_exactly(wide.dims[longer[0]], kind.dims[longer[0]]) if len(longer) == 1 else None
@@ -139,17 +140,25 @@ def _unrepeat(tape: Tape, node: Node, grad: int) -> None:
 def scatter(tape: Tape, node: Node, grads: Grads) -> None:
     """The base keeps the gradient of what was not written over; what was written reads its own back."""
     base, *indices, source = node.inputs
+    letters = _letters(node)
+    kept, read = LookupAttrs(), LookupAttrs()
+    if letters:
+        kept = lookup_of([letters[0], *letters[1:-2], letters[-1]])
+        read = lookup_of([letters[-1], *letters[1:-2], letters[-2]])
     if base in tape.needs:
-        tape.give(base, tape.emit("scatter", (grads.first, *indices), [tape.type(base)])[0])
+        tape.give(base, tape.emit("scatter", (grads.first, *indices), [tape.type(base)], kept)[0])
     if source in tape.needs:
-        tape.give(source, tape.emit("gather", (grads.first, *indices), [tape.type(source)])[0])
+        tape.give(source, tape.emit("gather", (grads.first, *indices), [tape.type(source)], read)[0])
 
 
 def chosen(tape: Tape, node: Node, grads: Grads) -> None:
     """Backward of top-k and sort: values go back to where their indices say."""
-    source = node.inputs[0]
-    base = tape.zeros(tape.type(source))
-    tape.give(source, tape.emit("scatter", (base, node.outputs[1], grads.first), [tape.type(source)])[0])
+    assert isinstance(node.attrs, DimAttrs)
+    source, along = node.inputs[0], node.attrs.dim
+    base, whole = tape.zeros(tape.type(source)), tuple(range(tape.type(source).rank))
+    at = tuple("at" if d == along else d for d in whole)
+    attrs = lookup_of([whole, at, at, whole])
+    tape.give(source, tape.emit("scatter", (base, node.outputs[1], grads.first), [tape.type(source)], attrs)[0])
 
 
 def embedding(tape: Tape, node: Node, grads: Grads) -> None:

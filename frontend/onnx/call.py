@@ -11,6 +11,7 @@ from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim, as_dim, product
 from ...ir.graph import NO_ATTRS, Attrs
 from ...ir.ops.layout import PermuteAttrs, SliceAttrs
+from ...ir.ops.lookup import copied_dims, lookup_of
 from ...ir.ops.pointwise import ElementwiseAttrs
 from ...ir.types import DType, TensorType
 from ..flat import Origin
@@ -154,6 +155,12 @@ class Call:
     def copied(self, op: str, item: Item, dims: tuple[Dim, ...], dtype: DType | None = None) -> Item:
         """Write a node that moves one tensor."""
         return self.emit(op, [item], [TensorType(dims, dtype or item.type.dtype)])[0]
+
+    def regrown(self, item: Item, dims: tuple[Dim, ...], changed: Sequence[int] = ()) -> Item:
+        """Write a copy that repeats, drops or (in `changed` dims) reorders entries."""
+        return self.emit(
+            "gather", [item], [item.type.with_dims(dims)], lookup_of(copied_dims(item.dims, dims, changed))
+        )[0]
 
 
 Rule = Callable[[Call], Sequence[Item | None]]

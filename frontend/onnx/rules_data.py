@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...ir.errors import NotUnderstoodError, UnsupportedOpError
 from ...ir.expr import Dim, as_dim, as_expr
+from ...ir.ops.lookup import Labels, LookupAttrs, lookup_of
 from ...ir.types import TensorType
 from .call import Call, Rule
 from .items import Item
@@ -23,7 +24,14 @@ def _gather(call: Call) -> Sequence[Item]:
         if found is not None:
             return (found,)
     dims = (*data.dims[:axis], *places.dims, *data.dims[axis + 1 :])
-    return call.emit("gather", [data, places], [data.type.with_dims(dims)])
+    at = tuple(("at", k) for k in range(places.type.rank))
+    rank = data.type.rank
+    labels = [_without(rank, axis), at, (*range(axis), *at, *range(axis + 1, rank))]
+    return call.emit("gather", [data, places], [data.type.with_dims(dims)], lookup_of(labels))
+
+
+def _without(rank: int, axis: int) -> Labels:
+    return tuple(None if k == axis else k for k in range(rank))
 
 
 def _selected(call: Call, data: Item, axis: int, places: Item) -> Item | None:
@@ -48,7 +56,12 @@ def embedded(call: Call, ids: Item, table: Item) -> Item:
 
 def _gather_elements(call: Call) -> Sequence[Item]:
     data, places = call.item(0), call.item(1)
-    return call.emit("gather", [data, places], [data.type.with_dims(places.dims)])
+    rank, axis = data.type.rank, call.axis(data.type.rank, 0)
+    pairs = enumerate(zip(places.dims, data.dims, strict=True))
+    at = tuple("at" if k == axis else k if d == w else ("at", k) for k, (d, w) in pairs)
+    return call.emit(
+        "gather", [data, places], [data.type.with_dims(places.dims)], lookup_of([_without(rank, axis), at, at])
+    )
 
 
 def _gather_nd(call: Call) -> Sequence[Item]:
@@ -58,19 +71,24 @@ def _gather_nd(call: Call) -> Sequence[Item]:
     if not isinstance(depth, int) or not 0 <= batch < places.type.rank or batch + depth > data.type.rank:
         raise NotUnderstoodError(f"GatherND of {data.type} at {places.type}")
     dims = (*places.dims[:-1], *data.dims[batch + depth :])
-    return call.emit("gather", [data, places], [data.type.with_dims(dims)])
+    rank, lead = data.type.rank, range(batch)
+    at = (*lead, *(("at", k) for k in range(batch, places.type.rank - 1)))
+    x = tuple(None if batch <= k < batch + depth else k for k in range(rank))
+    labels = [x, (*at, None), (*at, *range(batch + depth, rank))]
+    return call.emit("gather", [data, places], [data.type.with_dims(dims)], lookup_of(labels))
 
 
 def _scatter(call: Call) -> Sequence[Item]:
     base = call.item(0)
     given = [base, *(i for i in call.inputs[1:3] if i is not None)]
-    return call.emit("scatter", given, [base.type])
+    adds = call.text("reduction", "none") == "add"
+    return call.emit("scatter", given, [base.type], LookupAttrs(adds=adds))
 
 
 def _tensor_scatter(call: Call) -> Sequence[Item]:
     """New keys or values written into a cache of fixed length: only they move."""
     cache, new = call.item(0), call.item(1)
-    return call.emit("scatter", [new], [cache.type])
+    return call.emit("scatter", [new], [cache.type], LookupAttrs())
 
 
 def _depends_on_data(call: Call) -> Sequence[Item]:

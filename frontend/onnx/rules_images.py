@@ -114,7 +114,7 @@ def _pool(call: Call) -> Sequence[Item | None]:
         dims: tuple[Dim, ...] = (*x.dims[:2], *(1 for _ in x.dims[2:]))
     else:
         dims = (*x.dims[:2], *windows(call, x.dims[2:], call.ints("kernel_shape") or ()))
-    return (call.copied("gather", x, dims), *(None for _ in call.node.output[1:]))
+    return (call.regrown(x, dims), *(None for _ in call.node.output[1:]))
 
 
 def _resize(call: Call) -> Sequence[Item]:
@@ -125,7 +125,7 @@ def _resize(call: Call) -> Sequence[Item]:
         dims = tuple(as_dim(as_expr(d) * s) for d, s in zip(x.dims, scales.reshape(-1).tolist(), strict=True))
     else:
         raise NotUnderstoodError("Resize to sizes that depend on data")
-    return (call.copied("gather", x, dims),)
+    return (call.regrown(x, dims),)
 
 
 RULES: Mapping[str, Rule] = {

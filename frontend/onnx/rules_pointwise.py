@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim, Expr, as_dim, as_expr, divide_exactly
+from ...ir.ops.lookup import lookup_of
 from ...ir.ops.pointwise import FillAttrs, broadcast
 from ...ir.types import DType, TensorType
 from .call import Call, Rule
@@ -111,7 +112,9 @@ def _one_hot(call: Call) -> Sequence[Item]:
     if len(depth) != 1 or (isinstance(depth[0], Expr) and not depth[0].is_integral):
         raise NotUnderstoodError(f"OneHot of depth {depth}")
     dims = (*item.dims[:axis], depth[0], *item.dims[axis:])
-    return (call.copied("gather", item, dims, call.dtype(2)),)
+    whole = tuple(range(item.type.rank))
+    kind, attrs = TensorType(dims, call.dtype(2)), lookup_of([whole, (*whole[:axis], None, *whole[axis:])])
+    return call.emit("gather", [item], [kind], attrs)
 
 
 RULES: Mapping[str, Rule] = {

@@ -183,7 +183,7 @@ def _backward_length(start: Dim, end: Dim, step: int, size: Dim) -> Dim:
 
 def _strided(call: Call, item: Item, axis: int, length: Dim) -> Item:
     """Every k-th entry or the reverse is a copy."""
-    return call.copied("gather", item, (*item.dims[:axis], length, *item.dims[axis + 1 :]))
+    return call.regrown(item, (*item.dims[:axis], length, *item.dims[axis + 1 :]), changed=(axis,))
 
 
 def _clipped(call: Call, place: Dim, size: Dim) -> Dim:
@@ -271,7 +271,7 @@ def _tile(call: Call) -> Sequence[Item]:
     if len(times) != item.type.rank:
         raise NotUnderstoodError(f"Tile of {item.type} by {_join(times)}")
     dims = tuple(as_dim(as_expr(d) * t) for d, t in zip(item.dims, times, strict=True))
-    return (item if dims == item.dims else call.copied("gather", item, dims),)
+    return (item if dims == item.dims else call.regrown(item, dims),)
 
 
 def _pad(call: Call) -> Sequence[Item]:

@@ -7,13 +7,14 @@ alone. They read shapes off the local tensors and constants off the attributes a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from ...ir.errors import SlipstickError
+from ...ir.expr import Dim
 from ...ir.graph import Node, Value
 from ...ir.meaning import Argument
 from ...ir.placement import Shard
@@ -28,7 +29,8 @@ class Call:
     """One node on one rank: local inputs (float64, int64 or bool), and the local dims of what it makes.
 
     `rank` and `degrees` are by mesh axis. `sources` and `results` are the values of the graph that inputs and outputs
-    stand for, with their placements.
+    stand for, with their placements; `held` are the positions of this rank where its queries are not all there are;
+    `sizes` are the numbers of the graph's symbols.
     """
 
     node: Node
@@ -38,6 +40,12 @@ class Call:
     degrees: Mapping[str, int]
     sources: tuple[Value, ...] = ()
     results: tuple[Value, ...] = ()
+    held: Tensor | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def local(self, dim: Dim) -> int:
+        """Return a size as a number."""
+        return dim if isinstance(dim, int) else round(float(dim.evaluate({k: float(v) for k, v in self.sizes.items()})))
 
     def constant(self, name: str, default: Argument = None) -> Argument:
         """Return an argument of the recorded call by its name in the operator's schema; the default where it was left.
@@ -75,8 +83,10 @@ class Call:
         """Return the positions of this rank and of all ranks of an axis, in the order in which they are held.
 
         `length` is that of all ranks together. With balanced context parallelism rank r of c holds pieces r and
-        2c - 1 - r of 2c, so that all ranks see equally many pairs under a causal mask (zig-zag, arXiv 2407.21783, 3.3.2).
+        2c - 1 - r of 2c, so that all ranks see equally many pairs under a causal mask (arXiv 2407.21783, 3.3.2).
         """
+        if self.held is not None:
+            return self.held, torch.arange(length)
         degree = self.degrees.get(axis, 1)
         every = zigzag(length, degree)
         own = length // degree

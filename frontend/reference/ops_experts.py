@@ -27,7 +27,7 @@ def experts(call: Call) -> tuple[Tensor, ...]:
     attrs = attrs_of(call, ExpertsAttrs)
     rows = x.repeat_interleave(idx.shape[1], dim=0)
     rows = rows * weights.reshape(-1, 1) if number(call, "early", 0) else rows
-    up, act, down = _through(call, attrs, rows, idx.reshape(-1), bank)
+    up, act, down = through(call, attrs, rows, idx.reshape(-1), bank)
     return _summed(call, down, weights), rows, up, act, down
 
 
@@ -39,7 +39,7 @@ def experts_bwd(call: Call) -> tuple[Tensor, ...]:
     copies = grad.repeat_interleave(k, dim=0)
     early = bool(number(call, "early", 0))
     d_down = copies if early else copies * weights.reshape(-1, 1)
-    d_rows, *d_bank = _bank_grads(call, attrs, (d_down, rows, up, down, up_out, act), ids)
+    d_rows, *d_bank = bank_grads(call, attrs, (d_down, rows, up, down, up_out, act), ids)
     sources = x.repeat_interleave(k, dim=0)
     d_weights = (d_rows * sources if early else copies * down_out).sum(1).view_as(weights)
     d_x = (d_rows * weights.reshape(-1, 1) if early else d_rows).view(-1, k, x.shape[1]).sum(1)
@@ -52,7 +52,7 @@ def _summed(call: Call, down: Tensor, weights: Tensor) -> Tensor:
     return rows.sum(1) if number(call, "early", 0) else (rows * weights.unsqueeze(2)).sum(1)
 
 
-def _through(
+def through(
     call: Call, attrs: ExpertsAttrs, rows: Tensor, ids: Tensor, bank: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rows through the up projection, the activation and the down projection of the expert of each."""
@@ -83,7 +83,7 @@ def _activation(kind: str) -> _Function:
     return _ACTIVATIONS[kind]
 
 
-def _bank_grads(
+def bank_grads(
     call: Call, attrs: ExpertsAttrs, tensors: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], ids: Tensor
 ) -> tuple[Tensor, ...]:
     """Gradients of rows, up, down and both biases of (gradient of down, rows, up, down, up and act as kept)."""
@@ -171,7 +171,7 @@ def _order(call: Call, idx: Tensor) -> Tensor:
 def expert_bank(call: Call) -> tuple[Tensor, ...]:
     """Result, up projection and activation of rows [r, h], as many for each expert, one expert after another."""
     rows, *bank = call.inputs
-    up, act, down = _through(call, attrs_of(call, ExpertsAttrs), rows, _even(rows, bank[0]), bank)
+    up, act, down = through(call, attrs_of(call, ExpertsAttrs), rows, _even(rows, bank[0]), bank)
     return down, up, act
 
 
@@ -179,7 +179,7 @@ def expert_bank_bwd(call: Call) -> tuple[Tensor, ...]:
     """Gradients of rows, up, down and biases; a copy of the gradient in columns is read by a kernel, not here."""
     grad, rows, up, down, up_out, act = call.inputs[:6]
     ids = _even(rows, up)
-    return _bank_grads(call, attrs_of(call, ExpertsAttrs), (grad, rows, up, down, up_out, act), ids)[: len(call.dims)]
+    return bank_grads(call, attrs_of(call, ExpertsAttrs), (grad, rows, up, down, up_out, act), ids)[: len(call.dims)]
 
 
 def _even(rows: Tensor, up: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...ir.ops.normalize import DimAttrs, NormAttrs
+from ..constants import STYLES, turned
 from .call import Call, NotComputedError, Reference
 from .constants import attrs_of, given, number, operator, word
 from .differentiate import gradients
@@ -67,25 +68,9 @@ def rope_bwd(call: Call) -> tuple[Tensor, ...]:
 def _rotated(call: Call, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The first entries of x, as many as the tables have (twice as many in narrow styles), by pairs of a style."""
     style = word(call, "style", "half")
-    if style in ("half_narrow", "pairs_narrow"):
-        cos, sin = (_twice(t, style == "pairs_narrow") for t in (cos, sin))
-    elif style == "pairs_of_half":
-        cos, sin = (_twice(t[..., : t.shape[-1] // 2], True) for t in (cos, sin))
-    width = cos.shape[-1]
-    turned, kept = x[..., :width], x[..., width:]
-    if style == "split":
-        turned = turned.reshape(*turned.shape[:-1], width // 2, 2).transpose(-1, -2).flatten(-2)
-    if style.startswith("pairs"):
-        quarter = torch.stack((-turned[..., 1::2], turned[..., ::2]), dim=-1).flatten(-2)
-    elif style in ("half", "half_narrow", "split"):
-        quarter = torch.cat((-turned[..., width // 2 :], turned[..., : width // 2]), dim=-1)
-    else:
+    if style not in STYLES:
         raise NotComputedError(f"rotary embedding in the style '{style}'")
-    return torch.cat((turned * cos + quarter * sin, kept), dim=-1)
-
-
-def _twice(table: Tensor, side_by_side: bool) -> Tensor:
-    return table.repeat_interleave(2, dim=-1) if side_by_side else torch.cat((table, table), dim=-1)
+    return turned(x, cos, sin, style)
 
 
 def softmax(call: Call) -> tuple[Tensor, ...]:

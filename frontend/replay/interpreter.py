@@ -17,6 +17,7 @@ from ..failures import first_line
 from ..flex import reach_of
 from ..record import Recorder
 from .joint import JointRecorder
+from .read_graph import ReadGraph, is_graph
 
 # Checks of shapes and counters of use: they compute nothing.
 _CHECKS = ("_assert", "sym_constrain", "_check", "_log_api_usage", "_functional_assert", "_guards_fn")
@@ -34,10 +35,13 @@ class Replay(fx.Interpreter):
     """Runs a graph and keeps the recorder's scope at the module that each node came from."""
 
     def __init__(
-        self, graph: fx.GraphModule, recorder: Recorder, scopes: Mapping[fx.Node, str] = MappingProxyType({})
+        self,
+        graph: fx.GraphModule | ReadGraph,
+        recorder: Recorder,
+        scopes: Mapping[fx.Node, str] = MappingProxyType({}),
     ) -> None:
         """Know the graph and whom to tell where it is; `scopes` are paths of nodes that do not say so themselves."""
-        super().__init__(graph, garbage_collect_values=False)
+        super().__init__(graph, garbage_collect_values=False, graph=graph.graph)
         self._scopes = scopes
         self.extra_traceback = False
         self._recorder = recorder
@@ -80,7 +84,7 @@ class Replay(fx.Interpreter):
             return _flex(args)
         position = _WRAPPERS.get(name)
         part = args[position] if position is not None and position < len(args) else None
-        if not isinstance(part, fx.GraphModule):
+        if not is_graph(part):
             raise TraceError(f"'{name}' chooses what runs by the values of tensors, or is not known here")
         rest = [a for a in args[(position or 0) + 1 :] if not isinstance(a, str)]
         run: Callable[..., object] = Replay(part, self._recorder).run
@@ -100,7 +104,7 @@ def _flex(args: Sequence[object]) -> tuple[Tensor, Tensor, Tensor]:
     blocks = args[4]
     mask_mod = blocks[-1] if isinstance(blocks, tuple | list) and blocks else None
     reads_tensors = len(args) > 8 and bool(args[8])
-    reach = reach_of(mask_mod if isinstance(mask_mod, fx.GraphModule) and not reads_tensors else None)
+    reach = reach_of(mask_mod if is_graph(mask_mod) and not reads_tensors else None)
     out, lse = semantic.attention(q, k, v, None, reach.causal, reach.window, 0.0)
     return out.transpose(1, 2), lse, lse
 
@@ -150,7 +154,7 @@ def _is_nested(node: fx.Node) -> bool:
 def _place(node: fx.Node) -> str:
     scope = scope_of(node)
     where = f"module '{scope}'" if scope else "the top module"
-    lines = re.findall(r'File "([^"]+)", line (\d+)', str(node.meta.get("stack_trace") or ""))
+    lines = re.findall(r'File "([^"\n]+)", line (\d+)', str(node.meta.get("stack_trace") or ""))
     line = f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
     return f"node '{node.name}' in {where}{line}"
 

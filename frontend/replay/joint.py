@@ -27,7 +27,7 @@ def backward_nodes(program: Program) -> frozenset[fx.Node]:
     tagged = frozenset(n for n in nodes if _is_tagged(n))
     if tagged:
         return tagged
-    outputs = [n for n in pytree.tree_leaves(_output(program.graph).args) if isinstance(n, fx.Node)]
+    outputs = [n for n in pytree.tree_leaves(_output(program.graph.graph).args) if isinstance(n, fx.Node)]
     wanted = [shape for name, shape in _wanting(program) if name]
     if len(wanted) < _FEWEST or [_shape(n) for n in outputs[-len(wanted) :]] != wanted:
         return frozenset()
@@ -39,8 +39,8 @@ def _is_tagged(node: fx.Node) -> bool:
     return bool(node.meta.get("autograd_backward")) or node.meta.get("partitioner_tag") == "is_backward"
 
 
-def _output(graph: fx.GraphModule) -> fx.Node:
-    found: fx.Node = next(n for n in reversed(graph.graph.nodes) if n.op == "output")
+def _output(graph: fx.Graph) -> fx.Node:
+    found: fx.Node = next(n for n in reversed(graph.nodes) if n.op == "output")
     return found
 
 

@@ -10,6 +10,8 @@ from ...ir.errors import NotUnderstoodError
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
+_LONGEST = 200  # letters of a key that an error shows as they are
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -34,7 +36,8 @@ class Part:
         if not isinstance(self.value, dict):
             raise self.wrong("an object")
         for key, value in self.value.items():
-            yield key, Part(value, f"{self.place}.{key}")
+            plain = key if key.isprintable() and len(key) <= _LONGEST else ascii(key[:40])
+            yield key, Part(value, f"{self.place}.{plain}")
 
     def each(self) -> Iterator[Part]:
         """Yield the elements of a list."""

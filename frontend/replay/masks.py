@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from torch import Tensor, fx
 from ...ir.expr import Expr
 from ...ir.graph import Role
 from ..adapter import undisturbed
+from .targets import is_checked
 
 _PROBE = 7  # a window this long is seen at every example size
 _HIDDEN = -1e4  # additive masks put at least this onto what must not be seen
@@ -57,9 +59,9 @@ def _ancestors(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _is_plain(node: fx.Node) -> bool:
-    """Whether a node can be run for real: an operator, or an input that stands for padding or positions."""
+    """Whether a node can be run for real: a checked operator, or an input that stands for padding or positions."""
     if node.op != "placeholder":
-        return True
+        return is_checked(node.target)
     return node.meta.get("role") is Role.INPUT and not node.meta["val"].dtype.is_floating_point
 
 
@@ -88,6 +90,8 @@ def _seen(steps: list[fx.Node], hints: Mapping[str, int], constant: int | None, 
             if node.op == "placeholder":
                 made[node] = _example(node, hints)
                 continue
+            if _num_elements(node.meta.get("val")) > _MOST_ELEMENTS:
+                return None
             assert callable(node.target)
             func: Callable[..., object] = node.target
             try:
@@ -101,7 +105,10 @@ def _seen(steps: list[fx.Node], hints: Mapping[str, int], constant: int | None, 
 
 
 def _num_elements(made: object) -> int:
-    return made.numel() if isinstance(made, Tensor) else 0
+    """The size of a tensor, of a recorded one at the example sizes; 0 of anything else."""
+    if not isinstance(made, Tensor):
+        return 0
+    return math.prod(s if isinstance(s, int) else int(s.node.hint or 0) for s in made.shape)
 
 
 def _example(node: fx.Node, hints: Mapping[str, int]) -> Tensor:

@@ -11,6 +11,7 @@ from torch import fx, nn
 from ...ir.expr import Dim
 from ...ir.types import DType
 from ..adapter import dtype_of
+from .read_graph import ReadGraph
 
 # A size without a limit is said to be at most some huge number.
 MOST_SIZE = 1 << 40
@@ -58,7 +59,7 @@ class Program:
     """
 
     name: str
-    graph: fx.GraphModule
+    graph: fx.GraphModule | ReadGraph
     root: nn.Module
     sources: tuple[Source, ...]
     outputs: tuple[int, ...] | None = None

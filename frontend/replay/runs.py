@@ -32,6 +32,7 @@ from .ends import LABELS, arguments, labels_for, loss_among, of_results, tensors
 from .interpreter import Replay, scope_of
 from .joint import JointRecorder, backward_nodes, split_outputs
 from .program import Program
+from .read_graph import ReadGraph
 from .scopes import guessed_scopes
 from .sizes import BATCH, SEQ, Naming, hints_for, longest, name_sizes
 
@@ -54,7 +55,7 @@ def graph_of(
         raise NotUnderstoodError(f"'{program.name}' holds a backward pass, so it is a training graph, not {workload}")
     naming = name_sizes(program, workload, dims)
     handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
-    run = _Run(program, naming, hints_for(program), FakeWorld(), backward, _scopes(program, backward), handlers)
+    run = _Run(program, naming, hints_for(program), _world(program), backward, _scopes(program, backward), handlers)
     flat = run.joint() if backward else run.forward() if workload is not Workload.TRAIN else run.trained(is_part)
     notes = (*program.notes, naming.note, _fixed_note(program, naming), _GUESSED if run.scopes else "")
     identity = Identity(
@@ -64,6 +65,13 @@ def graph_of(
     verify(graph)
     require_past(graph)
     return graph
+
+
+def _world(program: Program) -> FakeWorld:
+    """Fake tensors; an operator of a file that has no rule for them is refused, not tried on real ones."""
+    world = FakeWorld()
+    world.mode.allow_fallback_kernels = not isinstance(program.graph, ReadGraph)
+    return world
 
 
 def _fixed_note(program: Program, naming: Naming) -> str:

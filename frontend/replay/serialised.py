@@ -1,7 +1,8 @@
 """The JSON of an exported program to a torch.fx graph, without torch's own reader, which unpickles and evaluates.
 
 Operators are looked up by name among those that torch registers, sizes are parsed by a grammar of sums and products,
-and nothing else of the file is a name that could be called. The schema is `torch/_export/serde/schema.py`, version 8.
+and nothing else of the file is a name that could be called. Names are identifiers, arguments those of the operator's
+schema; the graph is interpreted (`read_graph.py`). The schema is `torch/_export/serde/schema.py`, version 8.
 """
 
 from __future__ import annotations
@@ -9,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import fx, nn
+from torch import fx
 from torch.fx.node import Argument
 
 from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim
 from .json_parts import Part
 from .program import MOST_SIZE, FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
+from .read_graph import ReadGraph
 from .size_text import read_size
-from .targets import ENUMS, dtype_named, target_named
+from .targets import ENUMS, check_call, dtype_named, identifier, target_named
 
 _MAJOR = 8
 _HELD = {"parameter": "parameter_name", "buffer": "buffer_name", "tensor_constant": "tensor_constant_name"}
 _PLAIN = ("as_int", "as_float", "as_bool", "as_string", "as_none")
 _MOST_DEPTH = 16
+_BY_NAME = 2  # ArgumentKind.KEYWORD of the schema
 
 
 def read(document: Part, configs: Sequence[Part], name: str) -> Program:
@@ -128,12 +131,12 @@ class _Reader:
         if depth > _MOST_DEPTH:
             raise NotUnderstoodError(f"{graph.place}: graphs within graphs are deeper than {_MOST_DEPTH}")
         self._part, self._depth = graph, depth
-        self._fx = fx.Graph()
-        self._root = nn.Module()
+        self._root = ReadGraph()
+        self._fx = self._root.graph
         self._made: dict[str, fx.Node] = {}
 
-    def module(self) -> fx.GraphModule:
-        """Return the graph as a module that can be run."""
+    def module(self) -> ReadGraph:
+        """Return the graph, to be interpreted."""
         for given in self._part["inputs"].each():
             self._placeholder(given)
         for node in self._part["nodes"].each():
@@ -141,29 +144,31 @@ class _Reader:
         outputs = [self._argument(o) for o in self._part["outputs"].each()]
         single = self._part.get("is_single_tensor_return")
         self._fx.output(outputs[0] if single is not None and single.value and outputs else tuple(outputs))
-        return fx.GraphModule(self._root, self._fx)
+        return self._root
 
     def _placeholder(self, given: Part) -> None:
         kind, value = given.only()
         index = len(self._made)
         name = f"fixed_{index}"
         if kind in ("as_tensor", "as_custom_obj"):
-            name = value["name"].text
+            name = identifier(value["name"])
         elif kind == "as_sym_int" and value.get("as_name") is not None:
-            name = value["as_name"].text
+            name = identifier(value["as_name"])
         self._made[name] = self._fx.placeholder(f"given_{index}")
 
     def _node(self, part: Part) -> None:
         target = target_named(part["target"])
-        args: list[Argument] = []
-        kwargs: dict[str, Argument] = {}
+        args: list[Part] = []
+        named: dict[str, Part] = {}
         for given in part["inputs"].each():
-            kind = given.get("kind")
-            if kind is not None and kind.value == 2:
-                kwargs[given["name"].text] = self._argument(given["arg"])
+            kind, name = given.get("kind"), given["name"]
+            if kind is not None and kind.value == _BY_NAME:
+                named[identifier(name)] = given
             else:
-                args.append(self._argument(given["arg"]))
-        node = self._fx.call_function(target, tuple(args), kwargs)
+                args.append(given)
+        check_call(target, [a["name"] for a in args], {name: given["name"] for name, given in named.items()})
+        made = {name: self._argument(given["arg"]) for name, given in named.items()}
+        node = self._fx.call_function(target, tuple(self._argument(a["arg"]) for a in args), made)
         self._describe(node, part)
         self._name_outputs(node, part)
 
@@ -172,10 +177,12 @@ class _Reader:
         stack = data.get("nn_module_stack") if data is not None else None
         if stack is not None:
             # `key,path,class` of each module, outermost first; only classes have commas of their own.
+            if not stack.text.isprintable():
+                raise stack.wrong("a path of modules")
             last = stack.text.split(";")[-1].split(",")
             node.meta["nn_module_stack"] = {last[0]: (last[1] if len(last) > 1 else "", last[-1])}
         trace = data.get("stack_trace") if data is not None else None
-        if trace is not None:
+        if trace is not None and all(line.isprintable() for line in trace.text.splitlines()):
             node.meta["stack_trace"] = trace.text
 
     def _name_outputs(self, node: fx.Node, part: Part) -> None:
@@ -229,11 +236,12 @@ class _Reader:
         return None if kind == "as_none" else _plain(inner)
 
     def _find(self, name: Part) -> fx.Node:
-        if name.text not in self._made:
+        if identifier(name) not in self._made:
             raise NotUnderstoodError(f"{name.place}: '{name.text}' is read before it is made")
         return self._made[name.text]
 
     def _part_graph(self, value: Part) -> fx.Node:
+        identifier(value["name"])
         name = f"part_{len(self._root._modules)}"
         self._root.add_module(name, _Reader(value["graph"], self._depth + 1).module())
         return self._fx.get_attr(name)
@@ -251,7 +259,7 @@ def _output_name(output: Part) -> str:
     kind, value = output.only()
     if kind == "as_none":
         return ""
-    return (value["as_name"] if value.get("as_name") is not None else value["name"]).text
+    return identifier(value["as_name"] if value.get("as_name") is not None else value["name"])
 
 
 def _plain(value: Part) -> Argument:

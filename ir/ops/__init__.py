@@ -16,6 +16,7 @@ from . import (
     host,
     index_keys,
     layout,
+    lookup,
     matmul,
     normalize,
     optimizer,
@@ -28,8 +29,8 @@ from . import (
 from .base import OpCall, OpClass, OpDef, Work
 
 _FAMILIES = (
-    matmul, attention, index_keys, experts, scan, conv, routing, pointwise, quantise, normalize, layout, collectives,
-    optimizer, host, unpriced,
+    matmul, attention, index_keys, experts, scan, conv, routing, pointwise, quantise, normalize, layout, lookup,
+    collectives, optimizer, host, unpriced,
 )  # fmt: skip
 OPS: Mapping[str, OpDef] = MappingProxyType({d.name: d for family in _FAMILIES for d in family.OPS})
 

@@ -1,4 +1,4 @@
-"""Views (free) and the ops that move data: embedding, gather, scatter, concat, copy."""
+"""Views (free) and the ops that move data as it lies: embedding, concat, copy."""
 
 from __future__ import annotations
 
@@ -95,19 +95,6 @@ def _work_scatter_rows(call: OpCall) -> Work:
     )
 
 
-def _work_gather(call: OpCall) -> Work:
-    out = call.outputs[0].num_bytes
-    return Work(read_bytes=out + total(t.num_bytes for t in call.inputs[1:]), write_bytes=out)
-
-
-def _work_scatter(call: OpCall) -> Work:
-    """Copy the base, then read and write what is scattered."""
-    return Work(
-        read_bytes=total(t.num_bytes for t in call.inputs),
-        write_bytes=total(t.num_bytes for t in call.outputs),
-    )
-
-
 def _check_embedding(call: OpCall) -> Iterator[str]:
     ids, table = call.inputs
     if table.rank != 2:
@@ -129,8 +116,4 @@ OPS = (
           min_inputs=2, max_inputs=2),
     OpDef("embedding_bwd", OpClass.MEMORY, _work_scatter_rows, "gradient of the table; inputs: dy, ids", no_check,
           min_inputs=2, max_inputs=2),
-    OpDef("gather", OpClass.MEMORY, _work_gather, "entries at indices; inputs: x, indices", no_check,
-          min_inputs=1),
-    OpDef("scatter", OpClass.MEMORY, _work_scatter, "entries put at indices; inputs: base, indices, source", no_check,
-          min_inputs=1),
 )  # fmt: skip

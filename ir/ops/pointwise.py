@@ -12,7 +12,7 @@ from .base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims
 FLOPS_PER_ELEMENT = {
     "silu": 10, "silu_bwd": 20, "gelu": 10, "gelu_bwd": 20, "tanh": 8, "tanh_bwd": 3, "sigmoid": 8, "sigmoid_bwd": 3,
     "exp": 4, "log": 4, "sqrt": 2, "rsqrt": 2, "pow": 4, "sin": 8, "cos": 8, "div": 2, "dropout": 2, "dropout_bwd": 2,
-    "softplus": 8, "erf": 8, "erfinv": 8, "relu": 1, "relu_bwd": 1,
+    "softplus": 8, "softplus_bwd": 8, "erf": 8, "erfinv": 8, "relu": 1, "relu_bwd": 1,
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from ...ir.placement import REPLICATE, Placement, Shard
 from .plans import Style, TpPlan
 
 DP, FSDP, EP, UP, CP, TP = "dp", "fsdp", "ep", "up", "cp", "tp"
-ROWS = (Style.ROWWISE, Style.PACKED_ROWWISE)
+ROWS = (Style.ROWWISE, Style.ROWWISE_SPLIT, Style.PACKED_ROWWISE)
 Placements = Mapping[str, Placement]
 
 
@@ -110,6 +110,17 @@ def gathers_output(region: Region, node: Node, plan: TpPlan) -> bool:
         return False
     wanted = (Style.COLWISE_GATHER, Style.EMBEDDING_COLWISE) if node.op == "embedding" else (Style.COLWISE_GATHER,)
     return any(plan.style(n) in wanted for n in (*names, f"{node.scope}.weight"))
+
+
+def splits_input(region: Region, node: Node, plan: TpPlan) -> bool:
+    """Whether this is a row-parallel layer, or its input gradient, that the plan gives a whole input to split.
+
+    The adjoint of taking a shard of the input is gathering the shards of its gradient.
+    """
+    if node.op != "matmul" or node.phase not in (Phase.FORWARD, Phase.BACKWARD):
+        return False
+    params = [region.by_id[i] for i in node.inputs if region.by_id[i].role is Role.PARAM]
+    return any(plan.style(p.name) is Style.ROWWISE_SPLIT for p in params)
 
 
 def reduces_output(region: Region, node: Node, plan: TpPlan) -> bool:

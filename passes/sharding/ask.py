@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...ir.expr import Dim, Expr
 from ...ir.graph import Phase
 from ...ir.ops import OpCall
 from ...ir.placement import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
+
+# Each rank of these axes has samples of its own.
+DATA_AXES = ("dp", "fsdp", "ep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,46 @@ def replicate_all(ask: Ask) -> Answer:
     return Answer((REPLICATE,) * len(ask.given), (REPLICATE,) * ask.num_outputs)
 
 
+def per_replica(ask: Ask) -> Answer:
+    """Each replica runs the op on the samples that it has: nothing of the batch crosses an axis of data parallelism.
+
+    Dims of a result that have the replicas' factor are sharded; a result without one is the replica's own.
+    """
+    wants = tuple(p if isinstance(p := ask.whole(i), Shard) else REPLICATE for i in range(len(ask.given)))
+    found = (samples_dim(t.dims, ask.axis) for t in ask.call.outputs)
+    return Answer(wants, tuple(REPLICATE if dim is None else Shard(dim) for dim in found))
+
+
+def makes_own_samples(ask: Ask, found: Answer) -> Answer:
+    """Results with samples that are made of what has none (a table repeated for each) are made where they belong."""
+    kinds = ask.call.inputs
+    if ask.axis not in DATA_AXES or ask.all_tokens or any(samples_dim(t.dims, ask.axis) is not None for t in kinds):
+        return found
+    dims = [samples_dim(t.dims, ask.axis) for t in ask.call.outputs]
+    if all(dim is None for dim in dims) or any(p != REPLICATE for p in (*found.inputs, *found.outputs)):
+        return found
+    return Answer(found.inputs, tuple(REPLICATE if dim is None else Shard(dim) for dim in dims))
+
+
+def samples_dim(dims: Sequence[Dim], axis: str) -> int | None:
+    """Return the dim that holds the samples of all ranks of an axis of data parallelism, None where there is none."""
+    return next((i for i, d in enumerate(dims) if isinstance(d, Expr) and axis in d.symbols), None)
+
+
+def shares_samples(ask: Ask) -> bool:
+    """Whether samples are dealt out over the axis and an input has those of one replica only."""
+    if ask.axis not in DATA_AXES or ask.all_tokens:
+        return False
+    pairs = zip(ask.given, ask.call.inputs, strict=True)
+    return any(isinstance(p, Shard) and not p.routed and samples_dim(t.dims, ask.axis) is not None for p, t in pairs)
+
+
 def shard_dim(placement: Placement) -> int | None:
     """Return the sharded dim, None when there is none."""
     return placement.dim if isinstance(placement, Shard) else None
 
 
 __all__ = [
-    "PARTIAL", "REPLICATE", "Answer", "Ask", "Partial", "Placement", "Replicate", "Rule", "Shard", "replicate_all",
-    "shard_dim",
+    "DATA_AXES", "PARTIAL", "REPLICATE", "Answer", "Ask", "Partial", "Placement", "Replicate", "Rule", "Shard",
+    "makes_own_samples", "per_replica", "replicate_all", "samples_dim", "shard_dim", "shares_samples",
 ]  # fmt: skip

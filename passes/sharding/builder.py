@@ -175,8 +175,16 @@ class RegionBuilder:
         self.now[old] = self._value(kind, self.where[value], Role.RESULT, "", None, place)
         self.nodes.append(Node("cast", (value,), (self.now[old],), NO_ATTRS, user.scope, user.phase))
 
+    def taken(self, old: int, forward: int | None, axis: str) -> Shard | None:
+        """Return the shard of an old value that a forward node reads; None where it reads it whole or not at all."""
+        node = None if forward is None else self.old.producer.get(forward)
+        if node is None or old not in node.inputs:
+            return None
+        read = self.asked[node.key][node.inputs.index(old)][axis]
+        return read if isinstance(read, Shard) else None
+
     def _is(self, value: int, need: Placements) -> bool:
-        return all(_alike(self.where[value][a], need[a]) for a in self.axes)
+        return all(self.where[value][a] == need[a] for a in self.axes)
 
     def _again(self, value: int, need: Placements, user: Node) -> bool:
         """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it.
@@ -198,7 +206,7 @@ class RegionBuilder:
         groups: dict[tuple[str, ...], list[str]] = {}
         for axis in self.axes:
             have, want = self.where[value][axis], need[axis]
-            if not _alike(have, want):
+            if have != want:
                 groups.setdefault(self._message(value, axis, have, want), []).append(axis)
         found = [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
         if not any(key[0] == "routed" for key in groups):
@@ -214,7 +222,7 @@ class RegionBuilder:
 
     def _convert(self, value: int, axes: tuple[str, ...], need: Placements, user: Node) -> int:
         have, want = self.where[value][axes[0]], need[axes[0]]
-        if isinstance(want, Partial) and isinstance(have, Shard):
+        if _goes_through_whole(have, want):
             value = self._convert(value, axes, dict.fromkeys(axes, REPLICATE), user)
             have = REPLICATE
         op, dim = _conversion(have, want)
@@ -327,11 +335,14 @@ class RegionBuilder:
         return Region(self.old.name, tuple(v for v in self.values if v.id in used), tuple(self.nodes), ports, pairs)
 
 
-def _alike(have: Placement, want: Placement) -> bool:
-    """Packed or not, a shard of the same dim is the same set of rows (the weights are laid out for it)."""
-    if isinstance(have, Shard) and isinstance(want, Shard):
-        return have.dim == want.dim and have.routed == want.routed
-    return have == want
+def _goes_through_whole(have: Placement, want: Placement) -> bool:
+    """Whether no collective leads from one placement to the other: from a shard to a summand, or to other rows.
+
+    Shards of a dim as a whole and shards of the tensors side by side in it (packed) are different sets of rows.
+    """
+    if not isinstance(have, Shard):
+        return False
+    return isinstance(want, Partial) or (isinstance(want, Shard) and have == replace(want, packed=have.packed))
 
 
 def _growth(have: Placement, want: Placement) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ from ...ir.expr import Dim
 from ...ir.graph import Node, Region
 from ...ir.ops import OpCall, call_of
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.lookup import LookupAttrs
 from ...ir.ops.matmul import MatmulAttrs
 from ...ir.ops.normalize import ReduceAttrs
 from ...ir.types import TensorType
@@ -116,6 +118,15 @@ def _reduce(call: OpCall) -> Labels:
     return given, *(made,) * len(call.outputs)
 
 
+def _lookup(call: OpCall) -> Labels:
+    """Letters that are in two places; what is looked up ends here."""
+    words = call.attrs_as(LookupAttrs).letters
+    if not words:
+        return _nothing(call)
+    times = Counter("".join(words))
+    return tuple(tuple((letter,) if times[letter] > 1 else None for letter in word) for word in words)
+
+
 def _conv(call: OpCall) -> Labels:
     """Channels of a depthwise convolution are those of its result; batch and positions are handed on as they are."""
     forward = call.op == "conv"
@@ -137,6 +148,6 @@ _LABELS: Mapping[str, Callable[[OpCall], Labels]] = {
     "matmul": _matmul, "permute": _permute, "reshape": _reshape, "slice": _slice, "pad": _pad, "concat": _concat,
     "reduce": _reduce, "attention": _nothing, "attention_bwd": _nothing, "embedding": _nothing,
     "embedding_bwd": _nothing, "grouped_matmul": _nothing, "experts": _nothing, "experts_bwd": _nothing,
-    "expert_bank": _nothing, "expert_bank_bwd": _nothing, "gather": _nothing, "scatter": _nothing, "scan": _nothing,
+    "expert_bank": _nothing, "expert_bank_bwd": _nothing, "gather": _lookup, "scatter": _lookup, "scan": _nothing,
     "scan_bwd": _nothing, "conv": _conv, "conv_bwd": _conv,
 }  # fmt: skip

@@ -18,6 +18,7 @@ class Style(StrEnum):
     COLWISE_GATHER = "colwise_gather_output"
     PACKED_COLWISE = "packed_colwise"
     ROWWISE = "rowwise"
+    ROWWISE_SPLIT = "rowwise_split_input"
     PACKED_ROWWISE = "packed_rowwise"
     EMBEDDING = "embedding_rowwise"
     EMBEDDING_COLWISE = "embedding_colwise"
@@ -32,12 +33,14 @@ class TpPlan:
     A pattern names parameters or the modules that own them; all patterns are tried on the parameter first.
     `eager_grads` reduces the input gradient of every column-parallel layer, and the output of every row-parallel one,
     on its own, as a module-by-module DTensor plan does, instead of once for all layers that share the input or the sum.
+    `note` is what a user should know of how the plan came about.
     """
 
     name: str
     entries: tuple[tuple[str, Style], ...]
     eager_grads: bool = False
     doc: str = ""
+    note: str = ""
 
     def style(self, parameter: str) -> Style:
         """Return the style of a parameter by its path.
@@ -48,6 +51,11 @@ class TpPlan:
         module = parameter.rpartition(".")[0]
         matches = (s for path in (parameter, module) for pattern, s in self.entries if fnmatchcase(path, pattern))
         return next(matches, Style.REPLICATE)
+
+    def names(self, parameter: str) -> bool:
+        """Return whether some pattern is meant for a parameter, be it to keep it whole."""
+        module = parameter.rpartition(".")[0]
+        return any(fnmatchcase(path, pattern) for path in (parameter, module) for pattern, _ in self.entries)
 
     def unmatched(self, parameters: Collection[str]) -> list[str]:
         """Return the patterns that name no parameter and no module that owns one."""
@@ -99,7 +107,10 @@ _LAYERS = (
     *((f"*.{n}", Style.PER_HEAD) for n in ("A_log", "dt_bias", "mamba.D", "mixer.D", "mamba.norm.weight",
                                            "mixer.norm.weight")),
 )  # fmt: skip
-_TABLES = _entries(Style.EMBEDDING, "embed_tokens", ".wte", "tok_embeddings", "word_embeddings", "backbone.embeddings")
+_TABLES = _entries(
+    Style.EMBEDDING, "embed_tokens", "embed_tokens_per_layer", "embed_in", ".wte", "tok_embeddings", "word_embeddings",
+    "backbone.embeddings", "model.embeddings",
+)  # fmt: skip
 _HEADS = ("lm_head", "embed_out", "output_layer", "output")
 
 _MEGATRON = TpPlan(
@@ -136,7 +147,7 @@ _FOLLOWING = (
 )  # fmt: skip
 _SYNONYMS = {
     "colwise_rep": Style.COLWISE_GATHER, "local_colwise": Style.COLWISE, "local_packed_rowwise": Style.PACKED_ROWWISE,
-    "local_rowwise": Style.ROWWISE, "rowwise_rep": Style.ROWWISE, "rowwise_split_input": Style.ROWWISE,
+    "local_rowwise": Style.ROWWISE, "rowwise_rep": Style.ROWWISE_SPLIT,
 }  # fmt: skip
 STYLES: Mapping[str, Style] = MappingProxyType(
     {**{str(s): s for s in Style}, **_SYNONYMS, **dict.fromkeys(_FOLLOWING, Style.REPLICATE)}

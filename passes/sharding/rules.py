@@ -9,11 +9,32 @@ from ...ir.errors import UnsupportedOpError
 from ...ir.expr import Expr, total
 from ...ir.graph import Node
 from ...ir.ops import OpCall
-from . import rules_attention, rules_layout, rules_matmul, rules_pointwise, rules_routing, rules_scan, rules_semantic
-from .ask import REPLICATE, Answer, Ask, Placement, Rule, replicate_all
+from . import (
+    rules_attention,
+    rules_layout,
+    rules_lookup,
+    rules_matmul,
+    rules_pointwise,
+    rules_routing,
+    rules_scan,
+    rules_semantic,
+)
+from .ask import (
+    DATA_AXES,
+    REPLICATE,
+    Answer,
+    Ask,
+    Placement,
+    Rule,
+    makes_own_samples,
+    per_replica,
+    replicate_all,
+    shares_samples,
+)
 
 _FAMILIES = (
-    rules_matmul, rules_pointwise, rules_layout, rules_attention, rules_semantic, rules_routing, rules_scan,
+    rules_matmul, rules_pointwise, rules_layout, rules_lookup, rules_attention, rules_semantic, rules_routing,
+    rules_scan,
 )  # fmt: skip
 RULES: Mapping[str, Rule] = MappingProxyType({op: rule for f in _FAMILIES for op, rule in f.RULES.items()})
 
@@ -29,13 +50,26 @@ def rule_for(op: str, where: str) -> Rule:
 
 
 def answer_of(node: Node, ask: Ask, replicate_unknown: bool) -> Answer:
-    """Ask the node's rule; without one, whole inputs give whole outputs, and others are made whole only on request."""
-    if node.op not in RULES and (replicate_unknown or all(p == REPLICATE for p in ask.given)):
-        return replicate_all(ask)
-    return rule_for(node.op, node.scope)(ask)
+    """Ask the node's rule; without one, whole inputs give whole outputs, and others are made whole only on request.
+
+    What has no rule, or whose rule wants all inputs whole, runs per replica over data parallelism: never on the global
+    batch.
+    """
+    samples = shares_samples(ask)
+    if node.op not in RULES and (samples or replicate_unknown or all(p == REPLICATE for p in ask.given)):
+        found = replicate_all(ask)
+    else:
+        found = rule_for(node.op, node.scope)(ask)
+    if samples and found == replicate_all(ask):
+        return per_replica(ask)
+    return makes_own_samples(ask, found)
 
 
 def gathered_bytes(node: Node, call: OpCall, given: Sequence[Sequence[Placement]]) -> Expr | None:
-    """Bytes that an op without a rule makes its inputs whole for, None for an op that has one or asks for nothing."""
+    """Bytes that an op without a rule makes its inputs whole for, None for an op that has one or asks for nothing.
+
+    `given` says how each input lies along the axes over which it is made whole: those of data parallelism are none.
+    """
     changed = [t.num_bytes for t, where in zip(call.inputs, given, strict=True) if any(p != REPLICATE for p in where)]
-    return None if node.op in RULES or not changed else total(changed)
+    local = dict.fromkeys(DATA_AXES, 1)
+    return None if node.op in RULES or not changed else total(changed).substitute(local)

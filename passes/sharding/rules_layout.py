@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...ir.expr import Dim, product
 from ...ir.graph import Phase
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Rule, Shard, replicate_all, shard_dim
+from .ask import DATA_AXES, PARTIAL, REPLICATE, Answer, Ask, Partial, Rule, Shard, replicate_all, samples_dim
 
 
 def reshape(ask: Ask) -> Answer:
@@ -15,7 +15,10 @@ def reshape(ask: Ask) -> Answer:
     p = ask.given[0]
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
-    made = follow(ask.call.inputs[0].dims, ask.call.outputs[0].dims, p)
+    source, result = ask.call.inputs[0].dims, ask.call.outputs[0].dims
+    made, samples = follow(source, result, p), samples_dim(result, ask.axis) if ask.axis in DATA_AXES else None
+    if samples is not None and samples_dim(source, ask.axis) == p.dim and (made is None or made.dim != samples):
+        made = Shard(samples)  # a replica's samples, repeated side by side
     flattened = ask.axis == "tp" and made is not None and made.packed and not p.packed and not ask.own_tokens
     if made is None or flattened:
         return replicate_all(ask)  # what flattens over tp is a matrix that its layer wants whole anyway
@@ -70,7 +73,10 @@ def _smaller(a: object, b: object) -> bool:
     """Whether the first product is still a part of the second: its symbols and its number are no larger."""
     from ...ir.expr import as_expr
 
-    quotient = as_expr(b) / as_expr(a)  # type: ignore[arg-type]
+    whole, part = as_expr(b), as_expr(a)  # type: ignore[arg-type]
+    if len(part.terms) != 1:
+        return False
+    quotient = whole / part
     return all(isinstance(c, int) and all(e > 0 for _, e in m) for m, c in quotient.terms)
 
 
@@ -163,38 +169,7 @@ def embedding_bwd(ask: Ask) -> Answer:
     return Answer((lead, lead), (PARTIAL if isinstance(lead, Shard) else REPLICATE,))
 
 
-def rowwise_lookup(ask: Ask) -> Answer:
-    """Gathers and scatters along the last dim: leading dims that all operands share may be sharded."""
-    shards = [p for i in range(len(ask.given)) if isinstance(p := ask.whole(i), Shard)]
-    target = shards[0] if shards else None
-    if target is None or target.dim == ask.call.outputs[0].rank - 1 or not _all_have(ask, target.dim):
-        return replicate_all(ask)
-    return Answer((target,) * len(ask.given), (target,) * ask.num_outputs)
-
-
-def unpriced(ask: Ask) -> Answer:
-    """Whole over every axis but `dp`, along which each replica runs the operator on the sequences that it has.
-
-    Results are sharded along the first dim that is as long as the sharded one; a result without one is whole.
-    """
-    if ask.axis != "dp":
-        return replicate_all(ask)
-    wants = tuple(ask.whole(i) for i in range(len(ask.given)))
-    split = [i for i, p in enumerate(wants) if isinstance(p, Shard)]
-    if not split:
-        return Answer(wants, (REPLICATE,) * ask.num_outputs)
-    length = ask.call.inputs[split[0]].dims[shard_dim(wants[split[0]]) or 0]
-    outputs = tuple(Shard(t.dims.index(length)) if length in t.dims else REPLICATE for t in ask.call.outputs)
-    return Answer(wants, outputs) if any(isinstance(p, Shard) for p in outputs) else replicate_all(ask)
-
-
-def _all_have(ask: Ask, dim: int) -> bool:
-    tensors = (*ask.call.inputs, *ask.call.outputs)
-    return all(t.rank > dim and t.dims[dim] == tensors[0].dims[dim] for t in tensors)
-
-
 RULES: Mapping[str, Rule] = {
     "reshape": reshape, "permute": permute, "expand": expand, "slice": slice_, "pad": pad, "concat": concat,
-    "embedding": embedding, "embedding_bwd": embedding_bwd, "gather": rowwise_lookup, "scatter": rowwise_lookup,
-    "unpriced": unpriced,
+    "embedding": embedding, "embedding_bwd": embedding_bwd, "unpriced": replicate_all,
 }  # fmt: skip

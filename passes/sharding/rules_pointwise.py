@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...ir.expr import Expr
 from ...ir.graph import Phase
 from ...ir.ops.pointwise import ElementwiseAttrs
-from .ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Placement, Replicate, Rule, Shard, replicate_all
+from ...ir.types import DType
+from .ask import (
+    DATA_AXES,
+    PARTIAL,
+    REPLICATE,
+    Answer,
+    Ask,
+    Partial,
+    Placement,
+    Replicate,
+    Rule,
+    Shard,
+    replicate_all,
+)  # fmt: skip
 
 _SUMS = frozenset({"add", "sub", "neg"})
 _SCALINGS = frozenset({"mul", "div", "dropout_bwd", "cast"})
@@ -21,19 +34,55 @@ def elementwise(ask: Ask) -> Answer:
     """
     fns = set(ask.call.attrs_as(ElementwiseAttrs).fns)
     partial = [i for i, p in enumerate(ask.given) if isinstance(p, Partial)]
+    linear = _linear_operands(ask) if partial and _is_of_parameters(ask) else set()
+    if partial and linear.issuperset(partial) and all(p in (PARTIAL, REPLICATE) for p in ask.given):
+        lain = tuple(PARTIAL if i in linear else REPLICATE for i in range(len(ask.given)))
+        return Answer(lain, (PARTIAL,) * ask.num_outputs)
     if partial and _stays_partial(ask, fns, partial):
         return Answer(_partial_inputs(ask, fns), (PARTIAL,) * ask.num_outputs)
     return _aligned(ask)
 
 
+def _is_of_parameters(ask: Ask) -> bool:
+    """Whether this is the gradient of something made of parameters alone, without samples and, over `tp`, tokens."""
+    dims = ask.call.outputs[0].dims
+    return ask.phase is Phase.BACKWARD and (ask.axis in DATA_AXES or all(isinstance(d, int) for d in dims))
+
+
+def _linear_operands(ask: Ask) -> set[int]:
+    """Return operands in which a function is linear together, the others being fixed; nothing where it is not known.
+
+    A backward function is linear in the gradient, its first operand; a choice in all but the condition; a product in
+    one factor.
+    """
+    (fn, *more), count = ask.call.attrs_as(ElementwiseAttrs).fns, len(ask.given)
+    if more:
+        return set()
+    if fn == "where":
+        return {i for i, t in enumerate(ask.call.inputs) if t.dtype is not DType.BOOL}
+    if fn == "mul" and count == 2 and sum(isinstance(p, Partial) for p in ask.given) == 1:
+        return {i for i, p in enumerate(ask.given) if isinstance(p, Partial)}
+    return {0} if fn.endswith("_bwd") else set()
+
+
 def _stays_partial(ask: Ask, fns: set[str], partial: list[int]) -> bool:
     others = [p for i, p in enumerate(ask.given) if i not in partial]
-    if any(isinstance(p, Shard) for p in others):
+    if any(isinstance(p, Shard) for p in others) or _widens(ask, partial):
         return False
     if fns <= _SUMS:
         alone = len(ask.given) == 1 and fns != {"neg"}  # a number is added, which each rank would add to its summand
         return not alone and (not others or ask.phase is Phase.BACKWARD)
     return fns <= _SCALINGS and partial == [0] and len(ask.given) < 3  # of three, one is added to a product
+
+
+def _widens(ask: Ask, partial: Sequence[int]) -> bool:
+    """Whether activations that are partial sums come out in a wider type: they are completed before, in the narrow one.
+
+    Sums of parameters' gradients, which have no dim of the batch, stay partial: they are reduced once a step.
+    """
+    made = ask.call.outputs[0]
+    given = max((ask.call.inputs[i].dtype.num_bytes for i in partial), default=0)
+    return made.dtype.num_bytes > given and any(isinstance(d, Expr) for d in made.dims)
 
 
 def _partial_inputs(ask: Ask, fns: set[str]) -> tuple[Placement, ...]:
@@ -72,9 +121,9 @@ def _if_deep_enough(target: Placement, rank: int, out_rank: int) -> Placement:
 
 
 def linear_copy(ask: Ask) -> Answer:
-    """Casts and copies keep whatever there is; in the forward phase partial sums are made whole first."""
+    """Casts and copies keep what there is; in the forward phase, or to a wider type, partial sums are made whole."""
     p = ask.given[0]
-    if isinstance(p, Partial) and ask.phase is Phase.FORWARD:
+    if isinstance(p, Partial) and (ask.phase is Phase.FORWARD or _widens(ask, [0])):
         p = ask.whole(0)
     if ask.call.inputs[0].dims != ask.call.outputs[0].dims and not isinstance(p, Replicate):
         return replicate_all(ask)

@@ -28,8 +28,9 @@ from .annotate import (
     reduces_input_grad,
     reduces_output,
     source_placements,
+    splits_input,
 )
-from .ask import Answer, Ask
+from .ask import DATA_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .choose import plan_for
 from .cuts import Cuts, cuts_of
@@ -148,7 +149,7 @@ class _Propagation:
         cuts = cuts_of(graph)
         self.builders = {r.name: self._builder(r, options, cuts[r.name]) for r in graph.regions}
         self.ports: dict[str, Placements] = {}
-        self.replicate_unknown, self.notes = options.replicate_unknown, list[str]()
+        self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
         exchange = Exchange(options.wire, options.routing_nodes, options.imbalance, top_k(region))
@@ -205,6 +206,8 @@ class _Propagation:
     def _node(self, b: RegionBuilder, node: Node) -> None:
         """Ask the op's rule on every axis, place the node, then apply the plan's wishes to its result."""
         self._scatter_gradient(b, node)
+        if node.phase is Phase.FORWARD and splits_input(b.old, node, self.plan):
+            b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], TP: REPLICATE}, node)
         if node.op == "accumulate" and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
             self._reduce(b, node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
@@ -230,20 +233,22 @@ class _Propagation:
         return replace(node, attrs=replace(attrs, own="+".join(a for a in (TP, EP) if a in self.own_rows)))
 
     def _ask(self, b: RegionBuilder, node: Node, axis: str) -> Answer:
-        given = tuple(self._seen(b, i, axis) for i in node.inputs)
         forward = b.asked.get(node.forward, ()) if node.forward is not None else ()
+        given = tuple(self._seen(b, i, axis, node) for i in node.inputs)
         ask = Ask(
             axis, call_of(b.old, node), given,
             is_param=tuple(b.old.by_id[i].role is Role.PARAM for i in node.inputs),
             reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
-            phase=node.phase, forward=tuple(p[axis] for p in forward), cp="ulysses" if axis == UP else self.cp,
+            phase=node.phase, forward=tuple(p[axis] for p in forward),
+            cp="ulysses" if axis == UP else self.cp,
             own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
             own_rows=axis in self.own_rows, cut_again=node.op == "slice" and is_cut_apart(b.old, node),
         )  # fmt: skip
         return answer_of(node, ask, self.replicate_unknown)
 
     def _note_gathers(self, b: RegionBuilder, node: Node) -> None:
-        given = [[self._seen(b, i, axis) for axis in self.axes] for i in node.inputs]
+        axes = [axis for axis in self.axes if axis not in DATA_AXES]
+        given = [[self._seen(b, i, axis) for axis in axes] for i in node.inputs]
         num_bytes = gathered_bytes(node, call_of(b.old, node), given)
         if num_bytes is not None:
             where = f"op '{node.op}' at '{node.scope or 'the top'}' ({b.old.name}, {node.phase})"
@@ -251,11 +256,17 @@ class _Propagation:
                 f"{where} has no sharding rule: its inputs are gathered whole, {num_bytes} bytes each time"
             )
 
-    def _seen(self, b: RegionBuilder, value: int, axis: str) -> Placement:
-        """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used."""
+    def _seen(self, b: RegionBuilder, value: int, axis: str, node: Node | None = None) -> Placement:
+        """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used.
+
+        A backward node sees the shard that its forward node took of a whole value: that is what autograd has kept.
+        """
         v = b.old.by_id[value]
-        at_rest = v.role is Role.PARAM and axis in self._same_over(is_expert(b.old, v))
-        return REPLICATE if at_rest else b.where[b.now[value]][axis]
+        if v.role is Role.PARAM and axis in self._same_over(is_expert(b.old, v)):
+            return REPLICATE
+        have = b.where[b.now[value]][axis]
+        taken = b.taken(value, node.forward, axis) if node is not None else None
+        return taken if taken is not None and have == REPLICATE else have
 
     def _same_over(self, expert: bool) -> tuple[str, ...]:
         """The axes over which a parameter is the same: for experts without `ep`, but `tp` where each rank has all."""
@@ -275,6 +286,8 @@ class _Propagation:
         have = b.where[b.now[out]]
         if gathers_output(b.old, node, self.plan):
             b.gathered[node.key] = have[TP]
+            b.settle(out, {**have, TP: REPLICATE}, node)
+        elif node.phase is Phase.BACKWARD and splits_input(b.old, node, self.plan):
             b.settle(out, {**have, TP: REPLICATE}, node)
         elif reduces_output(b.old, node, self.plan) and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
@@ -332,12 +345,16 @@ class _Propagation:
                 b.settle(port.value, self.ports[port.name], user)
 
     def _settled(self, b: RegionBuilder, value: int) -> Placements:
-        """Activations leave whole or sharded; a tied weight's gradient stays partial and is reduced once a step."""
+        """Activations leave whole or sharded; the gradient of what is made of parameters is reduced once a step.
+
+        That is a tied weight, or a table of positions that layers share; a sum over samples has none.
+        """
         have = b.where[b.now[value]]
         source, dims = b.old.producer.get(value), b.old.by_id[value].type.dims
-        if source is not None and source.phase is not Phase.FORWARD and all(isinstance(d, int) for d in dims):
-            return have
-        return {a: self._reduced(b, value, a) if isinstance(p, Partial) else p for a, p in have.items()}
+        later = source is not None and source.phase is not Phase.FORWARD
+        kept = self.axes if all(isinstance(d, int) for d in dims) else DATA_AXES
+        sums = [a for a, p in have.items() if isinstance(p, Partial) and not (later and a in kept)]
+        return {**have, **{a: self._reduced(b, value, a) for a in sums}}
 
     def _finish(self, b: RegionBuilder) -> Region:
         for param, grad in b.old.grads:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from types import MappingProxyType
 
-from ...ir.family import ORDER, SERVING_KERNELS
+from ...ir.family import ORDER
 from ...ir.optimizer_states import FP32
 from ...ir.precision import NONE
 from ...ir.types import DType
@@ -195,13 +195,15 @@ def _lost(subject: Subject) -> Iterator[str]:
     yield from never_said(family)
     if family.schedule != "1f1b" and plan.pp > 1:
         yield f"schedule {family.schedule}: {NAME} runs 1F1B, interleaved with virtual stages"
+    if plan.vpp > 1 and plan.num_micro_batches % plan.pp:
+        yield f"{plan.num_micro_batches} micro-batches in rounds of more than pp={plan.pp}: its rounds are of pp"
     if family.order not in (ORDER, _TP_INSIDE_PP):
         yield f"order {family.order}: there are {ORDER} and {_TP_INSIDE_PP}"
     if plan.cp_ulysses > 1 and family.cp != "ring":
         yield f"cp_ulysses inside {family.cp}: a2a+p2p passes keys and values in a ring"
     if family.tp_plan != "megatron":
         yield f"tp_plan {family.tp_plan}: layers are split in its own way"
-    if family.kernels in SERVING_KERNELS[:1] or family.kernels in ("merged", "torch"):
+    if family.kernels != "fused":
         yield f"kernels {family.kernels}: its own are hand-fused (TransformerEngine)"
     if family.hsdp and plan.ep > 1:
         yield f"dp_shard {plan.dp_shard} with ep {plan.ep}: copies of the optimizer lie over all data parallelism"

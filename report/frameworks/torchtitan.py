@@ -24,7 +24,10 @@ _CONFIGS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )  # fmt: skip
 # Names of torch.distributed.pipelining.
-_SCHEDULES: Mapping[str, str] = MappingProxyType({"1f1b": "1F1B", "gpipe": "GPipe", "zb-v": "ZBVZeroBubble"})
+_SCHEDULES: Mapping[str, str] = MappingProxyType(
+    {"1f1b": "1F1B", "gpipe": "GPipe", "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV"}
+)
+_INTERLEAVED: Mapping[str, str] = MappingProxyType({"1f1b": "Interleaved1F1B", "zb-h1": "InterleavedZeroBubble"})
 _RECOMPUTE: Mapping[str, str] = MappingProxyType({"none": "none", "ops": "selective", "full": "full"})
 # Every word that its own default answers to, in groups from neighbours outwards: pp outermost, then replicas.
 _ORDERS = ("tp-cp-ep-dp-pp",)
@@ -68,12 +71,9 @@ def _pipeline(subject: Subject) -> Iterator[Flag]:
     yield "--parallelism.pipeline-parallel-degree", plan.pp
     if plan.pp == 1:
         return
-    interleaved = family.schedule == "1f1b" and plan.vpp > 1
-    if interleaved or family.schedule in _SCHEDULES:
-        yield (
-            "--parallelism.pipeline-parallel-schedule",
-            ("Interleaved1F1B" if interleaved else _SCHEDULES[family.schedule]),
-        )
+    names = _INTERLEAVED if plan.vpp > 1 and family.schedule in _INTERLEAVED else _SCHEDULES
+    if family.schedule in names:
+        yield "--parallelism.pipeline-parallel-schedule", names[family.schedule]
     if layers and _is_said(layers):
         yield "--parallelism.pipeline-parallel-first-stage-less-layers", max(layers) - layers[0]
         yield "--parallelism.pipeline-parallel-last-stage-less-layers", max(layers) - layers[-1]
@@ -139,8 +139,9 @@ def _lost(subject: Subject) -> Iterator[str]:
 
 def _lost_stages(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
-    if family.schedule not in _SCHEDULES:
-        yield f"schedule {family.schedule}: there are {', '.join(_SCHEDULES.values())} and Interleaved1F1B"
+    if family.schedule not in (_INTERLEAVED if plan.vpp > 1 and family.schedule in _INTERLEAVED else _SCHEDULES):
+        there = ", ".join((*_SCHEDULES.values(), *_INTERLEAVED.values()))
+        yield f"schedule {family.schedule}: there are {there}"
     if subject.layers and not _is_said(subject.layers):
         yield f"layers of stages {subject.layers_text}: --parallelism.module-fqns-per-model-part, module by module"
     if family.scatter_p2p:

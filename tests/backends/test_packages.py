@@ -17,13 +17,13 @@ HEAD = """
 name: mine
 chip:
   name: Mine
-  num_sms: {value: 100, source: s}
+  num_sms: {value: 38, source: s}
   clock: {value: 2, unit: GHz, source: s}
   power: {value: 500, unit: W, source: s}
   matmul: {bf16: {value: 500, unit: TFLOP/s, source: s}, fp32: {value: 50, unit: TFLOP/s, source: s}}
   vector: {fp32: {value: 50, unit: TFLOP/s, source: s}}
   memory:
-    hbm: {capacity: {value: 64, unit: GiB, source: s}, bandwidth: {value: 3, unit: TB/s, source: s}}
+    hbm: {capacity: {value: 24, unit: GiB, source: s}, bandwidth: {value: 3, unit: TB/s, source: s}}
     l2: {capacity: {value: 50, unit: MiB, source: s}}
 """
 PACKAGE = """  package:

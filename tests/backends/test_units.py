@@ -14,6 +14,7 @@ from slipstick.ir.units import (
     format_si,
     format_time,
     parse_quantity,
+    parse_typed,
     split_quantity,
     units_of,
 )
@@ -85,6 +86,18 @@ def test_a_wrong_dimension_names_the_text_and_the_units_allowed() -> None:
 
 def test_a_bare_number_takes_the_dimension_asked_for() -> None:
     assert parse_quantity("4.8e12", "B/s") == Quantity(4.8e12, "B/s")
+
+
+@pytest.mark.parametrize(
+    ("text", "near"), [("2000", "2000ms or 2s"), ("0.5", "500ms or 0.5s"), ("30 ", "30000ms or 30s")]
+)
+def test_a_time_that_people_type_needs_its_unit(text: str, near: str) -> None:
+    """Serving tools mean milliseconds by a bare number, and seconds are the base unit here."""
+    with pytest.raises(UsageError, match=f"--ttft: missing unit of '{text.strip()}': give {near}; allowed: s, ms, us"):
+        parse_typed(text, "s", "--ttft")
+    assert parse_typed(f"{text}ms", "s") == pytest.approx(float(text) / 1e3)
+    assert parse_typed("0", "s") == 0.0
+    assert parse_typed(text, "B") == float(text)
 
 
 @pytest.mark.parametrize("dimension", ["B", "B/s", "FLOP", "FLOP/s", "s", "W", "J", "Hz", "USD", "mm2"])

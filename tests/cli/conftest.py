@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -14,16 +13,10 @@ from slipstick.cli import run
 Cli = Callable[..., CompletedProcess[str]]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A graph cache of our own, filled by the first test that needs a model."""
-    folder = tmp_path_factory.mktemp("cache")
-    before = os.environ.get("SLIPSTICK_CACHE")
-    os.environ["SLIPSTICK_CACHE"] = str(folder)
-    yield folder
-    del os.environ["SLIPSTICK_CACHE"]
-    if before is not None:
-        os.environ["SLIPSTICK_CACHE"] = before
+@pytest.fixture(scope="session")
+def cache(graph_folder: Path) -> Path:
+    """The graph cache of the run, filled by the first test that needs a model."""
+    return graph_folder
 
 
 @pytest.fixture

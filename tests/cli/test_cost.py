@@ -56,7 +56,8 @@ def test_a_line_is_explained(cli: Cli) -> None:
     done = cli("cost", "dgx-h100", "--gpus", "1024", "--explain", "energy/building")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("year/energy/building = $401,511 (")
+    # 1,387.2 kW for the 8760 hours of a year at 0.067 USD/kWh, and half as much for the building.
+    assert lines[0].startswith(f"year/energy/building = ${1387.2 * 8760 * 0.067 / 2:,.0f} (")
     assert "  = average_w * hours * usd_per_kwh / 1000 * (pue - 1)" in lines
     assert any(line.startswith("    prices.facility.pue.air: 1.5 [") for line in lines)
     assert lines[-1] == "also: GPU-hour/energy/building"

@@ -31,10 +31,10 @@ def test_stages_beyond_layers_are_exit_2_and_name_every_factor(tiny: Cli) -> Non
 
 
 def test_interleaving_with_too_few_micro_batches_is_exit_2(tiny: Cli) -> None:
-    done = tiny("--pp", "2", "--vpp", "2", "--gpus", "2", "--gbs", "3")
+    done = tiny("--pp", "2", "--vpp", "2", "--gpus", "2", "--gbs", "5")
     assert done.returncode == 2
-    assert "vpp=2 needs micro-batches in rounds of pp=2" in done.stderr
-    assert "nearest: 2 or 4 micro-batches, or vpp=1" in done.stderr
+    assert "vpp=2 needs micro-batches in equal rounds of pp=2 or more" in done.stderr
+    assert "nearest: 4 or 6 micro-batches, or vpp=1" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,26 @@ def test_several_systems_and_several_values_of_a_number_are_all_tried(answer: Ca
     assert "dgx-b200 chip.memory.hbm.bandwidth=3TB/s" in systems
 
 
+def test_what_a_machine_costs_that_nobody_described_is_said(search: Cli) -> None:
+    """dgx-h100 with memory of another rate: what it is bought for, and its stacks, are of another machine."""
+    words = (*SMALL, "--vary", "system.hbm.bandwidth=3350GB/s,8TB/s", "--objective", "usd_per_mtok")
+    done = search(*words, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    machine = "dgx-h100 chip.memory.hbm.bandwidth=8TB/s"
+    assert list(found["money"]) == [machine]
+    assert found["money"][machine]["standing"] == "not of this machine"
+    assert found["money"][machine]["unpriced"] == []
+    assert {line.partition(":")[0] for line in found["money"][machine]["outdated"]} == {
+        "server.price", "memory of chip.package",
+    }  # fmt: skip
+    marks = {row["system"]: row.get("money") for row in found["best"]}
+    assert marks == {machine: "not of this machine", "dgx-h100 chip.memory.hbm.bandwidth=3350GB/s": None}
+    text = search(*words, "--no-ledger").stdout
+    assert f"{machine}: no sum is of this machine" in text
+    assert "  not of this machine: server.price: of a machine with another chip.memory.hbm.bandwidth" in text
+
+
 def test_a_file_of_a_space_asks_for_the_same_as_its_flags(
     cli: Cli, answer: Callable[..., dict[str, object]], tmp_path: Path
 ) -> None:
@@ -151,6 +171,7 @@ def test_decode_is_searched_too(cli: Cli) -> None:
         (("--vary", "system.bandwidthh=1,2"), "bandwidthh"),
         (("--vary", "tp"), "KEY=VALUE"),
         (("--constraint", "mfuu>=0.1"), "did you mean 'mfu'"),
+        (("--constraint", "step_time<=20"), "--constraint step_time<=20: missing unit of '20': give 20000ms or 20s"),
         (("--constraint", "mfu"), "<= >= < >"),
         (("--objective", "speed"), "unknown metric"),
         (("--objective", "mfu,mfu"), "twice"),

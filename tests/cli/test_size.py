@@ -60,6 +60,8 @@ def test_a_screen_says_plan_room_and_price(size: Cli) -> None:
     [
         (("--target-rps", "1", "--tpot", "1us"), 3, "TPOT 1 us asked; the least is"),
         (("--target-rps", "1", "--ttft", "1us"), 3, "TTFT 1 us asked; the least is"),
+        (("--target-rps", "1", "--ttft", "2000"), 2, "--ttft: missing unit of '2000': give 2000ms or 2s"),
+        (("--target-rps", "1", "--tpot", "0.05"), 2, "--tpot: missing unit of '0.05': give 50ms or 0.05s"),
         (("--target-rps", "100K", "--max-gpus", "2"), 3, "and 2 may be bought"),
         (("--target-rps", "0"), 2, "more than 0"),
         (("--target-rps", "1", "--gpus", "8"), 2, "--gpus: size finds the GPUs"),

@@ -6,15 +6,15 @@ import pytest
 from slipstick.cost.in_flight import in_flight
 from slipstick.cost.schedules.menu import schedule_of
 from slipstick.cost.stages import Staging
-from slipstick.ir.pipelines import SCHEDULES, chunks_of
+from slipstick.ir.pipelines import INTERLEAVED, SCHEDULES, chunks_of, round_size
 from slipstick.ir.plan import Family, PlanTable, make_plan
 
-SHAPES = [(name, p, v) for name in SCHEDULES for p in (2, 4, 8) for v in ((1, 2, 3) if name == "1f1b" else (1,))]
+SHAPES = [(name, p, v) for name in SCHEDULES for p in (2, 4, 8) for v in ((1, 2, 3) if name in INTERLEAVED else (1,))]
 CASES = [
     (name, p, v, m)
     for name, p, v in SHAPES
-    for m in (p // 2, p, 3 * p // 2, 2 * p, 5 * p)
-    if (v == 1 or m % p == 0) and (name != "dualpipe" or m >= 2 * p)
+    for m in (p // 2, p, 3 * p // 2, 2 * p, 2 * p + 2, 5 * p)
+    if (v == 1 or round_size(m, p)) and (not name.startswith("dualpipe") or m >= 2 * p)
 ]
 
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from slipstick.cost.schedules.pipeline import ClassTimes, Paced, pipeline_time
 from slipstick.cost.schedules.simulate import simulate
 from slipstick.cost.schedules.tasks import StageTimes
+from slipstick.ir.pipelines import INTERLEAVED, V_SHAPED, round_size
 
 # Schedule, chunks a stage.
 KINDS = [
     ("gpipe", 1), ("1f1b", 1), ("1f1b", 2), ("1f1b", 3), ("1f1b", 4), ("zb-h1", 1), ("zb-h2", 1), ("zb-v", 2),
-    ("dualpipe", 1),
+    ("dualpipe", 1), ("zb-h1", 2), ("zb-h1", 3), ("dualpipe-v", 2),
 ]  # fmt: skip
 # First and last stage against those between.
 ENDS = [(1.0, 1.0), (1.5, 1.0), (1.0, 1.5), (0.5, 1.5), (1.5, 0.5), (0.5, 0.5), (1.2, 1.2), (0.8, 1.1)]
@@ -49,9 +50,9 @@ def by_tasks(name: str, v: int, times: ClassTimes, classes: Sequence[int], m: in
 
 def possible(name: str, v: int, p: int, m: int) -> bool:
     """Whether the schedule can run it."""
-    return (v == 1 or name != "1f1b" or m % p == 0) and (
-        name != "dualpipe" or (p % 2 == 0 and m >= 2 * p and m % 2 == 0)
-    )
+    if name.startswith("dualpipe"):
+        return m >= 2 * p and (name == "dualpipe-v" or (p % 2 == 0 and m % 2 == 0))
+    return v == 1 or name not in INTERLEAVED or round_size(m, p) > 0
 
 
 @pytest.mark.parametrize(("name", "v"), KINDS)
@@ -60,7 +61,7 @@ def test_the_form_agrees_with_the_tasks(name: str, v: int, p: int) -> None:
     """Within 1 % over uneven ends, ratios of backward to forward (3 with recomputation), messages, micro-batches."""
     most = 0.0
     for k, (first, last) in enumerate(ENDS):
-        for m in (p, 2 * p, 3 * p + 1, 4 * p, (12 if p < 16 else 6) * p):
+        for m in (p, p + 1, 2 * p, 2 * p + 2, 3 * p + 1, 4 * p, (12 if p < 16 else 6) * p):
             times = ends(first, last, BACKWARD[(k + m) % 3], SENDS[(k + m // p) % 3])
             if possible(name, v, p, m):
                 exact_s = by_tasks(name, v, times, row(p), m)
@@ -95,10 +96,15 @@ def test_a_plan_is_the_same_alone_and_among_others(name: str, send_s: float) -> 
     times = ClassTimes(forward, dgrad, wgrad, send_s * draw.integers(0, 2, (3, num)).astype(np.float64))
     which = draw.integers(0, len(rows), num)
     stages = np.array([len(rows[k]) for k in which])
-    chunks = draw.integers(1, 5, num).astype(float) if name == "1f1b" else np.ones(num) * (1.0 + (name == "zb-v"))
+    chunks = (
+        draw.integers(1, 5, num).astype(float) if name in INTERLEAVED else np.ones(num) * (1.0 + (name in V_SHAPED))
+    )
     few = (name in ("1f1b", "gpipe")) & (chunks == 1.0)
     micro = np.where(few, draw.integers(1, 30, num), stages * draw.choice([2.0, 4.0, 40.0], num))
-    micro = np.where((chunks > 1.0) & (name == "1f1b"), stages * draw.integers(1, 10, num), micro)
+    rounds = draw.integers(1, 10, num)
+    # In one round or two also one micro-batch more than stages.
+    more = np.where((rounds < 3) & (stages > 2), 1, 0)
+    micro = np.where((chunks > 1.0) & (name in INTERLEAVED), (stages + more) * rounds, micro)
     table = pipeline_time(name, times, rows, which, chunks, micro)
     for k in range(0, num, 3):
         alone = pipeline_time(name, times.of(np.array([k])), [rows[which[k]]], np.zeros(1, dtype=np.intp),

@@ -80,16 +80,10 @@ def _recipe(target: str) -> str:
     return lines[start + 1].strip().replace("$(BIN)", ".venv/bin")
 
 
-@pytest.fixture(scope="session")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache for all pages: a model is recorded once."""
-    return tmp_path_factory.mktemp("graphs")
-
-
 @pytest.fixture
-def shell(tmp_path: Path, graphs: Path) -> Shell:
+def shell(tmp_path: Path, graph_folder: Path) -> Shell:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLIPSTICK", "COLUMNS", "PYTEST"))}
     # Pages name files of the checkout as they are seen from its root.
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    return Shell(tmp_path, {**kept, "PATH": path, "SLIPSTICK_CACHE": str(graphs)})
+    return Shell(tmp_path, {**kept, "PATH": path, "SLIPSTICK_CACHE": str(graph_folder)})

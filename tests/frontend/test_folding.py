@@ -129,9 +129,33 @@ def test_what_happens_between_layers_belongs_to_the_layer_before(nets: str) -> N
 
 
 @pytest.mark.parametrize("factory", ["mixed", "skips"])
-def test_a_list_that_is_no_chain_is_recorded_whole_and_says_so(nets: str, factory: str) -> None:
+def test_layers_that_are_no_chain_are_regions_one_by_one_and_a_note_says_so(nets: str, factory: str) -> None:
     graph = load(f"{nets}:{factory}")
-    assert blocks(graph) == ""
+    assert blocks(graph) == "block0 x1 | block1 x1 | block2 x1 | block3 x1"
     assert graph.notes[0].startswith("layers are not folded: ")
     assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 4 + linear(TOKENS, 64, 160)
     assert graph.num_parameters == 160 * 64 + 4 * (64 * 64 + 64) + (64 * 160 + 160)
+
+
+def test_layers_one_by_one_add_up_to_the_model_in_one_piece(configs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last layers of Gemma 3n read the keys and values of earlier ones, over the heads of their neighbours."""
+    config = configs / "tiny-gemma3n.json"
+    layers = load(str(config))
+    assert blocks(layers) == " | ".join(f"block{k} x1" for k in range(6))
+    monkeypatch.setattr(tracing, "find_stack", lambda module: None)
+    monkeypatch.setattr(tracing, "fold_by_scope", fold_whole)
+    piece = load(str(config))
+    assert blocks(piece) == ""
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        assert flops(layers, phase) == flops(piece, phase)
+    assert moved_bytes(layers) == moved_bytes(piece)
+    assert layers.num_parameters == piece.num_parameters
+    assert layers.saved_bytes == piece.saved_bytes
+
+
+def test_two_lists_that_run_in_step_are_one_list_of_layers(nets: str) -> None:
+    graph = load(f"{nets}:in_step")
+    assert blocks(graph) == "block0 x4"
+    assert graph.notes == ()
+    assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 8 + linear(TOKENS, 64, 160)
+    assert graph.num_parameters == 160 * 64 + 8 * (64 * 64 + 64) + (64 * 160 + 160)

@@ -8,6 +8,7 @@ from slipstick.ir.ops import OPS, OpClass, op_def
 from slipstick.ir.ops.base import OpCall
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from slipstick.ir.ops.lookup import LookupAttrs
 from slipstick.ir.ops.matmul import MatmulAttrs
 from slipstick.ir.types import DType, TensorType
 
@@ -41,8 +42,8 @@ SCATTERED, WHOLE = t(B, S / TP, 8), t(B, S, 8)
         (call("embedding", NO_ATTRS, (IDS, TABLE), X), 0, 48 + 24, 48),
         # The whole gradient is zeroed, then 3 rows are read (with what is there), added and written.
         (call("embedding_bwd", NO_ATTRS, (X, IDS), TABLE), 24, 48 * 2 + 24, 48 + 16000),
-        (call("gather", NO_ATTRS, (TABLE, IDS), X), 0, 48 + 24, 48),
-        (call("scatter", NO_ATTRS, (TABLE, IDS, X), TABLE), 0, 16000 + 24 + 48, 16000),
+        (call("gather", LookupAttrs("ab,c->cb"), (TABLE, IDS), X), 0, 48 + 24, 48),
+        (call("scatter", LookupAttrs("ab,c,cb->ab"), (TABLE, IDS, X), TABLE), 0, 16000 + 24 + 48, 16000),
     ],
 )
 def test_work(made: OpCall, vector_flops: int, read_bytes: int, write_bytes: int) -> None:
@@ -71,8 +72,13 @@ def test_work(made: OpCall, vector_flops: int, read_bytes: int, write_bytes: int
         (call("embedding", NO_ATTRS, (IDS, TABLE), t(3, 9)), "embedding [.., hidden]: [3, 9] is not [3, 8]"),
         (call("embedding", NO_ATTRS, (IDS, t(8)), X), "the table must be [rows, hidden], is bf16[8]"),
         (call("embedding_bwd", NO_ATTRS, (X,), TABLE), "takes 2 inputs, has 1"),
-        (call("gather", NO_ATTRS, (), X), "takes at least 1 inputs, has 0"),
-        (call("scatter", NO_ATTRS, (), X), "takes at least 1 inputs, has 0"),
+        (call("gather", LookupAttrs(), (), X), "takes at least 1 inputs, has 0"),
+        (call("gather", NO_ATTRS, (X,), X), "needs LookupAttrs, has Attrs"),
+        (call("gather", LookupAttrs("ab->ab"), (X,), t(3, 9)), "spec ab->ab: letter b is 8 and 9"),
+        (call("gather", LookupAttrs("ab->abc"), (X,), X), "spec ab->abc wants ranks [2, 3], has [2, 2]"),
+        (call("gather", LookupAttrs("ab"), (X,), X),
+         "spec 'ab' is not letters for 1 inputs and, behind '->', for the result"),
+        (call("scatter", LookupAttrs(), (), X), "takes at least 1 inputs, has 0"),
         (call("all_reduce", CollectiveAttrs("tp"), (X,), t(8)),
          "results must have the dims of the inputs bf16[3, 8], are bf16[8]"),
         (call("broadcast", CollectiveAttrs("tp"), (X,), t(8)),

@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Run, Workload
-from slipstick.ir.pipelines import SCHEDULES, places
+from slipstick.ir.pipelines import BIDIRECTIONAL, SCHEDULES, SPLIT_BACKWARD, V_SHAPED, places
 from slipstick.ir.plan import Family, Plan, make_plan
 from slipstick.ir.stages import lay_stages
 
@@ -20,7 +20,7 @@ def plan(schedule: str, pp: int, micro_batches: int, vpp: int = 1) -> Plan:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_runs_two_micro_batches_a_stage(schedule: str) -> None:
-    assert plan(schedule, 4, 8).vpp == (2 if schedule == "zb-v" else 1)
+    assert plan(schedule, 4, 8).vpp == (2 if schedule in V_SHAPED else 1)
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,14 @@ def test_every_schedule_runs_two_micro_batches_a_stage(schedule: str) -> None:
         ("dualpipe", 4, 6, 1, "needs two micro-batches a stage, 2 x pp=4 = 8; gbs / (mbs x dp) = 6; nearest: 8"),
         ("dualpipe", 4, 9, 1, "half of the micro-batches each way; gbs / (mbs x dp) = 9 is odd; nearest: 8 or 10"),
         ("dualpipe", 3, 8, 1, "needs an even number of stages, not pp=3; nearest: 2, 4"),
-        ("dualpipe", 4, 8, 2, "vpp=2 interleaves the 1f1b schedule, not dualpipe; legal vpp: 1"),
+        ("dualpipe", 4, 8, 2, "vpp=2 interleaves the schedules 1f1b and zb-h1, not dualpipe; legal vpp: 1"),
         ("zb-v", 4, 8, 3, "schedule zb-v puts two chunks on every stage, not vpp=3; legal vpp: 2"),
-        ("zb-h1", 4, 8, 2, "vpp=2 interleaves the 1f1b schedule, not zb-h1; legal vpp: 1"),
-        ("gpipe", 4, 8, 2, "vpp=2 interleaves the 1f1b schedule, not gpipe; legal vpp: 1"),
-        ("1f1b", 4, 6, 2, "nearest: 4 or 8 micro-batches, or vpp=1"),
-        *((name, 1, 8, 1, "pp=1 has none; legal pp: 2, 4") for name in ("zb-h1", "zb-h2", "zb-v", "dualpipe")),
+        ("dualpipe-v", 4, 7, 2, "needs a micro-batch a chunk, 2 x pp=4 = 8; gbs / (mbs x dp) = 7; nearest: 8"),
+        ("dualpipe-v", 4, 8, 4, "schedule dualpipe-v puts two chunks on every stage, not vpp=4; legal vpp: 2"),
+        ("zb-h2", 4, 8, 2, "vpp=2 interleaves the schedules 1f1b and zb-h1, not zb-h2; legal vpp: 1"),
+        ("gpipe", 4, 8, 2, "vpp=2 interleaves the schedules 1f1b and zb-h1, not gpipe; legal vpp: 1"),
+        *((name, 4, 11, 2, "does not divide by 2 rounds; nearest: 10 or 12 micro") for name in ("1f1b", "zb-h1")),
+        *((name, 1, 8, 1, "pp=1 has none; legal pp: 2, 4") for name in SPLIT_BACKWARD),
     ],
 )
 def test_a_schedule_that_cannot_run_is_refused(schedule: str, pp: int, micro_batches: int, vpp: int, said: str) -> None:
@@ -53,9 +55,9 @@ def test_inference_has_no_backward_phase_to_split() -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("pp", [2, 4, 6])
 def test_every_stage_holds_as_many_chunks(schedule: str, pp: int) -> None:
-    where = places(schedule, pp, 2 if schedule == "zb-v" else 1)
+    where = places(schedule, pp, 2 if schedule in V_SHAPED else 1)
     held = [sum(stage in stages for stages in where) for stage in range(pp)]
-    assert set(held) == {2 if schedule in ("zb-v", "dualpipe") else 1}
+    assert set(held) == {2 if schedule in (*V_SHAPED, *BIDIRECTIONAL) else 1}
 
 
 @pytest.fixture

@@ -119,17 +119,17 @@ def test_what_is_not_built_is_refused_with_what_is() -> None:
 def test_interleaving_needs_whole_rounds_of_micro_batches() -> None:
     plan = make_plan(num_gpus=8, seq_len=128, family=Family(pp=True), pp=4, vpp=2, global_batch=16)
     assert (plan.dp, plan.num_micro_batches) == (2, 8)
-    message = refused(pp=4, vpp=2, global_batch=12)
-    assert "vpp=2 needs micro-batches in rounds of pp=4" in message
-    assert "gbs / (mbs x dp) = 6" in message
-    assert "nearest: 4 or 8 micro-batches, or vpp=1" in message
+    message = refused(pp=4, vpp=2, global_batch=22)
+    assert "vpp=2 needs micro-batches in equal rounds of pp=4 or more" in message
+    assert "gbs / (mbs x dp) = 11" in message
+    assert "nearest: 10 or 12 micro-batches, or vpp=1" in message
 
 
 @pytest.mark.parametrize(
     ("family", "said"),
     [
         (Family(), "pp=1 has none"),
-        (Family(schedule="gpipe"), "interleaves the 1f1b schedule"),
+        (Family(schedule="gpipe"), "interleaves the schedules 1f1b and zb-h1"),
         (Family(schedule="1f1"), "did you mean '1f1b'?"),
         (Family(pp_layout="evenly"), "did you mean 'even'?"),
         (Family(order="tp-dp"), "must name each of tp, cp, ep, dp, pp once"),

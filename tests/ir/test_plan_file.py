@@ -18,7 +18,7 @@ def plan(num_gpus: int = 8, seq_len: int = 128, **family: object) -> Plan:
 def test_what_a_rule_or_the_stack_would_choose_is_always_said() -> None:
     # sp, kernels and scatter_p2p have no fixed default on the command line.
     assert plan_words(plan()) == {
-        "phase": "train", "gpus": 8, "mbs": 1, "gbs": 8, "seq": 128, "sp": False, "kernels": "eager",
+        "phase": "train", "gpus": 8, "mbs": 1, "gbs": 8, "seq": 128, "sp": False, "kernels": "plain",
         "scatter_p2p": False,
     }  # fmt: skip
 
@@ -45,7 +45,7 @@ def test_a_decode_step_has_its_context_as_seq() -> None:
 def test_a_server_says_no_batch() -> None:
     family = Family(workload=Workload.DECODE)
     words = plan_words(make_plan(num_gpus=2, tp=2, seq_len=512, kv_len=512, family=family), "serve")
-    assert words == {"phase": "serve", "gpus": 2, "tp": 2, "sp": False, "kernels": "eager", "scatter_p2p": False}
+    assert words == {"phase": "serve", "gpus": 2, "tp": 2, "sp": False, "kernels": "plain", "scatter_p2p": False}
 
 
 def test_a_server_has_the_plan_of_its_decode_steps() -> None:

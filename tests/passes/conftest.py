@@ -35,6 +35,12 @@ def tiny_deepseek() -> Graph:
 
 
 @pytest.fixture(scope="session")
+def tiny_gemma3n() -> Graph:
+    """Six layers that do not fold; the last two read keys and values of the two before them."""
+    return load(str(CONFIGS / "tiny-gemma3n.json"))
+
+
+@pytest.fixture(scope="session")
 def llama_8b() -> Graph:
     return load("llama-3.1-8b")
 

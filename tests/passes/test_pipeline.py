@@ -59,6 +59,16 @@ def test_each_message_is_sent_and_received(tiny_mixtral: Graph) -> None:
     assert [n.op for n in region.nodes] == ["send", "recv"] * 2
 
 
+def test_what_later_layers_read_crosses_every_stage_between(tiny_gemma3n: Graph) -> None:
+    """Four streams of the hidden state, and keys and values [b, 2, s, 16] of a sliding and of a full layer."""
+    found = sent(lower(tiny_gemma3n, Family(pp=True)).graph.region(BOUNDARY))
+    streams, heads = HIDDEN * 4, MBS * SEQ * (2 * 16 * 2)
+    # The rule of sharding keeps one copy a data-parallel rank.
+    sizes = sorted(float(e.evaluate({"mbs": 2, "seq": 8, "tp": 1, "dp": 1, "ceil_2_tp": 2})) for e in found["forward"])
+    one, four = (float(e.evaluate({"mbs": 2, "seq": 8})) for e in (heads, streams))
+    assert sizes == [one] * 4 + [four]
+
+
 def test_one_stage_is_no_pipeline(tiny_llama: Graph) -> None:
     graph = lower(tiny_llama, Family()).graph
     assert BOUNDARY not in graph.by_name

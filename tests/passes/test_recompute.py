@@ -34,7 +34,7 @@ from slipstick.backends.system import System
 from slipstick.cost.liveness import live_bytes
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
-from slipstick.ir.errors import UnknownNameError
+from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.expr import Expr, symbol, total
 from slipstick.ir.graph import Graph, Phase, Region, Role, Workload
 from slipstick.ir.ops import call_of, work_of
@@ -327,11 +327,27 @@ def test_keeping_everything_changes_nothing(tiny: Graph) -> None:
     assert not time.changed
 
 
-def test_without_layers_there_is_nothing_to_recompute() -> None:
-    sharded = parse_pipeline("shard").run(load(f"{DATA / 'nets.py'}:in_place"))[0]
-    after, (time,) = parse_pipeline("recompute").run(sharded)
-    assert after is sharded
-    assert not time.changed
+def test_a_policy_by_which_nothing_runs_again_is_refused() -> None:
+    """A word of a plan is never without effect: no layers, or layers that have nothing of what is asked for."""
+    piece = parse_pipeline("shard").run(load(f"{DATA / 'nets.py'}:in_place"))[0]
+    with pytest.raises(PlanError, match="recompute=full changes nothing in in_place: it is one piece"):
+        parse_pipeline("recompute").run(piece)
+    sharded = parse_pipeline("shard").run(load(str(DATA / "configs" / "tiny-mamba2.json")))[0]
+    with pytest.raises(PlanError, match=r"selective of core_attn changes nothing .* 2 layers have nothing"):
+        parse_pipeline('recompute{policy="selective"}').run(sharded)
+
+
+def test_layers_that_do_not_fold_are_recomputed_one_by_one(tiny_gemma3n: Graph) -> None:
+    """Each of the six layers is a region of its own; what a layer makes and no other reads, it makes again."""
+    sharded = parse_pipeline("shard").run(tiny_gemma3n)[0]
+    after = parse_pipeline("recompute").run(sharded)[0]
+    layers = after.regions[1:-1]
+    assert len(layers) == 6
+    for region in layers:
+        handed_on = {p.value for p in region.outputs}
+        kept = {v.storage for v in region.values if v.saved and v.role is Role.RESULT}
+        assert kept <= {region.by_id[i].storage for i in handed_on}
+        assert any(n.phase is Phase.RECOMPUTE for n in region.nodes)
 
 
 def test_inference_stays_as_it_is() -> None:

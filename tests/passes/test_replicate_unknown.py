@@ -8,14 +8,14 @@ from slipstick.backends.system import load_system
 from slipstick.driver import estimate, lower
 from slipstick.ir.errors import UnsupportedOpError
 from slipstick.ir.expr import symbol
-from slipstick.ir.graph import Graph
+from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family, make_plan
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding import rules
 
-MBS, SEQ, DP = (symbol(s) for s in ("mbs", "seq", "dp"))
+MBS, SEQ = symbol("mbs"), symbol("seq")
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def test_without_the_flag_the_op_is_refused(tiny_llama: Graph) -> None:
 def test_inputs_are_gathered_and_reported(tiny_llama: Graph) -> None:
     lowered = parse_pipeline("shard{replicate_unknown=true}").run(tiny_llama)[0]
     region = lowered.region("block0")
-    # Queries of 4 heads and keys of 2, of 16 numbers in bf16, from all ranks of both axes.
-    wanted = {MBS * DP * SEQ * heads * 16 * 2 for heads in (4, 2)}
+    # Queries of 4 heads and keys of 2, of 16 numbers in bf16, from all ranks of tp; each replica has its own samples.
+    wanted = {MBS * SEQ * heads * 16 * 2 for heads in (4, 2)}
     gathered = [
         message_bytes(call_of(region, n))
         for n in region.nodes
@@ -45,7 +45,9 @@ def test_inputs_are_gathered_and_reported(tiny_llama: Graph) -> None:
     notes = [n for n in lowered.notes if "has no sharding rule" in n]
     assert len(notes) == 4  # queries and keys, forward and backward
     assert notes[0].startswith("op 'rope' at 'model.layers.*.self_attn' (block0, forward) has no sharding rule")
-    assert f"{MBS * DP * SEQ * 4 * 16 * 2} bytes" in notes[0]
+    assert f"{MBS * SEQ * 4 * 16 * 2} bytes" in notes[0]
+    crossing = [n for n in region.nodes if isinstance(n.attrs, CollectiveAttrs) and "dp" in n.attrs.axes]
+    assert {n.phase for n in crossing} == {Phase.REDUCE}  # gradients alone
 
 
 @pytest.mark.usefixtures("no_rule_for_rope")

@@ -146,10 +146,3 @@ def test_the_gradient_of_a_table_lies_as_the_table(
 ) -> None:
     given = ask((dy, ids), ((2, 16, 64), (2, 16)), (128, 64), phase=Phase.BACKWARD, forward=(ids, table))
     assert rules.embedding_bwd(given) == Answer(want, (result,))
-
-
-def test_lookups_along_the_last_dim_keep_leading_dims_that_all_share() -> None:
-    rows = ask((Shard(0), REPLICATE), ((16, 8), (16, 2)), (16, 2))
-    assert rules.rowwise_lookup(rows) == Answer((Shard(0), Shard(0)), (Shard(0),))
-    last = ask((Shard(1), REPLICATE), ((16, 8), (16, 2)), (16, 2))
-    assert rules.rowwise_lookup(last) == Answer((REPLICATE, REPLICATE), (REPLICATE,))

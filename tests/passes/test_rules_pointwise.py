@@ -104,6 +104,28 @@ def test_casts_reduce_forward_and_keep_partial_sums_backward() -> None:
     assert linear_copy(make(NO_ATTRS, (Shard(2),), (X,), X)).outputs == (Shard(2),)
 
 
+@pytest.mark.parametrize(
+    ("dims", "given", "made", "reduced_first"),
+    [
+        ((symbol("mbs"), 16), DType.BF16, DType.FP32, True),  # a message of 2 bytes an element, not of 4
+        ((symbol("mbs"), 16), DType.FP32, DType.BF16, False),  # narrowed while partial, then reduced in 2 bytes
+        ((16, 16), DType.BF16, DType.FP32, False),  # a parameter's gradient, which is reduced once a step
+    ],
+)
+def test_activations_are_reduced_in_the_narrowest_type_on_their_way(
+    dims: tuple[Dim, ...], given: DType, made: DType, reduced_first: bool
+) -> None:
+    def asked(op: str, attrs: Attrs, *lie: Placement) -> Ask:
+        wide = TensorType((), made)
+        call = OpCall(op, attrs, (TensorType(dims, given), wide)[: len(lie)], (TensorType(dims, made),))
+        return Ask("tp", call, lie, (False,) * len(lie), (REPLICATE,) * len(lie), BACKWARD)
+
+    want = REPLICATE if reduced_first else PARTIAL
+    assert linear_copy(asked("cast", NO_ATTRS, PARTIAL)) == Answer((want,), (want,))
+    scaled = elementwise(asked("elementwise", ElementwiseAttrs(("mul",)), PARTIAL, REPLICATE))
+    assert scaled == Answer((want, REPLICATE), (want,))
+
+
 def test_a_copy_into_another_shape_needs_the_whole() -> None:
     assert linear_copy(make(NO_ATTRS, (Shard(0),), (X,), (1024,))) == Answer((REPLICATE,), (REPLICATE,))
 

@@ -14,7 +14,7 @@ from slipstick.ir.parse import parse_graph
 from slipstick.ir.text import print_graph
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.auto import degree_of
-from slipstick.passes.sharding.choose import plan_for, styles_in
+from slipstick.passes.sharding.choose import ENOUGH_NAMED, named_share, plan_for, styles_in
 from slipstick.passes.sharding.plan_files import plan_text, read_plan
 from slipstick.passes.sharding.plans import STYLES, Style, style_of, tp_plan
 from slipstick.passes.sharding.shard import shard_by
@@ -194,6 +194,18 @@ def test_a_module_whose_names_nobody_knows() -> None:
     assert _collectives(region) == ["all_reduce"] * 4  # two a phase
 
 
+def test_names_that_are_not_known_are_searched_and_it_is_said(tiny_llama: Graph) -> None:
+    graph = load(f"{NETS}:gpt")
+    found, searched = plan_for("megatron", graph, shard_by), plan_for("auto", graph, shard_by)
+    assert named_share(tp_plan("megatron"), graph) < ENOUGH_NAMED
+    assert styles_in(found, graph) == styles_in(searched, graph)
+    assert found.note in shard(graph, "megatron").notes
+    # What is asked for layer by layer stays; and so does what is known.
+    assert plan_for("dtensor-naive", graph, shard_by) is tp_plan("dtensor-naive")
+    assert named_share(tp_plan("megatron"), tiny_llama) == 1
+    assert plan_for("megatron", tiny_llama, shard_by) is tp_plan("megatron")
+
+
 def _collectives(region: Region) -> list[str]:
     return [n.op for n in region.nodes if n.op in ("all_reduce", "all_gather", "all_to_all") and n.phase != "reduce"
             and getattr(n.attrs, "axis", "") == "tp"]  # fmt: skip
@@ -212,5 +224,5 @@ def test_the_degree_behind_auto() -> None:
 
 
 def test_styles_have_synonyms() -> None:
-    assert style_of("rowwise_rep") is Style.ROWWISE
+    assert style_of("rowwise_rep") is Style.ROWWISE_SPLIT
     assert style_of("moe_tp_experts") is Style.REPLICATE

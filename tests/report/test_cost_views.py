@@ -54,7 +54,8 @@ def test_records_of_the_catalogue_add_up(name: str) -> None:
 def test_the_record_has_the_keys_of_its_schema() -> None:
     record = cost_record(dgx())
     assert list(record) == [
-        "schema", "tool_version", "inputs", "assumptions", "metrics", "unpriced", "bills", "embodied_kg_co2e",
+        "schema", "tool_version", "inputs", "assumptions", "metrics", "standing", "unpriced",
+        "outdated", "bills", "embodied_kg_co2e",
     ]  # fmt: skip
     assert record["schema"] == "slipstick/cost/1"
     assert list(_mapping(record["bills"])) == ["package", "system", "year", "GPU-hour"]

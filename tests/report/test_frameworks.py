@@ -167,7 +167,7 @@ CHANGES: dict[str, dict[str, object]] = {
     "exp_avg_dtype": {"exp_avg_dtype": "int8", "exp_avg_sq_dtype": "int8"},
     "reshard": {"zero": 3, "reshard": "step"}, "reduce_dtype": {"reduce_dtype": DType.FP16},
     "capacity": {"capacity": True}, "async_tp": {"sp": True, "async_tp": True}, "attention": {"attention": "unfused"},
-    "kernels": {"kernels": "eager"},
+    "kernels": {"kernels": "plain"},
 }  # fmt: skip
 
 

@@ -96,8 +96,9 @@ def test_of_messages_that_nothing_hides_too(traced: Traced, made_up: System) -> 
     ],
 )
 def test_an_elasticity_is_what_a_changed_number_gives(traced: Traced, name: str, path: str, value: float) -> None:
+    unit = "s" if path.endswith("latency") else ""
     before, after = (
-        estimate(traced("tiny-llama.train"), load_system("dgx-h100", [f"{path}={value * factor!r}"]), TRAIN)
+        estimate(traced("tiny-llama.train"), load_system("dgx-h100", [f"{path}={value * factor!r}{unit}"]), TRAIN)
         for factor in (1.0 / 1.01, 1.01)
     )
     found = sensitivity(estimate(traced("tiny-llama.train"), load_system("dgx-h100"), TRAIN))[name]

@@ -65,8 +65,8 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sequence[s
 
 
 @pytest.fixture(scope="session")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> MemoryJudge:
-    return MemoryJudge(GraphCache(tmp_path_factory.mktemp("graphs")))
+def judge(graph_folder: Path) -> MemoryJudge:
+    return MemoryJudge(GraphCache(graph_folder))
 
 
 @pytest.fixture(scope="session")

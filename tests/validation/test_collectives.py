@@ -114,6 +114,7 @@ def test_constants_given_are_those_used() -> None:
 
 
 def test_what_no_row_tells_is_left_alone() -> None:
-    assert JUDGE.fixed("collective", "nccl") == ("channels", "send")
-    assert JUDGE.fixed("collective", "nccl-2023") == ("channels", "gather", "all_to_all", "issue_s")
+    assert JUDGE.fixed("collective", "nccl") == ("channels", "send", "reduced", "switching_s")
+    told = ("channels", "gather", "all_to_all", "issue_s", "reduced", "switching_s")
+    assert JUDGE.fixed("collective", "nccl-2023") == told
     assert JUDGE.fixed("custom_all_reduce", "default") == ("two_shot", "second")

@@ -42,8 +42,8 @@ STATIC, CLOSED = "static batch, end to end", "online, fixed concurrency"
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> GraphCache:
-    return GraphCache(tmp_path_factory.mktemp("graphs"))
+def cache(graph_folder: Path) -> GraphCache:
+    return GraphCache(graph_folder)
 
 
 @pytest.fixture(scope="module")

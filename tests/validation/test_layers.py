@@ -52,11 +52,11 @@ def test_an_op_that_is_not_known_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_layers_of_22b_are_within_a_tenth(tmp_path: Path) -> None:
+def test_layers_of_22b_are_within_a_tenth(graph_folder: Path) -> None:
     table = read_table(HERE / "layer_time.csv", [])
     layers = tuple(row for row in table.rows if row.dataset == "korthikanti2022_table4")
     faults: list[str] = []
-    judge = LayerJudge(MachineRoom(), GraphCache(tmp_path))
+    judge = LayerJudge(MachineRoom(), GraphCache(graph_folder))
     found = {o.row.id: o for o in judge.outcomes(Table(table.path, table.columns, layers), faults)}
     assert (faults, len(found)) == ([], 6)
     # Korthikanti et al., arXiv 2205.05198, table 4.

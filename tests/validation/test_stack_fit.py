@@ -55,8 +55,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cache(folder: Path) -> GraphCache:
-    return GraphCache(folder / "graphs")
+def cache(graph_folder: Path) -> GraphCache:
+    return GraphCache(graph_folder)
 
 
 def cells(stack: Path, place: int, tp: int, micro_batch: int, layers: int) -> dict[str, str]:

@@ -30,8 +30,8 @@ def whole() -> Table:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> GraphCache:
-    return GraphCache(tmp_path_factory.mktemp("steps"))
+def cache(graph_folder: Path) -> GraphCache:
+    return GraphCache(graph_folder)
 
 
 def some(table: Table, names: Sequence[str]) -> Table:

@@ -1,5 +1,7 @@
 """Attention times on a made-up chip: 100 TFLOP/s, 1 TB/s, 100 multiprocessors at 1 GHz; each number derived by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,21 @@ def test_fused_backward_has_five_products() -> None:
     sizes = AttentionSizes.of(1, 8, 8, 1024, 1024, causal=False, backward=True)
     pairs = 8 * 1024 * (1024 + 150)
     assert terms(flash_times(sizes, CHIP, FLASH))["tensor"] == pytest.approx(pairs * 1280 / 45e6)
+
+
+def test_rows_fill_whole_tiles() -> None:
+    # 130 queries of a head take two tiles of 128 rows: products, exponentials and fixed work are those of 256 rows,
+    # over 130 keys that each sees and 20 keys of fixed work; traffic is that of the 130.
+    found = flash_times(AttentionSizes.of(1, 4, 4, 130, 130, causal=False), CHIP, replace(FLASH, start=20.0))
+    rows, pairs = 4 * 256, 4 * 256 * (130 + 20)
+    tensor, softmax, by_row = pairs * 512 / 50e6, pairs * 0.8 / 1.6e6, rows * 50 / 1e5
+    waves = (tensor + softmax + by_row) * 0.5 * 100 / (4 * 2)
+    memory = 4 * 130 * 128 * 2 * (2 + 2 * 2 + 1) / 1e6
+    wanted = {"tensor": tensor, "softmax": softmax, "rows": by_row, "waves": waves, "memory": memory, "overhead": 5.0}
+    assert terms(found) == pytest.approx(wanted)
+    # 256 queries fill two tiles by themselves.
+    full = flash_times(AttentionSizes.of(1, 4, 4, 256, 256, causal=False), CHIP, FLASH)
+    assert terms(full)["rows"] == pytest.approx(4 * 256 * 50 / 1e5)
 
 
 def test_latent_widths_have_their_own_flops() -> None:

@@ -67,10 +67,12 @@ def test_clients_of_a_ramp_begin_one_after_the_other() -> None:
     [
         ("poison:4", "did you mean 'poisson'"), ("4", "allowed: poisson:RATE"), ("poisson:0", "must be above 0"),
         ("poisson:-2", "must be above 0"), ("poisson:x", "x"), ("poisson:4,m=3", "'m=3' is no option"),
-        ("poisson:4,n=3,duration=5", "not both"), ("poisson:4,n=0", "1 or more"), ("closed:0", "needs a client"),
-        ("closed:2.5", "be a whole number"), ("closed:2,think=-1", "must not be negative"), ("burst:0", "1 or more"),
-        ("closed:2,ramp=-1", "ramp must not be negative"), ("poisson:4,burstiness=0", "burstiness must be above 0"),
+        ("poisson:4,n=3,duration=5s", "not both"), ("poisson:4,n=0", "1 or more"), ("closed:0", "needs a client"),
+        ("closed:2.5", "be a whole number"), ("closed:2,think=-1s", "must not be negative"), ("burst:0", "1 or more"),
+        ("closed:2,ramp=-1s", "ramp must not be negative"), ("poisson:4,burstiness=0", "burstiness must be above 0"),
         ("poisson:4,sed=1", "did you mean 'seed'"), ("nothing.csv", "cannot be read"), ("closed:4,n=0", "1 or more"),
+        ("poisson:4,duration=60", "duration: missing unit of '60': give 60ms or 0.06s"),
+        ("closed:2,think=2", "think: missing unit of '2': give 2000ms or 2s"),
     ],
 )  # fmt: skip
 def test_traffic_that_cannot_be_is_refused(text: str, message: str) -> None:

@@ -1,0 +1,1 @@
+"""Mutation runs: does a test fail when one line of the product is wrong?"""

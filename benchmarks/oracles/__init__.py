@@ -1,0 +1,1 @@
+"""Sharded graphs against what PyTorch and transformers run: `python -m benchmarks.oracles`."""

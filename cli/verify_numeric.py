@@ -1,0 +1,81 @@
+"""`slipstick compile --verify numeric`: a small model of the same kind, run on simulated ranks and by itself."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ..ir.errors import GateError, NotBuiltError
+from .options import Request
+from .prepare import pipeline_of
+
+if TYPE_CHECKING:
+    from ..frontend.reference.compare import Verdict
+    from ..ir.plan import Plan
+
+# Ranks on an axis: two show what many do; four of tensor parallelism also copy heads of keys.
+_MOST, _MOST_TP = 2, 4
+_BATCH, _SEQ = 4, 24
+_SHOWN = 6
+
+
+def numeric(request: Request, plan: Plan) -> str:
+    """Compare loss, logits and every gradient with the module under autograd; GateError where they differ.
+
+    What cannot be run is said with its reason, and fails nothing.
+    """
+    from ..frontend.loading import has_config
+    from ..frontend.models import read_config
+    from ..frontend.reference.compare import compare
+    from ..frontend.reference.shrink import shrunken
+    from ..frontend.reference.subject import subject_of
+
+    if not has_config(request.model):
+        raise NotBuiltError("--verify numeric makes a config small and runs that: give a catalogue name or a config")
+    if request.phase != "train":
+        raise NotBuiltError(f"--verify numeric compares a training step, not --phase {request.phase}")
+    start = perf_counter()
+    subject = subject_of(shrunken(read_config(request.model)))
+    built_s = perf_counter() - start
+    lowered, _ = pipeline_of(request, plan.family).run(subject.graph)
+    found = compare(subject, lowered, _degrees(plan), _BATCH, _SEQ)
+    text = "\n".join(_lines(plan, found, built_s))
+    if found.broken or not (found.reason or found.equal):
+        raise GateError(text)
+    return text
+
+
+def _degrees(plan: Plan) -> dict[str, int]:
+    """Few ranks on every axis that the plan has."""
+    return {axis: min(n, _MOST_TP if axis == "tp" else _MOST) for axis, n in plan.mesh.items()}
+
+
+def _lines(plan: Plan, found: Verdict, built_s: float) -> list[str]:
+    degrees = " ".join(f"{a}{n}" for a, n in _degrees(plan).items() if n > 1) or "one rank"
+    lines = [
+        f"numeric    {_outcome(found)}",
+        f"plan       {plan.degrees}, run as {degrees}: {found.num_ranks} rank(s), small sizes, float64",
+    ]
+    if found.differences:
+        worst = found.worst
+        assert worst is not None
+        grads = sum(d.what not in ("loss", "logits") for d in found.differences)
+        lines.append(
+            f"compared   loss, logits, {grads} gradients; largest difference {worst.relative:.1e} ({worst.what})"
+        )
+        unequal = [d for d in found.differences if not d.equal]
+        lines += [f"different  {d.what}: {d.relative:.1e}" for d in unequal[:_SHOWN]]
+        lines += [f"different  and {len(unequal) - _SHOWN} more"] if len(unequal) > _SHOWN else []
+    lines += [f"missing    {name}: the module has a gradient, the graph has none" for name in found.missing[:_SHOWN]]
+    lines += [f"broken     {found.broken}"] if found.broken else []
+    lines += [f"not run    {found.reason}"] if found.reason else []
+    return [*lines, f"time       {found.time_s:.2f} s, behind {built_s:.2f} s of recording"]
+
+
+def _outcome(found: Verdict) -> str:
+    if found.reason:
+        return "not run"
+    return "equal to the module" if found.equal else "DIFFERS from the module"
+
+
+__all__ = ["numeric"]

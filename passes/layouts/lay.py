@@ -1,0 +1,59 @@
+"""One call along one mesh axis as a law sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...ir.ops import OpCall
+from ...ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
+
+Placements: TypeAlias = tuple[Placement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lay:
+    """Local types of a call, and how its inputs and its results lie along an axis.
+
+    `shards` says that along some axis a rank takes its own shard of what is whole.
+    """
+
+    axis: str
+    call: OpCall
+    ins: Placements
+    outs: Placements
+    shards: bool = False
+
+    @property
+    def all(self) -> Placements:
+        """Placements of inputs, then of results."""
+        return (*self.ins, *self.outs)
+
+    def input(self, index: int) -> str:
+        """Name an input with its type and layout."""
+        return f"input {index} {self.call.inputs[index]} {self.ins[index]}"
+
+    def output(self, index: int = 0) -> str:
+        """Name a result with its type and layout."""
+        return f"result {self.call.outputs[index]} {self.outs[index]}"
+
+
+Law: TypeAlias = Callable[[Lay], Iterator[str]]
+
+
+def no_sums(lay: Lay, first: int = 0, count: int | None = None) -> Iterator[str]:
+    """Complain of partial sums where the op is not linear."""
+    last = len(lay.ins) if count is None else first + count
+    for i, p in enumerate(lay.ins[first:last], first):
+        if isinstance(p, Partial):
+            yield f"{lay.call.op} is not linear and reads a partial sum: {lay.input(i)}; wanted R or S"
+
+
+def wants(lay: Lay, what: str, have: Placement, want: Placement) -> Iterator[str]:
+    """Complain where something lies otherwise than it must."""
+    if have != want:
+        yield f"{what} lies {have}; wanted {want}"
+
+
+__all__ = ["PARTIAL", "REPLICATE", "Law", "Lay", "Partial", "Placement", "Placements", "Shard", "no_sums", "wants"]
