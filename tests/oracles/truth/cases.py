@@ -8,6 +8,7 @@ from slipstick.ir.ops.conv import ConvAttrs
 from slipstick.ir.ops.experts import ExpertsAttrs, GroupedAttrs
 from slipstick.ir.ops.index_keys import IndexAttrs
 from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from slipstick.ir.ops.lookup import LookupAttrs
 from slipstick.ir.ops.matmul import MatmulAttrs
 from slipstick.ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from slipstick.ir.ops.pointwise import ElementwiseAttrs
@@ -88,6 +89,10 @@ def _layout() -> list[Case]:
         Case("concat columns", "concat", ((B, S, 6), (B, S, 6)), (X,), ConcatAttrs(2), packed={(2, 2): (6, 6)}),
         Case("concat rows", "concat", ((6, H), (6, H)), ((12, H),), ConcatAttrs(0), packed={(2, 0): (6, 6)}),
         Case("embedding", "embedding", ((B, S), (18, H)), (X,), ids={0: 18}, params=(1,), phases=_ONWARD),
+        Case("columns by index", "gather", (X, (6,)), ((B, S, 6),), LookupAttrs("abc,d->abd"), ids={1: H}),
+        Case("a place in each row", "gather", (X, (B, S, 6)), ((B, S, 6),), LookupAttrs("abc,abd->abd"), ids={1: H}),
+        Case("rows added", "scatter", ((12, H), (B,), (B, H)), ((12, H),), LookupAttrs("ab,c,cb->ab", adds=True),
+             ids={1: 12}),
         Case("table", "embedding_bwd", (X, (B, S)), ((18, H),), ids={1: 18}, phases=_BACK,
              forward=((R, R), (Shard(0), R), (R, Shard(0)), (R, Shard(1)))),
     ]  # fmt: skip

@@ -99,6 +99,20 @@ def _embedding_bwd(call: Call) -> tuple[Tensor, ...]:
     return (made.index_add_(0, local.clamp(0, rows - 1), flat),)
 
 
+def _gather(call: Call) -> tuple[Tensor, ...]:
+    """Entries of the last dim: the same for all rows, or of each row its own."""
+    x, ids = call.inputs
+    return (x.index_select(-1, ids.long()) if ids.dim() == 1 else x.gather(-1, ids.long()),)
+
+
+def _scatter(call: Call) -> tuple[Tensor, ...]:
+    """Rows added to those of the base that ids name, as far as this rank has them."""
+    base, ids, source = call.inputs
+    local = ids.long() - share(call, 0, 0)[0] * base.shape[0]
+    inside = (local >= 0) & (local < base.shape[0])
+    return (base.index_add(0, local.clamp(0, base.shape[0] - 1), source * inside.unsqueeze(-1)),)
+
+
 def _topk(call: Call) -> tuple[Tensor, ...]:
     dim = attrs_of(call, DimAttrs).dim
     values, places = call.inputs[0].topk(call.dims[0][dim], dim=dim)
@@ -111,7 +125,8 @@ def _same(call: Call) -> tuple[Tensor, ...]:
 
 PLAIN: Mapping[str, Reference] = {
     "elementwise": _elementwise, "matmul": _matmul, "reduce": _reduce, "slice": _slice, "pad": _pad,
-    "embedding": _embedding, "embedding_bwd": _embedding_bwd, "topk": _topk, "cast": _same, "copy": _same,
+    "embedding": _embedding, "embedding_bwd": _embedding_bwd, "topk": _topk, "gather": _gather,
+    "scatter": _scatter, "cast": _same, "copy": _same,
     "identity": _same, "accumulate": _same,
     "reshape": lambda c: (c.inputs[0].reshape(c.dims[0]),),
     "expand": lambda c: (c.inputs[0].expand(c.dims[0]),),
