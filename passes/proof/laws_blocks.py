@@ -21,20 +21,24 @@ ROUTED = Shard(0, routed=True)
 
 def attention(call: OpCall, axis: str) -> Iterator[Entry]:
     """Batch, heads, and queries where their positions do not count or are told; keys are summed in a softmax."""
-    del axis
     q, k, o, lse = _attention_labels(call, 0)
-    yield from Form([q, k, k, *_extras(call, 3)], [o, lse]).entries()
+    yield from _dealt(call, axis, 0, Form([q, k, k, *_extras(call, 3)], [o, lse]))
 
 
 def attention_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
     """As forward; gradients are summed over what their tensor does not have. Linear in dO."""
-    del axis
     q, k, o, lse = _attention_labels(call, 1)
     extras = _extras(call, 6)
     learned = extras[: len(call.outputs) - 3]
     outputs: list[Labels] = [q, k, k, *learned]
     sums = {c: [i for i, labels in enumerate(outputs) if c not in labels] for c in ("b", "h", "s")}
-    yield from Form([o, q, k, k, o, lse, *extras], outputs, sums, linear=[((0,), ())]).entries()
+    yield from _dealt(call, axis, 1, Form([o, q, k, k, o, lse, *extras], outputs, sums, linear=[((0,), ())]))
+
+
+def _dealt(call: OpCall, axis: str, queries: int, form: Form) -> Iterator[Entry]:
+    """Where queries are dealt out evenly over `cp`, they lie there in shards and in no other way."""
+    balanced = axis == "cp" and call.attrs_as(AttentionAttrs).balanced
+    yield from (e for e in form.entries() if not balanced or e.inputs[queries] == Shard(2))
 
 
 def _attention_labels(call: OpCall, first: int) -> tuple[Labels, Labels, Labels, Labels]:
@@ -139,11 +143,12 @@ def expert_bank_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
 
 def dispatch(call: OpCall, axis: str) -> Iterator[Entry]:
     """Tokens; where all ranks have all, each may take the rows of its own experts."""
+    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
+        yield Entry((REPLICATE, REPLICATE), (ROUTED,))
+        return
     yield Entry((REPLICATE, REPLICATE), (REPLICATE,))
     yield Entry((Shard(0), Shard(0)), (Shard(0),))
     yield Entry((PARTIAL, REPLICATE), (PARTIAL,))
-    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
-        yield Entry((REPLICATE, REPLICATE), (ROUTED,))
 
 
 def dispatch_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
@@ -156,12 +161,13 @@ def dispatch_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
 
 def combine(call: OpCall, axis: str) -> Iterator[Entry]:
     """Tokens; linear in rows and in weights; of a rank's own rows a part of the sum."""
+    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
+        yield Entry((ROUTED, REPLICATE, REPLICATE), (PARTIAL,))
+        return
     yield Entry((REPLICATE,) * 3, (REPLICATE,))
     yield Entry((Shard(0),) * 3, (Shard(0),))
     yield Entry((PARTIAL, REPLICATE, REPLICATE), (PARTIAL,))
     yield Entry((REPLICATE, PARTIAL, REPLICATE), (PARTIAL,))
-    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
-        yield Entry((ROUTED, REPLICATE, REPLICATE), (PARTIAL,))
 
 
 def combine_bwd(call: OpCall, axis: str) -> Iterator[Entry]:

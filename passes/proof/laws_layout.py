@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...ir.expr import Dim, as_expr
 from ...ir.ops import OpCall
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.lookup import LookupAttrs
 from ...ir.placement import PARTIAL, REPLICATE, Shard
 from .entries import Entry, Form, Labels, Law
 
@@ -122,7 +123,6 @@ def concat(call: OpCall, axis: str) -> Iterator[Entry]:
     everything = [(tuple(range(count)), ())]
     yield from Form([labels] * count, [labels], linear=everything).entries()
     yield Entry((Shard(along),) * count, (Shard(along, packed=True),))
-    yield Entry((Shard(along, packed=True),) * count, (Shard(along, packed=True),))
 
 
 def embedding(call: OpCall, axis: str) -> Iterator[Entry]:
@@ -141,14 +141,31 @@ def embedding_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
     yield from Form([[*ids, "h"], ids], [["v", "h"]], sums, linear=[((0,), ())]).entries()
 
 
-def rows(call: OpCall, axis: str) -> Iterator[Entry]:
-    """Lookups in each row of its own: leading dims that all tensors have are the same dim, but for the last."""
+def gather(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Letters: one of the result is handed on, or new; one of operands alone is looked up, or counted over.
+
+    Entries are moved and not changed: linear in what they are taken from.
+    """
     del axis
-    tensors = (*call.inputs, *call.outputs)
-    rank = min(t.rank for t in tensors)
-    shared = [i for i in range(rank - 1) if all(t.dims[i] == tensors[0].dims[i] for t in tensors)]
-    labels = [[str(i) if i in shared else None for i in range(t.rank)] for t in tensors]
-    yield from Form(labels[: len(call.inputs)], labels[len(call.inputs) :]).entries()
+    attrs = call.attrs_as(LookupAttrs)
+    letters = [list(word) for word in attrs.letters] or [[None] * t.rank for t in (*call.inputs, *call.outputs)]
+    counted = {c for word in letters[:-1] for c in word if c is not None} - set(letters[-1]) if attrs.adds else set()
+    sums = dict.fromkeys(sorted(counted), (0,))
+    yield from Form(letters[:-1], letters[-1:], sums, linear=[] if attrs.adds else _ALL_LINEAR).entries()
+
+
+def scatter(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Letters: of one that is written at indices a rank takes what falls into its part; what is added over is a sum.
+
+    Linear in base and source together.
+    """
+    del axis
+    attrs, last = call.attrs_as(LookupAttrs), len(call.inputs) - 1
+    letters = [list(word) for word in attrs.letters] or [[None] * t.rank for t in (*call.inputs, *call.outputs)]
+    added = {c for word in letters[:-1] for c in word if c is not None} - set(letters[-1]) if attrs.adds else set()
+    sums = dict.fromkeys(sorted(added), (0,))
+    linear = [((0, last), ())] if last else _ALL_LINEAR
+    yield from Form(letters[:-1], letters[-1:], sums, added=[0] if sums else [], linear=linear).entries()
 
 
 def _numbered(rank: int) -> list[str]:
@@ -157,5 +174,5 @@ def _numbered(rank: int) -> list[str]:
 
 LAWS: Mapping[str, Law] = {
     "reshape": reshape, "permute": permute, "expand": expand, "slice": slice_, "pad": pad, "concat": concat,
-    "embedding": embedding, "embedding_bwd": embedding_bwd, "gather": rows, "scatter": rows,
+    "embedding": embedding, "embedding_bwd": embedding_bwd, "gather": gather, "scatter": scatter,
 }  # fmt: skip

@@ -10,6 +10,7 @@ from ...ir.ops.matmul import MatmulAttrs
 from ...ir.ops.normalize import DimAttrs, ReduceAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs, FillAttrs
 from ...ir.placement import REPLICATE
+from ...ir.types import DType
 from .entries import Entry, Form, Labels, Law
 
 _SUMS = frozenset(("add", "sub"))
@@ -51,9 +52,10 @@ def _aligned(call: OpCall, index: int, labels: Labels) -> Labels:
 
 
 def elementwise(call: OpCall, axis: str) -> Iterator[Entry]:
-    """Dims by broadcasting. Sums are linear in all tensors together, products in each, quotients in the first.
+    """Dims by broadcasting. Sums of tensors are linear in all together, products in each, quotients in the first.
 
-    One tensor alone may have a number added, which is not linear; `mul` and `div` of one tensor are taken for scalings.
+    A backward function is linear in the gradient, its first operand; a choice in what is chosen from. One tensor alone
+    may have a number added, which is not linear; `mul` and `div` of one tensor are taken for scalings.
     """
     del axis
     out = max(call.outputs, key=lambda t: t.rank)
@@ -63,8 +65,12 @@ def elementwise(call: OpCall, axis: str) -> Iterator[Entry]:
     groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     if fns == {"neg"} or (fns <= _SUMS | {"neg"} and count > 1):
         groups = [(tuple(range(count)), ())]
-    elif fns in ({"mul"}, {"div"}, {"dropout_bwd"}) and count < 3:
-        groups = [((0,), ())] + ([((1,), ())] if fns == {"mul"} and count > 1 else [])
+    elif len(fns) == 1 and next(iter(fns)).endswith("_bwd"):
+        groups = [((0,), ())]
+    elif fns == {"where"}:
+        groups = [(tuple(i for i, t in enumerate(call.inputs) if t.dtype is not DType.BOOL), ())]
+    elif fns in ({"mul"}, {"div"}) and count < 3:
+        groups = [((0,), ()), ((1,), ())] if fns == {"mul"} and count > 1 else [((0,), ())]
     inputs = [_aligned(call, i, labels) for i in range(count)]
     same = {c: [k for k, o in enumerate(outputs) if c not in o] for c in labels}
     yield from Form(inputs, outputs, same=same, linear=groups).entries()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.ops.attention import AttentionAttrs
+from ...ir.ops.attention import AttentionAttrs, KvAppendAttrs
 from .ask import PARTIAL, REPLICATE, Answer, Ask, Placement, Rule, Shard, replicate_all
 
 _FORWARD, _BACKWARD = 3, 6  # inputs that every call has
@@ -105,10 +105,11 @@ def index_keys(ask: Ask) -> Answer:
 
 
 def kv_append(ask: Ask) -> Answer:
-    """The cache lies as the new tokens do; it is never cut inside a head."""
+    """The cache lies as the new tokens do; it is never cut inside a head, nor along its length once it has some."""
     last = len(ask.given) - 1
     p = ask.whole(last)
-    if isinstance(p, Shard) and p.dim == ask.rank(last) - 1:
+    grows = ask.call.attrs_as(KvAppendAttrs).dim if last else -1
+    if isinstance(p, Shard) and p.dim in (ask.rank(last) - 1, grows):
         return replicate_all(ask)
     return Answer((p,) * len(ask.given), (p,))
 

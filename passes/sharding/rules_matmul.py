@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...ir.ops.experts import GroupedAttrs
 from ...ir.ops.matmul import MatmulAttrs
 from ...ir.types import TensorType
 from .ask import PARTIAL, REPLICATE, Answer, Ask, Placement, Rule, Shard
@@ -60,17 +61,28 @@ def _right_stays(ask: Ask, letter_a: str, letter_b: str, out: str) -> bool:
 
 
 def grouped_matmul(ask: Ask) -> Answer:
-    """Rows by data, columns by weight; a weight gradient over sharded rows is partial."""
+    """[rows, k] x [groups, k, n]: rows by data, columns by weight, a split k is summed; or a gradient of the weight."""
     a, b = ask.whole(0), ask.whole(1)
     rest = (REPLICATE,) * (len(ask.given) - 2)
-    if a == Shard(0) and (b == Shard(0) or ask.rank(1) == 2):
-        return Answer((Shard(0), Shard(0), *rest), (PARTIAL,))
+    if ask.call.attrs_as(GroupedAttrs).weight_grad:
+        return _grouped_gradient(a, b, rest)
     if a == Shard(0):
         return Answer((Shard(0), REPLICATE, *rest), (Shard(0),))
     if b == Shard(2):
         return Answer((REPLICATE, Shard(2), *rest), (Shard(1),))
     if b == Shard(1):
         return Answer((Shard(1), Shard(1), *rest), (PARTIAL,))
+    return Answer((REPLICATE, REPLICATE, *rest), (REPLICATE,))
+
+
+def _grouped_gradient(a: Placement, b: Placement, rest: tuple[Placement, ...]) -> Answer:
+    """[k, rows] x [rows, n] -> [groups, k, n]: over split rows a sum, by the columns of either operand."""
+    if Shard(1) == a or Shard(0) == b:
+        return Answer((Shard(1), Shard(0), *rest), (PARTIAL,))
+    if a == Shard(0):
+        return Answer((Shard(0), REPLICATE, *rest), (Shard(1),))
+    if b == Shard(1):
+        return Answer((REPLICATE, Shard(1), *rest), (Shard(2),))
     return Answer((REPLICATE, REPLICATE, *rest), (REPLICATE,))
 
 

@@ -211,11 +211,12 @@ class _Propagation:
         if node.op == "accumulate" and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
             self._reduce(b, node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
-        if self.cp in BALANCED and isinstance(node.attrs, AttentionAttrs):
-            node = replace(node, attrs=replace(node.attrs, balanced=True))
         if isinstance(node.attrs, RoutedAttrs):
             node = self._with_all_tokens(b, node, node.attrs)
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
+        if self.cp in BALANCED and isinstance(node.attrs, AttentionAttrs):
+            queries = answers[CP].inputs[0 if node.op == "attention" else 1]
+            node = replace(node, attrs=replace(node.attrs, balanced=queries == Shard(2)))
         self._note_gathers(b, node)
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
         if self.cp == "ring" and isinstance(node.attrs, AttentionAttrs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstick.ir.graph import NO_ATTRS, Attrs, Phase
-from slipstick.ir.ops.attention import AttentionAttrs
+from slipstick.ir.ops.attention import AttentionAttrs, KvAppendAttrs
 from slipstick.ir.ops.base import OpCall
 from slipstick.ir.ops.index_keys import IndexAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
@@ -58,7 +58,7 @@ def test_the_gradient_of_sinks_is_partial_over_batches_only(p: Shard, dsinks: Pl
 
 
 def test_a_cache_lies_as_what_is_appended() -> None:
-    given = ask((R, Shard(1)), ((2, 2, 15, 8), (2, 2, 1, 8)), ((2, 2, 16, 8),))
+    given = ask((R, Shard(1)), ((2, 2, 15, 8), (2, 2, 1, 8)), ((2, 2, 16, 8),), KvAppendAttrs(2))
     assert rules.kv_append(given) == Answer((Shard(1), Shard(1)), (Shard(1),))
 
 

@@ -13,7 +13,7 @@ from slipstick.ir.ops.layout import PermuteAttrs, SliceAttrs
 from slipstick.ir.ops.matmul import MatmulAttrs
 from slipstick.ir.ops.normalize import DimAttrs, ReduceAttrs
 from slipstick.ir.ops.pointwise import ElementwiseAttrs
-from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
+from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.passes.proof.numbering import Numbers, parts
 
 Mutator = Callable[[Region], Iterator[tuple[str, Region]]]
@@ -141,7 +141,8 @@ def other_placement(region: Region) -> Iterator[tuple[str, Region]]:
     for v in region.values:
         if v.role in (Role.PORT, Role.PARAM, Role.INPUT) or v.id in ends:
             for axis, p in v.placements:
-                for q in (REPLICATE, PARTIAL, *(Shard(d) for d in range(v.type.rank))):
+                others: tuple[Placement, ...] = (REPLICATE, PARTIAL, *(Shard(d) for d in range(v.type.rank)))
+                for q in others:
                     if q != p:
                         placements = tuple((a, q if a == axis else old) for a, old in v.placements)
                         yield (
