@@ -92,13 +92,18 @@ def _word(phase: Phase) -> str:
 
 
 def _crossing(graph: Graph, phase: Phase) -> Iterator[Value]:
-    """Yield what the first repeated block takes from its neighbour in the running direction and a block hands on."""
+    """Yield what a block takes from a block before it in the running direction: the first that takes anything so.
+
+    A first or last layer of a kind of its own takes its input from what stands around the layers.
+    """
     blocks = [graph.region(name) for name in graph.sequence_once()[1:-1]] or list(graph.regions)
     made = {p.name: _phase(r, p.value) for r in blocks for p in r.outputs}
-    block = blocks[0] if phase is Phase.FORWARD else blocks[-1]
-    for v in block.of_role(Role.PORT):
-        if made.get(v.name) is phase and any(isinstance(d, Expr) for d in v.type.dims):
-            yield v
+    for block in blocks if phase is Phase.FORWARD else reversed(blocks):
+        found = [v for v in block.of_role(Role.PORT) if made.get(v.name) is phase]
+        crossing = [v for v in found if any(isinstance(d, Expr) for d in v.type.dims)]
+        if crossing:
+            yield from crossing
+            return
 
 
 def _phase(region: Region, value: int) -> Phase | None:
