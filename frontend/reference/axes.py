@@ -309,7 +309,8 @@ _RULES: Mapping[str, Callable[[Where, Sequence[Axes]], tuple[Axes, ...]]] = {
     "permute": _permute, "expand": _expand, "slice": _slice, "pad": _pad, "concat": _concat, "reduce": _reduce,
     "reshape": _reshape, "rope": _first, "rope_bwd": _first, "attention": _attention, "attention_bwd": _attention_bwd,
     "norm": _norm, "norm_bwd": _norm_bwd, "experts": _experts, "experts_bwd": _experts_bwd,
-    "conv": _conv, "conv_bwd": _conv, "cross_entropy_bwd": _second, "softmax": _first, "softmax_bwd": _first, "topk": _topk, "sort": _topk,
+    "conv": _conv, "conv_bwd": _conv, "cross_entropy_bwd": _second,
+    "softmax": _first, "softmax_bwd": _first, "topk": _topk, "sort": _topk,
 }  # fmt: skip
 
 __all__ = ["Axes", "Where", "axes_of"]

@@ -139,7 +139,7 @@ class Layout:
             self._sides[key] = ()  # for those that come here again on the way
             found: dict[int, tuple[int, int]] = {}
             for start, size, share in self._found(region, (value.id, dim), name):
-                found.setdefault(start, (size, share))
+                found[start] = min(found.get(start, (size, share)), (size, share))
             self._sides[key] = _apart([(s, n, p) for s, (n, p) in sorted(found.items())])
         return self._sides[key]
 
@@ -191,7 +191,7 @@ class Layout:
             start = 0
             for i in node.inputs:
                 v = region.by_id[i]
-                yield start, self.size(v, dim), self.share(v, dim)
+                yield from self._inside(region, (v, dim), start, name)
                 start += self.size(v, dim)
         elif isinstance(attrs, ExpertsAttrs) and attrs.gated and self._is_gated(region, node, spot):
             whole, part = self.size(region.by_id[value], dim), self.share(region.by_id[value], dim)
