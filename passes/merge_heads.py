@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ..ir.expr import total
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workload
+from ..ir.meaning import Meaning, Out, Step
 from ..ir.ops.layout import ConcatAttrs, SliceAttrs
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require_sharded, rewritten
@@ -103,4 +104,6 @@ def _is_part(region: Region, value: int) -> bool:
 
 
 def _node(like: Node, op: str, inputs: tuple[int, ...], output: int, attrs: Attrs = NO_ATTRS) -> Node:
-    return replace(like, op=op, inputs=inputs, outputs=(output,), attrs=attrs)
+    """A node beside an attention; a slice says where it starts, the others compute what their op says."""
+    meaning = Meaning((Step(op, (("start", attrs.start),)),), (Out(0),)) if isinstance(attrs, SliceAttrs) else None
+    return replace(like, op=op, inputs=inputs, outputs=(output,), attrs=attrs, meaning=meaning)

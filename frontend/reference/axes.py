@@ -14,7 +14,7 @@ from ...ir.ops.experts import ExpertsAttrs
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.matmul import MatmulAttrs
 from ...ir.ops.normalize import DimAttrs, ReduceAttrs
-from .layout import Layout, groups_of
+from .layout import Layout, channel_dim, groups_of
 from .tensors import Axis, LayoutMismatchError, Local, axis_of
 
 Axes = tuple[Axis, ...]
@@ -276,6 +276,20 @@ def _experts_bwd(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     return (x, weights, up, down, *biases)[: len(where.node.outputs)]
 
 
+def _conv(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
+    """Channels of a depthwise convolution: signal and weights hold the same ones."""
+    region, node = where.region, where.node
+    told = [(channel_dim(region, node, i), a) for i, a in zip(node.inputs, given, strict=True)]
+    channels = [a[d] for d, a in told if d is not None]
+    if channels and any(not channels[0].same(c) for c in channels[1:]):
+        raise where.refused(f"signal and weights hold other channels: {_told(channels)}")
+    made = _by_size(where, given)
+    places = [channel_dim(region, node, o) for o in node.outputs]
+    if not channels:
+        return made
+    return tuple(a if d is None else (*a[:d], channels[0], *a[d + 1 :]) for d, a in zip(places, made, strict=True))
+
+
 def _second(where: Where, given: Sequence[Axes]) -> tuple[Axes, ...]:
     return (given[1],)
 
@@ -295,7 +309,8 @@ _RULES: Mapping[str, Callable[[Where, Sequence[Axes]], tuple[Axes, ...]]] = {
     "permute": _permute, "expand": _expand, "slice": _slice, "pad": _pad, "concat": _concat, "reduce": _reduce,
     "reshape": _reshape, "rope": _first, "rope_bwd": _first, "attention": _attention, "attention_bwd": _attention_bwd,
     "norm": _norm, "norm_bwd": _norm_bwd, "experts": _experts, "experts_bwd": _experts_bwd,
-    "cross_entropy_bwd": _second, "softmax": _first, "softmax_bwd": _first, "topk": _topk, "sort": _topk,
+    "conv": _conv, "conv_bwd": _conv, "cross_entropy_bwd": _second,
+    "softmax": _first, "softmax_bwd": _first, "topk": _topk, "sort": _topk,
 }  # fmt: skip
 
 __all__ = ["Axes", "Where", "axes_of"]

@@ -136,9 +136,10 @@ class Layout:
         """
         key = region.name, value.id, dim, name
         if key not in self._sides:
+            self._sides[key] = ()  # for those that come here again on the way
             found: dict[int, tuple[int, int]] = {}
             for start, size, share in self._found(region, (value.id, dim), name):
-                found.setdefault(start, (size, share))
+                found[start] = min(found.get(start, (size, share)), (size, share))
             self._sides[key] = _apart([(s, n, p) for s, (n, p) in sorted(found.items())])
         return self._sides[key]
 
@@ -151,7 +152,7 @@ class Layout:
                 if node.op == "reshape":
                     yield from self._factors(region, node, (value, dim), name)
                 elif name == "tp":
-                    yield from self._parts(region, node, (value, dim))
+                    yield from self._parts(region, node, (value, dim), name)
                 for other in _same(region, node, (value, dim)):
                     if other not in seen and self._alike(region, other, spot):
                         seen.add(other)
@@ -176,7 +177,7 @@ class Layout:
         a, b = (self.size(region.by_id[v], d) for v, d in (other, spot))
         return a == b
 
-    def _parts(self, region: Region, node: Node, spot: Spot) -> Iterator[tuple[int, int, int]]:
+    def _parts(self, region: Region, node: Node, spot: Spot, name: str) -> Iterator[tuple[int, int, int]]:
         value, dim = spot
         attrs = node.attrs
         if isinstance(attrs, SliceAttrs) and attrs.dim == dim and node.meaning is not None and not attrs.drop:
@@ -185,17 +186,26 @@ class Layout:
                 start = node.meaning.steps[0].argument("start")
                 v = region.by_id[part]
                 if isinstance(start, int | Expr):
-                    yield self.number(start), self.size(v, dim), self.share(v, dim)
+                    yield from self._inside(region, (v, dim), self.number(start), name)
         elif isinstance(attrs, ConcatAttrs) and attrs.dim == dim and value in node.outputs:
             start = 0
             for i in node.inputs:
                 v = region.by_id[i]
-                yield start, self.size(v, dim), self.share(v, dim)
+                yield from self._inside(region, (v, dim), start, name)
                 start += self.size(v, dim)
         elif isinstance(attrs, ExpertsAttrs) and attrs.gated and self._is_gated(region, node, spot):
             whole, part = self.size(region.by_id[value], dim), self.share(region.by_id[value], dim)
             yield 0, whole // 2, part // 2
             yield whole // 2, whole // 2, part // 2
+
+    def _inside(self, region: Region, at: tuple[Value, int], start: int, name: str) -> Iterator[tuple[int, int, int]]:
+        """One of the tensors side by side, or those that stand side by side in it."""
+        v, dim = at
+        size, inner = self.size(v, dim), self.sides(region, v, dim, name)
+        if len(inner) > 1 and sum(n for _, n, _ in inner) == size:
+            yield from ((start + s, n, share) for s, n, share in inner)
+        else:
+            yield start, size, self.share(v, dim)
 
     def _is_gated(self, region: Region, node: Node, spot: Spot) -> bool:
         """Whether a dim of an expert op is the one that gate and up share, side by side."""
@@ -235,12 +245,31 @@ def _same(region: Region, node: Node, spot: Spot) -> Iterator[Spot]:
             other = dim + region.by_id[i].type.rank - rank
             if other >= 0 and not (isinstance(node.attrs, SliceAttrs) and node.attrs.dim == dim):
                 yield i, other
+    elif node.op in ("conv", "conv_bwd"):
+        channels = {i: d for i in tensors if (d := channel_dim(region, node, i)) is not None}
+        yield from ((i, d) for i, d in channels.items() if channels.get(value) == dim)
     elif node.op in ("reshape", "expand", "reduce"):
         yield from _same_end(region, node, spot)
     elif node.op in ("all_gather", "reduce_scatter", "ring_gather", "ring_scatter"):
         pairs = [*zip(node.inputs, node.outputs, strict=True), *zip(node.outputs, node.inputs, strict=True)]
         yield from ((other, dim) for this, other in pairs if this == value)
     yield from ((g if value == p else p, dim) for p, g in region.grads if value in (p, g))
+
+
+def channel_dim(region: Region, node: Node, value: int) -> int | None:
+    """The dim of channels in a tensor of a depthwise convolution: weights [c, 1, k], biases [c], signals [b, c, ..]."""
+    forward = node.op == "conv"
+    x, weight = (region.by_id[i].type for i in (node.inputs[:2] if forward else node.inputs[1:3]))
+    if weight.dims[1] != 1:
+        return None
+    given = region.by_id[value].type
+    return (
+        0
+        if given.rank == 1 or (given.rank == weight.rank and given.dims[1] == 1)
+        else 1
+        if given.rank == x.rank
+        else None
+    )
 
 
 def _same_end(region: Region, node: Node, spot: Spot) -> Iterator[Spot]:
@@ -296,4 +325,4 @@ def put_back(whole: Tensor, part: Tensor, axes: tuple[Axis, ...]) -> None:
     whole[torch.meshgrid(*(a.held for a in axes), indexing="ij")] = part
 
 
-__all__ = ["Layout", "groups_of", "is_source", "put_back", "scattered"]
+__all__ = ["Layout", "channel_dim", "groups_of", "is_source", "put_back", "scattered"]

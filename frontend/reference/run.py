@@ -190,6 +190,10 @@ class Runner:
 
     def _alone(self, each: Instance, node: Node, given: Sequence[Sequence[Local]]) -> list[list[Local]]:
         """Run a node on each rank by itself; the loss of a part of the vocabulary is put together."""
+        if node.op == "softmax" and node.meaning is not None and "attention" in node.meaning.steps[0].operator:
+            raise NotComputedError(
+                "attention taken apart has neither scale nor mask in the graph: its cost alone is there"
+            )
         if node.op in ("softmax", "softmax_bwd") and (over := self._cut_along(each.region, node)):
             return [self._together(each.region, node, given, over)]
         made = [self._on(each.region, node, rank, [g[rank] for g in given]) for rank in range(len(self.mesh.ranks))]

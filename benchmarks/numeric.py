@@ -1,0 +1,157 @@
+"""`python -m benchmarks.numeric`: small models of many kinds, sharded by many kinds of plans, against themselves.
+
+Each cell lowers a graph by a plan, runs it on simulated ranks in float64 and compares loss, logits and every gradient
+with the module under autograd. A cell is equal, or listed with what differs or why it was not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import MappingProxyType
+
+from slipstick.frontend.models import config_of
+from slipstick.frontend.reference.compare import Verdict, compare
+from slipstick.frontend.reference.shrink import shrunken
+from slipstick.frontend.reference.subject import Subject, subject_of
+from slipstick.frontend.small_configs import small_config
+from slipstick.ir.errors import SlipstickError
+from slipstick.ir.plan import Family
+from slipstick.passes.families import pipeline_for
+
+BATCH, SEQ = 4, 24
+
+DENSE = (
+    "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "gpt2", "gpt_neox", "gptj",
+    "gpt_neo", "opt", "bloom", "falcon", "stablelm", "starcoder2", "cohere", "cohere2", "olmo", "olmo2", "glm", "glm4",
+    "granite", "nemotron", "codegen", "gpt_bigcode", "smollm3", "ministral", "exaone4", "helium", "apertus",
+)  # fmt: skip
+EXPERTS = (
+    "mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss", "llama4_text", "olmoe", "granitemoe",
+    "glm4_moe", "hunyuan_v1_moe", "ernie4_5_moe", "minimax", "jamba", "qwen3_next",
+)  # fmt: skip
+RECURRENT = ("mamba", "falcon_mamba", "bamba", "zamba2", "recurrent_gemma", "lfm2", "nemotron_h", "granitemoehybrid")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of plan: its family and how many ranks are on each axis. `experts`: for models that have some."""
+
+    family: Family
+    degrees: Mapping[str, int] = field(default_factory=dict)
+    experts: bool = False
+
+
+PLANS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "one rank": Kind(Family()),
+        "dp": Kind(Family(), {"dp": 2}),
+        "tp": Kind(Family(), {"tp": 2}),
+        "tp, copied heads": Kind(Family(), {"tp": 4}),
+        "tp + sp": Kind(Family(sp=True), {"tp": 2}),
+        "async tp": Kind(Family(sp=True, async_tp=True), {"tp": 2, "dp": 2}),
+        "dtensor plan": Kind(Family(tp_plan="dtensor", sp=True), {"tp": 2}),
+        "naive plan": Kind(Family(tp_plan="dtensor-naive"), {"tp": 2}),
+        "hf plan": Kind(Family(tp_plan="hf"), {"tp": 2}),
+        "auto plan": Kind(Family(tp_plan="auto", sp=True), {"tp": 2}),
+        "cp all-gather": Kind(Family(cp="allgather"), {"cp": 2}),
+        "cp ring": Kind(Family(cp="ring", sp=True), {"cp": 2, "tp": 2}),
+        "cp ulysses": Kind(Family(cp="ulysses"), {"cp": 2}),
+        "cp ring x ulysses": Kind(Family(cp="ring", usp=True), {"cp": 2, "up": 2}),
+        "zero 1": Kind(Family(zero=1, sp=True), {"dp": 2, "tp": 2}),
+        "zero 2": Kind(Family(zero=2), {"dp": 2}),
+        "zero 3": Kind(Family(zero=3, sp=True), {"dp": 2, "tp": 2}),
+        "hsdp": Kind(Family(zero=3, hsdp=True), {"fsdp": 2, "dp": 2}),
+        "recompute selective": Kind(Family(recompute="selective", sp=True), {"tp": 2}),
+        "recompute full": Kind(Family(recompute="full", sp=True), {"tp": 2}),
+        "pipeline": Kind(Family(pp=True, sp=True), {"pp": 2, "tp": 2}),
+        "pipeline, pieces": Kind(Family(pp=True, scatter_p2p=True), {"pp": 2, "tp": 2}),
+        "kernels torch": Kind(Family(kernels="torch"), {"tp": 2}),
+        "kernels fused": Kind(Family(kernels="fused", sp=True), {"tp": 2}),
+        "kernels merged": Kind(Family(kernels="merged"), {"tp": 2}),
+        "no fusion": Kind(Family(fused=False), {"tp": 2}),
+        "ep": Kind(Family(ep=True), {"ep": 2}, experts=True),
+        "ep x etp": Kind(Family(ep=True, sp=True), {"ep": 2, "tp": 2}, experts=True),
+        "ep over tp": Kind(Family(ep=True, etp=False, sp=True), {"ep": 2, "tp": 2}, experts=True),
+    }
+)
+
+
+def subject(model_type: str) -> Subject:
+    """Return a small model of a type of transformers."""
+    return subject_of(shrunken(config_of(model_type, {"model_type": model_type, **small_config(model_type)})))
+
+
+def kinds_for(model_type: str) -> list[str]:
+    """Return the plans for a type: those of experts for models that have some."""
+    return [name for name, kind in PLANS.items() if not kind.experts or model_type in EXPERTS]
+
+
+def verdicts(of: Subject, names: Sequence[str]) -> Iterator[tuple[str, Verdict]]:
+    """Compare a model under several plans; a plan that is refused is a reason."""
+    answer = of.answer(of.inputs(BATCH, SEQ))
+    for name in names:
+        kind = PLANS[name]
+        try:
+            lowered, _ = pipeline_for(kind.family).run(of.graph)
+            yield name, compare(of, lowered, kind.degrees, BATCH, SEQ, answer)
+        except SlipstickError as error:
+            yield name, Verdict(reason=f"refused: {error}")
+
+
+def outcome(found: Verdict) -> str:
+    """Say in one line what a comparison found."""
+    if found.equal:
+        return "equal"
+    if found.broken or found.reason:
+        return f"BROKEN {found.broken}" if found.broken else f"not run: {found.reason}"
+    worst = found.worst
+    told = [] if worst is None else [f"{worst.what} by {worst.relative:.1e}"]
+    return f"DIFFERENT {'; '.join([*told, *(f'no gradient of {n}' for n in found.missing)])}"
+
+
+def row(model_type: str) -> list[tuple[str, str, str, float]]:
+    """Return type, plan, outcome and seconds of each cell of one type."""
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    start = perf_counter()
+    try:
+        of = subject(model_type)
+        found = list(verdicts(of, kinds_for(model_type)))
+    except Exception as error:
+        told = f"not run: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        return [(model_type, name, told, perf_counter() - start) for name in kinds_for(model_type)]
+    return [(model_type, name, outcome(v), v.time_s) for name, v in found]
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the matrix, print what is not equal, and how many cells are."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.numeric", description=__doc__)
+    parser.add_argument("only", nargs="*", metavar="TYPE", help="model types (default: all)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
+    given = parser.parse_args(words)
+    types = given.only or [*DENSE, *EXPERTS, *RECURRENT]
+    start, cells = perf_counter(), list[tuple[str, str, str, float]]()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for found in pool.map(row, types):
+            cells += found
+            equal = sum(text == "equal" for _, _, text, _ in found)
+            print(f"{found[0][0]}: {equal} of {len(found)} equal", flush=True)
+            for _, name, text, _ in found:
+                if text != "equal":
+                    print(f"    {name}: {text[:240]}", flush=True)
+    count = {word: sum(text.startswith(word) for _, _, text, _ in cells) for word in _OUTCOMES}
+    print(
+        f"{len(cells)} cells: {', '.join(f'{n} {word}' for word, n in count.items())}; {perf_counter() - start:.0f} s"
+    )
+
+
+_OUTCOMES = ("equal", "DIFFERENT", "BROKEN", "not run")
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Sharded graphs run on simulated ranks in float64: loss, logits and gradients are those of the module itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers", reason="builds its models; install slipstick[hf]")
+
+from slipstick.benchmarks.numeric import BATCH, PLANS, SEQ, outcome, subject, verdicts
+from slipstick.frontend.reference.compare import Verdict, compare
+from slipstick.frontend.reference.subject import Answer, Subject
+from slipstick.ir.graph import Graph, Node, Phase, Region
+from slipstick.ir.placement import PARTIAL, REPLICATE
+from slipstick.ir.plan import Family
+from slipstick.ir.stages import BOUNDARY
+from slipstick.passes.families import pipeline_for
+from slipstick.passes.sharding import rules
+from slipstick.passes.sharding.ask import Answer as Placed
+from slipstick.passes.sharding.ask import Ask
+
+pytestmark = pytest.mark.oracle
+
+# Each kind of layer once: plain, biases and parallel blocks, windows, latent attention, experts, recurrences.
+SAMPLE = (
+    "llama", "gemma2", "phi", "gpt2", "gpt_neox", "falcon", "bloom", "cohere", "deepseek_v3", "gpt_oss", "mamba",
+    "qwen3_next",
+)  # fmt: skip
+FEW = ("tp + sp", "zero 3", "pipeline")
+
+
+@lru_cache(maxsize=2)
+def small(model_type: str) -> tuple[Subject, Answer]:
+    """A small model, and what it computes."""
+    of = subject(model_type)
+    return of, of.answer(of.inputs(BATCH, SEQ))
+
+
+@pytest.mark.parametrize("plan", [name for name, kind in PLANS.items() if name != "hf plan" and not kind.experts])
+def test_a_plan_computes_what_the_module_computes(plan: str) -> None:
+    ((_, found),) = verdicts(small("llama")[0], [plan])
+    assert outcome(found) == "equal"
+
+
+@pytest.mark.parametrize("plan", ["ep", "ep x etp", "ep over tp", "tp + sp", "zero 3"])
+def test_experts_on_ranks_compute_what_the_module_computes(plan: str) -> None:
+    ((_, found),) = verdicts(small("qwen3_moe")[0], [plan])
+    assert outcome(found) == "equal"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", SAMPLE)
+def test_an_architecture_computes_what_its_module_computes(model_type: str) -> None:
+    found = {name: outcome(v) for name, v in verdicts(subject(model_type), FEW)}
+    assert found == dict.fromkeys(FEW, "equal")
+
+
+def run(graph: Graph, **degrees: int) -> Verdict:
+    of, answer = small("llama")
+    return compare(of, graph, degrees, BATCH, SEQ, answer)
+
+
+def test_a_rule_that_forgets_a_partial_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = rules.RULES["matmul"]
+
+    def forgetful(ask: Ask) -> Placed:
+        made = sound(ask)
+        return Placed(made.inputs, tuple(REPLICATE if p == PARTIAL else p for p in made.outputs))
+
+    monkeypatch.setattr(rules, "RULES", {**rules.RULES, "matmul": forgetful})
+    lowered, _ = pipeline_for(Family()).run(small("llama")[0].graph)
+    assert "differs between ranks that should hold the same" in run(lowered, tp=2).broken
+
+
+def edited(graph: Graph, region: str, nodes: Iterator[Node]) -> Graph:
+    """The graph with other nodes in one region."""
+    made = tuple(nodes)
+    return graph.with_regions(tuple(replace(r, nodes=made) if r.name == region else r for r in graph.regions))
+
+
+def test_recomputation_from_the_wrong_value_is_found() -> None:
+    lowered, _ = pipeline_for(Family(recompute="full", fused=False)).run(small("llama")[0].graph)
+    block = lowered.region("block0")
+    again = next(n for n in block.nodes if n.phase is Phase.RECOMPUTE and n.op == "elementwise" and len(n.inputs) == 2)
+    # The residual is added twice in place of what the layer made of it.
+    wrong = replace(again, inputs=(again.inputs[0], again.inputs[0]))
+    assert run(lowered, tp=2).equal
+    found = run(edited(lowered, "block0", (wrong if n is again else n for n in block.nodes)), tp=2)
+    assert not found.equal
+    assert found.worst is not None
+    assert found.worst.relative > 1e-3
+
+
+def test_a_backward_phase_that_reads_what_is_not_kept_is_found() -> None:
+    lowered, _ = pipeline_for(Family()).run(small("llama")[0].graph)
+    block = lowered.region("block0")
+    bare = replace(block, values=tuple(replace(v, saved=False) for v in block.values))
+    forgotten = lowered.with_regions(tuple(bare if r is block else r for r in lowered.regions))
+    assert "which is not kept" in run(forgotten, tp=1).broken
+
+
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.BACKWARD])
+def test_a_pipeline_cut_that_sends_nothing_is_found(phase: Phase) -> None:
+    lowered, _ = pipeline_for(Family(pp=True)).run(small("llama")[0].graph)
+    assert run(lowered, pp=2).equal
+    boundary: Region = lowered.region(BOUNDARY)
+    cut = edited(lowered, BOUNDARY, (n for n in boundary.nodes if n.phase is not phase))
+    assert "is not sent" in run(cut, pp=2).broken
