@@ -60,17 +60,30 @@ def _right_stays(ask: Ask, letter_a: str, letter_b: str, out: str) -> bool:
 
 
 def grouped_matmul(ask: Ask) -> Answer:
-    """Rows by data, columns by weight; a weight gradient over sharded rows is partial."""
+    """Rows by data, columns by weight; a weight's gradient over sharded rows is partial.
+
+    That gradient is a product of [in, rows] and [rows, out], one matrix [in, out] a group.
+    """
     a, b = ask.whole(0), ask.whole(1)
     rest = (REPLICATE,) * (len(ask.given) - 2)
-    if a == Shard(0) and (b == Shard(0) or ask.rank(1) == 2):
-        return Answer((Shard(0), Shard(0), *rest), (PARTIAL,))
+    if ask.rank(1) == 2:
+        return _grouped_gradient(a, b, rest)
     if a == Shard(0):
         return Answer((Shard(0), REPLICATE, *rest), (Shard(0),))
     if b == Shard(2):
         return Answer((REPLICATE, Shard(2), *rest), (Shard(1),))
     if b == Shard(1):
         return Answer((Shard(1), Shard(1), *rest), (PARTIAL,))
+    return Answer((REPLICATE, REPLICATE, *rest), (REPLICATE,))
+
+
+def _grouped_gradient(a: Placement, b: Placement, rest: tuple[Placement, ...]) -> Answer:
+    if a == Shard(1) or b == Shard(0):
+        return Answer((Shard(1), Shard(0), *rest), (PARTIAL,))
+    if a == Shard(0):
+        return Answer((Shard(0), REPLICATE, *rest), (Shard(1),))
+    if b == Shard(1):
+        return Answer((REPLICATE, Shard(1), *rest), (Shard(2),))
     return Answer((REPLICATE, REPLICATE, *rest), (REPLICATE,))
 
 

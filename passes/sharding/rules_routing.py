@@ -41,7 +41,7 @@ def expert_bank(ask: Ask) -> Answer:
     num = len(ask.given)
     if inner is not None:
         up, down, bias = inner
-        return Answer((REPLICATE, up, down, bias, PARTIAL)[:num], (PARTIAL, Shard(1, packed=True), Shard(1)))
+        return Answer((REPLICATE, up, down, bias, PARTIAL)[:num], (PARTIAL, bias, Shard(1)))
     if _by_expert(ask, 1):
         return Answer((ROUTED, *(Shard(0),) * (num - 1)), (ROUTED,) * 3)
     p = _tokens(ask, (0,))
@@ -54,7 +54,7 @@ def expert_bank_bwd(ask: Ask) -> Answer:
     extra = ask.num_outputs - 3
     if inner is not None:
         up, down, bias = inner
-        inputs = (REPLICATE, REPLICATE, up, down, Shard(1, packed=True), Shard(1))
+        inputs = (REPLICATE, REPLICATE, up, down, bias, Shard(1))
         return Answer(inputs, (PARTIAL, up, down, *(bias, REPLICATE)[:extra]))
     if _by_expert(ask, 2):
         return Answer((ROUTED, ROUTED, Shard(0), Shard(0), ROUTED, ROUTED), (ROUTED, *(Shard(0),) * (2 + extra)))

@@ -16,7 +16,7 @@ def experts(ask: Ask) -> Answer:
     if inner is not None:
         up, down, bias = inner
         inputs = (REPLICATE, REPLICATE, REPLICATE, up, down, bias, PARTIAL)[:count]
-        return Answer(inputs, (PARTIAL, REPLICATE, Shard(1, packed=True), Shard(1), PARTIAL))
+        return Answer(inputs, (PARTIAL, REPLICATE, bias, Shard(1), PARTIAL))
     p = _tokens(ask, (0, 1, 2))
     return Answer((p, p, p, *(REPLICATE,) * (count - 3)), (p,) * 5)
 
@@ -27,7 +27,7 @@ def experts_bwd(ask: Ask) -> Answer:
     extra = ask.num_outputs - 4
     if inner is not None:
         up, down, bias = inner
-        saved = (REPLICATE, Shard(1, packed=True), Shard(1), PARTIAL)
+        saved = (REPLICATE, bias, Shard(1), PARTIAL)
         whole = (REPLICATE,) * 4  # gradient, x, expert ids, routing weights
         return Answer((*whole, up, down, *saved), (PARTIAL, PARTIAL, up, down, *(bias, REPLICATE)[:extra]))
     p = _tokens(ask, (0, 1, 2, 3))
@@ -37,12 +37,12 @@ def experts_bwd(ask: Ask) -> Answer:
 
 
 def split_inside(ask: Ask, first_weight: int) -> tuple[Shard, Shard, Shard] | None:
-    """Placements of up, down and the up bias when the inner size is sharded."""
-    transposed = ask.call.attrs_as(ExpertsAttrs).transposed
-    up, down = Shard(2 if transposed else 1, packed=True), Shard(1 if transposed else 2)
+    """Placements of up, down and the up bias when the inner size is sharded; gate and up lie side by side."""
+    attrs = ask.call.attrs_as(ExpertsAttrs)
+    up, down = Shard(2 if attrs.transposed else 1, attrs.gated), Shard(1 if attrs.transposed else 2)
     given = ask.given[first_weight : first_weight + 2]
     sharded = any(isinstance(p, Shard) and p.dim == want.dim for p, want in zip(given, (up, down), strict=True))
-    return (up, down, Shard(1, packed=True)) if sharded else None
+    return (up, down, Shard(1, attrs.gated)) if sharded else None
 
 
 def _tokens(ask: Ask, positions: tuple[int, ...]) -> Placement:
