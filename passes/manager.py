@@ -16,6 +16,7 @@ from ..ir.graph import Graph
 from ..ir.kept import Kept
 from ..ir.verify import verify
 from .base import Pass
+from .layouts.check import verify_layouts
 
 # Name -> module and class; a pass is imported when a pipeline names it.
 PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -131,6 +132,7 @@ def _run_one(
         step.unchanged(graph)
     if check:
         verify(result.graph, step.name, verified)
+        verify_layouts(result.graph, step.name, verified)
     step.ensures(result.graph)
     return result.graph, result.changed
 

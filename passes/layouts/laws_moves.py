@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.lookup import LookupAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs
-from .lay import PARTIAL, REPLICATE, Law, Lay, Partial, Placement, Shard, wants
+from .lay import PARTIAL, REPLICATE, Law, Lay, Partial, Placement, Shard, result_is
 
 _SUMS = frozenset({"add", "sub", "neg"})
 _LINEAR = frozenset({"add", "sub", "neg", "mul", "div", "cast", "where"})
@@ -25,7 +25,8 @@ def elementwise(lay: Lay) -> Iterator[str]:
 
 
 def _partial(lay: Lay, fns: tuple[str, ...], sums: list[int]) -> Iterator[str]:
-    odd = [fn for fn in fns if fn not in _LINEAR and not fn.endswith("_bwd")]
+    alone = fns if len(fns) == 1 else ()  # a fused chain does not say which operand meets which function
+    odd = [fn for fn in alone if fn not in _LINEAR and not fn.endswith("_bwd")]
     if odd:
         yield f"'{odd[0]}' is not linear and reads a partial sum: {lay.input(sums[0])}; wanted R or S"
     elif set(fns) <= _SUMS and len(sums) < len(lay.ins):
@@ -35,7 +36,7 @@ def _partial(lay: Lay, fns: tuple[str, ...], sums: list[int]) -> Iterator[str]:
         cut = next(i for i, p in enumerate(lay.ins) if isinstance(p, Shard))
         yield f"a partial sum meets what is cut: {lay.input(sums[0])} and {lay.input(cut)}"
     else:
-        yield from wants(lay, lay.output(), lay.outs[0], PARTIAL)
+        yield from result_is(lay, 0, lay.outs[0], PARTIAL)
 
 
 def aligned(lay: Lay) -> Iterator[str]:
@@ -58,7 +59,7 @@ def same(lay: Lay) -> Iterator[str]:
         made = lay.outs[0]
         grown = isinstance(made, Shard) and lay.call.inputs[0].dims[made.dim] == 1 and lay.ins[0] == REPLICATE
         if not grown:
-            yield from wants(lay, lay.output(), made, lay.ins[0])
+            yield from result_is(lay, 0, made, lay.ins[0])
 
 
 def identity(lay: Lay) -> Iterator[str]:
@@ -72,7 +73,7 @@ def rope(lay: Lay) -> Iterator[str]:
     p = lay.ins[0]
     if isinstance(p, Shard) and p.dim == lay.call.inputs[0].rank - 1:
         yield f"{lay.call.op} runs along a dim that is cut: {lay.input(0)}"
-    yield from wants(lay, lay.output(), lay.outs[0], p)
+    yield from result_is(lay, 0, lay.outs[0], p)
     for i in (1, 2):
         if isinstance(lay.ins[i], Partial):
             yield f"a table is a partial sum: {lay.input(i)}"
@@ -91,7 +92,7 @@ def permute(lay: Lay) -> Iterator[str]:
     want = have
     if isinstance(have, Shard):
         want = Shard(lay.call.attrs_as(PermuteAttrs).dims.index(have.dim), have.packed, have.routed)
-    yield from wants(lay, lay.output(), lay.outs[0], want)
+    yield from result_is(lay, 0, lay.outs[0], want)
 
 
 def expand(lay: Lay) -> Iterator[str]:
@@ -103,7 +104,7 @@ def expand(lay: Lay) -> Iterator[str]:
             yield f"{lay.input(0)} becomes {lay.output()} without a message"
         return
     want = Shard(have.dim + shift, have.packed, have.routed) if isinstance(have, Shard) else have
-    yield from wants(lay, lay.output(), made, want)
+    yield from result_is(lay, 0, made, want)
 
 
 def slice_(lay: Lay) -> Iterator[str]:
@@ -119,7 +120,7 @@ def slice_(lay: Lay) -> Iterator[str]:
     want = have
     if isinstance(have, Shard):
         want = Shard(have.dim - (attrs.drop and have.dim > attrs.dim), have.packed, have.routed)
-    yield from wants(lay, lay.output(), made, want)
+    yield from result_is(lay, 0, made, want)
 
 
 def pad(lay: Lay) -> Iterator[str]:
@@ -129,7 +130,7 @@ def pad(lay: Lay) -> Iterator[str]:
     if isinstance(have, Shard):
         shift = attrs.drop and have.dim >= attrs.dim
         want = Shard(have.dim + shift, have.packed or (not attrs.drop and have.dim == attrs.dim), have.routed)
-    yield from wants(lay, lay.output(), lay.outs[0], want)
+    yield from result_is(lay, 0, lay.outs[0], want)
 
 
 def concat(lay: Lay) -> Iterator[str]:
@@ -141,7 +142,7 @@ def concat(lay: Lay) -> Iterator[str]:
             yield f"pieces lie differently: {lay.input(0)} and {lay.input(i)}"
             return
     want = Shard(dim, packed=True) if isinstance(first, Shard) and first.dim == dim else first
-    yield from wants(lay, lay.output(), lay.outs[0], want)
+    yield from result_is(lay, 0, lay.outs[0], want)
 
 
 def lookup(lay: Lay) -> Iterator[str]:
@@ -151,7 +152,7 @@ def lookup(lay: Lay) -> Iterator[str]:
     if not attrs.letters or lay.axis in _SAMPLES or not cut:
         if not cut and not attrs.adds and attrs.letters and lay.axis not in _SAMPLES:
             moved = isinstance(lay.ins[0], Partial)
-            yield from wants(lay, lay.output(), lay.outs[0], PARTIAL if moved else REPLICATE)
+            yield from result_is(lay, 0, lay.outs[0], PARTIAL if moved else REPLICATE)
         return
     if len(cut) > 1:
         yield f"operands are cut along different letters {sorted(cut)}, spec {attrs.spec}: {_listed(lay)}"

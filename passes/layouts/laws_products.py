@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...ir.ops.matmul import MatmulAttrs
-from .lay import PARTIAL, REPLICATE, Law, Lay, Partial, Placement, Shard, no_sums, wants
+from .lay import PARTIAL, REPLICATE, Law, Lay, Partial, Placement, Shard, input_is, no_sums, result_is
 
 
 def matmul(lay: Lay) -> Iterator[str]:
@@ -18,7 +18,7 @@ def matmul(lay: Lay) -> Iterator[str]:
         return
     cut = [(letters[p.dim], p) for letters, p in ((left, a), (right, b)) if isinstance(p, Shard)]
     if not cut:
-        yield from wants(lay, lay.output(), lay.outs[0], REPLICATE)
+        yield from result_is(lay, 0, lay.outs[0], REPLICATE)
         return
     letter, first = cut[0]
     if len(cut) == 2 and (cut[1][0], cut[1][1].packed) != (letter, first.packed):
@@ -28,7 +28,7 @@ def matmul(lay: Lay) -> Iterator[str]:
         yield f"one operand is cut along '{letter}' and the other is whole: {lay.input(0)} and {lay.input(1)}"
         return
     want: Placement = Shard(out.index(letter), first.packed) if letter in out else PARTIAL
-    yield from wants(lay, lay.output(), lay.outs[0], want)
+    yield from result_is(lay, 0, lay.outs[0], want)
 
 
 def _one_sum(lay: Lay) -> Iterator[str]:
@@ -36,21 +36,20 @@ def _one_sum(lay: Lay) -> Iterator[str]:
     if {*map(str, lay.ins[:2])} != {"P", "R"}:
         yield f"a partial sum is multiplied with what is not whole: {lay.input(0)} and {lay.input(1)}"
         return
-    yield from wants(lay, lay.output(), lay.outs[0], PARTIAL)
+    yield from result_is(lay, 0, lay.outs[0], PARTIAL)
 
 
 def grouped_matmul(lay: Lay) -> Iterator[str]:
-    """Rows [rows, in] and weights [groups, in, out], or for a weight's gradient the rows of both."""
+    """Rows [rows, in] and weights [groups, in, out]; or [in, rows] and [rows, out] for the gradient of weights."""
     a, b = lay.ins[:2]
     yield from no_sums(lay, 0, 2)
     weight_grad = lay.call.inputs[1].rank == 2
-    cut = _plain(a), _plain(b)
-    summed = Shard(0 if weight_grad else 1)
-    both = isinstance(a, Shard) and isinstance(b, Shard)
-    if (both and cut[0] != cut[1]) if weight_grad else (cut[0] == summed) != (cut[1] == summed):
+    left, right = _plain(a), _plain(b)
+    summed = (Shard(1), Shard(0) if weight_grad else Shard(1))
+    if (left == summed[0]) != (right == summed[1]):
         yield f"operands are cut differently: {lay.input(0)} and {lay.input(1)}"
-    elif cut == (summed, summed):
-        yield from wants(lay, lay.output(), lay.outs[0], PARTIAL)
+    elif left == summed[0]:
+        yield from result_is(lay, 0, lay.outs[0], PARTIAL)
 
 
 def _plain(p: Placement) -> Placement:
@@ -62,7 +61,7 @@ def attention(lay: Lay) -> Iterator[str]:
     yield from no_sums(lay, 0, 3)
     q, k, v = map(_plain, lay.ins[:3])
     yield from _keys(lay, q, (k, v), 0)
-    yield from wants(lay, lay.output(), _plain(lay.outs[0]), _result(q))
+    yield from result_is(lay, 0, _plain(lay.outs[0]), _result(q))
 
 
 def attention_bwd(lay: Lay) -> Iterator[str]:
@@ -71,11 +70,11 @@ def attention_bwd(lay: Lay) -> Iterator[str]:
     dout, q, k, v, out = map(_plain, lay.ins[:5])
     yield from _keys(lay, q, (k, v), 1)
     for i, p in ((0, dout), (4, out)):
-        yield from wants(lay, lay.input(i), p, _result(q))
-    yield from wants(lay, lay.output(), _plain(lay.outs[0]), q)
+        yield from input_is(lay, i, p, _result(q))
+    yield from result_is(lay, 0, _plain(lay.outs[0]), q)
     grads = PARTIAL if isinstance(q, Shard) and k == REPLICATE else k
     for i in (1, 2):
-        yield from wants(lay, lay.output(i), _plain(lay.outs[i]), grads)
+        yield from result_is(lay, i, _plain(lay.outs[i]), grads)
 
 
 def _keys(lay: Lay, q: Placement, keys: tuple[Placement, Placement], first: int) -> Iterator[str]:

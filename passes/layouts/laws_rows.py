@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...ir.ops.normalize import DimAttrs, ReduceAttrs
-from .lay import PARTIAL, REPLICATE, Law, Lay, Partial, Placement, Shard, no_sums, wants
+from .lay import PARTIAL, REPLICATE, Law, Lay, Partial, Placement, Shard, input_is, no_sums, result_is
 
 _ADDS = ("sum", "mean")
 
@@ -14,18 +14,18 @@ def norm(lay: Lay) -> Iterator[str]:
     """The last dim is whole, and the weight; the result lies as x does."""
     yield from no_sums(lay)
     yield from _whole_along(lay, 0, lay.call.inputs[0].rank - 1)
-    yield from wants(lay, lay.output(), lay.outs[0], lay.ins[0])
+    yield from result_is(lay, 0, lay.outs[0], lay.ins[0])
 
 
 def norm_bwd(lay: Lay) -> Iterator[str]:
     """Gradient and x lie alike; the weight's gradient sums over what is cut."""
     yield from no_sums(lay)
     yield from _whole_along(lay, 1, lay.call.inputs[1].rank - 1)
-    yield from wants(lay, lay.input(0), _plain(lay.ins[0]), _plain(lay.ins[1]))
-    yield from wants(lay, lay.output(), _plain(lay.outs[0]), _plain(lay.ins[1]))
+    yield from input_is(lay, 0, _plain(lay.ins[0]), _plain(lay.ins[1]))
+    yield from result_is(lay, 0, _plain(lay.outs[0]), _plain(lay.ins[1]))
     want: Placement = PARTIAL if isinstance(lay.ins[1], Shard) else REPLICATE
     for i in range(1, len(lay.outs)):
-        yield from wants(lay, lay.output(i), lay.outs[i], want)
+        yield from result_is(lay, i, lay.outs[i], want)
 
 
 def along_dim(lay: Lay) -> Iterator[str]:
@@ -35,9 +35,9 @@ def along_dim(lay: Lay) -> Iterator[str]:
     if lay.axis not in _SAMPLES:
         yield from _whole_along(lay, 0, dim)
     for i, p in enumerate(lay.ins[1:], 1):
-        yield from wants(lay, lay.input(i), p, lay.ins[0])
+        yield from input_is(lay, i, p, lay.ins[0])
     for i, p in enumerate(lay.outs):
-        yield from wants(lay, lay.output(i), p, lay.ins[0])
+        yield from result_is(lay, i, p, lay.ins[0])
 
 
 def reduce(lay: Lay) -> Iterator[str]:
@@ -56,7 +56,7 @@ def reduce(lay: Lay) -> Iterator[str]:
     else:
         want = p
     if attrs.fn in _ADDS or want != PARTIAL:
-        yield from wants(lay, lay.output(), lay.outs[0], want)
+        yield from result_is(lay, 0, lay.outs[0], want)
 
 
 def cross_entropy(lay: Lay) -> Iterator[str]:
@@ -65,7 +65,7 @@ def cross_entropy(lay: Lay) -> Iterator[str]:
     p = lay.ins[0]
     vocabulary = isinstance(p, Shard) and p.dim == lay.call.inputs[0].rank - 1
     want: Placement = PARTIAL if isinstance(p, Shard) and not vocabulary else REPLICATE
-    yield from wants(lay, lay.output(), lay.outs[0], want)
+    yield from result_is(lay, 0, lay.outs[0], want)
 
 
 def embedding(lay: Lay) -> Iterator[str]:
@@ -75,7 +75,7 @@ def embedding(lay: Lay) -> Iterator[str]:
     if table != REPLICATE and ids != REPLICATE:
         yield f"ids and table are both cut: {lay.input(0)} and {lay.input(1)}"
     else:
-        yield from wants(lay, lay.output(), lay.outs[0], ids if table == REPLICATE else want)
+        yield from result_is(lay, 0, lay.outs[0], ids if table == REPLICATE else want)
 
 
 def not_linear(lay: Lay) -> Iterator[str]:

@@ -50,10 +50,19 @@ def no_sums(lay: Lay, first: int = 0, count: int | None = None) -> Iterator[str]
             yield f"{lay.call.op} is not linear and reads a partial sum: {lay.input(i)}; wanted R or S"
 
 
-def wants(lay: Lay, what: str, have: Placement, want: Placement) -> Iterator[str]:
-    """Complain where something lies otherwise than it must."""
+def input_is(lay: Lay, index: int, have: Placement, want: Placement) -> Iterator[str]:
+    """Complain where an input lies otherwise than it must."""
     if have != want:
-        yield f"{what} lies {have}; wanted {want}"
+        yield f"{lay.input(index)} lies {have}; wanted {want}"
 
 
-__all__ = ["PARTIAL", "REPLICATE", "Law", "Lay", "Partial", "Placement", "Placements", "Shard", "no_sums", "wants"]
+def result_is(lay: Lay, index: int, have: Placement, want: Placement) -> Iterator[str]:
+    """Complain where a result lies otherwise than it must."""
+    if have != want:
+        yield f"{lay.output(index)} lies {have}; wanted {want}"
+
+
+__all__ = [
+    "PARTIAL", "REPLICATE", "Law", "Lay", "Partial", "Placement", "Placements", "Shard", "input_is", "no_sums",
+    "result_is",
+]  # fmt: skip

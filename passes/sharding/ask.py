@@ -73,11 +73,13 @@ def replicate_all(ask: Ask) -> Answer:
 def per_replica(ask: Ask) -> Answer:
     """Each replica runs the op on the samples that it has: nothing of the batch crosses an axis of data parallelism.
 
-    Dims of a result that have the replicas' factor are sharded; a result without one is the replica's own.
+    Dims of a result that have the replicas' factor are sharded. A result without one is the replica's own; in the
+    backward phase it is a gradient of what all replicas have, to which each adds its part.
     """
     wants = tuple(p if isinstance(p := ask.whole(i), Shard) else REPLICATE for i in range(len(ask.given)))
     found = (samples_dim(t.dims, ask.axis) for t in ask.call.outputs)
-    return Answer(wants, tuple(REPLICATE if dim is None else Shard(dim) for dim in found))
+    rest: Placement = PARTIAL if ask.phase is Phase.BACKWARD else REPLICATE
+    return Answer(wants, tuple(rest if dim is None else Shard(dim) for dim in found))
 
 
 def makes_own_samples(ask: Ask, found: Answer) -> Answer:
