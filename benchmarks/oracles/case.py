@@ -12,7 +12,7 @@ from typing import TypeVar
 from slipstick.frontend import GraphCache, config_of, load_config
 from slipstick.frontend.failures import first_line
 from slipstick.frontend.small_configs import small_config
-from slipstick.ir.graph import Graph
+from slipstick.ir.graph import Graph, Role
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.shard import shard_by
 
@@ -130,8 +130,9 @@ def _hsdp(model_type: str, fields: Fields, graph: Graph) -> tuple[Ran, Ran]:
 def _sharded(model_type: str, fields: Fields, graph: Graph, options: str, degrees: dict[str, float]) -> tuple[Ran, Ran]:
     hybrid = degrees["fsdp"] > 1
     shape, names = ((RANKS // SHARDS, SHARDS), ("dp", "fsdp")) if hybrid else ((RANKS,), ("dp",))
+    first = [v.name for v in graph.regions[0].of_role(Role.PARAM)]
     with ranks(shape, names) as mesh:
-        found = _theirs(lambda: run(model_type, fields, mesh, in_units))
+        found = _theirs(lambda: run(model_type, fields, mesh, in_units(first)))
     passes = parse_pipeline(f'accumulate{{dtype="bf16"}},shard{{tp_plan="dtensor-naive", {options}}},bucket,optimizer')
     lowered, at = _ours(lambda: passes.run(graph)[0]), {"tp": 1.0, **degrees}
     with suppress(ValueError):  # a parameter that is too small to be cut evenly

@@ -1,10 +1,20 @@
-"""Why ours differs from an oracle where it does: what is known, and what is ours to mend."""
+"""Why ours differs from an oracle where it does."""
 
 from __future__ import annotations
 
 from .case import Found
 
+_LATENT = "one rotary key for all heads stands beside column-parallel layers: its gradient is a sum over ranks"
+_SCALARS = "two numbers of the activation see the columns of a rank: their gradients are sums over ranks"
+_UNREDUCED = "PyTorch's side leaves it unreduced, which is a wrong gradient"
+_KNOWN = {
+    ("axk1", "module by module"): f"{_LATENT}; {_UNREDUCED}",
+    ("deepseek_v3", "module by module"): f"{_LATENT}; {_UNREDUCED}",
+    ("apertus", "module by module"): f"{_SCALARS}; {_UNREDUCED}",
+    ("apertus", "transformers' plan"): f"{_SCALARS}; {_UNREDUCED}",
+}
+
 
 def reason_for(found: Found) -> str:
     """Return the reason; nothing where none is known."""
-    return ""
+    return _KNOWN.get((found.model_type, found.oracle), "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import cast
 
 from torch import nn
@@ -67,29 +67,31 @@ def as_transformers_does(model: nn.Module, mesh: DeviceMesh) -> None:
     apply_tensor_parallelism(model, mesh, {path: style for path, style in expanded.items() if path in names})
 
 
-def in_units(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Make units of FSDP2: what runs before the layers, each layer, what runs behind them.
+def in_units(first: Collection[str]) -> Callable[[nn.Module, DeviceMesh], None]:
+    """Make units of FSDP2: what runs before the layers (the owners of the parameters named), each layer, the rest.
 
     A unit of nothing but tables is not gathered for its backward phase, which reads no table.
     """
-    stack = find_stack(model)
-    assert stack is not None
-    layers = cast("nn.ModuleList", model.get_submodule(stack.path))
-    before, behind = list[nn.Module](), list[nn.Module]()
-    seen = False
-    for name, part in _leaves(model):
-        seen = seen or name.startswith(f"{stack.path}.")
-        if not name.startswith(f"{stack.path}."):
-            (behind if seen else before).append(part)
-    units: list[nn.Module | list[nn.Module]] = [u for u in (before, *layers, behind) if u]
-    for unit in units:
-        fully_shard(unit, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    if before and all(isinstance(part, nn.Embedding) for part in before):
-        cast("FSDPModule", before[0]).set_unshard_in_backward(False)
+
+    def split(model: nn.Module, mesh: DeviceMesh) -> None:
+        stack = find_stack(model)
+        assert stack is not None
+        layers = cast("nn.ModuleList", model.get_submodule(stack.path))
+        outside = [(name, part) for name, part in _owners(model) if not name.startswith(f"{stack.path}.")]
+        runs_first = {name.rpartition(".")[0] for name in first}
+        before = [part for name, part in outside if name in runs_first]
+        behind = [part for name, part in outside if name not in runs_first]
+        units: list[nn.Module | list[nn.Module]] = [u for u in (before, *layers, behind) if u]
+        for unit in units:
+            fully_shard(unit, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        if before and all(isinstance(part, nn.Embedding) for part in before):
+            cast("FSDPModule", before[0]).set_unshard_in_backward(False)
+
+    return split
 
 
-def _leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _owners(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Modules that own parameters, in order."""
     for name, part in model.named_modules():
         if next(part.parameters(recurse=False), None) is not None:

@@ -224,8 +224,10 @@ def _options(region: Region, node: Node) -> tuple[Style, ...]:
         return (Style.PACKED_COLWISE, Style.REPLICATE)
     if node.op != "matmul":
         return ()
-    columns = Style.PACKED_COLWISE if _is_cut_apart(region, node.key) else Style.COLWISE
-    return (columns, Style.ROWWISE, Style.REPLICATE)
+    if _is_cut_apart(region, node.key):
+        return (Style.PACKED_COLWISE, Style.ROWWISE, Style.REPLICATE)
+    packed = (Style.PACKED_COLWISE,) if _is_stacked(region, node.key) else ()
+    return (Style.COLWISE, *packed, Style.ROWWISE, Style.REPLICATE)
 
 
 def _each(node: Node, styles: tuple[Style, ...], num: int) -> tuple[tuple[Style, ...], ...]:
@@ -234,6 +236,13 @@ def _each(node: Node, styles: tuple[Style, ...], num: int) -> tuple[tuple[Style,
         columns = Style.PACKED_COLWISE
         return ((columns, Style.ROWWISE, columns, Style.ROWWISE)[:num], (Style.REPLICATE,) * num)
     return tuple((style,) * num for style in styles)
+
+
+def _is_stacked(region: Region, value: int) -> bool:
+    """Whether a result is seen as [.., parts, heads, dim]: q, k and v may lie side by side in it, or head by head."""
+    rank = region.by_id[value].type.rank
+    views = (n for n in region.users.get(value, ()) if n.op == "reshape" and n.phase is Phase.FORWARD)
+    return any(region.by_id[n.key].type.rank >= rank + 2 for n in views)
 
 
 def _is_cut_apart(region: Region, value: int) -> bool:

@@ -206,6 +206,47 @@ def test_names_that_are_not_known_are_searched_and_it_is_said(tiny_llama: Graph)
     assert plan_for("megatron", tiny_llama, shard_by) is tp_plan("megatron")
 
 
+STACKED = '''
+import torch
+from torch import nn
+
+class Mixer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.o = nn.Linear(64, 192), nn.Linear(64, 64)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.o(y.transpose(1, 2).reshape(b, t, d))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.head = nn.Embedding(160, 64), nn.Linear(64, 160, bias=False)
+        self.layers = nn.ModuleList(Mixer() for _ in range(2))
+
+    def forward(self, ids):
+        x = self.e(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+def net():
+    return Net()
+'''
+
+
+def test_the_search_finds_heads_behind_stacked_projections(tmp_path: Path) -> None:
+    """Seen as [3, heads, dim], a projection is three side by side: columns are cut inside each of them."""
+    graph = load(f"{write(tmp_path, 'net.py', STACKED)}:net")
+    plan = plan_for("auto", graph, shard_by)
+    assert plan.style("layers.*.qkv.weight") is Style.PACKED_COLWISE
+    assert plan.style("layers.*.o.weight") is Style.ROWWISE
+    assert _collectives(shard_by(graph, plan).region("block0")) == ["all_reduce"] * 2  # one a phase
+
+
 def _collectives(region: Region) -> list[str]:
     return [n.op for n in region.nodes if n.op in ("all_reduce", "all_gather", "all_to_all") and n.phase != "reduce"
             and getattr(n.attrs, "axis", "") == "tp"]  # fmt: skip
