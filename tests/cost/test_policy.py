@@ -71,6 +71,20 @@ def test_gradients_of_weights_run_beside_tensor_parallel_messages(tiny: Graph) -
     assert 0 < hidden < shown
 
 
+def test_no_more_hides_than_there_is_to_hide_behind(tiny: Graph) -> None:
+    """Over a network of 1 GB/s messages take far longer than all products; behind these alone a message hides.
+
+    What runs beside them are the gradients of weights, a third of the products, and their sums.
+    """
+    done = lower(tiny, Family())
+    system = load_system("dgx-h100", ["stack.overlap.tp=1", "network.nvlink.bandwidth=1GB/s"])
+    plan = make_plan(num_gpus=8, tp=8, seq_len=256, micro_batch=1, global_batch=4, family=Family())
+    found = estimate(tiny, system, plan, lowered=done)
+    behind = found.breakdown_s["compute.matmul"] / 2 + found.breakdown_s["compute.elementwise"]
+    assert found.breakdown_s["comm.tp"] > 10 * behind
+    assert 0 < found.hidden_comm_s["comm.tp"] <= behind
+
+
 def test_what_runs_beside_a_message_neither_makes_nor_needs_it(tiny: Graph) -> None:
     done = lower(tiny, Family())
     beside = Beside.of(done.graph)

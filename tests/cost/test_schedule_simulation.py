@@ -52,6 +52,25 @@ def test_zero_bubble_schedules_leave_what_their_paper_says(p: int, m: int, times
     assert simulate("zb-h2", equal(p, times=times), m).step_s - work_s == pytest.approx((p - 1) * (f + b - 2 * w))
 
 
+@pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (1.0, 1.0, 0.5), (1.0, 1.25, 0.75)])
+@pytest.mark.parametrize(("p", "v", "m"), [(4, 2, 8), (4, 3, 12), (8, 2, 24)])
+def test_interleaving_divides_what_zb_h1_leaves(p: int, v: int, m: int, times: tuple[float, float, float]) -> None:
+    """(p - 1)(tF + tB - tW) / v, with the activations of p micro-batches: v p chunks of 1/v."""
+    f, b, w = times
+    done = simulate("zb-h1", equal(p, "zb-h1", v, times), m)
+    assert done.step_s - m * (f + b + w) == pytest.approx((p - 1) * (f + b - w) / v)
+    assert list(done.peak_in_flight) == pytest.approx([p] * p)
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (6, 20)])
+def test_half_of_dualpipe_waits_as_dualpipe_of_twice_the_stages(p: int, m: int) -> None:
+    """DeepSeek-V3, table 2: (P/2 - 1)(F&B + B - 3 W) of P = 2 p stages, whose chunks are half of those here."""
+    f, b, w = 1.0, 1.0, 0.5
+    done = simulate("dualpipe-v", equal(p, "dualpipe-v", times=(f, b, w)), m)
+    assert done.step_s - m * (f + b + w) == pytest.approx((p - 1) * ((f + b + w) + (b + w) - 3 * w) / 2)
+    assert list(done.peak_in_flight) == pytest.approx([p + 0.5] * p)
+
+
 @pytest.mark.parametrize(("p", "m"), [(2, 3), (4, 7), (8, 32)])
 def test_a_v_of_equal_parts_has_no_bubble(p: int, m: int) -> None:
     """Qi et al., arXiv 2405.15362: none where the three parts last alike, with the activations of 1F1B."""

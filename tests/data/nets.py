@@ -354,22 +354,6 @@ class Mixed(nn.Module):
         return self.head(sum(expert(x) for expert in self.experts))
 
 
-class InStep(nn.Module):
-    """A layer is one member of each of two lists."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.emb, self.head = nn.Embedding(VOCAB, HIDDEN), nn.Linear(HIDDEN, VOCAB)
-        self.first = nn.ModuleList(nn.Linear(HIDDEN, HIDDEN) for _ in range(4))
-        self.second = nn.ModuleList(nn.Linear(HIDDEN, HIDDEN) for _ in range(4))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.emb(ids)
-        for one, two in zip(self.first, self.second, strict=True):
-            x = two(one(x))
-        return self.head(x)
-
-
 class Between(nn.Module):
     """Something happens between the layers that belongs to none of them."""
 
@@ -395,10 +379,6 @@ def loops() -> nn.Module:
 
 def mixed() -> nn.Module:
     return Mixed()
-
-
-def in_step() -> nn.Module:
-    return InStep()
 
 
 def between() -> nn.Module:

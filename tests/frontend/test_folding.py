@@ -154,7 +154,7 @@ def test_layers_one_by_one_add_up_to_the_model_in_one_piece(configs: Path, monke
 
 
 def test_two_lists_that_run_in_step_are_one_list_of_layers(nets: str) -> None:
-    graph = load(f"{nets}:in_step")
+    graph = load(f"{Path(nets).with_name('in_step.py')}:in_step")
     assert blocks(graph) == "block0 x4"
     assert graph.notes == ()
     assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 8 + linear(TOKENS, 64, 160)

@@ -8,8 +8,9 @@ which no plan of ours has.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pytest
@@ -90,8 +91,17 @@ def _single(schedule: object, rank: int) -> list[list[Task]]:
 _KINDS = MappingProxyType({"FORWARD": "F", "BACKWARD_INPUT": "B", "BACKWARD_WEIGHT": "W", "FULL_BACKWARD": "BW"})
 
 
-def _tasks(action: object) -> list[Task]:
-    parts = action.sub_actions or (action,)  # type: ignore[attr-defined]
+class _Action(Protocol):
+    """An action of theirs, or two that overlap."""
+
+    computation_type: Enum
+    stage_index: int
+    microbatch_index: int
+    sub_actions: tuple[_Action, ...] | None
+
+
+def _tasks(action: _Action) -> list[Task]:
+    parts = action.sub_actions or (action,)
     known = (a for a in parts if a.computation_type.name in _KINDS)
     return [Task(_KINDS[a.computation_type.name], a.stage_index, a.microbatch_index) for a in known]
 

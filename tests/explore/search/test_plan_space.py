@@ -14,6 +14,7 @@ from slipstick.ir.errors import NotBuiltError, PlanError
 from slipstick.ir.family import Family
 from slipstick.ir.files import load_graph
 from slipstick.ir.graph import Graph, Workload
+from slipstick.ir.pipelines import SCHEDULES, check_schedule
 from slipstick.ir.plan import Plan, make_plan
 from slipstick.ir.points import Points
 from slipstick.ir.stages import block_row
@@ -96,6 +97,25 @@ def test_every_plan_that_is_legal_by_itself_is_found_once(graph: Graph) -> None:
     wanted = {p for p in by_hand(graph, space) if graph_experts(graph) or p.family.etp}
     assert len(plans) == len(set(plans))
     assert set(plans) == wanted
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("stages", [2, 3, 4, 5, 6])
+def test_stages_chunks_and_micro_batches_are_those_that_the_schedule_can_run(schedule: str, stages: int) -> None:
+    """Odd numbers of stages and micro-batches too, which powers of two do not have."""
+    blocks, batches = 12, (1, 5, 6, 7, 8, 9, 10, 11, 12, 13, 24)
+    family = Family(pp=True, schedule=schedule)
+    degrees = Degrees(num_gpus=(stages,), global_batch=batches, tp=(1,), pp=(stages,), micro_batch=(1,))
+    numbers = candidates(degrees, family, Above(False, True, False, False), blocks)
+    given = dict(zip(NUMBERS, numbers.tolist(), strict=True))
+    wanted: set[tuple[int, int]] = set()
+    for batch, vpp in product(batches, range(1, blocks // stages + 1)):
+        try:
+            check_schedule(schedule, batch, stages, vpp)
+        except PlanError:
+            continue
+        wanted.add((batch, vpp))
+    assert set(zip(given["gbs"], given["vpp"], strict=True)) == wanted
 
 
 def test_an_axis_keeps_to_what_it_is_given() -> None:
