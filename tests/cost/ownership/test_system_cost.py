@@ -258,3 +258,10 @@ def test_a_rack_that_is_bought_full_draws_what_is_in_it_beside_its_servers() -> 
     pumped = replace(system, rack=replace(system.rack, rest_w=system.rack.rest_w + 1_000.0))
     before, after = (system_cost(s, 144, load_prices()).servers.power_w for s in (system, pumped))
     assert after - before == pytest.approx(2 * 1_000.0)
+
+
+def test_what_a_rack_draws_itself_leaves_less_for_its_servers() -> None:
+    """Of 41 kW 1 kW for fans leaves room for three servers of 10.2 kW, not four: twelve take four racks."""
+    rack = Rack(num_servers=4, power_w=41_000.0, rest_w=1_000.0)
+    found = system_cost(dgx(rack=rack), 96, load_prices())
+    assert found.servers.power_w == pytest.approx(12 * (8 * 700 + 4_600) + 4 * 1_000)
