@@ -45,6 +45,7 @@ def flat(gb_per_s: float = 300, us: float = 5, **more: object) -> NetworkLevel:
         ("all_reduce", "direct", 8, 6.273494),  # 2 alpha + 7/4 S/B
         ("all_reduce", "recursive_doubling", 8, 10.752418),  # 3 (alpha + S/B)
         ("all_reduce", "halving_doubling", 6, 12.556988),  # 4 alpha + 3/2 S/B, and 2 alpha + 2 S/B beyond 4
+        ("all_reduce", "recursive_doubling", 6, 14.336558),  # 4 (alpha + S/B): 2, and 2 beyond 4
         ("all_gather", "bruck", 6, 2.997616),  # 3 alpha + 5/6 S/B
         ("all_gather", "direct", 8, 3.136747),  # alpha + 7/8 S/B
         ("all_to_all", "bruck", 8, 5.383709),  # 3 (alpha + S/(2 B))
@@ -55,6 +56,25 @@ def flat(gb_per_s: float = 300, us: float = 5, **more: object) -> NetworkLevel:
 def test_published_vectors(kind: Collective, algorithm: str, size: int, milliseconds: float) -> None:
     found = times(kind, GIB, size, network(flat()))[algorithm]
     assert float(found.time_s) == pytest.approx(milliseconds * 1e-3, abs=5e-10)
+
+
+def test_a_chain_in_chunks() -> None:
+    """Eight ranks in q = sqrt((n - 2) S/(alpha B)) chunks: n - 1 + q - 1 steps, (n - 2 + q)/q of S on the wire."""
+    alpha, whole = 5e-6, GIB / 300e9
+    q = np.sqrt(6 * whole / alpha)
+    found = times("broadcast", GIB, 8, network(flat()))["chain"]
+    assert float(found.time_s) == pytest.approx((7 + q - 1) * alpha + (6 + q) / q * whole)
+    # A small message is not cut: it is passed on n - 1 times.
+    small = times("broadcast", 8.0, 8, network(flat()))["chain"]
+    assert float(small.time_s) == pytest.approx(7 * (alpha + 8 / 300e9))
+
+
+def test_messages_to_all_at_once_are_issued_one_by_one() -> None:
+    """Of eight ranks behind one switch: one step, and seven times what NCCL takes to post a message."""
+    system = load_system("dgx-h100")
+    nccl = system.kernels.collective["nccl"]
+    term, *_ = times("all_to_all", 8.0, 8, system)["direct"].terms
+    assert float(term.latency_s) == pytest.approx(system.levels[0].latency_s + nccl.step_s + 7 * nccl.issue_s)
 
 
 def test_switches_that_reduce() -> None:

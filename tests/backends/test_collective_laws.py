@@ -168,3 +168,11 @@ def test_each_group_of_a_table_takes_only_what_its_levels_allow() -> None:
         assert np.asarray(table.time_s)[row] == min(allowed.values())
     tree = next(c for c in table.candidates if c.algorithm == "hierarchical_tree")
     assert np.isinf(np.asarray(tree.total_s)[0])
+
+
+def test_a_ring_exchange_starts_a_message_with_every_step() -> None:
+    """Blocks passed on n - 1 times are n - 1 messages, each with the overhead of the library."""
+    system = machine("dgx-h100")
+    overhead_s = system.kernels.collective["nccl"].overhead_s
+    assert float(collective_time("ring_gather", 1e6, 8, 1, system).overhead_s) == pytest.approx(7 * overhead_s)
+    assert float(collective_time("all_gather", 1e6, 8, 1, system).overhead_s) == pytest.approx(overhead_s)

@@ -53,6 +53,22 @@ def no_cap(settings: tuple[str, ...] = ()) -> tuple[str, ...]:
     return (*cheap, *settings)
 
 
+def test_each_term_of_what_a_step_does(trained: Run) -> None:
+    """Memory and cache move the same bytes, vector units do their operations, each at the price of the book."""
+    _, doing = trained(settings=no_cap(("energy.cache=3e-16J/B",)))
+    _, dearer = trained(settings=no_cap(("energy.cache=3e-16J/B", "energy.vector=2e-18J/FLOP")))
+    parts = {name: float(joules[0]) for name, joules in doing.parts_j.items()}
+    assert parts["cache"] == pytest.approx(3 * parts["memory"])
+    assert parts["vector units"] > 0
+    assert float(dearer.parts_j["vector units"][0]) == pytest.approx(2 * parts["vector units"])
+
+
+def test_what_gradients_take_on_their_way(trained: Run) -> None:
+    """An all-reduce over n ranks sends 2 (n - 1)/n of the vector from each of them: 2 (n - 1) of it in all."""
+    two, four = (float(trained(gpus=n, tp=1, settings=no_cap())[1].parts_j["network"][0]) for n in (2, 4))
+    assert four == pytest.approx(3 * two, rel=1e-3)
+
+
 def test_operations_are_those_of_the_model(trained: Run) -> None:
     """Of a dense model without recomputation, matrix units do all model FLOPs and those of attention in full."""
     answer, doing = trained(settings=no_cap(("energy.compute.bf16=1e-18J/FLOP", "energy.compute.fp32=1e-18J/FLOP")))

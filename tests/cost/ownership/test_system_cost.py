@@ -250,3 +250,18 @@ def test_many_designs_at_once_are_as_each_alone() -> None:
     sizes = np.array([16.0, 512.0, 1024.0, 32768.0])
     by_size = system_cost(dgx(), sizes, prices).bill.usd
     assert by_size == pytest.approx([system_cost(dgx(), float(n), prices).bill.usd for n in sizes])
+
+
+def test_a_rack_that_is_bought_full_draws_what_is_in_it_beside_its_servers() -> None:
+    system = load_system("gb200-nvl72")
+    assert system.rack is not None
+    pumped = replace(system, rack=replace(system.rack, rest_w=system.rack.rest_w + 1_000.0))
+    before, after = (system_cost(s, 144, load_prices()).servers.power_w for s in (system, pumped))
+    assert after - before == pytest.approx(2 * 1_000.0)
+
+
+def test_what_a_rack_draws_itself_leaves_less_for_its_servers() -> None:
+    """Of 41 kW 1 kW for fans leaves room for three servers of 10.2 kW, not four: twelve take four racks."""
+    rack = Rack(num_servers=4, power_w=41_000.0, rest_w=1_000.0)
+    found = system_cost(dgx(rack=rack), 96, load_prices())
+    assert found.servers.power_w == pytest.approx(12 * (8 * 700 + 4_600) + 4 * 1_000)

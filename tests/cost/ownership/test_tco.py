@@ -141,3 +141,10 @@ def test_many_estates_at_once_are_as_each_alone(method: str) -> None:
     at_once = year(Estate(prices, prices / 10, powers, 1.0), f"tco.method={method}").usd
     alone = [year(Estate(p, p / 10, w, 1.0), f"tco.method={method}").usd for p, w in zip(prices, powers, strict=True)]
     assert at_once == pytest.approx(alone)
+
+
+def test_energy_is_of_the_load_that_the_book_assumes_or_of_the_power_that_is_known() -> None:
+    half = year(NODE, "energy.average_load=0.5").line("energy").usd
+    assert half == pytest.approx(year(NODE).line("energy").usd / 2)
+    known = Estate(NODE.it_usd, 0.0, NODE.power_w, 1.0, average_w=2_550.0)
+    assert year(known, "energy.average_load=0.5").line("energy").usd == pytest.approx(half / 2)
