@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from time import process_time
 from types import CodeType, FunctionType
@@ -115,7 +116,7 @@ class Warm:
                 continue
             tests = self.court.tests_for(mutant)
             ordered = [items[name] for name in tests]
-            verdict = forked(lambda m=mutant, o=ordered: self._judged(m, o, functions), self.court.limit_s(tests))
+            verdict = forked(partial(self._judged, mutant, ordered, functions), self.court.limit_s(tests))
             self.found(mutant, verdict if tests else Verdict.UNSEEN, len(tests))
         return True
 

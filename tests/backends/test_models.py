@@ -10,7 +10,7 @@ import pytest
 from slipstick.backends.kernels.attention import attention_times
 from slipstick.backends.kernels.attention_sizes import AttentionSizes
 from slipstick.backends.kernels.experts import ExpertsConstants, ExpertSizes, experts_times
-from slipstick.backends.kernels.gemm import GemmSizes, gemm_times
+from slipstick.backends.kernels.gemm import GemmMachine, GemmSizes, gemm_sizes, gemm_times
 from slipstick.backends.kernels.grouped import GroupedSizes, grouped_times
 from slipstick.backends.kernels.rowwise import RowwiseSizes, rowwise_times
 from slipstick.backends.kernels.terms import Array, KernelTimes
@@ -70,6 +70,34 @@ def test_logits_in_fp32_are_written_in_four_bytes() -> None:
   %2 = matmul(%0, %1) {spec="abk,nk->abn"} : fp32[2, 512, 32000]
 """
     same(priced(GemmModel(), text), gemm(1024, 32000, 1024, 4))
+
+
+def test_weights_in_few_bits_are_widened_inside_of_the_product() -> None:
+    text = """\
+  %0 = input "x" : bf16[2, 512, 1024]
+  %1 = param "w" : int4_group[4096, 1024]
+  %2 = matmul(%0, %1) {spec="abk,nk->abn"} : bf16[2, 512, 4096]
+"""
+    sizes = gemm_sizes(1024, 4096, 1024, "bf16", weights="int4_group")
+    widened = GemmMachine.of(CHIP, "bf16", KERNELS.gemm["bf16"], "int4_group").times(sizes)
+    as_they_are = GemmMachine.of(CHIP, "bf16", KERNELS.gemm["bf16"]).times(sizes)
+    assert widened.time_s != as_they_are.time_s
+    same(priced(GemmModel(), text), widened)
+
+
+def test_functions_of_a_chain_choose_its_kernel() -> None:
+    text = """\
+slipstick.graph 1
+graph "one" train bf16
+schedule r
+region r
+  %0 = input "x" : bf16[4096, 1024]
+  %1 = input "y" : bf16[4096, 1024]
+  %2 = elementwise(%0, %1) {fns=["silu", "mul"]} : bf16[4096, 1024]
+end
+"""
+    ((entry,),) = (g.entries for g in compile_graph(parse_graph(text)).compute)
+    assert RowwiseModel().numbers(entry, H100)[-1] == "calibration.rowwise.silu_mul."
 
 
 def test_a_weight_gradient_sums_over_tokens_and_adds_to_an_fp32_sum_in_place() -> None:

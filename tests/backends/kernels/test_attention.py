@@ -66,6 +66,56 @@ def test_rows_fill_whole_tiles() -> None:
     assert terms(full)["rows"] == pytest.approx(4 * 256 * 50 / 1e5)
 
 
+def test_a_window_cuts_blocks_on_two_sides() -> None:
+    # Of 1024 causal rows, 256 see 1 to 256 keys and 768 see 256; 100 keys a row on the diagonal and at the far end.
+    found = flash_times(AttentionSizes.of(1, 8, 8, 1024, 1024, window=256), CHIP, FLASH)
+    pairs = 8 * (256 * 257 / 2 + 768 * 256 + 2 * 100 * 1024)
+    assert terms(found)["tensor"] == pytest.approx(pairs * 512 / 50e6)
+    # 900 of 1024 keys: what the two edges would add is more than the window saves, so that it saves nothing.
+    wide = flash_times(AttentionSizes.of(1, 8, 8, 1024, 1024, window=900), CHIP, FLASH)
+    assert terms(wide)["tensor"] == pytest.approx(8 * 1024 * (512.5 + 100) * 512 / 50e6)
+    # Without a causal mask a row sees 256 keys on each side and its own; the window cuts the far ends, 100 keys a row.
+    both = flash_times(AttentionSizes.of(1, 8, 8, 1024, 1024, window=256, causal=False), CHIP, FLASH)
+    assert terms(both)["tensor"] == pytest.approx(8 * 1024 * (513 + 100) * 512 / 50e6)
+
+
+def test_a_mask_never_adds_more_than_it_saves() -> None:
+    # 128 causal rows of 128 keys: 64.5 keys a row and 100 at the edge are more than the 128 that there are.
+    small = flash_times(AttentionSizes.of(1, 8, 8, 128, 128), CHIP, FLASH)
+    assert terms(small)["tensor"] == pytest.approx(8 * 128 * 128 * 512 / 50e6)
+
+
+def test_fused_backward_has_its_own_exponentials_and_moves_twice_as_much() -> None:
+    sizes = AttentionSizes.of(1, 8, 8, 1024, 1024, causal=False, backward=True)
+    found = terms(flash_times(sizes, CHIP, FLASH))
+    assert found["softmax"] == pytest.approx(8 * 1024 * (1024 + 150) * 2.0 / 1.6e6)
+    # Queries, keys and values twice, outputs once; all of it a second time for the gradients.
+    assert found["memory"] == pytest.approx(2 * 8 * 1024 * 256 * (2 * 3 + 1) / 1e6)
+
+
+def test_scores_that_are_bent_take_a_special_function_more() -> None:
+    plain, bent = (flash_times(AttentionSizes.of(1, 8, 8, 512, 512, softcap=s), CHIP, FLASH) for s in (False, True))
+    assert terms(bent)["softmax"] == pytest.approx(2 * terms(plain)["softmax"])
+
+
+@pytest.mark.parametrize("kernel", ["flash", "decode", "unfused", "additive"])
+def test_what_moves_beside_the_operands_takes_its_bytes(kernel: str) -> None:
+    def memory_us(extra_bytes: float) -> float:
+        sizes = AttentionSizes.of(1, 8, 8, 1, 1024, extra_bytes=extra_bytes)
+        if kernel == "flash":
+            return terms(flash_times(sizes, CHIP, FLASH))["memory"]
+        if kernel == "decode":
+            return terms(decode_times(sizes, CHIP, DECODE))["memory"] * 0.8
+        if kernel == "unfused":
+            return (
+                terms(unfused_times(sizes, CHIP, UnfusedConstants(20e-6, 0.5, 0.8, 5.0, 4.0, 9.0, 3.0)))["memory"] * 0.8
+            )
+        return terms(additive_times(sizes, CHIP, AdditiveConstants(5e-6, 0.5, 0.8, 0.5, 10.0, 98304.0)))["load"] * 0.8
+
+    # 8 MB at 1 TB/s are 8 us.
+    assert memory_us(8e6) - memory_us(0.0) == pytest.approx(8.0)
+
+
 def test_latent_widths_have_their_own_flops() -> None:
     sizes = AttentionSizes.of(1, 1, 1, 128, 128, 192, 128)
     assert float(sizes.flops_a_pair) == 2 * (192 + 128)
@@ -121,6 +171,14 @@ def test_few_blocks_cut_a_sequence() -> None:
     assert terms(found)["waves"] == pytest.approx((256 / 6400 * 6400 * 512 / 20 + 1000) / 1e3)
 
 
+def test_several_queries_a_sequence_read_its_keys_each_and_fill_more_rows() -> None:
+    # No shared keys: each of four queries reads the 512,000 bytes of its sequence; tensor units take 16 rows at least.
+    found = decode_times(AttentionSizes.of(200, 1, 1, 4, 1000, causal=False), CHIP, DECODE)
+    assert terms(found)["waves"] == pytest.approx(2.5 * (4 * 512000 / 20 + 1000) / 1e3)
+    assert terms(found)["tensor"] == pytest.approx(200 * 16 * 1000 * 512 / 50e6)
+    assert terms(found)["rows"] == pytest.approx(200 * 4 * 200 / 1e5)
+
+
 def test_a_cache_is_read_in_whole_pages() -> None:
     paged = DecodeConstants(10e-6, 0.8, 0.5, 8.0, 40.0, 20.0, 1000.0, 0.5, 0.5, 256.0, 200.0, 16.0, 0.0, 64.0)
     by_page = decode_times(AttentionSizes.of(8, 8, 8, 1, 1000), CHIP, paged)
@@ -154,6 +212,11 @@ def test_unfused_attention_passes_over_its_scores() -> None:
     backward = unfused_times(AttentionSizes.of(1, 8, 8, 1024, 1024, backward=True), CHIP, k)
     assert terms(backward)["tensor"] == pytest.approx(scores * 1024 / 50e6)
     assert terms(backward)["scores"] == pytest.approx(scores * 18 / 0.8e6)
+    assert terms(backward)["memory"] == pytest.approx(2 * 3 * operands / 0.8e6)
+    # Without any mask there are five passes; a window is a mask too.
+    open_, windowed = (AttentionSizes.of(1, 8, 8, 1024, 1024, causal=False, window=w) for w in (0, 256))
+    assert terms(unfused_times(open_, CHIP, k))["scores"] == pytest.approx(scores * 10 / 0.8e6)
+    assert terms(unfused_times(windowed, CHIP, k))["scores"] == pytest.approx(scores * 18 / 0.8e6)
 
 
 def test_traffic_of_flash_1_is_that_of_its_paper() -> None:
@@ -179,6 +242,11 @@ def test_the_additive_model_adds() -> None:
     assert terms(found)["softmax"] == pytest.approx(pairs * 7 / 4e6)
     assert terms(found)["load"] + terms(found)["store"] == pytest.approx(8 * 18710528 / 0.8e6)
     assert float(found.time_s) * 1e6 == pytest.approx(sum(terms(found).values()))
+    back = additive_times(AttentionSizes.of(1, 8, 8, 2048, 2048, causal=False, backward=True), CHIP, k)
+    assert terms(back)["softmax"] == pytest.approx(pairs * 8 / 4e6)
+    # On-chip bandwidth binds where it is no more than that of the memory.
+    slow = additive_times(AttentionSizes.of(1, 8, 8, 2048, 2048, causal=False), CHIP, replace(k, sram=1.0))
+    assert terms(slow)["tensor"] == pytest.approx(10 * sram)
 
 
 def test_one_query_decodes_and_many_do_not() -> None:

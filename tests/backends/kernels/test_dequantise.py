@@ -66,6 +66,17 @@ def test_a_bank_widens_the_weights_of_each_tile_once(h100: System) -> None:
     assert float(twice.terms["widen"]) == pytest.approx(2 * expected)
 
 
+def test_a_product_widens_the_columns_of_each_tile_along_all_of_k(h100: System) -> None:
+    # One tile a unit and nothing but widening: k steps of the fewest columns there are, 64, at so many clocks a weight.
+    constants = replace(h100.kernels.gemm["bf16"], prologue=0.0, smallest_tile=4096, most_splits=1)
+    machine = GemmMachine.of(h100.chip, "bf16", constants, "int4_group")
+    clocks = (3 / 64 + 4 / 128) / 4
+    assert machine.widen_s == pytest.approx(clocks / h100.chip.clock_hz)
+    alone = replace(machine, compute_squared=0.0 * machine.compute_squared, feed_s=0.0, pace_squared=0.0)
+    found = alone.times(gemm_sizes(16, 256, 4096, "bf16", weights="int4_group"))
+    assert float(found.terms["tensor"]) == pytest.approx(64 * 4096 * clocks / h100.chip.clock_hz)
+
+
 def test_units_that_take_both_types_widen_nothing() -> None:
     assert not widens("fp8", "mxfp4")
     assert not widens("bf16", "fp16")

@@ -72,6 +72,16 @@ def test_sms_bind_where_the_link_is_faster_than_they_copy() -> None:
     assert float(times.time_s) == pytest.approx(20e-6 + 1e9 / (100 * 1.83e9))
 
 
+def test_the_pace_of_a_chip_scales_link_and_copies_but_not_the_network() -> None:
+    # 1 GB inside and 1 GB between nodes at half the pace.
+    times = exchange_times(ExchangeSizes(array(1e9), array(1e9)), RATES, H100, replace(ONE, pace=0.5, overhead_s=3e-6))
+    terms = {name: float(term) for name, term in times.terms.items()}
+    assert terms["link"] == pytest.approx(1e9 / (0.5 * 0.6 * 450e9))
+    assert terms["copy"] == pytest.approx(1e9 / (0.5 * 1000 * H100.clock_hz))
+    assert terms["nic"] == pytest.approx(1e9 / (0.8 * 50e9))
+    assert float(times.time_s) == pytest.approx(3e-6 + max(terms["link"], terms["copy"], terms["nic"]))
+
+
 @given(st.integers(1, 16), st.integers(1, 64))
 def test_one_rank_sends_nothing_and_none_sends_more_than_k_copies(top_k: int, ranks: int) -> None:
     k, n = array(top_k), array(ranks)

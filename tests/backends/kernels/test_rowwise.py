@@ -48,6 +48,27 @@ def test_one_long_row_waits_for_its_block() -> None:
     assert times.bound(0) == "rows"
 
 
+def test_each_term_by_hand() -> None:
+    # 4096 x 512 elements of 6 bytes, 3 FLOPs and 2 functions. 143 cores: more than the SMs that the chip has.
+    found = rowwise_times(sizes(4096, 512, 6.0, 3.0, 2.0), H100, replace(ONE, pace=0.5))
+    elements, cores, clock = 4096 * 512, 67e12 / (256 * 1.83e9), 1.83e9
+    wanted = {
+        "overhead": 2e-6, "memory": 6 * elements / (0.9 * 3.35e12), "issue": 6 * elements / (20 * cores * clock * 0.5),
+        # Eight rounds of 4 x 143 blocks; a row of 512 columns each.
+        "rows": 8 * 512 * 0.5 / clock, "vector": 3 * elements / (0.5 * 67e12),
+        "special": 2 * elements / (0.5 * 16 * cores * clock),
+    }  # fmt: skip
+    assert {name: float(term.item()) for name, term in found.terms.items()} == pytest.approx(wanted)
+
+
+def test_a_call_far_smaller_than_the_cache_finds_its_operands_there() -> None:
+    # Half of the last cache: none of 0.1 of that from memory, (0.65 - 0.3) / 0.7 of 0.65 of it, and all from 1 on.
+    held = 0.5 * H100.l2_bytes
+    for part, cold in ((0.1, 0.0), (0.65, 0.5), (1.0, 1.0), (3.0, 1.0)):
+        found = rowwise_times(sizes(1, part * held, 1.0), H100, replace(ONE, warm=0.5))
+        assert float(found.terms["memory"].item()) == pytest.approx(cold * part * held / (0.9 * 3.35e12))
+
+
 def test_functions_bind_where_each_element_has_many() -> None:
     # 40 functions an element, half of 16 a clock and SM.
     assert rowwise_times(sizes(4096, 4096, specials=40.0), H100, ONE).bound(0) == "special"

@@ -148,6 +148,9 @@ def test_a_rack_is_bought_with_all_that_lies_in_it() -> None:
     # A hundred GPUs are 25 trays in two racks.
     assert cost.bill.line("servers").usd == 2 * 3e6
     assert cost.bill.line("network/nvlink").usd == 0
+    # Racks come full, with 18 trays of four GPUs each; built from parts, no more trays are bought than are asked for.
+    assert cost.gpus_bought == 2 * 18 * 4
+    assert system_cost(system, 100, load_prices(), "build", PACKAGE).gpus_bought == 25 * 4
     # 18 trays; four leaves for a hundred adapters and two spines: racks are not joined back to back.
     assert cost.network.power_w == 18 * 800 + (4 + 2) * 1_700
 

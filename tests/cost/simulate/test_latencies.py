@@ -105,11 +105,12 @@ def test_clients_think_before_they_ask_again(made: Callable[..., StepTimes]) -> 
 
 
 def test_a_turn_of_a_session_waits_for_the_one_before(made: Callable[..., StepTimes]) -> None:
-    requests = burst(4, SOME).requests
-    traffic = Traffic(np.zeros(4), requests, session=np.array([0, 1, 0, -1]))
+    requests = burst(5, SOME).requests
+    traffic = Traffic(np.zeros(5), requests, session=np.array([0, 1, 0, -1, -1]))
     run = simulate(traffic, Pool(made(), ENGINE))
     assert run.served.arrived_s[2] == run.served.finish_s[0]
-    np.testing.assert_array_equal(run.served.arrived_s[[0, 1, 3]], 0.0)
+    # -1 is no session: neither of the last two waits for the other.
+    np.testing.assert_array_equal(run.served.arrived_s[[0, 1, 3, 4]], 0.0)
 
 
 def test_tokens_in_the_cache_cost_no_prefill(made: Callable[..., StepTimes]) -> None:

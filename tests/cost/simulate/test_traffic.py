@@ -24,6 +24,14 @@ def test_gaps_of_a_poisson_process_are_exponential() -> None:
     assert burstier.std() / burstier.mean() == pytest.approx(2.0, abs=0.05)
 
 
+def test_a_request_rate_is_that_of_the_gaps() -> None:
+    # Three requests in half a second: two gaps of a quarter of a second.
+    three = burst(3, SOME).requests
+    assert Traffic(np.array([1.0, 1.25, 1.5]), three).request_rate == 4.0
+    assert burst(3, SOME).request_rate == np.inf
+    assert Traffic(np.array([1.0, 1.25, 1.5]), three, clients=2).request_rate == np.inf
+
+
 def test_a_seed_is_the_same_gaps_at_any_rate_and_the_same_lengths() -> None:
     sizes = Mix(Uniform(1, 500), Lognormal(50, 1.0))
     slow, fast = poisson(1.0, sizes, seed=5), poisson(4.0, sizes, seed=5)
