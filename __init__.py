@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from slipstick.frontend.module import trace
     from slipstick.ir.errors import SlipstickError
     from slipstick.ir.graph import Graph, Workload
-    from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
+    from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, make_plan
     from slipstick.ir.types import DType
 
 __version__ = "0.1.0"
@@ -39,6 +39,7 @@ __all__ = [
     "Captured",
     "Choices",
     "DType",
+    "Defaults",
     "Degrees",
     "Estimate",
     "Estimates",
@@ -82,6 +83,7 @@ _MODULE_OF = {
     "Degrees": "slipstick.explore.search.degrees",
     "Estimate": "slipstick.driver",
     "Estimates": "slipstick.driver",
+    "Defaults": "slipstick.ir.plan",
     "Family": "slipstick.ir.plan",
     "Graph": "slipstick.ir.graph",
     "GraphCache": "slipstick.frontend",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .backends.binding import Bindings
 from .backends.program import Program, compile_graph
+from .backends.roofline import Backend
 from .backends.system import System
 from .backends.system_table import num_machines, some_machines
 from .backends.timing import Timing, price
@@ -34,6 +35,7 @@ from .ir.plan import IMBALANCE, Family, Plan, PlanTable
 from .ir.points import Points
 from .ir.precision import check_units
 from .ir.stages import RECOMPUTED
+from .ir.structure import check_axes
 from .passes.absorb import Absorb, absorbed
 from .passes.families import pipeline_for as pipeline_for
 from .passes.manager import Dump, PassTime, Pipeline
@@ -117,11 +119,16 @@ def lower(
     pipeline: Pipeline | None = None,
     stop_after: str | None = None,
     dump: Dump | None = None,
+    backends: Sequence[Backend] = (),
 ) -> Lowered:
-    """Lower a traced graph for a family and compile it; everything later is arithmetic on tables."""
+    """Lower a traced graph for a family and compile it; everything later is arithmetic on tables.
+
+    `backends` are asked, in their order and before the built-in models, which kernels they price.
+    """
     if graph.axes:
         raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
-    return compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
+    done = compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
+    return replace(done, bindings=done.bindings.behind(backends)) if backends else done
 
 
 def compiled(
@@ -163,17 +170,21 @@ def evaluate(
     plans: PlanTable,
     convention: Convention = Convention.FULL,
     prepared: Prepared | None = None,
+    backends: Sequence[Backend] | None = None,
 ) -> Estimates:
-    """Price a table of plans; plans are not checked here (see `check_divisibility`).
+    """Price a table of plans; of plans only the axes are checked here (see `check_divisibility` for the rest).
 
     `prepared` is what `screen` has worked out for exactly these plans on this system: see `Screened.fitting`.
+    `backends` take the place of those that the graph was lowered with: see `lower`.
     """
     if not lowered.graph.axes:
         raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
+    check_axes(lowered.graph.axes, plans.mesh)
     check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
-        timing = price(lowered.bindings.to(system), ready.points)
+        bindings = lowered.bindings if backends is None else lowered.bindings.behind(backends)
+        timing = price(bindings.to(system), ready.points)
         step = step_of(lowered, timing, Policy.of(system), plans, ready.staging)
         metrics = dict(_metrics(lowered, system, ready, step, convention))
         if plans.family.offload:
@@ -249,6 +260,7 @@ class Screened:
 
 def screen(lowered: Lowered, system: System, plans: PlanTable) -> Screened:
     """Check constraints and memory of a table of plans, without times; an illegal plan needs infinite memory."""
+    check_axes(lowered.graph.axes, plans.mesh)
     points = Points(plans)
     legal = lowered.constraints.hold(plans, points)
     needed = np.full(len(plans), np.inf)
@@ -280,14 +292,19 @@ def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
 
 
 def estimate(
-    graph: Graph, system: System, plan: Plan, convention: Convention = Convention.FULL, lowered: Lowered | None = None
+    graph: Graph,
+    system: System,
+    plan: Plan,
+    convention: Convention = Convention.FULL,
+    lowered: Lowered | None = None,
+    backends: Sequence[Backend] | None = None,
 ) -> Estimate:
-    """Answer for one plan: how long, what fits, where the time goes.
+    """Answer for one plan: how long, what fits, where the time goes; `lowered` and `backends` as of `evaluate`.
 
     PlanError when a degree does not divide what must be even. A plan that does not fit is answered too: see `fits`.
     """
     done = lowered or lower(graph, plan.family)
-    table = evaluate(done, system, _checked(done, [plan]), convention)
+    table = evaluate(done, system, _checked(done, [plan]), convention, backends=backends)
     metrics = {k: float(v[0]) for k, v in table.metrics.items()}
     breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
     sizes = {name: float(column[0]) for name, column in table.plans.columns.items()}

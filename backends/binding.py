@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 import numpy as np
 
-from ..ir.errors import UnsupportedOpError
+from ..ir.errors import UnsupportedOpError, UsageError
 from .amounts import Array, Index
 from .models.built_in import built_in
 from .network.collectives import Offer
@@ -94,20 +94,32 @@ class Bound:
 
 
 class Bindings:
-    """A program bound to the system that was asked for last."""
+    """A program bound to the system that was asked for last, by backends of the user and then the built-in models."""
 
-    __slots__ = ("_bound", "_program")
+    __slots__ = ("_bound", "_first", "_program")
 
-    def __init__(self, program: Program) -> None:
-        """Bind nothing yet."""
-        self._program = program
+    def __init__(self, program: Program, first: Sequence[Backend] = ()) -> None:
+        """Bind nothing yet; `first` are backends that are asked before the built-in models."""
+        self._program, self._first = program, tuple(first)
         self._bound: Bound | None = None
 
     def to(self, system: System) -> Bound:
-        """Return the program bound to a system, the same object for the same system."""
+        """Return the program bound to a system, the same object for the same system.
+
+        UsageError where two backends have one name.
+        """
         if self._bound is None or self._bound.system is not system:
-            self._bound = bind(self._program, system)
+            models = (*self._first, *built_in(system.kernels))
+            names = [model.name for model in models]
+            twice = [name for name in names if names.count(name) > 1]
+            if twice:
+                raise UsageError(f"two backends are called '{twice[0]}'; names in use: {', '.join(names)}")
+            self._bound = bind(self._program, system, models)
         return self._bound
+
+    def behind(self, first: Sequence[Backend]) -> Bindings:
+        """Return the same program for other backends of the user."""
+        return Bindings(self._program, first)
 
 
 def bind(program: Program, system: System, backends: Sequence[Backend] | None = None) -> Bound:

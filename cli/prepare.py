@@ -40,9 +40,12 @@ def check_model(request: Request) -> None:
 def graph_of(request: Request) -> Graph:
     """Load or record the model as its kernels ask for; progress goes to stderr."""
     from ..frontend import GraphCache, load
+    from ..ir.graph import Workload
+    from ..ir.structure import usual_kernels
 
     cache = GraphCache.default() if request.cache else None
-    spelled_out = request.phase == "train" and _of_stack(request)[0] == "eager"
+    train = request.phase == "train"
+    spelled_out = train and (request.kernels or usual_kernels(Workload.TRAIN, _stack(request))) == "eager"
     return load(
         request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request.dims),
         request.allow_unpriced, spelled_out=spelled_out,
@@ -103,55 +106,44 @@ def _stack(request: Request) -> StackConstants | None:
     return load_stack(request.stack)
 
 
-def serving_kernels(of_stack: str) -> str:
-    """Return the kernels of a stack as far as inference has them; those of a loss are eager without it."""
-    from ..ir.family import SERVING_KERNELS
-
-    return of_stack if of_stack in SERVING_KERNELS else "eager"
-
-
-def _of_stack(request: Request) -> tuple[str, bool]:
-    """Kernels, and how stages send: as asked for, else as the stack has them; inference has no kernels of a loss."""
-    train = request.phase == "train"
-    stack = _stack(request) if request.kernels is None or (train and request.scatter_p2p is None) else None
-    found = "plain" if stack is None else stack.kernels
-    kernels = request.kernels or (found if train else serving_kernels(found))
-    scatter = request.scatter_p2p if train else bool(request.scatter_p2p)
-    return kernels, (stack is not None and stack.scatter_p2p and request.pp > 1) if scatter is None else scatter
-
-
 def family_of(request: Request) -> Family:
-    """Return the structural part of the plan."""
+    """Return the structural part of the plan: what was asked for, and what follows from degrees and the stack."""
+    from ..ir.structure import Defaults
+
+    open_words = (request.kernels, request.scatter_p2p if request.phase == "train" else False)
+    stack = _stack(request) if None in open_words else None
+    left_open = Defaults(
+        stack, _policy(request), request.cp_method, request.sp, request.kernels, request.scatter_p2p
+    )  # fmt: skip
+    return left_open.family(
+        seq_len=request.seq, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
+        vpp=request.vpp, cp_ulysses=request.cp_ulysses, dp_shard=request.dp_shard,
+        capacity_factor=request.capacity_factor, expert_imbalance=request.expert_imbalance,
+    )  # fmt: skip
+
+
+def _policy(request: Request) -> Family:
+    """Return what the flags say that neither degrees nor the stack decide."""
     from ..ir.graph import Workload
     from ..ir.plan import Family
     from ..ir.precision import read_pair
     from ..ir.types import DType
 
-    auto = request.phase == "train" and request.tp > 1 and request.seq % request.tp == 0
-    sp = auto if request.sp is None else request.sp
-    kernels, scatter_p2p = _of_stack(request)
     published = _precision(request)
     return Family(
-        workload=Workload(request.phase), sp=sp, zero=request.zero, recompute=request.recompute,
-        kernels=kernels, scatter_p2p=scatter_p2p, attention=request.attention, mla=request.mla,
+        workload=Workload(request.phase), zero=request.zero, recompute=request.recompute,
+        attention=request.attention, mla=request.mla,
         recompute_modules=_listed(request.recompute_modules), recompute_layers=_given(request.recompute_layers, 0),
         recompute_every=_given(request.recompute_every, 1), early_stop=request.early_stop,
-        offload=_listed(request.offload),
-        cp=request.cp_method if request.cp > 1 else "none", usp=request.cp_ulysses > 1, ep=request.ep > 1,
-        pp=request.pp > 1, schedule=_schedule(request), pp_layout=request.pp_layout, order=request.order,
-        etp=request.etp != 1 or request.tp == 1, capacity=request.capacity_factor is not None,
-        imbalance=request.expert_imbalance != 1, dispatch_dtype=request.dispatch_dtype,
-        routing_nodes=request.routing_nodes, exchange=request.ep_exchange,
-        etp_dp=request.phase != "train" and (request.etp or 1) > request.tp,
-        tp_plan=f"auto:{request.tp}" if request.tp_plan == "auto" else request.tp_plan,
-        grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
+        offload=_listed(request.offload), schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
+        dispatch_dtype=request.dispatch_dtype, routing_nodes=request.routing_nodes, exchange=request.ep_exchange,
+        tp_plan=request.tp_plan, grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
         precision=published.recipe, published_of=published.of, precision_of=tuple(map(read_pair, request.precision_of)),
         kv_dtype=request.kv_dtype, fp8_param_gather=request.fp8_param_gather,
         bf16_first=request.bf16_first, bf16_last=request.bf16_last,
         replicate_unknown=request.replicate_unknown, async_tp=request.async_tp,
         main_params_dtype=request.main_params_dtype, exp_avg_dtype=request.exp_avg_dtype,
-        exp_avg_sq_dtype=request.exp_avg_sq_dtype,
-        hsdp=request.dp_shard is not None, reshard=request.reshard,
+        exp_avg_sq_dtype=request.exp_avg_sq_dtype, reshard=request.reshard,
         reduce_dtype=None if request.reduce_dtype is None else DType.parse(request.reduce_dtype),
     )  # fmt: skip
 
@@ -201,17 +193,6 @@ def no_heads(request: Request, heads: int | None) -> tuple[str, ...]:
     )
 
 
-def _schedule(request: Request) -> str:
-    """Return the schedule: interleaved is 1f1b with chunks, and PlanError where there are none."""
-    from ..ir.errors import PlanError
-
-    if request.schedule != "interleaved":
-        return request.schedule
-    if request.vpp == 1:
-        raise PlanError("schedule interleaved needs several chunks a stage, not vpp=1; legal vpp: 2, 3, 4, ...")
-    return "1f1b"
-
-
 def _listed(text: str | None) -> tuple[str, ...]:
     """Read words separated by commas, each once."""
     return tuple(dict.fromkeys(word for part in (text or "").split(",") if (word := part.strip())))
@@ -255,9 +236,8 @@ def plan_of(request: Request) -> Plan:
     return make_plan(
         num_gpus=request.num_gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
         dp=request.dp, vpp=request.vpp, micro_batch=request.mbs, global_batch=request.gbs, seq_len=request.seq,
-        kv_len=request.seq if decode else 0, cp_ulysses=request.cp_ulysses,
-        dp_shard=1 if request.dp_shard is None else request.dp_shard, capacity_factor=request.capacity_factor,
-        expert_imbalance=request.expert_imbalance, family=family_of(request),
+        kv_len=request.seq if decode else 0, cp_ulysses=request.cp_ulysses, dp_shard=request.dp_shard,
+        capacity_factor=request.capacity_factor, expert_imbalance=request.expert_imbalance, family=family_of(request),
     )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from .prepare import (
     no_heads,
     plan_of,
     published_otherwise,
-    serving_kernels,
     system_of,
     terms_of,
 )
@@ -49,13 +48,15 @@ def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
     kernels.
     """
     from ..backends.engine_file import load_engine
+    from ..ir.graph import Workload
+    from ..ir.structure import usual_kernels
 
     own = [text.removeprefix(_OF_ENGINE) for text in request.overrides if text.startswith(_OF_ENGINE)]
     rest = tuple(text for text in request.overrides if not text.startswith(_OF_ENGINE))
     stack = request.stack or load_engine(name, overrides=own).stack
     asked = replace(request, overrides=rest, stack=stack)
     system = system_of(asked)
-    kernels = request.kernels or serving_kernels(system.stack.kernels)
+    kernels = request.kernels or usual_kernels(Workload.DECODE, system.stack)
     return system, load_engine(name, system.chip.name, own), replace(asked, kernels=kernels)
 
 

@@ -31,7 +31,11 @@ def check_etp(family: Family, tp: int, etp: int | None, replicas: int = 1) -> in
         raise PlanError(f"etp={etp}: experts are split over all tp={tp} ranks or not at all; legal etp: {_both(tp)}")
     if etp is not None and etp != own:
         raise PlanError(f"etp={etp} with tp={tp} needs a family with etp={tp == etp}, this one has etp={family.etp}")
-    if own == tp or family.sp:
+    if family.etp or family.sp:
+        return own
+    if tp == 1 and family.workload is Workload.TRAIN:
+        raise PlanError("a family of etp=False with tp=1: nothing splits experts; use Family(etp=True), or --sp")
+    if own == tp:
         return own
     if family.workload is Workload.TRAIN:
         raise PlanError(f"etp=1 with tp={tp}: each rank routes its own tokens, which takes --sp; or use --etp {tp}")

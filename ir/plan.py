@@ -30,9 +30,11 @@ from .family import (
 from .graph import Workload
 from .pipelines import SCHEDULES, check_schedule, chunks_of
 from .plan_table import PlanTable
+from .structure import RULES, Defaults, check_structure
 
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
+_STRUCTURAL = tuple(rule.degree for rule in RULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,10 @@ class Plan:
     capacity_factor: float | None = None
     expert_imbalance: float = 1.0
     family: Family = field(default_factory=Family)
+
+    def __post_init__(self) -> None:
+        """Refuse degrees that the graph of the family is not cut over."""
+        check_structure(self.family, {rule: getattr(self, rule) for rule in _STRUCTURAL})
 
     @property
     def inner_ep(self) -> int:
@@ -99,7 +105,7 @@ def make_plan(
     *,
     num_gpus: int,
     seq_len: int,
-    family: Family,
+    family: Family | Defaults | None = None,
     tp: int = 1,
     pp: int = 1,
     cp: int = 1,
@@ -111,25 +117,54 @@ def make_plan(
     global_batch: int | None = None,
     kv_len: int = 0,
     cp_ulysses: int = 1,
-    dp_shard: int = 1,
+    dp_shard: int | None = None,
     capacity_factor: float | None = None,
     expert_imbalance: float = 1.0,
 ) -> Plan:
     """Check and complete a plan: `dp` follows from the other degrees, `global_batch` defaults to one micro-batch each.
 
+    A family that is given is taken as it is, and refused where its graph is not cut over a degree above one. Of
+    `Defaults` the structure follows from the degrees, and what they leave open is as the command line has it.
+
     PlanError shows every factor and the nearest legal values; NotBuiltError refuses what this version cannot model.
 
-    >>> make_plan(num_gpus=64, seq_len=8192, family=Family(), tp=8, global_batch=64).dp
-    8
+    >>> plan = make_plan(num_gpus=64, seq_len=8192, tp=8, cp=2, global_batch=64, family=Defaults(kernels="fused"))
+    >>> plan.dp, plan.family.sp, plan.family.cp
+    (4, True, 'allgather')
     """
+    if not isinstance(family, Family):
+        if family is None or (family.stack is None and family.kernels is None):
+            raise PlanError(
+                "kernels follow from the software that runs: give family=Defaults(stack=system.stack), "
+                "Defaults(kernels='eager'), or a Family"
+            )
+        family = family.family(
+            seq_len=seq_len, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, vpp=vpp, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
+            capacity_factor=capacity_factor, expert_imbalance=expert_imbalance,
+        )  # fmt: skip
+    return _completed(
+        family, num_gpus=num_gpus, seq_len=seq_len, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, dp=dp, vpp=vpp,
+        micro_batch=micro_batch, global_batch=global_batch, kv_len=kv_len, cp_ulysses=cp_ulysses,
+        dp_shard=1 if dp_shard is None else dp_shard, capacity_factor=capacity_factor,
+        expert_imbalance=expert_imbalance,
+    )  # fmt: skip
+
+
+def _completed(
+    family: Family, *, num_gpus: int, seq_len: int, tp: int, pp: int, cp: int, ep: int, etp: int | None,
+    dp: int | None, vpp: int, micro_batch: int, global_batch: int | None, kv_len: int, cp_ulysses: int, dp_shard: int,
+    capacity_factor: float | None, expert_imbalance: float,
+) -> Plan:  # fmt: skip
+    """Return the plan of a family, checked."""
     given = {
         "gpus": num_gpus, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "vpp": vpp,
         "etp": 1 if etp is None else etp, "mbs": micro_batch,
         "seq": seq_len, "dp-shard": dp_shard,
     }  # fmt: skip
-    _check_structure(given, family)
+    _check_family(given, family)
     _sensible({**given, "dp": 1 if dp is None else dp, "gbs": 1 if global_batch is None else global_batch}, kv_len)
     _check_ulysses(cp, cp_ulysses, family)
+    check_structure(family, {"cp": cp, "cp_ulysses": cp_ulysses, "ep": ep, "pp": pp, "dp_shard": dp_shard})
     replicas = _replicas(num_gpus, (tp, pp, cp), dp)
     inside = check_etp(family, tp, etp, replicas)
     check_exchange(family)
@@ -153,7 +188,7 @@ def _inner_ep(ep: int, tp: int, etp: int, family: Family) -> int:
     return ep // tp if ep > 1 and not family.etp else ep
 
 
-def _check_structure(given: Mapping[str, int], family: Family) -> None:
+def _check_family(given: Mapping[str, int], family: Family) -> None:
     """Check the family, by itself and with the degrees given."""
     _refuse_unbuilt(given, family)
     check_family(family)
@@ -234,6 +269,6 @@ def _refuse_unbuilt(given: Mapping[str, int], family: Family) -> None:
 
 __all__ = [
     "ATTENTION", "AXES", "CAPACITY", "CP_METHODS", "IMBALANCE", "KERNELS", "LAYOUTS", "OFFLOAD", "ORDER", "RECOMPUTE",
-    "RESHARD", "SCHEDULES", "Family", "Plan", "PlanTable", "check_family", "check_offload", "check_recompute",
-    "divisors", "make_plan", "rank_order",
+    "RESHARD", "SCHEDULES", "Defaults", "Family", "Plan", "PlanTable", "check_family", "check_offload",
+    "check_recompute", "divisors", "make_plan", "rank_order",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from .optimizer_states import FP32
 from .pipelines import chunks_of
 from .plan import Plan
 from .precision import NONE
+from .structure import unsaid
 from .types import DType
 
 SCHEMA = "slipstick/plan/1"
@@ -148,13 +149,10 @@ def _check(plan: Plan) -> None:
     """Raise PlanError where a family says otherwise than flags make of the same degrees."""
     f, train = plan.family, plan.family.workload is Workload.TRAIN
     context = plan.kv_len == (plan.seq_len if f.workload is Workload.DECODE else 0)
-    wrong = [
-        f"{name} with {degrees}"
-        for name, degrees, holds in (
-            (f"cp={f.cp}", f"cp={plan.cp}", (f.cp != "none") == (plan.cp > 1)),
-            (f"usp={f.usp}", f"cp_ulysses={plan.cp_ulysses}", f.usp == (plan.cp_ulysses > 1)),
-            (f"ep={f.ep}", f"ep={plan.ep}", f.ep == (plan.ep > 1)),
-            (f"pp={f.pp}", f"pp={plan.pp}", f.pp == (plan.pp > 1)),
+    degrees = {"cp": plan.cp, "cp_ulysses": plan.cp_ulysses, "ep": plan.ep, "pp": plan.pp}
+    wrong = unsaid(f, degrees) + [
+        f"{name} with {given}"
+        for name, given, holds in (
             (f"etp={f.etp}", f"tp={plan.tp}", f.etp or plan.tp > 1),
             (f"etp_dp={f.etp_dp}", f"etp={plan.etp}", f.etp_dp == (not train and plan.etp > plan.tp)),
             (f"capacity={f.capacity}", "this capacity_factor", f.capacity == (plan.capacity_factor is not None)),
@@ -162,7 +160,6 @@ def _check(plan: Plan) -> None:
             (f"tp_plan={f.tp_plan}", f"tp={plan.tp}", _is_of(f.tp_plan, plan.tp)),
             (f"schedule={f.schedule}", f"vpp={plan.vpp}", chunks_of(f.schedule, plan.vpp) == plan.vpp),
             (f"{f.workload}", f"kv={plan.kv_len} and seq={plan.seq_len}", context),
-            (f"dp_shard={plan.dp_shard}", f"hsdp={f.hsdp}", f.hsdp or plan.dp_shard == 1),
         )
         if not holds
     ]

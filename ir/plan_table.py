@@ -8,13 +8,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .errors import PlanError
-from .family import CAPACITY, IMBALANCE, Family
+from .family import AXES, CAPACITY, IMBALANCE, Family
+from .structure import check_structure
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from .plan import Plan
+
+
+def _most(column: NDArray[np.float64]) -> float:
+    """Return the largest number of a column, 1 of an empty one."""
+    return float(column.max(initial=1.0))
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,16 @@ class PlanTable:
     dp_shard: NDArray[np.float64] | None = None
     capacity_factor: NDArray[np.float64] | None = None
     expert_imbalance: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse degrees that the graph of the family is not cut over."""
+        family = self.family
+        # Ranks of data parallelism that share split experts are a column of `ep`, and no expert is dealt out.
+        given = {"cp": self.cp, "ep": None if family.etp_dp else self.ep, "pp": self.pp, "dp_shard": self.dp_shard,
+                 "cp_ulysses": self.cp_ulysses, "expert_imbalance": self.expert_imbalance}  # fmt: skip
+        check_structure(family, {name: _most(column) for name, column in given.items() if column is not None})
+        if (self.capacity_factor is not None) != family.capacity:
+            raise PlanError(f"a family with capacity={family.capacity} and a capacity_factor: give both, or neither")
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -90,6 +106,11 @@ class PlanTable:
         load = {CAPACITY: self.capacity_factor, IMBALANCE: self.expert_imbalance}
         loads = {name: column for name, column in load.items() if column is not None}
         return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len, **loads}
+
+    @property
+    def mesh(self) -> Mapping[str, float]:
+        """The largest degree of each mesh axis."""
+        return {axis: _most(self.columns[axis]) for axis in AXES}
 
     @cached_property
     def stages(self) -> NDArray[np.float64]:

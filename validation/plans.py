@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..backends.stack import StackConstants
 from ..ir.partition import filled_parts
 from ..ir.plan import Family, Plan, make_plan
+from ..ir.structure import CP_METHOD, Defaults
 from ..ir.types import DType
 from .recipes import recipe_of
 from .rows import NotJudged, Row
@@ -53,20 +54,21 @@ def dtype_of(row: Row) -> DType:
 
 
 def _family(row: Row, stack: StackConstants) -> Family:
-    tp, cp = row.number("tp", 1), row.number("cp", 1)
-    precision = recipe_of(row)
-    return Family(
+    tp, precision = row.number("tp", 1), recipe_of(row)
+    policy = Family(
         precision=precision, fp8_param_gather=_gathers_low(row, stack.name, precision),
-        sp=row.flag("sequence_parallel") and tp > 1, zero=_zero(row), recompute=_recompute(row),
-        recompute_modules=tuple(row.text("recompute_modules").split()),
-        cp=(row.text("cp_method") or "allgather") if cp > 1 else "none", ep=row.number("ep", 1) > 1,
-        kernels=stack.kernels, pp=row.number("pp", 1) > 1, scatter_p2p=stack.scatter_p2p,
+        zero=_zero(row), recompute=_recompute(row), recompute_modules=tuple(row.text("recompute_modules").split()),
         reshard=_reshard(row, stack.name),
         reduce_dtype=DType.FP32 if stack.name in ("torchtitan", "fsdp2") else None,
         pp_layout=_nanotron_layout(row) if stack.name.startswith("nanotron") else "auto",
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
         fused=not row.text("note").startswith(EAGER), async_tp=row.flag("async_tp") and tp > 1,
-        routing_nodes=row.number("routing_nodes", 0), etp=_expert_degree(row) != 1 or tp == 1,
+        routing_nodes=row.number("routing_nodes", 0),
+    )  # fmt: skip
+    sp = row.flag("sequence_parallel") and tp > 1
+    return Defaults(stack, policy, row.text("cp_method") or CP_METHOD, sp).family(
+        seq_len=row.number("seq_len"), tp=tp, pp=row.number("pp", 1), cp=row.number("cp", 1), ep=row.number("ep", 1),
+        etp=_expert_degree(row),
     )  # fmt: skip
 
 

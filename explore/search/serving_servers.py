@@ -10,11 +10,12 @@ from ...backends.system import System, load_system
 from ...cost.flops import Convention
 from ...driver import lower
 from ...ir.errors import NotBuiltError, PlanError
-from ...ir.family import SERVING_KERNELS, check_family
+from ...ir.family import check_family
 from ...ir.graph import Graph, Workload
 from ...ir.low_inference import AS_PUBLISHED
 from ...ir.plan import Family, make_plan
 from ...ir.precision import check_units
+from ...ir.structure import Defaults
 from ...serving.server import Server
 from ...serving.tables import Served
 from .machine import Machine
@@ -104,14 +105,14 @@ class Servers:
         peaks = tuple(system.chip.peak_flop_per_s.by_dtype())
         as_published = setting.precision == AS_PUBLISHED
         found = published_recipes(space.model, peaks) if as_published else Published(setting.precision)
-        of_stack = system.stack.kernels
-        return Family(
-            workload=workload, pp=unit.pp > 1, ep=unit.ep > 1, etp=not unit.whole, etp_dp=unit.spread,
-            kernels=space.kernels or (of_stack if of_stack in SERVING_KERNELS else "eager"),
-            mla=space.mla if workload is Workload.DECODE else "latent",
+        policy = Family(
+            workload=workload, mla=space.mla if workload is Workload.DECODE else "latent",
             exchange=space.exchange if unit.ep > 1 else "alltoall",
             precision=found.recipe, published_of=found.of, kv_dtype=setting.kv_dtype,
         )  # fmt: skip
+        return Defaults(system.stack, policy, kernels=space.kernels).family(
+            seq_len=space.prompt + space.output, tp=unit.tp, pp=unit.pp, ep=unit.ep, etp=unit.etp
+        )
 
     def server(self, setting: Setting, unit: Unit) -> Server | Refused:
         """Return a server of one replica of a unit, or of those that it is coupled with; or why there is none."""

@@ -59,8 +59,12 @@ def test_a_batch_that_is_no_multiple_names_both_neighbours(batch: int, nearest: 
 
 
 def test_expert_parallel_ranks_are_replicas() -> None:
-    assert refused(tp=2, ep=3) == "ep=3 lies inside data parallelism and does not divide dp=4; legal ep: 1, 2, 4"
-    plan = make_plan(num_gpus=16, seq_len=128, family=TRAIN, tp=2, cp=2, ep=2)
+    cut = Family(cp="allgather", ep=True)
+    assert (
+        refused(tp=2, ep=3, family=cut)
+        == "ep=3 lies inside data parallelism and does not divide dp=4; legal ep: 1, 2, 4"
+    )
+    plan = make_plan(num_gpus=16, seq_len=128, family=cut, tp=2, cp=2, ep=2)
     # 16 GPUs / (tp 2 x cp 2) = 4 replicas, two of them an expert group.
     whole = {"tp": 2, "up": 1, "cp": 2, "ep": 2, "fsdp": 1, "dp": 2, "pp": 1}
     assert (plan.dp, dict(plan.mesh)) == (4, whole)
@@ -119,7 +123,7 @@ def test_what_is_not_built_is_refused_with_what_is() -> None:
 def test_interleaving_needs_whole_rounds_of_micro_batches() -> None:
     plan = make_plan(num_gpus=8, seq_len=128, family=Family(pp=True), pp=4, vpp=2, global_batch=16)
     assert (plan.dp, plan.num_micro_batches) == (2, 8)
-    message = refused(pp=4, vpp=2, global_batch=22)
+    message = refused(pp=4, vpp=2, global_batch=22, family=Family(pp=True))
     assert "vpp=2 needs micro-batches in equal rounds of pp=4 or more" in message
     assert "gbs / (mbs x dp) = 11" in message
     assert "nearest: 10 or 12 micro-batches, or vpp=1" in message
@@ -148,8 +152,8 @@ def test_context_parallel_decode_is_not_built() -> None:
 
 
 def test_expert_parallelism_lies_inside_data_parallelism() -> None:
-    assert make_plan(num_gpus=16, tp=2, ep=4, seq_len=128, family=TRAIN).mesh["dp"] == 2
-    assert "ep=3" in refused(ep=3)
+    assert make_plan(num_gpus=16, tp=2, ep=4, seq_len=128, family=Family(ep=True)).mesh["dp"] == 2
+    assert "ep=3 lies inside" in refused(ep=3, family=Family(ep=True))
 
 
 def test_only_what_was_given_is_named() -> None:
@@ -192,7 +196,7 @@ def test_what_data_parallelism_has_no_use_for_is_refused() -> None:
 
 
 def test_degrees_name_tp_and_dp_always_and_the_rest_when_used() -> None:
-    assert Plan(num_gpus=16, tp=2, pp=4, dp=2).degrees == "tp2 pp4 dp2"
+    assert Plan(num_gpus=16, tp=2, pp=4, dp=2, family=Family(pp=True)).degrees == "tp2 pp4 dp2"
     assert Plan(num_gpus=1).degrees == "tp1 dp1"
 
 

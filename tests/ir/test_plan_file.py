@@ -59,7 +59,6 @@ def test_a_server_has_the_plan_of_its_decode_steps() -> None:
         ({"cp": "ring"}, {}),
         ({"pp": True}, {}),
         ({"ep": True}, {}),
-        ({}, {"pp": 2, "dp": 4}),
         ({}, {"kv_len": 128}),
         ({"usp": True}, {}),
         ({"etp": False}, {}),
@@ -68,7 +67,6 @@ def test_a_server_has_the_plan_of_its_decode_steps() -> None:
         ({"tp_plan": "auto:4"}, {}),
         ({"tp_plan": "auto"}, {}),
         ({"schedule": "zb-v", "pp": True}, {"pp": 2, "dp": 4, "vpp": 1}),
-        ({}, {"dp_shard": 2}),
         ({"workload": Workload.DECODE}, {"kv_len": 7}),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -60,6 +61,9 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
+    # Whoever started this may ignore interrupts (`nohup make test &`), and a child inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         main(Path(sys.argv[1]))
     except KeyboardInterrupt as stop:

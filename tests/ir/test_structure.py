@@ -1,0 +1,98 @@
+"""What plans leave open is decided by their degrees and the software; what contradicts them is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from slipstick.ir.errors import PlanError
+from slipstick.ir.graph import Workload
+from slipstick.ir.plan import Defaults, Family, make_plan
+from slipstick.ir.structure import check_axes, check_structure, unsaid
+
+
+@dataclass(frozen=True)
+class Stack:
+    kernels: str = "merged"
+    scatter_p2p: bool = True
+
+
+def test_sequence_parallelism_is_on_in_training_where_tp_divides_the_sequence() -> None:
+    found = {
+        (tp, seq): Defaults().family(seq_len=seq, tp=tp).sp for tp in (1, 2) for seq in (64, 65)
+    }  # fmt: skip
+    assert found == {(1, 64): False, (1, 65): False, (2, 64): True, (2, 65): False}
+    assert not Defaults(policy=Family(workload=Workload.PREFILL)).family(seq_len=64, tp=2).sp
+    assert not Defaults(sp=False).family(seq_len=64, tp=2).sp
+
+
+def test_kernels_and_sends_are_those_of_the_stack() -> None:
+    plain, staged = (Defaults(Stack()).family(seq_len=64, pp=pp) for pp in (1, 2))
+    assert (plain.kernels, plain.scatter_p2p) == ("merged", False)
+    assert (staged.kernels, staged.scatter_p2p) == ("merged", True)
+    served = Defaults(Stack(), Family(workload=Workload.DECODE)).family(seq_len=64, pp=2)
+    assert (served.kernels, served.scatter_p2p) == ("eager", False)
+    assert Defaults(Stack("fused"), Family(workload=Workload.DECODE)).family(seq_len=64).kernels == "fused"
+    assert Defaults(Stack(), kernels="torch", scatter_p2p=False).family(seq_len=64, pp=2) == Family(
+        kernels="torch", pp=True
+    )
+
+
+def test_structure_follows_the_degrees_and_a_policy_keeps_the_rest() -> None:
+    policy = Family(zero=3, tp_plan="auto", cp="ring", pp=True, usp=True)
+    assert Defaults(policy=policy).family(seq_len=64) == Family(zero=3, tp_plan="auto:1")
+    found = Defaults(policy=policy, cp_method="ring").family(
+        seq_len=64, tp=2, pp=2, cp=4, ep=2, etp=1, cp_ulysses=2, dp_shard=1, capacity_factor=1.5, expert_imbalance=1.2
+    )
+    assert found == Family(
+        zero=3, tp_plan="auto:2", sp=True, cp="ring", usp=True, ep=True, pp=True, etp=False, hsdp=True, capacity=True,
+        imbalance=True,
+    )  # fmt: skip
+    spread = Defaults(policy=Family(workload=Workload.DECODE)).family(seq_len=64, tp=2, etp=8)
+    assert spread.etp_dp
+    assert spread.etp
+
+
+def test_interleaved_stages_are_1f1b_with_chunks() -> None:
+    left_open = Defaults(policy=Family(schedule="interleaved"))
+    assert left_open.family(seq_len=64, pp=2, vpp=2).schedule == "1f1b"
+    with pytest.raises(PlanError, match=r"interleaved needs several chunks a stage, not vpp=1; legal vpp: 2, 3"):
+        left_open.family(seq_len=64, pp=2)
+
+
+def test_without_software_a_plan_says_what_to_give() -> None:
+    for nothing in (None, Defaults(sp=True)):
+        with pytest.raises(PlanError, match=r"kernels follow from the software.*Defaults\(stack=system\.stack\)"):
+            make_plan(num_gpus=8, seq_len=64, family=nothing)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "told"),
+    [
+        ({"cp": 4}, r"cp=4 with a family of cp=none: .* use Family\(cp='allgather'\), or Defaults"),
+        ({"ep": 8}, r"ep=8 with a family of ep=False: .* use Family\(ep=True\), or Defaults"),
+        ({"pp": 4}, r"pp=4 with a family of pp=False: .* use Family\(pp=True\), or Defaults"),
+        ({"pp": 2, "ep": 2}, r"ep=2, pp=2 with a family of ep=False, pp=False: .* use Family\(ep=True, pp=True\)"),
+    ],
+)
+def test_a_degree_that_the_graph_is_not_cut_over_is_refused(degrees: dict[str, int], told: str) -> None:
+    with pytest.raises(PlanError, match=told):
+        make_plan(num_gpus=64, seq_len=64, family=Family(), **degrees)
+    with pytest.raises(PlanError, match=told):
+        check_structure(Family(), degrees)
+
+
+def test_axes_of_a_graph_are_compared_with_those_of_plans() -> None:
+    check_axes(("dp", "tp"), {"tp": 8, "dp": 4, "pp": 1})
+    with pytest.raises(
+        PlanError, match=r"lowered over dp, tp, and plans have ep=2, pp=4: .*lower\(graph, plan\.family"
+    ):
+        check_axes(("dp", "tp"), {"pp": 4, "ep": 2, "tp": 8})
+
+
+def test_flags_say_no_structure_without_its_degree() -> None:
+    assert unsaid(Family(pp=True, cp="ring"), {"pp": 1, "cp": 2, "ep": 4}) == [
+        "ep=False with ep=4",
+        "pp=True with pp=1",
+    ]
