@@ -179,12 +179,13 @@ def evaluate(
     """
     if not lowered.graph.axes:
         raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
+    if backends is not None:
+        lowered = replace(lowered, bindings=lowered.bindings.behind(backends))
     check_axes(lowered.graph.axes, plans.mesh)
     check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
-        bindings = lowered.bindings if backends is None else lowered.bindings.behind(backends)
-        timing = price(bindings.to(system), ready.points)
+        timing = price(lowered.bindings.to(system), ready.points)
         step = step_of(lowered, timing, Policy.of(system), plans, ready.staging)
         metrics = dict(_metrics(lowered, system, ready, step, convention))
         if plans.family.offload:

@@ -104,18 +104,19 @@ class Bindings:
         self._bound: Bound | None = None
 
     def to(self, system: System) -> Bound:
-        """Return the program bound to a system, the same object for the same system.
-
-        UsageError where two backends have one name.
-        """
+        """Return the program bound to a system, the same object for the same system."""
         if self._bound is None or self._bound.system is not system:
-            models = (*self._first, *built_in(system.kernels))
-            names = [model.name for model in models]
-            twice = [name for name in names if names.count(name) > 1]
-            if twice:
-                raise UsageError(f"two backends are called '{twice[0]}'; names in use: {', '.join(names)}")
-            self._bound = bind(self._program, system, models)
+            self._bound = self.anew(system)
         return self._bound
+
+    def anew(self, system: System) -> Bound:
+        """Return the program bound to a system, which is not kept; UsageError where two backends have one name."""
+        models = (*self._first, *built_in(system.kernels))
+        names = [model.name for model in models]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UsageError(f"two backends are called '{twice[0]}'; names in use: {', '.join(names)}")
+        return bind(self._program, system, models)
 
     def behind(self, first: Sequence[Backend]) -> Bindings:
         """Return the same program for other backends of the user."""

@@ -17,7 +17,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.binding import bind
 from ..backends.system import System
 from ..backends.timing import Priced, Timing, price
 from ..cost.policy import Policy
@@ -51,7 +50,7 @@ def _steps_s(table: Estimates, systems: Sequence[System], points: Points) -> Arr
     """Step times, systems x plans: those of one policy are rolled up together, as plans of one table."""
     policies = [Policy.of(system) for system in systems]
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        times = [price(bind(table.timing.program, system), points) for system in systems]
+        times = [price(table.lowered.bindings.anew(system), points) for system in systems]
         found = np.empty((len(systems), len(table.plans)))
         for policy in dict.fromkeys(policies):
             rows = [k for k, other in enumerate(policies) if other == policy]

@@ -17,6 +17,7 @@ from slipstick.driver import Estimates, estimate, estimate_many, evaluate, evalu
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, PlanTable, make_plan
+from slipstick.report.sensitivity import sensitivity
 
 PLAN = make_plan(num_gpus=4, tp=2, seq_len=64, family=Family(sp=True))
 
@@ -107,3 +108,12 @@ def test_the_first_that_claims_an_entry_prices_it(graph: Graph, system: System) 
 def test_two_backends_have_two_names(graph: Graph, system: System) -> None:
     with pytest.raises(UsageError, match="two backends are called 'roofline'; names in use: roofline, host"):
         estimate(graph, system, PLAN, backends=[Roofline()])
+
+
+def test_how_a_step_follows_numbers_is_that_of_the_same_backends(graph: Graph, system: System) -> None:
+    # Nearly all of the step is norms of a fixed time, so that no number of the machine matters.
+    mine = sensitivity(estimate(graph, system, PLAN, backends=[Fixed("norm", 0.25)]))
+    plain = sensitivity(estimate(graph, system, PLAN))
+    largest = max(plain, key=lambda name: abs(plain[name]))
+    assert abs(plain[largest]) > 0.01
+    assert abs(mine[largest]) < 0.01 * abs(plain[largest])

@@ -160,7 +160,7 @@ def test_parameters_of_the_published_sizes() -> None:
 def test_published_sizes_are_estimated_from_end_to_end(name: str, workload: Workload, configs: Path) -> None:
     graph = load(str(configs / f"{name}.json"), workload)
     assert graph.num_parameters == PUBLISHED[name]
-    plan = make_plan(num_gpus=8, tp=4, ep=2, family=Family(workload=workload), seq_len=4096, micro_batch=1)
+    plan = make_plan(num_gpus=8, tp=4, ep=2, family=Family(workload=workload, ep=True), seq_len=4096, micro_batch=1)
     found = estimate(graph, load_system("dgx-h100"), plan)
     # either step reads at least the weights that one token uses: 3 billion of 2 bytes over four GPUs of 3.35 TB/s
     assert found.metrics["step_time_s"] > 3e9 * 2 / 4 / 3.35e12

@@ -68,11 +68,11 @@ def test_screening_says_what_an_estimate_would(
     model, plan = data.draw(cases)
     family = plan.family
     dealt = 2 if family.ep and family.etp and plan.dp % 4 == 0 else 1
+    assume(cp == 1 or family.cp != "none")
     other = replace(
         plan, tp=tp, cp=cp, cp_ulysses=1, pp=pp if family.pp else 1, vpp=1, ep=dealt, expert_imbalance=1.0,
         num_gpus=tp * cp * plan.pp * plan.dp,
     )  # fmt: skip
-    assume(cp == 1 or family.cp != "none")
     done = lowered(model, family)
     for one in (plan, other):
         table = PlanTable.of([one])

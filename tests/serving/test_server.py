@@ -44,9 +44,9 @@ UNFITTED = ("host times of vllm are judgement on H100-SXM5-80GB: no measured req
 
 
 @cache
-def served() -> Served:
+def served(pp: bool = False) -> Served:
     graphs = [load(str(CONFIG), phase) for phase in (Workload.PREFILL, Workload.DECODE)]
-    prefill, decode = (lower(graph, Family(workload=graph.workload)) for graph in graphs)
+    prefill, decode = (lower(graph, Family(workload=graph.workload, pp=pp)) for graph in graphs)
     return Served(prefill, decode)
 
 
@@ -96,8 +96,8 @@ def test_a_step_reads_what_decodes_in_it_and_no_more_than_the_memory_gives(chunk
 
 @pytest.mark.parametrize("clients", [1, 2, 4])
 def test_stages_that_have_no_request_read_nothing(clients: int) -> None:
-    plan = make_plan(num_gpus=2, pp=2, seq_len=512, family=Family(workload=Workload.DECODE))
-    two = Server.of(served(), server().system, plan, server().engine, 512)
+    plan = make_plan(num_gpus=2, pp=2, seq_len=512, family=Family(workload=Workload.DECODE, pp=True))
+    two = Server.of(served(pp=True), server().system, plan, server().engine, 512)
     found = answer(Load(batch=clients), of=two)
     moved = found.decode.table.lowered.must_move
     assert moved is not None

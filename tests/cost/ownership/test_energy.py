@@ -37,7 +37,7 @@ def trained(traced: Traced) -> Run:
     graph = traced("tiny-llama.train")
 
     def run(gpus: int = 16, tp: int = 2, pp: int = 1, settings: tuple[str, ...] = ()) -> tuple[Estimate, Activity]:
-        family = Family(sp=True)
+        family = Family(sp=True, pp=pp > 1)
         plan = make_plan(
             num_gpus=gpus, tp=tp, pp=pp, family=family, seq_len=64, micro_batch=1, global_batch=32
         )  # fmt: skip
