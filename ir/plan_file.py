@@ -57,7 +57,7 @@ def plan_words(plan: Plan, phase: str | None = None) -> dict[str, Word]:
     >>> from slipstick.ir.plan import make_plan
     >>> plan_words(make_plan(num_gpus=16, seq_len=4096, family=Family(sp=True, zero=1), tp=8, global_batch=64))
     {'phase': 'train', 'gpus': 16, 'tp': 8, 'mbs': 1, 'gbs': 64, 'seq': 4096, 'sp': True, 'zero': 1, \
-'kernels': 'eager', 'scatter_p2p': False}
+'kernels': 'plain', 'scatter_p2p': False}
     """
     _check(plan)
     if phase == SERVE and plan.family.workload is not Workload.DECODE:

@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.cost.flops import Convention, ModelFlops
 from slipstick.driver import lower
-from slipstick.ir.errors import NotBuiltError
+from slipstick.ir.errors import NotBuiltError, PlanError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family
 from slipstick.passes.manager import parse_pipeline
@@ -52,6 +52,7 @@ def test_fewer_heads_for_keys_are_refused(traced: Traced) -> None:
         parse_pipeline("unfuse").run(traced("tiny-llama.train"))
 
 
-def test_a_graph_without_attention_is_left_alone(traced: Traced) -> None:
+def test_a_graph_without_attention_has_none_to_take_apart(traced: Traced) -> None:
     graph = parse_pipeline("unfuse").run(traced("tiny-gpt2.train"))[0]
-    assert parse_pipeline("unfuse").run(graph)[1][0].changed is False
+    with pytest.raises(PlanError, match=r"attention=unfused changes nothing in .*: it has no attention"):
+        parse_pipeline("unfuse").run(graph)
