@@ -264,6 +264,8 @@ def test_sms_beside_a_collective() -> None:
     system = load_system("dgx-h100", ["calibration.collective.nccl.channels=33"])
     assert sm_share(system, "nvlink") == pytest.approx(0.25)
     assert sm_share(system, "infiniband") == 0.0
+    # No more than there are, on a chip of few.
+    assert sm_share(load_system("dgx-h100", ["calibration.collective.nccl.channels=264"]), "nvlink") == 1.0
 
 
 def test_every_collective_has_an_algorithm() -> None:

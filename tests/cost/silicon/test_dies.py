@@ -196,3 +196,18 @@ def test_idle_time_makes_seconds_of_a_machine_dearer(usual: SiliconSection) -> N
     together = usual.processes["organic-110um"]
     expected = 3 * 10 * second_usd(6e5, machines) + 20 * second_usd(2e5, machines)
     assert math.isclose(float(machine_usd(3.0, together, machines)), expected)
+
+
+def test_each_line_of_stitching_is_a_factor_of_the_yield() -> None:
+    """Sides of 34.6 mm are longer than both of a field, 26 mm x 33 mm: one line across and one along."""
+    whole, lossy = (
+        good_die(Die("d", "N5", 1200.0, stitched=True), book(f"wafer.stitch_yield={y}")).good for y in (1.0, 0.9)
+    )
+    assert float(lossy) == pytest.approx(0.9**2 * float(whole))
+
+
+def test_a_share_of_the_die_is_added_to_the_time_on_testers() -> None:
+    plain, dearer = (
+        good_die(Die("d", "N5", 100.0), book("models.tests=coverage", f"tests.die_share={x}")) for x in (0.0, 0.1)
+    )
+    assert float(dearer.test.test_usd - plain.test.test_usd) == pytest.approx(0.1 * float(plain.raw_usd))
