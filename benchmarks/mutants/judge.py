@@ -27,6 +27,7 @@ from .probes import Probes, Sources, install
 from .selection import Record, Seen, chosen, statements_of
 
 _SURVIVED, _KILLED = 0, 1
+# How much longer than its CPU time a fork may take on a busy machine.
 _WALL_FACTOR = 20
 
 

@@ -122,6 +122,20 @@ FLY = {"hosts": number(1), "routers": number(2), "groups": number(4), "global_li
             {"topology": "dragonfly", "dragonfly": {**FLY, "global_bandwidth": number(25, "GB/s")}},
             "4 groups of 'net' are more than the 3 that their global links can join",
         ),
+        (
+            # Two routers of two links each reach four other groups: seven are too many.
+            {
+                "topology": "dragonfly",
+                "size": number(14),
+                "dragonfly": {
+                    **FLY,
+                    "groups": number(7),
+                    "global_links": number(2),
+                    "global_bandwidth": number(25, "GB/s"),
+                },
+            },
+            "7 groups of 'net' are more than the 5 that their global links can join",
+        ),
     ],
 )
 def test_refusals(tmp_path: Path, keys: dict[str, object], message: str) -> None:

@@ -34,3 +34,11 @@ def test_the_account_holds_what_the_schedule_holds(name: str, p: int, v: int, m:
     found = [held * float(in_flight(alone(p, chunks_of(name, v)), k, plans)[0]) for k in range(p)]
     schedule = schedule_of(name, p, m, 2 if name == "dualpipe" else chunks_of(name, v))
     assert found == pytest.approx(list(schedule.peak_in_flight))
+
+
+def test_a_single_stage_holds_one_micro_batch() -> None:
+    # Nothing waits for other stages: each micro-batch runs backward before the next one begins.
+    family = Family(pp=True, schedule="gpipe")
+    plans = PlanTable.of([make_plan(num_gpus=2, pp=2, seq_len=64, global_batch=8, family=family)])
+    assert in_flight(alone(1, 1), 0, plans).tolist() == [1.0]
+    assert in_flight(alone(2, 1), 0, plans).tolist() == [8.0]

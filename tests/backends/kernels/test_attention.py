@@ -256,6 +256,11 @@ def test_one_query_decodes_and_many_do_not() -> None:
     few = AttentionSizes.of(4, 8, 2, 4, 1000)
     both = decode_times(few, CHIP, DECODE).time_s, flash_times(few, CHIP, FLASH).time_s
     assert attention_times(few, CHIP, FLASH, DECODE).time_s == min(both)
+    # Blocks that read a byte in a clock leave a few queries to the fused form, and one query to the decode form.
+    slow = replace(DECODE, head_rate=1.0, group_rate=1.0)
+    assert flash_times(few, CHIP, FLASH).time_s < decode_times(few, CHIP, slow).time_s
+    assert attention_times(few, CHIP, FLASH, slow).time_s == flash_times(few, CHIP, FLASH).time_s
+    assert attention_times(one, CHIP, FLASH, slow).time_s == decode_times(one, CHIP, slow).time_s
     assert attention_times(one, CHIP, FLASH).time_s == flash_times(one, CHIP, FLASH).time_s
 
 

@@ -127,9 +127,9 @@ def test_grouped_products_by_hand() -> None:
     assert times.bound() == "tensor"
     # Matrices in half a byte an element: rows keep theirs. A clock a weight over all units, once each 64 padded rows.
     low = grouped_times(replace(sizes, matrix_bytes=0.5), 1979e12, H100, GroupedConstants(5e-6, 0.7, 0.8), 1.0)
-    moved = 4 * 4096 * 7168 * 0.5 + 8000 * (7168 + 2 * 4096)
+    fewer = 4 * 4096 * 7168 * 0.5 + 8000 * (7168 + 2 * 4096)
     widen = 4096 * 7168 * (8192 / 64) / (H100.num_sms * H100.clock_hz)
-    assert float(low.terms["memory"]) == pytest.approx(moved / (0.8 * 3.35e12))
+    assert float(low.terms["memory"]) == pytest.approx(fewer / (0.8 * 3.35e12))
     assert float(low.terms["widen"]) == pytest.approx(widen)
-    products = np.hypot(flops / (0.7 * 1979e12), moved / (0.8 * 3.35e12))
+    products = np.hypot(flops / (0.7 * 1979e12), fewer / (0.8 * 3.35e12))
     assert float(low.time_s) == pytest.approx(5e-6 + (products**4 + widen**4) ** 0.25)

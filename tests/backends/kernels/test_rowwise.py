@@ -63,7 +63,7 @@ def test_each_term_by_hand() -> None:
 
 def test_a_call_far_smaller_than_the_cache_finds_its_operands_there() -> None:
     # Half of the last cache: none of 0.1 of that from memory, (0.65 - 0.3) / 0.7 of 0.65 of it, and all from 1 on.
-    held = 0.5 * H100.l2_bytes
+    held = 0.5 * float(H100.l2_bytes)
     for part, cold in ((0.1, 0.0), (0.65, 0.5), (1.0, 1.0), (3.0, 1.0)):
         found = rowwise_times(sizes(1, part * held, 1.0), H100, replace(ONE, warm=0.5))
         assert float(found.terms["memory"].item()) == pytest.approx(cold * part * held / (0.9 * 3.35e12))

@@ -14,6 +14,7 @@ from slipstick.backends.technology.data import load_technology
 from slipstick.cost.bill import Bill
 from slipstick.cost.silicon.die import good_die
 from slipstick.cost.silicon.hybrid import bond_yield
+from slipstick.cost.silicon.level import Level
 from slipstick.cost.silicon.nre import chip_usd
 from slipstick.cost.silicon.package import good_yield, package_bill, package_price_usd
 from slipstick.cost.silicon.wafers import dies_per_wafer
@@ -327,3 +328,12 @@ def test_a_table_is_each_of_its_designs(prices: Prices) -> None:
         alone = dict(package_bill(of(float(area), float(count), float(num_bytes)), prices).walk())
         for path, line in table.walk():
             assert float(np.broadcast_to(line.usd, 3)[row]) == pytest.approx(float(alone[path].usd), rel=1e-12), path
+
+
+def test_an_assembly_costs_what_all_its_lines_do() -> None:
+    lines = [
+        Bill(name, usd) for name, usd in (("bumps", 1.0), ("raw", 2.0), ("lost", 4.0), ("wasted", 8.0), ("test", 16.0))
+    ]
+    bumps, raw, defects, wasted, test = lines
+    level = Level(100.0, bumps, (raw,), defects, wasted, test, 1.0, 1.0, 1.0)
+    assert (level.own_usd, level.usd) == (31.0, 131.0)

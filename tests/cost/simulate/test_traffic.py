@@ -45,6 +45,9 @@ def test_a_duration_ends_what_is_sent() -> None:
     traffic = poisson_for(50.0, SOME, 100.0)
     assert len(traffic) == pytest.approx(5000, rel=0.05)
     assert 99.0 < traffic.arrival_s[-1] <= 100.0
+    for never in (0.0, np.inf):
+        with pytest.raises(UsageError, match="a duration must be above 0"):
+            poisson_for(50.0, SOME, never)
 
 
 def test_lengths_have_their_mean_and_their_spread() -> None:

@@ -15,6 +15,7 @@ from slipstick.cost.serving.metrics import ServingMetrics
 from slipstick.cost.serving.open_loop import at_rate
 from slipstick.cost.serving.requests import Lengths
 from slipstick.cost.serving.static import static_batch
+from slipstick.cost.serving.steps import stretch
 from slipstick.cost.serving.times import StepTimes, Surface
 from slipstick.ir.errors import InfeasibleError, UsageError
 
@@ -323,3 +324,10 @@ def test_an_open_loop_has_the_batch_that_little_s_law_asks_for(replica: Replica,
         at_rate(replica(), at, 2.5 * most, lengths)
     with pytest.raises(UsageError, match="rate=0"):
         at_rate(replica(), at, 0.0, lengths)
+
+
+def test_groups_of_sequences_take_turns_on_the_stages(replica: Callable[..., StepTimes]) -> None:
+    # Four stages, each pass half as long as a round of one: eight sequences form four groups, 4 x 0.5; two form two,
+    # 2 x 0.5; one sequence waits for its own pass alone, never for less than one.
+    found = stretch(replica(groups=4, pace=0.5), np.array([8.0, 2.0, 1.0]))
+    assert found.tolist() == [2.0, 1.0, 1.0]
