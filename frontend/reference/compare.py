@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -75,6 +76,9 @@ def compare(
     for axis in _BATCH_AXES:
         replicas *= mesh.degrees.get(axis, 1)
     sizes = {**mesh.degrees, "pp": 1, "imb": 1, "batch": batch, "mbs": batch // replicas, "seq": seq}
+    refused = next(_uneven(lowered, sizes), None)
+    if refused is not None:
+        return Verdict(num_ranks=len(mesh.ranks), reason=refused, time_s=perf_counter() - start)
     try:
         with in_double():
             found = Runner(Layout(lowered, mesh, sizes), subject.state, inputs, degrees.get("pp", 1)).run()
@@ -89,6 +93,16 @@ def compare(
     rows += [Difference(n, _relative(found.grads[n], g, floor)) for n, g in answer.grads.items() if n in found.grads]
     missing = tuple(n for n, g in answer.grads.items() if n not in found.grads and bool((g != 0).any()))
     return Verdict(tuple(rows), missing, len(mesh.ranks), found.num_nodes, perf_counter() - start)
+
+
+def _uneven(graph: Graph, sizes: Mapping[str, int]) -> Iterator[str]:
+    """What these degrees do not divide and must: no plan with them is legal."""
+    numbers = {name: float(n) for name, n in sizes.items()}
+    for c in graph.constraints:
+        size = c.dim if isinstance(c.dim, int) else round(float(c.dim.evaluate(numbers)))
+        degree = math.prod(sizes.get(a, 1) for a in c.axes)
+        if size % degree and not (c.copied and degree % size == 0):
+            yield f"{c.axis} = {degree} does not divide {size} ({c.where})"
 
 
 def _relative(ours: Tensor, theirs: Tensor, floor: float = 0.0) -> float:

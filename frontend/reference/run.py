@@ -49,6 +49,7 @@ class Instance:
     layer: int
     stage: int = 0
     held: dict[int, list[Local]] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
 
     def name(self, value: Value) -> str:
         """Return the name of a parameter or input in this layer."""
@@ -130,9 +131,13 @@ class Runner:
         self._export(each, _LATER)
 
     def _import(self, each: Instance, phase: Phase) -> None:
+        """Take what other regions have handed on; what was there in the forward phase must have been kept from it."""
         for v in each.region.of_role(Role.PORT):
-            if v.id not in each.held and (found := self._port(each, v, phase)) is not None:
+            if v.id in each.held or v.id in each.taken:
+                continue
+            if (found := self._port(each, v, phase)) is not None:
                 each.held[v.id] = found
+                each.taken.add(v.id)
 
     def _port(self, each: Instance, v: Value, phase: Phase) -> list[Local] | None:
         return self.ports.get(each.region, v.name, each.stage, phase)

@@ -24,6 +24,7 @@ class Ports:
     layout: Layout
     num_stages: int = 1
     held: dict[str, tuple[list[Local], int]] = field(default_factory=dict)
+    taken: dict[tuple[int, Phase, int], str] = field(default_factory=dict)
 
     @property
     def boundary(self) -> Region | None:
@@ -49,26 +50,26 @@ class Ports:
         parts, home = self.held[name]
         if home == stage:
             return parts
-        sent = self._sent(name, phase)
+        made_here = phase is Phase.FORWARD and self._made_anywhere(name)
+        sent = None if made_here else self._sent(name, stage, phase)
         if sent is not None:
             self.held[name] = sent, stage
             return sent
-        if phase is Phase.FORWARD and self._made_anywhere(name):
+        if made_here:
             return parts
         if phase is Phase.BACKWARD and self._is_shared(reader, name):
             return parts
         raise LayoutMismatchError(f"stage {stage} reads '{name}' of stage {home}, which is not sent ({phase})")
 
-    def _sent(self, name: str, phase: Phase) -> list[Local] | None:
+    def _sent(self, name: str, stage: int, phase: Phase) -> list[Local] | None:
         region = self.boundary
         if region is None:
             return None
-        start = next((n for n in region.nodes if n.op == "send" and n.phase is phase
-                      and region.by_id[n.inputs[0]].name == name), None)  # fmt: skip
+        parts = self.held[name][0]
+        start = self._message(region, name, stage, phase)
         if start is None:
             return None
         value = region.by_id[start.inputs[0]]
-        parts = self.held[name][0]
         exchange = Exchange(self.layout, region, start, _no_experts)
         for dim in range(value.type.rank):
             whole = parts[0].axes[dim].length != self.layout.share(value, dim)
@@ -81,6 +82,20 @@ class Ports:
                 made = Exchange(self.layout, region, node, _no_experts).run([now[i] for i in node.inputs])
                 now.update(zip(node.outputs, made, strict=True))
         return now[max(now)]
+
+    def _message(self, region: Region, name: str, stage: int, phase: Phase) -> Node | None:
+        """The message that brings a value: that of its name, else one that nothing else at this cut takes.
+
+        Layers of two kinds in turns hand their state on under two names, of which one crosses a cut.
+        """
+        sends = [n for n in region.nodes if n.op == "send" and n.phase is phase]
+        names = [region.by_id[n.inputs[0]].name for n in sends]
+        free = [n for n in sends if self.taken.get((stage, phase, n.key), name) == name]
+        found = next((n for n in free if region.by_id[n.inputs[0]].name == name), None)
+        found = found if found is not None or name in names else next(iter(free), None)
+        if found is not None:
+            self.taken[stage, phase, found.key] = name
+        return found
 
     def _is_shared(self, reader: Region, name: str) -> bool:
         """Whether a port brings a part of the gradient of a parameter whose sums stages exchange."""

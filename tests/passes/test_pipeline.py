@@ -1,11 +1,13 @@
 """What pipeline stages exchange: sizes under every kind of sharding."""
 
+from dataclasses import replace
+
 import pytest
 
 from slipstick.driver import lower
 from slipstick.ir.errors import UsageError
 from slipstick.ir.expr import Expr, as_expr, symbol
-from slipstick.ir.graph import Graph, Region
+from slipstick.ir.graph import Graph, Port, Region, Role, Run
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import message_bytes
 from slipstick.ir.plan import Family
@@ -79,3 +81,24 @@ def test_one_stage_is_no_pipeline(tiny_llama: Graph) -> None:
 def test_stages_are_made_once_and_behind_shard(tiny_llama: Graph, text: str) -> None:
     with pytest.raises(UsageError):
         parse_pipeline(text).run(tiny_llama)
+
+
+def renamed(region: Region, name: str, read: dict[str, str], made: dict[str, str]) -> Region:
+    """The region under another name, with other names for ports that it reads and for those that it makes."""
+    values = tuple(replace(v, name=read.get(v.name, v.name)) if v.role is Role.PORT else v for v in region.values)
+    outputs = tuple(Port(made.get(p.name, p.name), p.value) for p in region.outputs)
+    return replace(region, name=name, values=values, outputs=outputs)
+
+
+def test_a_last_layer_of_a_kind_of_its_own_sends_its_gradient_back(tiny_llama: Graph) -> None:
+    # prologue, block0, block0, last, epilogue: what the last layer reads in the backward phase no layer makes; what it
+    # makes there block0 reads, so that a cut in front of it is crossed both ways.
+    prologue, block, epilogue = tiny_llama.regions
+    state = next(p.name for p in block.outputs if p.name.startswith("x"))
+    grad = next(p.name for p in block.outputs if p.name.startswith("d"))
+    last = renamed(block, "last", {grad: "d_last"}, {state: "x_last"})
+    end = renamed(epilogue, "epilogue", {state: "x_last"}, {grad: "d_last"})
+    schedule = (Run(("prologue",)), Run(("block0",), 2), Run(("last",)), Run(("epilogue",)))
+    graph = replace(tiny_llama, regions=(prologue, block, last, end), schedule=schedule)
+    found = sent(lower(graph, Family(pp=True)).graph.region(BOUNDARY))
+    assert found == {"forward": [HIDDEN], "backward": [HIDDEN]}
