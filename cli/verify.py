@@ -22,7 +22,7 @@ _MICRO_BATCHES_A_STAGE = 4
 
 def proof(request: Request, plan: Plan) -> str:
     """Prove that what each rank runs is the model, and return the certificate; GateError names what is unproven."""
-    from ..passes.proof.certificate import SHARD, certify
+    from ..passes.proof.certificate import FUSE, SHARD, certify
 
     traced = graph_of(request)
     pipeline = pipeline_of(request, plan.family)
@@ -35,7 +35,8 @@ def proof(request: Request, plan: Plan) -> str:
     place = order.index(SHARD)
     before = seen[order[place - 1]] if place else traced
     lowering_s, start = perf_counter() - start, perf_counter()
-    found = certify(before, seen[SHARD], lowered, order)
+    unfused = seen[order[order.index(FUSE) - 1]] if FUSE in order else None
+    found = certify(before, seen[SHARD], lowered, order, unfused)
     stages = list(_order_faults(plan))
     holds = found.holds and not stages
     lines = [

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ...ir.graph import Graph, Region
 from .borders import gradient_faults, port_faults
 from .numbering import Numbers
 from .refine import Fault, refine, whole_source
-from .rewrites import follow
+from .rewrites import Rewritten, follow
 from .stages import exchange_faults
 from .theorem import uncovered
 from .updates import update_faults
 
-SHARD = "shard"
+SHARD, FUSE = "shard", "fuse"
 # Passes behind `shard` that repeat, join and append nodes and rewrite none: behind them every node has its counterpart.
 KEEPING = frozenset(("bucket", "optimizer", "pipeline", "fuse", "recompute", "remat", "inplace", "offload"))
 
@@ -56,10 +57,13 @@ class Certificate:
             yield f"unproven   {fault}"
 
 
-def certify(before: Graph, sharded: Graph, lowered: Graph, passes: Sequence[str] = ()) -> Certificate:
+def certify(
+    before: Graph, sharded: Graph, lowered: Graph, passes: Sequence[str] = (), unfused: Graph | None = None
+) -> Certificate:
     """Prove a sharded graph against the graph before, and the lowered one against the sharded one.
 
-    `passes` are those that ran, in order. Regions that repeat are proven once.
+    `passes` are those that ran, in order; `unfused` is the graph in front of `fuse`, which tells the results of fused
+    kernels by the names that they keep. Regions that repeat are proven once.
     """
     place = passes.index(SHARD) if SHARD in passes else -1
     lenient = not KEEPING.issuperset(passes[place + 1 :])
@@ -69,19 +73,21 @@ def certify(before: Graph, sharded: Graph, lowered: Graph, passes: Sequence[str]
         walk = refine(source[region.name], region)
         faults += walk.faults
         count += walk.proven
-    faults += _borders(sharded)
-    total, anew = 0, list[str]()
-    for region in lowered.regions:
-        beside = sharded.by_name.get(region.name, Region(region.name, (), ()))
-        later = follow(Numbers.of(beside), region, lenient)
-        faults += later.faults
-        total += later.proven
-        anew += later.anew
-    faults += [*_borders(lowered), *exchange_faults(lowered)]
+    steps = [g for g in (sharded, unfused, lowered) if g is not None]
+    walks = [w for near, far in pairwise(steps) for w in _follow(near, far, lenient)]
+    faults += [*_borders(sharded), *(f for w in walks for f in w.faults), *_borders(lowered), *exchange_faults(lowered)]
     return Certificate(
-        lowered.name, tuple(r.name for r in lowered.regions), count, total, tuple(dict.fromkeys(faults)),
-        tuple(passes[: max(place, 0)]), tuple(anew), uncovered(sharded.regions),
+        lowered.name, tuple(r.name for r in lowered.regions), count,
+        sum(w.proven for w in walks[-len(lowered.regions) :]), tuple(dict.fromkeys(faults)),
+        tuple(passes[: max(place, 0)]), tuple(dict.fromkeys(n for w in walks for n in w.anew)),
+        uncovered(sharded.regions),
     )  # fmt: skip
+
+
+def _follow(near: Graph, far: Graph, lenient: bool) -> Iterator[Rewritten]:
+    for region in far.regions:
+        beside = near.by_name.get(region.name, Region(region.name, (), ()))
+        yield follow(Numbers.of(beside), region, lenient)
 
 
 def _borders(graph: Graph) -> Iterator[Fault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 from ...ir.expr import Dim, as_expr
 from ...ir.ops import OpCall
@@ -122,7 +123,9 @@ def concat(call: OpCall, axis: str) -> Iterator[Entry]:
     labels = [None if i == along else str(i) for i in range(call.outputs[0].rank)]
     everything = [(tuple(range(count)), ())]
     yield from Form([labels] * count, [labels], linear=everything).entries()
-    yield Entry((Shard(along),) * count, (Shard(along, packed=True),))
+    for flags in product((False, True), repeat=min(count, 6)):
+        packed = (*flags, *(False,) * (count - len(flags)))
+        yield Entry(tuple(Shard(along, packed=p) for p in packed), (Shard(along, packed=True),))
 
 
 def embedding(call: OpCall, axis: str) -> Iterator[Entry]:
@@ -148,7 +151,8 @@ def gather(call: OpCall, axis: str) -> Iterator[Entry]:
     """
     del axis
     attrs = call.attrs_as(LookupAttrs)
-    letters = [list(word) for word in attrs.letters] or [[None] * t.rank for t in (*call.inputs, *call.outputs)]
+    unknown: list[Labels] = [[None] * t.rank for t in (*call.inputs, *call.outputs)]
+    letters: list[Labels] = [list(word) for word in attrs.letters] or unknown
     counted = {c for word in letters[:-1] for c in word if c is not None} - set(letters[-1]) if attrs.adds else set()
     sums = dict.fromkeys(sorted(counted), (0,))
     yield from Form(letters[:-1], letters[-1:], sums, linear=[] if attrs.adds else _ALL_LINEAR).entries()
@@ -161,7 +165,8 @@ def scatter(call: OpCall, axis: str) -> Iterator[Entry]:
     """
     del axis
     attrs, last = call.attrs_as(LookupAttrs), len(call.inputs) - 1
-    letters = [list(word) for word in attrs.letters] or [[None] * t.rank for t in (*call.inputs, *call.outputs)]
+    unknown: list[Labels] = [[None] * t.rank for t in (*call.inputs, *call.outputs)]
+    letters: list[Labels] = [list(word) for word in attrs.letters] or unknown
     added = {c for word in letters[:-1] for c in word if c is not None} - set(letters[-1]) if attrs.adds else set()
     sums = dict.fromkeys(sorted(added), (0,))
     linear = [((0, last), ())] if last else _ALL_LINEAR

@@ -10,7 +10,7 @@ from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import call_of
 from ...ir.ops.pointwise import ElementwiseAttrs
 from .check import COPIES, is_conversion, node_complaints
-from .numbering import Numbers, balanced, dims_of, key_of, parts, source_key
+from .numbering import Key, Numbers, balanced, dims_of, key_of, parts, source_key
 from .refine import TRANSPARENT, Walk, spoken
 
 # Ops that passes put in behind the graph's own ends: an update of parameters and its messages, traffic between stages.
@@ -27,6 +27,7 @@ class Rewritten(Walk):
     """
 
     lenient: bool = False
+    seen: dict[Key, list[int]] = field(default_factory=dict)
     anew: list[str] = field(default_factory=list)
     unknown: set[int] = field(default_factory=set)
 
@@ -56,12 +57,16 @@ def _match(walk: Rewritten, node: Node) -> None:
         return
     inputs = [walk.stands[i] for i in node.inputs]
     dims = dims_of(walk.region, node, whole=False)
-    found = walk.source.find(key_of(walk.region, node, inputs, dims, whole=False))
-    if found is not None:
+    key = key_of(walk.region, node, inputs, dims, whole=False)
+    found = walk.source.find(key)
+    if found is None and key in walk.seen:  # what is run again is what it was
+        _bind(walk, node, walk.seen[key])
+    elif found is not None:
         _bind(walk, node, [walk.source.number[o] for o in found.outputs])
     elif node.op in TRANSPARENT and len(inputs) == 1 and not is_conversion(walk.region, node):
         _bind(walk, node, inputs * len(node.outputs))
     elif (chain := _chain(walk, node, inputs)) is not None:
+        walk.seen[key] = chain
         _bind(walk, node, chain)
     else:
         _anew(walk, node, "has no counterpart in the sharded graph")

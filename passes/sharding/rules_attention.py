@@ -61,7 +61,8 @@ def _attention_over_sequence(ask: Ask) -> Answer:
     """Whole keys and values for each rank's queries, or (Ulysses) the whole sequence for each rank's heads."""
     if ask.cp == "ulysses":
         heads = Shard(1)
-        return Answer((heads, heads, heads, *_extras(ask, _FORWARD, 1)), (Shard(2), heads))
+        keys = REPLICATE if _one_for_all(ask, 0) else heads
+        return Answer((heads, keys, keys, *_extras(ask, _FORWARD, 1)), (Shard(2), heads))
     return Answer((Shard(2), REPLICATE, REPLICATE, *_extras(ask, _FORWARD, 2)), (Shard(1), Shard(2)))
 
 
@@ -69,8 +70,10 @@ def _attention_bwd_over_sequence(ask: Ask) -> Answer:
     """As forward; gradients of keys and values are partial sums over the ranks' queries."""
     if ask.cp == "ulysses":
         heads, extras = Shard(1), _extras(ask, _BACKWARD, 1)
-        inputs = (Shard(2), heads, heads, heads, Shard(2), heads, *extras)
-        return Answer(inputs, (heads, heads, heads, *_extra_grads(ask, extras)))
+        one = _one_for_all(ask, 1)
+        keys, grads = (REPLICATE, PARTIAL) if one else (heads, heads)
+        inputs = (Shard(2), heads, keys, keys, Shard(2), heads, *extras)
+        return Answer(inputs, (heads, grads, grads, *_extra_grads(ask, extras)))
     extras = _extras(ask, _BACKWARD, 2)
     rows: tuple[Placement, ...] = (Shard(1), Shard(2), REPLICATE, REPLICATE, Shard(1), Shard(2), *extras)
     return Answer(rows, (Shard(2), PARTIAL, PARTIAL, *_extra_grads(ask, extras)))

@@ -69,7 +69,7 @@ class Case:
     rows: tuple[int, ...] = ()
     rows_last: tuple[int, ...] = ()
     own: bool = False
-    again: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    again: tuple[Mapping[tuple[int, int], tuple[int, ...]], ...] = ()
 
     @property
     def call(self) -> OpCall:
@@ -99,7 +99,7 @@ def whole(case: Case) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
             given.append(torch.randn(dims, generator=gen, dtype=torch.float64))
     for place, op, sources, part, attrs in case.made:
         node = Node(op, sources, (99,), attrs)
-        dims = tuple(() for _ in range(5))
+        dims: tuple[tuple[int, ...], ...] = ((),) * 5
         given[place] = REFERENCES[op](Call(node, tuple(given[s] for s in sources), dims, {}, {}))[part]
     node = Node(case.op, tuple(range(len(given))), (99,), case.attrs)
     return tuple(given), REFERENCES[case.op](Call(node, tuple(given), case.outputs, {}, {}))
@@ -110,7 +110,7 @@ def split(t: Tensor, lies: Placement, degree: int, parts: tuple[int, ...]) -> li
     if isinstance(lies, Shard):
         if not lies.packed:
             return list(t.chunk(degree, lies.dim))
-        pieces = [p.chunk(degree, lies.dim) for p in t.split(parts, lies.dim)]
+        pieces = [p.chunk(degree, lies.dim) for p in torch.split(t, list(parts), lies.dim)]
         return [torch.cat(row, lies.dim) for row in zip(*pieces, strict=True)]
     if isinstance(lies, Partial):
         gen = torch.Generator().manual_seed(11)
@@ -125,7 +125,7 @@ def joined(ranks: Sequence[Tensor], lies: Placement, parts: tuple[int, ...]) -> 
         if not lies.packed:
             return torch.cat(tuple(ranks), lies.dim)
         degree = len(ranks)
-        pieces = [r.split([p // degree for p in parts], lies.dim) for r in ranks]
+        pieces = [torch.split(r, [p // degree for p in parts], lies.dim) for r in ranks]
         return torch.cat([torch.cat(column, lies.dim) for column in zip(*pieces, strict=True)], lies.dim)
     if isinstance(lies, Partial):
         return torch.stack(tuple(ranks)).sum(0)
@@ -294,7 +294,7 @@ def row(case: Case, axis: str, degrees: Sequence[int] = (2, 3)) -> Row:
     found = Row()
     lawful = list(dict.fromkeys(_laws(case, axis)))
     judged: dict[Entry, bool | None] = {}
-    layouts = [case, *([replace(case, packed=case.again)] if case.again else [])]
+    layouts = [case, *(replace(case, packed=packed) for packed in case.again)]
 
     def judge(entry: Entry) -> bool | None:
         if entry not in judged:
