@@ -174,6 +174,8 @@ def lowering(repeat: int) -> Iterator[Row]:
     for model, asked in zip(MODELS, (0.15, 0.5), strict=True):
         samples = measured("lowering", model, str(repeat * FAST))["lower_s"]
         yield row(f"lower {model}, one training family", samples, "s", Target(asked))
+    shares = measured("verifying", MODELS[0], str(repeat * FAST))["percent"]
+    yield row(f"verify the layouts of {MODELS[0]} after every pass, of lowering it", shares, "%", Target(5))
 
 
 def screening(repeat: int) -> Iterator[Row]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -32,6 +33,30 @@ def trace(model: str) -> Samples:
     importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
     seconds = _seconds(lambda: load(model))
     return {"trace_s": [seconds], "peak_rss_mib": [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]}
+
+
+def verifying(model: str, repeat: str) -> Samples:
+    """Take the share of lowering that the verifier of layouts has, both in processor time."""
+    from time import process_time
+
+    from slipstick.driver import lower
+    from slipstick.ir.plan import Family
+    from slipstick.passes.families import pipeline_for
+    from slipstick.passes.layouts.check import verify_layouts
+
+    graph, family = _graph(model), Family(sp=True, pp=True, zero=1)
+    made: list[Graph] = [graph]
+    lower(graph, family)
+    pipeline_for(family).run(graph, dump=lambda _, __, after: made.append(after))
+    shares: list[float] = []
+    for _ in range(int(repeat)):
+        start = process_time()
+        lower(graph, family)
+        between = process_time()
+        for before, after in pairwise(made):
+            verify_layouts(after, "", before)
+        shares.append(100 * (process_time() - between) / (between - start))
+    return {"percent": shares}
 
 
 def lowering(model: str, repeat: str) -> Samples:
@@ -341,6 +366,7 @@ PROBES: Mapping[str, Callable[..., Samples]] = MappingProxyType(
     {
         "trace": trace,
         "lowering": lowering,
+        "verifying": verifying,
         "single": single,
         "shapes": shapes,
         "evaluation": evaluation,

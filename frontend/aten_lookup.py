@@ -83,8 +83,8 @@ def _reordered(im: Importer, node: fx.Node) -> None:
     """`roll`, `flip`: the dims named (rolled without dims: all) lie in another order."""
     (source,) = im.inputs(node)
     dims = im.flat.values[source].type.dims
-    named = node.args[2] if op_name(node) == "aten.roll" and len(node.args) > 2 else node.args[1]
-    whole = op_name(node) == "aten.roll" and len(node.args) < 3
+    _, *told = (*node.args, *node.kwargs.values())
+    named, whole = told[-1], op_name(node) == "aten.roll" and len(told) < 2
     given = named if isinstance(named, list | tuple) else [named]
     changed = range(len(dims)) if whole else [int(str(d)) % len(dims) for d in given]
     im.emit(node, "gather", (source,), lookup_of(copied_dims(dims, dims, changed)))

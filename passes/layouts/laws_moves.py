@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.lookup import LookupAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs
-from .lay import PARTIAL, REPLICATE, Law, Lay, Partial, Placement, Shard, result_is
+from .lay import PARTIAL, REPLICATE, SAMPLES, Law, Lay, Partial, Placement, Shard, alike, result_is
 
 _SUMS = frozenset({"add", "sub", "neg"})
 _LINEAR = frozenset({"add", "sub", "neg", "mul", "div", "cast", "where"})
-_SAMPLES = ("dp", "fsdp", "ep")
 
 
 def elementwise(lay: Lay) -> Iterator[str]:
@@ -49,7 +48,7 @@ def aligned(lay: Lay) -> Iterator[str]:
         want: Placement = REPLICATE
         if isinstance(p, Shard) and dim >= 0 and kind.dims[dim] != 1:
             want = Shard(dim, p.packed, p.routed)
-        if have != want:
+        if not alike(lay.axis, have, want):
             yield f"operands lie differently: {lay.input(i)} beside {lay.output()}; wanted {want}"
 
 
@@ -114,7 +113,7 @@ def slice_(lay: Lay) -> Iterator[str]:
     if own or (lay.shards and have == made):
         return
     if isinstance(have, Shard) and have.dim == attrs.dim:
-        if (not have.packed or attrs.drop) and lay.axis not in _SAMPLES:
+        if (not have.packed or attrs.drop) and lay.axis not in SAMPLES:
             yield f"a range is taken out of a dim that is cut: {lay.input(0)}, dim {attrs.dim}"
         return
     want = have
@@ -137,8 +136,8 @@ def concat(lay: Lay) -> Iterator[str]:
     """Pieces lie alike; cut along the joined dim, they make a packed one."""
     dim, first = lay.call.attrs_as(ConcatAttrs).dim, lay.ins[0]
     for i, p in enumerate(lay.ins[1:], 1):
-        alike = isinstance(p, Shard) and isinstance(first, Shard) and p.dim == first.dim == dim
-        if p != first and not alike:
+        joined = isinstance(p, Shard) and isinstance(first, Shard) and p.dim == first.dim == dim
+        if not alike(lay.axis, p, first) and not joined:
             yield f"pieces lie differently: {lay.input(0)} and {lay.input(i)}"
             return
     want = Shard(dim, packed=True) if isinstance(first, Shard) and first.dim == dim else first
@@ -149,8 +148,8 @@ def lookup(lay: Lay) -> Iterator[str]:
     """A letter that is cut is cut in all that have it; what is looked up is whole, but for samples among themselves."""
     attrs = lay.call.attrs_as(LookupAttrs)
     cut = {w[p.dim] for w, p in zip(attrs.letters, lay.all, strict=False) if isinstance(p, Shard)}
-    if not attrs.letters or lay.axis in _SAMPLES or not cut:
-        if not cut and not attrs.adds and attrs.letters and lay.axis not in _SAMPLES:
+    if not attrs.letters or lay.axis in SAMPLES or not cut:
+        if not cut and not attrs.adds and attrs.letters and lay.axis not in SAMPLES:
             moved = isinstance(lay.ins[0], Partial)
             yield from result_is(lay, 0, lay.outs[0], PARTIAL if moved else REPLICATE)
         return

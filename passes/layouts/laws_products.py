@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...ir.ops.matmul import MatmulAttrs
-from .lay import PARTIAL, REPLICATE, Law, Lay, Partial, Placement, Shard, input_is, no_sums, result_is
+from .lay import PARTIAL, REPLICATE, SAMPLES, Law, Lay, Partial, Placement, Shard, input_is, no_sums, result_is
 
 
 def matmul(lay: Lay) -> Iterator[str]:
@@ -21,7 +21,8 @@ def matmul(lay: Lay) -> Iterator[str]:
         yield from result_is(lay, 0, lay.outs[0], REPLICATE)
         return
     letter, first = cut[0]
-    if len(cut) == 2 and (cut[1][0], cut[1][1].packed) != (letter, first.packed):
+    packed = {p.packed for _, p in cut} if lay.axis not in SAMPLES else {False}
+    if len(packed) > 1 or {*(c for c, _ in cut)} != {letter}:
         yield f"operands are cut differently: {lay.input(0)} and {lay.input(1)}, spec {attrs.spec}"
         return
     if len(cut) == 1 and letter in left and letter in right:

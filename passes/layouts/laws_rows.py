@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...ir.ops.normalize import DimAttrs, ReduceAttrs
-from .lay import PARTIAL, REPLICATE, Law, Lay, Partial, Placement, Shard, input_is, no_sums, result_is
+from .lay import PARTIAL, REPLICATE, SAMPLES, Law, Lay, Partial, Placement, Shard, input_is, no_sums, result_is
 
 _ADDS = ("sum", "mean")
 
@@ -32,7 +32,7 @@ def along_dim(lay: Lay) -> Iterator[str]:
     """The dim that the op runs along is whole; all operands and results lie alike."""
     dim = lay.call.attrs_as(DimAttrs).dim
     yield from no_sums(lay)
-    if lay.axis not in _SAMPLES:
+    if lay.axis not in SAMPLES:
         yield from _whole_along(lay, 0, dim)
     for i, p in enumerate(lay.ins[1:], 1):
         yield from input_is(lay, i, p, lay.ins[0])
@@ -49,7 +49,7 @@ def reduce(lay: Lay) -> Iterator[str]:
         want: Placement = PARTIAL
     elif isinstance(p, Shard) and p.dim in attrs.dims:
         want = PARTIAL
-        if attrs.fn not in _ADDS and lay.axis not in _SAMPLES:
+        if attrs.fn not in _ADDS and lay.axis not in SAMPLES:
             yield f"{attrs.fn} runs along a dim that is cut: {lay.input(0)}"
     elif isinstance(p, Shard):
         want = Shard(p.dim - (0 if attrs.keepdim else sum(d < p.dim for d in attrs.dims)), p.packed)
@@ -92,9 +92,6 @@ def _whole_along(lay: Lay, index: int, dim: int) -> Iterator[str]:
 def _plain(p: Placement) -> Placement:
     return Shard(p.dim) if isinstance(p, Shard) else p
 
-
-# What sorts or counts samples does so among those of its replica.
-_SAMPLES = ("dp", "fsdp", "ep")
 
 LAWS: Mapping[str, Law] = {
     "norm": norm, "norm_bwd": norm_bwd, "reduce": reduce, "cross_entropy": cross_entropy, "embedding": embedding,

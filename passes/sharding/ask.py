@@ -12,7 +12,7 @@ from ...ir.ops import OpCall
 from ...ir.placement import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
 
 # Each rank of these axes has samples of its own.
-DATA_AXES = ("dp", "fsdp", "ep")
+DATA_AXES: tuple[str, ...] = ("dp", "fsdp", "ep")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from ...ir.ops.layout import SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
 from ...ir.plan import AXES, CAPACITY, IMBALANCE
 from ...ir.types import DType, TensorType
+from .ask import DATA_AXES
 from .cuts import TP, Cuts
 from .exchange import Exchange, is_routed
 
@@ -184,7 +185,7 @@ class RegionBuilder:
         return read if isinstance(read, Shard) else None
 
     def _is(self, value: int, need: Placements) -> bool:
-        return all(self.where[value][a] == need[a] for a in self.axes)
+        return all(_alike(a, self.where[value][a], need[a]) for a in self.axes)
 
     def _again(self, value: int, need: Placements, user: Node) -> bool:
         """Whether the backward phase gathers anew what the forward phase gathered, instead of keeping it.
@@ -206,7 +207,7 @@ class RegionBuilder:
         groups: dict[tuple[str, ...], list[str]] = {}
         for axis in self.axes:
             have, want = self.where[value][axis], need[axis]
-            if have != want:
+            if not _alike(axis, have, want):
                 groups.setdefault(self._message(value, axis, have, want), []).append(axis)
         found = [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
         if not any(key[0] == "routed" for key in groups):
@@ -333,6 +334,13 @@ class RegionBuilder:
         used |= {i for pair in pairs for i in pair}
         used |= {v.storage for v in self.values if v.id in used}
         return Region(self.old.name, tuple(v for v in self.values if v.id in used), tuple(self.nodes), ports, pairs)
+
+
+def _alike(axis: str, have: Placement, want: Placement) -> bool:
+    """Whether nothing is to be converted; samples of a replica are its own, packed among those of others or not."""
+    if axis not in DATA_AXES or not isinstance(have, Shard) or not isinstance(want, Shard):
+        return have == want
+    return have == replace(want, packed=have.packed)
 
 
 def _goes_through_whole(have: Placement, want: Placement) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from ...ir.errors import UnsupportedOpError
-from ...ir.expr import Expr, total
+from ...ir.expr import Dim, Expr, total
 from ...ir.graph import Node
 from ...ir.ops import OpCall
 from . import (
@@ -71,5 +71,5 @@ def gathered_bytes(node: Node, call: OpCall, given: Sequence[Sequence[Placement]
     `given` says how each input lies along the axes over which it is made whole: those of data parallelism are none.
     """
     changed = [t.num_bytes for t, where in zip(call.inputs, given, strict=True) if any(p != REPLICATE for p in where)]
-    local = dict.fromkeys(DATA_AXES, 1)
+    local: dict[str, Dim] = dict.fromkeys(DATA_AXES, 1)
     return None if node.op in RULES or not changed else total(changed).substitute(local)
