@@ -21,7 +21,7 @@ ACCURACY := backends/calibration/accuracy.csv
 # Pictures that examples/README.md shows.
 PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/pictures/*.svg))
 
-.PHONY: bench calibration check clean coverage demo engines help setup stacks studies test validation
+.PHONY: bench calibration check clean coverage demo engines help oracles setup stacks studies test validation
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -59,6 +59,9 @@ validation: $(STAMP)  ## judge again against measurements: docs/validation.md, a
 
 coverage: $(STAMP)  ## trace and count every causal language model of transformers: docs/coverage.md (half an hour)
 	$(BIN)/python -m benchmarks.coverage
+
+oracles: $(STAMP)  ## compare every causal language model with DTensor, transformers' plan and FSDP2: results/oracles.md
+	$(BIN)/python -m benchmarks.oracles
 
 studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results
 	$(foreach script,$(wildcard examples/ex*.py),$(BIN)/python $(script) --full --output results &&) true
