@@ -25,7 +25,7 @@ PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/picture
 CHECKS := check-lint check-format check-mypy check-pyright check-floors
 PYTEST ?=
 
-.PHONY: bench calibration check clean coverage demo engines help mutants setup stacks studies test validation $(CHECKS)
+.PHONY: bench calibration check clean coverage demo engines help mutants oracles setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -79,6 +79,9 @@ coverage: $(STAMP)  ## trace and count every causal language model of transforme
 
 mutants: $(STAMP)  ## put 300 small faults into the product and see which no test notices: docs/mutants.md (half an hour)
 	$(BIN)/python -m benchmarks.mutants --page docs/mutants.md
+
+oracles: $(STAMP)  ## compare every causal language model with DTensor, transformers' plan and FSDP2: results/oracles.md
+	$(BIN)/python -m benchmarks.oracles
 
 studies: $(STAMP)  ## run the studies on their full grids: tables and pictures in results
 	$(foreach script,$(wildcard examples/ex*.py),$(BIN)/python $(script) --full --output results &&) true

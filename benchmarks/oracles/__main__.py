@@ -29,7 +29,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--timeout", type=int, default=240, metavar="S", help="seconds a type (default 240)")
     parser.add_argument("--resume", action="store_true", help="keep results of the last run")
     parser.add_argument("--results", type=Path, default=ROOT / "results" / "oracles.jsonl", metavar="FILE")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "oracles.md", metavar="FILE")
+    parser.add_argument("--page", type=Path, default=ROOT / "results" / "oracles.md", metavar="FILE")
     given = parser.parse_args(words)
     known = _read(given.results) if given.resume or given.only else {}
     wanted = given.only or [name for name in model_types() if (name, ORACLES[0]) not in known]

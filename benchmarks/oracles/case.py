@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TypeVar
+
+from torch import nn
 
 from slipstick.frontend import GraphCache, config_of, load_config
 from slipstick.frontend.failures import first_line
 from slipstick.frontend.small_configs import small_config
+from slipstick.frontend.unused import count_parameters
 from slipstick.ir.graph import Graph, Role
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.shard import shard_by
@@ -30,7 +33,10 @@ Fields = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How one type and one oracle compare: `same`, `differs`, or which side cannot run it; and what differs or why."""
+    """How one type and one oracle compare: `same`, `differs`, or which side cannot run it; and what differs or why.
+
+    `unread` says that the model has parameters that take no part in a training step, and are not in our graph.
+    """
 
     model_type: str
     oracle: str
@@ -38,6 +44,7 @@ class Found:
     what: str = ""
     messages: int = 0
     products: int = 0
+    unread: bool = False
 
     def to_json(self) -> str:
         """Return the line of a results file."""
@@ -53,7 +60,16 @@ def compare(model_type: str, cache: GraphCache | None = None) -> list[Found]:
         return [Found(model_type, oracle, "not traced", first_line(error)) for oracle in ORACLES]
     runs = (_by_module, _transformers, _fsdp, _hsdp)
     both = (partial(one, model_type, fields, graph) for one in runs)
-    return [_one(model_type, name, of) for name, of in zip(ORACLES, both, strict=True)]
+    unread = count_parameters(_bare(model_type, fields)) > float(graph.num_parameters.evaluate({}))
+    return [replace(_one(model_type, name, of), unread=unread) for name, of in zip(ORACLES, both, strict=True)]
+
+
+def _bare(model_type: str, fields: Fields) -> nn.Module:
+    """The module without memory."""
+    import torch
+
+    with torch.device("meta"):
+        return build(model_type, fields)
 
 
 class _CannotError(Exception):
@@ -87,10 +103,7 @@ def _theirs(make: Callable[[], Ran]) -> Ran:
 
 def _by_module(model_type: str, fields: Fields, graph: Graph) -> tuple[Ran, Ran]:
     """The widest degree, and the fewest changes to the module, that PyTorch runs."""
-    import torch
-
-    with torch.device("meta"):
-        linears = split_linears(build(model_type, fields))
+    linears = split_linears(_bare(model_type, fields))
     if not linears:
         raise _CannotError("nothing to split", "no linear layer in repeated layers has a name that a plan knows")
     tries = ((tp, by_module(linears, tp, local)) for tp in _DEGREES for local in (False, True))

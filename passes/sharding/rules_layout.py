@@ -20,9 +20,17 @@ def reshape(ask: Ask) -> Answer:
     if samples is not None and samples_dim(source, ask.axis) == p.dim and (made is None or made.dim != samples):
         made = Shard(samples)  # a replica's samples, repeated side by side
     flattened = ask.axis == "tp" and made is not None and made.packed and not p.packed and not ask.own_tokens
-    if made is None or flattened:
+    if made is None or (flattened and not _stacks(source, result, p)):
         return replicate_all(ask)  # what flattens over tp is a matrix that its layer wants whole anyway
     return Answer((p,), (made,))
+
+
+def _stacks(source: Sequence[Dim], result: Sequence[Dim], p: Shard) -> bool:
+    """Whether heads of [parts, heads, dim] are flattened: the packed columns of a projection of several tensors."""
+    found = (([i for i in ins if source[i] != 1], outs) for ins, outs in groups(source, result) if p.dim in ins)
+    real, made = next(found, ([], []))
+    inside = all(isinstance(source[i], int) for i in real)
+    return inside and len(made) == 1 and len(real) > 2 and real[1] == p.dim
 
 
 def follow(source: Sequence[Dim], result: Sequence[Dim], p: Shard) -> Shard | None:

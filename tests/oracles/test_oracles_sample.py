@@ -1,4 +1,4 @@
-"""A few model types against DTensor, transformers' own plan, FSDP2 and HSDP, as docs/oracles.md does with all."""
+"""A few model types against DTensor, transformers' own plan, FSDP2 and HSDP; `make oracles` takes all of them."""
 
 from __future__ import annotations
 
