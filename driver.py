@@ -16,6 +16,7 @@ from .backends.system_table import num_machines, some_machines
 from .backends.timing import Timing, price
 from .cost.cautions import cautions
 from .cost.constraints import ConstraintProgram
+from .cost.counted import Counted
 from .cost.flops import REPEATED, Convention, ModelFlops
 from .cost.memory import MemoryProgram
 from .cost.money import StepMoney, Terms, Work, step_money, system_money
@@ -31,10 +32,9 @@ from .ir.divisibility import Uneven, check_divisibility
 from .ir.errors import PlanError, UsageError
 from .ir.graph import Graph, Workload
 from .ir.layouts import Layouts
-from .ir.plan import IMBALANCE, Family, Plan, PlanTable
+from .ir.plan import Family, Plan, PlanTable
 from .ir.points import Points
 from .ir.precision import check_units
-from .ir.stages import RECOMPUTED
 from .ir.structure import check_axes
 from .passes.absorb import Absorb, absorbed
 from .passes.families import pipeline_for as pipeline_for
@@ -187,7 +187,8 @@ def evaluate(
         ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
         timing = price(lowered.bindings.to(system), ready.points)
         step = step_of(lowered, timing, Policy.of(system), plans, ready.staging)
-        metrics = dict(_metrics(lowered, system, ready, step, convention))
+        counted = Counted(lowered.source, lowered.graph, lowered.flops, lowered.recomputed, lowered.must_move)
+        metrics = dict(counted.metrics(system, ready, step, convention))
         if plans.family.offload:
             metrics["host_mem_bytes"] = lowered.memory.host_bytes(ready.points, plans, ready.staging)
     _check_finite(metrics, system)
@@ -349,61 +350,6 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
     found = step_money(money, work, table.timing, table.plans)
     metrics = {name: float(np.ravel(value)[0]) for name, value in found.metrics.items()}
     return replace(answer, money=replace(found, metrics=metrics))
-
-
-def _metrics(
-    lowered: Lowered,
-    system: System,
-    ready: Prepared,
-    step: Step,
-    convention: Convention,
-) -> Mapping[str, Array]:
-    """The metrics of the field, by their usual names; SI units."""
-    plans, staging = ready.plans, ready.staging
-    train = lowered.source.workload is Workload.TRAIN
-    env = {"batch": plans.global_batch, "seq": plans.seq_len, "kv": plans.kv_len}
-    flops = lowered.flops.total(env, convention)
-    peak = system.chip.matmul_flop_per_s(str(lowered.source.dtype)) * plans.num_gpus
-    time_s = step.time_s
-    tokens = plans.global_batch * (1.0 if lowered.source.workload is Workload.DECODE else plans.seq_len)
-    found = {
-        "step_time_s": time_s,
-        "tokens_per_s": tokens / time_s,
-        "tokens_per_s_per_gpu": tokens / time_s / plans.num_gpus,
-        "mfu": flops / (peak * time_s),
-        "hfu": (flops + _recomputed(lowered, plans, staging, convention)) / (peak * time_s),
-        "model_flops": flops,
-        "model_flop_per_s_per_gpu": flops / time_s / plans.num_gpus,
-        "peak_mem_bytes": ready.peak_mem_bytes,
-        "exposed_comm_s": step.exposed_comm_s,
-        "hidden_comm_s": step.total_hidden_comm_s,
-    }
-    if train:
-        found["bubble_fraction"] = step.breakdown["bubble"] / time_s
-    found |= _latencies(lowered.source.workload, time_s)
-    if lowered.must_move is not None:
-        found["mbu"] = lowered.must_move.evaluate(plans) / (system.chip.hbm_bytes_per_s * time_s)
-    return found
-
-
-def _recomputed(lowered: Lowered, plans: PlanTable, staging: Staging, convention: Convention) -> Array:
-    """FLOPs of a step that all ranks spend on recomputation: a rank has the layers of its stage."""
-    if not lowered.recomputed.dense and not lowered.recomputed.attention:
-        return np.zeros(len(plans))
-    share = plans.num_gpus / plans.stages[0]
-    counts = lowered.graph.counts
-    again = [name for name in counts if name.endswith(RECOMPUTED)]
-    if again:
-        share = share * staging.runs_in_all(again) / sum(counts[name] for name in again)
-    mean = {**plans.columns, IMBALANCE: np.ones(len(plans))}
-    return np.asarray(lowered.recomputed.total(mean, convention) * plans.num_micro_batches * share)
-
-
-def _latencies(workload: Workload, time_s: Array) -> Mapping[str, Array]:
-    """Time to the first token is a prefill, time per output token a decode step."""
-    if workload is Workload.PREFILL:
-        return {"ttft_s": time_s}
-    return {"tpot_s": time_s, "tokens_per_s_per_user": 1.0 / time_s} if workload is Workload.DECODE else {}
 
 
 def estimate_many(lowered: Lowered, system: System, plans: Sequence[Plan]) -> Estimates:

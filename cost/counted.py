@@ -1,0 +1,87 @@
+"""The metrics of a step: times of the roll-up over what a model counts, its tokens and FLOPs, and the machine's peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.system import System
+from ..ir.graph import Graph, Workload
+from ..ir.plan import IMBALANCE
+from ..ir.stages import RECOMPUTED
+from .flops import Convention, ModelFlops
+from .must_move import MustMove
+from .prepared import Prepared
+from .rollup import Step
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a lowered model counts whatever the machine: the traced and the lowered graph, FLOPs, and least traffic.
+
+    `recomputed` are the FLOPs that a rank repeats; `must_move` is there in inference alone.
+    """
+
+    source: Graph
+    graph: Graph
+    flops: ModelFlops
+    recomputed: ModelFlops
+    must_move: MustMove | None
+
+    def metrics(self, system: System, ready: Prepared, step: Step, convention: Convention) -> Mapping[str, Array]:
+        """Return the metrics of the field by their usual names, plan by plan, in SI units.
+
+        MFU is model FLOPs over (dense peak x GPUs x step time); HFU counts what is recomputed too; MBU is the least
+        traffic of a step over what the memory could move in its time.
+        """
+        plans, time_s, workload = ready.plans, step.time_s, self.source.workload
+        env = {"batch": plans.global_batch, "seq": plans.seq_len, "kv": plans.kv_len}
+        flops = self.flops.total(env, convention)
+        peak = system.chip.matmul_flop_per_s(str(self.source.dtype)) * plans.num_gpus
+        tokens = plans.global_batch * (1.0 if workload is Workload.DECODE else plans.seq_len)
+        found = {
+            "step_time_s": time_s,
+            "tokens_per_s": tokens / time_s,
+            "tokens_per_s_per_gpu": tokens / time_s / plans.num_gpus,
+            "mfu": flops / (peak * time_s),
+            "hfu": (flops + self._repeated(ready, convention)) / (peak * time_s),
+            "model_flops": flops,
+            "model_flop_per_s_per_gpu": flops / time_s / plans.num_gpus,
+            "peak_mem_bytes": ready.peak_mem_bytes,
+            "exposed_comm_s": step.exposed_comm_s,
+            "hidden_comm_s": step.total_hidden_comm_s,
+        }
+        if workload is Workload.TRAIN:
+            found["bubble_fraction"] = step.breakdown["bubble"] / time_s
+        found |= _latencies(workload, time_s)
+        if self.must_move is not None:
+            found["mbu"] = self.must_move.evaluate(plans) / (system.chip.hbm_bytes_per_s * time_s)
+        return found
+
+    def _repeated(self, ready: Prepared, convention: Convention) -> Array:
+        """FLOPs of a step that all ranks spend on recomputation: a rank has the layers of its stage."""
+        plans = ready.plans
+        if not self.recomputed.dense and not self.recomputed.attention:
+            return np.zeros(len(plans))
+        share = plans.num_gpus / plans.stages[0]
+        counts = self.graph.counts
+        again = [name for name in counts if name.endswith(RECOMPUTED)]
+        if again:
+            share = share * ready.staging.runs_in_all(again) / sum(counts[name] for name in again)
+        mean = {**plans.columns, IMBALANCE: np.ones(len(plans))}
+        return np.asarray(self.recomputed.total(mean, convention) * plans.num_micro_batches * share)
+
+
+def _latencies(workload: Workload, time_s: Array) -> Mapping[str, Array]:
+    """Time to the first token is a prefill, time per output token a decode step."""
+    if workload is Workload.PREFILL:
+        return {"ttft_s": time_s}
+    return {"tpot_s": time_s, "tokens_per_s_per_user": 1.0 / time_s} if workload is Workload.DECODE else {}
+
+
+__all__ = ["Counted"]
