@@ -1,4 +1,4 @@
-"""The metrics of a step: times of the roll-up over what a model counts, its tokens and FLOPs, and the machine's peaks."""
+"""The metrics of a step: times of the roll-up, what a model counts, and the peaks of the machine."""
 
 from __future__ import annotations
 
