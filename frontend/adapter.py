@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ..ir.errors import TraceError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
+from ..ir.meaning import Argument
 from ..ir.types import DType
 from .quotients import FloorDiv, exact_quotient
 
@@ -220,18 +221,18 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return known[dtype]
 
 
-def real_numbers(tensor: Tensor, most: int = 64) -> tuple[object, ...] | None:
+def real_numbers(tensor: Tensor, most: int = 64) -> Argument:
     """Return what is in a tensor, in rows, where it is real and has few entries; None of one that is fake."""
     found = tensor.constant if isinstance(tensor, FakeTensor) else tensor
     if found is None or found.numel() > most or found.is_meta:
         return None
     with undisturbed():
         given = found.tolist()
-    return _rows(given) if isinstance(given, list) else (given,)
+    return _rows(given if isinstance(given, list) else [given])
 
 
-def _rows(given: list[object]) -> tuple[object, ...]:
-    return tuple(_rows(g) if isinstance(g, list) else g for g in given)
+def _rows(given: list[object]) -> Argument:
+    return tuple(_rows(g) if isinstance(g, list) else cast("float", g) for g in given)
 
 
 def storage_id(tensor: Tensor) -> int:

@@ -37,7 +37,7 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, style: str) -> Tensor:
     width = cos.shape[-1]
     part, rest = x[..., :width], x[..., width:]
     if style.startswith("split"):
-        part = part.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+        part = part.reshape(*part.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2)
     if not style.startswith("pairs"):
         first, second = part.chunk(2, -1)
         other = torch.cat((-second, first), -1)

@@ -155,8 +155,8 @@ def _(
     rows, hidden = x.shape[0] * idx.shape[1], x.shape[1]
     width = up.shape[2] if transposed else up.shape[1]
     ffn = down.shape[1] if transposed else down.shape[2]
-    routed, up_out, act, down_out = (x.new_empty(rows, n) for n in (hidden, width, ffn, hidden))
-    return torch.empty_like(x), routed, up_out, act, down_out
+    routed, up_out, made, down_out = (x.new_empty(rows, n) for n in (hidden, width, ffn, hidden))
+    return torch.empty_like(x), routed, up_out, made, down_out
 
 
 @custom_op(f"{NAMESPACE}::experts_bwd")
@@ -266,7 +266,8 @@ def _rope_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _rope_backward(ctx, grad):  # type: ignore[no-untyped-def]
-    return rope_bwd(grad, *ctx.saved_tensors, ctx.style), None, None, None
+    cos, sin = ctx.saved_tensors
+    return rope_bwd(grad, cos, sin, ctx.style), None, None, None
 
 
 rope.register_autograd(_rope_backward, setup_context=_rope_setup)
@@ -306,7 +307,8 @@ def _loss_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _loss_backward(ctx, grad, _grad_stats):  # type: ignore[no-untyped-def]
-    return cross_entropy_bwd(grad, *ctx.saved_tensors, *ctx.said), None, None, None
+    logits, target, stats = ctx.saved_tensors
+    return cross_entropy_bwd(grad, logits, target, stats, *ctx.said), None, None, None
 
 
 cross_entropy.register_autograd(_loss_backward, setup_context=_loss_setup)

@@ -40,7 +40,8 @@ def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _backward(ctx, grad, _grad_inverse):  # type: ignore[no-untyped-def]
-    return l2_norm_bwd(grad, *ctx.saved_tensors, ctx.eps), None
+    x, inverse = ctx.saved_tensors
+    return l2_norm_bwd(grad, x, inverse, ctx.eps), None
 
 
 l2_norm.register_autograd(_backward, setup_context=_setup)
