@@ -225,7 +225,8 @@ def conv(call: OpCall, axis: str) -> Iterator[Entry]:
     bias: list[Labels] = [[c_out]] * sum(t.rank == 1 for t in call.inputs[2:])
     state: list[Labels] = [["b", c_in, None]] * attrs.has_state
     kernel: Labels = [c_out, None if own else c_in, *(None,) * (x.rank - 2)]
-    outputs: list[Labels] = [["b", c_out, *across], ["b", c_in, None]][: len(call.outputs)]
+    both: list[Labels] = [["b", c_out, *across], ["b", c_in, None]]
+    outputs = both[: len(call.outputs)]
     linear = not attrs.activation
     sums = {"i": (0,)} if linear and not own else {}
     same = {"s": (1,)}
@@ -241,7 +242,7 @@ def conv_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
     across = ["s" if attrs.causal and axis in _SEQUENCE else None, *(None,) * (x.rank - 3)]
     rows: Labels = ["b", channel, *across]
     kernel: Labels = [channel, *(None,) * (weight.rank - 1)]
-    made = [rows if t.dims == x.dims else kernel if t.rank > 1 else [channel] for t in call.outputs]
+    made: list[Labels] = [rows if t.dims == x.dims else kernel if t.rank > 1 else [channel] for t in call.outputs]
     sums = {c: [i for i, labels in enumerate(made) if c not in labels] for c in ("b", "s")}
     bias: list[Labels] = [[channel]] * (len(call.inputs) - 3)
     yield from Form([rows, rows, kernel, *bias], made, sums, linear=[((0,), ())]).entries()

@@ -138,3 +138,12 @@ def test_an_unfinished_graph_has_no_costs(cli: Cli) -> None:
     done = cli("compile", "gpt2", "--system", "dgx-h100", "--emit", "costed", "--stop-after", "shard")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--stop-after" in done.stderr
+
+
+def test_a_sharded_graph_is_proven_and_nothing_else_is_written(cli: Cli) -> None:
+    done = cli("compile", "gpt2", "--tp", "2", "--pp", "2", "--verify", "proof")
+    assert done.returncode == 0
+    first, *rest = done.stdout.splitlines()
+    assert first == "proof      gpt2: holds"
+    assert any(line.startswith("schedule   1f1b, 2 stages") for line in rest)
+    assert not any(line.startswith(("slipstick.graph", "unproven")) for line in rest)

@@ -99,8 +99,8 @@ def whole(case: Case) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
             given.append(torch.randn(dims, generator=gen, dtype=torch.float64))
     for place, op, sources, part, attrs in case.made:
         node = Node(op, sources, (99,), attrs)
-        dims: tuple[tuple[int, ...], ...] = ((),) * 5
-        given[place] = REFERENCES[op](Call(node, tuple(given[s] for s in sources), dims, {}, {}))[part]
+        unsaid: tuple[tuple[int, ...], ...] = ((),) * 5
+        given[place] = REFERENCES[op](Call(node, tuple(given[s] for s in sources), unsaid, {}, {}))[part]
     node = Node(case.op, tuple(range(len(given))), (99,), case.attrs)
     return tuple(given), REFERENCES[case.op](Call(node, tuple(given), case.outputs, {}, {}))
 
