@@ -62,8 +62,9 @@ def recorded_once(request: pytest.FixtureRequest, graph_folder: Path) -> "Iterat
         cache: GraphCache | None,
         report: "Report | None",
         lenient: bool,
+        spelled_out: bool,
     ) -> "Graph":
-        return recording(config, kind, element, cache or shared, report, lenient)
+        return recording(config, kind, element, cache or shared, report, lenient, spelled_out)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "load_config", load_config)
