@@ -64,7 +64,7 @@ class Subject:
             self.module.zero_grad(set_to_none=True)
             logits = returned_tensor(self.module(input_ids=inputs["input_ids"], use_cache=False), "logits")
             loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
-            loss.backward()
+            torch.autograd.backward(loss)
         grads = {n: p.grad for n, p in self.module.named_parameters() if p.grad is not None}
         return Answer(loss.detach(), logits.detach(), grads)
 
@@ -75,10 +75,14 @@ def subject_of(config: Config, workload: Workload = Workload.TRAIN) -> Subject:
     identity = Identity(config.name, workload, DType.BF16, hints=hints_on(built.module))
     graph = trace(built.module, identity, is_transformers=True)
     module = _real(config, workload)
-    sizes = module.config
-    return Subject(
-        config.name, module, graph, int(getattr(sizes, "vocab_size", 0) or sizes.get_text_config().vocab_size)
-    )  # type: ignore[union-attr, arg-type, operator]
+    return Subject(config.name, module, graph, _vocabulary(module))
+
+
+def _vocabulary(module: nn.Module) -> int:
+    """The number of tokens that a model knows; one that also sees or hears says it of its text part."""
+    said: object = module.config
+    found = getattr(said, "vocab_size", 0) or getattr(getattr(said, "text_config", None), "vocab_size", 0)
+    return int(found)
 
 
 def _real(config: Config, workload: Workload) -> nn.Module:

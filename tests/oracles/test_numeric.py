@@ -27,7 +27,7 @@ pytestmark = pytest.mark.oracle
 
 # Each kind of layer once: plain, biases and parallel blocks, windows, latent attention, experts, recurrences.
 SAMPLE = (
-    "llama", "gemma2", "phi", "gpt2", "gpt_neox", "falcon", "bloom", "cohere", "deepseek_v3", "gpt_oss", "mamba",
+    "llama", "gemma2", "phi", "gpt2", "gpt_neox", "falcon", "bloom", "deepseek_v3", "gpt_oss", "mamba",
     "qwen3_next",
 )  # fmt: skip
 FEW = ("tp + sp", "zero 3", "pipeline")
