@@ -70,6 +70,8 @@ def gathered_bytes(node: Node, call: OpCall, given: Sequence[Sequence[Placement]
 
     `given` says how each input lies along the axes over which it is made whole: those of data parallelism are none.
     """
+    if node.op in RULES:
+        return None
     changed = [t.num_bytes for t, where in zip(call.inputs, given, strict=True) if any(p != REPLICATE for p in where)]
     local: dict[str, Dim] = dict.fromkeys(DATA_AXES, 1)
-    return None if node.op in RULES or not changed else total(changed).substitute(local)
+    return total(changed).substitute(local) if changed else None
