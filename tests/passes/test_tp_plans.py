@@ -206,7 +206,7 @@ def test_names_that_are_not_known_are_searched_and_it_is_said(tiny_llama: Graph)
     assert plan_for("megatron", tiny_llama, shard_by) is tp_plan("megatron")
 
 
-STACKED = '''
+STACKED = """
 import torch
 from torch import nn
 
@@ -235,7 +235,7 @@ class Net(nn.Module):
 
 def net():
     return Net()
-'''
+"""
 
 
 def test_the_search_finds_heads_behind_stacked_projections(tmp_path: Path) -> None:
