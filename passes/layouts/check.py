@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from ...ir.errors import VerifyError
-from ...ir.graph import Graph, Node, Region, Value
-from ...ir.ops import call_of
-from ...ir.placement import REPLICATE, Shard
+from ...ir.graph import Attrs, Graph, Node, Region, Value
+from ...ir.ops import OpCall
+from ...ir.placement import REPLICATE, Placement, Shard
+from ...ir.types import TensorType
 from . import laws_messages, laws_moves, laws_products, laws_rows
-from .flow import gradient_problems, message_problems
-from .lay import Law, Lay, Placements
+from .flow import counts_replicas, gradient_problems, message_problems
+from .lay import Law, Lay
 
 _FAMILIES = (laws_products, laws_rows, laws_moves, laws_messages)
 LAWS: Mapping[str, Law] = MappingProxyType({op: law for f in _FAMILIES for op, law in f.LAWS.items()})
@@ -27,8 +30,8 @@ def verify_layouts(graph: Graph, after: str = "", verified: Graph | None = None)
 
 
 def layout_problems(graph: Graph, verified: Graph | None = None) -> Iterator[str]:
-    """Yield every broken law; what a verified graph has as well is not looked at again."""
-    before = verified.by_name if verified is not None and verified.axes == graph.axes else {}
+    """Yield every broken law; what a verified graph has as well is not looked at again, whatever axes came since."""
+    before = verified.by_name if verified is not None else {}
     for region in graph.regions if graph.axes else ():
         if region is before.get(region.name):
             continue
@@ -51,34 +54,45 @@ def _lies_alike(value: Value, old: Value | None) -> bool:
 
 
 def _of_nodes(region: Region, nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield what breaks the laws of ops; calls that are alike, and lie alike, are looked at once."""
-    values, codes, seen = region.by_id, dict[object, int](), dict[object, tuple[str, ...]]()
-    lies = {v.id: tuple(p for _, p in v.placements) for v in region.values}
-    code = dict[int, int]()
+    """Yield what breaks the laws of ops and of samples."""
+    values, found = region.by_id, dict[int, _Laid]()
     for node in nodes:
-        if node.op not in LAWS:
-            continue
-        ids = (*node.inputs, *node.outputs)
-        for i in ids:
-            if i not in code:
-                code[i] = codes.setdefault((values[i].type, lies[i]), len(codes))
-        key = (node.op, node.attrs, len(node.inputs), tuple([code[i] for i in ids]))
-        if key not in seen:
-            seen[key] = tuple(_complaints(region, node, list(zip(*[lies[i] for i in ids], strict=True))))
-        for complaint in seen[key]:
+        for i in (*node.inputs, *node.outputs):
+            if i not in found:
+                found[i] = _laid(values[i].type, values[i].placements)
+        ins, outs = tuple([found[i] for i in node.inputs]), tuple([found[i] for i in node.outputs])
+        for complaint in _complaints(node.op, node.attrs, ins, outs):
             yield f"{node.op} at {node.scope or 'the top'} ({node.phase}): {complaint}"
 
 
-def _complaints(region: Region, node: Node, along: Sequence[Placements]) -> Iterator[str]:
-    """Ask the law of the op along each axis; what is whole everywhere is right."""
-    count, law, call = len(node.inputs), LAWS[node.op], call_of(region, node)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Laid:
+    """A type and how it lies; equal ones are one object, which is cheap to look up."""
+
+    type: TensorType
+    placements: tuple[tuple[str, Placement], ...]
+
+
+_laid = lru_cache(maxsize=8192)(_Laid)
+
+
+# Layers, passes and families of plans have most calls in common: those that are alike, and lie alike, are asked once.
+@lru_cache(maxsize=8192)
+def _complaints(op: str, attrs: Attrs, ins: tuple[_Laid, ...], outs: tuple[_Laid, ...]) -> tuple[str, ...]:
+    """Ask the law of the op along each axis; what is replicated everywhere is right."""
+    grows = (d.type for d in outs if counts_replicas(d.type))
+    found = [f"makes {kind}: each replica has samples of its own" for kind in grows]
+    if op not in LAWS:
+        return tuple(found)
+    law, count = LAWS[op], len(ins)
+    call = OpCall(op, attrs, tuple(d.type for d in ins), tuple(d.type for d in outs))
+    along = list(zip(*[[p for _, p in d.placements] for d in (*ins, *outs)], strict=True))
     shards = any(col[0] is REPLICATE and isinstance(col[count], Shard) for col in along) if count else False
-    for k, col in enumerate(along):
-        if col.count(REPLICATE) == len(col):
-            continue
-        axis = region.by_id[node.key].placements[k][0]
-        for complaint in law(Lay(axis, call, col[:count], col[count:], shards)):
-            yield f"along {axis}: {complaint}"
+    for (axis, _), col in zip(outs[0].placements, along, strict=True):
+        if col.count(REPLICATE) < len(col):
+            lay = Lay(axis, call, col[:count], col[count:], shards)
+            found += [f"along {axis}: {complaint}" for complaint in law(lay)]
+    return tuple(found)
 
 
 __all__ = ["LAWS", "layout_problems", "verify_layouts"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...ir.expr import Dim, Expr
+from ...ir.expr import Expr
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.matmul import MatmulAttrs
@@ -21,26 +21,17 @@ _CHOSEN = ("accumulate",)
 
 
 def message_problems(region: Region, nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield messages of samples over replicas, dims that count other replicas' samples, and sums sent wide."""
-    sizes = dict[Dim, bool]()
+    """Yield messages of samples over replicas, and sums sent wide."""
     for node in nodes:
-        for i in node.outputs:
-            kind = region.by_id[i].type
-            for d in kind.dims:
-                if isinstance(d, int):
-                    continue
-                if d not in sizes:
-                    sizes[d] = _counts_replicas(d)
-                if sizes[d]:
-                    yield f"{node.op} at {_place(node)} makes {kind}: each replica has samples of its own"
         if isinstance(node.attrs, CollectiveAttrs) and node.phase in _IN_STEP:
             yield from _crosses(region, node, node.attrs)
             yield from _wide(region, node, node.attrs)
 
 
-def _counts_replicas(dim: Expr) -> bool:
+def counts_replicas(kind: TensorType) -> bool:
     """Whether a dim grows with the number of replicas; a share of one (`n/dp`) does not."""
-    return any(power > 0 for m, _ in dim.terms for name, power in m if name in REPLICAS)
+    sizes = (d for d in kind.dims if isinstance(d, Expr))
+    return any(power > 0 for d in sizes for m, _ in d.terms for name, power in m if name in REPLICAS)
 
 
 def _crosses(region: Region, node: Node, attrs: CollectiveAttrs) -> Iterator[str]:
@@ -129,4 +120,4 @@ def _place(node: Node) -> str:
     return f"{node.scope or 'the top'} ({node.phase})"
 
 
-__all__ = ["gradient_problems", "message_problems"]
+__all__ = ["counts_replicas", "gradient_problems", "message_problems"]

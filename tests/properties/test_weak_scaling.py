@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstick.frontend.models import names
 from slipstick.ir.expr import Expr, symbol
 from slipstick.ir.files import load_graph
 from slipstick.ir.graph import Graph, Phase
@@ -16,8 +17,12 @@ from slipstick.ir.ops import OpClass, op_def, work_of
 from slipstick.passes.manager import parse_pipeline
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.train.graph"))
-# Biases of positions, parallel blocks with one key head, and experts whose rows are looked up.
-TYPES = ("bloom", "falcon", "jetmoe")
+# Biases of positions, parallel blocks with one key head, experts whose rows are looked up, scans, windows, biases and
+# norms of every kind: from small configs of the library's own.
+TYPES = (
+    "bloom", "cohere", "exaone4", "falcon", "glm", "gpt_neox", "gptj", "granitemoe", "jetmoe", "mamba", "mistral",
+    "mpt", "olmo2", "olmoe", "opt", "phi", "phi3", "qwen2_moe", "smollm3", "starcoder2",
+)  # fmt: skip
 NARROW = {"jetmoe": {"hidden_size": 256, "intermediate_size": 512, "num_key_value_heads": 4, "kv_channels": 32}}
 
 
@@ -61,8 +66,17 @@ def test_the_check_sees_work_that_grows() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_nor_of_any_model_of_the_catalogue(name: str) -> None:
+    pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
+    from slipstick.frontend import load
+
+    assert not list(growing(lowered(load(name))))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", TYPES)
-def test_nor_of_models_that_look_up_stack_and_repeat(model_type: str) -> None:
+def test_nor_of_models_that_look_up_stack_scan_and_repeat(model_type: str) -> None:
     pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
     from slipstick.benchmarks.coverage.graphs import traced
     from slipstick.frontend.small_configs import small_config
