@@ -11,8 +11,8 @@ from slipstick.frontend import load
 from slipstick.ir.errors import PlanError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Hint, Region, Role
 from slipstick.ir.parse import parse_graph
-from slipstick.ir.text import print_graph
 from slipstick.ir.plan import Family
+from slipstick.ir.text import print_graph
 from slipstick.passes.families import pipeline_for
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.auto import degree_of
