@@ -305,7 +305,7 @@ def estimate(
 
     PlanError when a degree does not divide what must be even. A plan that does not fit is answered too: see `fits`.
     """
-    done = lowered or lower(graph, plan.family)
+    done = lowered or lower(graph, plan.family, pipeline_for(plan.family, plan.tp > 1))
     table = evaluate(done, system, _checked(done, [plan]), convention, backends=backends)
     metrics = {k: float(v[0]) for k, v in table.metrics.items()}
     breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}

@@ -261,7 +261,7 @@ def pipeline_of(request: Request, family: Family) -> Pipeline:
     from ..driver import pipeline_for
     from ..passes.manager import parse_pipeline
 
-    return pipeline_for(family) if request.passes is None else parse_pipeline(request.passes)
+    return pipeline_for(family, request.tp > 1) if request.passes is None else parse_pipeline(request.passes)
 
 
 def _dump(request: Request) -> Callable[[int, Pass, Graph], None] | None:

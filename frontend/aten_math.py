@@ -14,9 +14,11 @@ from ..ir.ops.pointwise import ElementwiseAttrs
 from .fx_import import Handler, Importer, is_inplace, op_name
 from .writes import write_back
 
+# `mul` and `div` of one operand are scalings by a number, of which a sharded sum is the sum: what is not linear has a
+# name of its own.
 _POINTWISE = {
     "add": "add", "sub": "sub", "rsub": "sub", "mul": "mul", "div": "div", "neg": "neg", "pow": "pow", "exp": "exp",
-    "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "div", "abs": "abs", "sign": "sign",
+    "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "abs": "abs", "sign": "sign",
     "silu": "silu", "silu_backward": "silu_bwd", "gelu": "gelu", "gelu_backward": "gelu_bwd", "relu": "relu",
     "threshold_backward": "relu_bwd", "tanh": "tanh", "tanh_backward": "tanh_bwd", "sigmoid": "sigmoid",
     "sigmoid_backward": "sigmoid_bwd", "softplus": "softplus", "softplus_backward": "softplus_bwd", "sin": "sin",
@@ -25,9 +27,10 @@ _POINTWISE = {
     "ne": "compare",
     "lt": "compare", "le": "compare", "gt": "compare", "ge": "compare", "logical_not": "not", "bitwise_not": "not",
     "logical_and": "and", "bitwise_and": "and", "logical_or": "or", "bitwise_or": "or", "floor": "floor",
-    "floor_divide": "div", "remainder": "div", "fmod": "div", "round": "round", "isnan": "compare", "tril": "where",
-    "triu": "where", "native_dropout": "dropout", "native_dropout_backward": "dropout_bwd", "addcmul": "mul",
-    "hardtanh": "clamp", "leaky_relu": "relu", "square": "mul", "log1p": "log", "expm1": "exp", "sgn": "sign",
+    "floor_divide": "floor_div", "remainder": "remainder", "fmod": "remainder", "round": "round", "isnan": "compare",
+    "tril": "where", "triu": "where", "native_dropout": "dropout", "native_dropout_backward": "dropout_bwd",
+    "addcmul": "addcmul", "hardtanh": "clamp", "leaky_relu": "relu", "square": "square",
+    "log1p": "log", "expm1": "exp", "sgn": "sign",
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -41,12 +41,15 @@ class LayerStack:
         return LayerStack(self.path, self.classes, tuple(range(self.num_layers)))
 
 
-def find_stack(module: nn.Module) -> LayerStack | None:
-    """Return the list of alike layers that holds the most parameters, None when the module has no such list."""
+def find_stack(module: nn.Module, idle: Collection[str] = ()) -> LayerStack | None:
+    """Return the list of alike layers that holds the most parameters, None when the module has no such list.
+
+    `idle` are the paths of lists whose layers do not run.
+    """
     best: tuple[int, LayerStack] | None = None
     for path, part in module.named_modules():
         layers = _layers(part)
-        if len(layers) < 2:
+        if len(layers) < 2 or path in idle:
             continue
         size = sum(p.numel() for p in part.parameters())
         stack = _stack(path, layers)

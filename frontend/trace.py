@@ -58,12 +58,7 @@ def trace(
     planned = plan or _language_model(identity.workload, is_transformers)
     handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
     subject = _Subject(module, identity, is_transformers, planned, handlers)
-    stack = find_stack(module)
-    if stack is not None and not is_transformers and runs_in_step(module, stack):
-        stack = None
-    if stack is not None and not _is_safe_to_shorten(subject, stack):
-        stack = stack.kept_all()
-    graph = with_unused(noted(_trace(subject, stack)), module)
+    graph = with_unused(noted(_trace(subject, _stack(subject))), module)
     verify(graph)
     return graph
 
@@ -72,18 +67,31 @@ def _language_model(workload: Workload, is_transformers: bool) -> Planned:
     return lambda module, world: plan_run(module, world, workload, is_transformers)
 
 
-def _trace(subject: _Subject, stack: LayerStack | None) -> Graph:
+def _stack(subject: _Subject, idle: frozenset[str] = frozenset()) -> LayerStack | None:
+    """The layers to fold by, all of them recorded where the module looks at its depth; not the idle lists."""
+    stack = find_stack(subject.module, idle)
+    if stack is not None and not subject.is_transformers and runs_in_step(subject.module, stack):
+        return None
+    return stack.kept_all() if stack is not None and not _is_safe_to_shorten(subject, stack) else stack
+
+
+def _trace(subject: _Subject, stack: LayerStack | None, idle: frozenset[str] = frozenset()) -> Graph:
+    """Fold by a stack; by another one where no layer of this one runs, as the image encoder of a text model's."""
     flat, identity = _recorded(subject, stack), subject.identity
     constants = tuple(flat.constants.items())
     if stack is None:
         return replace(fold_by_scope(flat, identity), constants=constants)
+    parts = cut(flat, (stack.path,), len(stack.kept))
+    if not any(parts.parts[k].nodes for k in range(len(stack.kept))):
+        idle |= {stack.path}
+        return _trace(subject, _stack(subject, idle), idle)
     try:
-        made = fold(cut(flat, (stack.path,), len(stack.kept)), stack.classes, stack.kept, identity)
+        made = fold(parts, stack.classes, stack.kept, identity)
         return replace(made, constants=constants)
     except NotAlikeError:
         if stack == stack.kept_all():
             return replace(fold_by_scope(flat, identity), constants=constants)
-    return _trace(subject, stack.kept_all())
+    return _trace(subject, stack.kept_all(), idle)
 
 
 def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:

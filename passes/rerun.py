@@ -66,7 +66,7 @@ def needed(forward: Sequence[Node], again: Set[int], wanted: Set[int]) -> list[N
 def _entering(region: Region, names: Set[str]) -> tuple[Value, ...]:
     """Ports for recomputed tensors, one for each forward port of these names."""
     old = [v for v in region.values if v.name in names]
-    fresh = max(v.id for v in region.values) + 1
+    fresh = max((v.id for v in region.values), default=-1) + 1  # a layer that is skipped has none
     return tuple(
         replace(v, id=fresh + k, storage=fresh + k, name=v.name + AGAIN, saved=False) for k, v in enumerate(old)
     )

@@ -27,10 +27,13 @@ _BY_FUNCTIONS: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"dropout_bwd"}), "dropout_bwd"),
 )  # fmt: skip
 _PLAIN = ("add", "mul")
+# Functions whose kernels are those of another.
+_ALIKE: Mapping[str, str] = MappingProxyType({"square": "mul", "addcmul": "mul"})
 # Calls of exp2, log2, sin, cos, tanh, rsqrt and reciprocal in the usual form of each function.
 _SPECIALS: Mapping[str, int] = MappingProxyType(
     {
-        "cos": 1, "div": 1, "erf": 1, "exp": 1, "gelu": 2, "gelu_bwd": 2, "log": 1, "pow": 2, "rsqrt": 1, "sigmoid": 2,
+        "cos": 1, "div": 1, "erf": 1, "exp": 1, "floor_div": 1, "gelu": 2, "gelu_bwd": 2, "log": 1, "pow": 2,
+        "reciprocal": 1, "remainder": 1, "rsqrt": 1, "sigmoid": 2, "softsign": 1,
         "silu": 2, "silu_bwd": 2, "sin": 1, "softplus": 2, "softplus_bwd": 2, "sqrt": 1, "tanh": 1,
     }
 )  # fmt: skip
@@ -52,9 +55,9 @@ def kind_of_op(op: str, fns: tuple[str, ...] = ()) -> str:
         return _NORMS.get("".join(fns), "rmsnorm") + op.removeprefix("norm")
     if op != "elementwise":
         return _BY_OP.get(op, DEFAULT)
-    given = frozenset(fns)
+    given = frozenset(_ALIKE.get(fn, fn) for fn in fns)
     found = next((kind for needed, kind in _BY_FUNCTIONS if needed <= given), None)
-    return found or (fns[0] if len(given) == 1 and fns[0] in _PLAIN else DEFAULT)
+    return found or next((fn for fn in _PLAIN if given == {fn}), DEFAULT)
 
 
 def specials_per_element(op: str, fns: tuple[str, ...] = ()) -> int:

@@ -46,27 +46,52 @@ def _sub(tape: Tape, node: Node, grad: int) -> None:
 
 def _mul(tape: Tape, node: Node, grad: int) -> None:
     if len(node.inputs) == 1:
-        _scaled(tape, node, grad)
+        tape.give(node.inputs[0], tape.apply("mul", grad))
         return
     for i, other in (node.inputs, node.inputs[::-1]):
         if i in tape.needs:
             tape.give(i, tape.apply("mul", grad, other))
 
 
-def _scaled(tape: Tape, node: Node, grad: int) -> None:
-    """A plain number in front; of a square its root as well."""
+def _square(tape: Tape, node: Node, grad: int) -> None:
+    """2 x."""
     (x,) = node.inputs
-    slope = tape.apply("mul", x) if tape.said(node).name.endswith("square") else None
-    tape.give(x, tape.apply("mul", grad) if slope is None else tape.apply("mul", grad, slope))
+    tape.give(x, tape.apply("mul", grad, tape.apply("mul", x)))
+
+
+def _addcmul(tape: Tape, node: Node, grad: int) -> None:
+    """Of a + n b c: as it is to a, times n and the other factor to b and c."""
+    first, *factors = node.inputs
+    tape.give(first, grad)
+    for i, other in (factors, factors[::-1]):
+        if i in tape.needs:
+            tape.give(i, tape.apply("mul", grad, tape.apply("mul", other)))
+
+
+def _reciprocal(tape: Tape, node: Node, grad: int) -> None:
+    """Of 1 / x: -y^2."""
+    squared = tape.apply("mul", node.key, node.key)
+    tape.give(node.inputs[0], tape.apply("mul", tape.apply("neg", grad), squared))
+
+
+def _remainder(tape: Tape, node: Node, grad: int) -> None:
+    """Of a - n b, with n = a / b rounded: 1 to a, -n to b."""
+    a, *rest = node.inputs
+    tape.give(a, grad)
+    for b in (i for i in rest if i in tape.needs):
+        times = tape.apply("floor_div", a, b, kind=tape.type(node.key))
+        tape.give(b, tape.apply("mul", tape.apply("neg", grad), times))
+
+
+def _softsign(tape: Tape, node: Node, grad: int) -> None:
+    """Of x / (1 + |x|): 1 / (1 + |x|)^2."""
+    below = tape.apply("square", tape.apply("add", tape.apply("abs", node.inputs[0])))
+    tape.give(node.inputs[0], tape.apply("div", grad, below))
 
 
 def _div(tape: Tape, node: Node, grad: int) -> None:
     if len(node.inputs) == 1:
-        if tape.said(node).name.endswith("reciprocal"):
-            squared = tape.apply("mul", node.key, node.key)
-            tape.give(node.inputs[0], tape.apply("mul", tape.apply("neg", grad), squared))
-        else:
-            tape.give(node.inputs[0], tape.apply("div", grad))
+        tape.give(node.inputs[0], tape.apply("div", grad))
         return
     a, b = node.inputs
     if b in tape.needs:
@@ -182,10 +207,11 @@ def _truth(tape: Tape, value: int) -> TensorType:
     return TensorType(tape.type(value).dims, DType.BOOL)
 
 
-_FLAT = frozenset({"compare", "not", "and", "or", "floor", "round", "sign"})
+_FLAT = frozenset({"compare", "not", "and", "or", "floor", "floor_div", "round", "sign"})
 _STEPS: Mapping[str, Step] = {
     "add": _add, "sub": _sub, "mul": _mul, "div": _div, "neg": _neg, "pow": _pow, "exp": _exp, "log": _log,
     "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _sin, "cos": _cos, "erf": _erf, "abs": _abs, "dropout": _dropout,
+    "square": _square, "addcmul": _addcmul, "reciprocal": _reciprocal, "remainder": _remainder, "softsign": _softsign,
     "where": _where, "clamp": _clamp, "max": _most, "min": _most,
     "silu": _of_input("silu_bwd"), "gelu": _of_input("gelu_bwd"), "softplus": _of_input("softplus_bwd"),
     "relu": _of_result("relu_bwd"), "tanh": _of_result("tanh_bwd"), "sigmoid": _of_result("sigmoid_bwd"),

@@ -14,14 +14,16 @@ from .items import Item, checked_dims, dtype_of, stored_item
 from .rules_views import known_dims
 
 _SAME = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Pow": "pow", "Mod": "div", "Sqrt": "sqrt", "Exp": "exp",
-    "Log": "log", "Neg": "neg", "Abs": "abs", "Reciprocal": "div", "Erf": "erf", "Tanh": "tanh", "Sigmoid": "sigmoid",
-    "Relu": "relu", "LeakyRelu": "relu", "PRelu": "relu", "ThresholdedRelu": "relu", "Elu": "exp", "Selu": "exp",
-    "Celu": "exp", "HardSigmoid": "clamp", "HardSwish": "clamp", "Softplus": "softplus", "Softsign": "div",
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Pow": "pow", "Mod": "remainder",
+    "Sqrt": "sqrt", "Exp": "exp",
+    "Log": "log", "Neg": "neg", "Abs": "abs", "Reciprocal": "reciprocal", "Erf": "erf", "Tanh": "tanh",
+    "Sigmoid": "sigmoid", "Relu": "relu", "LeakyRelu": "relu", "PRelu": "relu", "ThresholdedRelu": "relu", "Elu": "exp",
+    "Selu": "exp", "Celu": "exp", "HardSigmoid": "clamp", "HardSwish": "clamp", "Softplus": "softplus",
+    "Softsign": "softsign",
     "Mish": "silu", "Gelu": "gelu", "Swish": "silu", "Silu": "silu", "Clip": "clamp", "Sin": "sin", "Cos": "cos",
     "Tan": "sin", "Asin": "sin", "Acos": "cos", "Atan": "sin", "Sinh": "exp", "Cosh": "exp", "Asinh": "log",
     "Acosh": "log", "Atanh": "log", "Floor": "floor", "Ceil": "floor", "Round": "round", "Sign": "sign", "Min": "min",
-    "Max": "max", "Sum": "add", "Mean": "add", "And": "and", "Or": "or", "Xor": "or", "Not": "not", "BitShift": "mul",
+    "Max": "max", "Sum": "add", "Mean": "add", "And": "and", "Or": "or", "Xor": "or", "Not": "not", "BitShift": "shift",
     "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "or", "BitwiseNot": "not",
     "Shrink": "where",
 }  # fmt: skip
@@ -51,7 +53,13 @@ def _pointwise(call: Call) -> Sequence[Item]:
     dims = joined_dims(items)
     if call.op in _FLAGS:
         return (call.pointwise(_FLAGS[call.op], items, dims, DType.BOOL),)
-    return (call.pointwise(_SAME[call.op], items, dims, items[0].type.dtype),)
+    fn = "reciprocal" if call.op == "Div" and _divides_number(items) else _SAME[call.op]
+    return (call.pointwise(fn, items, dims, items[0].type.dtype),)
+
+
+def _divides_number(items: Sequence[Item]) -> bool:
+    """Whether a number, which is part of the kernel, is divided by a tensor."""
+    return items[0].is_scalar and not items[-1].is_scalar
 
 
 def _where(call: Call) -> Sequence[Item]:

@@ -82,7 +82,7 @@ def _made_of(look: Look, ident: int, x: int) -> tuple[Node, ...] | None:
         ident = look.base(waiting.pop())
         if ident == x:
             continue
-        node = look.made_by(ident, "mul", "div", "add", "pow")
+        node = look.made_by(ident, "mul", "div", "add", "pow", "square")
         if node is None or len(nodes) >= _MAX_STEPS:
             return None
         nodes[node.key] = node

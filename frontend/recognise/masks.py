@@ -30,6 +30,10 @@ class Mask:
         return Mask(self.causal or other.causal, window, self.known and other.known)
 
 
+_JOINING = (
+    "where", "add", "sub", "mul", "and", "or", "not", "div", "floor_div", "remainder", "square", "reciprocal",
+    "addcmul", "min", "max",
+)  # fmt: skip
 _UNKNOWN = Mask(known=False)
 
 
@@ -52,7 +56,7 @@ def read_mask(look: Look, ident: int) -> Mask:
         return _compared(look, node)
     if fn == "where" and len(node.inputs) == 1 and (triangle := re.search("tri[lu]", look.said(node).name)):
         return read_mask(look, node.inputs[0]) | _triangle(look, node, triangle[0])
-    if fn in ("where", "add", "sub", "mul", "and", "or", "not", "div", "min", "max"):
+    if fn in _JOINING:
         return _all_of(look, look.operands(node))
     return _UNKNOWN
 

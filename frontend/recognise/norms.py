@@ -93,13 +93,13 @@ def _core(look: Look, ident: int) -> Core | None:
 
 def _root(look: Look, ident: int, inverse: bool) -> tuple[int, tuple[Node, ...]] | None:
     """Return what stands under the root, eps taken off, and the nodes of the root."""
-    node = look.made_by(look.base(ident), *(("rsqrt", "pow", "div") if inverse else ("sqrt", "pow")))
+    node = look.made_by(look.base(ident), *(("rsqrt", "pow", "div", "reciprocal") if inverse else ("sqrt", "pow")))
     if node is None:
         return None
     nodes: tuple[Node, ...] = (node,)
     given = look.operands(node)
-    if fn_of(node) == "div":
-        inner = look.made_by(given[0], "sqrt") if len(given) == 1 else None
+    if fn_of(node) in ("div", "reciprocal"):
+        inner = look.made_by(given[0], "sqrt") if len(given) == 1 and _inverts(look, node) else None
         if inner is None:
             return None
         nodes, given = (node, inner), look.operands(inner)
@@ -109,6 +109,11 @@ def _root(look: Look, ident: int, inverse: bool) -> tuple[int, tuple[Node, ...]]
     if eps is None or len(look.operands(eps)) != 1:
         return given[0], nodes
     return look.operands(eps)[0], (*nodes, eps)
+
+
+def _inverts(look: Look, node: Node) -> bool:
+    """Whether the one operand is divided by, not divided."""
+    return fn_of(node) == "reciprocal" or (len(node.inputs) == 2 and look.is_number(node.inputs[0]))
 
 
 def _variance(look: Look, ident: int, rows: int) -> tuple[int, str, tuple[Node, ...]] | None:
@@ -141,18 +146,15 @@ def _over_last(look: Look, ident: int, *fns: str) -> Node | None:
 
 
 def _squared(look: Look, ident: int) -> tuple[int, Node] | None:
-    """Return x of x^2: a power, or a product with itself."""
-    node = look.made_by(look.base(ident), "pow", "mul")
+    """Return x of x^2: a power, a square, or a product with itself."""
+    node = look.made_by(look.base(ident), "pow", "mul", "square")
     if node is None:
         return None
     given = set(look.operands(node))
     if fn_of(node) == "pow" and look.number(node) not in (None, 2.0):
         return None
-    return (given.pop(), node) if len(given) == 1 and (fn_of(node) == "pow" or _is_square(look, node)) else None
-
-
-def _is_square(look: Look, node: Node) -> bool:
-    return len(node.inputs) == 2 or "square" in look.said(node).name
+    is_square = fn_of(node) in ("pow", "square") or len(node.inputs) == 2
+    return (given.pop(), node) if len(given) == 1 and is_square else None
 
 
 def _centred(look: Look, ident: int) -> tuple[int, tuple[Node, ...]] | None:

@@ -13,12 +13,16 @@ FLOPS_PER_ELEMENT = {
     "silu": 10, "silu_bwd": 20, "gelu": 10, "gelu_bwd": 20, "tanh": 8, "tanh_bwd": 3, "sigmoid": 8, "sigmoid_bwd": 3,
     "exp": 4, "log": 4, "sqrt": 2, "rsqrt": 2, "pow": 4, "sin": 8, "cos": 8, "div": 2, "dropout": 2, "dropout_bwd": 2,
     "softplus": 8, "softplus_bwd": 8, "erf": 8, "erfinv": 8, "relu": 1, "relu_bwd": 1,
+    "reciprocal": 2, "floor_div": 2, "remainder": 2, "softsign": 2, "square": 1, "addcmul": 1,
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseAttrs(Attrs):
-    """`fns` are the functions of the chain in order; a fused chain has several."""
+    """`fns` are the functions of the chain in order; a fused chain has several.
+
+    `mul` and `div` of one operand scale it by a number; `add` and `sub` of one have a number as the other.
+    """
 
     fns: tuple[str, ...]
 

@@ -55,7 +55,7 @@ def elementwise(call: OpCall, axis: str) -> Iterator[Entry]:
     """Dims by broadcasting. Sums of tensors are linear in all together, products in each, quotients in the first.
 
     A backward function is linear in the gradient, its first operand; a choice in what is chosen from. One tensor alone
-    may have a number added, which is not linear; `mul` and `div` of one tensor are taken for scalings.
+    may have a number added, which is not linear; `mul` and `div` of one tensor scale it.
     """
     del axis
     out = max(call.outputs, key=lambda t: t.rank)

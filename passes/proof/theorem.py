@@ -37,11 +37,7 @@ def reason(region: Region, node: Node) -> str | None:
     if isinstance(node.attrs, FillAttrs):
         return "random numbers" if node.attrs.kind == "random" else None
     if isinstance(node.attrs, ElementwiseAttrs):
-        if "dropout" in node.attrs.fns:
-            return "random numbers"
-        alone = len(node.inputs) == 1 and node.attrs.fns in (("mul",), ("div",))
-        partial = any(str(p) == "P" for _, p in region.by_id[node.inputs[0]].placements)
-        return "taken for a scaling by a number" if alone and partial else None
+        return "random numbers" if "dropout" in node.attrs.fns else None
     if isinstance(node.attrs, ConvAttrs) and any(str(p) == "S(2)" for _, p in region.by_id[node.key].placements):
         return "neighbour's last positions, no message"
     return NOT_COVERED.get(node.op)

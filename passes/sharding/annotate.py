@@ -8,6 +8,7 @@ from ...ir.graph import Node, Phase, Region, Role, Value
 from ...ir.ops.experts import ExpertsAttrs
 from ...ir.ops.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
+from .follow import has_packed_channels
 from .plans import Style, TpPlan
 
 DP, FSDP, EP, UP, CP, TP = "dp", "fsdp", "ep", "up", "cp", "tp"
@@ -76,7 +77,7 @@ def _parameter(region: Region, v: Value, style: Style) -> Placement:
     if isinstance(node.attrs, ExpertsAttrs):
         return _expert_weight(v, node.attrs, style)
     if node.op == "conv" and style in (Style.COLWISE, Style.PACKED_COLWISE):
-        return Shard(0, style is Style.PACKED_COLWISE)
+        return Shard(0, style is Style.PACKED_COLWISE and has_packed_channels(region, node))
     if node.op == "reshape" and style is Style.COLWISE and v.type.rank > 1:
         return Shard(0)  # seen by heads, which a column-parallel layer has in its rows
     return _linear(v, node, style)

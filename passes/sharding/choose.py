@@ -22,10 +22,11 @@ _TURNED = {
 }  # fmt: skip
 
 
-def plan_for(name: str, graph: Graph, lower: Lower) -> TpPlan:
+def plan_for(name: str, graph: Graph, lower: Lower, search: bool = True) -> TpPlan:
     """Return the plan of that name for a graph that is not sharded yet.
 
-    `lower` shards a graph by a plan; the search for one calls it again and again.
+    `lower` shards a graph by a plan; the search for one calls it again and again. Without `search` a ready-made plan is
+    taken however few names it knows, as at tp=1, where no plan divides anything.
     UnknownNameError for a name or a style that is not known, PlanError when the model has no plan of its own or a
     pattern of a file matches none of its parameters.
     """
@@ -35,7 +36,7 @@ def plan_for(name: str, graph: Graph, lower: Lower) -> TpPlan:
         return _own(graph)
     if names_file(name):
         return _checked(read_plan(name), graph)
-    return _by_names(tp_plan(name), graph, lower)
+    return _by_names(tp_plan(name), graph, lower) if search else tp_plan(name)
 
 
 def parameter_names(graph: Graph) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from ...ir.expr import Dim
-from ...ir.graph import Node, Region
+from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpCall, call_of
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.lookup import LookupAttrs
@@ -33,12 +33,23 @@ def same_dims(region: Region, node: Node, spot: Spot) -> Iterable[Spot]:
 def is_cut_apart(region: Region, node: Node) -> bool:
     """Whether what a slice takes out of a dim is cut into pieces again along it, here or behind what hands it on."""
     assert isinstance(node.attrs, SliceAttrs)
-    todo: list[Spot] = [] if node.attrs.drop else [(node.key, node.attrs.dim)]
-    size = region.by_id[node.key].type.dims[node.attrs.dim] if todo else 0
-    seen = set(todo)
+    return not node.attrs.drop and _is_sliced_behind(region, (node.key, node.attrs.dim), tuple(Phase))
+
+
+def has_packed_channels(region: Region, node: Node) -> bool:
+    """Whether the channels (dim 1) of a convolution's result are those of several tensors, sliced out behind it.
+
+    Mamba-2 convolves x, B and C side by side; Mamba-1, and a gated short convolution, one tensor.
+    """
+    return _is_sliced_behind(region, (node.key, 1), (Phase.FORWARD,))
+
+
+def _is_sliced_behind(region: Region, spot: Spot, phases: Collection[Phase]) -> bool:
+    size = region.by_id[spot[0]].type.dims[spot[1]]
+    todo, seen = [spot], {spot}
     while todo:
         value, dim = todo.pop()
-        for user in region.users.get(value, ()):
+        for user in (n for n in region.users.get(value, ()) if n.phase in phases):
             if user.op == "slice" and isinstance(user.attrs, SliceAttrs) and user.attrs.dim == dim:
                 return True
             for spot in same_dims(region, user, (value, dim)):

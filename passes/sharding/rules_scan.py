@@ -82,7 +82,7 @@ def conv(ask: Ask) -> Answer:
         return replicate_all(ask)
     if p.dim == 1 and not _is_depthwise(ask.call.inputs[0], weight):
         return _dense_channels(ask)
-    parameters = _parameters(ask, p, 1, 1 + sum(t.rank == 1 for t in rest))
+    parameters = _parameters(p, 1 + sum(t.rank == 1 for t in rest))
     state: tuple[Placement, ...] = (_state(p),) if attrs.has_state else ()
     made: tuple[Placement, ...] = (p, _state(p))
     return Answer((p, *parameters, *state), made[: ask.num_outputs])
@@ -93,7 +93,7 @@ def conv_bwd(ask: Ask) -> Answer:
     p = _batch_or_channels(ask, 1)
     if p is None or (p.dim == 1 and not _is_depthwise(*ask.call.inputs[1:3])):
         return replicate_all(ask)
-    parameters = _parameters(ask, p, 2, len(ask.given) - 2)
+    parameters = _parameters(p, len(ask.given) - 2)
     x = ask.call.inputs[1].dims
     grads = tuple(q if p.dim == 1 else PARTIAL for q in parameters)
     # a bias comes last, where it is read at all: that of torch's own convolution is not
@@ -116,12 +116,9 @@ def _is_depthwise(x: TensorType, weight: TensorType) -> bool:
     return weight.dims[1] == 1 and weight.dims[0] == x.dims[1]
 
 
-def _parameters(ask: Ask, p: Shard, first: int, count: int) -> tuple[Placement, ...]:
-    """Weights and bias by channels, packed or not as they lie: their rows are kept with the channels they belong to."""
-    if p.dim != 1:
-        return (REPLICATE,) * count
-    given = ask.given[first : first + count]
-    return tuple(g if isinstance(g, Shard) and g.dim == 0 else Shard(0, p.packed) for g in given)
+def _parameters(p: Shard, count: int) -> tuple[Placement, ...]:
+    """Weights and bias by channels, packed as the channels are: a rank has the taps of its own channels."""
+    return (Shard(0, p.packed) if p.dim == 1 else REPLICATE,) * count
 
 
 def _state(p: Shard) -> Placement:

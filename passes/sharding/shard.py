@@ -51,6 +51,7 @@ class ShardPass(Pass):
     | option            | meaning                                                                                 |
     |-------------------|-----------------------------------------------------------------------------------------|
     | tp_plan           | which layers are split how: megatron, dtensor, dtensor-naive, hf, auto, or a file       |
+    | search            | where a ready-made plan knows too few names, search for one; false: take it as it is    |
     | sp                | sequence parallelism: between the split layers, activations lie sharded over length     |
     | regather          | under sp, gather inputs again in the backward phase instead of keeping them whole       |
     | cp                | context parallelism: none, allgather, ring (block by block), ulysses                    |
@@ -87,6 +88,7 @@ class ShardPass(Pass):
     routing_nodes: int = 0
     exchange: str = "alltoall"
     inside: bool = False
+    search: bool = True
 
     def requires(self, graph: Graph) -> None:
         """The graph is not sharded yet."""
@@ -96,7 +98,7 @@ class ShardPass(Pass):
         """Propagate forward through the regions, then backward."""
         if self.cp not in ("none", *CP_METHODS):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
-        plan = plan_for(self.tp_plan, graph, shard_by)
+        plan = plan_for(self.tp_plan, graph, shard_by, self.search)
         state = _Propagation(_localised(graph, _data_axes(self)), self, plan)
         return PassResult(mark_saved(state.run()), changed=True)
 

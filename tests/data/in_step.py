@@ -1,4 +1,4 @@
-"""A model whose layers are spread over two lists of modules."""
+"""Models with two lists of modules: layers spread over both, and layers beside a tower that does not run."""
 
 from __future__ import annotations
 
@@ -22,6 +22,27 @@ class InStep(nn.Module):
             x = two(one(x))
         logits: Tensor = self.head(x)
         return logits
+
+
+class BesideATower(nn.Module):
+    """The tower is longer than the layers, and takes no part in the text that the layers read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emb, self.head = nn.Embedding(VOCAB, HIDDEN), nn.Linear(HIDDEN, VOCAB)
+        self.tower = nn.ModuleList(nn.Linear(HIDDEN, 2 * HIDDEN) for _ in range(5))
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.Tanh()) for _ in range(3))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.emb(ids)
+        for layer in self.layers:
+            x = layer(x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def beside_a_tower() -> nn.Module:
+    return BesideATower()
 
 
 def in_step() -> nn.Module:

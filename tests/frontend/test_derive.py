@@ -106,6 +106,8 @@ STEPS: dict[str, tuple[Step, ...]] = {
         lambda x, p: torch.square(x),
         lambda x, p: x / p.weight,
         lambda x, p: 1.0 / x,
+        lambda x, p: torch.addcmul(x, x.exp(), x.tanh(), value=0.5),
+        lambda x, p: x.remainder(0.3) + x.detach() // 0.3,
         lambda x, p: x.pow(3),
         lambda x, p: x.float() * p.weight,
     ),

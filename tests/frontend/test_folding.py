@@ -15,6 +15,7 @@ from slipstick.frontend.scoped import whole as fold_whole
 from slipstick.ir.expr import Expr, symbol
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.text import print_graph
+from slipstick.passes.manager import parse_pipeline
 
 from .sums import flops, moved_bytes
 
@@ -67,8 +68,8 @@ def test_a_folded_graph_is_the_one_that_every_layer_gives(
     config = deeper(name, configs, tmp_path)
     folded = load(config, workload)
 
-    def all_layers(module: object) -> LayerStack:
-        stack = find_stack(module)  # type: ignore[arg-type]
+    def all_layers(module: object, idle: frozenset[str]) -> LayerStack:
+        stack = find_stack(module, idle)  # type: ignore[arg-type]
         assert stack is not None
         assert len(stack.kept) < stack.num_layers
         return stack.kept_all()
@@ -83,7 +84,7 @@ def test_a_folded_graph_adds_up_to_the_unfolded_one(
 ) -> None:
     config = deeper(name, configs, tmp_path)
     folded = load(config)
-    monkeypatch.setattr(tracing, "find_stack", lambda module: None)
+    monkeypatch.setattr(tracing, "find_stack", lambda module, idle: None)
     monkeypatch.setattr(tracing, "fold_by_scope", fold_whole)
     whole = load(config)
     assert blocks(whole) == ""
@@ -142,7 +143,7 @@ def test_layers_one_by_one_add_up_to_the_model_in_one_piece(configs: Path, monke
     config = configs / "tiny-gemma3n.json"
     layers = load(str(config))
     assert blocks(layers) == " | ".join(f"block{k} x1" for k in range(6))
-    monkeypatch.setattr(tracing, "find_stack", lambda module: None)
+    monkeypatch.setattr(tracing, "find_stack", lambda module, idle: None)
     monkeypatch.setattr(tracing, "fold_by_scope", fold_whole)
     piece = load(str(config))
     assert blocks(piece) == ""
@@ -159,3 +160,13 @@ def test_two_lists_that_run_in_step_are_one_list_of_layers(nets: str) -> None:
     assert graph.notes == ()
     assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 8 + linear(TOKENS, 64, 160)
     assert graph.num_parameters == 160 * 64 + 8 * (64 * 64 + 64) + (64 * 160 + 160)
+
+
+def test_layers_that_do_not_run_are_not_what_the_model_is_folded_by(nets: str) -> None:
+    """A tower of more parameters stands beside the layers, and only the layers run."""
+    graph = load(f"{Path(nets).with_name('in_step.py')}:beside_a_tower")
+    assert blocks(graph) == "block0 x3"
+    assert all(r.nodes for r in graph.regions)
+    assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 3 + linear(TOKENS, 64, 160)
+    recomputed, _ = parse_pipeline('shard,recompute{policy="full"}').run(graph)
+    assert any(n.phase is Phase.RECOMPUTE for n in recomputed.region("block0").nodes)

@@ -85,7 +85,10 @@ def test_a_scaled_partial_sum_is_partial(fns: tuple[str, ...]) -> None:
     assert elementwise(ask(fns, PARTIAL, REPLICATE)) == Answer((PARTIAL, REPLICATE), (PARTIAL,))
 
 
-@pytest.mark.parametrize("fns", [("silu",), ("exp",), ("add", "silu"), ("pow",)])
+@pytest.mark.parametrize(
+    "fns",
+    [("silu",), ("exp",), ("add", "silu"), ("pow",), ("square",), ("reciprocal",), ("remainder",), ("floor_div",)],
+)
 def test_what_is_not_linear_needs_the_whole_sum(fns: tuple[str, ...]) -> None:
     assert elementwise(ask(fns, PARTIAL, phase=BACKWARD)) == Answer((REPLICATE,), (REPLICATE,))
 

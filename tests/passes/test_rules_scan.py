@@ -14,11 +14,14 @@ from slipstick.ir.ops import op_def, work_of
 from slipstick.ir.ops.base import OpCall, OpClass
 from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.ops.conv import ConvAttrs
+from slipstick.ir.parse import parse_graph
 from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.manager import parse_pipeline
+from slipstick.passes.sharding.annotate import source_placements
 from slipstick.passes.sharding.ask import Ask, Placement
-from slipstick.passes.sharding.rules_scan import conv_bwd
+from slipstick.passes.sharding.plans import tp_plan
+from slipstick.passes.sharding.rules_scan import conv, conv_bwd
 
 DEGREES = st.sampled_from([1, 2, 4, 8])
 BLOCK = "block0"
@@ -119,3 +122,41 @@ def test_gradients_of_weight_and_bias_add_up_over_the_batch_without_one_of_the_d
     answer = conv_bwd(Ask("dp", call, given, (False,) * len(given), (REPLICATE,) * len(given), Phase.BACKWARD))
     assert answer.inputs == given
     assert answer.outputs == (PARTIAL, PARTIAL)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("weight", [REPLICATE, Shard(0), Shard(0, packed=True)])
+def test_a_rank_has_the_taps_of_its_own_channels(packed: bool, weight: Placement) -> None:
+    """Rows of the weight are channels: packed as the input is, however the weight lies at rest."""
+    x, taps = TensorType((4, 64, 30), DType.BF16), TensorType((64, 1, 3), DType.BF16)
+    call = OpCall("conv", ConvAttrs((1,), (1,), (1,)), (x, taps), (x,))
+    answer = conv(Ask("tp", call, (Shard(1, packed), weight), (False, True), (REPLICATE,) * 2, Phase.FORWARD))
+    assert answer.inputs == (Shard(1, packed), Shard(0, packed))
+    assert answer.outputs == (Shard(1, packed),)
+
+
+CHANNELS = """slipstick.graph 1
+graph "convolved" prefill bf16
+schedule layer
+region layer
+  %0 = input "x" : bf16[4, 96, 30]
+  %1 = param "layers.*.mixer.conv1d.weight" : bf16[96, 1, 3]
+  %2 = conv(%0, %1) {stride=[1], padding=[1], dilation=[1]} : bf16[4, 96, 30]
+  %3 = elementwise(%2) {fns=["silu"]} : bf16[4, 96, 30]
+  %4 = permute(%3) {dims=[0, 2, 1]} : bf16[4, 30, 96] ~3
+  %5 = LAST
+  out "result0" = %5
+end
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "packed"),
+    [
+        ("slice(%4) {dim=2, start=0} : bf16[4, 30, 64] ~3", True),  # Mamba-2: x, B and C side by side
+        ('elementwise(%4) {fns=["exp"]} : bf16[4, 30, 96]', False),  # Mamba-1 convolves x alone
+    ],
+)
+def test_channels_of_a_convolution_are_packed_where_they_are_several_tensors(last: str, packed: bool) -> None:
+    (region,) = parse_graph(CHANNELS.replace("LAST", last)).regions
+    assert source_placements(region, tp_plan("megatron"))[1]["tp"] == Shard(0, packed)

@@ -11,7 +11,9 @@ from slipstick.frontend import load
 from slipstick.ir.errors import PlanError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Hint, Region, Role
 from slipstick.ir.parse import parse_graph
+from slipstick.ir.plan import Family
 from slipstick.ir.text import print_graph
+from slipstick.passes.families import pipeline_for
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.auto import degree_of
 from slipstick.passes.sharding.choose import ENOUGH_NAMED, named_share, plan_for, styles_in
@@ -267,3 +269,10 @@ def test_the_degree_behind_auto() -> None:
 def test_styles_have_synonyms() -> None:
     assert style_of("rowwise_rep") is Style.ROWWISE_SPLIT
     assert style_of("moe_tp_experts") is Style.REPLICATE
+
+
+def test_no_plan_is_searched_for_where_nothing_is_divided() -> None:
+    """At tp=1 every plan leaves a rank the whole model; a search takes a second or more."""
+    assert str(pipeline_for(Family(), divided=False)).count("search=false") == 1
+    assert "search" not in str(pipeline_for(Family()))
+    assert "search" not in str(pipeline_for(Family(tp_plan="hf"), divided=False))

@@ -27,7 +27,8 @@ X = (B, S, H)
 
 def _pointwise() -> list[Case]:
     one = [Case(f"{fn} of one", "elementwise", (X,), (X,), ElementwiseAttrs((fn,)))
-           for fn in ("add", "sub", "mul", "div", "neg", "silu", "exp", "clamp", "sqrt")]  # fmt: skip
+           for fn in ("add", "sub", "mul", "div", "neg", "silu", "exp", "clamp", "sqrt",
+                      "square", "reciprocal", "remainder", "floor_div", "softsign")]  # fmt: skip
     two = [Case(f"{fn} of two", "elementwise", (X, X), (X,), ElementwiseAttrs((fn,)))
            for fn in ("add", "sub", "mul", "div", "max", "silu_bwd", "dropout_bwd")]  # fmt: skip
     wide = [Case(f"{fn} along rows", "elementwise", (X, (H,)), (X,), ElementwiseAttrs((fn,)), params=(1,))
@@ -35,7 +36,7 @@ def _pointwise() -> list[Case]:
     wide += [Case(f"{fn} of columns", "elementwise", (X, (B, S, 1)), (X,), ElementwiseAttrs((fn,)))
              for fn in ("add", "mul", "div")]  # fmt: skip
     more = [Case("three added", "elementwise", ((S, H),) * 3, ((S, H),), ElementwiseAttrs(("add", "add"))),
-            Case("product added", "elementwise", ((S, H),) * 3, ((S, H),), ElementwiseAttrs(("mul",))),
+            Case("product added", "elementwise", ((S, H),) * 3, ((S, H),), ElementwiseAttrs(("addcmul",))),
             Case("packed halves", "elementwise", ((S, H),), ((S, H),), ElementwiseAttrs(("silu",)),
                  packed={(0, 1): (6, 6), (1, 1): (6, 6)})]  # fmt: skip
     same = [Case(op, op, (X,), (X,)) for op in ("cast", "copy", "identity", "accumulate")]

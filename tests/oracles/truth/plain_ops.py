@@ -20,6 +20,8 @@ from slipstick.ir.placement import Shard
 _ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "add": lambda x: x + 0.7, "sub": lambda x: 0.7 - x, "mul": lambda x: x * 1.3, "div": lambda x: x / 1.7,
     "neg": torch.neg, "exp": torch.exp, "silu": F.silu, "gelu": F.gelu, "tanh": torch.tanh, "sqrt": lambda x: x * x,
+    "square": torch.square, "reciprocal": lambda x: 1.3 / (x + 9.0), "remainder": lambda x: x.remainder(0.7),
+    "floor_div": lambda x: x // 0.7, "softsign": F.softsign,
     "relu": F.relu, "clamp": lambda x: x.clamp(-0.1, 0.2), "sigmoid": torch.sigmoid,
 }  # fmt: skip
 _TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -31,8 +33,8 @@ _TWO: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 def _elementwise(call: Call) -> tuple[Tensor, ...]:
     x, *rest = call.inputs
     for fn in attrs_of(call, ElementwiseAttrs).fns:
-        if fn == "mul" and len(rest) == 2:
-            x, rest = x + rest[0] * rest[1], []  # addcmul
+        if fn == "addcmul":
+            x, rest = x + rest[0] * rest[1], []
         elif rest:
             x, rest = _TWO[fn](x, rest[0]), rest[1:]
         else:
