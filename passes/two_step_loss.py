@@ -46,7 +46,7 @@ def _rewrite(region: Region) -> Region:
     fresh = max(v.id for v in region.values) + 1
     logits, grad = region.by_id[loss.inputs[0]], region.by_id[back.key]
     made = (_like(logits, fresh), _like(grad, fresh + 1))
-    attrs = DimAttrs(logits.type.rank - 1)
+    attrs = DimAttrs(logits.type.rank - 1, across=True)
     first = replace(loss, op="softmax", inputs=(logits.id,), outputs=(fresh,), attrs=attrs, meaning=_LOG)
     last = replace(back, op="softmax_bwd", inputs=(fresh + 1, fresh), attrs=attrs, forward=fresh, meaning=_LOG_BWD)
     inner = replace(back, inputs=(back.inputs[0], fresh, *back.inputs[2:]), outputs=(fresh + 1,))

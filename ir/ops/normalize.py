@@ -18,9 +18,10 @@ class NormAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class DimAttrs(Attrs):
-    """`dim` is the dim that the op runs along."""
+    """`dim` is the dim along which the op runs; `across` says that ranks that cut it exchange its maxima and sums."""
 
     dim: int
+    across: bool = False
 
 
 @dataclass(frozen=True, slots=True)

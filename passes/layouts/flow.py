@@ -16,7 +16,7 @@ _SAMPLES = "mbs"
 _IN_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
 _REDUCES = ("all_reduce", "reduce_scatter", "ring_scatter")
 _ROUTES = ("dispatch", "combine", "expert")
-# Where a gradient is added to the step's sum in a type that the user chose.
+# Where a gradient is added to the step's sum: the user chose the types in which it is reduced and added.
 _CHOSEN = ("accumulate",)
 
 
@@ -57,8 +57,9 @@ def _mixes(region: Region, node: Node) -> bool:
 
 
 def _wide(region: Region, node: Node, attrs: CollectiveAttrs) -> Iterator[str]:
-    """A partial sum is completed no later than in the narrowest type on its way."""
-    if node.op not in _REDUCES:
+    """A partial sum is completed no later than in the narrowest type on its way; gradients as the user chose."""
+    readers = (n.op for o in node.outputs for n in region.users.get(o, ()))
+    if node.op not in _REDUCES or any(op in _CHOSEN for op in readers):
         return
     for i in node.inputs:
         kind = region.by_id[i].type

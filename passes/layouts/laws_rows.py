@@ -29,11 +29,11 @@ def norm_bwd(lay: Lay) -> Iterator[str]:
 
 
 def along_dim(lay: Lay) -> Iterator[str]:
-    """The dim that the op runs along is whole; all operands and results lie alike."""
-    dim = lay.call.attrs_as(DimAttrs).dim
+    """The dim that the op runs along is whole, or ranks exchange its statistics; all operands and results lie alike."""
+    attrs = lay.call.attrs_as(DimAttrs)
     yield from no_sums(lay)
-    if lay.axis not in SAMPLES:
-        yield from _whole_along(lay, 0, dim)
+    if lay.axis not in SAMPLES and not attrs.across:
+        yield from _whole_along(lay, 0, attrs.dim)
     for i, p in enumerate(lay.ins[1:], 1):
         yield from input_is(lay, i, p, lay.ins[0])
     for i, p in enumerate(lay.outs):
