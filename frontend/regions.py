@@ -70,8 +70,8 @@ def _shared(flat: Flat, parts: Mapping[int, Part]) -> frozenset[int]:
 def _places(flat: Flat, pattern: re.Pattern[str] | None) -> list[int]:
     """Forward: before any layer prologue, between layers the layer before, after all epilogue. Backward: as forward.
 
-    What reads nothing that was computed and is read by no layer (the last norm's weight plus one) belongs where it is
-    read, to the epilogue.
+    What reads parameters alone and is read by no layer (the last norm's weight plus one) belongs where it is read, to
+    the epilogue; what reads the model's inputs stays in the prologue, so that they are kept once.
     """
     if pattern is None:
         return [PROLOGUE] * len(flat.nodes)
@@ -85,7 +85,7 @@ def _places(flat: Flat, pattern: re.Pattern[str] | None) -> list[int]:
         if layer is not None:
             place = layer
         elif node.phase is Phase.FORWARD:
-            begins = last == PROLOGUE and not after.keys().isdisjoint(node.inputs)
+            begins = last == PROLOGUE and any(flat.values[i].role is not Role.PARAM for i in node.inputs)
             place = last if begins or awaited.intersection(node.outputs) else EPILOGUE
         else:
             place = _backward_place(node, flat, place_of)

@@ -14,10 +14,12 @@ pytest.importorskip("transformers", reason="builds its models; install slipstick
 from slipstick.benchmarks.numeric import BATCH, PLANS, SEQ, outcome, subject, verdicts
 from slipstick.frontend.reference.compare import Verdict, compare
 from slipstick.frontend.reference.subject import Answer, Subject
+from slipstick.ir.errors import VerifyError
 from slipstick.ir.graph import Graph, Node, Phase, Region
 from slipstick.ir.placement import PARTIAL, REPLICATE
 from slipstick.ir.plan import Family
 from slipstick.ir.stages import BOUNDARY
+from slipstick.passes import manager
 from slipstick.passes.families import pipeline_for
 from slipstick.passes.sharding import rules
 from slipstick.passes.sharding.ask import Answer as Placed
