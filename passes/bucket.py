@@ -164,7 +164,7 @@ def _talks(node: Node) -> bool:
 
 def _kind(node: Node) -> tuple[object, ...]:
     assert isinstance(node.attrs, CollectiveAttrs)
-    return node.op, node.attrs.axis, node.attrs.dim
+    return node.op, node.attrs.axis, node.attrs.dim, str(node.attrs.tail)
 
 
 def _joined(groups: Iterable[list[Node]], what: str) -> Iterator[Node]:

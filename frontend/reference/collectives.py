@@ -68,8 +68,23 @@ def _summed(x: Exchange, given: Sequence[Local]) -> Tensor:
 
 
 def _all_reduce(x: Exchange, given: Sequence[Local], group: Sequence[int], out: Value) -> list[Local]:
+    if x.attrs.tail != 0:
+        return _all_reduce_tail(x, given)
     total = _summed(x, given)
     return [Local(total, g.axes, g.rows) for g in given]
+
+
+def _all_reduce_tail(x: Exchange, given: Sequence[Local]) -> list[Local]:
+    """Sum the last entries of a dim; those before them stay each rank's own."""
+    dim, count = x.attrs.dim, x.layout.number(x.attrs.tail)
+    first = given[0].axes[dim].length - count
+    tails = []
+    for g in given:
+        axes = list(g.axes)
+        axes[dim] = axes[dim].taken(torch.arange(first, first + count))
+        tails.append(Local(g.tensor.narrow(dim, first, count), tuple(axes)))
+    total = _summed(x, tails)
+    return [Local(torch.cat([g.tensor.narrow(dim, 0, first), total], dim), g.axes, g.rows) for g in given]
 
 
 def joined(given: Sequence[Local], dim: int) -> Local | None:

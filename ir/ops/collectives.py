@@ -25,6 +25,7 @@ class CollectiveAttrs(Attrs):
     `wire` is the type in which elements travel, when not their own: `fp8`, with an fp32 scale for 128 of them.
     `across` is the share of a message to other nodes that really crosses: less than all where a row with several
     goals in one node goes there once and is copied inside.
+    `tail` says that an all-reduce sums only the last so many entries of its dim, and leaves the rest as it is; 0: all.
     """
 
     axis: str
@@ -32,6 +33,7 @@ class CollectiveAttrs(Attrs):
     why: str = ""
     wire: str = ""
     across: float = 1.0
+    tail: Dim = 0
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -48,7 +50,10 @@ def message_bytes(call: OpCall) -> Expr:
     """
     uneven = call.op == "all_to_all" and any(IMBALANCE in t.numel.symbols for t in call.outputs)
     tensors = call.outputs if call.op in GATHERS or uneven else call.inputs
-    wire = call.attrs_as(CollectiveAttrs).wire
+    attrs = call.attrs_as(CollectiveAttrs)
+    wire = attrs.wire
+    if attrs.tail != 0:
+        tensors = tuple(t.with_dims((*t.dims[: attrs.dim], attrs.tail, *t.dims[attrs.dim + 1 :])) for t in tensors)
     return total(t.numel * FP8_BYTES if wire else t.num_bytes for t in tensors)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..expr import Dim, as_expr, total
+from ..expr import Dim, as_expr, total, without_lone
 from .base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, same_numel, traffic
 
 
@@ -75,7 +75,8 @@ def _check_concat(call: OpCall) -> Iterator[str]:
     for t in call.inputs:
         yield from same_dims(t.dims[:dim] + t.dims[dim + 1 :], out.dims[:dim] + out.dims[dim + 1 :], "other dims")
     want = total(t.dims[dim] for t in call.inputs)
-    if as_expr(call.outputs[0].dims[dim]) != want:
+    made = without_lone(call.outputs[0].dims[dim])
+    if as_expr(made) != as_expr(without_lone(want)):
         yield f"concat along dim {dim} gives {want}, has {call.outputs[0].dims[dim]}"
 
 

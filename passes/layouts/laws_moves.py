@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ...ir.expr import without_lone
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.lookup import LookupAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs
@@ -126,6 +127,8 @@ def pad(lay: Lay) -> Iterator[str]:
     """The adjoint of a slice: along the padded dim shards lie side by side."""
     attrs, have = lay.call.attrs_as(SliceAttrs), lay.ins[0]
     want = have
+    if have == PARTIAL and _holds_copies(lay, attrs.dim) and lay.outs[0] == Shard(attrs.dim, packed=True):
+        return
     if isinstance(have, Shard):
         shift = attrs.drop and have.dim >= attrs.dim
         want = Shard(have.dim + shift, have.packed or (not attrs.drop and have.dim == attrs.dim), have.routed)
@@ -135,13 +138,20 @@ def pad(lay: Lay) -> Iterator[str]:
 def concat(lay: Lay) -> Iterator[str]:
     """Pieces lie alike; cut along the joined dim, they make a packed one."""
     dim, first = lay.call.attrs_as(ConcatAttrs).dim, lay.ins[0]
+    copies = _holds_copies(lay, dim) and isinstance(first, Shard) and first.dim == dim
     for i, p in enumerate(lay.ins[1:], 1):
         joined = isinstance(p, Shard) and isinstance(first, Shard) and p.dim == first.dim == dim
-        if not alike(lay.axis, p, first) and not joined:
+        if not alike(lay.axis, p, first) and not joined and not (copies and p == PARTIAL):
             yield f"pieces lie differently: {lay.input(0)} and {lay.input(i)}"
             return
     want = Shard(dim, packed=True) if isinstance(first, Shard) and first.dim == dim else first
     yield from result_is(lay, 0, lay.outs[0], want)
+
+
+def _holds_copies(lay: Lay, dim: int) -> bool:
+    """Whether beside shards the result has entries of which every rank holds a copy: parts of sums stay with them."""
+    size = lay.call.outputs[0].dims[dim]
+    return without_lone(size) != size
 
 
 def lookup(lay: Lay) -> Iterator[str]:

@@ -11,6 +11,7 @@ from ...ir.placement import REPLICATE, Partial, Placement
 from . import laws_blocks, laws_layout, laws_math
 from .conversions import (
     complaints,
+    copies_complaints,
     is_collective,
     is_shard_taken,
     is_summand,
@@ -38,6 +39,7 @@ def node_complaints(region: Region, node: Node, call: OpCall) -> Iterator[str]:
     elif is_summand(region, node):
         yield from summand_complaints(region, node)
     else:
+        yield from copies_complaints(region, node)
         for axis in (a for a, _ in region.by_id[node.key].placements):
             given, made = along(region, node, axis)
             if not follows(call, axis, given, made):

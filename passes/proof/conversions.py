@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from ...ir.expr import Dim, as_dim, as_expr, evened, symbol
+from ...ir.expr import Dim, Expr, as_dim, as_expr, evened, symbol, total, without_lone
 from ...ir.graph import Node, Region, Value
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.ops.layout import SliceAttrs
+from ...ir.ops.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
+from ...ir.shares import share_name
 
 # What a collective takes and makes along its axes; a shard is one of the dim that the collective names.
 _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -83,6 +84,40 @@ def shard_complaints(region: Region, node: Node) -> Iterator[str]:
     want_dim = localised(given.type.dims[node.attrs.dim], axes)
     if evened(made.type.dims[node.attrs.dim]) != want_dim:
         yield f"a shard of {given.type} over {'+'.join(axes)} has {want_dim} entries along dim {node.attrs.dim}"
+
+
+def copies_complaints(region: Region, node: Node) -> Iterator[str]:
+    """Yield where a tensor in a packed dim is said to be whole on every rank, and the rank's part does not hold it.
+
+    A rank's part of the packed dim is n/axis entries and, behind them, those that every rank holds a copy of: c times
+    the share of a single thing. What is whole must lie among the last c.
+    """
+    for axis, dim, packed, ranges in _whole_in_packed(region, node):
+        held = as_expr(region.by_id[packed].type.dims[dim])
+        alone = symbol(share_name(1, axis))
+        first = as_expr(held.substitute({share_name(1, axis): 0}))
+        copies = as_expr(as_dim((held - first) / alone))
+        for start, size in ranges:
+            offset = without_lone(as_dim(start - first))
+            inside = isinstance(offset, int) and isinstance(size, int) and isinstance(as_dim(copies), int)
+            if not inside or not 0 <= int(offset) <= int(as_dim(copies)) - int(size):
+                yield f"over {axis} entries {start} and {size} on of {held} are not on every rank"
+
+
+def _whole_in_packed(region: Region, node: Node) -> Iterator[tuple[str, int, int, list[tuple[Expr, Dim]]]]:
+    """Axis, dim and packed value of a slice, pad or concat, with start and size of what is no shard on that axis."""
+    attrs = node.attrs
+    if not isinstance(attrs, SliceAttrs | ConcatAttrs):
+        return
+    packed = node.inputs[0] if node.op == "slice" else node.key
+    parts = [node.key] if node.op == "slice" else list(node.inputs)
+    sizes = [region.by_id[p].type.dims[attrs.dim] for p in parts if attrs.dim < region.by_id[p].type.rank]
+    first = as_expr(attrs.start if isinstance(attrs, SliceAttrs) else 0)
+    for axis, lies in region.by_id[packed].placements:
+        if isinstance(lies, Shard) and lies.packed and lies.dim == attrs.dim:
+            starts = [first + total(sizes[:k]) for k in range(len(parts))]
+            found = [not isinstance(region.by_id[p].placement(axis), Shard) for p in parts]
+            yield axis, attrs.dim, packed, [(s, n) for s, n, f in zip(starts, sizes, found, strict=True) if f]
 
 
 def localised(dim: Dim, axes: list[str]) -> Dim:

@@ -96,6 +96,7 @@ def slice_(call: OpCall, axis: str) -> Iterator[Entry]:
         given = (Shard(attrs.dim, packed=True),)
         yield Entry(given, (Shard(attrs.dim),))
         yield Entry(given, (Shard(attrs.dim, packed=True),))
+        yield Entry(given, (REPLICATE,))  # one of which every rank holds a copy: `copies_complaints`
 
 
 def pad(call: OpCall, axis: str) -> Iterator[Entry]:
@@ -108,6 +109,7 @@ def pad(call: OpCall, axis: str) -> Iterator[Entry]:
         made = (Shard(attrs.dim, packed=True),)
         yield Entry((Shard(attrs.dim),), made)
         yield Entry((Shard(attrs.dim, packed=True),), made)
+        yield Entry((PARTIAL,), made)  # of the gradient of a copy, each rank has a part
 
 
 def _cut(call: OpCall, rank: int) -> tuple[Labels, Labels]:
@@ -123,6 +125,9 @@ def concat(call: OpCall, axis: str) -> Iterator[Entry]:
     labels = [None if i == along else str(i) for i in range(call.outputs[0].rank)]
     everything = [(tuple(range(count)), ())]
     yield from Form([labels] * count, [labels], linear=everything).entries()
+    whole = Shard(along)
+    for copies in range(1, count):
+        yield Entry((*(whole,) * (count - copies), *(PARTIAL,) * copies), (Shard(along, packed=True),))
     for flags in product((False, True), repeat=min(count, 6)):
         packed = (*flags, *(False,) * (count - len(flags)))
         yield Entry(tuple(Shard(along, packed=p) for p in packed), (Shard(along, packed=True),))

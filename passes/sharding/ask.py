@@ -25,6 +25,7 @@ class Ask:
     method of context parallelism. `own_tokens` says that over `tp` each rank routes the tokens it holds. `all_tokens`
     says that experts get the tokens of all ranks of the axis, and `own_rows` that each takes out of them the rows of
     its own experts. `cut_again` says that what a slice takes out is several tensors side by side itself.
+    `on_all` says of each tensor taken out of a packed dim, or put into it, whether it is one head that all ranks hold.
     """
 
     axis: str
@@ -39,6 +40,7 @@ class Ask:
     all_tokens: bool = False
     own_rows: bool = False
     cut_again: bool = False
+    on_all: tuple[bool, ...] = ()
 
     @property
     def num_outputs(self) -> int:

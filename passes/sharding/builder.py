@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
+from ...ir.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.ops.layout import SliceAttrs
+from ...ir.ops.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
 from ...ir.plan import AXES, CAPACITY, IMBALANCE
 from ...ir.types import DType, TensorType
@@ -48,6 +48,12 @@ class RegionBuilder:
     def add_source(self, v: Value, placements: Placements) -> None:
         """Take over a parameter, input, constant or port with its placements."""
         self.now[v.id] = self._value(v, placements, v.role, v.name, None, f"'{v.name}'")
+
+    def packed(self, v: Value, placements: Placements) -> Placements:
+        """Return placements of a source; where copied heads stand beside others, each tensor is cut on its own."""
+        lies = placements.get(TP, REPLICATE)
+        mixed = isinstance(lies, Shard) and self.cuts.tail((v.id, lies.dim)) != 0
+        return {**placements, TP: replace(lies, packed=True)} if isinstance(lies, Shard) and mixed else placements
 
     def add_node(self, node: Node, needs: tuple[Placements, ...], gives: tuple[Placements, ...]) -> None:
         """Bring the inputs into the placements needed, then append the node with local output types."""
@@ -145,12 +151,20 @@ class RegionBuilder:
             value = self._origin[value]
             yield value
 
-    def sum_copies(self, grad: int, count: int, user: Node) -> None:
-        """Add up the gradients of ranks that hold a copy of the same head; each has its own queries' part."""
+    def sum_copies(self, param: int, grad: int, user: Node) -> None:
+        """Add up the gradients of ranks that hold a copy of the same head; each has its own queries' part.
+
+        Where copied heads are packed with others, only their entries are summed, those at the end.
+        """
+        lies = self.where[self.now[param]].get(TP, REPLICATE)
+        spot = (param, lies.dim) if isinstance(lies, Shard) else (param, -1)
+        count, tail = self.cuts.copied(spot), self.cuts.tail(spot)
+        if not count:
+            return
         value = self.now[grad]
         why = f"copies of {count} heads for {user.op} at {user.scope or 'the top'}"
         made = self._value(self.world[value], self.where[value], Role.RESULT, "", None, why)
-        attrs = CollectiveAttrs(f"{TP}/{count}", -1, why)
+        attrs = CollectiveAttrs(f"{TP}/{count}", spot[1] if tail != 0 else -1, why, tail=tail)
         self.nodes.append(Node("all_reduce", (value,), (made,), attrs, user.scope, user.phase))
         self.now[grad] = made
 
@@ -183,6 +197,18 @@ class RegionBuilder:
             return None
         read = self.asked[node.key][node.inputs.index(old)][axis]
         return read if isinstance(read, Shard) else None
+
+    def on_all(self, node: Node) -> tuple[bool, ...]:
+        """Return for each tensor that a node takes out of a packed dim, or puts into it, whether all ranks hold it."""
+        attrs = node.attrs
+        if isinstance(attrs, SliceAttrs):
+            packed = node.inputs[0] if node.op == "slice" else node.key
+            return (self.cuts.on_all((packed, attrs.dim), attrs.start),)
+        if not isinstance(attrs, ConcatAttrs):
+            return ()
+        sizes = [self.old.by_id[i].type.dims[attrs.dim] for i in node.inputs]
+        starts = (as_dim(total(map(as_expr, sizes[:i]))) for i in range(len(sizes)))
+        return tuple(self.cuts.on_all((node.key, attrs.dim), start) for start in starts)
 
     def _is(self, value: int, need: Placements) -> bool:
         return all(_alike(a, self.where[value][a], need[a]) for a in self.axes)
@@ -321,7 +347,8 @@ class RegionBuilder:
         start = as_expr(attrs.start)
         packed = node.inputs[0] if node.op == "slice" else node.outputs[0]
         for axis, p in needs[0].items():
-            if isinstance(p, Shard) and p.dim == attrs.dim:
+            held = axis == TP and isinstance(p, Partial) and self.cuts.on_all((packed, attrs.dim), attrs.start)
+            if held or (isinstance(p, Shard) and p.dim == attrs.dim):
                 cut = self.cuts.start((packed, attrs.dim), attrs.start) if axis == TP else None
                 start = start / symbol(axis) if cut is None else as_expr(cut)
         return replace(attrs, start=as_dim(start))

@@ -15,6 +15,8 @@ from .follow import Spot, same_dims
 from .rules_layout import groups
 
 TP = "tp"
+# Ops between the projection of keys and attention that work on each entry or each head of its own.
+_HANDS_ON = ("permute", "reshape", "rope", "cast", "norm", "copy", "kv_append")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,19 @@ class Cuts:
     def copied(self, spot: Spot) -> int:
         """Return the number of heads of which ranks may hold copies, 0 where there are none."""
         parts = self.found.get(spot, ())
-        return max((p.heads.count for p in parts if p.heads and p.heads.copied), default=0)
+        return max((p.heads.count for p in parts if _is_copied(p) and p.heads), default=0)
+
+    def tail(self, spot: Spot) -> Dim:
+        """Return how many entries at the end of a rank's part are those of copied heads; 0 where all are."""
+        parts = self.found.get(spot, ())
+        mixed = any(not _is_copied(p) for p in parts)
+        return as_dim(total(p.share for p in parts if _is_copied(p))) if mixed else 0
+
+    def on_all(self, spot: Spot, start: Dim) -> bool:
+        """Whether the tensor that starts there in a packed dim is one head, of which every rank holds a copy."""
+        parts = self.found.get(spot, ())
+        ends = [sum(p.size for p in parts[:i]) for i in range(len(parts))]
+        return start in ends and _is_one(parts[ends.index(int(start))]) if isinstance(start, int) else False
 
     def is_free(self, size: int) -> bool:
         """Whether a dim of this size may be cut unevenly: nothing looks inside it, and some legal degree would."""
@@ -102,6 +116,14 @@ class Cuts:
         if len(parts) < 2 or not isinstance(start, int) or start not in ends:
             return None
         return as_dim(total(p.share for p in parts[: ends.index(start)]))
+
+
+def _is_copied(part: Part) -> bool:
+    return part.heads is not None and part.heads.copied
+
+
+def _is_one(part: Part) -> bool:
+    return part.heads is not None and part.heads.copied and part.heads.count == 1
 
 
 def _resized(cut: Cut, size: int) -> Cut:
@@ -123,8 +145,37 @@ def _found(region: Region) -> dict[Spot, Cut]:
     keys = _spread(region, _seeds(region, query=False))
     if query.keys() & keys.keys():  # one dim counts both: copies of keys would be copies of queries
         keys = {s: tuple(replace(p, heads=_uncopied(p.heads)) for p in cut) for s, cut in keys.items()}
-    heads = {**keys, **query}
-    return {**heads, **_spread(region, _packed(region, heads), fixed=True)}
+    heads = {**keys, **query, **_one_head(region)}
+    packed = _packed(region, heads)
+    if not all(_ends_in_copies(cut) for cut in packed.values()):  # their gradients are summed in one range at the end
+        heads = {s: tuple(replace(p, heads=_uncopied(p.heads)) for p in cut) for s, cut in {**keys, **query}.items()}
+        packed = _packed(region, heads)
+    return {**keys, **query, **heads, **_spread(region, packed, fixed=True)}
+
+
+def _ends_in_copies(cut: Cut) -> bool:
+    """Whether copied heads, if any, are the last tensors of a packed dim, and of one number."""
+    flags = [_is_copied(p) for p in cut]
+    return flags == sorted(flags) and len({p.heads.count for p in cut if p.heads and p.heads.copied}) < 2
+
+
+def _one_head(region: Region) -> dict[Spot, Cut]:
+    """Slices that are the one head of keys, or of values, which all queries read: every rank holds a copy of it."""
+    found: dict[Spot, Cut] = {}
+    for node in (n for n in region.nodes if n.op == "attention"):
+        q, k, v = node.inputs[:3]
+        if region.by_id[k].type.dims[1] != 1 or region.by_id[q].type.dims[1] == 1:
+            continue
+        heads = Heads(1, f"key-value heads of {node.scope or 'the top'}", copied=True)
+        for value in (k, v):
+            made = region.producer.get(value)
+            while made is not None and made.op in _HANDS_ON:
+                made = region.producer.get(made.inputs[0])
+            if made is not None and isinstance(made.attrs, SliceAttrs) and not made.attrs.drop:
+                spot = made.key, made.attrs.dim
+                size = region.by_id[made.key].type.dims[made.attrs.dim]
+                found |= {spot: (Part(size, heads),)} if isinstance(size, int) else {}
+    return found
 
 
 def _uncopied(heads: Heads | None) -> Heads | None:

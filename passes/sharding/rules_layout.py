@@ -122,6 +122,8 @@ def slice_(ask: Ask) -> Answer:
     p, attrs = ask.given[0], ask.call.attrs_as(SliceAttrs)
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
+    if p.dim == attrs.dim and p.packed and any(ask.on_all):
+        return Answer((p,), (REPLICATE,))
     if p.dim == attrs.dim:
         return Answer((p,), (Shard(p.dim, ask.cut_again),)) if p.packed and not attrs.drop else replicate_all(ask)
     shift = 1 if attrs.drop and p.dim > attrs.dim else 0
@@ -131,6 +133,8 @@ def slice_(ask: Ask) -> Answer:
 def pad(ask: Ask) -> Answer:
     """The adjoint of slice: along the padded dim the shards are those of the packed tensor."""
     p, attrs = ask.given[0], ask.call.attrs_as(SliceAttrs)
+    if any(ask.on_all) and not isinstance(p, Shard):
+        return Answer((PARTIAL,), (Shard(attrs.dim, packed=True),))  # each rank's part of the gradient of its copy
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
     if attrs.drop:
@@ -150,7 +154,8 @@ def concat(ask: Ask) -> Answer:
     if target.dim != dim:
         return Answer((target,) * len(ask.given), (target,))
     lain = tuple(p if isinstance(p, Shard) and p.dim == dim else target for p in map(ask.whole, range(len(ask.given))))
-    return Answer(lain, (Shard(dim, packed=True),))
+    kept = ask.on_all or (False,) * len(lain)
+    return Answer(tuple(PARTIAL if k else p for p, k in zip(lain, kept, strict=True)), (Shard(dim, packed=True),))
 
 
 def embedding(ask: Ask) -> Answer:

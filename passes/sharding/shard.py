@@ -179,7 +179,7 @@ class _Propagation:
         known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.inside)
         for v in b.old.values:
             if v.id in known:
-                b.add_source(v, known[v.id])
+                b.add_source(v, b.packed(v, known[v.id]))
             if EP in self.axes and v.role is Role.PARAM and is_expert(b.old, v):
                 self._constrain_experts(b, v, known[v.id])
 
@@ -212,6 +212,8 @@ class _Propagation:
             b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], TP: REPLICATE}, node)
         if node.op == "accumulate" and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
+            if self._has_tail(b, param):
+                b.sum_copies(param, node.inputs[0], node)
             self._reduce(b, node.inputs[0], self._gradient_at_rest(b, param, node.inputs[0]), node)
         if isinstance(node.attrs, RoutedAttrs):
             node = self._with_all_tokens(b, node, node.attrs)
@@ -246,6 +248,7 @@ class _Propagation:
             cp="ulysses" if axis == UP else self.cp,
             own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
             own_rows=axis in self.own_rows, cut_again=node.op == "slice" and is_cut_apart(b.old, node),
+            on_all=b.on_all(node) if axis == TP else (),
         )  # fmt: skip
         return answer_of(node, ask, self.replicate_unknown)
 
@@ -369,12 +372,17 @@ class _Propagation:
         user = replace(b.old.producer[grad], phase=Phase.REDUCE)
         wanted = {**b.where[b.now[param]], **self._gradient_at_rest(b, param, grad, only_data=True)}
         kept = b.dtype(grad)
+        if not self.scatters_early and self._has_tail(b, param):
+            b.sum_copies(param, grad, user)
         self._reduce(b, grad, wanted, user)
-        lies = b.where[b.now[param]][TP]
-        copied = b.cuts.copied((param, lies.dim)) if isinstance(lies, Shard) else 0
-        if copied:
-            b.sum_copies(grad, copied, user)
+        if not self._has_tail(b, param):
+            b.sum_copies(param, grad, user)
         b.cast(grad, kept, user)
+
+    def _has_tail(self, b: RegionBuilder, param: int) -> bool:
+        """Whether a parameter ends in copied heads: a shard of its gradient would not know which rows are theirs."""
+        lies = b.where[b.now[param]][TP]
+        return isinstance(lies, Shard) and b.cuts.tail((param, lies.dim)) != 0
 
     def _reduce(self, b: RegionBuilder, grad: int, wanted: Placements, user: Node) -> None:
         """Bring a gradient where it is wanted, in the type in which gradients are reduced."""

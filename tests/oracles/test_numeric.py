@@ -15,7 +15,9 @@ from slipstick.benchmarks.numeric import BATCH, PLANS, SEQ, outcome, subject, ve
 from slipstick.frontend.reference.compare import Verdict, compare
 from slipstick.frontend.reference.subject import Answer, Subject
 from slipstick.ir.errors import VerifyError
+from slipstick.ir.expr import as_expr
 from slipstick.ir.graph import Graph, Node, Phase, Region
+from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE
 from slipstick.ir.plan import Family
 from slipstick.ir.stages import BOUNDARY
@@ -52,6 +54,21 @@ def test_a_plan_computes_what_the_module_computes(plan: str) -> None:
 def test_experts_on_ranks_compute_what_the_module_computes(plan: str) -> None:
     ((_, found),) = verdicts(small("qwen3_moe")[0], [plan])
     assert outcome(found) == "equal"
+
+
+def test_copies_in_a_fused_projection_sum_the_gradients_of_their_own_rows_once() -> None:
+    of = subject("gpt_bigcode")
+    lowered, _ = pipeline_for(Family(sp=True)).run(of.graph)
+    block = lowered.region("block0")
+    sums = [n for n in block.nodes if isinstance(n.attrs, CollectiveAttrs) and n.attrs.axis == "tp/1"]
+    weight, bias = [i for n in sums for i in n.inputs]
+    # Of 8 heads of queries each of 4 ranks has 2, of 16 entries; the one key and the one value, 32 entries, are summed.
+    env = {"tp": 4.0}
+    held = [as_expr(block.by_id[i].type.dims[0]).evaluate(env) for i in (weight, bias)]
+    tails = {as_expr(n.attrs.tail).evaluate(env) for n in sums if isinstance(n.attrs, CollectiveAttrs)}
+    assert (held, tails) == ([2 * 16 + 32] * 2, {32.0})
+    found = compare(of, lowered, {"tp": 4}, BATCH, SEQ)
+    assert found.equal, found
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ Small models are drawn as text: attention with any number of heads, and a table 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -171,11 +170,8 @@ def test_a_fused_projection_holds_the_shares_side_by_side(kv: int, groups: int, 
     assert [number(region.by_id[s.key].type.dims[2], tp) for s in slices] == [q, n, n]
 
 
-@pytest.mark.parametrize("layer", [attention, packed])
-def test_one_head_of_keys_and_values_is_gathered_for_the_queries_of_every_rank(
-    layer: Callable[[int, int], Graph],
-) -> None:
-    graph = shard(layer(32, 1))
+def test_one_head_of_keys_and_values_is_gathered_for_the_queries_of_every_rank() -> None:
+    graph = shard(attention(32, 1))
     # The degree must divide the heads of the queries and, for the projections, the 16 entries of the one head.
     assert legal_degrees(graph, plan(1), "tp") == [1, 2, 4, 8, 16]
     region = graph.region("all")
@@ -183,6 +179,18 @@ def test_one_head_of_keys_and_values_is_gathered_for_the_queries_of_every_rank(
     assert [number(region.by_id[i].type.dims[1], 8) for i in call.inputs] == [4, 1, 1]
     gathers = [region.by_id[n.key].type.dims[-1] for n in region.nodes if n.op == "all_gather"]
     assert gathers == [16, 16]
+
+
+def test_one_head_of_a_fused_projection_is_held_by_every_rank() -> None:
+    graph = shard(packed(32, 1))
+    # The degree must divide the 32 heads of the queries, and nothing else: no rank has a part of the one head.
+    assert legal_degrees(graph, plan(1), "tp") == [1, 2, 4, 8, 16, 32]
+    region = graph.region("all")
+    # Beside 32 / 8 heads of queries, of 16 entries each, stand one of keys and one of values.
+    assert parameters(region, 8)["attn.qkv_proj.weight"] == (4 * 16 + 2 * 16, 64)
+    (call,) = (n for n in region.nodes if n.op == "attention")
+    assert [number(region.by_id[i].type.dims[1], 8) for i in call.inputs] == [4, 1, 1]
+    assert not any(n.op == "all_gather" for n in region.nodes)
 
 
 def test_as_many_heads_of_keys_as_of_queries_are_never_copied() -> None:
