@@ -137,7 +137,7 @@ class AttentionSizes:
         cut = self.is_cut & ~self.balanced
         if not cut.any():
             return np.asarray(self.kv_len + 0.0 * self.q_len)
-        reach = np.where(self.causal, self.window + self.q_len - 1.0, 2.0 * self.window + self.q_len)
+        reach = self.window + self.q_len - np.where(self.causal, 1.0, 0.0)
         reach = np.where(self.chosen, self.window * self.q_len, reach)
         return np.where(cut, np.minimum(reach, self.kv_len), self.kv_len)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import random
 import sys
@@ -44,12 +45,18 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=[""], metavar="PATH", help="judge only what lies here")
     parser.add_argument("--resume", action="store_true", help="keep verdicts of the last run")
     parser.add_argument("--survivors", action="store_true", help="keep them, and judge again what survived")
+    parser.add_argument("--sample", type=Path, metavar="FILE", help="follow this sample of an earlier state: its keys")
     parser.add_argument("--results", type=Path, default=ROOT / "results", metavar="FOLDER")
     parser.add_argument("--page", type=Path, help="Markdown page to write", metavar="FILE")
     given = parser.parse_args(words)
     file = given.results / f"mutants-{given.seed}.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
-    sample = random.Random(given.seed).sample(mutants_of(ROOT, ROOMS), given.count)
+    every = mutants_of(ROOT, ROOMS)
+    if given.sample:
+        keys = set(map(tuple, map(json.loads, given.sample.read_text("utf-8").splitlines())))
+        sample = list({m.key: m for m in every if m.key in keys}.values())
+    else:
+        sample = random.Random(given.seed).sample(every, given.count)
     sample = [m for m in sample if m.file.startswith(tuple(given.only))]
     known = read(file) if given.resume or given.survivors else {}
     if given.survivors:

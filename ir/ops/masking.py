@@ -27,12 +27,16 @@ def executed_share(
 
     Queries are the last `q_len` positions of the `kv_len` keys. A query at position p sees min(p + 1, window) keys.
     Pairs are summed in closed form: without window sum_{i=1..q} (kv - q + i); with one, positions below the window
-    see their prefix, the others `window` keys. With `balanced` the queries are an even share of all positions.
+    see their prefix, the others `window` keys. Without `causal` a query sees `window` keys to either side as far as
+    there are any: 1 + min(p, window) + min(kv - 1 - p, window). With `balanced` the queries are an even share of all
+    positions.
 
     >>> float(executed_share(np.array(4.0), np.array(4.0), True, 0))  # 10 of 16
     0.625
     >>> float(executed_share(np.array(1.0), np.array(1000.0), True, 100))
     0.1
+    >>> float(executed_share(np.array(4.0), np.array(4.0), False, 1))  # 2 + 3 + 3 + 2 of 16
+    0.625
     """
     if not np.any(causal) and not np.any(window):
         return np.ones_like(q_len * kv_len)
@@ -44,5 +48,19 @@ def executed_share(
     grow = np.clip(np.minimum(limit, kv_len) - first, 0.0, q)
     growing = grow * first + grow * (grow + 1.0) / 2.0
     full = (q - grow) * np.where(np.isfinite(limit), limit, 0.0)
-    both_ways = np.where(np.isfinite(limit), np.minimum(1.0, (2.0 * np.asarray(window) + 1.0) / kv_len), 1.0)
-    return np.where(causal, (growing + full) / (q * kv_len), both_ways)
+    return np.where(causal, growing + full, _pairs_both_ways(q, kv_len, limit)) / (q * kv_len)
+
+
+def _pairs_both_ways(q: Array, kv_len: Array, window: Array) -> Array:
+    """Return the pairs of the last `q` of `kv_len` positions with the keys at most `window` away on either side.
+
+    sum_p 1 + min(p, w) + min(kv - 1 - p, w), where the first `n` whole numbers cut off at `w` add up to
+    m (m - 1) / 2 + (n - m) w with m = min(n, w).
+    """
+    w = np.minimum(window, kv_len)
+
+    def cut_off(n: Array) -> Array:
+        few = np.minimum(n, w)
+        return np.asarray(few * (few - 1.0) / 2.0 + (n - few) * w)
+
+    return np.asarray(q + cut_off(kv_len) - cut_off(kv_len - q) + cut_off(q))

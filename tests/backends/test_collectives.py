@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from slipstick.backends.network.collectives import Candidate, CollectiveTime, collective_time
 from slipstick.backends.network.layout import lay_out
 from slipstick.backends.network.level import NetworkLevel
+from slipstick.backends.network.measured import with_measured
 from slipstick.backends.network.menu import Collective
+from slipstick.backends.stack import MeasuredAllReduce
 from slipstick.backends.system import System, load_system
 from slipstick.ir.errors import PlanError, UnknownNameError
 
@@ -241,3 +243,17 @@ def test_reduce_scatter_and_all_gather_make_a_ring_all_reduce(
     for algorithm in ("ring", "hierarchical_ring"):
         parts = sum(scalar(half[algorithm].time_s) for half in halves)
         assert parts == pytest.approx(scalar(whole[algorithm].time_s))
+
+
+def test_a_measured_all_reduce_goes_before_the_model_between_and_beyond_its_sizes() -> None:
+    measured = (MeasuredAllReduce(1e3, 4, 1e-3), MeasuredAllReduce(1e9, 4, 1e-2))
+    sizes = np.array([10.0, 1e3, 1e6, 1e9, 3e9, 0.0])
+    four, one, modelled = np.full(6, 4.0), np.ones(6), np.full(6, 7.0)
+    # As the smallest below it, in proportion to the bytes above the largest; half way in logarithms the geometric mean.
+    wanted = np.array([1e-3, 1e-3, (1e-3 * 1e-2) ** 0.5, 1e-2, 3e-2])
+    found = with_measured("all_reduce", modelled, sizes, four, one, measured)
+    np.testing.assert_allclose(found, [*wanted, 7.0])
+    halves = with_measured("reduce_scatter", modelled, sizes, four, one, measured)
+    np.testing.assert_allclose(halves, [*wanted / 2, 7.0])
+    for kind, ranks, stride in (("all_to_all", four, one), ("all_reduce", 2 * four, one), ("all_reduce", four, four)):
+        assert with_measured(kind, modelled, sizes, ranks, stride, measured).tolist() == modelled.tolist()

@@ -130,3 +130,12 @@ def test_a_faster_chip_is_never_slower(made_up: System, tensor: int, vector: int
     ):
         after = float(price(dataclasses.replace(made_up, chip=faster), entry(work)).time_s[0, 0])
         assert LAUNCH_S <= after <= before
+
+
+def test_only_numbers_of_units_in_use_are_named(made_up: System) -> None:
+    def peaks(work: Work) -> list[str]:
+        return [n for n in Roofline().numbers(entry(work), made_up) if n.startswith(("chip.matmul", "chip.vector"))]
+
+    assert peaks(gemm(8, 8, 8)) == ["chip.matmul.bf16"]
+    assert peaks(Work(vector_flops=as_expr(1), read_bytes=as_expr(2))) == ["chip.vector.fp32"]
+    assert peaks(Work(read_bytes=as_expr(2))) == []

@@ -178,3 +178,9 @@ def test_the_schema_knows_stacks_that_are_like_another() -> None:
     assert {"launch_overhead", "memory_reserve"} <= set(map(str, alone["required"]))
     assert other == {"required": ["like"]}
     assert "required" not in schema
+
+
+def test_a_fit_that_nothing_has_judged_has_no_judged_median(fits: Write) -> None:
+    fits("nanotron", "\n".join(line for line in FIT.splitlines() if "judged" not in line))
+    (record,) = fit_records("nanotron")
+    assert (record.num_fitted, record.num_judged, record.judged_median) == (20, 0, None)

@@ -11,6 +11,7 @@ from slipstick.backends.network.lanes import Pattern, lane
 from slipstick.backends.network.layout import lay_out
 from slipstick.backends.network.level import Dragonfly, Edge, NetworkLevel, Topology
 from slipstick.backends.network.menu import Collective
+from slipstick.backends.network.parts import link_rates
 from slipstick.backends.system import System, load_system
 
 GIB = 2.0**30
@@ -225,3 +226,19 @@ def test_a_tree_walks_the_distances_between_its_ranks() -> None:
     """On a ring of 8: 3 levels up and down, each counted as the widest, 4 hops; the widest pairs share 4 wires."""
     found = times("all_reduce", 8, RING)["double_tree"]
     assert float(found.time_s) == pytest.approx(2 * 3 * 4 * ALPHA + 2 * GIB / (2 * LINK * 0.5 / 4))
+
+
+def test_a_link_is_one_of_the_wires_of_a_member() -> None:
+    # 600 GB/s of a member: to each of 4 others, either way round, or to one switch.
+    wires: dict[Topology, int] = {"fully_connected": 4, "ring": 2, "line": 2, "switch": 1}
+    for topology, count in wires.items():
+        assert link_rates([NetworkLevel("net", 5, 600e9, ALPHA, topology)]) == {"net": 600e9 / count}
+
+
+def test_a_ring_without_limit_never_closes() -> None:
+    for pattern in Pattern:
+        (ring,), (line,) = (
+            lay_out(8, 1, [NetworkLevel("net", None, 100e9, ALPHA, shape)]) for shape in ("ring", "line")
+        )
+        ours, theirs = lane(pattern, ring), lane(pattern, line)
+        assert (float(ours.hops), float(ours.share)) == (float(theirs.hops), float(theirs.share))

@@ -4,6 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstick.backends.faults import Fault, in_files
+from slipstick.backends.system_numbers import Latency, Number
+from slipstick.backends.technology.area_schema import CellArea
 from slipstick.ir.errors import UsageError
 from slipstick.ir.units import (
     Quantity,
@@ -134,3 +137,13 @@ def test_format_si_keeps_three_digits_and_is_read_back(value: float) -> None:
 )
 def test_shows(shown: str, expected: str) -> None:
     assert shown == expected
+
+
+def test_a_fault_in_no_file_has_no_place() -> None:
+    assert in_files([])(Fault(("chip",), "chip", "missing")) == ""
+
+
+@pytest.mark.parametrize(("kind", "text"), [(Latency, "0.1 ps"), (Latency, "11 s"), (CellArea, "0.01 mm2/B")])
+def test_numbers_beyond_any_machine_are_refused(kind: type[Number], text: str) -> None:
+    with pytest.raises(UsageError, match="beyond any machine"):
+        kind(value=text, source="nobody")

@@ -9,10 +9,11 @@ import pytest
 from slipstick.cost.liveness import live_bytes, runs_behind
 from slipstick.cost.memory import Holding
 from slipstick.driver import lower
-from slipstick.ir.graph import Graph
+from slipstick.ir.graph import Graph, Region, Run, Workload
 from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 from slipstick.ir.points import Points
+from slipstick.ir.types import DType
 
 Traced = Callable[[str], Graph]
 
@@ -116,3 +117,11 @@ region second
   out "d" = %1
 end
 """
+
+
+def test_regions_later_in_the_same_run_are_behind_too() -> None:
+    regions = tuple(Region(name, (), ()) for name in "abcd")
+    graph = Graph("g", Workload.TRAIN, DType.BF16, regions, (Run(("a", "b", "c"), 2), Run(("d",), 3)))
+    # Behind the last run of one: of its own round what stands after it, once, then whole runs.
+    assert runs_behind(graph, "a") == {"b": 1, "c": 1, "d": 3}
+    assert runs_behind(graph, "c") == {"d": 3}

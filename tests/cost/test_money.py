@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.system import System, load_system, system_names
+from slipstick.cost.bill import Bill
 from slipstick.cost.money import Money, StepMoney, Terms, system_money
 from slipstick.driver import Estimate, estimate, worth
 from slipstick.ir.errors import UnknownNameError
@@ -110,3 +111,11 @@ def test_more_gpus_never_cost_less_in_all(some: int, other: int) -> None:
     few, many = (system_money(dgx(), n).cost for n in sorted((some, other)))
     assert float(few.servers.bill.usd) <= float(many.servers.bill.usd)
     assert float(few.power_w) <= float(many.power_w)
+
+
+def test_one_of_a_thing_is_the_thing() -> None:
+    die = Bill("die", 2.0, "w / n", {"w": 6.0, "n": 3.0})
+    assert die.times(1.0) == die
+    assert die.times(1.0, "chip") == replace(die, name="chip")
+    twice = die.times(2.0)
+    assert (twice.usd, twice.formula, twice.values["count"]) == (4.0, "count * (w / n)", 2.0)

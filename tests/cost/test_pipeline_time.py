@@ -154,3 +154,13 @@ def test_without_messages_or_work_nothing_takes_time() -> None:
     nothing = ClassTimes(*np.zeros((4, 3, 1)))
     for name, v in KINDS:
         assert closed(name, v, nothing, [row(4)], 64).total_s[0] == 0.0
+
+
+def test_in_a_round_gradients_wait_for_later_stages_and_all_tasks_before_them() -> None:
+    # Forward 1, 8, 5; of the backward phase 8, 2, 1 for operands and 6, 1, 7 for weights; halves of that a chunk.
+    forward, dgrad, wgrad = (
+        np.array(part).reshape(3, 1) for part in ([1.0, 8.0, 5.0], [8.0, 2.0, 1.0], [6.0, 1.0, 7.0])
+    )
+    times = ClassTimes(forward, dgrad, wgrad, np.zeros((3, 1)))
+    exact_s = by_tasks("1f1b", 2, times, row(4), 4)
+    assert closed("1f1b", 2, times, [row(4)], 4).total_s[0] == pytest.approx(exact_s, rel=1e-12)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.backends.system import HostMemory, System, load_system
+from slipstick.backends.system import HostLink, HostMemory, System, load_system
 from slipstick.cost.goodput import shares
 from slipstick.cost.training_run import (
     Amount,
@@ -225,3 +225,12 @@ def test_numbers_that_are_none_are_refused(bad: float) -> None:
     ):
         with pytest.raises(UsageError):
             asked()
+
+
+def test_a_job_copies_through_its_host_link_where_it_has_one(traced: Traced) -> None:
+    system = load_system("dgx-h100")
+    plan = make_plan(num_gpus=16, tp=2, seq_len=64, global_batch=32, family=Family())
+    bare = replace(system, chip=replace(system.chip, host_link=None))
+    linked = replace(system, chip=replace(system.chip, host_link=HostLink(20e9, 0.5, 1e-5)))
+    jobs = [Job.of(traced("tiny-llama.train"), one, plan, 1.0) for one in (bare, linked)]
+    assert [job.copy_bytes_per_s for job in jobs] == [None, 20e9 * 0.5]

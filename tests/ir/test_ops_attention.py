@@ -142,6 +142,16 @@ def test_chosen_keys_limit_what_a_query_sees_and_come_as_ids() -> None:
     assert float(share) == pytest.approx(6 / 15)
 
 
+@pytest.mark.parametrize(("q", "kv", "window"), [(1024, 1024, 256), (3, 9, 2), (5, 9, 100), (9, 9, 8), (1, 9, 3)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_window_leaves_the_pairs_that_its_mask_leaves(q: int, kv: int, window: int, causal: bool) -> None:
+    # Causal windows hold the query's own key; the others count keys to either side.
+    ahead = np.arange(kv)[None] - np.arange(kv - q, kv)[:, None]
+    mask = (ahead <= 0) & (ahead > -window) if causal else np.abs(ahead) <= window
+    share = executed_share(np.array(float(q)), np.array(float(kv)), causal, window)
+    assert float(share) * q * kv == pytest.approx(mask.sum())
+
+
 def test_an_indexer_is_one_product_over_all_pairs_and_its_scores_in_memory() -> None:
     # 4 light heads of width 8, 3 queries, 5 keys, 2 chosen.
     call = OpCall("index_keys", IndexAttrs(2), (t(1, 4, 3, 8), t(1, 1, 5, 8), t(1, 3, 4)), (t(1, 3, 2, dtype="int32"),))

@@ -127,3 +127,9 @@ def test_a_weight_gradient_sums_over_the_rows_of_its_group() -> None:
 )  # fmt: skip
 def test_a_wrong_call_is_named(call: OpCall, message: str) -> None:
     assert message in list(op_def(call.op).complaints(call))
+
+
+def test_operands_of_a_grouped_product_have_two_or_three_dims() -> None:
+    for a, b, out in ((t(2, 6, 8, 1), t(4, 8, 10), t(6, 10)), (t(6, 8), t(10), t(6, 10)), (t(6, 8), t(4, 8, 10), t(6))):
+        (said,) = op_def("grouped_matmul").complaints(grouped(out, a, b))
+        assert said.startswith("operands must be [rows, k] and [groups, k, n]")

@@ -9,6 +9,7 @@ from slipstick.ir.ops.base import OpCall, Work
 from slipstick.ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from slipstick.ir.ops.optimizer import OptimizerAttrs
 from slipstick.ir.ops.pointwise import AccumulateAttrs, ElementwiseAttrs, FillAttrs, broadcast
+from slipstick.ir.ops.quantise import QuantiseAttrs
 from slipstick.ir.types import DType, TensorType
 
 B, S = symbol("batch"), symbol("seq")
@@ -134,3 +135,13 @@ def test_a_wrong_call_is_named(made: OpCall, message: str) -> None:
 def test_broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...], joined: tuple[Dim, ...] | None) -> None:
     assert broadcast(a, b) == joined
     assert broadcast(b, a) == joined
+
+
+def test_a_tensor_is_quantised_in_one_to_three_passes_to_copies_of_its_size() -> None:
+    def said(reads: int, out: TensorType) -> list[str]:
+        return list(op_def("quantise").complaints(call("quantise", QuantiseAttrs(reads), (X,), out)))
+
+    assert [said(reads, X) for reads in (1, 2, 3)] == [[], [], []]
+    assert [said(reads, X) for reads in (0, 4)] == [["reads is 0, not 1 to 3"], ["reads is 4, not 1 to 3"]]
+    (wrong,) = said(1, t(3, 9))
+    assert wrong.startswith("copy and tensor")

@@ -156,3 +156,17 @@ end
     graph = parse_graph(text)
     assert [n.op for n in graph.regions[0].nodes] == ["scan", "keep_state"]
     assert graph.regions[0].nodes[0].attrs == ScanAttrs("ssd", has_state=True)
+
+
+def test_values_and_state_have_four_dims() -> None:
+    flat = OpCall("scan", ScanAttrs("linear", C), (bf16(TOKENS, H, P), *OPERANDS[1:]), (bf16(TOKENS, H, P), STATE))
+    (said,) = op_def("scan").complaints(flat)
+    assert said.startswith("values must be [batch, length, heads, p]")
+
+
+def test_backward_of_the_delta_rule_repeats_five_products() -> None:
+    """Scores K K^T, states, W = T K, U = T V and W S: the other products of backward are gradients of its own."""
+    many = B * L // C * H
+    again = [(many, C, C, N), (many, N, P, C), (many, C, N, C), (many, C, P, C), (many, C, P, N)]
+    found = work(backward("delta", C)).gemms
+    assert [(g.batch, g.m, g.n, g.k) for g in found[:5]] == again

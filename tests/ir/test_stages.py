@@ -3,8 +3,9 @@
 import pytest
 
 from slipstick.ir.errors import PlanError
-from slipstick.ir.graph import Graph
-from slipstick.ir.stages import Layout, block_row, lay_stages
+from slipstick.ir.graph import Graph, Region, Run, Workload
+from slipstick.ir.stages import Layout, block_row, chunk_rows, lay_stages
+from slipstick.ir.types import DType
 
 
 def sizes(layout: Layout) -> dict[int, tuple[tuple[int, ...], int]]:
@@ -49,3 +50,15 @@ def test_stages_without_layers_are_refused(twelve: Graph, policy: str, pp: int, 
     with pytest.raises(PlanError) as caught:
         lay_stages(twelve, policy, pp, vpp)
     assert said in str(caught.value)
+
+
+def test_chunks_hold_the_ends_and_layers_in_the_form_that_recomputes() -> None:
+    names = ("start", "layer", "layer_recomputed", "end")
+    runs = (Run(("start",)), Run(("layer",), 4), Run(("end",)))
+    graph = Graph("g", Workload.TRAIN, DType.BF16, tuple(Region(n, (), ()) for n in names), runs)
+    two = lay_stages(graph, "even", 2)
+    assert chunk_rows(graph, two) == [("start", "layer", "layer"), ("layer", "layer", "end")]
+    # The first layer of each chunk recomputes; without stages layers stay as the graph has them.
+    again = [("start", names[2], "layer"), (names[2], "layer", "end")]
+    assert chunk_rows(graph, two, 1) == again
+    assert chunk_rows(graph, lay_stages(graph, "even", 1), 1) == [("start", *["layer"] * 4, "end")]

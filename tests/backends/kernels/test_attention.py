@@ -74,9 +74,10 @@ def test_a_window_cuts_blocks_on_two_sides() -> None:
     # 900 of 1024 keys: what the two edges would add is more than the window saves, so that it saves nothing.
     wide = flash_times(AttentionSizes.of(1, 8, 8, 1024, 1024, window=900), CHIP, FLASH)
     assert terms(wide)["tensor"] == pytest.approx(8 * 1024 * (512.5 + 100) * 512 / 50e6)
-    # Without a causal mask a row sees 256 keys on each side and its own; the window cuts the far ends, 100 keys a row.
+    # Without a causal mask a row sees 256 keys on each side and its own, but for the first and last 256 rows, of which
+    # row i lacks 256 - i keys; the window cuts the far ends, 100 keys a row.
     both = flash_times(AttentionSizes.of(1, 8, 8, 1024, 1024, window=256, causal=False), CHIP, FLASH)
-    assert terms(both)["tensor"] == pytest.approx(8 * 1024 * (513 + 100) * 512 / 50e6)
+    assert terms(both)["tensor"] == pytest.approx(8 * (1024 * (513 + 100) - 2 * 256 * 257 / 2) * 512 / 50e6)
 
 
 def test_a_mask_never_adds_more_than_it_saves() -> None:
@@ -131,7 +132,8 @@ def test_a_chunk_of_a_prompt_reads_older_keys_once() -> None:
 def test_a_window_leaves_keys_unread() -> None:
     chunk = AttentionSizes.of(1, 1, 1, 128, 1024, window=100)
     assert float(chunk.keys_seen) == 227
-    assert float(AttentionSizes.of(1, 1, 1, 128, 1024, window=100, causal=False).keys_seen) == 328
+    # Queries are the last 128 positions: none has a key beyond, so that they see 100 older keys and their own.
+    assert float(AttentionSizes.of(1, 1, 1, 128, 1024, window=100, causal=False).keys_seen) == 228
     assert float(AttentionSizes.of(1, 1, 1, 1, 1024, window=100).cache_bytes) == 100 * 512
 
 

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.package import D2d
+from slipstick.backends.package import D2d, Die
 from slipstick.backends.system import load_chip, load_system
 from slipstick.backends.technology.chip_file import chip_text, system_text
 from slipstick.backends.technology.d2d import JOINS, Join
 from slipstick.backends.technology.data import load_technology
 from slipstick.backends.technology.design import Budget, Design, design
 from slipstick.backends.technology.package_file import as_joint, usual_joint
+from slipstick.backends.technology.packaging import packaged
 from slipstick.ir.errors import UnknownNameError, UsageError
 
 TECHNOLOGY = load_technology()
@@ -198,3 +199,22 @@ def test_a_chip_alone_says_its_bandwidth_and_a_joint(tmp_path: Path) -> None:
     assert as_joint("organic") == usual_joint("gddr6")
     with pytest.raises(UnknownNameError, match="unknown joint 'cowos'"):
         as_joint("cowos")
+
+
+def test_a_package_has_an_interface_where_dies_are_joined() -> None:
+    budget = Budget(node="N5", area_mm2=1600.0, power_w=1400.0, unit="h100", memory="hbm3e", num_dies=2)
+    joined = made(replace(budget, d2d="ucie-advanced", d2d_bytes_per_s=1e12))
+    alone = made(replace(budget, area_mm2=800.0, power_w=700.0, num_dies=1))
+    one_device = made(budget)
+    assert joined is not None
+    assert alone is not None
+    assert one_device is not None
+
+    def d2d_of(design: Design) -> D2d | None:
+        die = packaged(design, TECHNOLOGY).assembly.contents[0]
+        assert isinstance(die, Die)
+        return die.d2d
+
+    assert d2d_of(joined) == D2d("ucie-advanced", 1e12, 1, "d2d")
+    assert d2d_of(alone) is None
+    assert d2d_of(one_device) is None

@@ -16,10 +16,10 @@ from slipstick.backends.system import System, load_system
 from slipstick.cost.ownership.activity import Activity, activity, idle_w, memory_kind
 from slipstick.cost.ownership.energy import StepEnergy, step_energy
 from slipstick.cost.ownership.system import system_cost
-from slipstick.driver import Estimate, estimate
+from slipstick.driver import Estimate, estimate, evaluate, lower
 from slipstick.ir.errors import UnknownNameError
 from slipstick.ir.graph import Graph
-from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 
 Traced = Callable[[str], Graph]
 Run = Callable[..., tuple[Estimate, Activity]]
@@ -154,3 +154,19 @@ def test_energy_never_falls_when_an_operation_takes_more(trained: Run, number: s
     _, less = trained(settings=(f"{number}={usual.value_si * factor!r} {usual.dimension}",))
     _, more = trained(settings=(f"{number}={usual.value_si!r} {usual.dimension}",))
     assert float(less.total_j[0]) <= float(more.total_j[0]) * (1 + 1e-12)
+
+
+def test_each_plan_of_a_table_sends_what_it_sends_alone(traced: Traced) -> None:
+    family = Family(sp=True)
+    done = lower(traced("tiny-llama.train"), family)
+    plans = [
+        make_plan(num_gpus=16, tp=tp, family=family, seq_len=64, micro_batch=1, global_batch=32) for tp in (1, 2, 4)
+    ]
+
+    def network_j(some: list[Plan]) -> list[float]:
+        table = evaluate(done, dgx(), PlanTable.of(some))
+        return activity(table.timing, table.plans, dgx(), load_prices()).parts_j["network"].tolist()
+
+    alone = [network_j([plan])[0] for plan in plans]
+    assert len(set(alone)) == 3
+    assert network_j(plans) == pytest.approx(alone, rel=1e-12)

@@ -189,6 +189,12 @@ def test_packages_without_a_price_are_said_to_be_at_cost() -> None:
     sold, made = (system_cost(kept, 8, load_prices(), b, PACKAGE).bill for b in ("market", "build"))
     assert sold.line("servers/servers/packages").usd == 8 * 6_640
     assert made.line("servers/servers/packages").usd == 8 * 3_320
+    # A chip that says it is sold at cost has a price; a book that knows no margin has none.
+    said = system_cost(
+        replace(system, package=replace(described, gross_margin=0.0)), 8, load_prices(), "market", PACKAGE
+    )
+    assert said.bill.line("servers/servers/packages").usd == 8 * 3_320
+    assert not any(line.startswith("packages") for line in said.unpriced)
 
 
 def test_equipment_that_no_book_has() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.engine import Engine, Overheads, Scheduler
+from slipstick.cost.serving.simulate.room import Room
 from slipstick.cost.serving.simulate.rounds import Rounds
 from slipstick.cost.serving.simulate.run import Pool, Transfer, simulate, simulate_apart
 from slipstick.cost.serving.sizes import Fixed, Mix, Uniform
@@ -126,3 +127,24 @@ def test_drafts_that_cannot_be_are_refused() -> None:
         Rounds(0, 0.5)
     with pytest.raises(UsageError, match=r"acceptance 1\.5"):
         Rounds(2, 1.5)
+
+
+def test_a_step_that_lacks_half_a_byte_does_not_fit(made: Callable[..., StepTimes]) -> None:
+    # 1 kB a token in blocks of 16: three blocks are half a byte too many, and a second is full after 16 steps.
+    room = Room(made(48_000.0 - 0.5), Scheduler(block_tokens=16), 1000)
+    room.grow(16.0, 1.0, 0)
+    assert room.steps(0, 100) == 16
+    assert room.fits(15_999.0, 0)
+    assert Room(made(48_000.0), Scheduler(block_tokens=16), 1000).fits(48_000.0, 0)
+
+
+def test_who_started_last_in_the_first_step_is_put_back(
+    made: Callable[..., StepTimes], naive: Callable[..., tuple[np.ndarray, np.ndarray]]
+) -> None:
+    # Four prompts of 64 tokens grow to 164 each; there is room for 400 tokens.
+    times, engine, traffic = made(400_000.0), Engine(scheduler=Scheduler()), burst(4, Mix(Fixed(64), Fixed(100)))
+    run = simulate(traffic, Pool(times, engine))
+    assert run.preemptions > 0
+    first_s, finish_s = naive(times, engine, traffic)
+    np.testing.assert_allclose(run.served.first_s, first_s, rtol=1e-9)
+    np.testing.assert_allclose(run.served.finish_s, finish_s, rtol=1e-9)
