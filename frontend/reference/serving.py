@@ -21,7 +21,7 @@ from .layout import Layout
 from .run import Instance, Runner
 from .steps import Step
 from .subject import Subject
-from .tensors import LayoutMismatchError, Local, Mesh
+from .tensors import LayoutMismatchError, Mesh
 
 _NORMED, _TABLE = "_normed", ".table_"
 _LAYER = re.compile(r"\.(\d+)(\.|$)")
@@ -86,9 +86,7 @@ def _last(whole: Tensor, shape: Sequence[int]) -> Tensor:
 class StepRunner(Runner):
     """A run that also knows what serving passes make of parameters, tables and caches."""
 
-    def __init__(
-        self, layout: Layout, subject: Subject, inputs: Mapping[str, Tensor], num_stages: int = 1
-    ) -> None:
+    def __init__(self, layout: Layout, subject: Subject, inputs: Mapping[str, Tensor], num_stages: int = 1) -> None:
         """Know the recorded graph beside the lowered one: which round is which layer, which norms passes moved."""
         super().__init__(layout, subject.state, inputs, num_stages)
         self.recorded = subject.graph

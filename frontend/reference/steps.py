@@ -1,4 +1,4 @@
-"""What a serving step is compared with: the module itself behind a prompt, with the cache of transformers, in float64."""
+"""What a serving step is compared with: the module itself behind a prompt, with a cache of transformers, in float64."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Step:
 
 
 def step_of(subject: Subject, workload: Workload, batch: int, length: int) -> Step:
-    """Run a prompt of `length` tokens, and for a decode step one token more; NotComputedError where there is no cache.
+    """Run a prompt of `length` tokens, and for decode one token more; NotComputedError where there is no cache.
 
     Layers with a window keep the whole prompt here, behind masks of their own: a graph takes what its window leaves.
     """
@@ -76,7 +76,10 @@ def _called(subject: Subject, ids: Tensor, cache: Cache, start: int) -> Tensor:
 
 
 def _tensors(cache: Cache) -> Iterator[tuple[str, Tensor]]:
-    """Copies of what each layer holds, by the names of a graph's caches; the latents of latent attention as one, too."""
+    """Yield copies of what layers hold, by the names of a graph's caches.
+
+    What one layer has of keys and values stands under `latents` side by side as well: latent attention caches that.
+    """
     for k, layer in enumerate(cache.layers):
         past = _past(layer)
         yield from ((name, t.detach().clone()) for name, t in past.named(k))
