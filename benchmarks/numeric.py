@@ -109,7 +109,6 @@ STEPS: Mapping[str, Kind] = MappingProxyType(
         "latents expanded, fused": Kind(Family(mla="expanded", kernels="fused"), {"tp": 2}, latent=True),
         "ep": Kind(Family(ep=True), {"ep": 2}, experts=True),
         "ep x tp, fused": Kind(Family(ep=True, kernels="fused"), {"ep": 2, "tp": 2}, experts=True),
-        "ep over tp": Kind(Family(ep=True, etp=False), {"ep": 2, "tp": 2}, experts=True),
     }
 )
 SERVING = (Workload.PREFILL, Workload.DECODE)
