@@ -8,6 +8,7 @@ from typing import ClassVar, TypeGuard
 
 from ..ir.expr import Dim, as_dim, as_expr
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Role, Value, Workload
+from ..ir.meaning import In, Meaning, Out, Step
 from ..ir.ops.attention import AttentionAttrs
 from ..ir.ops.layout import ConcatAttrs, SliceAttrs
 from ..ir.ops.matmul import MatmulAttrs
@@ -232,4 +233,10 @@ def _appended(parts: _Parts, found: _Latent, width: Dim) -> Generator[Node, None
 
 
 def _node(like: Node, op: str, inputs: tuple[int, ...], output: int, attrs: Attrs = NO_ATTRS, scope: str = "") -> Node:
-    return replace(like, op=op, inputs=inputs, outputs=(output,), attrs=attrs, scope=scope or like.scope)
+    """A node in the place of others; a slice says where in the whole tensor it begins."""
+    meaning = None
+    if isinstance(attrs, SliceAttrs):
+        begins = (("self", In(0)), ("dim", attrs.dim), ("start", attrs.start))
+        meaning = Meaning((Step("aten.slice.Tensor", begins),), (Out(0),))
+    made = replace(like, op=op, inputs=inputs, outputs=(output,), attrs=attrs, scope=scope or like.scope)
+    return replace(made, meaning=meaning)

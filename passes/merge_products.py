@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import ClassVar
 
-from ..ir.expr import Dim, as_dim, as_expr, total
+from ..ir.expr import Dim, Expr, as_dim, as_expr, evened, symbol, total
 from ..ir.graph import Graph, Node, Region, Role, Value
+from ..ir.meaning import In, Meaning, Out, Step
 from ..ir.ops.layout import SliceAttrs
 from ..ir.ops.matmul import MatmulAttrs
 from ..ir.placement import Placement, Shard
@@ -110,10 +111,21 @@ def _merge(made: _Merged, group: Sequence[Node]) -> None:
 
 
 def _slices(made: _Merged, results: Sequence[Value], whole: int, dim: int, scope: str) -> Iterator[Node]:
+    """Views of a rank's parts of the results; what they mean is where each begins in the product of all ranks."""
     starts = accumulate((as_expr(v.type.dims[dim]) for v in results), initial=as_expr(0))
-    for v, start in zip(results, starts, strict=False):
+    firsts = accumulate((_all_ranks(v, dim) for v in results), initial=as_expr(0))
+    for v, start, first in zip(results, starts, firsts, strict=False):
         at: Dim = as_dim(start)
-        yield Node("slice", (whole,), (v.id,), SliceAttrs(dim, at), scope)
+        begins = Step("aten.slice.Tensor", (("self", In(0)), ("dim", dim), ("start", as_dim(first))))
+        yield Node("slice", (whole,), (v.id,), SliceAttrs(dim, at), scope, meaning=Meaning((begins,), (Out(0),)))
+
+
+def _all_ranks(v: Value, dim: int) -> Expr:
+    """The size of a dim of all ranks together."""
+    size = as_expr(evened(v.type.dims[dim]))
+    for axis, placement in v.placements:
+        size = size * symbol(axis) if isinstance(placement, Shard) and placement.dim == dim else size
+    return size
 
 
 def _beside(parts: Sequence[Value], dim: int) -> Value:

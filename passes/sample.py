@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ..ir.expr import Dim, as_dim, evened, symbol
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Port, Region, Value, Workload
+from ..ir.meaning import In, Meaning, Out, Step
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.normalize import ReduceAttrs
 from ..ir.placement import REPLICATE, Shard
@@ -65,6 +66,8 @@ def _sampled(region: Region) -> Region:
     cast = logits if logits.type == wide.type else tail.add("cast", logits, wide)
     token = replace(logits, type=replace(logits.type, dims=logits.type.dims[:dim], dtype=DType.INT64))
     drawn = tail.add("reduce", cast, token, ReduceAttrs("argmax", (dim,)))
+    greedy = Meaning((Step("aten.argmax", (("self", In(0)), ("dim", dim))),), (Out(0),))
+    tail.nodes[-1] = replace(tail.nodes[-1], meaning=greedy)
     nodes = (replace(n, kernel=drawn.id) if n.op == "cast" else n for n in tail.nodes)
     outputs = (Port(first.name, drawn.id), *others)
     return replace(region, values=(*region.values, *tail.values), nodes=(*region.nodes, *nodes), outputs=outputs)

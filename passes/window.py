@@ -8,6 +8,7 @@ from typing import ClassVar, TypeGuard
 
 from ..ir.expr import Dim, as_dim, as_expr, least
 from ..ir.graph import Attrs, Graph, Node, Region, Role, Value, Workload
+from ..ir.meaning import In, Meaning, Out, Step
 from ..ir.ops.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.layout import SliceAttrs
@@ -117,4 +118,6 @@ def _cut(region: Region, append: Node, last: Value) -> Node:
     assert isinstance(append.attrs, KvAppendAttrs)
     dim, given = append.attrs.dim, append.inputs[0]
     start: Dim = as_dim(as_expr(region.by_id[given].type.dims[dim]) - last.type.dims[dim])
-    return replace(append, op="slice", inputs=(given,), outputs=(last.id,), attrs=SliceAttrs(dim, start))
+    begins = Step("aten.slice.Tensor", (("self", In(0)), ("dim", dim), ("start", start)))
+    made = replace(append, op="slice", inputs=(given,), outputs=(last.id,), attrs=SliceAttrs(dim, start))
+    return replace(made, meaning=Meaning((begins,), (Out(0),)))

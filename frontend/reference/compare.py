@@ -72,11 +72,8 @@ def compare(
     mesh = Mesh({a: degrees.get(a, 1) for a in lowered.axes if a != "pp"})
     inputs = subject.inputs(batch, seq)
     answer = answer or subject.answer(inputs)
-    replicas = 1
-    for axis in _BATCH_AXES:
-        replicas *= mesh.degrees.get(axis, 1)
-    sizes = {**mesh.degrees, "pp": 1, "imb": 1, "batch": batch, "mbs": batch // replicas, "seq": seq}
-    refused = next(_uneven(lowered, sizes), None)
+    sizes = {**mesh.degrees, "pp": 1, "imb": 1, "batch": batch, "mbs": batch // batch_ranks(mesh), "seq": seq}
+    refused = next(uneven(lowered, sizes), None)
     if refused is not None:
         return Verdict(num_ranks=len(mesh.ranks), reason=refused, time_s=perf_counter() - start)
     try:
@@ -87,16 +84,21 @@ def compare(
     except LayoutMismatchError as error:
         return Verdict(num_ranks=len(mesh.ranks), broken=str(error), time_s=perf_counter() - start)
     floor = _NOISE * max((float(g.abs().max()) for g in answer.grads.values()), default=0.0)
-    rows = [Difference("loss", _relative(found.results["result0"], answer.loss))]
+    rows = [Difference("loss", relative(found.results["result0"], answer.loss))]
     if "logits" in found.results:
-        rows.append(Difference("logits", _relative(found.results["logits"], answer.logits)))
-    rows += [Difference(n, _relative(found.grads[n], g, floor)) for n, g in answer.grads.items() if n in found.grads]
+        rows.append(Difference("logits", relative(found.results["logits"], answer.logits)))
+    rows += [Difference(n, relative(found.grads[n], g, floor)) for n, g in answer.grads.items() if n in found.grads]
     missing = tuple(n for n, g in answer.grads.items() if n not in found.grads and bool((g != 0).any()))
     return Verdict(tuple(rows), missing, len(mesh.ranks), found.num_nodes, perf_counter() - start)
 
 
-def _uneven(graph: Graph, sizes: Mapping[str, int]) -> Iterator[str]:
-    """What these degrees do not divide and must: no plan with them is legal."""
+def batch_ranks(mesh: Mesh) -> int:
+    """Return among how many ranks the batch is dealt out."""
+    return math.prod(mesh.degrees.get(axis, 1) for axis in _BATCH_AXES)
+
+
+def uneven(graph: Graph, sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield what these degrees do not divide and must: no plan with them is legal."""
     numbers = {name: float(n) for name, n in sizes.items()}
     for c in graph.constraints:
         size = c.dim if isinstance(c.dim, int) else round(float(c.dim.evaluate(numbers)))
@@ -105,8 +107,8 @@ def _uneven(graph: Graph, sizes: Mapping[str, int]) -> Iterator[str]:
             yield f"{c.axis} = {degree} does not divide {size} ({c.where})"
 
 
-def _relative(ours: Tensor, theirs: Tensor, floor: float = 0.0) -> float:
-    """The largest difference over the largest entry; infinite where shapes differ or one is no number.
+def relative(ours: Tensor, theirs: Tensor, floor: float = 0.0) -> float:
+    """Return the largest difference over the largest entry; infinite where shapes differ or one is no number.
 
     A gradient that is nothing but rounding (of a bias of keys, which a softmax does not see) has no size of its own:
     it is compared with `floor`.
@@ -119,4 +121,4 @@ def _relative(ours: Tensor, theirs: Tensor, floor: float = 0.0) -> float:
     return found if found == found else float("inf")
 
 
-__all__ = ["Difference", "Verdict", "compare"]
+__all__ = ["Difference", "Verdict", "batch_ranks", "compare", "relative", "uneven"]

@@ -64,6 +64,9 @@ def _visible(call: Call, attrs: AttentionAttrs, sizes: tuple[int, int], ids: Ten
     back = queries[:, None] - keys[None, :]
     seen = back >= 0 if attrs.causal else torch.ones_like(back, dtype=torch.bool)
     if chunk:
+        # A cache of chunked keys holds the last ones alone: their own positions begin behind those that are gone.
+        gone = max(0, call.sizes.get("kv", -sizes[1]) + sizes[0] - sizes[1])
+        queries, keys = queries + gone, keys + gone
         seen = seen & (queries[:, None] // chunk == keys[None, :] // chunk)
     elif attrs.window:
         seen = seen & (back < attrs.window if attrs.causal else back.abs() <= attrs.window)

@@ -74,9 +74,9 @@ class Runner:
     def run(self) -> Results:
         """Run everything but the optimizer, which changes no number that is compared."""
         graph = self.layout.graph
-        rounds = self._rounds(graph)
+        rounds = self.rounds(graph)
         for each in rounds:
-            self._forward(each)
+            self.forward(each)
         for each in reversed(rounds):
             self._backward(each)
         grads: dict[str, Tensor] = {}
@@ -91,8 +91,8 @@ class Runner:
         self.ports.check_shared(stages)
         return Results({**dict(self._results(rounds)), **self.logits}, grads, self.num_nodes)
 
-    def _rounds(self, graph: Graph) -> list[Instance]:
-        """The regions in running order; layers are counted over all that repeat or that are numbered."""
+    def rounds(self, graph: Graph) -> list[Instance]:
+        """Return the regions in running order; layers are counted over all that repeat or that are numbered."""
         found: list[Instance] = []
         layer = 0
         names = list(graph.sequence())
@@ -109,7 +109,8 @@ class Runner:
                 if port.name.startswith("result") and port.value in each.held:
                     yield port.name, self.rebuilt(each.region, port.value, each.held[port.value])
 
-    def _forward(self, each: Instance) -> None:
+    def forward(self, each: Instance) -> None:
+        """Run the forward phase of one round, and forget what is not kept."""
         for v in each.region.values:
             if is_source(v):
                 each.held[v.id] = self._source(each, v)
@@ -145,12 +146,18 @@ class Runner:
     def _export(self, each: Instance, phases: Sequence[Phase]) -> None:
         for port in each.region.outputs:
             node = each.region.producer.get(port.value)
-            if node is not None and node.phase in phases and not port.name.startswith("result"):
+            phase = node.phase if node is not None else Phase.FORWARD
+            is_made = node is not None or is_source(each.region.by_id[port.value])
+            if is_made and phase in phases and not port.name.startswith("result"):
                 self.ports.put(port.name, each.held[port.value], each.stage)
 
-    def _source(self, each: Instance, v: Value) -> list[Local]:
+    def whole(self, each: Instance, v: Value) -> Tensor | None:
+        """Return the module's tensor, or the given one, of the name that a parameter or input has in this round."""
         name = each.name(v)
-        whole = self.inputs.get(name, self.state.get(name, self.constants.get(name)))
+        return self.inputs.get(name, self.state.get(name, self.constants.get(name)))
+
+    def _source(self, each: Instance, v: Value) -> list[Local]:
+        name, whole = each.name(v), self.whole(each, v)
         if whole is None:
             raise NotComputedError(f"{v.role} '{name}' is nothing that the module names")
         found: list[Local] = []
@@ -164,9 +171,10 @@ class Runner:
     def _phase(self, each: Instance, phases: Sequence[Phase]) -> None:
         for node in each.region.nodes:
             if node.phase in phases:
-                self._node(each, node)
+                self.node(each, node)
 
-    def _node(self, each: Instance, node: Node) -> None:
+    def node(self, each: Instance, node: Node) -> None:
+        """Run one node on every rank."""
         missing = [i for i in node.inputs if i not in each.held]
         if missing:
             told = ", ".join(f"%{i}" for i in missing)
@@ -314,4 +322,4 @@ def _equal(a: Local, b: Local) -> bool:
     return torch.allclose(a.tensor, b.tensor, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
 
 
-__all__ = ["TOLERANCE", "Results", "Runner"]
+__all__ = ["TOLERANCE", "Instance", "Results", "Runner"]
