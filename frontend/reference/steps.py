@@ -55,10 +55,11 @@ def step_of(subject: Subject, workload: Workload, batch: int, length: int) -> St
 
 
 def _empty_cache(subject: Subject) -> Cache:
-    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+    from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
     cache = DynamicCache(config=subject.module.config)  # type: ignore[arg-type]
-    layers = [DynamicLayer() if type(x) is DynamicSlidingWindowLayer else x for x in cache.layers]
+    make: Callable[[], CacheLayerMixin] = DynamicLayer
+    layers = [make() if type(x) is DynamicSlidingWindowLayer else x for x in cache.layers]
     cache.layers = layers
     return cast("Cache", cache)
 

@@ -96,11 +96,11 @@ def copies_complaints(region: Region, node: Node) -> Iterator[str]:
         held = as_expr(region.by_id[packed].type.dims[dim])
         alone = symbol(share_name(1, axis))
         first = as_expr(held.substitute({share_name(1, axis): 0}))
-        copies = as_expr(as_dim((held - first) / alone))
+        copies = as_dim((held - first) / alone)
         for start, size in ranges:
             offset = without_lone(as_dim(start - first))
-            inside = isinstance(offset, int) and isinstance(size, int) and isinstance(as_dim(copies), int)
-            if not inside or not 0 <= int(offset) <= int(as_dim(copies)) - int(size):
+            known = isinstance(offset, int) and isinstance(size, int) and isinstance(copies, int)
+            if not known or not 0 <= offset <= copies - size:
                 yield f"over {axis} entries {start} and {size} on of {held} are not on every rank"
 
 

@@ -165,7 +165,7 @@ def test_each_plan_of_a_table_sends_what_it_sends_alone(traced: Traced) -> None:
 
     def network_j(some: list[Plan]) -> list[float]:
         table = evaluate(done, dgx(), PlanTable.of(some))
-        return activity(table.timing, table.plans, dgx(), load_prices()).parts_j["network"].tolist()
+        return [float(j) for j in activity(table.timing, table.plans, dgx(), load_prices()).parts_j["network"]]
 
     alone = [network_j([plan])[0] for plan in plans]
     assert len(set(alone)) == 3

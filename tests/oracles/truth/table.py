@@ -262,8 +262,9 @@ def asks(case: Case, axis: str, given: Placements) -> Iterator[Ask]:
     for phase, forward in itertools.product(case.phases, case.forward):
         for reduced in ((REPLICATE,) * len(given), *((sp,) if axis == "tp" else ())):
             cp = "ring" if axis == "cp" else "none"
-            own = {"all_tokens": case.own, "own_rows": case.own}
-            yield Ask(axis, call, given, params, reduced, phase, forward, cp, **own)
+            yield Ask(
+                axis, call, given, params, reduced, phase, forward, cp, all_tokens=case.own, own_rows=case.own
+            )  # fmt: skip
 
 
 @dataclass
