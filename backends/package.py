@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..ir.expr import Num
 
 # How what is in a package is joined: on an organic substrate (flip chip, multi-chip module), on a fan-out layer of
@@ -166,7 +169,7 @@ class Package:
         found = [die.harvest.needed * count for die, count in self.assembly.counted_dies() if die.harvest is not None]
         return sum(found) / self.num_ranks if found else None
 
-    def holds(self, num_bytes: Num) -> Num:
+    def holds(self, num_bytes: Num) -> bool | NDArray[np.bool_]:
         """Whether its stacks hold what a chip offers: all of it, of which makers keep back a fifth at most."""
         least, most = (1.0 - _KEPT_BACK) * self.rank_bytes, self.rank_bytes * (1.0 + 1e-9)
         return (least <= num_bytes) & (num_bytes <= most) | (self.rank_bytes == 0.0)

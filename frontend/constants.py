@@ -127,9 +127,11 @@ def expert_function(part: nn.Module, has_gate: bool) -> tuple[str, bool, float, 
     with undisturbed():
         x = torch.linspace(-9.0, 11.0, 40, dtype=torch.float64).roll(7).view(2, 20)
         try:
+            made: object = own(x) if callable(own) else act(x) if callable(act) else F.silu(x)
+            if not isinstance(made, Tensor):
+                return UNKNOWN, False, alpha, limit
             if callable(own):
-                return _gate(own(x), x, alpha, limit)
-            made = act(x) if callable(act) else F.silu(x)
+                return _gate(made, x, alpha, limit)
         except (RuntimeError, TypeError, ValueError, AttributeError):
             return UNKNOWN, False, alpha, limit
         found = (name for name, ours in ACTIVATIONS.items() if torch.allclose(made, ours(x)))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from types import MappingProxyType
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -167,11 +168,12 @@ def _rotation(original: object) -> Callable[..., object] | None:
     names = tuple(given)
     dim = int(given["unsqueeze_dim"].default) if "unsqueeze_dim" in given else 2
     if names[:4] == _PAIR:
-        return _pair(original, names, dim)
+        return _pair(cast("Callable[..., tuple[Tensor, Tensor]]", original), names, dim)
     if names[:3] == _ONE:
-        return _one(original, dim)
+        return _one(cast("Callable[..., Tensor]", original), dim)
     if names == _OLD_ONE:
-        told = _told(lambda x, cos, sin: original(x, sin, cos))
+        old = cast("Callable[[Tensor, Tensor, Tensor], Tensor]", original)
+        told = _told(lambda x, cos, sin: old(x, sin, cos))
         return lambda tensor, sin, cos: _rotated(tensor, cos, sin, dim, told)
     if names == _COMPLEX:
         return _turned

@@ -25,7 +25,8 @@ class Double(TorchFunctionMode):
     ) -> object:
         """Run the call with the types replaced."""
         if func in _CASTS:
-            func, args, kwargs = Tensor.double, args[:1], {}
+            kept: Callable[..., object] = Tensor.double
+            return kept(_widened(args[0]))
         return func(*map(_widened, args), **{name: _widened(value) for name, value in (kwargs or {}).items()})
 
 

@@ -99,8 +99,8 @@ def copies_complaints(region: Region, node: Node) -> Iterator[str]:
         copies = as_dim((held - first) / alone)
         for start, size in ranges:
             offset = without_lone(as_dim(start - first))
-            known = isinstance(offset, int) and isinstance(size, int) and isinstance(copies, int)
-            if not known or not 0 <= offset <= copies - size:
+            sizes = [n for n in (offset, size, copies) if isinstance(n, int)]
+            if len(sizes) < 3 or not 0 <= sizes[0] <= sizes[2] - sizes[1]:
                 yield f"over {axis} entries {start} and {size} on of {held} are not on every rank"
 
 

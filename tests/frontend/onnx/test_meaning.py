@@ -301,7 +301,7 @@ def test_local_functions_are_written_out(writer: Writer, saved: Save) -> None:
     x, weight = writer.input("x", ("batch", "seq", 64)), writer.weight("w", (64, 8))
     graph = load_onnx(saved(writer.model(writer.node("Scored", [x, weight], domain="own", along=1))))
     assert ops(graph) == ["matmul", "softmax"]
-    assert str(graph.regions[0].nodes[1].attrs) == "DimAttrs(dim=1)"
+    assert str(graph.regions[0].nodes[1].attrs) == "DimAttrs(dim=1, across=False)"
 
 
 def test_layers_without_names_fold_by_what_their_weights_are_called(writer: Writer, saved: Save) -> None:

@@ -113,7 +113,8 @@ def swapped_operands(region: Region) -> Iterator[tuple[str, Region]]:
         fns = set(node.attrs.fns) if isinstance(node.attrs, ElementwiseAttrs) else set()
         same = len(node.inputs) < 2 or node.inputs[0] == node.inputs[1] or fns & _COMMUTES or len(fns) > 1
         if not same and not isinstance(node.attrs, CollectiveAttrs) and node.phase is not Phase.OPTIMIZER:
-            turned = replace(node, inputs=(node.inputs[1], node.inputs[0], *node.inputs[2:]))
+            first, second, *rest = node.inputs
+            turned = replace(node, inputs=(second, first, *rest))
             yield f"swap operands of {node.op} at {node.scope}", with_node(region, node, turned)
 
 
