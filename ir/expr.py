@@ -221,18 +221,6 @@ def evened(value: Dim) -> Dim:
     return as_dim(value.substitute({s: as_expr(sh[0]) / symbol(sh[1]) for s, sh in found.items()}) if found else value)
 
 
-def without_lone(value: Dim) -> Dim:
-    """Return the expression with each share of a single thing as 1: whoever holds some of it holds all.
-
-    >>> without_lone(share(1, "tp") * 128 + 512 / symbol("tp"))
-    128 + 512/tp
-    """
-    if not isinstance(value, Expr):
-        return value
-    found = [s for s in value.factors if (sh := read_share(s)) and sh[0] == 1]
-    return as_dim(value.substitute(dict.fromkeys(found, 1))) if found else value
-
-
 def as_dim(value: Expr | int | float) -> Dim:
     """Return a plain `int` when the expression is a whole constant.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..expr import Dim, as_expr, total, without_lone
+from ..expr import Dim, as_expr, total
+from ..lone import without_lone
 from .base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, same_numel, traffic
 
 

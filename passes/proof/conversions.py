@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from ...ir.expr import Dim, Expr, as_dim, as_expr, evened, symbol, total, without_lone
+from ...ir.expr import Dim, Expr, as_dim, as_expr, evened, symbol, total
 from ...ir.graph import Node, Region, Value
+from ...ir.lone import without_lone
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
