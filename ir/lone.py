@@ -11,7 +11,7 @@ def without_lone(value: Dim) -> Dim:
 
     >>> from slipstick.ir.expr import share, symbol
     >>> str(without_lone(share(1, "tp") * 128 + symbol("seq")))
-    '128 + seq'
+    'seq + 128'
     """
     if not isinstance(value, Expr):
         return value
