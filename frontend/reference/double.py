@@ -25,8 +25,9 @@ class Double(TorchFunctionMode):
     ) -> object:
         """Run the call with the types replaced."""
         if func in _CASTS:
-            kept: Callable[..., object] = Tensor.double
-            return kept(_widened(args[0]))
+            (given, *_) = args
+            assert isinstance(given, Tensor)
+            return given.double()
         return func(*map(_widened, args), **{name: _widened(value) for name, value in (kwargs or {}).items()})
 
 

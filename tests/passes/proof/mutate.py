@@ -113,8 +113,7 @@ def swapped_operands(region: Region) -> Iterator[tuple[str, Region]]:
         fns = set(node.attrs.fns) if isinstance(node.attrs, ElementwiseAttrs) else set()
         same = len(node.inputs) < 2 or node.inputs[0] == node.inputs[1] or fns & _COMMUTES or len(fns) > 1
         if not same and not isinstance(node.attrs, CollectiveAttrs) and node.phase is not Phase.OPTIMIZER:
-            first, second, *rest = node.inputs
-            turned = replace(node, inputs=(second, first, *rest))
+            turned = replace(node, inputs=(*reversed(node.inputs[:2]), *node.inputs[2:]))
             yield f"swap operands of {node.op} at {node.scope}", with_node(region, node, turned)
 
 
