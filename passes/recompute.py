@@ -98,7 +98,11 @@ class Recompute(Pass):
         """What is kept for other nodes, a checkpoint's own backward reads anew too."""
         made = {o for n in region.nodes if n.key in piece.nodes for o in n.outputs}
         later = [n for n in region.nodes if n.phase in (Phase.BACKWARD, Phase.RECOMPUTE)]
-        readers = {n.key for n in later if (made & {*n.inputs} if piece.discards else _is_own(n, piece))}
+        if piece.discards:
+            readers = {n.key for n in later if made & {*n.inputs}}
+        else:
+            own = {n.key for n in later if n.phase is Phase.BACKWARD and n.forward in piece.nodes}
+            readers = own | {n.key for n in later if made & {*n.inputs} and _brings(region, n, own)}
         return Rerun(piece.nodes, readers, self._all_of(region, piece.nodes))
 
     def _all_of(self, region: Region, again: set[int] | frozenset[int]) -> frozenset[int]:
@@ -113,8 +117,10 @@ def _ends(graph: Graph) -> frozenset[str]:
     return frozenset({once[0], once[-1]})
 
 
-def _is_own(node: Node, piece: Piece) -> bool:
-    return node.phase is Phase.BACKWARD and node.forward in piece.nodes
+def _brings(region: Region, node: Node, readers: set[int]) -> bool:
+    """Whether a message, or the slice of a shard, is there for some readers alone."""
+    users = {u.key for o in node.outputs for u in region.users.get(o, ())}
+    return node.forward is None and bool(users) and users <= readers
 
 
 def _kept_ops(region: Region) -> frozenset[int]:

@@ -12,6 +12,7 @@ from ..ir.meaning import In, Meaning, Out, Step
 from ..ir.ops.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.layout import SliceAttrs
+from ..ir.placement import Shard
 from .base import Pass, PassResult, require_sharded, rewritten
 
 _CACHED, _PROMPT = "kv", "seq"  # symbols of the tokens in the cache of a decode step, and of those of a prompt
@@ -114,10 +115,15 @@ def _last_tokens(region: Region, append: Node, window: int, ident: int) -> Value
 
 
 def _cut(region: Region, append: Node, last: Value) -> Node:
-    """The slice in front of an append."""
+    """The slice in front of an append; ranks that share a sequence hold the tokens of its cache in turn.
+
+    So do vLLM's context-parallel caches (`cp_kv_cache_interleave_size`): each rank has its share of the window.
+    """
     assert isinstance(append.attrs, KvAppendAttrs)
     dim, given = append.attrs.dim, append.inputs[0]
     start: Dim = as_dim(as_expr(region.by_id[given].type.dims[dim]) - last.type.dims[dim])
     begins = Step("aten.slice.Tensor", (("self", In(0)), ("dim", dim), ("start", start)))
-    made = replace(append, op="slice", inputs=(given,), outputs=(last.id,), attrs=SliceAttrs(dim, start))
+    dealt = any(isinstance(p, Shard) and p.dim == dim for _, p in last.placements)
+    attrs = SliceAttrs(dim, start, dealt=dealt)
+    made = replace(append, op="slice", inputs=(given,), outputs=(last.id,), attrs=attrs)
     return replace(made, meaning=Meaning((begins,), (Out(0),)))

@@ -19,11 +19,15 @@ class PermuteAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class SliceAttrs(Attrs):
-    """`size` entries of `dim` from `start` on; `drop` removes the dim (an index instead of a range)."""
+    """`size` entries of `dim` from `start` on; `drop` removes the dim (an index instead of a range).
+
+    `dealt` says that ranks hold the entries of a cut dim in turn, so that each has its share of every range.
+    """
 
     dim: int
     start: Dim
     drop: bool = False
+    dealt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,9 @@ def slice_(lay: Lay) -> Iterator[str]:
     if own or (lay.shards and have == made):
         return
     if isinstance(have, Shard) and have.dim == attrs.dim:
-        if (not have.packed or attrs.drop) and lay.axis not in SAMPLES:
+        if attrs.dealt:
+            yield from result_is(lay, 0, made, have)
+        elif (not have.packed or attrs.drop) and lay.axis not in SAMPLES:
             yield f"a range is taken out of a dim that is cut: {lay.input(0)}, dim {attrs.dim}"
         return
     want = have

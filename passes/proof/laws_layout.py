@@ -96,7 +96,8 @@ def slice_(call: OpCall, axis: str) -> Iterator[Entry]:
         given = (Shard(attrs.dim, packed=True),)
         yield Entry(given, (Shard(attrs.dim),))
         yield Entry(given, (Shard(attrs.dim, packed=True),))
-        yield Entry(given, (REPLICATE,))  # one of which every rank holds a copy: `copies_complaints`
+        if attrs.start != 0:  # one behind the others of which every rank holds a copy: `copies_complaints`
+            yield Entry(given, (REPLICATE,))
 
 
 def pad(call: OpCall, axis: str) -> Iterator[Entry]:
@@ -109,7 +110,8 @@ def pad(call: OpCall, axis: str) -> Iterator[Entry]:
         made = (Shard(attrs.dim, packed=True),)
         yield Entry((Shard(attrs.dim),), made)
         yield Entry((Shard(attrs.dim, packed=True),), made)
-        yield Entry((PARTIAL,), made)  # of the gradient of a copy, each rank has a part
+        if attrs.start != 0:
+            yield Entry((PARTIAL,), made)  # of the gradient of a copy, each rank has a part
 
 
 def _cut(call: OpCall, rank: int) -> tuple[Labels, Labels]:

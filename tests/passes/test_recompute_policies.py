@@ -92,10 +92,7 @@ def ends(recomputed: Recomputed) -> float:
         ("mlp_act", 4 * F, 0),
         # The MLP keeps its input alone; its last product is not needed.
         ("mlp", MLP, 2 * UP),
-        # A checkpoint of a product alone keeps what enters and what leaves it, which is all there was.
-        ("*.mlp", 0, 0),
         ("*.mlp*", MLP, 2 * UP),
-        ("mlp.act_fn", 0, 0),
         ("mlp, layernorm", MLP + 2 * (NORMED + STATISTIC), 2 * UP),
         # Queries, keys, values and the log-sum-exp; the result of attention is read by the projection, inside as well.
         ("self_attn", 2 * H + 4 * G + ATTENTION, QKV + 4 * 2048 * H),
@@ -108,6 +105,13 @@ def test_modules_forget_what_is_inside_them(
     layer = recomputed(f'policy="selective", modules=[{names}]').region("block0")
     assert per_token(layer.saved_bytes) == ALL - forgotten
     assert per_token(again(layer)) == products
+
+
+@pytest.mark.parametrize("module", ["*.mlp", "mlp.act_fn"])
+def test_a_module_that_keeps_all_there_was_is_refused(recomputed: Recomputed, module: str) -> None:
+    """A checkpoint of one op keeps what enters and what leaves it: nothing would run again, and that is said."""
+    with pytest.raises(PlanError, match="changes nothing in llama-3.1-8b: its 32 layers"):
+        recomputed(f'policy="selective", modules=["{module}"]')
 
 
 def test_a_checkpointed_module_keeps_its_input(recomputed: Recomputed) -> None:

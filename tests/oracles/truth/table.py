@@ -50,6 +50,8 @@ class Case:
         again: other sizes of packed dims, where what is taken out of one is packed itself.
         own: each rank has all tokens and takes the rows of its own experts.
         made: places of inputs that are not drawn, but outputs of another call of these inputs (statistics, results).
+        tail: entries at the end of packed dims of which, in one more layout, every rank holds a copy.
+        copied: whether this is that layout.
     """
 
     name: str
@@ -70,6 +72,8 @@ class Case:
     rows_last: tuple[int, ...] = ()
     own: bool = False
     again: tuple[Mapping[tuple[int, int], tuple[int, ...]], ...] = ()
+    tail: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    copied: bool = False
 
     @property
     def call(self) -> OpCall:
@@ -82,6 +86,12 @@ class Case:
         """Sizes of the tensors side by side in a packed dim: halves, unless the case says otherwise."""
         size = (*self.inputs, *self.outputs)[tensor][dim]
         return self.packed.get((tensor, dim), (size // 2, size // 2))
+
+    def held(self, tensor: int, lies: Placement) -> int:
+        """Entries at the end of a packed dim that every rank holds."""
+        if not self.copied or not isinstance(lies, Shard) or not lies.packed:
+            return 0
+        return self.tail.get((tensor, lies.dim), 0)
 
 
 @cache
@@ -132,6 +142,18 @@ def joined(ranks: Sequence[Tensor], lies: Placement, parts: tuple[int, ...]) -> 
     return ranks[0] if all(torch.allclose(r, ranks[0], rtol=1e-9, atol=1e-9) for r in ranks) else None
 
 
+def with_copies(t: Tensor, dim: int, degree: int, held: int) -> list[Tensor]:
+    """What each rank holds where the last entries of a dim are on all of them."""
+    cut, rest = torch.split(t, [t.shape[dim] - held, held], dim)
+    return [torch.cat((c, rest), dim) for c in cut.chunk(degree, dim)]
+
+
+def of_copies(ranks: Sequence[Tensor], dim: int, held: int) -> Tensor:
+    """The tensor of which each rank has made its shard, and a summand of the last entries."""
+    pairs = [torch.split(r, [r.shape[dim] - held, held], dim) for r in ranks]
+    return torch.cat((*(cut for cut, _ in pairs), torch.stack([rest for _, rest in pairs]).sum(0)), dim)
+
+
 def fits(case: Case, entry: Entry, degree: int) -> bool:
     """Whether every shard of an entry divides its dim (of a packed one, all its parts)."""
     shapes = (*case.inputs, *case.outputs)
@@ -139,8 +161,9 @@ def fits(case: Case, entry: Entry, degree: int) -> bool:
         if isinstance(lies, Shard):
             if lies.dim >= len(shapes[k]):
                 return False
-            sizes = case.parts(k, lies.dim) if lies.packed else (shapes[k][lies.dim],)
-            if any(s % degree for s in sizes) or sum(sizes) != shapes[k][lies.dim]:
+            cut = shapes[k][lies.dim] - case.held(k, lies)
+            sizes = case.parts(k, lies.dim) if lies.packed and not case.held(k, lies) else (cut,)
+            if any(s % degree for s in sizes) or sum(sizes) != cut:
                 return False
         if isinstance(lies, Partial) and k in case.ids:
             return False
@@ -155,10 +178,11 @@ def holds(case: Case, entry: Entry, axis: str, degree: int) -> bool:
     if order is not None:
         given = tuple(_dealt(t, d, order) for t, d in zip(given, case.sequence, strict=False))
     given_as = [_by_expert(case, i, p) for i, p in enumerate(entry.inputs)]
-    held = [split(t, p, degree, _parts(case, i, p)) for i, (t, p) in enumerate(zip(given, given_as, strict=True))]
+    held = [_split(case, i, t, p, degree) for i, (t, p) in enumerate(zip(given, given_as, strict=True))]
     sources = tuple(_value(d, axis, p) for d, p in zip(case.inputs, entry.inputs, strict=True))
     results = tuple(_value(d, axis, p) for d, p in zip(case.outputs, entry.outputs, strict=True))
-    dims = tuple(_local(d, p, degree) for d, p in zip(case.outputs, entry.outputs, strict=True))
+    kept = [case.held(count + k, p) for k, p in enumerate(entry.outputs)]
+    dims = tuple(_local(d, p, degree, n) for d, p, n in zip(case.outputs, entry.outputs, kept, strict=True))
     node = Node(case.op, tuple(range(count)), (99,), attrs)
     calls = [
         Call(node, tuple(h[r] for h in held), dims, {axis: r}, {axis: degree}, sources, results) for r in range(degree)
@@ -171,7 +195,7 @@ def holds(case: Case, entry: Entry, axis: str, degree: int) -> bool:
     made_as = [_by_expert(case, count + k, p) for k, p in enumerate(entry.outputs)]
     for k, (w, p) in enumerate(zip(want, made_as, strict=False)):
         try:
-            made = joined([r[k] for r in ranks], p, _parts(case, count + k, p))
+            made = _joined(case, count + k, [r[k] for r in ranks], p)
         except RuntimeError:
             return False
         if made is not None and order is not None:
@@ -188,6 +212,18 @@ def _by_expert(case: Case, tensor: int, lies: Placement) -> Placement:
     return lies
 
 
+def _split(case: Case, tensor: int, t: Tensor, lies: Placement, degree: int) -> list[Tensor]:
+    if isinstance(lies, Shard) and case.held(tensor, lies):
+        return with_copies(t, lies.dim, degree, case.held(tensor, lies))
+    return split(t, lies, degree, _parts(case, tensor, lies))
+
+
+def _joined(case: Case, tensor: int, ranks: Sequence[Tensor], lies: Placement) -> Tensor | None:
+    if isinstance(lies, Shard) and case.held(tensor, lies):
+        return of_copies(ranks, lies.dim, case.held(tensor, lies))
+    return joined(ranks, lies, _parts(case, tensor, lies))
+
+
 def _parts(case: Case, tensor: int, lies: Placement) -> tuple[int, ...]:
     return case.parts(tensor, lies.dim) if isinstance(lies, Shard) and lies.packed else ()
 
@@ -196,8 +232,9 @@ def _value(dims: tuple[int, ...], axis: str, lies: Placement) -> Value:
     return Value(0, TensorType(dims, DType.FP64), 0, placements=((axis, lies),))
 
 
-def _local(dims: tuple[int, ...], lies: Placement, degree: int) -> tuple[int, ...]:
-    return tuple(d // degree if isinstance(lies, Shard) and lies.dim == i else d for i, d in enumerate(dims))
+def _local(dims: tuple[int, ...], lies: Placement, degree: int, held: int = 0) -> tuple[int, ...]:
+    cut = lies.dim if isinstance(lies, Shard) else -1
+    return tuple((d - held) // degree + held if cut == i else d for i, d in enumerate(dims))
 
 
 def _local_attrs(case: Case, axis: str, entry: Entry | None = None) -> Attrs:
@@ -259,11 +296,13 @@ def asks(case: Case, axis: str, given: Placements) -> Iterator[Ask]:
     sp: Placements = tuple(Shard(1) if len(d) == 3 else REPLICATE for d in case.inputs)
     call = case.call
     params = tuple(i in case.params for i in range(len(given)))
-    for phase, forward in itertools.product(case.phases, case.forward):
+    copies = (*(False,) * (len(given) - 1), True)
+    for phase, forward, on_all in itertools.product(case.phases, case.forward, ((), copies) if case.tail else ((),)):
         for reduced in ((REPLICATE,) * len(given), *((sp,) if axis == "tp" else ())):
             cp = "ring" if axis == "cp" else "none"
             yield Ask(
-                axis, call, given, params, reduced, phase, forward, cp, all_tokens=case.own, own_rows=case.own
+                axis, call, given, params, reduced, phase, forward, cp, all_tokens=case.own, own_rows=case.own,
+                on_all=on_all,
             )  # fmt: skip
 
 
@@ -296,6 +335,7 @@ def row(case: Case, axis: str, degrees: Sequence[int] = (2, 3)) -> Row:
     lawful = list(dict.fromkeys(_laws(case, axis)))
     judged: dict[Entry, bool | None] = {}
     layouts = [case, *(replace(case, packed=packed) for packed in case.again)]
+    layouts += [replace(case, copied=True)] if case.tail else []
 
     def judge(entry: Entry) -> bool | None:
         if entry not in judged:
@@ -304,11 +344,15 @@ def row(case: Case, axis: str, degrees: Sequence[int] = (2, 3)) -> Row:
             judged[entry] = any(told) if told else None
         return judged[entry]
 
+    def needs_copies(entry: Entry) -> bool:
+        return bool(case.tail) and not any(_tried(c, entry, axis, degrees) for c in layouts[:-1])
+
     for entry in lawful:
         if judge(entry) is False:
             found.false_laws.add(str(entry))
     for given in tuples(case, lawful):
         stays = [e for e in lawful if e.inputs == given and any(p != REPLICATE for p in given) and judge(e)]
+        stays = [e for e in stays if not needs_copies(e)]
         for ask in asks(case, axis, given):
             answer = RULES[case.op](ask)
             entry = Entry(answer.inputs, answer.outputs)
@@ -317,6 +361,6 @@ def row(case: Case, axis: str, degrees: Sequence[int] = (2, 3)) -> Row:
                 (found.right if verdict else found.wrong).add(str(entry))
                 if verdict and not any(law.fits(entry.inputs, entry.outputs) for law in lawful):
                     found.unlawful.add(str(entry))
-            if stays and answer.inputs != given:
+            if stays and answer.inputs != given and not ask.on_all:
                 found.missing.add(str(stays[0]))
     return found
