@@ -3,6 +3,7 @@
 Each matrix is split by columns, by rows, or kept whole. Matrices that read the same value are tried together (q, k and
 v; gate and up), and a region is cut into branches where a single value is alive, which every plan has whole on each
 rank there (the residual stream). Inside a branch the search is exhaustive; then each matrix is tried on its own.
+Each region is searched by itself, between whole activations, and a branch like one before is split as that was.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from itertools import product
 
 from ...ir.errors import PlanError
 from ...ir.expr import Dim, as_expr
-from ...ir.graph import Graph, Node, Phase, Region, Role
+from ...ir.graph import Graph, Node, Phase, Region, Role, Run
 from ...ir.ops import call_of, work_of
 from ...ir.ops.collectives import CollectiveAttrs, message_bytes
 from ...ir.ops.layout import SliceAttrs
+from ...ir.placement import Placement
 from .plans import MADE_PLANS, Style, TpPlan
 
 AUTO = "auto"
@@ -28,11 +30,15 @@ FLOPS_A_BYTE, MEMORY_BYTES_A_BYTE = 2200.0, 7.4
 # micro-batches share one. In inference the same amount stands for the memory that a whole weight takes.
 OPTIMIZER_BYTES_A_BYTE = 14.0 / 8
 TOKENS, SMALLEST_DEGREE = 4096, 2
-# Above so many combinations a branch is searched a few groups at a time.
-MOST_COMBINATIONS = 729
+# A branch with more combinations is searched neighbour by neighbour: what one cuts by columns the next cuts by rows.
+MOST_COMBINATIONS, NEIGHBOURS = 81, 2
 
-Lower = Callable[[Graph, TpPlan], Graph]
+Ports = Mapping[str, Mapping[str, Placement]]
 Styles = dict[str, Style]
+
+
+# What shards a graph by a plan; ports that no region of it makes lie as said.
+Lower = Callable[[Graph, TpPlan, Ports | None], Graph]
 
 
 def is_auto(name: str) -> bool:
@@ -50,26 +56,22 @@ def degree_of(name: str) -> int:
 
 def find_plan(graph: Graph, degree: int, lower: Lower) -> TpPlan:
     """Return the plan of least cost at a degree; equal costs go to columns before rows before whole."""
-    styles: Styles = {}
-    seen: set[str] = set()
+    whole = lower(graph, TpPlan(AUTO, ()), None)
+    ports = {v.name: dict(v.placements) for r in whole.regions for v in r.of_role(Role.PORT)}
+    search, seen = _Search(graph, ports, degree, lower), set[str]()
     for name in graph.sequence_once():
-        search = _Search(_alone(graph, name), degree, lower, styles)
+        search.graph = _alone(graph, name)
         for branch in _branches(graph.region(name), seen):
-            for few in _at_most(branch):
-                search.try_groups(few)
-            for layer in (layer for group in branch for layer in group.layers):
-                search.try_groups([Group((layer,))])
-        styles = search.styles
-    return TpPlan(AUTO, tuple(styles.items()), doc=MADE_PLANS[AUTO])
+            search.branch(branch)
+    return TpPlan(AUTO, tuple(search.styles.items()), doc=MADE_PLANS[AUTO])
 
 
 def _alone(graph: Graph, name: str) -> Graph:
-    """A graph with one of its repeated regions, which every plan enters and leaves with whole activations."""
-    kept = {r.name for r in graph.regions if graph.counts[r.name] == 1 or r.name == name}
-    if len(kept) < 2 or any(len(run.regions) > 1 for run in graph.schedule):
-        return graph
-    runs = tuple(r for r in graph.schedule if kept.issuperset(r.regions))
-    return replace(graph, regions=tuple(r for r in graph.regions if r.name in kept), schedule=runs)
+    """One region of a graph, and those that read a parameter of it; activations enter and leave it whole."""
+    names = {v.name for v in graph.region(name).of_role(Role.PARAM)}
+    kept = [r for r in graph.regions if r.name == name or any(v.name in names for v in r.of_role(Role.PARAM))]
+    runs = tuple(Run((r.name,), graph.counts[r.name]) for r in kept)
+    return replace(graph, regions=tuple(kept), schedule=runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +98,44 @@ class Group:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The groups between two places where one value is alive; branches of equal `looks` are split alike."""
+
+    groups: tuple[Group, ...]
+    looks: tuple[object, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters, in the order of the branch."""
+        return [n for group in self.groups for layer in group.layers for n in layer.names]
+
+
 @dataclass
 class _Search:
     """The best styles so far; what is not named is whole."""
 
     graph: Graph
+    ports: Ports
     degree: int
     lower: Lower
     styles: Styles = field(default_factory=dict)
     known: dict[tuple[object, ...], float] = field(default_factory=dict)
+    branches: dict[tuple[object, ...], list[Style | None]] = field(default_factory=dict)
+
+    def branch(self, branch: Branch) -> None:
+        """Search a branch, or split it as one that looks the same; shared parameters are looked at everywhere."""
+        alone = len(self.graph.regions) == 1
+        if alone and branch.looks in self.branches:
+            styles = zip(branch.names, self.branches[branch.looks], strict=True)
+            self.styles |= {name: style for name, style in styles if style is not None}
+            return
+        for few in _at_most(branch.groups):
+            self.try_groups(few)
+        for layer in (layer for group in branch.groups for layer in group.layers):
+            self.try_groups([Group((layer,))])
+        if alone:
+            self.branches[branch.looks] = [self.styles.get(name) for name in branch.names]
 
     def try_groups(self, groups: Sequence[Group]) -> None:
         """Keep the best of all combinations of what these groups can be."""
@@ -120,7 +151,7 @@ class _Search:
 
     def cost(self, styles: Styles) -> float:
         """What a micro-batch and an optimizer step cost one rank, in bytes between ranks; infinite when not legal."""
-        lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())))
+        lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())), self.ports)
         env = self._env()
         if any(_number(c.dim, env) % self.degree for c in lowered.constraints if c.axis == "tp"):
             return math.inf
@@ -159,23 +190,21 @@ def _number(dim: Dim, env: Mapping[str, float]) -> float:
 
 
 def _at_most(groups: Sequence[Group]) -> Iterator[Sequence[Group]]:
-    """Cut a branch with too many combinations into stretches."""
-    found: list[Group] = []
-    for group in groups:
-        if math.prod(len(g.choices) for g in [*found, group]) > MOST_COMBINATIONS:
-            yield found
-            found = []
-        found.append(group)
-    if found:
-        yield found
+    """A branch, or where it has too many combinations, each group with the next."""
+    if math.prod(len(g.choices) for g in groups) <= MOST_COMBINATIONS:
+        yield groups
+    else:
+        yield from (groups[k : k + NEIGHBOURS] for k in range(len(groups) - NEIGHBOURS + 1))
 
 
-def _branches(region: Region, seen: set[str]) -> Iterator[list[Group]]:
-    """The groups of each branch of a region, in the order in which they run; a shared matrix counts once."""
+def _branches(region: Region, seen: set[str]) -> Iterator[Branch]:
+    """The branches of a region with something to split, in the order in which they run; a shared matrix counts once."""
     for nodes in _cut(region):
-        branch = list(_groups(region, nodes, seen))
-        if branch:
-            yield branch
+        groups = tuple(_groups(region, nodes, seen))
+        if groups:
+            ways = tuple(layer.options for group in groups for layer in group.layers)
+            calls = tuple((n.op, n.attrs, region.types(n.inputs), region.types(n.outputs)) for n in nodes)
+            yield Branch(groups, (calls, ways))
 
 
 def _cut(region: Region) -> Iterator[list[Node]]:

@@ -31,6 +31,7 @@ from .annotate import (
     splits_input,
 )
 from .ask import DATA_AXES, Answer, Ask
+from .auto import Ports
 from .builder import Placements, RegionBuilder
 from .choose import plan_for
 from .cuts import Cuts, cuts_of
@@ -99,8 +100,7 @@ class ShardPass(Pass):
         if self.cp not in ("none", *CP_METHODS):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
         plan = plan_for(self.tp_plan, graph, shard_by, self.search)
-        state = _Propagation(_localised(graph, _data_axes(self)), self, plan)
-        return PassResult(mark_saved(state.run()), changed=True)
+        return PassResult(mark_saved(_Propagation(_localised(graph, _data_axes(self)), self, plan).run()), changed=True)
 
     def ensures(self, graph: Graph) -> None:
         """Every value has a placement on every axis."""
@@ -108,9 +108,9 @@ class ShardPass(Pass):
         require(not bare, f"values without placement: {bare[:5]}")
 
 
-def shard_by(graph: Graph, plan: TpPlan) -> Graph:
-    """Return a graph sharded over `dp` and `tp` by a plan, without what the other options change."""
-    return _Propagation(_localised(graph, (DP,)), ShardPass(), plan).run()
+def shard_by(graph: Graph, plan: TpPlan, ports: Ports | None = None) -> Graph:
+    """Return a graph sharded over `dp` and `tp` by a plan, with ports as given, and no other option changed."""
+    return _Propagation(_localised(graph, (DP,)), ShardPass(), plan, ports).run()
 
 
 def _data_axes(options: ShardPass) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def _localised(graph: Graph, data_axes: tuple[str, ...]) -> Graph:
 class _Propagation:
     """The state of one run: a builder a region, and the placements of the ports seen so far."""
 
-    def __init__(self, graph: Graph, options: ShardPass, plan: TpPlan) -> None:
+    def __init__(self, graph: Graph, options: ShardPass, plan: TpPlan, ports: Ports | None = None) -> None:
         self.graph, self.plan = graph, plan
         self.sp, self.zero, self.cp = options.sp, options.zero, options.cp
         self.scatters_early = self.zero >= 2 and not options.once
@@ -150,7 +150,7 @@ class _Propagation:
         self.own_rows = (*over_tp, *([] if options.inside else gathered))
         cuts = cuts_of(graph)
         self.builders = {r.name: self._builder(r, options, cuts[r.name]) for r in graph.regions}
-        self.ports: dict[str, Placements] = {}
+        self.ports = dict(ports or {})
         self.replicate_unknown, self.notes = options.replicate_unknown, [plan.note] if plan.note else []
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:

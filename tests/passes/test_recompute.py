@@ -332,7 +332,7 @@ def test_keeping_everything_changes_nothing(tiny: Graph) -> None:
     assert not time.changed
 
 
-def test_a_policy_by_which_nothing_runs_again_is_refused() -> None:
+def test_a_policy_by_which_nothing_runs_again_is_refused(tiny_llama: Graph) -> None:
     """A word of a plan is never without effect: no layers, or layers that have nothing of what is asked for."""
     piece = parse_pipeline("shard").run(load(f"{DATA / 'nets.py'}:in_place"))[0]
     with pytest.raises(PlanError, match="recompute=full changes nothing in in_place: it is one piece"):
@@ -340,11 +340,14 @@ def test_a_policy_by_which_nothing_runs_again_is_refused() -> None:
     sharded = parse_pipeline("shard").run(load(str(DATA / "configs" / "tiny-mamba2.json")))[0]
     with pytest.raises(PlanError, match=r"selective of core_attn changes nothing .* 2 layers have nothing"):
         parse_pipeline('recompute{policy="selective"}').run(sharded)
+    # A checkpoint of a product alone keeps what enters and what leaves it, which is all there was.
+    with pytest.raises(PlanError, match=r"of mlp\.act_fn changes nothing .* 2 layers have nothing"):
+        parse_pipeline('shard,recompute{policy="selective", modules=["mlp.act_fn"]}').run(tiny_llama)
 
 
 def test_layers_that_do_not_fold_are_recomputed_one_by_one(tiny_gemma3n: Graph) -> None:
     """Each of the six layers is a region of its own; what a layer makes and no other reads, it makes again."""
-    sharded = parse_pipeline("shard").run(tiny_gemma3n)[0]
+    sharded = parse_pipeline("shard{search=false}").run(tiny_gemma3n)[0]
     after = parse_pipeline("recompute").run(sharded)[0]
     layers = after.regions[1:-1]
     assert len(layers) == 6
