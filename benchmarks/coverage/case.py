@@ -33,6 +33,16 @@ def model_types() -> tuple[str, ...]:
     return tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 
 
+def measure(model_type: str) -> list[Result]:
+    """Trace and count a type."""
+    return [measured(model_type)]
+
+
+def failed(model_type: str, why_not: str) -> list[Result]:
+    """Return what is said of a type that took too long, or whose process died."""
+    return [Result(model_type, why_not=dict.fromkeys(WORKLOADS, why_not), oracle=why_not)]
+
+
 def measured(model_type: str) -> Result:
     """Trace a small config of a model type and compare it with torch's own count."""
     fields = {**small_config(model_type), **_NARROW.get(model_type, {})}

@@ -51,6 +51,16 @@ class Found:
         return json.dumps(asdict(self))
 
 
+def measure(model_type: str) -> list[Found]:
+    """Compare a type, with graphs that earlier runs recorded."""
+    return compare(model_type, GraphCache.default())
+
+
+def failed(model_type: str, why_not: str) -> list[Found]:
+    """Return what is said of a type that took too long, or whose process died."""
+    return [Found(model_type, oracle, "failed", why_not) for oracle in ORACLES]
+
+
 def compare(model_type: str, cache: GraphCache | None = None) -> list[Found]:
     """Compare a small config of a type with untied tables."""
     fields = {**small_config(model_type), "tie_word_embeddings": False}

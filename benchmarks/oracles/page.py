@@ -28,7 +28,7 @@ Compared are, exactly: the messages of forward and of backward, each with its ki
 local shapes of all products of linear layers in both phases; the elements of each local parameter. `same 14, 45` says
 that 14 messages and 45 products agree. `-`: there is nothing to split.
 """
-_SHORT = {"nothing to split": "-", "theirs cannot": "cannot", "not traced": "-", "late": "late"}
+_SHORT = {"nothing to split": "-", "theirs cannot": "cannot", "not traced": "-", "failed": "failed"}
 
 
 def page(found: Sequence[Found]) -> str:
@@ -74,7 +74,7 @@ def _unable(found: Sequence[Found]) -> Iterator[str]:
     """Reasons, each with the types that have it."""
     groups: dict[tuple[str, str], list[str]] = {}
     for f in found:
-        if f.outcome in ("theirs cannot", "late", "not traced"):
+        if f.outcome in ("theirs cannot", "failed", "not traced"):
             groups.setdefault((f.oracle, f.what[:90].replace("|", "/")), []).append(f.model_type)
     for (oracle, what), names in sorted(groups.items()):
         yield f"- {oracle}: {', '.join(names)}: `{what}`"

@@ -1,4 +1,4 @@
-"""Model types dealt out to processes; one that takes too long, or that dies, takes only its own type with it."""
+"""Names dealt out to processes; one that takes too long, or that dies, takes only its own name with it."""
 
 from __future__ import annotations
 
@@ -9,40 +9,44 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
+from typing import Generic, TypeVar
 
-from .result import WORKLOADS, Result, from_json
-
+Row = TypeVar("Row")
+# What is found of a name, and what is said of one that failed; both are functions of a module, found again by name.
+Measure = Callable[[str], list[Row]]
+Failed = Callable[[str, str], list[Row]]
 # Started afresh, so that a process has only what it imports itself.
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
-class Worker:
-    """A process that measures one model type after another; it is started when it is first needed."""
+class Worker(Generic[Row]):
+    """A process that measures one name after another; it is started when it is first needed."""
 
-    def __init__(self, timeout_s: float) -> None:
-        """Say how long one model type may take."""
-        self._timeout_s = timeout_s
+    def __init__(self, measure: Measure[Row], failed: Failed[Row], timeout_s: float) -> None:
+        """Say what is measured, and how long one name may take."""
+        self._measure, self._failed, self._timeout_s = measure, failed, timeout_s
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 
-    def measure(self, model_type: str) -> Result:
-        """Return what came out, or a result that says that time was up or that the process died."""
+    def measure(self, name: str) -> list[Row]:
+        """Return what came out, or what is said when time was up or the process died."""
         if self._pipe is None:
             self._start()
         assert self._pipe is not None
         try:
-            self._pipe.send(model_type)
+            self._pipe.send(name)
             if self._pipe.poll(self._timeout_s):
-                return from_json(str(self._pipe.recv()))
+                found: list[Row] = self._pipe.recv()
+                return found
             why_not = f"took more than {self._timeout_s:.0f} s"
         except (EOFError, BrokenPipeError):
             why_not = "the process died"
         self.stop()
-        return Result(model_type, why_not=dict.fromkeys(WORKLOADS, why_not), oracle=why_not)
+        return self._failed(name, why_not)
 
     def _start(self) -> None:
         self._pipe, theirs = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
+        process = _CONTEXT.Process(target=_serve, args=(theirs, self._measure, self._failed), daemon=True)
         process.start()
         self._process = process
         theirs.close()
@@ -55,47 +59,45 @@ class Worker:
         self._process = self._pipe = None
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, measure: Measure[Row], failed: Failed[Row]) -> None:
     """Measure what is asked for until nobody asks any more; what libraries print is of no use here."""
     import logging
     import os
 
     os.environ["HF_HUB_OFFLINE"] = "1"
+    os.nice(max(0, 10 - os.nice(0)))
     logging.disable(logging.CRITICAL)
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
-    from .case import measured
-
     while True:
         try:
-            model_type = str(pipe.recv())
+            name = str(pipe.recv())
         except EOFError:
             return
         try:
-            pipe.send(measured(model_type).to_json())
+            found = measure(name)
         except Exception as error:
-            why_not = f"{type(error).__name__}: {error}"
-            pipe.send(Result(model_type, why_not=dict.fromkeys(WORKLOADS, why_not), oracle=why_not).to_json())
+            found = failed(name, f"{type(error).__name__}: {error}")
+        pipe.send(found)
 
 
 def measure_all(
-    model_types: Sequence[str], num_workers: int, timeout_s: float, done: Callable[[Result], None]
-) -> Iterator[Result]:
-    """Measure model types on several processes and yield results as they come; each is told to `done` at once."""
-    free: SimpleQueue[Worker] = SimpleQueue()
-    workers = [Worker(timeout_s) for _ in range(num_workers)]
+    names: Sequence[str], num_workers: int, measure: Measure[Row], failed: Failed[Row], timeout_s: float
+) -> Iterator[list[Row]]:
+    """Measure names on several processes and yield what is found of each as it comes."""
+    free: SimpleQueue[Worker[Row]] = SimpleQueue()
+    workers = [Worker(measure, failed, timeout_s) for _ in range(num_workers)]
     for worker in workers:
         free.put(worker)
 
-    def one(model_type: str) -> Result:
+    def one(name: str) -> list[Row]:
         worker = free.get()
         try:
-            return worker.measure(model_type)
+            return worker.measure(name)
         finally:
             free.put(worker)
 
     with ThreadPoolExecutor(num_workers) as pool:
-        for future in as_completed([pool.submit(one, name) for name in model_types]):
-            done(future.result())
+        for future in as_completed([pool.submit(one, name) for name in names]):
             yield future.result()
     for worker in workers:
         worker.stop()
