@@ -10,7 +10,7 @@ from ..ir.low_inference import SAME
 from ..ir.plan import Family
 from ..ir.precision import lowers, trains_low
 from .manager import Pipeline, parse_pipeline
-from .sharding.choose import WHOLE_MODEL
+from .sharding.choose import searches
 
 # What serving engines make of a traced graph; which nodes become one kernel comes last.
 _ENGINE = ("narrow_router", "merge_products", "next_norm", "rotary_tables", "sample")
@@ -29,7 +29,7 @@ def pipeline_for(family: Family, divided: bool = True) -> Pipeline:
     latent = family.workload is Workload.DECODE and family.mla == "latent" and family.attention == "flash"
     names += ["absorb"] if latent else []
     options = [f'tp_plan="{family.tp_plan}"', *(["sp=true", "regather=true"] if family.sp else [])]
-    options += [] if divided or family.etp_dp or family.tp_plan not in WHOLE_MODEL else ["search=false"]
+    options += [] if divided or family.etp_dp or not searches(family.tp_plan) else ["search=false"]
     options += _data_options(family) if train else []
     options += [f'cp="{family.cp}"'] if family.cp != "none" else []
     options += ["usp=true"] if family.usp else []

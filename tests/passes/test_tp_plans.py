@@ -273,6 +273,7 @@ def test_styles_have_synonyms() -> None:
 
 def test_no_plan_is_searched_for_where_nothing_is_divided() -> None:
     """At tp=1 every plan leaves a rank the whole model; a search takes a second or more."""
-    assert str(pipeline_for(Family(), divided=False)).count("search=false") == 1
+    for name in ("megatron", "auto:8"):
+        assert str(pipeline_for(Family(tp_plan=name), divided=False)).count("search=false") == 1
     assert "search" not in str(pipeline_for(Family()))
     assert "search" not in str(pipeline_for(Family(tp_plan="hf"), divided=False))
