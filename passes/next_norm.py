@@ -49,7 +49,24 @@ def _norms(graph: Graph, port: str) -> Mapping[str, Node]:
 
 
 def _norms_of(region: Region, v: Value) -> list[Node]:
-    return [n for n in region.users.get(v.id, ()) if n.op == "norm" and n.inputs[0] == v.id]
+    found = [n for n in region.users.get(v.id, ()) if n.op == "norm" and n.inputs[0] == v.id]
+    return [n for n in found if all(region.by_id[i].role is Role.PARAM for i in _sources(region, n))]
+
+
+def _made_for(region: Region, norm: Node) -> list[Node]:
+    """Return, in order, the nodes that make what a norm reads beside the state, such as one plus its weight."""
+    wanted, found = set(norm.inputs[1:]), list[Node]()
+    for node in reversed(region.nodes):
+        if wanted.intersection(node.outputs):
+            found.append(node)
+            wanted.update(node.inputs)
+    return found[::-1]
+
+
+def _sources(region: Region, norm: Node) -> list[int]:
+    """Return what a norm reads beside the state, and what that is made of: values that no node makes."""
+    read = (*norm.inputs[1:], *(i for n in _made_for(region, norm) for i in n.inputs))
+    return [i for i in dict.fromkeys(read) if i not in region.producer]
 
 
 def _kind(region: Region, norm: Node) -> tuple[object, ...]:
@@ -83,9 +100,14 @@ def _readers(graph: Graph, port: str, norms: Mapping[str, Node]) -> Mapping[str,
 
 def _without(region: Region, port: str, norm: Node) -> Region:
     """Read the normed state from a port of its own."""
-    nodes = tuple(n for n in region.nodes if n is not norm)
-    read = {i for n in nodes for i in n.inputs} | {p.value for p in region.outputs}
-    gone = {*norm.inputs, *norm.outputs[1:]} - read
+    kept, alone = set(map(id, region.nodes)), [norm, *reversed(_made_for(region, norm))]
+    left = {p.value for p in region.outputs}
+    for node in alone:
+        read = left | {i for n in region.nodes if id(n) in kept - {id(node)} for i in n.inputs}
+        kept -= set() if read.intersection(node.outputs) and node is not norm else {id(node)}
+    nodes = tuple(n for n in region.nodes if id(n) in kept)
+    read = left | {i for n in nodes for i in (*n.inputs, *n.outputs)}
+    gone = {i for n in alone if id(n) not in kept for i in (*n.inputs, *n.outputs)} - read - {norm.key}
     normed = replace(region.by_id[norm.key], role=Role.PORT, name=port + _NORMED)
     values = (normed if v.id == norm.key else v for v in region.values if v.id not in gone)
     return replace(region, values=tuple(values), nodes=nodes)
@@ -94,11 +116,17 @@ def _without(region: Region, port: str, norm: Node) -> Region:
 def _with(region: Region, port: str, reader: Region, norm: Node) -> Region:
     """Make the normed state where the port is made."""
     start = max(v.id for v in region.values) + 1
-    fresh = {i: start + k for k, i in enumerate((*norm.inputs[1:], *norm.outputs))}
-    values = (replace(reader.by_id[old], id=new, storage=new) for old, new in fresh.items())
-    state = next(p.value for p in region.outputs if p.name == port)
-    node = replace(
-        norm, inputs=(state, *(fresh[i] for i in norm.inputs[1:])), outputs=tuple(fresh[o] for o in norm.outputs)
+    moved = [*_made_for(reader, norm), norm]
+    old = dict.fromkeys((*_sources(reader, norm), *(o for n in moved for o in n.outputs)))
+    fresh = {i: start + k for k, i in enumerate(old)}
+    values = (_fresh(reader.by_id[i], fresh) for i in old)
+    number = {**fresh, norm.inputs[0]: next(p.value for p in region.outputs if p.name == port)}
+    nodes = tuple(
+        replace(n, inputs=tuple(number[i] for i in n.inputs), outputs=tuple(fresh[o] for o in n.outputs)) for n in moved
     )
-    outputs = (*region.outputs, Port(port + _NORMED, node.key))
-    return replace(region, values=(*region.values, *values), nodes=(*region.nodes, node), outputs=outputs)
+    outputs = (*region.outputs, Port(port + _NORMED, fresh[norm.key]))
+    return replace(region, values=(*region.values, *values), nodes=(*region.nodes, *nodes), outputs=outputs)
+
+
+def _fresh(v: Value, fresh: Mapping[int, int]) -> Value:
+    return replace(v, id=fresh[v.id], storage=fresh.get(v.storage, fresh[v.id]))

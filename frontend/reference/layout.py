@@ -105,7 +105,8 @@ class Layout:
         for d in rest:
             share *= d
         sides: list[Tensor] = []
-        if isinstance(value.placement(name), Shard):
+        lies = value.placement(name)
+        if isinstance(lies, Shard) and (lies.packed or name != "tp"):
             sides = self._beside(region, (value, dim), axis, cut)
         if sides:
             return torch.cat(sides)

@@ -139,17 +139,19 @@ class StepRunner(Runner):
         A region that repeats has one norm there for all rounds; behind the last it is the head's.
         """
         region = each.region
-        port = next((p.name for n in region.users.get(v.id, ()) if n.op == "norm" and v.id in n.inputs[1:]
-                     for p in region.outputs if p.value == n.key and p.name.endswith(_NORMED)), "")  # fmt: skip
+        norm, index = _norm_of(region, v.id) if v.role is Role.PARAM else (None, 0)
+        named = (p.name for p in region.outputs if norm and p.value == norm.key and p.name.endswith(_NORMED))
+        port = next(named, "")
         if not port:
             return None
         place = next(k for k, other in enumerate(self.order) if other is each)
         for reader in self.order[place + 1 :]:
             if any(w.name == port for w in reader.region.of_role(Role.PORT)):
-                norm = next(n for n in region.nodes if n.op == "norm" and v.id in n.inputs[1:])
-                theirs = _first_norm(self.recorded.region(reader.region.name), port.removesuffix(_NORMED))
-                param = self.recorded.region(reader.region.name).by_id[theirs.inputs[norm.inputs.index(v.id)]]
-                return reader.name(param)
+                recorded = self.recorded.region(reader.region.name)
+                read = _first_norm(recorded, port.removesuffix(_NORMED)).inputs[index]
+                while read in recorded.producer:
+                    read = recorded.producer[read].inputs[0]
+                return reader.name(recorded.by_id[read])
         return None
 
     def _side_by_side(self, each: Instance, v: Value) -> Tensor | None:
@@ -163,6 +165,16 @@ class StepRunner(Runner):
         assert isinstance(attrs, MatmulAttrs)
         _, right, out = attrs.letters
         return torch.cat([p for p in parts if p is not None], 0 if v.type.rank == 1 else right.index(out[-1]))
+
+
+def _norm_of(region: Region, value: int) -> tuple[Node | None, int]:
+    """Return the norm that reads a value as a weight, or what is made of that alone, and as which of its inputs."""
+    for user in region.users.get(value, ()):
+        if user.op == "norm" and value in user.inputs[1:]:
+            return user, user.inputs.index(value)
+        if user.inputs == (value,):
+            return _norm_of(region, user.key)
+    return None, 0
 
 
 def _parts(name: str) -> list[str]:

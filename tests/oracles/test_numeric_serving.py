@@ -23,8 +23,11 @@ from slipstick.passes.families import pipeline_for
 
 pytestmark = pytest.mark.oracle
 
-# Windows, sinks and experts; latents; soft caps.
-SAMPLE = (("gpt_oss", Workload.DECODE), ("gpt_oss", Workload.PREFILL), ("deepseek_v3", Workload.DECODE))
+# Windows, sinks and experts; latents; weights of norms to which one is added; soft caps.
+SAMPLE = (
+    ("gpt_oss", Workload.DECODE), ("gpt_oss", Workload.PREFILL), ("deepseek_v3", Workload.DECODE),
+    ("nemotron", Workload.PREFILL),
+)  # fmt: skip
 SLOW = (("gemma2", Workload.DECODE), ("deepseek_v3", Workload.PREFILL))
 
 
