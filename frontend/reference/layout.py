@@ -98,9 +98,6 @@ class Layout:
     ) -> Tensor:
         """Return the places in a local dim that one of several ranks keeps of it."""
         name, degree, position = cut
-        given = value.type.dims[dim]
-        if name == "cp" and self.balanced and isinstance(given, Expr) and "seq" in given.symbols:
-            return zigzag(axis.length, degree).chunk(degree)[position]
         share = self.share(value, dim)
         for d in rest:
             share *= d
@@ -110,7 +107,14 @@ class Layout:
             sides = self._beside(region, (value, dim), axis, cut)
         if sides:
             return torch.cat(sides)
+        if self._is_dealt(value, dim, name):
+            return zigzag(axis.length, degree).chunk(degree)[position]
         return block(axis.length, self._share(axis, share, degree, name), degree, position, name == "tp")
+
+    def _is_dealt(self, value: Value, dim: int, name: str) -> bool:
+        """Whether ranks hold a front and a back piece of a sequence."""
+        given = value.type.dims[dim]
+        return name == "cp" and self.balanced and isinstance(given, Expr) and "seq" in given.symbols
 
     def _beside(self, region: Region, at: tuple[Value, int], axis: Axis, cut: tuple[str, int, int]) -> list[Tensor]:
         """Places that a rank keeps of each of the tensors side by side in a dim, as far as they are there."""
@@ -122,7 +126,10 @@ class Layout:
         for start, size, share in sides:
             there = ((held >= start) & (held < start + size)).nonzero().flatten()
             part = share * there.numel() // size
-            found.append(there[block(there.numel(), part, degree, position, name == "tp")])
+            if self._is_dealt(at[0], at[1], name):
+                found.append(there[zigzag(there.numel(), degree).chunk(degree)[position]])
+            else:
+                found.append(there[block(there.numel(), part, degree, position, name == "tp")])
         return found
 
     def _share(self, axis: Axis, share: int, degree: int, name: str) -> int:
