@@ -48,6 +48,9 @@ def compare_step(subject: Subject, lowered: Graph, degrees: Mapping[str, int], s
         return Verdict(num_ranks=len(mesh.ranks), reason=str(error), time_s=perf_counter() - start)
     except LayoutMismatchError as error:
         return Verdict(num_ranks=len(mesh.ranks), broken=str(error), time_s=perf_counter() - start)
+    theirs = {name.rpartition(".")[0] for name in step.kept}
+    if alone := sorted(name for name in runner.kept if name.rpartition(".")[0] not in theirs):
+        return Verdict(num_ranks=len(mesh.ranks), reason=f"the module keeps '{alone[0]}' in no cache of transformers")
     rows = (*_made(step, found.results), *_kept(step, runner.kept))
     return Verdict(rows, (), len(mesh.ranks), found.num_nodes, perf_counter() - start)
 

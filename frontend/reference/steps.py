@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from ...ir.graph import Workload
+from ...ir.ops.scan import ScanAttrs
 from ..hf_cache import Past
 from ..hf_linear import remembers
 from ..loss import returned_tensor
@@ -20,6 +22,10 @@ from .double import in_double
 from .subject import Subject
 
 _CACHES = ("past_key_values", "cache_params")
+# Mamba's state is [batch, channels, n] in transformers, Mamba-2's [batch, heads, p, n].
+_TURNED: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
+    {"selective": lambda t: t.unsqueeze(-1), "ssd": lambda t: t.transpose(2, 3)}
+)
 
 
 @dataclass(frozen=True)
@@ -47,11 +53,11 @@ def step_of(subject: Subject, workload: Workload, batch: int, length: int) -> St
         cache = _empty_cache(subject)
         logits = _called(subject, ids[:, :length], cache, 0)
         if workload is Workload.PREFILL:
-            return Step(workload, length, {"input_ids": ids[:, :length]}, logits, dict(_tensors(cache)))
-        before = dict(_tensors(cache))
+            return Step(workload, length, {"input_ids": ids[:, :length]}, logits, _tensors(subject, cache))
+        before = _tensors(subject, cache)
         logits = _called(subject, ids[:, length:], cache, length)
     given = {"input_ids": ids[:, length:], "position_ids": torch.full((batch, 1), length), **before}
-    return Step(workload, length, given, logits, dict(_tensors(cache)))
+    return Step(workload, length, given, logits, _tensors(subject, cache))
 
 
 def _empty_cache(subject: Subject) -> Cache:
@@ -76,7 +82,19 @@ def _called(subject: Subject, ids: Tensor, cache: Cache, start: int) -> Tensor:
     return returned_tensor(out, "logits")
 
 
-def _tensors(cache: Cache) -> Iterator[tuple[str, Tensor]]:
+def _tensors(subject: Subject, cache: Cache) -> dict[str, Tensor]:
+    """Return copies of what layers hold, states as the scans of the graph hold them: [batch, heads, n, p]."""
+    kinds = {n.attrs.kind for r in subject.graph.regions for n in r.nodes if isinstance(n.attrs, ScanAttrs)}
+    if len(kinds) > 1 and kinds & _TURNED.keys():
+        raise NotComputedError(f"a cache with states of several kinds: {', '.join(sorted(kinds))}")
+    turned = _TURNED.get(next(iter(kinds), ""))
+    return {
+        name: turned(t) if turned is not None and name.rpartition(".")[2].startswith("state") else t
+        for name, t in _named(cache)
+    }
+
+
+def _named(cache: Cache) -> Iterator[tuple[str, Tensor]]:
     """Yield copies of what layers hold, by the names of a graph's caches.
 
     What one layer has of keys and values stands under `latents` side by side as well: latent attention caches that.

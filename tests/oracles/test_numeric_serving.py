@@ -23,12 +23,12 @@ from slipstick.passes.families import pipeline_for
 
 pytestmark = pytest.mark.oracle
 
-# Windows, sinks and experts; latents; weights of norms to which one is added; soft caps.
+# Windows, sinks and experts; latents; weights of norms to which one is added; states; soft caps.
 SAMPLE = (
     ("gpt_oss", Workload.DECODE), ("gpt_oss", Workload.PREFILL), ("deepseek_v3", Workload.DECODE),
-    ("nemotron", Workload.PREFILL),
+    ("nemotron", Workload.PREFILL), ("mamba", Workload.DECODE),
 )  # fmt: skip
-SLOW = (("gemma2", Workload.DECODE), ("deepseek_v3", Workload.PREFILL))
+SLOW = (("gemma2", Workload.DECODE), ("bamba", Workload.DECODE), ("deepseek_v3", Workload.PREFILL))
 
 
 @lru_cache(maxsize=3)
