@@ -32,7 +32,8 @@ SQUARE = tuple(Edge(str(i), str((i + 1) % 4), 1.0) for i in range(4))
 )
 def test_patterns_on_a_line_of_four(pattern: str, hops: float, seconds: float) -> None:
     found = loads(line(4), 4, 1, pattern)
-    assert (found.hops, found.seconds_per_byte) == (hops, pytest.approx(seconds))
+    assert found.hops == hops
+    assert found.seconds_per_byte == pytest.approx(seconds)
 
 
 def test_ways_that_are_as_short_share_what_is_sent() -> None:
