@@ -133,7 +133,7 @@ def _reductions(region: Region) -> list[list[Node]]:
     summed = {i for n in region.nodes if n.op == "accumulate" for i in n.inputs}
     found: dict[tuple[object, ...], list[Node]] = {}
     for node in region.nodes:
-        if _talks(node) and node.phase is not Phase.REDUCE and summed.intersection(node.outputs):
+        if _talks(node) and summed.intersection(node.outputs):
             found.setdefault(_kind(node), []).append(node)
     return list(found.values())
 

@@ -70,9 +70,10 @@ def test_gathers_and_scatters_go_together_and_sends_apart(bound: Bound) -> None:
     assert {"send"} in kinds
 
 
-def test_a_group_has_the_answer_that_it_would_have_alone(timing: Timing, plans: PlanTable, system: System) -> None:
+def stretches_compared(timing: Timing, plans: PlanTable, system: System) -> list[int]:
+    """Compare each message of each plan with one alone; return of how many stretches of ranks the groups were."""
     degrees = {name: plans.columns[name] for name in ("tp", "cp", "ep", "dp", "pp")}
-    seen = 0
+    seen = list[int]()
     for p in timing.priced:
         if p.collective is None or p.messages is None:
             continue
@@ -84,5 +85,20 @@ def test_a_group_has_the_answer_that_it_would_have_alone(timing: Timing, plans: 
                 alone = collective_time(p.collective.kind, message, size, stride, system, more)
                 assert np.asarray(p.collective.time_s).flat[at] == alone.time_s
                 assert p.collective.chosen(at).algorithm == alone.chosen().algorithm
-                seen += 1
-    assert seen > 50
+                seen.append(1 + len(more))
+    return seen
+
+
+def test_a_group_has_the_answer_that_it_would_have_alone(timing: Timing, plans: PlanTable, system: System) -> None:
+    assert len(stretches_compared(timing, plans, system)) > 50
+
+
+def test_ranks_of_two_axes_with_another_between_are_two_stretches(
+    traced: Callable[[str], Graph], system: System
+) -> None:
+    """Gradients of experts are summed over cp and dp, and ep lies between these."""
+    family = Family(sp=True, cp="allgather", ep=True, zero=1)
+    plan = make_plan(num_gpus=32, tp=2, cp=2, ep=2, dp=8, micro_batch=1, seq_len=64, family=family)
+    program = lower(traced("tiny-mixtral.train"), family).program
+    table = PlanTable.of([plan])
+    assert 2 in stretches_compared(price(bind(program, system), Points(table)), table, system)

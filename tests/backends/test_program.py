@@ -8,7 +8,8 @@ import pytest
 
 from slipstick.backends.program import Program, compile_graph, group_factors, group_of
 from slipstick.driver import lower
-from slipstick.ir.graph import Graph
+from slipstick.ir.expr import total
+from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.ops import OpClass, op_def, work_of
 from slipstick.ir.plan import Family
 
@@ -67,6 +68,19 @@ def test_amounts_are_those_of_the_work_rules(sharded: Graph, program: Program) -
                 (found.num_bytes, work.num_bytes),
             ):  # fmt: skip
                 assert amount[row, 0] == pytest.approx(float(np.asarray(expr.evaluate(ENV))), rel=1e-12)
+
+
+def test_a_kernel_of_several_nodes_does_the_arithmetic_of_all(traced: Callable[[str], Graph]) -> None:
+    graph = lower(traced("tiny-llama.decode"), Family(workload=Workload.DECODE, kernels="fused")).graph
+    several = [e for e in compile_graph(graph).entries if e.inside and e.message is None]
+    assert several
+    for entry in several:
+        region = graph.region(entry.region)
+        nodes = [n for n in region.nodes if entry.key in (n.key, n.kernel)]
+        assert tuple(n.op for n in nodes) == entry.inside
+        works = [work_of(region, n) for n in nodes]
+        assert entry.work.vector_flops == total(w.vector_flops for w in works)
+        assert entry.work.tensor_flops == total(w.tensor_flops for w in works)
 
 
 def test_products_say_whose_they_are_and_make_up_the_flops(program: Program) -> None:

@@ -53,6 +53,24 @@ def test_a_profile_may_differ_on_a_chip(tmp_path: Path) -> None:
     assert on_h100.host == on_a100.host == load_stack(path).host
 
 
+def test_a_profile_that_says_nothing_of_graphs_issues_kernels_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "bare.yaml"
+    path.write_text(
+        """
+name: bare
+launch_overhead: {value: 3, unit: us, source: measured here}
+collective_overhead: {value: 10, unit: us, source: measured here}
+memory_reserve: {value: 1, unit: GiB, source: measured here}
+issue_overhead: {value: 7, unit: us, source: measured here}
+graph_issue_overhead: {value: 1, unit: us, source: measured here}
+""",
+        encoding="utf-8",
+    )
+    bare = load_stack(path)
+    assert bare.spacing_s == pytest.approx(7e-6)
+    assert (bare.gradient_copy, bare.scatter_p2p, bare.tf32) == (False, False, False)
+
+
 def test_bus_bandwidth_is_read_as_nccl_tests_prints_it(mine: Path) -> None:
     # 2 (n - 1)/n x 1 GB / 150 GB/s over 16 ranks
     (row,) = load_stack(mine).network.all_reduces

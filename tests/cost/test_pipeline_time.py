@@ -164,3 +164,26 @@ def test_in_a_round_gradients_wait_for_later_stages_and_all_tasks_before_them() 
     times = ClassTimes(forward, dgrad, wgrad, np.zeros((3, 1)))
     exact_s = by_tasks("1f1b", 2, times, row(4), 4)
     assert closed("1f1b", 2, times, [row(4)], 4).total_s[0] == pytest.approx(exact_s, rel=1e-12)
+
+
+def test_plans_that_have_not_settled_are_run_each_with_its_own_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZB-H2 on three stages whose pace shows late, one plan beside the other; as exact where few are held at a time."""
+    forward, dgrad, wgrad = (
+        np.array(part).reshape(3, 1) * np.ones(10) for part in ([11.0, 2.0, 5.0], [0.0, 0.0, 4.0], [3.0, 11.0, 7.0])
+    )
+    times = ClassTimes(forward, dgrad, wgrad, np.zeros((3, 10)))
+    micro = np.array([17.0, 15.0, 18.0, 16.0, 17.0, 18.0, 16.0, 15.0, 16.0, 18.0])
+    exact = {m: by_tasks("zb-h2", 1, times.of(np.array([0])), (0, 1, 2), int(m)) for m in set(micro)}
+    wanted = pytest.approx([exact[m] for m in micro], rel=1e-12)
+    among = ("zb-h2", times, [(0, 1, 2)], np.zeros(10, dtype=np.intp), np.ones(10), micro)
+    assert pipeline_time(*among).total_s == wanted
+    monkeypatch.setattr("slipstick.cost.schedules.extrapolate._HELD", 1)
+    assert pipeline_time(*among).total_s == wanted
+
+
+def test_turns_that_two_ways_round_just_leave_out_are_enough() -> None:
+    """Two rounds of three stages in two chunks leave the first stage 6 x 2 - 8 = 4 turns, two at either end."""
+    forward, backward = (np.array(part).reshape(3, 1) for part in ([2.0, 0.0, 1.0], [1.0, 0.0, 2.0]))
+    times = ClassTimes(forward, backward, np.zeros((3, 1)), np.ones((3, 1)))
+    exact_s = by_tasks("1f1b", 2, times, row(3), 6)
+    assert closed("1f1b", 2, times, [row(3)], 6).total_s[0] == pytest.approx(exact_s, rel=1e-12)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from slipstick.ir.errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import LARGEST, Family, Plan, PlanTable, divisors, make_plan, rank_order
+from slipstick.ir.precision import check_units
 from slipstick.ir.types import DType
 
 TRAIN = Family()
@@ -231,3 +232,13 @@ def test_a_table_holds_one_family() -> None:
 def test_a_table_of_no_plans_is_refused() -> None:
     with pytest.raises(PlanError, match="these are of 0"):
         PlanTable.of([])
+
+
+def test_a_cache_in_fp4_needs_units_and_other_types_are_legal() -> None:
+    family = replace(DECODE, kv_dtype="fp4")
+    check_units(family, "B200", ("bf16", "fp8", "fp4"))
+    with pytest.raises(PlanError, match=r"kv-dtype=fp4 runs on fp4 matrix units") as caught:
+        check_units(family, "H100", ("bf16", "fp8"))
+    legal = str(caught.value).partition("legal: ")[2].split(", ")
+    assert "fp8" in legal
+    assert "fp4" not in legal

@@ -62,3 +62,5 @@ def test_chunks_hold_the_ends_and_layers_in_the_form_that_recomputes() -> None:
     again = [("start", names[2], "layer"), (names[2], "layer", "end")]
     assert chunk_rows(graph, two, 1) == again
     assert chunk_rows(graph, lay_stages(graph, "even", 1), 1) == [("start", *["layer"] * 4, "end")]
+    uneven = lay_stages(graph, "3,1", 2)
+    assert chunk_rows(graph, uneven) == [("start", "layer", "layer", "layer"), ("layer", "end")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -122,6 +123,16 @@ def test_attention_reads_one_cached_tensor_for_all_heads(tiny: Graph) -> None:
     assert [c.name for c in region.of_role(Role.CACHE)] == ["cache.*.latents"]
     read = batch * kv * (RANK + ROPE) * 2 + batch * HEADS * (RANK + ROPE) * 2
     assert work_of(region, node).read_bytes == read
+
+
+def test_halves_one_behind_the_other_in_length_are_no_latent_attention(tiny: Graph) -> None:
+    def turned(region: Region) -> Region:
+        nodes = (replace(n, attrs=ConcatAttrs(2)) if n.attrs == ConcatAttrs(3) else n for n in region.nodes)
+        return replace(region, nodes=tuple(nodes))
+
+    other = tiny.with_regions(tuple(map(turned, tiny.regions)))
+    assert absorbed(other) == other
+    assert absorbed(tiny) != tiny
 
 
 def test_flops_are_those_of_the_absorbed_form(tiny: Graph) -> None:

@@ -84,6 +84,12 @@ def test_what_is_needed_elsewhere_is_still_written_and_no_longer_read() -> None:
     assert fused.regions[0].by_id[1].saved
 
 
+def test_what_leaves_the_region_is_still_written() -> None:
+    values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3))]
+    nodes = [pointwise("exp", (0,), 1), pointwise("neg", (1,), 2), pointwise("silu", (2,), 3)]
+    assert kernels(fuse(graph_of(values, nodes, [1, 3]))) == [(("exp", "neg", "silu"), (0,), (3, 1))]
+
+
 def test_a_kernel_does_not_run_before_its_inputs_exist() -> None:
     # 1 is needed by the softmax that makes 2, so that it cannot wait for the sum.
     values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3))]

@@ -9,7 +9,7 @@ from slipstick.ir.errors import UsageError
 from slipstick.ir.expr import Expr, as_expr, symbol
 from slipstick.ir.graph import Graph, Port, Region, Role, Run
 from slipstick.ir.ops import call_of
-from slipstick.ir.ops.collectives import message_bytes
+from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family
 from slipstick.ir.stages import BOUNDARY
 from slipstick.passes.manager import parse_pipeline
@@ -61,6 +61,18 @@ def test_each_message_is_sent_and_received(tiny_mixtral: Graph) -> None:
     assert [n.op for n in region.nodes] == ["send", "recv"] * 2
 
 
+def test_a_message_arrives_in_a_tensor_of_its_own_and_says_what_it_is(tiny_gpt2: Graph) -> None:
+    region = lower(tiny_gpt2, Family(pp=True)).graph.region(BOUNDARY)
+    # Activations, their gradients and those of the table that both ends share.
+    assert sorted(v.id for v in region.values) == list(range(9))
+    assert sorted(region.by_id[n.key].storage for n in region.nodes if n.op == "recv") == [2, 5, 8]
+    assert all(region.by_id[n.key].storage == n.inputs[0] for n in region.nodes if n.op == "send")
+    why = [n.attrs.why for n in region.nodes if isinstance(n.attrs, CollectiveAttrs)]
+    assert why[::2] == why[1::2]
+    assert [word.endswith("between stages") for word in why[::2]] == [True, True, False]
+    assert "which first and last stage share" in why[-1]
+
+
 def test_what_later_layers_read_crosses_every_stage_between(tiny_gemma3n: Graph) -> None:
     """Four streams of the hidden state, and keys and values [b, 2, s, 16] of a sliding and of a full layer."""
     found = sent(lower(tiny_gemma3n, Family(pp=True)).graph.region(BOUNDARY))
@@ -77,9 +89,11 @@ def test_one_stage_is_no_pipeline(tiny_llama: Graph) -> None:
     assert lower(tiny_llama, Family(pp=True)).graph.counts == {**graph.counts, BOUNDARY: 0}
 
 
-@pytest.mark.parametrize("text", ["pipeline,shard", "shard,pipeline,pipeline"])
-def test_stages_are_made_once_and_behind_shard(tiny_llama: Graph, text: str) -> None:
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("text", "why"), [("pipeline,shard", "belongs behind 'shard'"), ("shard,pipeline,pipeline", "its stages already")]
+)
+def test_stages_are_made_once_and_behind_shard(tiny_llama: Graph, text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
         parse_pipeline(text).run(tiny_llama)
 
 

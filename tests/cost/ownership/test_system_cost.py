@@ -184,7 +184,7 @@ def test_packages_without_a_price_are_said_to_be_at_cost() -> None:
     priced = replace(system, package=replace(described, price_usd=28_000.0))
     found = system_cost(priced, 8, load_prices(), "market", PACKAGE)
     assert found.bill.line("servers/servers/packages").usd == 8 * 28_000
-    assert not any(line.startswith("packages") for line in found.unpriced)
+    assert not any("packages" in line for line in found.unpriced)
     kept = replace(system, package=replace(described, gross_margin=0.5))
     sold, made = (system_cost(kept, 8, load_prices(), b, PACKAGE).bill for b in ("market", "build"))
     assert sold.line("servers/servers/packages").usd == 8 * 6_640
@@ -194,7 +194,7 @@ def test_packages_without_a_price_are_said_to_be_at_cost() -> None:
         replace(system, package=replace(described, gross_margin=0.0)), 8, load_prices(), "market", PACKAGE
     )
     assert said.bill.line("servers/servers/packages").usd == 8 * 3_320
-    assert not any(line.startswith("packages") for line in said.unpriced)
+    assert not any("packages" in line for line in said.unpriced)
 
 
 def test_equipment_that_no_book_has() -> None:

@@ -72,6 +72,23 @@ def test_an_interposer_is_tested_before_it_is_set_down(catch: Prices) -> None:
     ]
 
 
+def test_bridges_are_bought_embedded_and_lost_with_their_substrate() -> None:
+    """On one process for both, three dies with two bridges cost these more, and good ones are 0.995^2 as many."""
+    book = load_prices("catch", ("assembly_of.embedded_bridge=organic-110um",))
+    dies = (Die("d", "N5", 200.0, 3.0),)
+    plain, bridged = (package_bill(Package(Assembly("p", j, dies)), book) for j in ("organic", "embedded_bridge"))
+    prices = book.section.packages.bridge
+    bought = float(bridged.line("raw package/p/bridges").usd)
+    assert bought > 2 * prices.embed_cost.si > 0.0
+    assert bridged.line("raw package").usd == pytest.approx(float(plain.line("raw package").usd) + bought)
+    # What is wasted of the dies is (1 - Y) / Y of them, where a test of coverage 0.95 passes 1 - 0.95 (1 - q).
+    usd = 3 * float(good_die(dies[0], book.section).usd)
+    passed = [1.0 / (1.0 + float(b.line("wasted dies").usd) / usd) for b in (plain, bridged)]
+    good = [1.0 - (1.0 - y) / 0.95 for y in passed]
+    assert good[1] / good[0] == pytest.approx(prices.embed_yield.si**2)
+    assert prices.embed_yield.si == 0.995
+
+
 def test_better_tests_cost_less_of_what_is_assembled(catch: Prices) -> None:
     package = Package(Assembly("p", "interposer", (Die("d", "N5", 600.0), Stack("hbm3", 16e9, 4.0))))
     poor = load_prices("catch", ("tests.coverage=0.5",))
