@@ -15,6 +15,7 @@ from torch import Tensor
 from ...ir.graph import Graph, Node, Phase, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.normalize import DimAttrs
+from ...ir.ops.routing import RoutedAttrs
 from ...ir.placement import Partial, Replicate
 from .axes import Where, axes_of
 from .call import Call, NotComputedError
@@ -257,7 +258,9 @@ class Runner:
     def _on(self, region: Region, node: Node, rank: int, given: Sequence[Local]) -> list[Local]:
         where = Where(self.layout, region, node, self.mesh.ranks[rank])
         if (act := HELD.get(node.op)) is not None:
-            return act(Here(where, self._call(region, node, rank, given, []), rank, self.experts(region, rank)), given)
+            return act(
+                Here(where, self._call(region, node, rank, given, []), rank, self._taken(node, region, rank)), given
+            )
         reference = REFERENCES.get(node.op)
         if reference is None:
             raise NotComputedError(f"op '{node.op}' has no reference implementation")
@@ -267,6 +270,17 @@ class Runner:
         except (RuntimeError, IndexError, TypeError) as error:
             raise where.refused(f"{error}") from error
         return [Local(t, a) for t, a in zip(made, axes, strict=True)]
+
+    def _taken(self, node: Node, region: Region, rank: int) -> Tensor:
+        """Experts whose rows a node takes: its own; out of all tokens, those of all ranks at its place on these axes.
+
+        What then goes on over another axis, an exchange brings to the rank that holds the expert.
+        """
+        if not isinstance(node.attrs, RoutedAttrs) or not node.attrs.own:
+            return self.experts(region, rank)
+        own, ranks = node.attrs.own.split("+"), self.mesh.ranks
+        near = (r for r, place in enumerate(ranks) if all(place.get(a) == ranks[rank].get(a) for a in own))
+        return torch.cat([self.experts(region, r) for r in near])
 
     def experts(self, region: Region, rank: int) -> Tensor:
         """Return the experts whose rows a rank takes: those that its part of a bank holds."""

@@ -50,7 +50,7 @@ def test_a_plan_computes_what_the_module_computes(plan: str) -> None:
     assert outcome(found) == "equal"
 
 
-@pytest.mark.parametrize("plan", ["ep", "ep x etp", "ep over tp", "tp + sp", "zero 3"])
+@pytest.mark.parametrize("plan", ["ep", "ep x etp", "ep over tp", "ep over tp, no sp", "tp + sp", "zero 3"])
 def test_experts_on_ranks_compute_what_the_module_computes(plan: str) -> None:
     ((_, found),) = verdicts(small("qwen3_moe")[0], [plan])
     assert outcome(found) == "equal"
