@@ -44,7 +44,7 @@ def _rewrite(region: Region, capacity: bool) -> Region:
             banks[node.key] = node
             nodes += _forward(node, RoutedAttrs(capacity))
         elif node.op == "experts_bwd":
-            nodes += _backward(region, node, values, banks, RoutedAttrs(capacity))
+            nodes += _backward(region, node, values, banks)
         else:
             nodes.append(node)
     return replace(region, values=tuple(values), nodes=tuple(nodes))
@@ -71,9 +71,7 @@ def _forward(node: Node, attrs: RoutedAttrs) -> list[Node]:
     ]
 
 
-def _backward(
-    region: Region, node: Node, values: list[Value], banks: dict[int, Node], attrs: RoutedAttrs
-) -> list[Node]:
+def _backward(region: Region, node: Node, values: list[Value], banks: dict[int, Node]) -> list[Node]:
     grad, _, idx, weights, up, down, routed, up_out, act, down_out = node.inputs
     dx, dweights, *dbank = node.outputs
     d_down, d_routed = (_like(region.by_id[v], values) for v in (down_out, routed))
@@ -81,10 +79,10 @@ def _backward(
     keys = (None, None, None) if bank is None else (bank.outputs[0], bank.outputs[4], bank.outputs[1])
     return [
         replace(node, op="combine_bwd", inputs=(grad, down_out, weights, idx), outputs=(d_down, dweights),
-                attrs=attrs, forward=keys[0]),
+                attrs=RoutedAttrs(), forward=keys[0]),
         replace(node, op="expert_bank_bwd", inputs=(d_down, routed, up, down, up_out, act),
                 outputs=(d_routed, *dbank), forward=keys[1]),
-        replace(node, op="dispatch_bwd", inputs=(d_routed, idx), outputs=(dx,), attrs=attrs, forward=keys[2]),
+        replace(node, op="dispatch_bwd", inputs=(d_routed, idx), outputs=(dx,), attrs=RoutedAttrs(), forward=keys[2]),
     ]  # fmt: skip
 
 
