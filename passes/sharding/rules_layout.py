@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...ir.expr import Dim, product
+from ...ir.expr import Dim, Expr, product
 from ...ir.graph import Phase
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from .ask import DATA_AXES, PARTIAL, REPLICATE, Answer, Ask, Partial, Rule, Shard, replicate_all, samples_dim
@@ -21,7 +21,8 @@ def reshape(ask: Ask) -> Answer:
     made, samples = follow(source, result, p), samples_dim(result, ask.axis) if ask.axis in DATA_AXES else None
     if samples is not None and samples_dim(source, ask.axis) == p.dim and (made is None or made.dim != samples):
         made = Shard(samples)  # a replica's samples, repeated side by side
-    flattened = ask.axis == "tp" and made is not None and made.packed and not p.packed and not ask.own_tokens
+    own = ask.own_tokens and isinstance(source[p.dim], Expr)  # tokens in turn; heads among them would be lost
+    flattened = ask.axis == "tp" and made is not None and made.packed and not p.packed and not own
     if made is None or (flattened and not _stacks(source, result, p)):
         return replicate_all(ask)  # what flattens over tp is a matrix that its layer wants whole anyway
     return Answer((p,), (made,))
