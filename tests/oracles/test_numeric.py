@@ -94,6 +94,14 @@ def test_heads_side_by_side_share_the_one_key_and_value_that_every_rank_holds(tp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("model_type", "plan"), [("qwen3_next", "ep x etp"), ("nemotron_h", "one rank")])
+def test_what_once_differed_is_equal(model_type: str, plan: str) -> None:
+    """Heads among the rows that ranks route themselves; time steps that are at least so long (`dt_limit`)."""
+    ((_, found),) = verdicts(subject(model_type), [plan])
+    assert outcome(found) == "equal"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", SAMPLE)
 def test_an_architecture_computes_what_its_module_computes(model_type: str) -> None:
     found = {name: outcome(v) for name, v in verdicts(subject(model_type), FEW)}
