@@ -91,6 +91,8 @@ PLANS: Mapping[str, Kind] = MappingProxyType(
         "ep": Kind(Family(ep=True), {"ep": 2}, experts=True),
         "ep x etp": Kind(Family(ep=True, sp=True), {"ep": 2, "tp": 2}, experts=True),
         "ep over tp": Kind(Family(ep=True, etp=False, sp=True), {"ep": 2, "tp": 2}, experts=True),
+        "ep over tp, no sp": Kind(Family(ep=True, etp=False), {"ep": 2, "tp": 2}, experts=True),
+        "ep x etp, no sp": Kind(Family(ep=True), {"ep": 2, "tp": 2}, experts=True),
     }
 )
 
@@ -108,6 +110,8 @@ STEPS: Mapping[str, Kind] = MappingProxyType(
         "latents expanded": Kind(Family(mla="expanded"), {"tp": 2}, latent=True),
         "latents expanded, fused": Kind(Family(mla="expanded", kernels="fused"), {"tp": 2}, latent=True),
         "ep": Kind(Family(ep=True), {"ep": 2}, experts=True),
+        "ep over tp": Kind(Family(ep=True, etp=False), {"ep": 2, "tp": 2}, experts=True),
+        "ep over tp + sp": Kind(Family(ep=True, etp=False, sp=True), {"ep": 2, "tp": 2}, experts=True),
         "ep x tp, fused": Kind(Family(ep=True, kernels="fused"), {"ep": 2, "tp": 2}, experts=True),
     }
 )

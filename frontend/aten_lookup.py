@@ -6,12 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from torch import fx
 
-from ..ir.expr import Dim
+from ..ir.expr import Dim, as_dim, as_expr
+from ..ir.graph import NO_ATTRS, Role
+from ..ir.meaning import In, Meaning, Out, Step
+from ..ir.ops.layout import SliceAttrs
 from ..ir.ops.lookup import Labels, LookupAttrs, copied_dims, lookup_of
-from ..ir.types import DType
+from ..ir.ops.pointwise import FillAttrs
+from ..ir.types import DType, TensorType
 from .fx_import import Handler, Importer, is_inplace, op_name
 from .writes import write_back
 
+_COPY = Meaning((Step("aten.clone", (("self", In(0)),)),), (Out(0),))
 _ADDING = ("aten.scatter_add", "aten.index_add")
 
 
@@ -20,8 +25,35 @@ def _index(im: Importer, node: fx.Node) -> None:
     source, given = node.args[0], node.args[1]
     assert isinstance(source, fx.Node)
     assert isinstance(given, list | tuple)
+    if (at := _one_constant(im, given, im.type_of(source.meta["val"]).dims)) is not None:
+        (view,) = im.flat.emit("slice", im.inputs(node)[:1], [_cut_out(im, node, source)], im.origin(node), at)
+        im.keys[node] = view  # what its gradient belongs to
+        outs = im.flat.emit("copy", (view,), [(im.type_of(node.meta["val"]), None)], im.origin(node), NO_ATTRS, _COPY)
+        im.bind(node, outs, [node.meta["val"]])
+        return
     labels = _advanced(im, source, given)
     im.emit(node, "gather", im.inputs(node), LookupAttrs() if labels is None else lookup_of(labels))
+
+
+def _one_constant(im: Importer, given: Sequence[object], dims: Sequence[Dim]) -> SliceAttrs | None:
+    """The slice that one constant in a list names, `x[:, [-2]]`; None for other indices."""
+    named = [(dim, index) for dim, index in enumerate(given) if isinstance(index, fx.Node)]
+    if len(named) != 1 or named[0][1] not in im.ids:
+        return None
+    ((dim, index),) = named
+    value = im.flat.values[im.ids[index]]
+    places = im.flat.constants.get(value.name) if value.role is Role.BUFFER else None
+    if not isinstance(places, tuple) or len(places) != 1 or value.type.rank != 1 or value.type.dtype is DType.BOOL:
+        return None
+    (start,) = places
+    if not isinstance(start, int):
+        return None
+    return SliceAttrs(dim, start if start >= 0 else as_dim(as_expr(dims[dim]) + start))
+
+
+def _cut_out(im: Importer, node: fx.Node, source: fx.Node) -> tuple[TensorType, int]:
+    """The type of what is indexed, as a view of what it is taken from."""
+    return im.type_of(node.meta["val"]), im.flat.values[im.ids[source]].storage
 
 
 def _advanced(im: Importer, source: fx.Node, given: Sequence[object]) -> list[Labels] | None:
@@ -138,6 +170,11 @@ def _index_put(im: Importer, node: fx.Node) -> None:
     base, given = node.args[0], node.args[1]
     assert isinstance(base, fx.Node)
     assert isinstance(given, list | tuple)
+    at, out = _one_constant(im, given, im.type_of(base.meta["val"]).dims), im.type_of(node.meta["val"])
+    if at is not None and not is_inplace(node) and _is_zeros(im, base) and _fills(im, im.inputs(node)[-1], out, at):
+        outs = im.flat.emit("pad", im.inputs(node)[-1:], [(out, None)], im.origin(node), at)
+        im.bind(node, outs, [node.meta["val"]])
+        return
     labels = _advanced(im, base, given)
     if labels is None:
         _put_in(im, node, None)
@@ -147,6 +184,19 @@ def _index_put(im: Importer, node: fx.Node) -> None:
     put = tuple(None if d == 1 else label for d, label in zip(values, made, strict=True))
     whole = tuple(range(len(labels[0])))
     _put_in(im, node, [whole, *labels[1:-1], put, whole], accumulates=len(node.args) > 3 and bool(node.args[3]))
+
+
+def _is_zeros(im: Importer, base: fx.Node) -> bool:
+    made = next((n for n in reversed(im.flat.nodes) if im.ids.get(base) in n.outputs), None)
+    return made is not None and made.attrs == FillAttrs("zeros")
+
+
+def _fills(im: Importer, values: int, out: TensorType, at: SliceAttrs) -> bool:
+    """Whether values have all the other dims of what they are put into, as the gradient of an indexed tensor does."""
+    dims = im.flat.values[values].type.dims
+    return len(dims) == out.rank and all(
+        a == b for d, (a, b) in enumerate(zip(dims, out.dims, strict=True)) if d != at.dim
+    )
 
 
 def _put_in(im: Importer, node: fx.Node, labels: Sequence[Labels] | None, accumulates: bool = False) -> None:

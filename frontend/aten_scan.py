@@ -16,12 +16,12 @@ from .semantic import NAMESPACE
 
 
 def _scan(im: Importer, node: fx.Node) -> None:
-    kind, chunk, _ = node.args[-3:]
+    kind, chunk = node.args[3:5]
     im.emit(node, "scan", im.inputs(node), ScanAttrs(str(kind), int(str(chunk)), node.args[2] is not None))
 
 
 def _scan_bwd(im: Importer, node: fx.Node) -> None:
-    kind, chunk, state_dim = node.args[-3:]
+    kind, chunk, state_dim = node.args[4:7]
     has_state = node.args[3] is not None
     attrs = ScanBwdAttrs(str(kind), int(str(chunk)), has_state, im.dim(state_dim))
     im.emit(node, "scan_bwd", im.inputs(node), attrs)

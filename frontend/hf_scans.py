@@ -8,6 +8,7 @@ loop over positions. While a model is recorded, these names stand for the semant
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -66,11 +67,15 @@ def _selective_step(
 def _chunked(
     hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int, D: Tensor | None = None,
     dt_bias: Tensor | None = None, initial_states: Tensor | None = None, return_final_states: bool = False,
-    z: Tensor | None = None, **_options: object,
+    z: Tensor | None = None, dt_limit: tuple[float, float] = (0.0, math.inf), **_options: object,
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
-    """Mamba-2's scan over x [b, L, h, p], dt [b, L, h], A, D and dt_bias [h], B and C [b, L, g, n]."""
+    """Mamba-2's scan over x [b, L, h, p], dt [b, L, h], A, D and dt_bias [h], B and C [b, L, g, n].
+
+    Time steps, behind their softplus, are kept within `dt_limit`.
+    """
     others = [t for t in (C, B, dt, z, A, D, dt_bias) if t is not None]
-    out, state = scan(hidden_states, others, initial_states, "ssd", chunk_size, B.shape[-1])
+    limits = (dt_limit[0], -1.0 if math.isinf(dt_limit[1]) else dt_limit[1])
+    out, state = scan(hidden_states, others, initial_states, "ssd", chunk_size, B.shape[-1], limits)
     return (out, state) if return_final_states else out
 
 

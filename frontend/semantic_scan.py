@@ -18,9 +18,10 @@ def _refuse(name: str) -> Tensor:
 
 
 @custom_op(f"{NAMESPACE}::scan")
-def scan(
-    v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int
-) -> tuple[Tensor, Tensor]:
+def _recorded_scan(
+    v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
+    least: float, most: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Result [b, L, h, p] and state [b, h, n, p] (fp32) of a scan.
 
     Args:
@@ -30,14 +31,17 @@ def scan(
         kind: selective, ssd, delta, linear or gated.
         chunk: tokens that run together; 0 is one step after another.
         state_dim: n.
+        least: the smallest time step of a selective scan (kinds selective and ssd).
+        most: the largest; negative for no limit.
     """
     return _refuse("scan"), v
 
 
-@scan.register_fake
+@_recorded_scan.register_fake
 def _(
-    v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int
-) -> tuple[Tensor, Tensor]:
+    v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
+    least: float, most: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     b, _length, h, p = v.shape
     dtype = torch.float32 if state is None else state.dtype
     return v.new_empty(v.shape), v.new_empty(b, h, state_dim, p, dtype=dtype)
@@ -45,21 +49,23 @@ def _(
 
 @custom_op(f"{NAMESPACE}::scan_bwd")
 def scan_bwd(
-    grad: Tensor, v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int
-) -> list[Tensor]:
+    grad: Tensor, v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
+    least: float, most: float,
+) -> list[Tensor]:  # fmt: skip
     """Gradients of v and of the others, in order; states are made again from the operands."""
     return [_refuse("scan_bwd")]
 
 
 @scan_bwd.register_fake
 def _(
-    grad: Tensor, v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int
-) -> list[Tensor]:
+    grad: Tensor, v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
+    least: float, most: float,
+) -> list[Tensor]:  # fmt: skip
     return [t.new_empty(t.shape) for t in (v, *others)]
 
 
 def _scan_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    v, others, state, ctx.kind, ctx.chunk, ctx.state_dim = inputs
+    v, others, state, *ctx.options = inputs
     ctx.has_state = state is not None
     ctx.save_for_backward(v, *others, *((state,) if ctx.has_state else ()))
 
@@ -67,11 +73,19 @@ def _scan_setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 def _scan_backward(ctx, grad, _grad_state):  # type: ignore[no-untyped-def]
     v, *others = ctx.saved_tensors
     state = others.pop() if ctx.has_state else None
-    dv, *rest = scan_bwd(grad, v, others, state, ctx.kind, ctx.chunk, ctx.state_dim)
-    return dv, rest, None, None, None, None
+    dv, *rest = scan_bwd(grad, v, others, state, *ctx.options)
+    return dv, rest, *(None,) * (1 + len(ctx.options))
 
 
-scan.register_autograd(_scan_backward, setup_context=_scan_setup)
+_recorded_scan.register_autograd(_scan_backward, setup_context=_scan_setup)
+
+
+def scan(
+    v: Tensor, others: Sequence[Tensor], state: Tensor | None, kind: str, chunk: int, state_dim: int,
+    limits: tuple[float, float] = (0.0, -1.0),
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Record a scan; `limits` are the smallest and the largest time step of a selective one."""
+    return _recorded_scan(v, others, state, kind, chunk, state_dim, *limits)
 
 
 @custom_op(f"{NAMESPACE}::causal_conv")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.expr import as_dim, as_expr, symbol
-from ..ir.graph import NO_ATTRS, Graph, Node, Region, Value
+from ..ir.graph import Graph, Node, Region, Value
 from ..ir.ops.routing import RoutedAttrs
 from ..ir.plan import CAPACITY
 from .base import Pass, PassResult, require_sharded, rewritten
@@ -79,10 +79,10 @@ def _backward(region: Region, node: Node, values: list[Value], banks: dict[int, 
     keys = (None, None, None) if bank is None else (bank.outputs[0], bank.outputs[4], bank.outputs[1])
     return [
         replace(node, op="combine_bwd", inputs=(grad, down_out, weights, idx), outputs=(d_down, dweights),
-                attrs=NO_ATTRS, forward=keys[0]),
+                attrs=RoutedAttrs(), forward=keys[0]),
         replace(node, op="expert_bank_bwd", inputs=(d_down, routed, up, down, up_out, act),
                 outputs=(d_routed, *dbank), forward=keys[1]),
-        replace(node, op="dispatch_bwd", inputs=(d_routed, idx), outputs=(dx,), attrs=NO_ATTRS, forward=keys[2]),
+        replace(node, op="dispatch_bwd", inputs=(d_routed, idx), outputs=(dx,), attrs=RoutedAttrs(), forward=keys[2]),
     ]  # fmt: skip
 
 

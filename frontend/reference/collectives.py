@@ -190,6 +190,10 @@ def converted(x: Exchange, given: Sequence[Local], out: int) -> list[Local]:
         for rank, place in enumerate(x.layout.mesh.ranks):
             if isinstance(lies, Partial) and isinstance(lay, Replicate) and place.get(axis, 0):
                 made[rank] = Local(torch.zeros_like(made[rank].tensor), made[rank].axes, made[rank].rows)
+    if any(isinstance(p := after.placement(a), Shard) and p.routed for a in changed):
+        raise NotComputedError(
+            "rows of experts that ranks take out of tokens that all have, and send to where a part is"
+        )
     for dim in range(after.type.rank):
         if set(changed).intersection(x.layout.cutting(after, dim)):
             made = [cut(x, part, rank, after, dim, changed) for rank, part in enumerate(made)]

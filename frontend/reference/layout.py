@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 
 import torch
@@ -175,6 +176,11 @@ class Layout:
         for ins, outs in groups_of(here, there):
             if dim not in ins or not isinstance(lies, Shard) or lies.dim not in outs:
                 continue
+            if lies.packed and name == "tp" and _leads(here, ins, dim) and _leads(there, outs, lies.dim):
+                scale = Fraction(here[dim], there[lies.dim])
+                inner_sides = self.sides(region, other, lies.dim, name)
+                yield from ((int(s * scale), int(n * scale), int(p * scale)) for s, n, p in inner_sides)
+                continue
             outer = math.prod(there[o] for o in outs if o < lies.dim)
             inner = math.prod(there[o] for o in outs) // outer
             if sum(here[i] != 1 for i in ins) == 1 and outer > 1:
@@ -233,6 +239,11 @@ def _apart(found: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...
         kept.append((start, size, share))
         end = start + size
     return tuple(kept)
+
+
+def _leads(sizes: Sequence[int], group: Sequence[int], dim: int) -> bool:
+    """Whether a dim is the first of a group, those of one entry left out."""
+    return next((i for i in group if sizes[i] != 1), None) == dim
 
 
 def _same(region: Region, node: Node, spot: Spot) -> Iterator[Spot]:

@@ -24,7 +24,7 @@ _CONSTANTS: Mapping[str, float] = {"zeros": 0.0, "empty": 0.0, "ones": 1.0}
 
 @dataclass(frozen=True)
 class Here:
-    """A node on one rank: its place, what was recorded, the number of the rank, and the experts that it holds."""
+    """A node on one rank: its place, what was recorded, the number of the rank, and the experts whose rows it takes."""
 
     where: Where
     call: Call
@@ -112,8 +112,6 @@ def _dispatch(here: Here, given: Sequence[Local]) -> list[Local]:
     chosen = ids.tensor.reshape(-1).long()
     rows = Rows(chosen, origin, torch.full_like(chosen, here.number))
     if attrs.own:
-        if any(n.op == "all_to_all" for n in here.where.region.users.get(here.node.key, ())):
-            raise NotComputedError("rows that ranks take of their own over one axis and exchange over another")
         rows = rows.taken(torch.isin(chosen, here.experts).nonzero().flatten())
     rows = rows.taken(rows.order)
     made = x.tensor[_token_places(rows, x.axes[0], k)]

@@ -85,10 +85,16 @@ def _by_head(t: Tensor, v: Tensor) -> Tensor:
     return t.repeat_interleave(v.shape[2] // t.shape[2], dim=2)
 
 
+def _limited(step: Tensor, least: float, most: float) -> Tensor:
+    """Time steps of at least so much, and at most so much where that is not negative."""
+    return step.clamp(min=least or None, max=most if most >= 0 else None) if least or most >= 0 else step
+
+
 def _selective(call: Call, operands: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mamba and Mamba-2: v, C, B, dt, z where given, A, then D and the bias of dt where given.
 
-    S = exp(dt A) S + dt B v, y = C S + D v, times silu(z); dt is softplus(dt + bias), unless recorded otherwise.
+    S = exp(dt A) S + dt B v, y = C S + D v, times silu(z); dt is softplus(dt + bias), unless recorded otherwise,
+    within its limits.
     """
     v, c, b, dt, *rest = operands
     gates, parameters = [t for t in rest if t.dim() > 2], [t for t in rest if t.dim() <= 2]
@@ -96,6 +102,7 @@ def _selective(call: Call, operands: Sequence[Tensor], state: Tensor | None) -> 
     skip, bias = (own[0] if own else None), (own[1] if len(own) > 1 else None)
     step = dt if bias is None else dt + bias
     step = F.softplus(step) if number(call, "softplus", 1) else step
+    step = _limited(step, number(call, "least", 0.0), number(call, "most", -1.0))
     decay = torch.exp(step.unsqueeze(-1) * (a if a.dim() == 2 else a.unsqueeze(-1)))
     y, held = _stepped(_Steps(v * step.unsqueeze(-1), _by_head(c, v), _by_head(b, v), decay), state)
     y = y if skip is None else y + skip.reshape(1, 1, -1, 1) * v

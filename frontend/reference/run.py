@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch import Tensor
 from ...ir.graph import Graph, Node, Phase, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.normalize import DimAttrs
+from ...ir.ops.routing import RoutedAttrs
 from ...ir.placement import Partial, Replicate
 from .axes import Where, axes_of
 from .call import Call, NotComputedError
@@ -183,9 +185,9 @@ class Runner:
         given = [each.held[i] for i in node.inputs]
         self.num_nodes += 1
         if isinstance(node.attrs, CollectiveAttrs):
-            made = Exchange(self.layout, each.region, node, lambda r: self.experts(each.region, r)).run(given)
+            made = Exchange(self.layout, each.region, node, partial(self.experts, each.region)).run(given)
         elif node.op == "identity" or (node.op == "slice" and node.meaning is None):
-            exchange = Exchange(self.layout, each.region, node, lambda r: self.experts(each.region, r))
+            exchange = Exchange(self.layout, each.region, node, partial(self.experts, each.region))
             made = [converted(exchange, g, o) for g, o in zip(given, node.outputs, strict=True)]
         else:
             made = self._alone(each, node, given)
@@ -257,7 +259,9 @@ class Runner:
     def _on(self, region: Region, node: Node, rank: int, given: Sequence[Local]) -> list[Local]:
         where = Where(self.layout, region, node, self.mesh.ranks[rank])
         if (act := HELD.get(node.op)) is not None:
-            return act(Here(where, self._call(region, node, rank, given, []), rank, self.experts(region, rank)), given)
+            over = node.attrs.own.split("+") if isinstance(node.attrs, RoutedAttrs) and node.attrs.own else ()
+            call, experts = self._call(region, node, rank, given, []), self.experts(region, rank, over)
+            return act(Here(where, call, rank, experts), given)
         reference = REFERENCES.get(node.op)
         if reference is None:
             raise NotComputedError(f"op '{node.op}' has no reference implementation")
@@ -268,8 +272,16 @@ class Runner:
             raise where.refused(f"{error}") from error
         return [Local(t, a) for t, a in zip(made, axes, strict=True)]
 
-    def experts(self, region: Region, rank: int) -> Tensor:
-        """Return the experts whose rows a rank takes: those that its part of a bank holds."""
+    def experts(self, region: Region, rank: int, over: Sequence[str] = ()) -> Tensor:
+        """Return the experts whose rows a rank takes: those that its part of a bank holds.
+
+        With axes, those of all ranks at its place on these: what then goes on over another axis, an exchange brings to
+        the rank that holds the expert.
+        """
+        ranks = self.mesh.ranks
+        if over:
+            near = (r for r, place in enumerate(ranks) if all(place.get(a) == ranks[rank].get(a) for a in over))
+            return torch.cat([self.experts(region, r) for r in near])
         key = region.name, rank
         if key not in self._experts:
             banks = (n for n in region.nodes if n.op == "expert_bank")

@@ -121,7 +121,7 @@ OPS = (
     OpDef("dispatch", OpClass.MEMORY, traffic, "tokens copied once an expert they go to; inputs: x, expert ids",
           _check_dispatch, RoutedAttrs, min_inputs=2, max_inputs=2),
     OpDef("dispatch_bwd", OpClass.MEMORY, traffic, "sum over a token's copies; inputs: row gradients, expert ids",
-          _check_back, min_inputs=2, max_inputs=2),
+          _check_back, RoutedAttrs, min_inputs=2, max_inputs=2),
     OpDef("expert_bank", OpClass.EXPERTS, _work_bank,
           "experts on their rows; inputs: rows, up, down, biases; outputs: result, up projection, activation",
           _check_bank, ExpertsAttrs, min_inputs=3, max_inputs=5, num_outputs=3),
@@ -133,5 +133,5 @@ OPS = (
           _check_combine, RoutedAttrs, min_inputs=3, max_inputs=3),
     OpDef("combine_bwd", OpClass.MEMORY, _work_combine,
           "backward of combine; inputs: gradient, rows, weights, expert ids; outputs: gradients of rows and weights",
-          _check_back, min_inputs=4, max_inputs=4, num_outputs=2),
+          _check_back, RoutedAttrs, min_inputs=4, max_inputs=4, num_outputs=2),
 )  # fmt: skip

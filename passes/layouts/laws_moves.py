@@ -110,6 +110,8 @@ def expand(lay: Lay) -> Iterator[str]:
 def slice_(lay: Lay) -> Iterator[str]:
     """A rank's own shard of what is whole, or a range: of a cut dim only where several tensors lie side by side."""
     attrs, have, made = lay.call.attrs_as(SliceAttrs), lay.ins[0], lay.outs[0]
+    if isinstance(have, Shard) and isinstance(made, Shard) and have.routed != made.routed:
+        yield f"rows go to their experts, or back, without a message: {lay.input(0)} becomes {lay.output()}"
     own = have == REPLICATE and isinstance(made, Shard) and made.dim == attrs.dim and not attrs.drop
     if own or (lay.shards and have == made):
         return

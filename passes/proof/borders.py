@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.expr import Expr
+from ...ir.expr import Dim, Expr, as_dim, as_expr
 from ...ir.graph import Graph, Phase, Port, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Partial, Placement, Replicate, Shard
@@ -66,11 +66,11 @@ def gradient_faults(region: Region) -> Iterator[Fault]:
     for param, grad in region.grads:
         p, g = region.by_id[param], region.by_id[grad]
         wrong = [a for a, lies in g.placements if not _ends(a, p.placement(a), lies)]
-        wrong += [a for a in _copied(p) if not _sums_copies(region, grad)]
         if wrong:
             yield Fault(
                 region.name, f"gradient of '{p.name}'", f"over {', '.join(wrong)} lies {_lies(g)}, not as {_lies(p)}"
             )
+        yield from _unsummed(region, p, grad)
         cut = [a for a, lies in g.placements if lies != p.placement(a)]
         if not wrong and p.type.dims and localised(p.type.dims[0], cut) != localised(g.type.dims[0], []):
             yield Fault(region.name, f"gradient of '{p.name}'", f"{g.type} is no shard of {p.type}")
@@ -82,23 +82,41 @@ def _ends(axis: str, param: Placement | None, grad: Placement) -> bool:
     return grad == param
 
 
-def _copied(p: Value) -> list[str]:
-    """The axes of which several ranks may hold a copy of the same heads of a parameter."""
-    shares = (read_share(s) for d in p.type.dims if isinstance(d, Expr) for s in d.symbols)
-    return [found[1] for found in shares if found is not None and _counts_heads(p, found[0])]
+def _unsummed(region: Region, p: Value, grad: int) -> Iterator[Fault]:
+    """Yield where the gradients of ranks that hold a copy of the same heads are not added up just once."""
+    made = [(attrs.axis, attrs.dim if attrs.tail != 0 else -1, attrs.tail) for attrs in _sums_of_copies(region, grad)]
+    wanted = list(_copied(p))
+    if made != wanted:
+        what = f"sums over copies of heads are {_told(made)}; {p.type} wants {_told(wanted)}"
+        yield Fault(region.name, f"gradient of '{p.name}'", what)
 
 
-def _counts_heads(p: Value, count: int) -> bool:
-    """Whether a dim is a multiple of what is shared out: heads, which may be copied; else rows, cut unevenly."""
-    return any(isinstance(d, Expr) and any(c > 1 for _, c in d.terms) and count > 0 for d in p.type.dims)
+def _told(sums: list[tuple[str, int, Dim]]) -> str:
+    return ", ".join(f"{axis} (dim {dim}, last {tail})" if dim >= 0 else axis for axis, dim, tail in sums) or "none"
 
 
-def _sums_copies(region: Region, grad: int) -> bool:
-    """Whether a gradient passed a sum over ranks that hold copies, on its way to where it ends."""
+def _copied(p: Value) -> Iterator[tuple[str, int, Dim]]:
+    """Yield the sum that copied heads in a dim of a parameter need: the part of an axis, the dim, the last entries.
+
+    Of n heads shared out, several columns each, ranks hold the same ones where there are more ranks than heads; a dim
+    that is just a share of its entries is cut unevenly, and held once. Without entries before them, all are summed.
+    """
+    for dim, size in enumerate(p.type.dims):
+        for name in sorted(as_expr(size).factors):
+            if (found := read_share(name)) is None:
+                continue
+            rest = as_expr(as_expr(size).substitute({name: 0}))
+            copied = as_expr(size) - rest
+            if any(c > 1 for _, c in copied.terms):
+                mixed = rest != as_expr(0)
+                yield f"{found[1]}{COPIES}{found[0]}", dim if mixed else -1, as_dim(copied) if mixed else 0
+
+
+def _sums_of_copies(region: Region, grad: int) -> Iterator[CollectiveAttrs]:
+    """Yield the sums over ranks that hold copies which a gradient passed on its way to where it ends."""
     value: int | None = grad
     while value is not None and (node := region.producer.get(value)) is not None:
-        if isinstance(node.attrs, CollectiveAttrs) and COPIES in node.attrs.axis:
-            return True
+        if isinstance(node.attrs, CollectiveAttrs) and COPIES in node.attrs.axis and node.op == "all_reduce":
+            yield node.attrs
         carries = isinstance(node.attrs, CollectiveAttrs) or node.op in ("cast", "slice", "accumulate")
         value = node.inputs[node.outputs.index(value)] if carries else None
-    return False

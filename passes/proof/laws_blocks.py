@@ -152,8 +152,10 @@ def dispatch(call: OpCall, axis: str) -> Iterator[Entry]:
 
 
 def dispatch_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
-    """Tokens; linear in the rows."""
-    del call, axis
+    """Tokens; linear in the rows; of a rank's own rows a part of the sum."""
+    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
+        yield Entry((ROUTED, REPLICATE), (PARTIAL,))
+        return
     yield Entry((REPLICATE, REPLICATE), (REPLICATE,))
     yield Entry((Shard(0), Shard(0)), (Shard(0),))
     yield Entry((PARTIAL, REPLICATE), (PARTIAL,))
@@ -171,8 +173,10 @@ def combine(call: OpCall, axis: str) -> Iterator[Entry]:
 
 
 def combine_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
-    """Tokens; linear in the gradient; the gradient of the weights is linear in the rows."""
-    del call, axis
+    """Tokens; linear in the gradient; the gradient of the weights is linear in the rows, of a rank's own a part."""
+    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
+        yield Entry((REPLICATE, ROUTED, REPLICATE, REPLICATE), (ROUTED, PARTIAL))
+        return
     yield Entry((REPLICATE,) * 4, (REPLICATE,) * 2)
     yield Entry((Shard(0),) * 4, (Shard(0),) * 2)
     yield Entry((PARTIAL, REPLICATE, REPLICATE, REPLICATE), (PARTIAL, PARTIAL))

@@ -18,7 +18,8 @@ _ALL_LINEAR = [((0,), ())]
 def reshape(call: OpCall, axis: str) -> Iterator[Entry]:
     """Blocks of equal size on both sides keep their leading dim; an inner dim that is flattened is packed.
 
-    A dim of several tensors side by side, or a flattened inner dim, unflattens to its inner dim.
+    A dim of several tensors side by side, or a flattened inner dim, unflattens to its inner dim; or, where each of the
+    tensors has whole entries of the leading dim, to these.
     """
     del axis
     yield Entry((REPLICATE,), (REPLICATE,))
@@ -29,6 +30,8 @@ def reshape(call: OpCall, axis: str) -> Iterator[Entry]:
         yield Entry((Shard(lead_in),), (Shard(lead_out),), plain=len(ins) > 1 or len(outs) > 1)
         if len(outs) == 1:
             yield from (Entry((Shard(i),), (Shard(lead_out, packed=True),)) for i in ins[1:])
+        if len(ins) > 1 or len(outs) > 1:  # of tensors side by side, each of whole entries
+            yield Entry((Shard(lead_in, packed=True),), (Shard(lead_out, packed=True),))
         if len(ins) == 1:
             yield from (Entry((Shard(lead_in, packed=True),), (Shard(o),)) for o in outs[1:])
 

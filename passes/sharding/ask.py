@@ -25,6 +25,7 @@ class Ask:
     method of context parallelism. `own_tokens` says that over `tp` each rank routes the tokens it holds. `all_tokens`
     says that experts get the tokens of all ranks of the axis, and `own_rows` that each takes out of them the rows of
     its own experts. `cut_again` says that what a slice takes out is several tensors side by side itself.
+    `stacked` says of a reshape that tensors side by side in one dim are so in the other, as columns and as heads.
     `on_all` says of each tensor taken out of a packed dim, or put into it, whether it is one head that all ranks hold.
     """
 
@@ -41,6 +42,7 @@ class Ask:
     own_rows: bool = False
     cut_again: bool = False
     on_all: tuple[bool, ...] = ()
+    stacked: bool = False
 
     @property
     def num_outputs(self) -> int:

@@ -243,7 +243,7 @@ class RegionBuilder:
     def _message(self, value: int, axis: str, have: Placement, want: Placement) -> tuple[str, ...]:
         """What axes of one message have in common; `tp` shares one for whole experts, and for rows on their way."""
         if is_routed(have) or is_routed(want):
-            return "routed", str(is_routed(want))
+            return "routed", str(is_routed(want)), _conversion(have, want)[0]
         alone = axis == TP and self.world[value].type.dims not in self.banks
         return str(have), str(want), axis if alone else ""
 

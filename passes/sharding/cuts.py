@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ from ...ir.expr import Dim, Expr, as_dim, as_expr, share, symbol, total
 from ...ir.graph import Constraint, Graph, Node, Region
 from ...ir.ops.attention import AttentionAttrs, extra_inputs
 from ...ir.ops.layout import ConcatAttrs, SliceAttrs
+from ...ir.placement import Placement, Shard
 from .follow import Spot, same_dims
 from .rules_layout import groups
 
@@ -105,6 +106,16 @@ class Cuts:
         ends = [sum(p.size for p in parts[:i]) for i in range(len(parts))]
         return start in ends and _is_one(parts[ends.index(int(start))]) if isinstance(start, int) else False
 
+    def stacked(self, region: Region, node: Node, given: Sequence[Placement]) -> bool:
+        """Whether a reshape turns columns of tensors side by side into heads of them side by side, or back."""
+        if node.op != "reshape" or not isinstance(given[0], Shard):
+            return False
+        spot = node.inputs[0], given[0].dim
+        parts = len(self.found.get(spot, ()))
+        return parts > 1 and any(
+            len(self.found.get(s, ())) == parts for s in same_dims(region, node, spot) if s != spot
+        )
+
     def is_free(self, size: int) -> bool:
         """Whether a dim of this size may be cut unevenly: nothing looks inside it, and some legal degree would."""
         return size not in self.split and (self.even == 0 or size % self.even != 0)
@@ -170,7 +181,7 @@ def _one_head(region: Region) -> dict[Spot, Cut]:
         for value in (k, v):
             made = region.producer.get(value)
             while made is not None and made.op in _HANDS_ON:
-                made = region.producer.get(made.inputs[0])
+                made = region.producer.get(made.inputs[-1 if made.op == "kv_append" else 0])
             if made is not None and isinstance(made.attrs, SliceAttrs) and not made.attrs.drop:
                 spot = made.key, made.attrs.dim
                 size = region.by_id[made.key].type.dims[made.attrs.dim]
@@ -229,7 +240,8 @@ def _spread(region: Region, seeds: Mapping[Spot, Cut], fixed: bool = False) -> d
         spot = todo.pop()
         for other in _neighbours(region, spot):
             if other not in found and _carries(region, other, found[spot], fixed):
-                found[other] = found[spot]
+                size = region.by_id[other[0]].type.dims[other[1]]
+                found[other] = _scaled(found[spot], size) if fixed and isinstance(size, int) else found[spot]
                 todo.append(other)
     return found
 
@@ -248,8 +260,19 @@ def _carries(region: Region, spot: Spot, cut: Cut, fixed: bool) -> bool:
     if not isinstance(size, int):
         return False
     if fixed:
-        return size == sum(p.size for p in cut)
+        return bool(_scaled(cut, size))
     return all(p.heads is not None and size % p.heads.count == 0 for p in cut)
+
+
+def _scaled(cut: Cut, size: int) -> Cut:
+    """The same tensors side by side in a dim of another size, each entry split or joined; nothing where they are not.
+
+    128 + 16 + 16 columns are 8 + 1 + 1 heads of 16.
+    """
+    whole = sum(p.size for p in cut)
+    parts = tuple(replace(p, size=p.size * size // whole) for p in cut)
+    exact = all(p.size * whole == old.size * size for p, old in zip(parts, cut, strict=True))
+    return parts if exact and all(p.heads is None or p.size % p.heads.count == 0 for p in parts) else ()
 
 
 def _packed(region: Region, heads: Mapping[Spot, Cut]) -> dict[Spot, Cut]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...ir.expr import Dim, product
+from ...ir.expr import Dim, Expr, product
 from ...ir.graph import Phase
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from .ask import DATA_AXES, PARTIAL, REPLICATE, Answer, Ask, Partial, Rule, Shard, replicate_all, samples_dim
@@ -16,10 +16,13 @@ def reshape(ask: Ask) -> Answer:
     if not isinstance(p, Shard):
         return Answer((p,), (p,))
     source, result = ask.call.inputs[0].dims, ask.call.outputs[0].dims
+    if p.packed and ask.stacked and (heads := follow(source, result, Shard(p.dim))) is not None:
+        return Answer((p,), (Shard(heads.dim, packed=True),))
     made, samples = follow(source, result, p), samples_dim(result, ask.axis) if ask.axis in DATA_AXES else None
     if samples is not None and samples_dim(source, ask.axis) == p.dim and (made is None or made.dim != samples):
         made = Shard(samples)  # a replica's samples, repeated side by side
-    flattened = ask.axis == "tp" and made is not None and made.packed and not p.packed and not ask.own_tokens
+    own = ask.own_tokens and isinstance(source[p.dim], Expr)  # tokens in turn; heads among them would be lost
+    flattened = ask.axis == "tp" and made is not None and made.packed and not p.packed and not own
     if made is None or (flattened and not _stacks(source, result, p)):
         return replicate_all(ask)  # what flattens over tp is a matrix that its layer wants whole anyway
     return Answer((p,), (made,))
@@ -133,7 +136,8 @@ def slice_(ask: Ask) -> Answer:
 def pad(ask: Ask) -> Answer:
     """The adjoint of slice: along the padded dim the shards are those of the packed tensor."""
     p, attrs = ask.given[0], ask.call.attrs_as(SliceAttrs)
-    if any(ask.on_all) and not isinstance(p, Shard):
+    held = any(ask.on_all) and all(isinstance(f, Shard) and f.dim == attrs.dim for f in ask.forward[:1])
+    if held and not isinstance(p, Shard):
         return Answer((PARTIAL,), (Shard(attrs.dim, packed=True),))  # each rank's part of the gradient of its copy
     if not isinstance(p, Shard):
         return Answer((p,), (p,))

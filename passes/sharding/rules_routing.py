@@ -28,7 +28,12 @@ def dispatch(ask: Ask) -> Answer:
 
 
 def dispatch_bwd(ask: Ask) -> Answer:
-    """Linear: over whole tokens partial sums stay partial; routed rows come back to their tokens."""
+    """Linear: over whole tokens partial sums stay partial; routed rows come back to their tokens.
+
+    The rows of each rank's own experts make a part of the sum.
+    """
+    if ask.all_tokens:
+        return Answer((ROUTED if ask.own_rows else PARTIAL, REPLICATE), (PARTIAL,))
     p = _tokens(ask, (1, 0))
     if isinstance(ask.given[0], Partial) and p == REPLICATE:
         return Answer((PARTIAL, REPLICATE), (PARTIAL,))
@@ -78,7 +83,11 @@ def combine(ask: Ask) -> Answer:
 
 
 def combine_bwd(ask: Ask) -> Answer:
-    """The gradient of the weights is partial where the rows are."""
+    """The gradient of the weights is partial where the rows are, or where each rank has the rows of its own experts."""
+    if ask.all_tokens and ask.own_rows:
+        return Answer((REPLICATE, ROUTED, REPLICATE, REPLICATE), (ROUTED, PARTIAL))
+    if ask.all_tokens:
+        return Answer((REPLICATE, PARTIAL, REPLICATE, REPLICATE), (REPLICATE, PARTIAL))
     p = _tokens(ask, (2, 3, 0))
     if isinstance(ask.given[1], Partial) and p == REPLICATE:
         return Answer((REPLICATE, PARTIAL, REPLICATE, REPLICATE), (REPLICATE, PARTIAL))

@@ -248,7 +248,7 @@ class _Propagation:
             cp="ulysses" if axis == UP else self.cp,
             own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
             own_rows=axis in self.own_rows, cut_again=node.op == "slice" and is_cut_apart(b.old, node),
-            on_all=b.on_all(node) if axis == TP else (),
+            on_all=b.on_all(node) if axis == TP else (), stacked=axis == TP and b.cuts.stacked(b.old, node, given),
         )  # fmt: skip
         return answer_of(node, ask, self.replicate_unknown)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import slipstick
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import OpClass, op_def, work_of
+from slipstick.ir.ops.layout import SliceAttrs
 from slipstick.ir.ops.lookup import LookupAttrs
 from slipstick.passes.manager import parse_pipeline
 
@@ -95,7 +96,7 @@ def twice(x: Tensor, y: Tensor) -> Tensor:
 
 IDIOMS: tuple[tuple[Idiom, tuple[str, ...]], ...] = (
     (stack, ()), (unbind, ()), (select, ("abc,d->abd",)), (index, ("abc,d->abd",)),
-    (pick, ("abcd,e->abfd", "abc->abd")), (two_indices, ("abcd,e,e->abe",)), (gather, ("abc,abd->abd",)),
+    (pick, ("abc->abd",)), (two_indices, ("abcd,e,e->abe",)), (gather, ("abc,abd->abd",)),
     (scatter, ("abc,abd,abd->abc",)), (written, ("abc,adc->abc",)), (roll, ("abc->adc",)), (flip, ("abc->abd",)),
     (every_third, ("abc->abd",)), (twice, ("abc->dbc",)),
 )  # fmt: skip
@@ -110,6 +111,35 @@ def traced(tried: Idiom) -> Graph:
 def test_letters_say_which_dims_are_handed_on(tried: Idiom, specs: tuple[str, ...]) -> None:
     nodes = [n for r in traced(tried).regions for n in r.nodes if n.phase is Phase.FORWARD]
     assert tuple(n.attrs.spec for n in nodes if isinstance(n.attrs, LookupAttrs)) == specs
+
+
+# What is taken out of 4 parts, where it starts, and how many of its 4 x 4 entries there are a token.
+CONSTANT: tuple[tuple[Idiom, int, int], ...] = (
+    (lambda _, y: y[..., [-2], :], 2, 1), (lambda _, y: y[..., -2, :], 2, 1), (lambda _, y: y[..., -1:, :], 3, 1),
+    (lambda _, y: y[..., [1], :], 1, 1), (lambda _, y: y[..., 1:3, :], 1, 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("tried", "start", "count"), CONSTANT)
+def test_a_constant_index_is_a_slice(tried: Idiom, start: int, count: int) -> None:
+    def parts(x: Tensor, y: Tensor) -> Tensor:
+        return x + tried(x, y.view(*y.shape[:2], 4, 4)).reshape(*y.shape[:2], -1).repeat(1, 1, 4 // count)
+
+    nodes = [n for r in slipstick.trace(Net(parts), IDS).regions for n in r.nodes]
+    cut = [n.attrs for n in nodes if n.op in ("slice", "pad")]
+    assert [(a.dim, a.start) for a in cut if isinstance(a, SliceAttrs)] == [(2, start)] * 2
+    assert sum(n.op == "gather" for n in nodes) == (count < 4)  # that of `repeat`
+    assert not any(n.op == "scatter" for n in nodes)
+
+
+@pytest.mark.parametrize("places", [[2, 1], [1, 2]])
+def test_more_places_are_looked_up(places: list[int]) -> None:
+    def parts(x: Tensor, y: Tensor) -> Tensor:
+        return x + y.view(*y.shape[:2], 4, 4)[..., places, :].reshape(*y.shape[:2], -1).repeat(1, 1, 2)
+
+    specs = [n.attrs.spec for r in slipstick.trace(Net(parts), IDS).regions for n in r.nodes
+             if n.phase is Phase.FORWARD and isinstance(n.attrs, LookupAttrs)]  # fmt: skip
+    assert specs[0] == "abcd,e->abed"
 
 
 def test_the_backward_of_unbind_is_a_join() -> None:

@@ -12,8 +12,11 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="builds its models; install slipstick[hf]")
 
 from slipstick.benchmarks.numeric import BATCH, PLANS, SEQ, outcome, subject, verdicts
+from slipstick.frontend.models import config_of
 from slipstick.frontend.reference.compare import Verdict, compare
-from slipstick.frontend.reference.subject import Answer, Subject
+from slipstick.frontend.reference.shrink import shrunken
+from slipstick.frontend.reference.subject import Answer, Subject, subject_of
+from slipstick.frontend.small_configs import small_config
 from slipstick.ir.errors import VerifyError
 from slipstick.ir.expr import as_expr
 from slipstick.ir.graph import Graph, Node, Phase, Region
@@ -50,7 +53,7 @@ def test_a_plan_computes_what_the_module_computes(plan: str) -> None:
     assert outcome(found) == "equal"
 
 
-@pytest.mark.parametrize("plan", ["ep", "ep x etp", "ep over tp", "tp + sp", "cp ring", "zero 3"])
+@pytest.mark.parametrize("plan", ["ep", "ep x etp", "ep over tp", "ep over tp, no sp", "tp + sp", "cp ring", "zero 3"])
 def test_experts_on_ranks_compute_what_the_module_computes(plan: str) -> None:
     ((_, found),) = verdicts(small("qwen3_moe")[0], [plan])
     assert outcome(found) == "equal"
@@ -69,6 +72,33 @@ def test_copies_in_a_fused_projection_sum_the_gradients_of_their_own_rows_once()
     assert (held, tails) == ([2 * 16 + 32] * 2, [32.0] * len(sums))
     found = compare(of, lowered, {"tp": 4}, BATCH, SEQ)
     assert found.equal, found
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_heads_side_by_side_share_the_one_key_and_value_that_every_rank_holds(tp: int) -> None:
+    """Falcon's fused projection is looked at as 8 heads of queries, one of keys and one of values, of 16 each."""
+    small = config_of("falcon", {"model_type": "falcon", **small_config("falcon"), "multi_query": True,
+                                 "new_decoder_architecture": False})  # fmt: skip
+    of = subject_of(shrunken(small))
+    lowered, _ = pipeline_for(Family()).run(of.graph)
+    block = lowered.region("block0")
+    queries = next(block.by_id[n.inputs[0]].type for n in block.nodes if n.op == "attention")
+    weight = next(v.type for v in block.values if v.name.endswith("query_key_value.weight"))
+    env = {"tp": float(tp)}
+    assert [as_expr(t.dims[d]).evaluate(env) for t, d in ((queries, 1), (weight, 0))] == [8 // tp, 128 // tp + 32]
+    sums = [n.attrs for n in block.nodes if isinstance(n.attrs, CollectiveAttrs) and n.attrs.axis == "tp/1"]
+    assert [as_expr(a.tail).evaluate(env) for a in sums] == [32.0]
+    assert "all_gather" not in {n.op for n in block.nodes}
+    found = compare(of, lowered, {"tp": tp}, BATCH, SEQ)
+    assert found.equal, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model_type", "plan"), [("qwen3_next", "ep x etp"), ("nemotron_h", "one rank")])
+def test_what_once_differed_is_equal(model_type: str, plan: str) -> None:
+    """Heads among the rows that ranks route themselves; time steps that are at least so long (`dt_limit`)."""
+    ((_, found),) = verdicts(subject(model_type), [plan])
+    assert outcome(found) == "equal"
 
 
 @pytest.mark.slow

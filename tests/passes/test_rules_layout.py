@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from slipstick.ir.expr import Dim, symbol
@@ -10,6 +12,8 @@ from slipstick.ir.ops.base import OpCall
 from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.types import DType, TensorType
+from slipstick.passes.layouts.laws_moves import slice_
+from slipstick.passes.layouts.lay import Lay
 from slipstick.passes.sharding import rules_layout as rules
 from slipstick.passes.sharding.ask import Answer, Ask, Rule
 
@@ -51,6 +55,36 @@ def test_a_reshape_gathers_what_it_scatters() -> None:
     shapes: Dims = (MBS, SEQ, 64)
     assert rules.reshape(ask((Shard(1),), (shapes,), (MBS * SEQ, 64))) == Answer((REPLICATE,), (REPLICATE,))
     assert rules.reshape(ask((Shard(0),), (shapes,), (MBS * SEQ, 64))) == Answer((Shard(0),), (Shard(0),))
+
+
+def test_ranks_that_route_their_own_tokens_keep_these_in_turn_and_no_heads_among_them() -> None:
+    """Behind [mbs, seq, 8, 20] as rows of 20, a cut in the rows would be read as one of the sequence."""
+    tokens = replace(ask((Shard(1),), ((MBS, SEQ, 64),), (MBS * SEQ, 64)), own_tokens=True)
+    heads = replace(ask((Shard(2),), ((MBS, SEQ, 8, 20),), (MBS * SEQ * 8, 20)), own_tokens=True)
+    assert rules.reshape(tokens) == Answer((Shard(1),), (Shard(0, packed=True),))
+    assert rules.reshape(heads) == Answer((REPLICATE,), (REPLICATE,))
+
+
+def test_columns_of_tensors_side_by_side_are_heads_side_by_side() -> None:
+    """160 columns of 8 + 1 + 1 heads of 16; of one packed dim of other origin the inner dim is cut."""
+    given: tuple[tuple[Placement, ...], tuple[Dims, ...], Dims] = (PACKED,), ((MBS, SEQ, 160),), (MBS, SEQ, 10, 16)
+    assert rules.reshape(replace(ask(*given), stacked=True)) == Answer((PACKED,), (PACKED,))
+    assert rules.reshape(ask(*given)) == Answer((PACKED,), (Shard(3),))
+
+
+def test_a_head_that_a_plan_holds_whole_is_put_back_whole() -> None:
+    """Where the packed dim is not cut, the gradient of its last head is no summand."""
+    dims: tuple[Dims, ...] = ((MBS, SEQ, 1, 16),)
+    given = ask((REPLICATE,), dims, (MBS, SEQ, 10, 16), SliceAttrs(2, 9), Phase.BACKWARD, (Shard(1),))
+    assert rules.pad(replace(given, on_all=(True,))) == Answer((REPLICATE,), (REPLICATE,))
+    cut = replace(given, on_all=(True,), forward=(PACKED,))
+    assert rules.pad(cut) == Answer((PARTIAL,), (PACKED,))
+
+
+def test_rows_do_not_reach_their_experts_without_a_message() -> None:
+    rows = TensorType((MBS, 64), DType.BF16)
+    lay = Lay("ep", OpCall("slice", SliceAttrs(0, 0), (rows,), (rows,)), (Shard(0),), (Shard(0, routed=True),), True)
+    assert ["without a message" in said for said in slice_(lay)] == [True]
 
 
 @pytest.mark.parametrize("p", [PARTIAL, REPLICATE])

@@ -251,9 +251,9 @@ def test_a_bank_taken_apart_is_the_bank() -> None:
     close(run("combine", RoutedAttrs(), made, weights, idx)[0], out)
     grad = torch.randn_like(out)
     want = run("experts_bwd", attrs, grad, x, idx, weights, up, down, *saved, outs=6)
-    d_rows, d_weights = run("combine_bwd", NO_ATTRS, grad, made, weights, idx, outs=2)
+    d_rows, d_weights = run("combine_bwd", RoutedAttrs(), grad, made, weights, idx, outs=2)
     d_in, *bank = run("expert_bank_bwd", attrs, d_rows, rows, up, down, up_out, act, outs=5)
-    (d_x,) = run("dispatch_bwd", NO_ATTRS, d_in, idx)
+    (d_x,) = run("dispatch_bwd", RoutedAttrs(), d_in, idx)
     for a, b in zip((d_x, d_weights, *bank), want, strict=True):
         close(a, b)
 

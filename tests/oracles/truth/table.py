@@ -52,6 +52,7 @@ class Case:
         made: places of inputs that are not drawn, but outputs of another call of these inputs (statistics, results).
         tail: entries at the end of packed dims of which, in one more layout, every rank holds a copy.
         copied: whether this is that layout.
+        stacked: a reshape of tensors side by side, as columns, into whole heads of each, or back.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Case:
     again: tuple[Mapping[tuple[int, int], tuple[int, ...]], ...] = ()
     tail: Mapping[tuple[int, int], int] = field(default_factory=dict)
     copied: bool = False
+    stacked: bool = False
 
     @property
     def call(self) -> OpCall:
@@ -302,7 +304,7 @@ def asks(case: Case, axis: str, given: Placements) -> Iterator[Ask]:
             cp = "ring" if axis == "cp" else "none"
             yield Ask(
                 axis, call, given, params, reduced, phase, forward, cp, all_tokens=case.own, own_rows=case.own,
-                on_all=on_all,
+                on_all=on_all, stacked=case.stacked,
             )  # fmt: skip
 
 

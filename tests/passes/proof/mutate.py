@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from slipstick.ir.expr import as_dim, as_expr
 from slipstick.ir.graph import Graph, Node, Phase, Port, Region, Role, Value
 from slipstick.ir.ops.attention import AttentionAttrs
 from slipstick.ir.ops.collectives import CollectiveAttrs
@@ -53,6 +54,21 @@ def dropped_message(region: Region) -> Iterator[tuple[str, Region]]:
             made = rewired(region, node.key, node.inputs[0])
             nodes = tuple(n for n in made.nodes if n.key != node.key)
             yield f"drop {node.op} over {attrs.axis} at {node.scope}", replace(made, nodes=nodes)
+
+
+def copies_not_summed(region: Region) -> Iterator[tuple[str, Region]]:
+    """Gradients of copied heads that stay each rank's own, or are summed over other ranks, or in another range."""
+    for node in region.nodes:
+        attrs = node.attrs
+        if not isinstance(attrs, CollectiveAttrs) or "/" not in attrs.axis:
+            continue
+        for given, made in zip(node.inputs, node.outputs, strict=True):
+            yield f"no sum over {attrs.axis} at {node.scope}", rewired(region, made, given)
+        wrong = [replace(attrs, axis=f"{attrs.axis}0")]
+        wrong += [replace(attrs, tail=as_dim(as_expr(attrs.tail) * 2))] if attrs.tail != 0 else []
+        for other in wrong:
+            told = f"sum over {other.axis}, last {other.tail}, at {node.scope}"
+            yield told, with_node(region, node, replace(node, attrs=other))
 
 
 def other_dim(region: Region) -> Iterator[tuple[str, Region]]:
