@@ -109,7 +109,7 @@ def _backward_place(node: Node, flat: Flat, place_of: Mapping[int, int]) -> int:
     if node.forward is not None and node.forward in place_of:
         return place_of[node.forward]
     made = [place_of[i] for i in node.inputs if i in place_of and flat.phases[i] is not Phase.FORWARD]
-    return EPILOGUE if all(place == EPILOGUE for place in made) else PROLOGUE
+    return min(made, default=EPILOGUE)
 
 
 def _find_crossings(flat: Flat, parts: dict[int, Part], home: dict[int, int]) -> None:

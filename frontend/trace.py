@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
+from ..ir.errors import TraceError
 from ..ir.graph import Graph, Workload
 from ..ir.verify import verify
 from .adapter import FakeWorld, faked
@@ -76,8 +77,16 @@ def _stack(subject: _Subject, idle: frozenset[str] = frozenset()) -> LayerStack 
 
 
 def _trace(subject: _Subject, stack: LayerStack | None, idle: frozenset[str] = frozenset()) -> Graph:
-    """Fold by a stack; by another one where no layer of this one runs, as the image encoder of a text model's."""
-    flat, identity = _recorded(subject, stack), subject.identity
+    """Fold by a stack; by another one where no layer of this one runs, as the image encoder of a text model's.
+
+    Code that counts its layers may not run with few of them: then all are recorded.
+    """
+    try:
+        flat, identity = _recorded(subject, stack), subject.identity
+    except TraceError:
+        if stack is None or stack == stack.kept_all():
+            raise
+        return _trace(subject, stack.kept_all(), idle)
     constants = tuple(flat.constants.items())
     if stack is None:
         return replace(fold_by_scope(flat, identity), constants=constants)

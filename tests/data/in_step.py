@@ -1,4 +1,4 @@
-"""Models with two lists of modules: layers spread over both, and layers beside a tower that does not run."""
+"""Models that run lists of modules in ways of their own: in step, beside a tower, by number, behind every third."""
 
 from __future__ import annotations
 
@@ -39,6 +39,54 @@ class BesideATower(nn.Module):
             x = layer(x)
         logits: Tensor = self.head(x)
         return logits
+
+
+class ByNumber(nn.Module):
+    """Layers are looked up by numbers that the code knows; with `rounds`, all of them several times."""
+
+    def __init__(self, rounds: int = 1) -> None:
+        super().__init__()
+        self.rounds = rounds
+        self.emb, self.head = nn.Embedding(VOCAB, HIDDEN), nn.Linear(HIDDEN, VOCAB)
+        self.layers = nn.ModuleList(nn.Linear(HIDDEN, HIDDEN) for _ in range(6))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.emb(ids)
+        for k in range(6 * self.rounds):
+            x = self.layers[k % 6](x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+class EveryThird(nn.Module):
+    """A module of another list runs behind every third layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emb, self.head = nn.Embedding(VOCAB, HIDDEN), nn.Linear(HIDDEN, VOCAB)
+        self.layers = nn.ModuleList(nn.Linear(HIDDEN, HIDDEN) for _ in range(9))
+        self.extra = nn.ModuleList(nn.Linear(HIDDEN, HIDDEN, bias=False) for _ in range(3))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.emb(ids)
+        for k, layer in enumerate(self.layers):
+            x = x + layer(x).relu()
+            if k % 3 == 2:
+                x = x + self.extra[k // 3](x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def by_number() -> nn.Module:
+    return ByNumber()
+
+
+def twice() -> nn.Module:
+    return ByNumber(2)
+
+
+def every_third() -> nn.Module:
+    return EveryThird()
 
 
 def beside_a_tower() -> nn.Module:

@@ -162,6 +162,22 @@ def test_two_lists_that_run_in_step_are_one_list_of_layers(nets: str) -> None:
     assert graph.num_parameters == 160 * 64 + 8 * (64 * 64 + 64) + (64 * 160 + 160)
 
 
+def test_layers_that_are_looked_up_by_number_are_folded(nets: str) -> None:
+    graph = load(f"{Path(nets).with_name('in_step.py')}:by_number")
+    assert blocks(graph) == "block0 x6"
+    assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 6 + linear(TOKENS, 64, 160)
+
+
+@pytest.mark.parametrize(("factory", "products", "biases"), [("every_third", 12, 9), ("twice", 12, 6)])
+def test_what_runs_between_layers_or_again_is_counted(nets: str, factory: str, products: int, biases: int) -> None:
+    """Few of the layers do not show what runs behind every third of them, nor how often all of them run."""
+    graph = load(f"{Path(nets).with_name('in_step.py')}:{factory}")
+    assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * products + linear(TOKENS, 64, 160)
+    weights = products if factory == "every_third" else 6
+    assert graph.num_parameters == 160 * 64 + weights * 64 * 64 + biases * 64 + (64 * 160 + 160)
+    assert graph.notes == () or "folded" in graph.notes[0]
+
+
 def test_layers_that_do_not_run_are_not_what_the_model_is_folded_by(nets: str) -> None:
     """A tower of more parameters stands beside the layers, and only the layers run."""
     graph = load(f"{Path(nets).with_name('in_step.py')}:beside_a_tower")
