@@ -23,7 +23,7 @@ _SIZES: Mapping[str, int] = {
     "moe_shared_expert_intermediate_size": 80, "shared_intermediate_size": 80, "intermediate_size_mlp": 176,
     "num_attention_heads": _HEADS, "n_head": _HEADS, "n_heads": _HEADS, "num_heads": _HEADS,
     "decoder_attention_heads": _HEADS, "encoder_attention_heads": _HEADS, "head_dim": _HEAD_DIM, "d_kv": _HEAD_DIM,
-    "attention_head_dim": _HEAD_DIM, "vocab_size": 288, "q_lora_rank": 40, "kv_lora_rank": 56, "qk_nope_head_dim": 16,
+    "attention_head_dim": 2 * _HEAD_DIM, "vocab_size": 288, "q_lora_rank": 40, "kv_lora_rank": 56, "qk_nope_head_dim": 16,
     "qk_rope_head_dim": 8, "qk_head_dim": 24, "v_head_dim": 20, "rotary_dim": 8, "global_head_dim": 32,
     "linear_num_key_heads": 4, "linear_num_value_heads": 8, "linear_key_head_dim": 12, "linear_value_head_dim": 20,
     "mamba_d_state": 12, "mamba_n_heads": 16, "mamba_d_head": 16, "mamba_n_groups": 1, "mamba_num_heads": 16,
@@ -34,7 +34,7 @@ _SIZES: Mapping[str, int] = {
     "max_position_embeddings": 64, "n_positions": 64, "n_ctx": 64, "max_seq_len": 64,
     "original_max_position_embeddings": 32,
     "index_topk": 8, "index_n_heads": 4, "index_head_dim": 16, "conv_L_cache": 3, "block_dim": _HIDDEN,
-    "block_ff_dim": 176, "attention_hidden_size": _HIDDEN, "mamba_intermediate_size": 256, "pad_token_id": 0,
+    "block_ff_dim": 176, "attention_hidden_size": 2 * _HIDDEN, "mamba_intermediate_size": 256, "pad_token_id": 0,
     "hidden_size_per_layer_input": 24, "vocab_size_per_layer_input": 288, "dt_rank": 8, "time_step_limit": 0,
 }  # fmt: skip
 _KEPT = ("ffn_config", "time_step_limit", "pad_token_id", "sliding_window", "max_window_layers")
