@@ -28,6 +28,8 @@ SAMPLE = (
     ("gpt_oss", Workload.DECODE), ("gpt_oss", Workload.PREFILL), ("deepseek_v3", Workload.DECODE),
     ("nemotron", Workload.PREFILL), ("mamba", Workload.DECODE),
 )  # fmt: skip
+# A token of a decode step is on all ranks, and its rows come back to another rank than took them.
+NOT_FOLLOWED = (Workload.DECODE, "ep over tp + sp")
 SLOW = (("gemma2", Workload.DECODE), ("bamba", Workload.DECODE), ("deepseek_v3", Workload.PREFILL))
 
 
@@ -62,7 +64,8 @@ def test_a_step_computes_what_the_module_computes(workload: Workload) -> None:
 def test_a_kind_of_cache_is_what_the_module_keeps(model_type: str, workload: Workload) -> None:
     names = kinds_for(model_type, STEPS)
     found = {name: outcome(v) for name, v in step_verdicts(small(model_type, workload)[0], names)}
-    assert found == dict.fromkeys(names, "equal")
+    told = {name: text.partition(":")[0] for name, text in found.items()}
+    assert told == {name: "not run" if (workload, name) == NOT_FOLLOWED else "equal" for name in names}
 
 
 def test_a_step_of_fused_kernels_compares_tokens_and_every_cache() -> None:

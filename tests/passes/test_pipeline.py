@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.driver import lower
+from slipstick.driver import lower, pipeline_for
 from slipstick.ir.errors import UsageError
 from slipstick.ir.expr import Expr, as_expr, symbol
 from slipstick.ir.graph import Graph, Port, Region, Role, Run
@@ -75,7 +75,8 @@ def test_a_message_arrives_in_a_tensor_of_its_own_and_says_what_it_is(tiny_gpt2:
 
 def test_what_later_layers_read_crosses_every_stage_between(tiny_gemma3n: Graph) -> None:
     """Four streams of the hidden state, and keys and values [b, 2, s, 16] of a sliding and of a full layer."""
-    found = sent(lower(tiny_gemma3n, Family(pp=True)).graph.region(BOUNDARY))
+    family = Family(pp=True)
+    found = sent(lower(tiny_gemma3n, family, pipeline_for(family, divided=False)).graph.region(BOUNDARY))
     streams, heads = HIDDEN * 4, MBS * SEQ * (2 * 16 * 2)
     # The rule of sharding keeps one copy a data-parallel rank.
     sizes = sorted(float(e.evaluate({"mbs": 2, "seq": 8, "tp": 1, "dp": 1, "ceil_2_tp": 2})) for e in found["forward"])
