@@ -51,8 +51,8 @@ def trace(
 ) -> Graph:
     """Return the verified, folded graph of a module, which is left as it was.
 
-    Only the distinct layers are run. When layers that look alike run differently, all of them are recorded; when they
-    are no chain at all, the graph has no blocks and a note that says why. `plan` makes the run of a module whose inputs
+    Only the distinct layers are recorded. When layers that look alike run differently, or other operators run between
+    them, all are; when they are no chain at all, the graph has no blocks and a note that says why. `plan` makes the run of a module whose inputs
     are not those of a language model. Operators without a rule are an error; with `allow_unpriced` they are nodes of
     which only the bytes count.
     """
