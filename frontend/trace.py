@@ -52,9 +52,9 @@ def trace(
     """Return the verified, folded graph of a module, which is left as it was.
 
     Only the distinct layers are recorded. When layers that look alike run differently, or other operators run between
-    them, all are; when they are no chain at all, the graph has no blocks and a note that says why. `plan` makes the run of a module whose inputs
-    are not those of a language model. Operators without a rule are an error; with `allow_unpriced` they are nodes of
-    which only the bytes count.
+    them, all are; when they are no chain at all, the graph has no blocks and a note that says why.
+    `plan` makes the run of a module whose inputs are not those of a language model. Operators without a rule are an
+    error; with `allow_unpriced` they are nodes of which only the bytes count.
     """
     planned = plan or _language_model(identity.workload, is_transformers)
     handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
