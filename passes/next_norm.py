@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Port, Region, Role, Value
 from .base import Pass, PassResult, require_sharded
+from .rerun import needed
 
 _NORMED = "_normed"
 
@@ -55,12 +56,7 @@ def _norms_of(region: Region, v: Value) -> list[Node]:
 
 def _made_for(region: Region, norm: Node) -> list[Node]:
     """Return, in order, the nodes that make what a norm reads beside the state, such as one plus its weight."""
-    wanted, found = set(norm.inputs[1:]), list[Node]()
-    for node in reversed(region.nodes):
-        if wanted.intersection(node.outputs):
-            found.append(node)
-            wanted.update(node.inputs)
-    return found[::-1]
+    return needed(region.nodes, {n.key for n in region.nodes}, set(norm.inputs[1:]))
 
 
 def _sources(region: Region, norm: Node) -> list[int]:
@@ -100,14 +96,13 @@ def _readers(graph: Graph, port: str, norms: Mapping[str, Node]) -> Mapping[str,
 
 def _without(region: Region, port: str, norm: Node) -> Region:
     """Read the normed state from a port of its own."""
-    kept, alone = set(map(id, region.nodes)), [norm, *reversed(_made_for(region, norm))]
-    left = {p.value for p in region.outputs}
-    for node in alone:
-        read = left | {i for n in region.nodes if id(n) in kept - {id(node)} for i in n.inputs}
-        kept -= set() if read.intersection(node.outputs) and node is not norm else {id(node)}
-    nodes = tuple(n for n in region.nodes if id(n) in kept)
-    read = left | {i for n in nodes for i in (*n.inputs, *n.outputs)}
-    gone = {i for n in alone if id(n) not in kept for i in (*n.inputs, *n.outputs)} - read - {norm.key}
+    makers = _made_for(region, norm)
+    moved = {norm.key, *(n.key for n in makers)}
+    read = {i for n in region.nodes if n.key not in moved for i in n.inputs} | {p.value for p in region.outputs}
+    moved -= {n.key for n in needed(makers, moved, read)}  # what others read as well stays
+    nodes = tuple(n for n in region.nodes if n.key not in moved)
+    left = read | {norm.key} | {i for n in nodes for i in (*n.inputs, *n.outputs)}
+    gone = {i for n in (*makers, norm) for i in (*n.inputs, *n.outputs)} - left
     normed = replace(region.by_id[norm.key], role=Role.PORT, name=port + _NORMED)
     values = (normed if v.id == norm.key else v for v in region.values if v.id not in gone)
     return replace(region, values=tuple(values), nodes=nodes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,6 +9,7 @@ from ..ir.graph import Graph, Node, Phase, Region, Role, Value, Workload
 from ..ir.ops.pointwise import ElementwiseAttrs
 from .base import Pass, PassResult, require_sharded, rewritten
 from .gathers import renamed
+from .rerun import needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def _rewrite(region: Region) -> Region:
     again, dropped = _repeatable(region)
     if not dropped:
         return region
-    clones = _needed([n for n in region.nodes if n.key in again], dropped)
+    clones = needed(region.nodes, again, dropped)
     fresh = max(v.id for v in region.values) + 1
     new = {o: fresh + k for k, o in enumerate(o for c in clones for o in c.outputs)}
     late = {n.key for n in region.nodes if n.phase is not Phase.FORWARD}
@@ -77,13 +77,3 @@ def _only_for_pointwise(region: Region, value: int) -> bool:
     leaves = any(p.value == value for p in region.outputs)
     readers = [n for n in region.users.get(value, ()) if n.phase is not Phase.FORWARD]
     return v.saved and v.storage == v.id and not views and not leaves and all(_is_pointwise(n) for n in readers)
-
-
-def _needed(nodes: Sequence[Node], wanted: set[int]) -> list[Node]:
-    """Return, in order, the nodes to repeat so that all that is wanted is there again."""
-    wanted, chosen = set(wanted), list[Node]()
-    for node in reversed(nodes):
-        if wanted.intersection(node.outputs):
-            chosen.append(node)
-            wanted.update(node.inputs)
-    return chosen[::-1]

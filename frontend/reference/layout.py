@@ -98,7 +98,7 @@ class Layout:
         self, region: Region, value: Value, dim: int, axis: Axis, cut: tuple[str, int, int], rest: list[int]
     ) -> Tensor:
         """Return the places in a local dim that one of several ranks keeps of it."""
-        name, degree, position = cut
+        name, degree, _ = cut
         share = self.share(value, dim)
         for d in rest:
             share *= d
@@ -108,29 +108,26 @@ class Layout:
             sides = self._beside(region, (value, dim), axis, cut)
         if sides:
             return torch.cat(sides)
-        if self._is_dealt(value, dim, name):
-            return zigzag(axis.length, degree).chunk(degree)[position]
-        return block(axis.length, self._share(axis, share, degree, name), degree, position, name == "tp")
+        return self._piece((value, dim), axis.length, self._share(axis, share, degree, name), cut)
 
-    def _is_dealt(self, value: Value, dim: int, name: str) -> bool:
-        """Whether ranks hold a front and a back piece of a sequence."""
-        given = value.type.dims[dim]
-        return name == "cp" and self.balanced and isinstance(given, Expr) and "seq" in given.symbols
+    def _piece(self, at: tuple[Value, int], length: int, share: int, cut: tuple[str, int, int]) -> Tensor:
+        """Places that a rank keeps of one tensor: a front and a back piece of a balanced sequence, else a block."""
+        name, degree, position = cut
+        given = at[0].type.dims[at[1]]
+        if name == "cp" and self.balanced and isinstance(given, Expr) and "seq" in given.symbols:
+            return zigzag(length, degree).chunk(degree)[position]
+        return block(length, share, degree, position, name == "tp")
 
     def _beside(self, region: Region, at: tuple[Value, int], axis: Axis, cut: tuple[str, int, int]) -> list[Tensor]:
         """Places that a rank keeps of each of the tensors side by side in a dim, as far as they are there."""
-        name, degree, position = cut
-        sides = self.sides(region, at[0], at[1], name)
+        sides = self.sides(region, at[0], at[1], cut[0])
         if len(sides) < 2 or sum(size for _, size, _ in sides) != axis.size:
             return []
         held, found = axis.held, list[Tensor]()
         for start, size, share in sides:
             there = ((held >= start) & (held < start + size)).nonzero().flatten()
             part = share * there.numel() // size
-            if self._is_dealt(at[0], at[1], name):
-                found.append(there[zigzag(there.numel(), degree).chunk(degree)[position]])
-            else:
-                found.append(there[block(there.numel(), part, degree, position, name == "tp")])
+            found.append(there[self._piece(at, there.numel(), part, cut)])
         return found
 
     def _share(self, axis: Axis, share: int, degree: int, name: str) -> int:

@@ -35,8 +35,6 @@ MOST_COMBINATIONS, NEIGHBOURS = 81, 2
 
 Ports = Mapping[str, Mapping[str, Placement]]
 Styles = dict[str, Style]
-
-
 # What shards a graph by a plan; ports that no region of it makes lie as said.
 Lower = Callable[[Graph, TpPlan, Ports | None], Graph]
 
@@ -130,7 +128,7 @@ class _Search:
             styles = zip(branch.names, self.branches[branch.looks], strict=True)
             self.styles |= {name: style for name, style in styles if style is not None}
             return
-        for few in _at_most(branch.groups):
+        for few in _together(branch.groups):
             self.try_groups(few)
         for layer in (layer for group in branch.groups for layer in group.layers):
             self.try_groups([Group((layer,))])
@@ -189,7 +187,7 @@ def _number(dim: Dim, env: Mapping[str, float]) -> float:
     return float(as_expr(dim).evaluate(env))
 
 
-def _at_most(groups: Sequence[Group]) -> Iterator[Sequence[Group]]:
+def _together(groups: Sequence[Group]) -> Iterator[Sequence[Group]]:
     """A branch, or where it has too many combinations, each group with the next."""
     if math.prod(len(g.choices) for g in groups) <= MOST_COMBINATIONS:
         yield groups
