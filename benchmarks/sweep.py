@@ -67,8 +67,9 @@ class Sweep(Generic[Row]):
             "--timeout", type=float, default=self.timeout_s, metavar="S", help="seconds a type (default %(default)g)"
         )
         parser.add_argument("--resume", action="store_true", help="keep results of the last run")
-        parser.add_argument("--results", type=Path, default=ROOT / f"results/{self.name}.jsonl", metavar="FILE")
-        parser.add_argument("--page", type=Path, default=ROOT / self.page, metavar="FILE")
+        kept, page = ROOT / f"results/{self.name}.jsonl", ROOT / self.page
+        parser.add_argument("--results", type=Path, default=kept, metavar="FILE", help="where results are kept")
+        parser.add_argument("--page", type=Path, default=page, metavar="FILE", help=f"page (default {self.page})")
         given = parser.parse_args(words)
         found = self._read(given.results) if given.resume or given.only else {}
         wanted = given.only or [name for name in model_types() if name not in found]
