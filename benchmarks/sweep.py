@@ -1,4 +1,4 @@
-"""A sweep over every causal language model of transformers: results kept one a line, and a page when all are there."""
+"""A sweep over many models, one after another: results kept one a line, and a page when all are there."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ class Sweep(Generic[Row]):
         from_json: a line to a row.
         text: the rows of all types, in order, to the page.
         line: the rows of one type to what is said while the sweep runs.
+        names: everything that there is to measure, in order.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Sweep(Generic[Row]):
     from_json: Callable[[str], Row]
     text: Callable[[list[Row]], str]
     line: Callable[[list[Row]], str]
+    names: Callable[[], Sequence[str]] = model_types
 
     def main(self, words: Sequence[str] | None = None) -> None:
         """Measure what is asked for, keep the results, and write the page when all types have one."""
@@ -72,13 +74,13 @@ class Sweep(Generic[Row]):
         parser.add_argument("--page", type=Path, default=page, metavar="FILE", help=f"page (default {self.page})")
         given = parser.parse_args(words)
         found = self._read(given.results) if given.resume or given.only else {}
-        wanted = given.only or [name for name in model_types() if name not in found]
+        wanted = given.only or [name for name in self.names() if name not in found]
         found |= self._measured(wanted, given.jobs, given.timeout, given.results, found)
-        missing = [name for name in model_types() if name not in found]
+        missing = [name for name in self.names() if name not in found]
         if missing:
             print(f"no page: {len(missing)} types have no result; run with --resume", file=sys.stderr)
             return
-        given.page.write_text(self.text([row for name in model_types() for row in found[name]]), encoding="utf-8")
+        given.page.write_text(self.text([row for name in self.names() for row in found[name]]), encoding="utf-8")
         print(f"wrote {given.page}", file=sys.stderr)
 
     def _read(self, path: Path) -> dict[str, list[Row]]:
