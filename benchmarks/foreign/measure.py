@@ -177,7 +177,8 @@ def _forward(case: Case, module: nn.Module) -> Counted:
     inputs, _ = case.inputs(module)
     with torch.no_grad(), Counter() as counter, counter.watching(module):
         module(**inputs)
-        return counter.counted
+        found: Counted = counter.counted
+    return found
 
 
 def _ratios(graphs: Mapping[str, Graph], theirs: Mapping[str, Counted]) -> Iterator[tuple[str, float]]:

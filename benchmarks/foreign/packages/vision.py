@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib import import_module
 
 from torch import nn
 
@@ -10,9 +11,7 @@ from ..case import Case, image
 
 
 def _torchvision(name: str) -> nn.Module:
-    from torchvision.models import get_model
-
-    model: nn.Module = get_model(name)
+    model: nn.Module = import_module("torchvision.models").get_model(name)
     return model
 
 
