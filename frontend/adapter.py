@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -26,11 +27,13 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from ..ir.derived import Derived
 from ..ir.errors import TraceError
-from ..ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
+from ..ir.expr import Dim, Expr, as_dim, symbol
 from ..ir.meaning import Argument
+from ..ir.rounding import floor_div, larger, smaller
 from ..ir.types import DType
-from .quotients import FloorDiv, exact_quotient
+from .quotients import SizeExpr, converted
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -65,23 +68,6 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         """Look at one call."""
         raise NotImplementedError
-
-
-class SizeExpr(Protocol):
-    """What we read of a sympy expression."""
-
-    is_Integer: bool  # noqa: N815 - sympy's name
-    is_Symbol: bool  # noqa: N815 - sympy's name
-    is_Add: bool  # noqa: N815 - sympy's name
-    is_Mul: bool  # noqa: N815 - sympy's name
-    is_Pow: bool  # noqa: N815 - sympy's name
-
-    @property
-    def args(self) -> tuple[SizeExpr, ...]: ...
-
-    def __int__(self) -> int: ...
-
-    def __hash__(self) -> int: ...
 
 
 DataDependent = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
@@ -134,9 +120,17 @@ class FakeWorld:
             term: int | torch.SymInt = int(coefficient)
             for name, power in monomial:
                 for _ in range(power):
-                    term = term * self.size(name, hints)
+                    term = term * self._symbol(name, hints)
             total = total + term
         return total
+
+    def _symbol(self, name: str, hints: Mapping[str, int]) -> int | torch.SymInt:
+        if not isinstance(name, Derived):
+            return self.size(name, hints)
+        a, b = (self.evaluated(as_dim(arg), hints) for arg in name.args)
+        of = {floor_div: operator.floordiv, larger: torch.sym_max, smaller: torch.sym_min}
+        made: int | torch.SymInt = of[name.build](a, b)  # type: ignore[no-untyped-call]
+        return made
 
     def tensor(self, dims: tuple[int | str, ...], dtype: torch.dtype, hints: dict[str, int]) -> Tensor:
         """Make a fake tensor; a dim given by name is symbolic, with the hint as its example size."""
@@ -159,7 +153,7 @@ class FakeWorld:
         bound: dict[SizeExpr, SizeExpr] = getattr(self.mode.shape_env, "replacements", {})
         given = ((name, bound[size]) for size, name in self.names.items() if size in bound)
         return sorted(
-            {str(name) for name, other in given if not other.is_Symbol or _convert(other, self.names) != name}
+            {str(name) for name, other in given if not other.is_Symbol or converted(other, self.names) != name}
         )
 
     def dim(self, size: int | torch.SymInt) -> Dim:
@@ -168,29 +162,8 @@ class FakeWorld:
             return size
         expr = size.node.expr
         if expr not in self._cache:
-            self._cache[expr] = as_dim(_convert(expr, self.names))
+            self._cache[expr] = as_dim(converted(expr, self.names))
         return self._cache[expr]
-
-
-def _convert(expr: SizeExpr, names: dict[SizeExpr, Expr]) -> Expr:
-    if expr.is_Integer:
-        return as_expr(int(expr))
-    if expr.is_Symbol:
-        if expr not in names:
-            raise TraceError(
-                f"the size '{expr}' is only known at run time (it depends on data, not on batch or length)"
-            )
-        return names[expr]
-    if expr.is_Add:
-        parts = [_convert(a, names) for a in expr.args]
-        return sum(parts[1:], parts[0])
-    if expr.is_Mul:
-        return product(_convert(a, names) for a in expr.args)
-    if expr.is_Pow and expr.args[1].is_Integer and int(expr.args[1]) > 0:
-        return product([_convert(expr.args[0], names)] * int(expr.args[1]))
-    if isinstance(expr, FloorDiv) and (quotient := exact_quotient(expr)) is not None:
-        return _convert(cast(SizeExpr, quotient), names)
-    raise TraceError(f"the size '{expr}' is not a polynomial of batch and sequence length")
 
 
 def size_of(size: int | torch.SymInt) -> Dim:
@@ -198,7 +171,7 @@ def size_of(size: int | torch.SymInt) -> Dim:
     if isinstance(size, int):
         return size
     expr = size.node.expr
-    return as_dim(_convert(expr, {s: symbol(str(s)) for s in expr.free_symbols}))
+    return as_dim(converted(expr, {s: symbol(str(s)) for s in expr.free_symbols}))
 
 
 def dtype_of(tensor: Tensor) -> DType:

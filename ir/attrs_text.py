@@ -9,7 +9,8 @@ from dataclasses import MISSING, fields
 from typing import TypeAlias
 
 from .errors import ParseError
-from .expr import Expr, as_dim, parse_expr
+from .expr import Expr, as_dim
+from .expr_text import parse_expr
 from .graph import Attrs
 
 Scalar: TypeAlias = bool | int | float | str | Expr

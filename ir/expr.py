@@ -1,17 +1,17 @@
 """Small Laurent polynomials over named symbols: the dimensions, FLOPs and bytes of a graph.
 
 A dimension is an `int` or an `Expr`. Sharding divides a dimension by the symbol of a degree, so exponents may be
-negative. Divisibility is a constraint kept beside the graph, never a floor inside an expression.
+negative. That a degree divides is a constraint kept beside the graph; a size that the model itself rounds is a symbol
+of its own (`ir/rounding.py`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from .errors import ParseError
+from .derived import Derived
 from .shares import depends_on, least_name, number_of, read_least, read_share, share_name
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ class Expr:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The names this expression depends on; a share depends on its axis, a limited length on its length."""
+        """The names this expression depends on; a share depends on its axis, a rounded size on what is rounded."""
         if self._symbols is None:
-            self._symbols = frozenset(depends_on(s) for s in self.factors)
+            self._symbols = frozenset(name for s in self.factors for name in depends_on(s))
         return self._symbols
 
     @property
@@ -162,7 +162,7 @@ class Expr:
         """Replace symbols by integers or expressions (negative powers need a single term).
 
         A share follows its axis, a limited length its length, where that becomes an integer; what is in one of these
-        becomes nothing else.
+        becomes nothing else. A derived symbol follows its arguments.
         """
         if not (self.symbols | self.factors) & env.keys():
             return self
@@ -278,54 +278,6 @@ def divide_exactly(value: Dim, divisor: Dim) -> Dim | None:
     return as_dim(quotient) if quotient.is_integral else None
 
 
-_FACTOR = re.compile(
-    r"\s*(?P<op>[*/])?\s*(?:(?P<num>\d+\.?\d*(?:e[+-]?\d+)?)|(?P<sym>[A-Za-z_]\w*)(?:\^(?P<exp>\d+))?)\s*"
-)
-
-
-def parse_expr(text: str) -> Expr:
-    """Read what `str(Expr)` prints; ParseError says where reading stopped.
-
-    >>> parse_expr("2*batch^2*seq/tp + 1") == symbol("batch") * symbol("batch") * symbol("seq") * 2 / symbol("tp") + 1
-    True
-    """
-    out: dict[Monomial, Coefficient] = {}
-    for term in text.split(" + "):
-        m, c = _parse_term(term)
-        out[m] = out.get(m, 0) + c
-    return Expr(out)
-
-
-def _parse_term(text: str) -> tuple[Monomial, Coefficient]:
-    body = text.strip()
-    coefficient: Coefficient = -1 if body.startswith("-") else 1
-    exponents: dict[str, int] = {}
-    for factor in _factors(body.removeprefix("-")):
-        divide = factor["op"] == "/"
-        if factor["num"] is not None:
-            number = _number(factor["num"])
-            coefficient = _over(coefficient, number) if divide else coefficient * number
-            continue
-        exponent = int(factor["exp"] or 1)
-        exponents[factor["sym"]] = exponents.get(factor["sym"], 0) + (-exponent if divide else exponent)
-    return tuple(sorted((s, e) for s, e in exponents.items() if e)), coefficient
-
-
-def _factors(text: str) -> Iterator[re.Match[str]]:
-    """Yield the factors of a term; every one but the first brings its operator."""
-    pos = 0
-    while pos < len(text) or pos == 0:
-        match = _FACTOR.match(text, pos)
-        if match is None or (match["op"] is None) != (pos == 0):
-            raise ParseError(f"'{text}' is not an expression: cannot read '{text[pos:]}'")
-        yield match
-        pos = match.end()
-
-
-def _number(text: str) -> Coefficient:
-    return float(text) if "." in text or "e" in text else int(text)
-
-
 def _print_term(m: Monomial, c: Coefficient) -> str:
     above = "*".join(_print_power(s, e) for s, e in m if e > 0)
     below = "".join("/" + _print_power(s, -e) for s, e in m if e < 0)
@@ -358,6 +310,8 @@ def _constant_terms(value: Coefficient) -> Terms:
 
 
 def _replaced(name: str, env: Mapping[str, Dim]) -> Expr:
+    if isinstance(name, Derived) and name not in env:
+        return _as_expr(name.build(*(as_dim(arg.substitute(env)) for arg in name.args)))
     found, limited = read_share(name), read_least(name)
     of = found or limited
     if name in env or of is None or of[1] not in env:

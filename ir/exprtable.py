@@ -47,7 +47,7 @@ class ExprTable:
     @property
     def symbols(self) -> frozenset[str]:
         """The symbols that any row depends on; a share depends on its axis."""
-        return frozenset(depends_on(s) for s, _ in self.powers)
+        return frozenset(name for s, _ in self.powers for name in depends_on(s))
 
     def evaluate(self, env: Mapping[str, Num], num_points: int) -> NDArray[np.float64]:
         """Return an array (rows x points); each symbol is a number or an array of `num_points`."""

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from .attrs_text import parse_attrs
 from .errors import ParseError, SlipstickError
-from .expr import Dim, as_dim, parse_expr
+from .expr import Dim, as_dim
+from .expr_text import parse_expr
 from .graph import NO_ATTRS, Attrs, Constraint, Graph, Hint, Node, Phase, Port, Region, Role, Run, Value, Workload
 from .ops import op_def
 from .placement import Placement, parse_placement

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from .derived import Derived
+
 if TYPE_CHECKING:
     from .expr import Num
 
@@ -58,20 +60,24 @@ def read_least(name: str) -> tuple[int, str] | None:
     return None if match is None else (int(match.group(1)), match.group(2))
 
 
-def depends_on(name: str) -> str:
-    """Return the symbol whose value a symbol needs: the axis of a share, the length of a limited one, else itself."""
+def depends_on(name: str) -> frozenset[str]:
+    """Return the symbols whose values a symbol needs: the axis of a share, the length of a limited one, or itself."""
+    if isinstance(name, Derived):
+        return name.symbols
     found = read_share(name) or read_least(name)
-    return name if found is None else found[1]
+    return frozenset({name if found is None else found[1]})
 
 
 def number_of(name: str, env: Mapping[str, Num]) -> Num:
-    """Return the value of a symbol; that of a share or a limited length is computed from what it depends on.
+    """Return the value of a symbol; that of a share, a limited length or a derived one follows from what it needs.
 
     >>> number_of("ceil_50257_tp", {"tp": 2.0}), number_of("least_128_seq", {"seq": 4096.0})
     (25129.0, 128.0)
     """
     if name in env:
         return env[name]
+    if isinstance(name, Derived):
+        return name.value(env)
     if (share := read_share(name)) is not None:
         size, axis = share
         return -(-size // env[axis])

@@ -14,11 +14,11 @@ from slipstick.ir.expr import (
     as_dim,
     as_expr,
     divide_exactly,
-    parse_expr,
     product,
     symbol,
     total,
 )
+from slipstick.ir.expr_text import parse_expr
 
 NAMES = ("batch", "seq", "tp", "dp")
 A, B, TP = symbol("a"), symbol("b"), symbol("tp")

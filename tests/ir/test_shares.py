@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.ir.divisibility import suits
-from slipstick.ir.expr import as_dim, as_expr, evened, parse_expr, share, symbol
+from slipstick.ir.expr import as_dim, as_expr, evened, share, symbol
+from slipstick.ir.expr_text import parse_expr
 from slipstick.ir.exprtable import ExprTable
 from slipstick.ir.graph import Constraint
 from slipstick.ir.plan import Plan, PlanTable
