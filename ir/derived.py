@@ -46,10 +46,12 @@ class Derived(str):
         a, b = (arg.evaluate(env) for arg in self.args)
         if self.build.__name__ == "floor_div":
             return a // b
-        if self.build.__name__ == "smaller":
-            a, b = -a, -b
-        most: Num = (a >= b) * a + (a < b) * b
-        return most if self.build.__name__ == "larger" else -most
+        is_larger = self.build.__name__ == "larger"
+        if isinstance(a, float) and isinstance(b, float):
+            return max(a, b) if is_larger else min(a, b)
+        import numpy as np  # of plans in a table alone, which have loaded it
+
+        return np.maximum(a, b) if is_larger else np.minimum(a, b)
 
 
 # How each is written, by the name of what builds it; `ir/expr_text.py` reads it back.
