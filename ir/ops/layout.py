@@ -65,6 +65,8 @@ def _check_slice(call: OpCall) -> Iterator[str]:
     out = call.outputs[0].dims
     rest = out if attrs.drop else tuple(d for i, d in enumerate(out) if i != attrs.dim)
     yield from same_dims(rest, given, f"slice of dim {attrs.dim}")
+    if attrs.drop and not as_expr(attrs.start).is_integral:
+        yield f"index {attrs.start} of dim {attrs.dim} is no whole number on every rank"
 
 
 def _check_pad(call: OpCall) -> Iterator[str]:

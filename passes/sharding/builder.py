@@ -340,15 +340,16 @@ class RegionBuilder:
             self.constraints.setdefault((str(c.dim), c.axis), c)
 
     def _local_attrs(self, node: Node, needs: tuple[Placements, ...]) -> Attrs:
-        """A slice of a packed dim starts where the local tensor's slice does."""
+        """A slice of a packed dim starts where the local tensor's slice does; an index makes a dim that nobody cuts."""
         attrs = node.attrs
         if not isinstance(attrs, SliceAttrs):
             return attrs
         start = as_expr(attrs.start)
         packed = node.inputs[0] if node.op == "slice" else node.outputs[0]
+        has_dim = node.op == "slice" or not attrs.drop
         for axis, p in needs[0].items():
             held = axis == TP and isinstance(p, Partial) and self.cuts.on_all((packed, attrs.dim), attrs.start)
-            if held or (isinstance(p, Shard) and p.dim == attrs.dim):
+            if held or (has_dim and isinstance(p, Shard) and p.dim == attrs.dim):
                 cut = self.cuts.start((packed, attrs.dim), attrs.start) if axis == TP else None
                 start = start / symbol(axis) if cut is None else as_expr(cut)
         return replace(attrs, start=as_dim(start))

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from slipstick.driver import lower
 from slipstick.ir.expr import Dim, symbol
 from slipstick.ir.graph import NO_ATTRS, Attrs, Phase
 from slipstick.ir.ops.base import OpCall
 from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
+from slipstick.ir.plan import Family
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.layouts.laws_moves import slice_
 from slipstick.passes.layouts.lay import Lay
@@ -180,3 +182,29 @@ def test_the_gradient_of_a_table_lies_as_the_table(
 ) -> None:
     given = ask((dy, ids), ((2, 16, 64), (2, 16)), (128, 64), phase=Phase.BACKWARD, forward=(ids, table))
     assert rules.embedding_bwd(given) == Answer(want, (result,))
+
+
+def test_an_index_into_a_dim_of_its_own_is_the_same_on_every_rank() -> None:
+    # The gradient of `x[1]` goes back as entry 1 of a new dim, where the batch lay first in what was read.
+    pytest.importorskip("torch")
+    import torch
+    from torch import Tensor, nn
+
+    from slipstick.frontend.module import trace
+
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(32, 16), nn.Linear(8, 32)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.embed(ids)
+            halves = x.reshape(*x.shape[:2], 2, 8).permute(2, 0, 1, 3)
+            logits: Tensor = self.head(halves[0].sin() * halves[1])
+            return logits
+
+    lowered = lower(trace(Halves(), torch.zeros(2, 16, dtype=torch.int64)), Family()).graph
+    calls = ((r, n.key, n.attrs) for r in lowered.regions for n in r.nodes if n.op == "pad")
+    pads = [(region, made, attrs) for region, made, attrs in calls if isinstance(attrs, SliceAttrs)]
+    assert sorted(attrs.start for _, _, attrs in pads) == [0, 1]
+    assert [dict(region.by_id[made].placements)["dp"] for region, made, _ in pads] == [Shard(1)] * 2
