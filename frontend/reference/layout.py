@@ -17,7 +17,7 @@ from ...ir.ops.attention import AttentionAttrs
 from ...ir.ops.experts import ExpertsAttrs
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.matmul import MatmulAttrs
-from ...ir.placement import Shard
+from ...ir.placement import REPLICATE, Shard
 from .call import zigzag
 from .tensors import Axis, Mesh, axis_of, block
 
@@ -210,8 +210,11 @@ class Layout:
             yield whole // 2, whole // 2, part // 2
 
     def _inside(self, region: Region, at: tuple[Value, int], start: int, name: str) -> Iterator[tuple[int, int, int]]:
-        """One of the tensors side by side, or those that stand side by side in it."""
+        """One of the tensors side by side, or those that stand side by side in it; none that is not cut there."""
         v, dim = at
+        lies = v.placement(name)
+        if lies == REPLICATE or (isinstance(lies, Shard) and lies.dim != dim):
+            return
         size, inner = self.size(v, dim), self.sides(region, v, dim, name)
         if len(inner) > 1 and sum(n for _, n, _ in inner) == size:
             yield from ((start + s, n, share) for s, n, share in inner)
