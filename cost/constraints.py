@@ -13,9 +13,10 @@ from ..ir.expr import as_expr, product, symbol
 from ..ir.exprtable import ExprTable
 from ..ir.fixed_sizes import counts_tokens, fixed_sizes
 from ..ir.graph import Graph
+from ..ir.layers import num_layers
 from ..ir.plan import PlanTable
 from ..ir.points import Points
-from ..ir.stages import block_row, can_lay
+from ..ir.stages import can_lay
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class ConstraintProgram:
         given = graph.constraints
         rows = [as_expr(c.dim) for c in given] + [product(symbol(a) for a in c.axes) for c in given]
         copied = np.array([[c.copied] for c in given], dtype=np.bool_).reshape(-1, 1)
-        return cls(ExprTable.of(rows), copied, len(block_row(graph)), has_experts(graph), fixed_sizes(source),
+        return cls(ExprTable.of(rows), copied, num_layers(graph), has_experts(graph), fixed_sizes(source),
                    counts_tokens(source))  # fmt: skip
 
     def hold(self, plans: PlanTable, points: Points) -> NDArray[np.bool_]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from .errors import PlanError, UsageError
 from .expr import Expr
-from .graph import Graph, Role, Value, Workload
+from .graph import Graph, Phase, Role, Value, Workload
 from .plan import Plan
 from .stages import BOUNDARY
 
@@ -37,6 +38,28 @@ def counts_tokens(graph: Graph) -> bool:
     """
     tokens = (v for v in _given(graph, Role.INPUT) if v.type.rank > 1 and not v.type.dtype.is_floating)
     return not _symbols(graph).isdisjoint(_LENGTHS) or next(tokens, None) is not None
+
+
+def fixed_samples(graph: Graph) -> frozenset[str]:
+    """Return the ports through which samples of a fixed batch pass, and their gradients; none where it is open.
+
+    Forward it is what is made of the inputs; backward all but what has the size of a parameter that regions share.
+    """
+    if fixed_sizes(graph)[0] is None:
+        return frozenset()
+    found: set[str] = set()
+    for name in graph.sequence_once() * 2:  # what a layer makes, the next one of its kind reads
+        region = graph.region(name)
+        reached = {v.id for v in region.values if v.role is Role.INPUT or (v.role is Role.PORT and v.name in found)}
+        for node in (n for n in region.nodes if n.phase is Phase.FORWARD and not reached.isdisjoint(n.inputs)):
+            reached.update(node.outputs)
+        found |= {p.name for p in region.outputs if p.value in reached}
+    users = Counter((v.name, v.type.dims) for r in graph.regions for v in r.of_role(Role.PARAM))
+    shared = {dims for (_, dims), num in users.items() if num > 1}
+    for region in graph.regions:
+        late = (p for p in region.outputs if region.phase_of(p.value) is Phase.BACKWARD)
+        found |= {p.name for p in late if region.by_id[p.value].type.dims not in shared}
+    return frozenset(found)
 
 
 def check_sizes(graph: Graph, plan: Plan) -> None:
@@ -75,4 +98,4 @@ def _symbols(graph: Graph) -> frozenset[str]:
     return frozenset(s for d in dims if isinstance(d, Expr) for s in d.symbols)
 
 
-__all__ = ["check_sizes", "counts_tokens", "fixed_sizes"]
+__all__ = ["check_sizes", "counts_tokens", "fixed_samples", "fixed_sizes"]

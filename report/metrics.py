@@ -91,7 +91,7 @@ SIMULATED = (
 )
 _ALL = (
     Metric("step_time_s", "step time", "s", "one optimizer step (or one prefill, or one decode step), steady state"),
-    Metric("tokens_per_s", "tokens/s", "1/s", "tokens of the global batch over the step time; a sample without any is one"),
+    Metric("tokens_per_s", "tokens/s", "1/s", "tokens of the global batch over the step time; an image counts as one"),
     Metric("tokens_per_s_per_gpu", "tokens/s/GPU", "1/s", "tokens/s divided by the number of GPUs"),
     Metric("samples_per_s", "samples/s", "1/s", "samples (images, ...) of the global batch over the step time"),
     Metric("samples_per_s_per_gpu", "samples/s/GPU", "1/s", "samples/s divided by the number of GPUs"),
