@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
-from .adapter import FakeWorld, dtype_of, eager
+from .adapter import DataDependent, FakeWorld, dtype_of, eager
 from .blocks import Identity
 from .decoding import require_past
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
@@ -137,7 +138,21 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
         )
         return replace(graph, notes=(*graph.notes, *dict.fromkeys(once.notes)))
 
-    return along_roads(record, wanted)
+    try:
+        return along_roads(record, wanted)
+    except TraceError as error:
+        if run.inputs is not None or error.__cause__ is None or isinstance(error.__cause__, DataDependent):
+            raise
+        raise TraceError(f"{error}{_assumed(run.module)}") from error.__cause__
+
+
+def _assumed(module: nn.Module) -> str:
+    """What to say where token ids may have been the wrong thing to run a module on."""
+    name = next(iter(inspect.signature(module.forward).parameters), "x")
+    return (
+        f". No inputs were said, so forward was run on token ids, as --input '{name}:int64[batch,seq]' says; if it takes "
+        f"something else, say what, as --input '{name}:bf16[batch,3,224,224]' does for images"
+    )
 
 
 def _identity(run: ModelRun, asking: Asking) -> Identity:

@@ -21,6 +21,7 @@ from ..decoding import require_past
 from ..derive import forward_of, training
 from ..flat import Flat
 from ..fx_import import Handler, import_fx
+from ..layered import in_layers
 from ..lenient import Lenient, noted
 from ..lift import lifted
 from ..recognise import recognise
@@ -61,7 +62,7 @@ def graph_of(
     identity = Identity(
         program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
     )  # fmt: skip
-    graph = noted(fold_by_scope(flat, identity))
+    graph = noted(in_layers(fold_by_scope(flat, identity)))
     verify(graph)
     require_past(graph)
     return graph

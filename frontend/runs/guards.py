@@ -124,8 +124,10 @@ def _bound(name: str, met: Sequence[Condition], recorded: Mapping[str, int]) -> 
         return None
     low, high, step = _run_around(held, recorded[name])
     inside = tuple(sorted(g for g in gaps if g >= low and (not high or g <= high)))
-    is_free = (low, high, step) == (2, 0, 1) and not inside
-    return None if is_free else Bound(name, low, high, step, inside, place)
+    if (low, high, step) == (2, 0, 1) and not inside:
+        return None
+    # A batch of one is recorded as one of several: torch asks whether a size is one for layouts alone.
+    return Bound(name, 1 if (name, low, step) == ("batch", 2, 1) else low, high, step, inside, place)
 
 
 def _looked_at(
