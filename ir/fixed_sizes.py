@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .errors import PlanError, UsageError
 from .expr import Expr
-from .graph import Graph, Phase, Role, Value, Workload
+from .graph import Bound, Graph, Phase, Role, Value, Workload
 from .plan import Plan
 from .stages import BOUNDARY
 
@@ -67,6 +67,7 @@ def check_sizes(graph: Graph, plan: Plan) -> None:
 
     UsageError for another batch or length, PlanError for what splits a batch or a length that cannot be.
     """
+    _check_bounds(graph, plan)
     batch, length = fixed_sizes(graph)
     wrong = [
         f"{flag} {has}"
@@ -76,7 +77,8 @@ def check_sizes(graph: Graph, plan: Plan) -> None:
     if wrong:
         raise UsageError(
             f"'{graph.name}' has fixed sizes: give {' '.join(wrong)}, or make it with open ones (dynamic_shapes of "
-            "torch.export, mark_dynamic of torch.compile, dynamic_axes of ONNX)"
+            "torch.export, mark_dynamic of torch.compile, dynamic_axes of ONNX) or with others (--fixed seq=LENGTH of "
+            "a factory, fixed={'seq': LENGTH} of slipstick.trace)"
         )
     if plan.cp > 1 and not counts_tokens(graph):
         raise PlanError(f"cp={plan.cp}: '{graph.name}' has no sequence that ranks could share out; use cp=1")
@@ -84,6 +86,27 @@ def check_sizes(graph: Graph, plan: Plan) -> None:
         raise PlanError(
             f"ep={plan.ep}: '{graph.name}' has a fixed batch of {batch}, whose tokens cannot go to experts of other "
             "replicas; use ep=1, or make it with an open batch"
+        )
+
+
+def asked_bounds(graph: Graph) -> tuple[Bound, ...]:
+    """Return the bounds that a plan can break: in a decode step the length of what is fed is one, whatever it says."""
+    decode = graph.workload is Workload.DECODE
+    return tuple(b for b in graph.bounds if b.name in ("batch", "kv") or (b.name == "seq" and not decode))
+
+
+def _check_bounds(graph: Graph, plan: Plan) -> None:
+    """Refuse a plan for lengths at which the module does something else than what was recorded."""
+    asked = {"batch": plan.micro_batch, "kv": plan.kv_len, "seq": plan.seq_len}
+    for bound in asked_bounds(graph):
+        size = asked[bound.name]
+        if bound.holds(size):
+            continue
+        flag, place = "--mbs" if bound.name == "batch" else "--seq", f" ({bound.where})" if bound.where else ""
+        raise UsageError(
+            f"'{graph.name}' is recorded for {bound.name} = {bound.legal}{place}, not for {size}: give {flag} "
+            f"{bound.legal}, or where the code allows it record it for that size (--fixed {bound.name}={size} of a "
+            f"factory, fixed={{'{bound.name}': {size}}} of slipstick.trace)"
         )
 
 
@@ -98,4 +121,4 @@ def _symbols(graph: Graph) -> frozenset[str]:
     return frozenset(s for d in dims if isinstance(d, Expr) for s in d.symbols)
 
 
-__all__ = ["check_sizes", "counts_tokens", "fixed_samples", "fixed_sizes"]
+__all__ = ["asked_bounds", "check_sizes", "counts_tokens", "fixed_samples", "fixed_sizes"]
