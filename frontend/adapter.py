@@ -29,12 +29,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ..ir.derived import Derived
 from ..ir.errors import TraceError, UnknownNameError
-from ..ir.expr import Dim, Expr, as_dim, symbol
+from ..ir.expr import Dim, Expr, as_dim, as_expr, symbol
 from ..ir.meaning import Argument
 from ..ir.rounding import floor_div, larger, smaller
 from ..ir.types import DType
 from .quotients import SizeExpr, converted
-from .runs.guards import Condition, PlacedShapeEnv, conditions
+from .runs.guards import Condition, PlacedShapeEnv, bounds, conditions, rounding
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -96,6 +96,7 @@ class FakeWorld:
     mode: FakeTensorMode = field(default_factory=_fake_mode)
     names: dict[SizeExpr, Expr] = field(default_factory=dict)
     _cache: dict[object, Dim] = field(default_factory=dict)
+    _written: Mapping[SizeExpr, Expr] = field(default_factory=dict)
     _sizes: dict[str, torch.SymInt] = field(default_factory=dict)
 
     def size(self, name: str, hints: Mapping[str, int]) -> torch.SymInt:
@@ -163,13 +164,28 @@ class FakeWorld:
         named = {size: str(name) for size, name in self.names.items()}
         return () if env is None else conditions(env, cast("Mapping[sympy.Symbol, str]", named))
 
+    def settle(self) -> Mapping[str, Dim]:
+        """Write sizes of which the run took for granted that a number divides them as multiples of it; return these.
+
+        `view(b, n // 16, 16, d)` runs where 16 divides n. Then n is 16 times n // 16, and the same size is one
+        expression however the code has worked it out.
+        """
+        env = self.mode.shape_env
+        hints = {str(name): int(env.backed_var_to_val[size]) for size, name in self.names.items()} if env else {}
+        steps = {b.name: b.step for b in bounds(rounding(self.conditions()), hints) if hints[b.name] % b.step == 0}
+        found = {n: as_expr(floor_div(symbol(n), step)) * step for n, step in steps.items() if step > 1}
+        if found:
+            self._written = {size: name.substitute(found) for size, name in self.names.items()}
+            self._cache.clear()
+        return found
+
     def dim(self, size: int | torch.SymInt) -> Dim:
         """Return a size as an int or an expression over the named symbols."""
         if isinstance(size, int):
             return size
         expr = size.node.expr
         if expr not in self._cache:
-            self._cache[expr] = as_dim(converted(expr, self.names))
+            self._cache[expr] = as_dim(converted(expr, self._written or self.names))
         return self._cache[expr]
 
 

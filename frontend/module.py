@@ -150,8 +150,8 @@ def _assumed(module: nn.Module) -> str:
     """What to say where token ids may have been the wrong thing to run a module on."""
     name = next(iter(inspect.signature(module.forward).parameters), "x")
     return (
-        f". No inputs were said, so forward was run on token ids, as --input '{name}:int64[batch,seq]' says; if it takes "
-        f"something else, say what, as --input '{name}:bf16[batch,3,224,224]' does for images"
+        f". No inputs were said, so forward was run on token ids, as --input '{name}:int64[batch,seq]' says; if it "
+        f"takes something else, say what, as --input '{name}:bf16[batch,3,224,224]' does for images"
     )
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, fx, nn
 from torch.fx.node import Argument
 
 from ..ir.errors import TraceError
+from ..ir.expr import Expr
 from ..ir.graph import Phase, Role
 from .adapter import DispatchMode, FakeWorld, autograd_origin, is_noise, layout_key
 from .failures import explained
@@ -183,11 +184,25 @@ def record_with(
             with recorder:
                 results, named = backward(results)
     _refuse_fixed_sizes(world)
+    _settle_sizes(recorder.fx, world)
     grads = {n: recorder.node_of(g) for n, g in named.items()}
     place = {node: k for k, node in enumerate(recorder.fx.nodes)}
     for grad in grads.values():
         _settle(grad, place)
     return Recording(recorder.fx, tuple(recorder.node_of(t) for t in results), grads)
+
+
+def _settle_sizes(graph: fx.Graph, world: FakeWorld) -> None:
+    """Let sizes that a number must divide be multiples of it in what was written down of them, too."""
+    if not (found := world.settle()):
+        return
+
+    def settled(arg: Argument) -> Argument:
+        return cast("Argument", arg.substitute(found)) if isinstance(arg, Expr) else arg  # type: ignore[unreachable]
+
+    for node in graph.nodes:
+        node.args = cast("tuple[Argument, ...]", fx.node.map_aggregate(node.args, settled))
+        node.kwargs = cast("dict[str, Argument]", fx.node.map_aggregate(node.kwargs, settled))
 
 
 def _refuse_fixed_sizes(world: FakeWorld) -> None:

@@ -17,12 +17,14 @@ import sympy  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from torch._guards import SLoc
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from ...ir.graph import Bound
 
 # Lengths are looked at one by one up to here; what holds at all of them has no limit.
 MOST = 1 << 20
 _NOT_THE_USERS = ("torch", "slipstick", "contextlib", "importlib", "functools")
+_ROUNDS = (FloorDiv, Mod, PythonMod)
 _FUNCTIONS = {
     "FloorDiv": np.floor_divide, "CleanDiv": np.floor_divide, "Mod": np.mod, "PythonMod": np.mod,
     "CeilDiv": lambda a, b: -np.floor_divide(-a, b), "Max": np.maximum, "Min": np.minimum,
@@ -97,6 +99,11 @@ def conditions(env: ShapeEnv, names: Mapping[sympy.Symbol, str]) -> tuple[Condit
     return tuple(found.values())
 
 
+def rounding(met: Sequence[Condition]) -> tuple[Condition, ...]:
+    """Return the conditions that may say of a size that a number divides it."""
+    return tuple(c for c in met if not isinstance(c.expr, sympy.Ne) and c.expr.has(*_ROUNDS))
+
+
 def bounds(met: Sequence[Condition], recorded: Mapping[str, int]) -> tuple[Bound, ...]:
     """Return where each size must lie for the conditions to hold; sizes without conditions are left out.
 
@@ -158,4 +165,4 @@ def _run_around(held: NDArray[np.bool_], recorded: int) -> tuple[int, int, int]:
     return low, 0 if num_up == len(up) else high, step
 
 
-__all__ = ["Condition", "PlacedShapeEnv", "bounds", "conditions", "is_users", "users_line"]
+__all__ = ["Condition", "PlacedShapeEnv", "bounds", "conditions", "is_users", "rounding", "users_line"]

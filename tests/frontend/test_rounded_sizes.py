@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from slipstick import Family, estimate, load_system, make_plan
 from slipstick.frontend.module import trace
+from slipstick.ir.errors import TraceError, UsageError
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.parse import parse_graph
 from slipstick.ir.text import print_graph
@@ -57,6 +58,29 @@ class Skipped(Pooled):
         return logits
 
 
+class Blocks(Pooled):
+    """Attention within blocks of eight tokens, of lengths that eight divides."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        b, n, d = x.shape
+        x = x.view(b, n // 8, 8, d)
+        logits: Tensor = self.head((torch.softmax(x @ x.transpose(2, 3), -1) @ x).reshape(b, n, d))
+        return logits
+
+
+class PaddedBlocks(Pooled):
+    """The same of any length, filled up."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        b, n, d = x.shape
+        x = F.pad(x, (0, 0, 0, -n % 8)).view(b, (n + -n % 8) // 8, 8, d)
+        x = torch.softmax(x @ x.transpose(2, 3), -1) @ x
+        logits: Tensor = self.head(x.reshape(b, n + -n % 8, d)[:, :n])
+        return logits
+
+
 def example(module: nn.Module, batch: int = 2, length: int = 40) -> Tensor:
     if isinstance(module, Frames):
         return torch.zeros(batch, length, 8)
@@ -68,9 +92,9 @@ def total(out: object) -> Tensor:
     return out.float().sum()
 
 
-def traced(module: nn.Module) -> Graph:
+def traced(module: nn.Module, length: int = 40) -> Graph:
     (name,) = ("frames",) if isinstance(module, Frames) else ("ids",)
-    return trace(module, example(module), {name: ("batch", "seq")}, loss=total)
+    return trace(module, example(module, length=length), {name: ("batch", "seq")}, loss=total)
 
 
 @pytest.fixture(scope="module", params=[Frames, Pooled, Skipped])
@@ -79,13 +103,19 @@ def module(request: pytest.FixtureRequest) -> nn.Module:
     return made
 
 
-@pytest.mark.parametrize("length", [37, 38, 39, 40, 41])
-def test_products_are_those_torch_counts_at_any_length(module: nn.Module, length: int) -> None:
+def flops_of(module: nn.Module, length: int) -> tuple[float, int]:
+    """FLOPs of a step by the graph and by torch."""
     with FlopCounterMode(display=False) as counter:
         total(module(example(module, 3, length))).backward()  # type: ignore[no-untyped-call]
-    graph = traced(module)
+    graph = traced(module, length)
     ours = flops(graph) + flops(graph, Phase.BACKWARD)
-    assert ours.evaluate({"batch": 3.0, "seq": float(length)}) == counter.get_total_flops()
+    return float(ours.evaluate({"batch": 3.0, "seq": float(length)})), counter.get_total_flops()
+
+
+@pytest.mark.parametrize("length", [37, 40])
+def test_products_are_those_torch_counts_at_any_length(module: nn.Module, length: int) -> None:
+    ours, theirs = flops_of(module, length)
+    assert ours == theirs
 
 
 def test_a_graph_with_rounded_sizes_is_read_as_it_is_printed(module: nn.Module) -> None:
@@ -94,12 +124,28 @@ def test_a_graph_with_rounded_sizes_is_read_as_it_is_printed(module: nn.Module) 
     assert "floor(" in print_graph(graph)
 
 
-def test_it_is_estimated_at_lengths_that_do_not_divide(module: nn.Module) -> None:
-    graph, system = traced(module), load_system("dgx-h100")
+def test_it_is_estimated_where_it_was_recorded(module: nn.Module) -> None:
+    graph, system, family = traced(module, 65536), load_system("dgx-h100"), Family(zero=1)
     times = [
-        estimate(graph, system, make_plan(num_gpus=2, seq_len=length, global_batch=8, family=Family(zero=1))).metrics[
-            "step_time_s"
-        ]
-        for length in (65536, 65537, 131075)
+        estimate(graph, system, make_plan(num_gpus=2, seq_len=length, global_batch=8, family=family)).metrics
+        for length in (65536, 131072)
     ]
-    assert times[0] <= times[1] < times[2]
+    assert times[0]["step_time_s"] < times[1]["step_time_s"]
+
+
+@pytest.mark.parametrize("length", [41, 48])
+def test_blocks_that_are_filled_up_are_of_any_length(length: int) -> None:
+    ours, theirs = flops_of(PaddedBlocks(), length)
+    assert ours == theirs
+
+
+def test_blocks_that_are_not_are_of_lengths_that_divide() -> None:
+    ours, theirs = flops_of(Blocks(), 48)
+    assert ours == theirs
+    graph = traced(Blocks())
+    (bound,) = graph.bounds
+    assert (bound.name, bound.step) == ("seq", 8)
+    with pytest.raises(UsageError, match="steps of 8"):
+        estimate(graph, load_system("dgx-h100"), make_plan(num_gpus=1, seq_len=8193, family=Family()))
+    with pytest.raises(TraceError, match=r"test_rounded_sizes\.py:\d+"):
+        traced(Blocks(), 41)
