@@ -24,6 +24,7 @@ from .live_model import is_of_transformers, recordable, what_runs
 from .loss import Labelled, returned
 from .preserve import fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
+from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
 from .trace import trace as record_and_fold
 from .workloads import Run
@@ -98,7 +99,7 @@ def trace_run(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
     run = run.of(module)
-    with preserved(module), eager(), recordable(module):
+    with preserved(module), eager(), recordable(module), open_ints(module):
         put_leaves(module, run.leaves)
         if asking.kind is Workload.TRAIN:
             _refuse_frozen(module)

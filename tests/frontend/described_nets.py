@@ -94,7 +94,15 @@ class AtMost(OneLength):
 
 class AsNumber(Base):
     def forward(self, ids: Tensor) -> Tensor:
-        length = int(ids.shape[1])  # the line that makes a number
+        length = len(range(ids.shape[1]))  # the line that makes a number
+        return self.logits(torch.ones(length, length).tril().to(self.h.weight.dtype) @ self.e(ids))
+
+
+class AsInt(Base):
+    def forward(self, ids: Tensor) -> Tensor:
+        length = int(ids.shape[1])
+        assert isinstance(3, int)
+        assert int("3") == 3
         return self.logits(torch.ones(length, length).tril().to(self.h.weight.dtype) @ self.e(ids))
 
 

@@ -64,6 +64,14 @@ def test_a_length_that_is_made_a_number_is_that_of_the_plan() -> None:
         check(graph, 48)
 
 
+def test_the_int_of_a_size_is_that_size_and_stays_open() -> None:
+    graph = at("AsInt", 96)
+    assert (graph.bounds, graph.notes) == ((), ())
+    seq = symbol("seq")
+    assert flops(graph, Phase.FORWARD) == symbol("batch") * (2 * seq * seq * H + seq * 2 * H * V)
+    assert "int" not in vars(nets)
+
+
 def test_without_a_plan_the_length_must_be_said() -> None:
     with pytest.raises(TraceError, match=r"uses the size of seq as a plain number.*--fixed seq=LENGTH"):
         load(f"{FILE}:AsNumber", "prefill")
@@ -117,6 +125,17 @@ def test_features_that_were_taken_for_a_length_are_none() -> None:
     graph = slipstick.trace(torch.nn.Linear(20, 30), torch.zeros(2, 20), phase="prefill")
     assert graph.bounds == ()
     assert flops(graph) == 2 * 20 * 30 * symbol("batch")
+
+
+def test_what_dynamo_and_export_asked_of_the_length_holds_for_their_graphs() -> None:
+    ids = torch.zeros(2, 48, dtype=torch.int64)
+    torch._dynamo.mark_dynamic(ids, (0, 1))
+    with slipstick.capture() as captured:
+        torch.compile(nets.Decides(), backend=slipstick.backend)(ids)
+    assert [(b.name, b.legal) for b in captured.graph().bounds] == [("seq", "2 to 1000")]
+    open_dims = {"ids": {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}}
+    program = torch.export.export(nets.AtMost(), (torch.zeros(2, 48, dtype=torch.int64),), dynamic_shapes=open_dims)
+    assert [(b.name, b.legal) for b in slipstick.load_exported(program).bounds] == [("seq", "2 to 512")]
 
 
 def test_bounds_are_part_of_the_text_of_a_graph(tmp_path: Path) -> None:
