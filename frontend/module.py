@@ -24,6 +24,7 @@ from .live_model import is_of_transformers, recordable, what_runs
 from .loss import Labelled, returned
 from .preserve import fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
+from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
 from .trace import trace as record_and_fold
 from .workloads import Run
@@ -98,14 +99,24 @@ def trace_run(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
     run = run.of(module)
-    with preserved(module), eager(), recordable(module):
+    with preserved(module), eager(), recordable(module), open_ints(module):
         put_leaves(module, run.leaves)
+        if asking.kind is Workload.TRAIN:
+            _refuse_frozen(module)
         if is_of_transformers(module) and run.inputs is None:
             graph = _of_transformers(run, asking)
         else:
             graph = _by_roads(run, asking)
     require_past(graph)
     return graph
+
+
+def _refuse_frozen(module: nn.Module) -> None:
+    if not any(p.requires_grad for p in module.parameters()):
+        raise TraceError(
+            f"no parameter of {type(module).__name__} is to be trained (requires_grad is False of all), so there is no "
+            "training step; ask for --phase prefill"
+        )
 
 
 def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
@@ -150,8 +161,8 @@ def _assumed(module: nn.Module) -> str:
     """What to say where token ids may have been the wrong thing to run a module on."""
     name = next(iter(inspect.signature(module.forward).parameters), "x")
     return (
-        f". No inputs were said, so forward was run on token ids, as --input '{name}:int64[batch,seq]' says; if it "
-        f"takes something else, say what, as --input '{name}:bf16[batch,3,224,224]' does for images"
+        f". No inputs were said, so forward was run on token ids (--input '{name}:int64[batch,seq]'); if it takes "
+        f"something else, say what, as --input '{name}:bf16[batch,3,224,224]' does for images"
     )
 
 

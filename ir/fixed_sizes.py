@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .errors import PlanError, UsageError
 from .expr import Expr
@@ -96,9 +96,13 @@ def asked_bounds(graph: Graph) -> tuple[Bound, ...]:
 
 def _check_bounds(graph: Graph, plan: Plan) -> None:
     """Refuse a plan for lengths at which the module does something else than what was recorded."""
-    asked = {"batch": plan.micro_batch, "kv": plan.kv_len, "seq": plan.seq_len}
+    check_bounds(graph, {"batch": plan.micro_batch, "kv": plan.kv_len, "seq": plan.seq_len})
+
+
+def check_bounds(graph: Graph, asked: Mapping[str, int]) -> None:
+    """Refuse sizes by name that a graph does not hold for; UsageError says which it does."""
     for bound in asked_bounds(graph):
-        size = asked[bound.name]
+        size = asked.get(bound.name, bound.low)
         if bound.holds(size):
             continue
         flag, place = "--mbs" if bound.name == "batch" else "--seq", f" ({bound.where})" if bound.where else ""
@@ -120,4 +124,4 @@ def _symbols(graph: Graph) -> frozenset[str]:
     return frozenset(s for d in dims if isinstance(d, Expr) for s in d.symbols)
 
 
-__all__ = ["asked_bounds", "check_sizes", "counts_tokens", "fixed_samples", "fixed_sizes"]
+__all__ = ["asked_bounds", "check_bounds", "check_sizes", "counts_tokens", "fixed_samples", "fixed_sizes"]
