@@ -18,6 +18,7 @@ from slipstick.frontend.onnx.items import dtype_of
 from slipstick.frontend.onnx.loading import value_types
 from slipstick.frontend.onnx.reading import read_model
 from slipstick.ir.errors import SlipstickError
+from slipstick.ir.fixed_sizes import fixed_sizes
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.types import TensorType
 
@@ -156,8 +157,12 @@ def _is_numeric(case: Case, model: onnx.ModelProto) -> bool:
 
 
 def _step_s(graph: Graph) -> float:
-    """Estimate one pass on one H100."""
+    """Estimate one pass on one H100, of a static graph with its own sizes."""
     from slipstick import Family, estimate, load_system, make_plan
 
-    plan = make_plan(num_gpus=1, seq_len=1024, global_batch=1, family=Family())
+    batch, length = fixed_sizes(graph)
+    micro_batch = batch or 1
+    plan = make_plan(
+        num_gpus=1, seq_len=length or 1024, micro_batch=micro_batch, global_batch=micro_batch, family=Family()
+    )
     return estimate(graph, load_system("dgx-h100"), plan).metrics["step_time_s"]
