@@ -66,8 +66,8 @@ def rotated(call: Call, x: Item, cos: Item, sin: Item) -> Item:
     return call.emit("concat", [part, call.slice(x, 3, turned, width - turned)], [x.type], ConcatAttrs(3))[0]
 
 
-def past_of(call: Call, index: int, what: str) -> Item | None:
-    """Return a cache that is an input; one of a fixed length is a buffer, of which kv entries are filled."""
+def past_of(call: Call, index: int, what: str, is_buffer: bool = True) -> Item | None:
+    """Return a cache that is an input; one of a fixed length may be a buffer, of which kv entries are filled."""
     item = call.optional(index)
     if item is None or item.value is None:
         return None
@@ -75,7 +75,7 @@ def past_of(call: Call, index: int, what: str) -> Item | None:
     if value.role not in (Role.INPUT, Role.CACHE) or value.type.rank != 4:
         return item
     call.build.as_cache(item.value, what)
-    if not isinstance(item.dims[2], int) or item.dims[2] == 0:
+    if not is_buffer or not isinstance(item.dims[2], int) or item.dims[2] == 0:
         return item
     call.build.max_positions = max(call.build.max_positions, item.dims[2])
     return filled(call, item, (item.dims[0], item.dims[1], _filled_length(call), item.dims[3]))

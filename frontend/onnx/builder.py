@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim, Expr, as_expr
@@ -14,10 +16,11 @@ from ...ir.ops.layout import PermuteAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs, FillAttrs
 from ...ir.types import DType, TensorType
 from ..flat import Flat, Origin, Said
-from .items import Item, Packed
-from .symbols import is_cache
+from .items import Content, Item, Packed
+from .symbols import Sizes, is_cache
 
 MAX_NODES = 400_000
+_MAX_SEARCH = 1000
 # What the numbers of a Constant node are called.
 CONSTANT = "Constant."
 # Sizes for which a comparison of symbolic sizes is decided where it does not hold for all.
@@ -31,9 +34,14 @@ _GENERIC = re.compile(r"^(onnx::\w+_\d+|val_\d+|\d+|_?\w*(initializer|const)\w*)
 
 @dataclass
 class Builder:
-    """The graph under construction, and what is worth telling of how it was read."""
+    """The graph under construction, and what is worth telling of how it was read.
+
+    `declared` has the dims of results as the file writes them: a number, a name, or nothing.
+    """
 
     workload: Workload
+    sizes: Sizes
+    declared: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     flat: Flat = field(default_factory=Flat)
     notes: list[str] = field(default_factory=list)
     values: dict[str, int] = field(default_factory=dict)
@@ -116,6 +124,42 @@ class Builder:
             dims = (*(1,) * (rank - s.type.rank), *s.dims)
             found.append(self.weight(s, origin, dims, s.type.dtype, f"{name}.{what}"))
         return tuple(found)
+
+    def told(self, name: str, item: Item) -> Item:
+        """Return an item with the numbers that the user says it holds, or as it is."""
+        size = item.type.numel
+        if item.content is not None or item.parts is not None or item.type.dtype.is_floating or size.symbols:
+            return item
+        if item.type.rank > 1:
+            return item
+        if size == 0:
+            return replace(item, content=np.empty(0, dtype=object))
+        found = self.sizes.entries(name, int(size.evaluate({})))
+        if found is None:
+            return item
+        numbers: Content = np.array(found, dtype=object).reshape(item.type.rank * (-1,))
+        return replace(item, content=numbers)
+
+    def bound(self, name: str, axis: int) -> Dim:
+        """Return a dim of a result that depends on data, as the user says or the file declares."""
+        declared = self.declared.get(name, ())
+        return self.sizes.bound(name, axis, declared[axis] if axis < len(declared) else None)
+
+    def sources(self, value: int | None) -> list[Value]:
+        """Return the short inputs of whole numbers that a value is computed from."""
+        found: list[Value] = []
+        seen, waiting = set[int](), [] if value is None else [value]
+        while waiting and len(seen) < _MAX_SEARCH:
+            at = waiting.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            node, held = self.producer.get(at), self.flat.values[at]
+            if node is not None:
+                waiting += node.inputs
+            elif held.role is Role.INPUT and held.type.rank < 2 and not held.type.dtype.is_floating:
+                found.append(held)
+        return found
 
     def _name(self, stored: str, origin: Origin) -> str:
         """A parameter is called as in the file; one without a telling name after the module that uses it."""

@@ -8,16 +8,19 @@ from dataclasses import dataclass
 import onnx
 
 from ...ir.errors import NotUnderstoodError
-from ...ir.expr import Dim, as_dim, product
+from ...ir.expr import Dim, as_dim, as_expr, product, total
 from ...ir.graph import NO_ATTRS, Attrs
-from ...ir.ops.layout import PermuteAttrs, SliceAttrs
+from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.lookup import copied_dims, lookup_of
 from ...ir.ops.pointwise import ElementwiseAttrs
 from ...ir.types import DType, TensorType
 from ..flat import Origin
 from .builder import Builder
 from .items import Content, Item, checked_dims
+from .symbols import flag
 
+# Numbers of a tensor that an error asks for; more are a table, which nobody types.
+MAX_TOLD = 16
 # What those who look for patterns call a comparison, as torch does.
 SAID = {"Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "Equal": "eq"}
 
@@ -99,10 +102,20 @@ class Call:
 
     def known(self, index: int) -> Content:
         """Return the numbers of an input; NotUnderstoodError where they depend on data."""
-        found = self.item(index).content
-        if found is None:
-            raise NotUnderstoodError(f"input {index} must be known when the graph is read, and depends on data")
-        return found
+        item = self.item(index)
+        if item.content is not None:
+            return item.content
+        given = self.build.sources(item.value)
+        sources = [(v.name, v.type) for v in given[: MAX_TOLD + 1]] or [(self.node.input[index], item.type)]
+        flags = [f"--dim {flag(f'{name}[{k}]')}=NUMBER" for name, kind in sources for k in range(_length(kind))]
+        raise NotUnderstoodError(
+            f"input {index} ('{self.node.input[index]}') must be known when the graph is read, and depends on data"
+            + (f": {' '.join(flags)}" if 0 < len(flags) <= MAX_TOLD else "")
+        )
+
+    def bound(self, axis: int, output: int = 0) -> Dim:
+        """Return a dim of a result that depends on data: as the user says, or as the file declares it."""
+        return self.build.bound(self.node.output[output] if output < len(self.node.output) else "", axis)
 
     def emit(
         self, op: str, inputs: Sequence[Item], outputs: Sequence[TensorType], attrs: Attrs = NO_ATTRS,
@@ -152,18 +165,37 @@ class Call:
         dims = (*item.dims[:dim], *middle, *item.dims[dim + 1 :])
         return self.emit("slice", [item], [item.type.with_dims(dims)], SliceAttrs(dim, start, drop), share=0)[0]
 
+    def concat(self, items: Sequence[Item], dim: int) -> Item:
+        """Stand tensors side by side along a dim."""
+        if len(items) == 1:
+            return items[0]
+        if any(i.type.rank != items[0].type.rank for i in items):
+            raise NotUnderstoodError("tensors of different ranks side by side")
+        length = as_dim(total(as_expr(i.dims[dim]) for i in items))
+        kind = items[0].type.with_dims((*items[0].dims[:dim], length, *items[0].dims[dim + 1 :]))
+        return self.emit("concat", items, [kind], ConcatAttrs(dim))[0]
+
     def copied(self, op: str, item: Item, dims: tuple[Dim, ...], dtype: DType | None = None) -> Item:
         """Write a node that moves one tensor."""
         return self.emit(op, [item], [TensorType(dims, dtype or item.type.dtype)])[0]
 
-    def regrown(self, item: Item, dims: tuple[Dim, ...], changed: Sequence[int] = ()) -> Item:
+    def regrown(
+        self, item: Item, dims: tuple[Dim, ...], changed: Sequence[int] = (), dtype: DType | None = None
+    ) -> Item:
         """Write a copy that repeats, drops or (in `changed` dims) reorders entries."""
-        return self.emit(
-            "gather", [item], [item.type.with_dims(dims)], lookup_of(copied_dims(item.dims, dims, changed))
-        )[0]
+        kind = TensorType(dims, dtype or item.type.dtype)
+        return self.emit("gather", [item], [kind], lookup_of(copied_dims(item.dims, dims, changed)))[0]
 
 
 Rule = Callable[[Call], Sequence[Item | None]]
+
+
+def _length(kind: TensorType) -> int:
+    """How many numbers a list holds that a user could tell; 0 for what is none."""
+    size = kind.numel
+    if kind.rank > 1 or kind.dtype.is_floating or size.symbols:
+        return 0
+    return min(int(size.evaluate({})), MAX_TOLD + 1)
 
 
 def axis_of(axis: int, rank: int) -> int:

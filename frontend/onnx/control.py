@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import onnx
 
 from ...ir.errors import NotUnderstoodError, TraceError
-from ...ir.expr import Dim, Expr, as_dim, as_expr, total
+from ...ir.expr import Dim, Expr, total
 from ...ir.graph import Node
 from ...ir.ops import OpCall, op_def
-from ...ir.ops.layout import ConcatAttrs
 from ..flat import Origin
 from .builder import LIKELY, Builder
 from .call import Call, axis_of
 from .items import Item, constant, stored_item
+from .symbols import flag as flag_of
 from .translate import Names, Translation
 
 MAX_TRIPS = 512
@@ -60,13 +60,22 @@ def _if(translation: Translation, call: Call, names: Names) -> Sequence[Item | N
         made.append(_run(translation, branch, (), names, call.origin))
         starts.append(len(build.flat.nodes))
     for a, b in zip(*made, strict=True):
-        if (a is None) != (b is None) or (a is not None and b is not None and a.dims != b.dims):
+        if not _alike(a, b):
             raise TraceError("the branches of If differ in shape, and which one runs depends on data")
     first = _cost(build, build.flat.nodes[starts[0] : starts[1]])
     second = _cost(build, build.flat.nodes[starts[1] : starts[2]])
     then = first >= second
     build.note(f"If '{call.node.name}' depends on data: its {'then' if then else 'else'} branch, the costlier, counts")
     return made[0 if then else 1]
+
+
+def _alike(a: Item | None, b: Item | None) -> bool:
+    """Whether two branches give tensors of one shape, or as many tensors."""
+    if a is None or b is None:
+        return a is b
+    if a.parts is None or b.parts is None:
+        return a.parts is b.parts and a.dims == b.dims
+    return len(a.parts) == len(b.parts)
 
 
 def _cost(build: Builder, nodes: Sequence[Node]) -> float:
@@ -86,7 +95,7 @@ def _loop(translation: Translation, call: Call, names: Names) -> Sequence[Item |
     scanned: list[list[Item]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     flag: Item | None = call.optional(1) or constant([1])
     for trip in range(trips):
-        if not _is_true(flag):
+        if not _is_true(call, flag):
             break
         origin = Origin(".".join(filter(None, (call.origin.scope, f"loop.{trip}"))))
         flag, *made = _run(translation, body, (constant([trip]), flag, *carried), names, origin)
@@ -98,7 +107,7 @@ def _loop(translation: Translation, call: Call, names: Names) -> Sequence[Item |
 def _trips(call: Call, index: int, what: str) -> int:
     found = call.optional(index)
     if found is None or found.content is None or found.content.size != 1:
-        raise TraceError(f"how often the {what} runs depends on data")
+        raise TraceError(f"how often the {what} runs depends on data{_asked(call, index)}")
     number = found.content.reshape(-1)[0]
     if isinstance(number, Expr):
         raise TraceError(f"the {what} runs {number} times, one step after another; give the dim a number with --dim")
@@ -111,9 +120,14 @@ def _checked(number: Dim, what: str) -> int:
     return number
 
 
-def _is_true(flag: Item | None) -> bool:
+def _asked(call: Call, index: int) -> str:
+    """Say which number to give, where it is one that is given."""
+    return f": --dim {flag_of(f'{call.node.input[index]}[0]')}=NUMBER" if call.has(index) else ""
+
+
+def _is_true(call: Call, flag: Item | None) -> bool:
     if flag is None or flag.content is None or flag.content.size != 1:
-        raise TraceError("when the Loop ends depends on data")
+        raise TraceError(f"when the Loop ends depends on data{_asked(call, 1)}")
     return bool(flag.content.reshape(-1)[0])
 
 
@@ -130,11 +144,7 @@ def _stacked(call: Call, pieces: Sequence[Item], axis: int) -> Item | None:
         return None
     at = axis_of(axis, pieces[0].type.rank + 1)
     tall = [call.reshape(p, (*p.dims[:at], 1, *p.dims[at:])) for p in pieces]
-    if len(tall) == 1:
-        return tall[0]
-    length = as_dim(total(as_expr(p.dims[at]) for p in tall))
-    kind = tall[0].type.with_dims((*tall[0].dims[:at], length, *tall[0].dims[at + 1 :]))
-    return call.emit("concat", tall, [kind], ConcatAttrs(at))[0]
+    return call.concat(tall, at)
 
 
 def _scan(translation: Translation, call: Call, names: Names) -> Sequence[Item | None]:

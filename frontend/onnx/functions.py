@@ -21,7 +21,8 @@ def inlined(translation: Translation, function: onnx.FunctionProto, call: Call) 
     given = {a.name: a for a in function.attribute_proto} | dict(call.attributes)
     nodes = [_filled(node, given) for node in function.node]
     translation.deeper().run(nodes, names, {}, call.origin.scope)
-    return [names.find(name) for name in function.output]
+    wanted = len(call.node.output)
+    return [names.find(name) if k < wanted and call.node.output[k] else None for k, name in enumerate(function.output)]
 
 
 def _filled(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:

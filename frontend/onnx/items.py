@@ -19,6 +19,8 @@ from .symbols import MAX_DIM
 # Numbers, flags and symbolic sizes, kept as Python objects: an object array slices, joins and broadcasts.
 Content: TypeAlias = NDArray[np.object_]
 MAX_CONTENT = 4096
+# Factors a dim and the borders of a region, of pictures and volumes: longer lists are weights.
+FEW_FLOATS = 10
 MAX_RANK = 12
 
 DTYPES = {
@@ -52,7 +54,7 @@ class Item:
     """A tensor. `value` is its place in the flat graph; None for what is only known, or not used yet.
 
     `content` are its numbers; `stored` names the initializer it is; `packed` says that it is a weight widened;
-    `pattern` says what is known of its numbers though its size is a symbol.
+    `pattern` says what is known of its numbers though its size is a symbol; `parts` are the tensors of a sequence.
     """
 
     type: TensorType
@@ -61,6 +63,7 @@ class Item:
     stored: str = ""
     packed: Packed | None = None
     pattern: Pattern | None = None
+    parts: tuple[Item, ...] | None = None
 
     @property
     def dims(self) -> tuple[Dim, ...]:
@@ -92,8 +95,8 @@ def checked_dims(dims: tuple[Dim, ...], what: str) -> tuple[Dim, ...]:
     return dims
 
 
-def stored_item(tensor: onnx.TensorProto, most_floats: int = 1) -> Item:
-    """Return an initializer, its numbers read only where they are few: integers, flags, single floats."""
+def stored_item(tensor: onnx.TensorProto, most_floats: int = FEW_FLOATS) -> Item:
+    """Return an initializer, its numbers read only where they are few: integers, flags, factors of a resize."""
     what = f"initializer '{tensor.name}'"
     kind = TensorType(checked_dims(tuple(tensor.dims), what), dtype_of(tensor.data_type, what))
     return Item(kind, content=_content(tensor, kind, most_floats), stored=tensor.name)

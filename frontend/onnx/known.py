@@ -24,11 +24,9 @@ def computed(call: Call) -> Item | None:
         return _shape(call)
     if call.op == "Size":
         return _item(np.array(numel(call.dims(0)), dtype=object), DType.INT64)
-    if call.op == "CastLike" and call.item(0).content is not None:
-        like, content = call.dtype(1), call.known(0)
-        return _item(_each(lambda n: _as(n, like), content), like)
-    rule = KNOWN.get(call.op)
-    given = [i.content for i in call.inputs if i is not None]
+    rule = _as_other if call.op == "CastLike" else KNOWN.get(call.op)
+    read = call.inputs[:1] if call.op == "CastLike" else call.inputs
+    given = [i.content for i in read if i is not None]
     contents = [c for c in given if c is not None]
     if rule is None or call.node.domain not in ("", "ai.onnx") or len(contents) < len(given) or not given:
         return None
@@ -50,10 +48,15 @@ def _item(content: Content, dtype: DType) -> Item:
 
 
 def _dtype(call: Call) -> DType:
+    if call.op == "CastLike":
+        return call.dtype(1)
     if call.op == "Cast":
         return dtype_of(call.int_("to"), "the target of Cast")
     if call.op in ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not", "And", "Or"):
         return DType.BOOL
+    if call.op == "ConstantOfShape":
+        value = call.attributes.get("value")
+        return DType.FP32 if value is None else dtype_of(value.t.data_type, "the constant")
     return call.dtype(1 if call.op == "Where" else 0)
 
 
@@ -122,6 +125,11 @@ def _reshape(call: Call, given: list[Content]) -> Content:
 def _cast(call: Call, given: list[Content]) -> Content:
     target = dtype_of(call.int_("to"), "the target of Cast")
     return _each(lambda n: _as(n, target), given[0])
+
+
+def _as_other(call: Call, given: list[Content]) -> Content:
+    like = call.dtype(1)
+    return _each(lambda n: _as(n, like), given[0])
 
 
 def _as(n: Number, target: DType) -> Number:

@@ -17,17 +17,20 @@ from ...ir.verify import verify
 from ..blocks import Identity
 from ..decoding import require_past
 from ..derive import training
-from ..flat import Flat
+from ..flat import Flat, Origin
 from ..layered import in_layers
 from ..recognise import recognise
 from ..scoped import fold_by_scope
 from .builder import Builder
 from .hoist import hoisted
 from .items import Item, checked_dims, dtype_of, stored_item
-from .reading import opset, printable, read_model
+from .lifting import lifted, opset
+from .reading import printable, read_model
 from .straighten import straightened
-from .symbols import Sizes, is_cache
+from .symbols import MEANINGS, Sizes, flag, is_cache, is_name
 from .translate import Names, Translation
+
+_KINDS = "|".join((*MEANINGS, "NUMBER"))
 
 
 def load_onnx(
@@ -71,9 +74,16 @@ def value_types(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, s
 
 def _flat(model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool) -> tuple[Flat, Builder]:
     names, build = translated(model, workload, dims, lenient)
-    build.flat.results = _results(model.graph, names, build)
-    flat = hoisted(recognise(straightened(build.flat)))
+    flat = _tidied(model.graph, names, build)
+    if not flat.nodes:
+        _copy(model.graph, names, build)
+        flat = _tidied(model.graph, names, build)
     return _trained(flat) if workload is Workload.TRAIN else flat, build
+
+
+def _tidied(graph: onnx.GraphProto, names: Names, build: Builder) -> Flat:
+    build.flat.results = _results(graph, names, build)
+    return hoisted(recognise(straightened(build.flat)))
 
 
 def _trained(flat: Flat) -> Flat:
@@ -90,17 +100,22 @@ def translated(
     model: onnx.ModelProto, workload: Workload, dims: Mapping[str, str], lenient: bool = False
 ) -> tuple[Names, Builder]:
     """Return what every name of the main graph stands for, and the graph in single steps."""
-    build, names = Builder(workload), Names()
+    model, notes = lifted(model)
+    sizes = Sizes.of(workload, dims)
+    results = [*model.graph.value_info, *model.graph.output]
+    build, names = Builder(workload, sizes, {i.name: _written(i) for i in results}, notes=list(notes)), Names()
     stored = {t.name: t for t in model.graph.initializer}
     names.items.update((name, stored_item(t)) for name, t in stored.items())
-    sizes = Sizes.of(workload, dims)
     given = [i for i in model.graph.input if i.name not in stored]
     _declared(given, sizes)  # a name that stands where its meaning is clear is known everywhere
+    _require_known(given, sizes)
     for info in given:
         kind = _input_type(info, sizes)
-        names.items[info.name] = Item(kind, build.flat.value(kind, None, Role.INPUT, info.name))
+        if 0 in _written(info) and 0 in kind.dims:
+            build.note(f"input '{info.name}' is empty: {kind}")
+        names.items[info.name] = build.told(info.name, Item(kind, build.flat.value(kind, None, Role.INPUT, info.name)))
     functions = {(f.domain, f.name): f for f in model.functions}
-    declared = _declared([*model.graph.value_info, *model.graph.output], sizes) if lenient else None
+    declared = _declared(results, sizes) if lenient else None
     translation = Translation(build, functions, opset(model), declared, cached=_cached(model.graph, workload))
     translation.run(model.graph.node, names, stored, "")
     return names, build
@@ -124,21 +139,71 @@ def _declared(infos: Sequence[onnx.ValueInfoProto], sizes: Sizes) -> dict[str, T
     return found
 
 
-def _input_type(info: onnx.ValueInfoProto, sizes: Sizes) -> TensorType:
+def _tensor(info: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor:
+    """Return the type of an input that is a tensor, or one that may be left out."""
     what = f"input '{info.name}'"
-    if not info.type.HasField("tensor_type"):
-        raise NotUnderstoodError(f"{what} is no tensor: sequences and maps are not understood")
-    tensor = info.type.tensor_type
-    if not tensor.HasField("shape"):
+    kind = info.type.optional_type.elem_type if info.type.HasField("optional_type") else info.type
+    if not kind.HasField("tensor_type"):
+        raise NotUnderstoodError(f"{what} is no tensor: sequences and maps are not understood as inputs")
+    if not kind.tensor_type.HasField("shape"):
         raise NotUnderstoodError(f"{what} has no shape")
-    rank = len(tensor.shape.dim)
-    made: list[Dim] = []
-    for position, d in enumerate(tensor.shape.dim):
-        fixed = d.WhichOneof("value") == "dim_value" and d.dim_value > 0
-        if d.dim_value < 0:
-            raise NotUnderstoodError(f"{what} has a dim of {d.dim_value}")
-        made.append(d.dim_value if fixed else sizes.learn(info.name, position, rank, d.dim_param))
-    return TensorType(checked_dims(tuple(made), what), dtype_of(tensor.elem_type, what))
+    return kind.tensor_type
+
+
+def _written(info: onnx.ValueInfoProto) -> tuple[int | str, ...]:
+    """Return dims as the file writes them: a number, a name, or nothing where it says nothing; -1 says nothing."""
+    shape = info.type.tensor_type.shape
+    return tuple(
+        d.dim_value if d.WhichOneof("value") == "dim_value" and d.dim_value >= 0 else d.dim_param for d in shape.dim
+    )
+
+
+def _dims(info: onnx.ValueInfoProto, sizes: Sizes) -> list[Dim | None]:
+    """Return the dims of an input, None for those that are not known; what the user says of a place goes first."""
+    shape = _tensor(info).shape.dim
+    made: list[Dim | None] = []
+    for position, d in enumerate(shape):
+        fixed = d.WhichOneof("value") == "dim_value" and d.dim_value >= 0
+        if d.dim_value < -1:
+            raise NotUnderstoodError(f"input '{info.name}' has a dim of {d.dim_value}")
+        told = sizes.learn(info.name, position, len(shape), "" if fixed else d.dim_param)
+        is_told = f"{info.name}.{position}" in sizes.given
+        made.append(d.dim_value if fixed and not is_told else told)
+    return made
+
+
+def _input_type(info: onnx.ValueInfoProto, sizes: Sizes) -> TensorType:
+    """Return the type of an input; NotUnderstoodError where a dim is not known."""
+    what = f"input '{info.name}'"
+    made = tuple(d for d in _dims(info, sizes) if d is not None)
+    if len(made) < len(_tensor(info).shape.dim):
+        raise NotUnderstoodError(f"{what} has a dim that is not known")
+    return TensorType(checked_dims(made, what), dtype_of(_tensor(info).elem_type, what))
+
+
+def _require_known(given: Sequence[onnx.ValueInfoProto], sizes: Sizes) -> None:
+    """Raise NotUnderstoodError for all dims of inputs that are not known, with what to write for each."""
+    missing: dict[str, str] = {}
+    for info in given:
+        written = _tensor(info).shape.dim
+        for position, size in enumerate(_dims(info, sizes)):
+            if size is None:
+                name, place = written[position].dim_param, f"{info.name}.{position}"
+                said = f"dim '{name}'" if is_name(name) else f"dim {position}, which has no name,"
+                missing.setdefault(name if is_name(name) else place, f"{said} of input '{info.name}'")
+    if missing:
+        flags = " ".join(f"--dim {flag(name)}={_KINDS}" for name in missing)
+        verb = "is" if len(missing) == 1 else "are"
+        raise NotUnderstoodError(f"{', '.join(missing.values())} {verb} not known: {flags}")
+
+
+def _copy(graph: onnx.GraphProto, names: Names, build: Builder) -> None:
+    """Write the results of a model that computes nothing: constants, and copies of inputs."""
+    for output in graph.output:
+        item = names.find(output.name)
+        if item is not None and item.parts is None:
+            made = build.emit("copy", [build.value(item, Origin())], [(item.type, None)], Origin())[0]
+            names.items[output.name] = Item(item.type, made)
 
 
 def _results(graph: onnx.GraphProto, names: Names, build: Builder) -> list[int]:
@@ -146,9 +211,9 @@ def _results(graph: onnx.GraphProto, names: Names, build: Builder) -> list[int]:
     found: list[int] = []
     caches = {v.id for v in build.flat.values.values() if v.role is Role.CACHE}
     appended = {n.key for n in build.flat.nodes if n.op == "kv_append"}
-    for output in graph.output:
-        item = names.find(output.name)
-        if item is None or item.value is None:
+    items = [names.find(output.name) for output in graph.output]
+    for item in [part for i in items if i is not None for part in (i.parts or (i,))]:
+        if item.value is None:
             continue
         owner = build.flat.values[item.value].storage
         if item.value not in appended and owner not in caches and owner not in appended:

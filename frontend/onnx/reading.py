@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 from ...ir.errors import NotUnderstoodError
 from .lean import lean
+from .lifting import opset
 
-MIN_OPSET = 13
 MAX_FILE_BYTES = 2**31  # the limit of protobuf
 MAX_NODES = 500_000
 MAX_DEPTH = 8
@@ -90,19 +90,6 @@ def _check_texts(message: Message) -> None:
             for text in value if field.is_repeated else (value,):
                 if not isinstance(text, str):
                     raise NotUnderstoodError(f"{field.full_name} is {text!r:.80}, which is no text")
-
-
-def opset(model: onnx.ModelProto) -> int:
-    """Return the version of the standard operators; NotUnderstoodError outside 13 to the newest that is known."""
-    newest = int(onnx.defs.onnx_opset_version())
-    found: list[int] = [entry.version for entry in model.opset_import if entry.domain in _STANDARD]
-    if not found:
-        return newest
-    if not MIN_OPSET <= found[0] <= newest:
-        raise NotUnderstoodError(
-            f"opset {found[0]}: {MIN_OPSET} to {newest} are understood; onnx.version_converter makes others of it"
-        )
-    return found[0]
 
 
 def _graphs(graph: onnx.GraphProto, depth: int) -> Iterator[onnx.GraphProto]:

@@ -8,6 +8,8 @@ from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim, divide_exactly, symbol
 from ...ir.graph import Workload
 from ...ir.ops.attention import AttentionAttrs
+from ...ir.ops.matmul import MatmulAttrs
+from ...ir.types import TensorType
 from .attending import (
     attended,
     by_head,
@@ -31,11 +33,23 @@ def _standard(call: Call) -> Sequence[Item | None]:
     heads, kv_heads = (0, 0) if by_heads else (heads_of(call, "q_num_heads"), heads_of(call, "kv_num_heads"))
     q, k, v = (by_head(call, x, n) for x, n in zip(given, (heads, kv_heads, kv_heads), strict=True))
     if call.has(4) or _makes(call, 1):
-        k, v = cached(call, (past_of(call, 4, "keys"), past_of(call, 5, "values")), k, v)
+        k, v = cached(call, (past_of(call, 4, "keys", False), past_of(call, 5, "values", False)), k, v)
     causal = bool(call.int_("is_causal", 0)) or call.has(4)
     out = attended(call, q, k, v, AttentionAttrs(causal), bias=call.optional(3))
     y = call.permute(out, (0, 2, 1, 3)) if by_heads else joined_heads(call, out)
-    return (y, k, v, None)
+    return (y, k, v, _scores(call, q, k) if _makes(call, 3) else None)
+
+
+def _scores(call: Call, q: Item, k: Item) -> Item:
+    """Scores that are a result of their own, [batch, heads, length, keys]: a product, as no fused kernel keeps them."""
+    (b, h, s, d), (groups, t) = q.dims, (k.dims[1], k.dims[2])
+    shared = divide_exactly(h, groups)
+    if shared is None:
+        raise NotUnderstoodError(f"{h} query heads cannot share {groups} key heads evenly")
+    by_group = call.reshape(q, (b, groups, shared, s, d))
+    kind = TensorType((b, groups, shared, s, t), q.type.dtype)
+    made = call.emit("matmul", [by_group, k], [kind], MatmulAttrs("bgqsd,bgtd->bgqst"))[0]
+    return call.reshape(made, (b, h, s, t))
 
 
 def _makes(call: Call, index: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...ir.errors import NotUnderstoodError, UnsupportedOpError
+from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim, as_dim, as_expr
 from ...ir.ops.lookup import Labels, LookupAttrs, lookup_of
 from ...ir.types import TensorType
@@ -91,12 +91,7 @@ def _tensor_scatter(call: Call) -> Sequence[Item]:
     return call.emit("scatter", [new], [cache.type], LookupAttrs())
 
 
-def _depends_on_data(call: Call) -> Sequence[Item]:
-    raise UnsupportedOpError(f"{call.op} makes a size that depends on data")
-
-
 RULES: Mapping[str, Rule] = {
     "Gather": _gather, "GatherElements": _gather_elements, "GatherND": _gather_nd,
     **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), _scatter), "TensorScatter": _tensor_scatter,
-    **dict.fromkeys(("NonZero", "Unique", "Compress", "NonMaxSuppression"), _depends_on_data),
 }  # fmt: skip

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...ir.errors import NotUnderstoodError
+from ...ir.ops.normalize import DimAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.types import DType, TensorType
 from .call import Call, Rule
 from .items import Item, Packed, dtype_of
+from .rules_images import convolved
+from .rules_pointwise import joined_dims
 from .rules_products import product
 from .rules_rows import reduced
+
+# What com.microsoft computes of whole numbers with scales, element by element.
+_LINEAR = {"QLinearAdd": "add", "QLinearMul": "mul", "QLinearSigmoid": "sigmoid", "QLinearLeakyRelu": "relu"}
+_LINEAR_OF_TWO = ("QLinearAdd", "QLinearMul")
 
 
 def _dequantise(call: Call) -> Sequence[Item]:
@@ -64,6 +71,53 @@ def _dynamic_matmul(call: Call) -> Sequence[Item]:
     return (product(call, low, _stored(call, 1), a.type.dtype, call.optional(4)),)
 
 
+def _integer_conv(call: Call) -> Sequence[Item]:
+    """ConvInteger(x, w, zero, zero): the sums are of 32 bits."""
+    return (convolved(call, call.item(0), _stored(call, 1), DType.INT32),)
+
+
+def _linear_conv(call: Call) -> Sequence[Item]:
+    """QLinearConv(x, scale, zero, w, scale, zero, y scale, y zero, bias)."""
+    return (convolved(call, call.item(0), _stored(call, 3), call.dtype(7), call.optional(8)),)
+
+
+def _linear_gemm(call: Call) -> Sequence[Item]:
+    """QGemm(a, scale, zero, b, scale, zero, bias, y scale, y zero): of whole numbers where the result has a zero."""
+    a, b = call.item(0), _stored(call, 3)
+    a = call.permute(a, (1, 0)) if call.int_("transA", 0) else a
+    b = call.permute(b, (1, 0)) if call.int_("transB", 0) else b
+    dtype = call.dtype(8) if call.has(8) else call.dtype(1)
+    return (product(call, a, b, dtype, call.optional(6)),)
+
+
+def _linear_pointwise(call: Call) -> Sequence[Item]:
+    """QLinearAdd and the like (a, scale, zero, b, scale, zero, y scale, y zero); of one tensor (x, scale, zero, ..)."""
+    fn = _LINEAR[call.op]
+    items = [call.item(0), *([call.item(3)] if call.op in _LINEAR_OF_TWO else [])]
+    return (call.pointwise(fn, items, joined_dims(items), call.dtype(0)),)
+
+
+def _linear_mean(call: Call) -> Sequence[Item]:
+    """QLinearGlobalAveragePool(x, ...): channels last or first."""
+    x = call.item(0)
+    last = bool(call.int_("channels_last", 0))
+    dims = tuple(range(1, x.type.rank - 1)) if last else tuple(range(2, x.type.rank))
+    return (reduced(call, x, "mean", dims, True),)
+
+
+def _linear_concat(call: Call) -> Sequence[Item]:
+    """QLinearConcat(y scale, y zero, then each tensor with its scale and zero)."""
+    parts = [call.item(k) for k in range(2, len(call.inputs), 3)]
+    if not parts:
+        raise NotUnderstoodError("QLinearConcat of nothing")
+    return (call.concat(parts, call.axis(parts[0].type.rank)),)
+
+
+def _linear_softmax(call: Call) -> Sequence[Item]:
+    x = call.item(0)
+    return call.emit("softmax", [x], [x.type], DimAttrs(call.axis(x.type.rank, -1)))
+
+
 def packed_bits(call: Call, index: int, dims: tuple[int, ...], bits: int, extra: Sequence[Item]) -> Item:
     """Return a stored weight of so many bits a number; NotUnderstoodError where its bytes are not that many."""
     weight, kinds = call.item(index), {2: DType.UINT8, 4: DType.INT4, 8: DType.INT8}
@@ -74,9 +128,12 @@ def packed_bits(call: Call, index: int, dims: tuple[int, ...], bits: int, extra:
 
 RULES: Mapping[str, Rule] = {
     "DequantizeLinear": _dequantise, "QuantizeLinear": _quantise, "DynamicQuantizeLinear": _dynamic,
-    "QLinearMatMul": _linear_integer, "MatMulInteger": _integer,
+    "QLinearMatMul": _linear_integer, "MatMulInteger": _integer, "QLinearConv": _linear_conv,
+    "ConvInteger": _integer_conv,
 }  # fmt: skip
 CONTRIB: Mapping[str, Rule] = {
     "DequantizeLinear": _dequantise, "QuantizeLinear": _quantise, "MatMulIntegerToFloat": _integer,
-    "DynamicQuantizeMatMul": _dynamic_matmul,
+    "DynamicQuantizeMatMul": _dynamic_matmul, "QLinearConv": _linear_conv, "QGemm": _linear_gemm,
+    "QLinearGlobalAveragePool": _linear_mean, "QLinearConcat": _linear_concat, "QLinearSoftmax": _linear_softmax,
+    **dict.fromkeys(_LINEAR, _linear_pointwise),
 }  # fmt: skip

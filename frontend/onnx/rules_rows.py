@@ -44,6 +44,8 @@ def _layer_norm(call: Call) -> Sequence[Item | None]:
     parameters = [call.reshape(p, x.dims[-1:]) if p.dims != x.dims[-1:] and p.type.rank > 1 else p
                   for p in (call.optional(1), call.optional(2)) if p is not None]  # fmt: skip
     y, row = norm(call, x, parameters, kind)
+    axis = call.axis(given.type.rank, -1)
+    row = call.reshape(row, (*given.dims[:axis], *(1 for _ in given.dims[axis:]))) if len(call.node.output) > 1 else row
     return (call.reshape(y, given.dims), *(row for _ in call.node.output[1:]))
 
 

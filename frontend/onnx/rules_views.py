@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim, Expr, as_dim, as_expr, divide_exactly
 from ...ir.graph import Role
@@ -208,10 +210,19 @@ def _split(call: Call) -> Sequence[Item]:
         raise NotUnderstoodError(f"Split of {item.dims[axis]} into {_join(sizes)}")
     pieces: list[Item] = []
     start: Dim = 0
+    if item.content is not None and all(isinstance(s, int) for s in sizes):
+        return _known_pieces(item, axis, [s for s in sizes if isinstance(s, int)])
     for size in sizes:
         pieces.append(call.slice(item, axis, start, size))
         start = as_dim(as_expr(start) + size)
     return pieces
+
+
+def _known_pieces(item: Item, axis: int, sizes: Sequence[int]) -> list[Item]:
+    """Cut known numbers apart."""
+    assert item.content is not None
+    pieces = np.split(item.content, np.cumsum(sizes)[:-1].tolist(), axis=axis)
+    return [Item(item.type.with_dims(tuple(p.shape)), content=p) for p in pieces]
 
 
 def _even(call: Call, size: Dim) -> list[Dim]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
@@ -40,14 +40,23 @@ _PLACES: Mapping[str, Mapping[tuple[int, int], str]] = {
 }
 _CACHE = re.compile(r"past|present|cache|(^|[._])(key|value|pk|pv|kv)s?([._]|$)", re.IGNORECASE)
 _TERM = re.compile(r"\s*([A-Za-z_][\w.]*|\d+)\s*")
+# A number that a tensor holds, `shape[1]`; unlike sizes these may be negative.
+_ENTRY = re.compile(r"\[\d+\]$")
+_WHOLE = re.compile(r"-?\d{1,19}")
+_MAX_TEXT, _MAX_ENTRIES = 200, 64
 
 
 @dataclass
 class Sizes:
-    """What each named dim is in a workload; `given` is what the user said, and what positions told."""
+    """What each named dim is in a workload; `given` is what the user said, and what positions told.
+
+    A dim without a name is called after its tensor and axis, `boxes.0`; a number that a tensor holds after its tensor
+    and place, `shape[1]`.
+    """
 
     workload: Workload
     given: dict[str, Dim] = field(default_factory=dict)
+    asked: dict[str, None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, workload: Workload, dims: Mapping[str, str]) -> Sizes:
@@ -60,11 +69,41 @@ class Sizes:
     def _told(self, name: str, text: str) -> Dim:
         if text in MEANINGS:
             return self.meaning(text)
-        if not text.isdecimal():
+        if _ENTRY.search(name) and _WHOLE.fullmatch(text) and abs(int(text)) < 2**63:
+            return int(text)
+        found = self._sum(text) if len(text) < _MAX_TEXT else None
+        if found is None:
             raise UnknownNameError.of(f"size of dim '{name}'", text, (*MEANINGS, "NUMBER"))
-        if not 0 < int(text) <= MAX_DIM:
+        if isinstance(found, int) and not 0 < found <= MAX_DIM:
             raise UsageError(f"dim '{name}' = {text}: 1 to {MAX_DIM}")
-        return int(text)
+        return found
+
+    def entries(self, name: str, number: int) -> list[Dim] | None:
+        """Return the numbers of a tensor of so many, where the user said all of them: `name[0]`, `name[1]`, ..."""
+        found = [self.given.get(f"{name}[{k}]") for k in range(min(number, _MAX_ENTRIES))]
+        told = [d for d in found if d is not None]
+        self.asked.update(dict.fromkeys(f"{name}[{k}]" for k in range(number if told else 0)))
+        return told if told and len(told) == number else None
+
+    def bound(self, name: str, axis: int, declared: str | int | None = None) -> Dim:
+        """Return the size of a dim that depends on data: as told, else as the file declares it.
+
+        NotUnderstoodError says what to write.
+        """
+        place = f"{name}.{axis}"
+        self.asked[place] = None
+        found = self.given.get(place)
+        if found is None and isinstance(declared, int) and declared > 0:
+            return declared
+        word = declared if isinstance(declared, str) and is_name(declared) else place
+        found = self.find(word) if found is None and word != place else found
+        if found is None:
+            raise NotUnderstoodError(f"dim {axis} of '{name}' depends on data: --dim {flag(word)}=NUMBER")
+        return found
+
+    def unused(self, words: Sequence[str]) -> list[str]:
+        """Return what the user named and the file has not."""
+        return [w for w in words if w not in self.asked]
 
     def meaning(self, word: str) -> Dim:
         """Return a size: only a decode step has something cached, and runs one token; `tokens` are batch x seq."""
@@ -82,11 +121,12 @@ class Sizes:
 
     def find(self, name: str) -> Dim | None:
         """Return the size of a name, a number, or a sum and product of them; None when a part is not known."""
+        self.asked[name] = None
         if name in self.given:
             return self.given[name]
         if (meaning := _MEANING.get(name.lower())) is not None:
             return self.meaning(meaning)
-        return self._sum(name) if len(name) < 200 and ("+" in name or "*" in name) else None
+        return self._sum(name) if len(name) < _MAX_TEXT and ("+" in name or "*" in name) else None
 
     def _sum(self, text: str) -> Dim | None:
         total = as_expr(0)
@@ -104,17 +144,17 @@ class Sizes:
     def _factor(self, word: str) -> Dim | None:
         return int(word) if word.isdecimal() else self.find(word)
 
-    def learn(self, input_name: str, position: int, rank: int, dim_name: str) -> Dim:
-        """Return the size of a named or unnamed dim of an input, by name, else by where it stands."""
-        found = self.find(dim_name) if dim_name else None
+    def learn(self, input_name: str, position: int, rank: int, dim_name: str) -> Dim | None:
+        """Return the size of a named or unnamed dim of an input, by name, else by where it stands; None: not known."""
+        place = f"{input_name}.{position}"
+        self.asked[place] = None
+        if place in self.given:
+            return self.given[place]
+        found = self.find(dim_name) if is_name(dim_name) else None
         if found is None:
             found = self._by_place(input_name, position, rank)
-            if found is not None and dim_name:
+            if found is not None and is_name(dim_name):
                 self.given[dim_name] = found
-        if found is None:
-            what = f"dim '{dim_name}'" if dim_name else f"dim {position}, which has no name,"
-            how = f"--dim {dim_name}=batch|seq|kv|total|tokens|NUMBER" if dim_name else "give it a number in the file"
-            raise NotUnderstoodError(f"{what} of input '{input_name}' is not known: {how}")
         return found
 
     def _by_place(self, name: str, position: int, rank: int) -> Dim | None:
@@ -137,3 +177,23 @@ def is_cache(name: str) -> bool:
     (True, False)
     """
     return _CACHE.search(name) is not None
+
+
+def is_name(text: str) -> bool:
+    """Whether a dim is called something: exporters write `?`, `-1` and the like where they know nothing.
+
+    >>> is_name("rows"), is_name("?"), is_name("")
+    (True, False, False)
+    """
+    return any(c.isalpha() for c in text)
+
+
+def flag(name: str) -> str:
+    """Return a name as a shell takes it.
+
+    >>> flag("boxes.0"), flag("shape[1]")
+    ('boxes.0', "'shape[1]'")
+    """
+    from shlex import quote
+
+    return quote(name)

@@ -18,10 +18,12 @@ from .builder import CONSTANT, Builder
 from .call import Call, Rule
 from .items import Item, constant, stored_item
 from .known import computed
+from .lifting import modern
 from .positions import chosen, followed
 from .reading import MAX_DEPTH, ordered, place
-from .rules import CONTRIB, STANDARD
+from .rules import CONTRIB, STANDARD, takes_sequences
 from .scopes import scopes
+from .standard import body_of, has_body, with_defaults
 
 _STANDARD = ("", "ai.onnx")
 # Numbers in nodes are constants, not weights: more of them are looked at.
@@ -95,7 +97,9 @@ class Translation:
 
     def _is_unknown(self, node: onnx.NodeProto) -> bool:
         is_constant = node.op_type == "Constant" and node.domain in _STANDARD
-        return rule_of(node) is None and not is_constant and not self._runs_bodies(node)
+        return (
+            rule_of(node) is None and not is_constant and not self._runs_bodies(node) and not has_body(node, self.opset)
+        )
 
     def _runs_bodies(self, node: onnx.NodeProto) -> bool:
         return (node.domain, node.op_type) in self.functions or (
@@ -111,8 +115,11 @@ class Translation:
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise NotUnderstoodError(f"{place(node)} does not fit its inputs ({error})") from error
         for name, item in zip(node.output, made, strict=False):
-            if name:
-                names.items[name] = item if item is None or name not in self.cached else self._cached(item, scope)
+            if name and item is not None:
+                kept = self._cached(item, scope) if name in self.cached else item
+                names.items[name] = self.build.told(name, kept)
+            elif name:
+                names.items[name] = None
         for name in node.output[len(made) :]:
             if name:
                 names.items[name] = None
@@ -122,7 +129,7 @@ class Translation:
             return (_constant(node),)
         inputs = tuple(names.find(n) if n else None for n in node.input)
         attributes = {a.name: a for a in node.attribute}
-        call = Call(node, inputs, self.build, Origin(scope), self.opset, attributes)
+        call = modern(Call(node, inputs, self.build, Origin(scope), self.opset, attributes))
         function = self.functions.get((node.domain, node.op_type))
         if function is not None:
             from .functions import inlined
@@ -132,12 +139,20 @@ class Translation:
             from .control import controlled
 
             return controlled(self, call, names)
+        if any(i is not None and i.parts is not None for i in inputs) and not takes_sequences(node):
+            raise NotUnderstoodError("a sequence is given where a tensor is needed")
         found = computed(call) or chosen(call)
         if found is not None:
             return (found,)
         rule = rule_of(node)
-        assert rule is not None
-        return followed(call, rule(call))
+        return followed(call, rule(call)) if rule is not None else self._expanded(call)
+
+    def _expanded(self, call: Call) -> Sequence[Item | None]:
+        """Write an operator without a rule as the function that the standard defines it to be."""
+        from .functions import inlined
+
+        function, version = body_of(call)
+        return inlined(replace(self, opset=version), function, with_defaults(call))
 
     def _cached(self, item: Item, scope: str) -> Item:
         """Keep new keys or values as a cache; what an operator keeps itself stays as it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...ir.expr import Expr
 from ...ir.graph import Node, Phase, Region, Role, Value
 from ...ir.ops.experts import ExpertsAttrs
 from ...ir.ops.matmul import MatmulAttrs
@@ -49,11 +50,18 @@ def source_placements(
 
 
 def _input(v: Value) -> Placements:
-    """Batches over the data axes, sequences over `cp`, cached heads over `tp`."""
+    """Batches over the data axes, sequences over `cp`, cached heads over `tp`.
+
+    The batch is the dim that has the micro-batch, the first where none says so: a state is often [layers, batch, ..].
+    """
+    if not v.type.dims:
+        return dict.fromkeys((DP, FSDP, EP, UP, CP, TP), REPLICATE)  # one number, such as a rate
+    batch = next((i for i, d in enumerate(v.type.dims) if isinstance(d, Expr) and "mbs" in d.symbols), 0)
     heads = v.role is Role.CACHE and v.type.rank == 4 and v.type.dims[1] != 1
     sequence = v.role is Role.INPUT and v.type.rank > 1 and v.type.dims[1] != 1
     along: Placement = Shard(1) if sequence else REPLICATE
-    data: dict[str, Placement] = {DP: Shard(0), FSDP: Shard(0), EP: Shard(0), UP: along, CP: along}
+    along = REPLICATE if batch == 1 else along
+    data: dict[str, Placement] = {**dict.fromkeys((DP, FSDP, EP), Shard(batch)), UP: along, CP: along}
     return {**data, TP: Shard(1) if heads else REPLICATE}
 
 

@@ -41,6 +41,10 @@ class Writer:
         self.weights.append(helper.make_tensor(name, TensorProto.INT64, [len(values)], values))
         return name
 
+    def floats(self, name: str, values: Sequence[float]) -> str:
+        self.weights.append(helper.make_tensor(name, TensorProto.FLOAT, [len(values)], values))
+        return name
+
     def node(
         self, op: str, inputs: Sequence[str], outputs: Sequence[str] | str = "", domain: str = "", name: str = "",
         **attributes: Attribute,

@@ -89,10 +89,9 @@ def test_external_data_below_the_folder_is_fine_and_not_opened(writer: Writer, s
     assert load_onnx(saved(model)).num_parameters == 32
 
 
-@pytest.mark.parametrize(("version", "said"), [(12, "opset 12: 13 to "), (99, "opset 99: 13 to ")])
-def test_versions_that_are_not_known_are_refused(version: int, said: str, writer: Writer, saved: Save) -> None:
-    with pytest.raises(NotUnderstoodError, match=said):
-        load_onnx(saved(linear(writer).model("y", opset=version)))
+def test_versions_that_are_not_known_are_refused(writer: Writer, saved: Save) -> None:
+    with pytest.raises(NotUnderstoodError, match="opset 99: 1 to "):
+        load_onnx(saved(linear(writer).model("y", opset=99)))
 
 
 def test_what_nothing_makes_is_named(writer: Writer, saved: Save) -> None:
