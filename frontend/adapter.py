@@ -56,8 +56,12 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> object:
         if any(issubclass(t, self.wrappers) for t in types):
             return NotImplemented
-        out = func(*args, **(kwargs or {}))
-        self.note(func, args, kwargs or {}, out)
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run a call and look at it."""
+        out = func(*args, **kwargs)
+        self.note(func, args, kwargs, out)
         return out
 
     def note(
@@ -78,6 +82,8 @@ class SizeExpr(Protocol):
 
     @property
     def args(self) -> tuple[SizeExpr, ...]: ...
+
+    def xreplace(self, rule: Mapping[SizeExpr, SizeExpr]) -> SizeExpr: ...
 
     def __int__(self) -> int: ...
 
@@ -188,9 +194,15 @@ def _convert(expr: SizeExpr, names: dict[SizeExpr, Expr]) -> Expr:
         return product(_convert(a, names) for a in expr.args)
     if expr.is_Pow and expr.args[1].is_Integer and int(expr.args[1]) > 0:
         return product([_convert(expr.args[0], names)] * int(expr.args[1]))
-    if isinstance(expr, FloorDiv) and (quotient := exact_quotient(expr)) is not None:
+    if isinstance(expr, FloorDiv) and (quotient := exact_quotient(_one_a_name(expr, names))) is not None:
         return _convert(cast(SizeExpr, quotient), names)
     raise TraceError(f"the size '{expr}' is not a polynomial of batch and sequence length")
+
+
+def _one_a_name(size: SizeExpr, names: Mapping[SizeExpr, Expr]) -> SizeExpr:
+    """A size with one symbol for all sizes of one name, so that those of several inputs cancel."""
+    first = {name: one for one, name in reversed(names.items())}
+    return size.xreplace({one: first[name] for one, name in names.items()})
 
 
 def size_of(size: int | torch.SymInt) -> Dim:
