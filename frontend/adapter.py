@@ -31,6 +31,7 @@ from ..ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
 from ..ir.meaning import Argument
 from ..ir.types import DType
 from .quotients import FloorDiv, exact_quotient
+from .shapes import made_without_running
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -60,7 +61,8 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def call(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run a call and look at it."""
-        out = func(*args, **kwargs)
+        made = made_without_running(func, args, kwargs)
+        out = func(*args, **kwargs) if made is None else made
         self.note(func, args, kwargs, out)
         return out
 

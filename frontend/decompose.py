@@ -16,7 +16,6 @@ from torch._decomp import core_aten_decompositions, decomposition_table
 
 from .adapter import DispatchMode, is_noise
 from .fx_import import plain_name
-from .shapes import made_without_running
 
 Operator = torch._ops.OpOverload
 Decomposition = Callable[..., object]
@@ -48,9 +47,6 @@ class Parts(DispatchMode):
 
     def call(self, func: Operator, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run a call and look at it, or at its steps where it has no rule."""
-        if (made := made_without_running(func, args, kwargs)) is not None:
-            self.step(Step(func, args, kwargs, made))
-            return made
         decomposition = None if plain_name(func) in self.known else decomposition_of(func)
         if decomposition is not None:
             inner = Parts(self.known, self.pointwise)

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from .fx_import import plain_name
-
 Arguments = Mapping[str, object]
 Made = Tensor | tuple[Tensor | None, ...]
 _PER_DIM = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
@@ -23,11 +21,20 @@ def made_without_running(
     func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Made | None:
     """Return what a call makes as tensors of their sizes; None for operators that take open sizes themselves."""
-    shape = _RESULTS.get(plain_name(func))
+    name = func._schema.name.replace("::", ".")
+    shape = _RESULTS.get(name.removesuffix("_"))
     if shape is None:
         return None
+    if name.endswith("_"):  # writes into its first operand
+        return _tensor(args[0])
     names = [a.name for a in func._schema.arguments]
     return shape({**dict(zip(names, args, strict=False)), **kwargs})
+
+
+def _broadcast(given: Arguments) -> Tensor:
+    operands = [t for t in given.values() if isinstance(t, Tensor)]
+    sizes = torch.broadcast_shapes(*(t.shape for t in operands))
+    return operands[0].new_empty(sizes, dtype=torch.result_type(operands[0], operands[-1]))
 
 
 def _like(name: str) -> Callable[[Arguments], Tensor]:
@@ -138,6 +145,7 @@ _RESULTS: Mapping[str, Callable[[Arguments], Made]] = {
     **{f"aten.{name}": _as_told for name in _BACKWARDS},
     "aten.native_batch_norm": _normed, "aten.native_batch_norm_backward": _normed_back,
     "aten.im2col": _columns, "aten.col2im": _picture,
+    "aten.addcmul": _broadcast, "aten.addcdiv": _broadcast, "aten.lerp": _broadcast,
     "aten.hardshrink_backward": _like("grad_out"), "aten.softshrink_backward": _like("grad_output"),
 }  # fmt: skip
 
