@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from torch import Tensor, fx
 
 from ..ir.errors import TraceError
+from ..ir.graph import Phase
 from ..ir.ops.images import ChannelNormAttrs, WindowAttrs
 from ..ir.ops.lookup import Labels, spec_of
 from .fx_import import Handler, Importer, op_name
@@ -116,14 +117,18 @@ def _unfold_bwd(im: Importer, node: fx.Node) -> None:
 
 
 def _patches(im: Importer, node: fx.Node) -> None:
-    """`im2col` and `col2im`: [batch, channels, ..] and [batch, channels x kernel, patches]; the batch is handed on."""
+    """`im2col` and `col2im`: [batch, channels, ..] and [batch, channels x kernel, patches], each the other's way back.
+
+    The batch is handed on.
+    """
     (x,) = im.inputs(node)
     rank, made = im.flat.values[x].type.rank, node.meta["val"].dim()
     fn, adds = op_name(node).removeprefix("aten."), op_name(node) == "aten.col2im"
     batch = rank - (2 if adds else 3)
     lead = tuple(range(batch))
     spec = spec_of([(*lead, *(None,) * (rank - batch))], [(*lead, *(None,) * (made - batch))])
-    im.emit(node, "window", (x,), WindowAttrs(fn, spec, int(adds)))
+    forward = im.origin(node).phase is Phase.FORWARD
+    im.emit(node, "window" if forward else "window_bwd", (x,), WindowAttrs(fn, spec, int(adds)))
 
 
 def _grid(im: Importer, node: fx.Node) -> None:
