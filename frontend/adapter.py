@@ -35,6 +35,7 @@ from ..ir.rounding import floor_div, larger, smaller
 from ..ir.types import DType
 from .quotients import SizeExpr, converted
 from .runs.guards import Condition, PlacedShapeEnv, bounds, conditions, rounding
+from .shapes import made_without_running
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -60,8 +61,13 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> object:
         if any(issubclass(t, self.wrappers) for t in types):
             return NotImplemented
-        out = func(*args, **(kwargs or {}))
-        self.note(func, args, kwargs or {}, out)
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run a call and look at it."""
+        made = made_without_running(func, args, kwargs)
+        out = func(*args, **kwargs) if made is None else made
+        self.note(func, args, kwargs, out)
         return out
 
     def note(

@@ -31,6 +31,10 @@ class SizeExpr(Protocol):
         """What a sum, a product or a function is made of."""
         ...
 
+    def xreplace(self, rule: Mapping[SizeExpr, SizeExpr]) -> SizeExpr:
+        """Put other symbols in for some."""
+        ...
+
     def __int__(self) -> int: ...
 
     def __hash__(self) -> int: ...
@@ -53,9 +57,15 @@ def converted(expr: SizeExpr, names: Mapping[SizeExpr, Expr]) -> Expr:
         return product(converted(a, names) for a in expr.args)
     if expr.is_Pow and expr.args[1].is_Integer and int(expr.args[1]) > 0:
         return product([converted(expr.args[0], names)] * int(expr.args[1]))
-    if isinstance(expr, FloorDiv) and (quotient := exact_quotient(expr)) is not None:
+    if isinstance(expr, FloorDiv) and (quotient := exact_quotient(_one_a_name(expr, names))) is not None:
         return converted(cast(SizeExpr, quotient), names)
     return as_expr(_rounded(expr, names))
+
+
+def _one_a_name(size: SizeExpr, names: Mapping[SizeExpr, Expr]) -> FloorDiv:
+    """A division with one symbol for all sizes of one name, so that those of several inputs cancel."""
+    first = {name: one for one, name in reversed(list(names.items()))}
+    return cast("FloorDiv", size.xreplace({one: first[name] for one, name in names.items()}))
 
 
 def _rounded(expr: SizeExpr, names: Mapping[SizeExpr, Expr]) -> Dim:
@@ -76,7 +86,7 @@ def _sizes(exprs: Sequence[SizeExpr], names: Mapping[SizeExpr, Expr]) -> list[Di
     return [as_dim(converted(a, names)) for a in exprs]
 
 
-def exact_quotient(division: FloorDiv) -> sympy.Expr | None:
+def exact_quotient(division: sympy.Expr) -> sympy.Expr | None:
     """Return the polynomial with whole coefficients that a floor division is, for all sizes; None if it has a rest.
 
     >>> s = sympy.Symbol("s", positive=True, integer=True)
@@ -85,6 +95,8 @@ def exact_quotient(division: FloorDiv) -> sympy.Expr | None:
     >>> exact_quotient(FloorDiv(s**2 + 1, s)) is None
     True
     """
+    if not isinstance(division, FloorDiv):  # what is left of one whose parts cancel
+        return _without_divisions(division)
     above, below = (_without_divisions(part) for part in division.args)
     if above is None or below is None:
         return None
