@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 
-from torch import fx
+from torch import Tensor, fx
 
 from ..ir.ops.experts import GroupedAttrs
 from ..ir.ops.matmul import MatmulAttrs
@@ -66,9 +66,19 @@ def _layer_norm(im: Importer, node: fx.Node) -> None:
 
 
 def _layer_norm_bwd(im: Importer, node: fx.Node) -> None:
-    """`native_layer_norm_backward(dy, x, shape, mean, rstd, weight, bias)`; the bias itself is not read."""
+    """`native_layer_norm_backward(dy, x, shape, mean, rstd, weight, bias)`; the bias itself is not read.
+
+    The kernel makes the gradient of x though nobody asked for it.
+    """
     grad, x, mean, rstd, *rest = im.inputs(node)
-    im.emit(node, "norm_bwd", (grad, x, mean, rstd, *rest[:1]), NormAttrs("layer"))
+    inputs, (dx, *others) = (grad, x, mean, rstd, *rest[:1]), node.meta["val"]
+    if isinstance(dx, Tensor):
+        im.emit(node, "norm_bwd", inputs, NormAttrs("layer"))
+        return
+    made = [t for t in others if isinstance(t, Tensor)]
+    kinds = [(im.flat.values[x].type, None), *((im.type_of(t), None) for t in made)]
+    _, *outs = im.flat.emit("norm_bwd", inputs, kinds, im.origin(node), NormAttrs("layer"))
+    im.bind(node, outs, made)
 
 
 def _softmax(im: Importer, node: fx.Node) -> None:

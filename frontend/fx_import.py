@@ -141,6 +141,8 @@ def import_fx(
             _getitem(im, node)
         elif (handler := handlers.get(op_name(node))) is not None:
             _handle(handler, im, node)
+        elif _makes_no_tensor(node):
+            continue
         else:
             unknown.setdefault(op_name(node), set()).add(_place(node))
             _stand_in(im, node)
@@ -150,6 +152,13 @@ def import_fx(
     named = {v.name: v.id for v in im.flat.values.values() if v.role is Role.PARAM}
     im.flat.grads = {named[n]: im.ids[g] for n, g in grads.items() if n in named}
     return im.flat
+
+
+def _makes_no_tensor(node: fx.Node) -> bool:
+    """Whether a call only says sizes, as `aten.size` does: it makes no tensor and writes into none."""
+    val, schema = node.meta["val"], getattr(node.target, "_schema", None)
+    made = val if isinstance(val, list | tuple) else [val]
+    return schema is not None and not schema.is_mutable and not any(isinstance(v, Tensor) for v in made)
 
 
 def _is_empty(tensor: Tensor) -> bool:
