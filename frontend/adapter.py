@@ -358,6 +358,7 @@ __all__ = [
     "BufferAOTInput",
     "DataDependent",
     "DispatchMode",
+    "FakeTensor",
     "FakeWorld",
     "ParamAOTInput",
     "autograd_origin",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -13,10 +13,12 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import flex_attention as flex
+from torch.utils._pytree import tree_map
 
 from . import semantic
-from .adapter import swapped, undisturbed
+from .adapter import DispatchMode, FakeTensor, swapped, undisturbed
 
+Tell = Callable[[str], object]
 MaskFn = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 # Rows of a long sequence that are looked at, and its length: longer than any window in use.
 LENGTH = 1 << 16
@@ -33,10 +35,14 @@ class Masked:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Which keys queries read: `causal`, and the last `window` of them only (0: all)."""
+    """Which keys queries read: `causal`, and the last `window` of them only (0: all).
+
+    `assumed` says that the mask reads data, such as where documents begin, of which every entry was taken to be zero.
+    """
 
     causal: bool
     window: int
+    assumed: bool = False
 
 
 def reach_of(mask: MaskFn | None) -> Reach:
@@ -45,9 +51,9 @@ def reach_of(mask: MaskFn | None) -> Reach:
     A mask that is no plain window (chunks, documents) counts as the longest row it has, where that is short.
 
     >>> reach_of(lambda b, h, q, k: q >= k)
-    Reach(causal=True, window=0)
+    Reach(causal=True, window=0, assumed=False)
     >>> reach_of(lambda b, h, q, k: (q >= k) & (q - k < 512))
-    Reach(causal=True, window=512)
+    Reach(causal=True, window=512, assumed=False)
     """
     if mask is None:
         return Reach(False, 0)
@@ -55,25 +61,59 @@ def reach_of(mask: MaskFn | None) -> Reach:
         return _read(mask)
 
 
+class _Zeros(DispatchMode):
+    """Takes tensors without data for zeros: all tokens of one document, which is the most that a mask lets through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = False
+
+    def replaced(self, given: object) -> object:
+        """Return zeros for a tensor that has sizes only, as long as the sequence where these are open."""
+        if not isinstance(given, FakeTensor):
+            return given
+        self.met = True
+        sizes = [size if isinstance(size, int) else LENGTH for size in given.shape]
+        return torch.zeros((), dtype=given.dtype).expand(sizes)
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        given, named = tree_map(self.replaced, (args, dict(kwargs or {})))
+        return func(*given, **named)
+
+
 def _read(mask: MaskFn) -> Reach:
     zero, rows, keys = torch.zeros((), dtype=torch.int64), torch.tensor(_ROWS)[:, None], torch.arange(LENGTH)[None]
+    zeros = _Zeros()
     try:
-        seen = mask(zero, zero, rows, keys).expand(len(_ROWS), LENGTH).bool()
+        with zeros:
+            seen = mask(zero, zero, rows, keys).expand(len(_ROWS), LENGTH).bool()
+            is_causal = not bool((seen & (keys > rows)).any())
+            longest = int(seen.sum(1).max())
     except Exception:
-        return Reach(False, 0)
-    causal = not bool((seen & (keys > rows)).any())
-    longest = int(seen.sum(1).max())
-    return Reach(causal, longest if longest < LENGTH else 0)
+        return Reach(False, 0, assumed=True)
+    return Reach(is_causal, longest if longest < LENGTH else 0, zeros.met)
 
 
 def _attention(
-    query: Tensor, key: Tensor, value: Tensor, score_mod: object = None, block_mask: object = None,
+    tell: Tell, query: Tensor, key: Tensor, value: Tensor, score_mod: object = None, block_mask: object = None,
     scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, kernel_options: object = None,
     *, return_aux: object = None,
 ) -> object:  # fmt: skip
     """Scores that a function changes cost what plain ones do: the change is vector work inside of the kernel."""
     del score_mod, scale, enable_gqa, kernel_options
-    reach = reach_of(cast("MaskFn | None", getattr(block_mask, "mask_mod", None)))
+    mask = cast("MaskFn | None", getattr(block_mask, "mask_mod", None))
+    reach = reach_of(mask)
+    if mask is not None and reach.assumed:
+        tell(
+            f"the mask '{getattr(mask, '__qualname__', 'mask_mod')}' of flex_attention reads data, so a sequence counts "
+            f"as one document: {'causal' if reach.causal else 'every key'}"
+        )
     out, lse = semantic.attention(query, key, value, None, reach.causal, reach.window, 0.0)
     out = out.transpose(1, 2)
     if return_aux is not None:
@@ -87,9 +127,13 @@ def _masked(mask_mod: MaskFn, *sizes: object, **options: object) -> Masked:
 
 
 @contextmanager
-def flex_lifted(module: nn.Module) -> Iterator[None]:
-    """Put ours in the place of torch's, wherever the module's own code holds them, compiled or not."""
-    ours: dict[int, Callable[..., object]] = {id(flex.flex_attention): _attention, id(flex.create_block_mask): _masked}
+def flex_lifted(module: nn.Module, tell: Tell) -> Iterator[None]:
+    """Put ours in the place of torch's, wherever the module's own code holds them, compiled or not.
+
+    `tell` hears, in one line each, what had to be assumed of masks.
+    """
+    attention = functools.partial(_attention, tell)
+    ours: dict[int, Callable[..., object]] = {id(flex.flex_attention): attention, id(flex.create_block_mask): _masked}
     with ExitStack() as stack:
         for owner in _owners(module):
             for name, held in list(vars(owner).items()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
@@ -34,13 +34,17 @@ Planned = Callable[[nn.Module, FakeWorld], Run]
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is traced: a module, what it is called, whether transformers made it, and what to run."""
+    """What is traced: a module, what it is called, whether transformers made it, and what to run.
+
+    `assumed` gathers what had to be assumed of the module, for the notes of its graph.
+    """
 
     module: nn.Module
     identity: Identity
     is_transformers: bool
     plan: Planned
     handlers: Mapping[str, Handler]
+    assumed: list[str] = field(default_factory=list)
 
 
 def trace(
@@ -62,7 +66,7 @@ def trace(
     subject = _Subject(module, identity, is_transformers, planned, handlers)
     graph = with_unused(noted(in_layers(_trace(subject, _stack(subject)))), module)
     verify(graph)
-    return graph
+    return replace(graph, notes=(*graph.notes, *dict.fromkeys(subject.assumed)))
 
 
 def _language_model(workload: Workload, is_transformers: bool) -> Planned:
@@ -139,7 +143,7 @@ def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[Run]:
         run = subject.plan(module, world)
         scope.enter_context(world.mode)
         scope.enter_context(lifted(module, subject.identity.spelled_out))
-        scope.enter_context(flex_lifted(module))
+        scope.enter_context(flex_lifted(module, subject.assumed.append))
         yield run
 
 

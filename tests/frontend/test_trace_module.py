@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import slipstick
 from slipstick.frontend import leaves
@@ -190,7 +191,35 @@ def test_a_mask_function_says_its_reach() -> None:
     assert reach_of(lambda b, h, q, k: q >= 0 * k) == Reach(causal=False, window=0)
     assert reach_of(lambda b, h, q, k: (q >= k) & (q // 4096 == k // 4096)) == Reach(causal=True, window=4096)
     documents = torch.zeros(100, dtype=torch.int64)
-    assert reach_of(lambda b, h, q, k: documents[q] == documents[k]) == Reach(causal=False, window=0)
+    assert reach_of(lambda b, h, q, k: documents[q] == documents[k]) == Reach(False, 0, assumed=True)
+
+
+class Documents(nn.Module):
+    """Attention within documents, which end where a token is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.qkv, self.head = nn.Embedding(64, 32), nn.Linear(32, 96), nn.Linear(32, 64)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        b, n = ids.shape
+        document = (ids == 0).cumsum(-1)
+
+        def within(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            return (q >= k) & (document[b, q] == document[b, k])
+
+        q, k, v = self.qkv(self.embed(ids)).view(b, n, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        mask = create_block_mask(within, b, None, n, n, device="cpu")
+        out = flex_attention(q, k, v, block_mask=mask)
+        logits: Tensor = self.head(out.transpose(1, 2).reshape(b, n, 32))
+        return logits
+
+
+def test_documents_that_nobody_knows_count_as_one_and_a_note_says_so() -> None:
+    graph = slipstick.trace(Documents(), IDS, phase="prefill")
+    assert {n.attrs for r in graph.regions for n in r.nodes if n.op == "attention"} == {AttentionAttrs(causal=True)}
+    (note,) = (n for n in graph.notes if "flex_attention" in n)
+    assert note.endswith("reads data, so a sequence counts as one document: causal")
 
 
 def test_flex_attention_is_causal_where_its_mask_is() -> None:

@@ -206,5 +206,5 @@ def test_an_index_into_a_dim_of_its_own_is_the_same_on_every_rank() -> None:
     lowered = lower(trace(Halves(), torch.zeros(2, 16, dtype=torch.int64)), Family()).graph
     calls = ((r, n.key, n.attrs) for r in lowered.regions for n in r.nodes if n.op == "pad")
     pads = [(region, made, attrs) for region, made, attrs in calls if isinstance(attrs, SliceAttrs)]
-    assert sorted(attrs.start for _, _, attrs in pads) == [0, 1]
+    assert {attrs.start for _, _, attrs in pads} == {0, 1}
     assert [dict(region.by_id[made].placements)["dp"] for region, made, _ in pads] == [Shard(1)] * 2
