@@ -111,8 +111,8 @@ def _attention(
     reach = reach_of(mask)
     if mask is not None and reach.assumed:
         tell(
-            f"the mask '{getattr(mask, '__qualname__', 'mask_mod')}' of flex_attention reads data, so a sequence counts "
-            f"as one document: {'causal' if reach.causal else 'every key'}"
+            f"the mask '{getattr(mask, '__qualname__', 'mask_mod')}' of flex_attention reads data, so a sequence "
+            f"counts as one document: {'causal' if reach.causal else 'every key'}"
         )
     out, lse = semantic.attention(query, key, value, None, reach.causal, reach.window, 0.0)
     out = out.transpose(1, 2)
