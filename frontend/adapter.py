@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, fx, nn
 from torch._C._autograd import _get_sequence_nr
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
-from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
 from torch._guards import CompileContext
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -25,11 +24,7 @@ from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode,
     StatelessSymbolicContext,
 )
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _disable_current_modes,
-    is_traceable_wrapper_subclass,
-)
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..ir.errors import TraceError, UnknownNameError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, product, symbol
@@ -333,22 +328,6 @@ def faked(module: nn.Module, world: FakeWorld) -> Iterator[None]:
 
 
 @contextmanager
-def desugared(module: nn.Module) -> Iterator[None]:
-    """Make parameters that are made of other tensors (quantised weights) those tensors for a while.
-
-    The forward puts them together again, so that what it does with the parts is seen. Call it under `preserved`.
-    """
-    before = [(part, type(part)) for part in module.modules()]
-    if any(is_traceable_wrapper_subclass(p) for p in module.parameters()):
-        unwrap_tensor_subclass_parameters(module)
-    try:
-        yield
-    finally:
-        for part, kind in before:
-            part.__class__ = kind
-
-
-@contextmanager
 def eager() -> Iterator[None]:
     """Run what someone has compiled as it was written."""
     with torch.compiler.set_stance("force_eager"):
@@ -383,7 +362,6 @@ __all__ = [
     "FakeWorld",
     "ParamAOTInput",
     "autograd_origin",
-    "desugared",
     "dtype_of",
     "dynamo_source",
     "eager",

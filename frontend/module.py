@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
-from .adapter import DataDependent, FakeWorld, desugared, dtype_of, eager
+from .adapter import DataDependent, FakeWorld, dtype_of, eager
 from .blocks import Identity
 from .decoding import require_past
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
@@ -22,7 +22,7 @@ from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
 from .live_model import is_of_transformers, recordable, what_runs
 from .loss import Labelled, returned
-from .preserve import fake_loose_tensors, preserved
+from .preserve import desugared, fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
 from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads

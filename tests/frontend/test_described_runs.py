@@ -204,7 +204,7 @@ class Int8(Tensor):
 
     @staticmethod
     def __new__(cls, data: Tensor, scale: Tensor) -> Int8:
-        return Tensor._make_wrapper_subclass(cls, data.shape, dtype=scale.dtype, device=data.device)  # type: ignore[no-any-return]
+        return Tensor._make_wrapper_subclass(cls, data.shape, dtype=scale.dtype, device=data.device)
 
     def __init__(self, data: Tensor, scale: Tensor) -> None:
         self.whole, self.scale = data, scale
@@ -217,18 +217,21 @@ class Int8(Tensor):
         return cls(inner["whole"], inner["scale"])
 
     @classmethod
-    def __torch_function__(  # type: ignore[override]
+    def __torch_function__(
         cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> object:
         if func is F.linear:
             x, weight, bias = args
             assert isinstance(x, Tensor)
             assert isinstance(weight, Int8)
+            assert isinstance(bias, Tensor)
             return (x @ weight.whole.t().to(x.dtype)) * weight.scale + bias
         return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
     @classmethod
-    def __torch_dispatch__(cls, func: object, types: object, args: tuple[Int8, ...], kwargs: object = None) -> object:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: object, types: object, args: tuple[Int8, ...], kwargs: object = None
+    ) -> object:
         assert func is torch.ops.aten.detach.default
         return cls(args[0].whole, args[0].scale)
 
@@ -237,7 +240,7 @@ def test_quantised_weights_count_in_the_type_that_they_are_kept_in() -> None:
     net = small()
     last = net[2]
     data, scale = torch.zeros(V, H, dtype=torch.int8), torch.ones(V)
-    last.weight = nn.Parameter(Int8(data, scale), requires_grad=False)  # type: ignore[assignment]
+    last.weight = nn.Parameter(Int8(data, scale), requires_grad=False)
     graph = slipstick.trace(net, torch.zeros(2, 8, dtype=torch.int64), phase="prefill")
     assert str(graph.dtype) == "fp32"
     assert graph.parameter_bytes == 4 * (V * H + H * H + H) + (V * H + 4 * V) + 4 * V
