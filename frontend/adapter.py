@@ -41,7 +41,8 @@ from .shapes import made_without_running
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every call that reaches the dispatcher, then hands it to `note`.
 
-    Tensor subclasses in `wrappers` come first: they turn their own calls into others, which are then noted.
+    Tensor subclasses in `wrappers`, and those that are made of other tensors (quantised weights), come first: they turn
+    their own calls into others, which are then noted.
     """
 
     wrappers: ClassVar[tuple[type, ...]] = ()
@@ -59,7 +60,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        if any(issubclass(t, self.wrappers) for t in types):
+        if any(issubclass(t, self.wrappers) or hasattr(t, "__tensor_flatten__") for t in types):
             return NotImplemented
         return self.call(func, args, kwargs or {})
 

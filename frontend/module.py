@@ -22,7 +22,7 @@ from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
 from .live_model import is_of_transformers, recordable, what_runs
 from .loss import Labelled, returned
-from .preserve import fake_loose_tensors, preserved
+from .preserve import desugared, fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
 from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
@@ -99,7 +99,7 @@ def trace_run(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
     run = run.of(module)
-    with preserved(module), eager(), recordable(module), open_ints(module):
+    with preserved(module), eager(), recordable(module), open_ints(module), desugared(module):
         put_leaves(module, run.leaves)
         if asking.kind is Workload.TRAIN:
             _refuse_frozen(module)
@@ -224,9 +224,9 @@ def _scalar(made: object) -> Tensor:
 
 
 def _dtype(module: nn.Module) -> DType:
-    """The type that most parameters are in; fp32, torch's own default, where there are none."""
+    """The real type that most parameters are in; fp32, torch's own default, where there are none."""
     sizes: Counter[torch.dtype] = Counter()
-    for p in module.parameters():
+    for p in (p for p in module.parameters() if p.is_floating_point()):
         sizes[p.dtype] += p.numel()
     most = sizes.most_common(1)
     return dtype_of(torch.empty(0, dtype=most[0][0])) if most else DType.FP32

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .adapter import FakeWorld
 
@@ -32,6 +34,22 @@ def preserved(module: nn.Module) -> Iterator[None]:
                 held.update(table)
 
 
+@contextmanager
+def desugared(module: nn.Module) -> Iterator[None]:
+    """Make parameters that are made of other tensors (quantised weights) those tensors for a while.
+
+    The forward puts them together again, so that what it does with the parts is seen. Call it under `preserved`.
+    """
+    before = [(part, type(part)) for part in module.modules()]
+    if any(is_traceable_wrapper_subclass(p) for p in module.parameters()):
+        unwrap_tensor_subclass_parameters(module)
+    try:
+        yield
+    finally:
+        for part, kind in before:
+            part.__class__ = kind
+
+
 def fake_loose_tensors(module: nn.Module, world: FakeWorld) -> None:
     """Give parts fakes in place of the plain tensors they hold as attributes; call it under `preserved`."""
     for part in module.modules():
@@ -41,4 +59,4 @@ def fake_loose_tensors(module: nn.Module, world: FakeWorld) -> None:
                     vars(part)[name] = torch.empty(held.shape, dtype=held.dtype, device="cpu")
 
 
-__all__ = ["fake_loose_tensors", "preserved"]
+__all__ = ["desugared", "fake_loose_tensors", "preserved"]

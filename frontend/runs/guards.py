@@ -78,7 +78,7 @@ class Condition:
         if not isinstance(self.expr, sympy.Ne) or len(self.expr.free_symbols) != 1:
             return None
         (symbol,) = self.expr.free_symbols
-        rest = self.expr.lhs - self.expr.rhs
+        rest = sympy.Add(self.expr.lhs, sympy.Mul(-1, self.expr.rhs))
         found = sympy.Poly(rest, symbol) if rest.is_polynomial(symbol) else None
         if found is None or found.degree() != 1:
             return None

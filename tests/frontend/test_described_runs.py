@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 import slipstick
 from slipstick.frontend import load
@@ -196,3 +197,53 @@ def test_a_wrapper_of_a_model_of_transformers_runs_as_that_model() -> None:
     graph = slipstick.trace(Wrapper(), phase=Workload.DECODE)
     assert graph.counts["block0"] == 3
     assert num_ops(graph)["attention"] == 3
+
+
+class Int8(Tensor):
+    """A weight in int8 with a scale a row, in the manner of quantising libraries: one tensor that is made of two."""
+
+    @staticmethod
+    def __new__(cls, data: Tensor, scale: Tensor) -> Int8:
+        return Tensor._make_wrapper_subclass(cls, data.shape, dtype=scale.dtype, device=data.device)
+
+    def __init__(self, data: Tensor, scale: Tensor) -> None:
+        self.whole, self.scale = data, scale
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["whole", "scale"], None
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: dict[str, Tensor], meta: object, size: object, stride: object) -> Int8:
+        return cls(inner["whole"], inner["scale"])
+
+    @classmethod
+    def __torch_function__(
+        cls, func: object, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
+        if func is F.linear:
+            x, weight, bias = args
+            assert isinstance(x, Tensor)
+            assert isinstance(weight, Int8)
+            assert isinstance(bias, Tensor)
+            return (x @ weight.whole.t().to(x.dtype)) * weight.scale + bias
+        return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: object, types: object, args: tuple[Int8, ...], kwargs: object = None
+    ) -> object:
+        assert func is torch.ops.aten.detach.default
+        return cls(args[0].whole, args[0].scale)
+
+
+def test_quantised_weights_count_in_the_type_that_they_are_kept_in() -> None:
+    net = small()
+    last = net[2]
+    data, scale = torch.zeros(V, H, dtype=torch.int8), torch.ones(V)
+    last.weight = nn.Parameter(Int8(data, scale), requires_grad=False)
+    graph = slipstick.trace(net, torch.zeros(2, 8, dtype=torch.int64), phase="prefill")
+    assert str(graph.dtype) == "fp32"
+    assert graph.parameter_bytes == 4 * (V * H + H * H + H) + (V * H + 4 * V) + 4 * V
+    assert flops(graph) == TOKENS * 2 * (H * H + H * V)
+    assert type(last) is nn.Linear
+    assert isinstance(last.weight, Int8)
