@@ -196,15 +196,18 @@ def _convert(expr: SizeExpr, names: dict[SizeExpr, Expr]) -> Expr:
         return product(_convert(a, names) for a in expr.args)
     if expr.is_Pow and expr.args[1].is_Integer and int(expr.args[1]) > 0:
         return product([_convert(expr.args[0], names)] * int(expr.args[1]))
-    if isinstance(expr, FloorDiv) and (quotient := exact_quotient(_one_a_name(expr, names))) is not None:
+    if (
+        isinstance(expr, FloorDiv)
+        and (quotient := exact_quotient(cast(FloorDiv, _one_a_name(expr, names)))) is not None
+    ):
         return _convert(cast(SizeExpr, quotient), names)
     raise TraceError(f"the size '{expr}' is not a polynomial of batch and sequence length")
 
 
 def _one_a_name(size: SizeExpr, names: Mapping[SizeExpr, Expr]) -> SizeExpr:
     """A size with one symbol for all sizes of one name, so that those of several inputs cancel."""
-    first = {name: one for one, name in reversed(names.items())}
-    return size.xreplace({one: first[name] for one, name in names.items()})
+    first: dict[Expr, SizeExpr] = {}
+    return size.xreplace({one: first.setdefault(name, one) for one, name in names.items()})
 
 
 def size_of(size: int | torch.SymInt) -> Dim:
