@@ -64,8 +64,8 @@ def converted(expr: SizeExpr, names: Mapping[SizeExpr, Expr]) -> Expr:
 
 def _one_a_name(size: SizeExpr, names: Mapping[SizeExpr, Expr]) -> FloorDiv:
     """A division with one symbol for all sizes of one name, so that those of several inputs cancel."""
-    first = {name: one for one, name in reversed(list(names.items()))}
-    return cast("FloorDiv", size.xreplace({one: first[name] for one, name in names.items()}))
+    first: dict[Expr, SizeExpr] = {}
+    return cast("FloorDiv", size.xreplace({one: first.setdefault(name, one) for one, name in names.items()}))
 
 
 def _rounded(expr: SizeExpr, names: Mapping[SizeExpr, Expr]) -> Dim:

@@ -32,9 +32,11 @@ def made_without_running(
 
 
 def _broadcast(given: Arguments) -> Tensor:
-    operands = [t for t in given.values() if isinstance(t, Tensor)]
-    sizes = torch.broadcast_shapes(*(t.shape for t in operands))
-    return operands[0].new_empty(sizes, dtype=torch.result_type(operands[0], operands[-1]))
+    """As large, and in the type, as the sum of all operands."""
+    first, *others = (t for t in given.values() if isinstance(t, Tensor))
+    for other in others:
+        first = first + other
+    return first
 
 
 def _like(name: str) -> Callable[[Arguments], Tensor]:
@@ -127,8 +129,9 @@ def _resampled(x: Tensor, size: int | Sequence[int] | None, factor: float | Sequ
     """Sizes of positions of the result; None where those of x are open, or nothing is said."""
     positions = x.shape[2:]
     if size is not None:
-        given = list(size) if isinstance(size, list | tuple) else [size] * len(positions)
-        return [int(s) for s in given] if all(isinstance(s, int) for s in given) else None
+        given: list[object] = list(size) if isinstance(size, list | tuple) else [size] * len(positions)
+        known = [s for s in given if isinstance(s, int)]
+        return known if len(known) == len(given) else None
     if factor is None or not all(isinstance(p, int) for p in positions):
         return None
     return [int(p * f) for p, f in zip(positions, _each(factor, len(positions)), strict=True)]

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import prod
+from typing import Self
 
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.module_tracker import ModuleTracker
 
 from slipstick.frontend.adapter import autograd_origin, swapped
 
@@ -111,14 +113,11 @@ class _Regions:
         return self.shares[bisect_right(self.starts, number) - 1]
 
 
-@dataclass
-class _WholeModel:
-    """In place of torch's hooks on modules, which what modules write in place breaks: everything is of the model."""
+class _WholeModel(ModuleTracker):
+    """Without torch's hooks on modules, which what modules write in place breaks: everything is of the model."""
 
-    parents: set[str] = field(default_factory=lambda: {"Global"})
-
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         pass

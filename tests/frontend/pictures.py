@@ -20,7 +20,8 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.relu(self.bn1(self.conv1(x)))
-        return self.relu(self.bn2(self.conv2(out)).add_(x))
+        made: Tensor = self.relu(self.bn2(self.conv2(out)).add_(x))
+        return made
 
 
 class ResNet(nn.Module):
@@ -35,7 +36,8 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(self.conv(x), 2)
         x = F.adaptive_avg_pool2d(self.block(x), 1)
-        return self.head(torch.flatten(x, 1))
+        made: Tensor = self.head(torch.flatten(x, 1))
+        return made
 
 
 class Decoder(nn.Module):
@@ -51,7 +53,8 @@ class Decoder(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.interpolate(F.silu(self.norm(self.conv(x))), scale_factor=2.0, mode="bilinear")
         x = F.pixel_shuffle(self.turned(x), 2)
-        return self.out(F.interpolate(x, size=(SIDE, SIDE), mode="nearest"))
+        made: Tensor = self.out(F.interpolate(x, size=(SIDE, SIDE), mode="nearest"))
+        return made
 
 
 class Windows(nn.Module):
@@ -82,4 +85,5 @@ class Pointwise(nn.Module):
         self.conv, self.act = nn.Conv2d(3, CHANNELS, 1), act
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.conv(x))
+        made: Tensor = self.act(self.conv(x))
+        return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
@@ -69,8 +70,7 @@ _TIMM = {
 }  # fmt: skip
 
 
-def _images(package: str, build: object, sizes: dict[str, int]) -> tuple[Case, ...]:
-    assert callable(build)
+def _images(package: str, build: Callable[[str], nn.Module], sizes: dict[str, int]) -> tuple[Case, ...]:
     return tuple(Case(package, name, partial(build, name), (image(size),)) for name, size in sizes.items())
 
 

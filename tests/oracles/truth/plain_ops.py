@@ -131,7 +131,7 @@ def _pairs(call: Call) -> tuple[Tensor, ...]:
     x = call.inputs[0]
     if call.node.op == "window_bwd":
         return (x.repeat_interleave(2, dim=-1) / 2,)
-    return (x.unflatten(-1, (x.shape[-1] // 2, 2)).mean(-1),)
+    return (x.reshape(*x.shape[:-1], -1, 2).mean(-1),)
 
 
 def _channel_norm(call: Call) -> tuple[Tensor, ...]:
@@ -144,7 +144,7 @@ def _channel_norm(call: Call) -> tuple[Tensor, ...]:
 def _normed(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Before weight and bias; statistics as the call has them."""
     by_channel = attrs_of(call, ChannelNormAttrs).kind == "batch"
-    rows = x if by_channel else x.unflatten(1, (x.shape[1] // 2, 2))
+    rows = x if by_channel else x.reshape(x.shape[0], -1, 2, x.shape[2])
     over = (0, 2) if by_channel else (2, 3)
     mean = rows.mean(over, keepdim=True)
     inverse = torch.rsqrt(rows.var(over, correction=0, keepdim=True) + 1e-5)
