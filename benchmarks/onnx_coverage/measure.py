@@ -65,17 +65,22 @@ def known() -> Mapping[str, Case]:
     return cases()
 
 
-def measure(name: str) -> list[Result]:
-    """Read a case, compare it, and estimate it where it is a whole model."""
+def read(name: str) -> tuple[Result, Graph | None]:
+    """Read a case and compare it with its run."""
     case = known()[name]
     model = case.model()
     result = Result(name, case.family, _is_numeric(case, model))
     try:
         dims, graph, why_not = _read(case, model)
     except SlipstickError as error:
-        return [replace(result, why_not=_TEMPORARY.sub("", str(error)))]
-    result = replace(result, why_not=why_not, told=len(dims) - len(case.dims))
-    if case.family == "node" or why_not:
+        return replace(result, why_not=_TEMPORARY.sub("", str(error))), None
+    return replace(result, why_not=why_not, told=len(dims) - len(case.dims)), graph
+
+
+def measure(name: str) -> list[Result]:
+    """Read a case, and estimate it where it is a whole model."""
+    result, graph = read(name)
+    if result.family == "node" or result.why_not or graph is None:
         return [result]
     try:
         return [replace(result, step_s=_step_s(graph))]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import version_converter
+from onnx import shape_inference, version_converter
 
 from ...ir.errors import NotUnderstoodError
 from ...ir.types import DType
@@ -21,6 +21,10 @@ from .items import Item, constant
 # The version that rules are written for, and older ones that are lifted to it.
 LIFTED_TO = 13
 _STANDARD = ("", "ai.onnx")
+# What onnx's own code raises of files that it does not understand.
+CONVERTER_ERRORS = (
+    version_converter.ConvertError, shape_inference.InferenceError, RuntimeError, ValueError, TypeError, IndexError,
+)  # fmt: skip
 
 
 def opset(model: onnx.ModelProto) -> int:
@@ -48,7 +52,7 @@ def lifted(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
         return model, (f"opset {version} is read as it is",)
     try:
         made = version_converter.convert_version(model, LIFTED_TO)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):
+    except (*CONVERTER_ERRORS, AttributeError):
         return model, (f"opset {version} is read as it is: onnx's converter does not lift it",)
     if made is None or not made.graph.node:
         return model, (f"opset {version} is read as it is: onnx's converter does not lift it",)

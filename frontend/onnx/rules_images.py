@@ -192,7 +192,7 @@ def _scaled(size: Dim, factor: object, part: float) -> Dim | None:
 def _kept_aspect(call: Call, x: Item, axes: Sequence[int], dims: list[Dim]) -> tuple[Dim, ...]:
     """Sizes of which one is kept and the others follow it, as `keep_aspect_ratio_policy` says."""
     policy = call.text("keep_aspect_ratio_policy", "stretch")
-    if policy == "stretch" or not call.has(3):
+    if policy == "stretch" or not _numbers(call, 3):
         return tuple(dims)
     pairs = [(x.dims[a], dims[a]) for a in axes]
     ratios = [b / a for a, b in pairs if isinstance(a, int) and isinstance(b, int) and a]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from string import ascii_letters
@@ -9,12 +10,15 @@ from string import ascii_letters
 from ...ir.errors import NotUnderstoodError
 from ...ir.expr import Dim
 from ...ir.ops.layout import PermuteAttrs
+from ...ir.ops.lookup import Labels, lookup_of
 from ...ir.ops.matmul import MatmulAttrs
 from ...ir.types import DType, TensorType
 from .call import Call, Rule
 from .items import Item, Packed
 from .rules_pointwise import joined_dims
 from .rules_rows import reduced
+
+_EINSUM = re.compile(r"[A-Za-z.]*(,[A-Za-z.]*)*(->[A-Za-z.]*)?")
 
 
 def product(call: Call, a: Item, b: Item, dtype: DType | None = None, bias: Item | None = None) -> Item:
@@ -119,17 +123,55 @@ def _gemm(call: Call) -> Sequence[Item]:
 
 def _einsum(call: Call) -> Sequence[Item]:
     text = call.text("equation", "").replace(" ", "")
-    if text.count("->") != 1 or "." in text or len(text) > 200:
-        raise NotUnderstoodError(f"Einsum '{text}': only letters and '->' are understood")
-    given, out = text.split("->")
-    terms = given.split(",")
     items = [i for i in call.inputs if i is not None]
+    terms, out = _terms(text, [i.type.rank for i in items])
+    pairs = [_diagonal(call, i, t) for i, t in zip(items, terms, strict=False)]
+    if len(terms) == len(items):
+        items, terms = [i for i, _ in pairs], [t for _, t in pairs]
     _check_einsum(terms, out, items)
     left, letters = items[0], terms[0]
     for k, (right, more) in enumerate(zip(items[1:], terms[1:], strict=True), 1):
         later = "".join(terms[k + 1 :]) + out
         left, letters = _pair(call, (left, letters), (right, more), later)
     return (_arranged(call, left, letters, out),)
+
+
+def _terms(text: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """Return the letters of each term and of the result.
+
+    `...` becomes letters; a result that is left out has all letters that stand once, in their order.
+    """
+    if text.count("->") > 1 or len(text) > 200 or not _EINSUM.fullmatch(text):
+        raise NotUnderstoodError(f"Einsum '{text}': only letters, '...', ',' and '->' are understood")
+    given, arrow, out = text.partition("->")
+    terms = given.split(",")
+    if not arrow:
+        letters = given.replace("...", "").replace(",", "")
+        out = ("..." if "..." in given else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    hidden = [rank - len(t) + 3 for t, rank in zip(terms, ranks, strict=False) if "..." in t]
+    if any(n < 0 for n in hidden):
+        raise NotUnderstoodError(f"Einsum '{text}' for tensors of {list(ranks)} dims")
+    free = [c for c in ascii_letters if c not in text][: max(hidden, default=0)]
+    most = len(free)
+    filled = [
+        t.replace("...", "".join(free[most - (rank - len(t) + 3) :])) if "..." in t else t
+        for t, rank in zip(terms, ranks, strict=False)
+    ]
+    return filled + terms[len(filled) :], out.replace("...", "".join(free))
+
+
+def _diagonal(call: Call, item: Item, term: str) -> tuple[Item, str]:
+    """Take the entries of a term whose letters that stand twice are the same."""
+    once = "".join(dict.fromkeys(term))
+    if once == term or len(term) != item.type.rank:
+        return item, term
+    kept: Labels = tuple(c if term.count(c) == 1 else None for c in term)
+    made: Labels = tuple(c if term.count(c) == 1 else None for c in once)
+    sizes = dict(zip(term, item.dims, strict=True))
+    if any(sizes[c] != d for c, d in zip(term, item.dims, strict=True)):
+        raise NotUnderstoodError(f"Einsum term '{term}' for {item.type}")
+    kind = item.type.with_dims(tuple(sizes[c] for c in once))
+    return call.emit("gather", [item], [kind], lookup_of([kept, made]))[0], once
 
 
 def _check_einsum(terms: Sequence[str], out: str, items: Sequence[Item]) -> None:

@@ -13,6 +13,7 @@ from ...ir.errors import UnsupportedOpError
 from ...ir.types import DType
 from .call import Call
 from .items import DTYPES, Item
+from .lifting import CONVERTER_ERRORS
 
 
 class _Schema(Protocol):
@@ -65,7 +66,7 @@ def body_of(call: Call) -> tuple[onnx.FunctionProto, int]:
             text = schema.get_context_dependent_function_with_opset_version(
                 version, call.node.SerializeToString(), kinds
             )
-        except RuntimeError as error:
+        except CONVERTER_ERRORS as error:
             raise UnsupportedOpError(f"no function for these inputs: {error}") from error
         function.ParseFromString(text)
     if not function.node:

@@ -163,6 +163,18 @@ def test_a_model_with_wrong_parts_is_read_or_refused(seed: int, models: tuple[by
     check(path, model.SerializeToString(), rng.choice(["prefill", "decode"]))
 
 
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**64))
+def test_an_old_model_with_wrong_parts_is_read_or_refused(seed: int, models: tuple[bytes, ...], path: Path) -> None:
+    """onnx's converter reads these first."""
+    rng = random.Random(seed)
+    model = onnx.ModelProto.FromString(models[1])
+    model.opset_import[0].version = rng.randrange(7, 13)
+    for _ in range(rng.choice([0, 1, 2])):
+        rng.choice(_MUTATIONS)(rng, model)
+    check(path, model.SerializeToString(), "prefill")
+
+
 @settings(max_examples=1000)
 @given(seed=st.integers(0, 2**64))
 def test_a_file_with_wrong_bytes_is_read_or_refused(seed: int, models: tuple[bytes, ...], path: Path) -> None:

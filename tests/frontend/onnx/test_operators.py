@@ -133,3 +133,18 @@ def test_a_static_model_is_read_with_its_own_sizes(writer: Writer, saved: Save) 
     writer.node("MatMul", [writer.input("x", (4, 8)), writer.weight("w", (8, 2))], "y")
     graph = load_onnx(saved(writer.model("y")))
     assert str(graph.regions[0].values[-1].type) == "fp32[4, 2]"
+
+
+@pytest.mark.parametrize(
+    ("equation", "found"),
+    [
+        ("bij,bjk->bik", "fp32[batch, 6, 6]"),
+        ("bij,bjk", "fp32[6, 6]"),  # letters that stand once, in their order: i, k
+        ("...ij,...jk->...ik", "fp32[batch, 6, 6]"),
+        ("bii,bij->bi", "fp32[batch, 6]"),
+    ],
+)
+def test_einsum_in_all_its_forms(equation: str, found: str, writer: Writer) -> None:
+    x = writer.input("x", ("batch", 6, 6))
+    y = writer.node("Einsum", [x, x], equation=equation)
+    assert kinds(writer.model(y), y) == [found]
