@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    in_kernel_invocation_manager,
 )
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -56,8 +57,13 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> object:
         if any(issubclass(t, self.wrappers) for t in types):
             return NotImplemented
-        out = func(*args, **(kwargs or {}))
+        out = self.call(func, args, kwargs or {})
         self.note(func, args, kwargs or {}, out)
+        return out
+
+    def call(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run one call."""
+        out: object = func(*args, **kwargs)
         return out
 
     def note(
@@ -233,6 +239,29 @@ def real_numbers(tensor: Tensor, most: int = 64) -> Argument:
 
 def _rows(given: list[object]) -> Argument:
     return tuple(_rows(g) if isinstance(g, list) else cast("float", g) for g in given)
+
+
+def is_fake(tensor: Tensor, world: FakeWorld) -> bool:
+    """Whether a tensor is one of a recording's own and has no numbers."""
+    return isinstance(tensor, FakeTensor) and tensor.fake_mode is world.mode and tensor.constant is None
+
+
+def template_of(tensor: Tensor, world: FakeWorld) -> Tensor:
+    """Return a tensor on `meta` of the same layout, to make others from."""
+    with in_kernel_invocation_manager(world.mode):
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        if tensor.storage_offset() != 0:
+            made.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+    return made
+
+
+def new_fake(template: Tensor, device: torch.device, source: Tensor | None, world: FakeWorld) -> Tensor:
+    """Return a fake tensor of a template's layout, in the storage of `source` or in a new one."""
+    with torch._C._DisableTorchDispatch():
+        made = template.data
+        storage_of = torch.empty(0, device="meta") if source is None else source
+        torch._functionalize_unsafe_set(made, storage_of)  # pyright: ignore[reportPrivateImportUsage]
+        return FakeTensor(world.mode, made, device)
 
 
 def storage_id(tensor: Tensor) -> int:

@@ -22,6 +22,7 @@ from ..ir.errors import TraceError
 from ..ir.graph import Phase, Role
 from .adapter import DispatchMode, FakeWorld, autograd_origin, is_noise, layout_key
 from .failures import explained
+from .memo import Memo
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 Backward: TypeAlias = Callable[[Tensors], tuple[Tensors, Mapping[str, Tensor]]]
@@ -29,11 +30,15 @@ Backward: TypeAlias = Callable[[Tensors], tuple[Tensors, Mapping[str, Tensor]]]
 
 @dataclass
 class Recording:
-    """What one run left behind: the fx graph, the nodes that are results, and the gradient of each parameter."""
+    """What one run left behind: the fx graph, the nodes that are results, and the gradient of each parameter.
+
+    `calls` say for each call of a module from where it was called.
+    """
 
     graph: fx.Graph
     results: tuple[fx.Node, ...] = ()
     grads: Mapping[str, fx.Node] = field(default_factory=dict)
+    calls: Mapping[int, str] = field(default_factory=dict)
 
 
 class Recorder(DispatchMode):
@@ -43,9 +48,11 @@ class Recorder(DispatchMode):
         """Know the parameters, buffers and inputs by identity, before anything runs."""
         super().__init__()
         self._world = world
+        self._memo = Memo(world)
         self.fx = fx.Graph()
         self.phase = Phase.FORWARD
         self.scopes: list[str] = [""]
+        self.calls: dict[int, str] = {}
         self._node_of: dict[int, fx.Node] = {}
         self._alive: list[Tensor] = []
         self._by_layout: dict[tuple[object, ...], fx.Node] = {}
@@ -60,6 +67,16 @@ class Recorder(DispatchMode):
         for name, tensor in inputs.items():
             role = Role.CACHE if name.startswith("cache.") else Role.INPUT
             self._names[id(tensor)] = (role, name)
+
+    def call(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run one call, or say what an equal one returned."""
+        return self._memo.run(func, args, kwargs)
+
+    def enter_module(self, name: str) -> None:
+        """Be in the scope of a module's call: its path and a number of its own."""
+        number = len(self.calls) + 1
+        self.calls[number] = self.scopes[-1]
+        self.scopes.append(f"{name}@{number}")
 
     def note(
         self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
@@ -143,7 +160,7 @@ class ScopeHooks:
 
     def _push(self, name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
         def hook(module: nn.Module, args: tuple[object, ...]) -> None:
-            self._recorder.scopes.append(name)
+            self._recorder.enter_module(name)
 
         return hook
 
@@ -187,7 +204,7 @@ def record_with(
     place = {node: k for k, node in enumerate(recorder.fx.nodes)}
     for grad in grads.values():
         _settle(grad, place)
-    return Recording(recorder.fx, tuple(recorder.node_of(t) for t in results), grads)
+    return Recording(recorder.fx, tuple(recorder.node_of(t) for t in results), grads, recorder.calls)
 
 
 def _refuse_fixed_sizes(world: FakeWorld) -> None:
