@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    in_kernel_invocation_manager,
 )
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -35,7 +36,7 @@ from ..ir.rounding import floor_div, larger, smaller
 from ..ir.types import DType
 from .quotients import SizeExpr, converted
 from .runs.guards import Condition, PlacedShapeEnv, bounds, conditions, rounding
-from .shapes import made_without_running
+from .shapes import ran
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -66,10 +67,13 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def call(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run a call and look at it."""
-        made = made_without_running(func, args, kwargs)
-        out = func(*args, **kwargs) if made is None else made
+        out = self.run(func, args, kwargs)
         self.note(func, args, kwargs, out)
         return out
+
+    def run(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run a call."""
+        return ran(func, args, kwargs)
 
     def note(
         self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
@@ -244,6 +248,29 @@ def real_numbers(tensor: Tensor, most: int = 64) -> Argument:
 
 def _rows(given: list[object]) -> Argument:
     return tuple(_rows(g) if isinstance(g, list) else cast("float", g) for g in given)
+
+
+def is_fake(tensor: Tensor, world: FakeWorld) -> bool:
+    """Whether a tensor is one of a recording's own and has no numbers."""
+    return isinstance(tensor, FakeTensor) and tensor.fake_mode is world.mode and tensor.constant is None
+
+
+def template_of(tensor: Tensor, world: FakeWorld) -> Tensor:
+    """Return a tensor on `meta` of the same layout, to make others from."""
+    with in_kernel_invocation_manager(world.mode):
+        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        if tensor.storage_offset() != 0:
+            made.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+    return made
+
+
+def new_fake(template: Tensor, device: torch.device, source: Tensor | None, world: FakeWorld) -> Tensor:
+    """Return a fake tensor of a template's layout, in the storage of `source` or in a new one."""
+    with torch._C._DisableTorchDispatch():
+        made = template.data
+        storage_of = torch.empty(0, device="meta") if source is None else source
+        torch._functionalize_unsafe_set(made, storage_of)  # pyright: ignore[reportPrivateImportUsage]
+        return FakeTensor(world.mode, made, device)
 
 
 def storage_id(tensor: Tensor) -> int:

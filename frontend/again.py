@@ -57,8 +57,8 @@ def _repeated(run: Sequence[fx.Node], forward: Sequence[fx.Node], end: int) -> i
 
 
 def _is_again(node: fx.Node, first: fx.Node) -> bool:
-    scope = str(node.meta["scope"])
-    return node.target == first.target and (not scope or scope == first.meta["scope"])
+    scope, of_first = (str(n.meta["scope"]).partition("@")[0] for n in (node, first))  # without the number of the call
+    return node.target == first.target and scope in ("", of_first)
 
 
 class _Whole:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,7 +11,9 @@ from ..ir.errors import InternalError
 from ..ir.graph import Graph, Hint, Phase, Port, Region, Role, Run, Value, Workload
 from ..ir.saved import mark_saved
 from ..ir.types import DType
+from .flat import Flat, clean_scope
 from .regions import EPILOGUE, PROLOGUE, Cut, Part, fingerprint
+from .units import starred
 
 
 class NotAlikeError(InternalError):
@@ -48,28 +52,41 @@ class _Ports:
 def fold(c: Cut, classes: Sequence[int], kept: Sequence[int], identity: Identity) -> Graph:
     """Fold equal layers and return the graph; NotAlikeError when structure contradicts the module classes.
 
-    `classes` are the classes of all layers by module signature, `kept` the positions recorded. When all layers were
-    recorded the classes are taken from the recorded structure itself.
+    `classes` are the classes of all layers by module signature, `kept` the positions recorded.
     """
     prints = [fingerprint(c, c.parts[i]) for i in range(len(kept))]
-    if len(kept) == len(classes) and classes:
-        known: dict[tuple[object, ...], int] = {}
-        classes = [known.setdefault(p, len(known)) for p in prints]
     class_of = {place: classes[position] for place, position in enumerate(kept)}
     _prove_alike(prints, class_of)
-    member = {cls: place for place, cls in reversed(class_of.items())}
-    region_name = {PROLOGUE: "prologue", EPILOGUE: "epilogue"} | {p: f"block{class_of[p]}" for p in class_of}
-    names = _port_names(c, region_name)
-    _prove_links(c, names, region_name, sorted(class_of))
-    chosen = [PROLOGUE, *(member[cls] for cls in sorted(member)), EPILOGUE]
-    regions = tuple(_region(c, c.parts[p], region_name[p], names) for p in chosen)
-    runs = (Run(("prologue",)), *_runs([f"block{cls}" for cls in classes]), Run(("epilogue",)))
-    graph = Graph(
-        identity.name, identity.workload, identity.dtype, regions, runs, notes=identity.notes,
-        max_positions=identity.max_positions, hints=identity.hints, spelled_out=identity.spelled_out,
-    )  # fmt: skip
-    _prove_schedule(graph)
-    return mark_saved(graph)
+    folding = _Folding(c, class_of)
+    if folding.broken_links():
+        raise NotAlikeError(folding.said())
+    return folding.graph(identity, classes)
+
+
+def fold_recorded(c: Cut, identity: Identity) -> Graph:
+    """Fold layers that were all recorded; those whose links a folded graph cannot say stay apart.
+
+    A port has one name for all layers of a class. Where a layer reads what not the nearest layer with that port made
+    (a skip over several layers), the layers at both ends become classes of their own, and all of them when that does
+    not help. A note says so.
+    """
+    known: dict[tuple[object, ...], int] = {}
+    class_of = {p: known.setdefault(fingerprint(c, c.parts[p]), len(known)) for p in c.layers}
+    said = ""
+    while broken := (folding := _Folding(c, class_of)).broken_links():
+        said = said or folding.said()
+        if len(set(class_of.values())) == len(class_of):
+            raise NotAlikeError(folding.said())
+        times = Counter(class_of.values())
+        apart = [p for p in sorted(broken) if times[class_of[p]] > 1] or list(class_of)
+        fresh = max(class_of.values()) + 1
+        class_of |= {p: fresh + k for k, p in enumerate(apart)}
+    known_order: dict[int, int] = {}
+    class_of = {p: known_order.setdefault(cls, len(known_order)) for p, cls in class_of.items()}
+    if said:
+        which = "layers" if len(known_order) == len(class_of) else "some layers that are alike"
+        identity = replace(identity, notes=(*identity.notes, f"{which} are not folded: {said}"))
+    return _Folding(c, class_of).graph(identity, list(class_of.values()))
 
 
 def one_by_one(c: Cut, identity: Identity) -> Graph:
@@ -77,19 +94,70 @@ def one_by_one(c: Cut, identity: Identity) -> Graph:
 
     For layers that differ from one another or read what not their neighbours make.
     """
-    layers = sorted(place for place, part in c.parts.items() if place not in (PROLOGUE, EPILOGUE) and part.nodes)
-    region_name = {PROLOGUE: "prologue", EPILOGUE: "epilogue"} | {p: f"block{k}" for k, p in enumerate(layers)}
-    order = [PROLOGUE, *layers, EPILOGUE]
-    names = _names_by_life(c, order)
-    _prove_links(c, names, region_name, layers)
-    regions = tuple(_region(c, c.parts[place], region_name[place], names) for place in order)
-    graph = Graph(
-        identity.name, identity.workload, identity.dtype, regions, tuple(Run((r.name,)) for r in regions),
-        notes=identity.notes, max_positions=identity.max_positions, hints=identity.hints,
-        spelled_out=identity.spelled_out,
-    )  # fmt: skip
-    _prove_schedule(graph)
-    return mark_saved(graph)
+    folding = _Folding(c, {place: k for k, place in enumerate(c.layers)})
+    folding.names = _names_by_life(c, [PROLOGUE, *c.layers, EPILOGUE])
+    if folding.broken_links():
+        raise NotAlikeError(folding.said())
+    return folding.graph(identity, range(len(c.layers)))
+
+
+@dataclass
+class _Folding:
+    """Layers with a class each, and what the values that cross them are called."""
+
+    cut: Cut
+    class_of: Mapping[int, int]
+    names: Mapping[int, str] = field(init=False)
+    broken: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.names = _port_names(self.cut, {p: self.region_name(p) for p in self.cut.parts})
+
+    def region_name(self, place: int) -> str:
+        """What the region of a part is called."""
+        ends = {PROLOGUE: "prologue", EPILOGUE: "epilogue"}
+        return ends[place] if place in ends else f"block{self.class_of.get(place, place)}"
+
+    def broken_links(self) -> set[int]:
+        """The layers at both ends of links for which `the nearest earlier region with that port` finds another value.
+
+        Forward earlier is before, backward it is behind.
+        """
+        c, order = self.cut, [PROLOGUE, *sorted(self.class_of), EPILOGUE]
+        phase = c.flat.phases
+        self.broken = []
+        for forward in (True, False):
+            nearest: dict[str, int] = {}
+            for place in order if forward else reversed(order):
+                part = c.parts[place]
+                for value in part.imports:
+                    if (phase[value] is Phase.FORWARD) == forward and nearest.get(self.names[value]) != value:
+                        self.broken.append((place, value, nearest.get(self.names[value], value)))
+                nearest.update({self.names[v]: v for v in part.exports if (phase[v] is Phase.FORWARD) == forward})
+        return {
+            p for place, *values in self.broken for p in (place, *(c.home[v] for v in values)) if p in self.class_of
+        }
+
+    def said(self) -> str:
+        """Which link is broken."""
+        place, value, _ = self.broken[0]
+        home = self.region_name(self.cut.home[value])
+        return f"{self.region_name(place)} reads %{value} of {home}, which is not its neighbour"
+
+    def graph(self, identity: Identity, classes: Sequence[int]) -> Graph:
+        """Return the graph, with a region a class and a schedule of all layers."""
+        members: dict[int, list[int]] = {}
+        for place, cls in sorted(self.class_of.items()):
+            members.setdefault(cls, []).append(place)
+        chosen = [[PROLOGUE], *(members[cls] for cls in sorted(members)), [EPILOGUE]]
+        regions = tuple(_region(self.cut, places, self.region_name(places[0]), self.names) for places in chosen)
+        runs = (Run(("prologue",)), *_runs([f"block{cls}" for cls in classes]), Run(("epilogue",)))
+        graph = Graph(
+            identity.name, identity.workload, identity.dtype, regions, runs, notes=identity.notes,
+            max_positions=identity.max_positions, hints=identity.hints, spelled_out=identity.spelled_out,
+        )  # fmt: skip
+        _prove_schedule(graph)
+        return mark_saved(graph)
 
 
 def _names_by_life(c: Cut, order: Sequence[int]) -> dict[int, str]:
@@ -162,60 +230,96 @@ def _port_names(c: Cut, region_name: Mapping[int, str]) -> dict[int, str]:
     return names
 
 
-def _prove_links(c: Cut, names: Mapping[int, str], region_name: Mapping[int, str], layers: Sequence[int]) -> None:
-    """Check that 'the nearest earlier region with a port of that name' finds the value that was really read."""
-    order = [PROLOGUE, *layers, EPILOGUE]
-    phase = {o: n.phase for n in c.flat.nodes for o in n.outputs}
-    for index, place in enumerate(order):
-        for value in c.parts[place].imports:
-            forward = phase[value] is Phase.FORWARD
-            nearest = reversed(order[:index]) if forward else iter(order[index + 1 :])
-            name = names[value]
-            found = next((_exported(c, p, names, name) for p in nearest if _has(c, p, names, name)), None)
-            if found != value:
-                raise NotAlikeError(
-                    f"{region_name[place]} reads %{value} of {region_name[c.home[value]]}, which is not its neighbour"
-                )
-
-
-def _has(c: Cut, place: int, names: Mapping[int, str], name: str) -> bool:
-    return any(names[v] == name for v in c.parts[place].exports)
-
-
-def _exported(c: Cut, place: int, names: Mapping[int, str], name: str) -> int:
-    return next(v for v in c.parts[place].exports if names[v] == name)
-
-
-def _region(c: Cut, part: Part, name: str, names: Mapping[int, str]) -> Region:
+def _region(c: Cut, places: Sequence[int], name: str, names: Mapping[int, str]) -> Region:
+    """The region of equal parts, in the words of the first, with stars where their names differ."""
+    part = c.parts[places[0]]
     made = {o for n in part.nodes for o in n.outputs}
-    read = dict.fromkeys(i for n in part.nodes for i in n.inputs)
     grads = [(p, g) for p, g in c.flat.grads.items() if g in made]
-    outside = [i for i in (*read, *(p for p, _ in grads)) if i not in made]
-    order = [*dict.fromkeys(outside), *(o for n in part.nodes for o in n.outputs)]
+    outside = _outside(part, grads)
+    order = [*outside, *(o for n in part.nodes for o in n.outputs)]
     number = {old: new for new, old in enumerate(order)}
+    said = _said_names(c, places, outside)
     # A view of what another region holds lies where the port lies that it came through.
     home = {c.flat.values[i].storage: number[i] for i in reversed(outside)} | number
-    values = tuple(_local(c, c.flat.values[i], number, home, names, made) for i in order)
+    values = tuple(_local(c.flat.values[i], number, home, names, said, made) for i in order)
+    scopes = _said_scopes(c, places)
     nodes = tuple(
         replace(
             n,
             inputs=tuple(number[i] for i in n.inputs),
             outputs=tuple(number[o] for o in n.outputs),
-            scope=c.star(n.scope),
+            scope=scope,
             forward=number.get(n.forward) if n.forward is not None and n.forward in made else None,
         )
-        for n in part.nodes
+        for n, scope in zip(part.nodes, scopes, strict=True)
     )
     outputs = [Port(names[v], number[v]) for v in part.exports]
     outputs += [Port(f"result{k}", number[v]) for k, v in enumerate(c.flat.results) if v in made]
     return Region(name, values, nodes, tuple(outputs), tuple((number[p], number[g]) for p, g in grads))
 
 
+def _outside(part: Part, grads: Sequence[tuple[int, int]]) -> list[int]:
+    """What a part reads and does not make, in order of use."""
+    made = {o for n in part.nodes for o in n.outputs}
+    read = dict.fromkeys(i for n in part.nodes for i in n.inputs)
+    return list(dict.fromkeys(i for i in (*read, *(p for p, _ in grads)) if i not in made))
+
+
+def _said_names(c: Cut, places: Sequence[int], outside: Sequence[int]) -> dict[int, str]:
+    """Names of what the first of equal parts reads; with stars for numbers in which the parts differ."""
+    columns = [[c.flat.values[i].name for i in outside]]
+    columns += [[c.flat.values[i].name for i in _outside(c.parts[p], _grads(c, p))] for p in places[1:]]
+    said: dict[int, str] = {}
+    for i, *given in zip(outside, *columns, strict=True):
+        one_of_each = c.flat.values[i].role is Role.INPUT or i in c.shared
+        said[i] = given[0] if one_of_each else _joined(c, places[0], given)
+    return _told_apart(said, [i for i in outside if c.flat.values[i].role is Role.PARAM], c.flat)
+
+
+def _told_apart(said: dict[int, str], params: Sequence[int], flat: Flat) -> dict[int, str]:
+    """Several members of one list in a layer, of which each layer has its own, get names of their own: `norms.*+1`."""
+    first: dict[str, list[int]] = {}
+    for i in params:
+        first.setdefault(said[i], []).append(i)
+    for name, same in first.items():
+        places = [k for k, part in enumerate(name.split(".")) if "*" in part]
+        if len(same) > 1:
+            numbers = [int(re.sub(r"\D", "", flat.values[i].name.split(".")[places[-1]])) for i in same]
+            parts = name.split(".")
+            for i, number in zip(same, numbers, strict=True):
+                step = f"+{number - min(numbers)}" if number > min(numbers) else ""
+                said[i] = ".".join(f"{p}{step}" if k == places[-1] else p for k, p in enumerate(parts))
+    if len({said[i] for i in params}) < len(params):
+        raise NotAlikeError(f"several parameters of one layer would be called alike: {sorted(first)[:3]}")
+    return said
+
+
+def _grads(c: Cut, place: int) -> list[tuple[int, int]]:
+    made = {o for n in c.parts[place].nodes for o in n.outputs}
+    return [(p, g) for p, g in c.flat.grads.items() if g in made]
+
+
+def _said_scopes(c: Cut, places: Sequence[int]) -> list[str]:
+    rows = zip(*([clean_scope(n.scope) for n in c.parts[p].nodes] for p in places), strict=True)
+    known: dict[tuple[str, ...], str] = {}
+    return [known.setdefault(row, _joined(c, places[0], row)) for row in rows]
+
+
+def _joined(c: Cut, place: int, given: Sequence[str]) -> str:
+    """One name for what equal layers call differently; the number of a layer itself is always a star."""
+    first = c.own_star(place, given[0])
+    if len(set(given)) == 1:
+        return first
+    parts = zip(first.split("."), *(g.split(".") for g in given), strict=True)
+    return ".".join(said if len(set(each)) == 1 else starred(said) for said, *each in parts)
+
+
 def _local(
-    c: Cut, v: Value, number: Mapping[int, int], home: Mapping[int, int], names: Mapping[int, str], made: set[int]
-) -> Value:
+    v: Value, number: Mapping[int, int], home: Mapping[int, int], names: Mapping[int, str], said: Mapping[int, str],
+    made: set[int],
+) -> Value:  # fmt: skip
     role = Role.PORT if v.role is Role.RESULT and v.id not in made else v.role
-    name = names[v.id] if role is Role.PORT else c.name(v)
+    name = names[v.id] if role is Role.PORT else said.get(v.id, v.name)
     storage = (number if role is Role.PORT else home).get(v.storage, number[v.id])
     return replace(v, id=number[v.id], storage=storage, role=role, name=name)
 

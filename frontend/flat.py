@@ -21,6 +21,15 @@ class Origin:
     forward: int | None = None
 
 
+def clean_scope(scope: str) -> str:
+    """Return the module path of a scope, without the number of the call.
+
+    >>> clean_scope("layers.3.mlp@18")
+    'layers.3.mlp'
+    """
+    return scope.partition("@")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """What the source says of a call and the op does not keep: the operator's name there and its plain numbers."""
@@ -34,7 +43,9 @@ class Flat:
     """Values by id and nodes in running order; `results` leave the graph, `grads` map parameters to gradients.
 
     `renamed` says which node took the place of one that was rewritten. `said` is by node key, for those who look for
-    patterns; it may be empty. `constants` are the numbers of tensors that the model keeps under no name.
+    patterns; it may be empty. `constants` are the numbers of tensors that the model keeps under no name. Where calls of
+    modules were noted, a scope is the path and the number of the call, as `layers.3.mlp@18`, and `calls` say in which
+    scope each call was made.
     """
 
     values: dict[int, Value] = field(default_factory=dict)
@@ -44,6 +55,7 @@ class Flat:
     renamed: dict[int, int] = field(default_factory=dict)
     said: dict[int, Said] = field(default_factory=dict)
     constants: dict[str, Argument] = field(default_factory=dict)
+    calls: Mapping[int, str] = field(default_factory=dict)
 
     def value(self, kind: TensorType, storage: int | None = None, role: Role = Role.RESULT, name: str = "") -> int:
         """Add a value and return its id."""

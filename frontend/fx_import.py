@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, fx
@@ -15,7 +16,7 @@ from ..ir.expr import Dim, Expr
 from ..ir.graph import NO_ATTRS, Attrs, Phase, Role
 from ..ir.types import DType, TensorType
 from .adapter import FakeWorld, dtype_of, real_numbers, storage_id
-from .flat import Flat, Origin, Said
+from .flat import Flat, Origin, Said, clean_scope
 from .said import meaning_of
 
 
@@ -71,7 +72,8 @@ class Importer:
         """Return scope, phase and forward key of a node."""
         forward = node.meta.get("forward")
         key = self.keys.get(forward) if isinstance(forward, fx.Node) else None
-        return Origin(node.meta.get("scope", ""), node.meta.get("phase", Phase.FORWARD), key)
+        scope = str(node.meta.get("scope", ""))
+        return Origin(scope if self.flat.calls else clean_scope(scope), node.meta.get("phase", Phase.FORWARD), key)
 
     def emit(
         self, node: fx.Node, op: str, inputs: Sequence[int], attrs: Attrs = NO_ATTRS, keep: int | None = None
@@ -132,10 +134,13 @@ POINTWISE, STEPS = "pointwise", "steps"
 
 def import_fx(
     graph: fx.Graph, world: FakeWorld, results: Sequence[fx.Node], grads: Mapping[str, fx.Node],
-    handlers: Mapping[str, Handler],
+    handlers: Mapping[str, Handler], calls: Mapping[int, str] = MappingProxyType({}),
 ) -> Flat:  # fmt: skip
-    """Import a whole graph; UnsupportedOpError lists every operator without a rule, with module paths."""
-    im = Importer(world)
+    """Import a whole graph; UnsupportedOpError lists every operator without a rule, with module paths.
+
+    `calls` are the calls of modules that scopes name; without them scopes are module paths.
+    """
+    im = Importer(world, Flat(calls=calls))
     unknown: dict[str, set[str]] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -185,7 +190,7 @@ def _handle(handler: Handler, im: Importer, node: fx.Node) -> None:
 
 
 def _place(node: fx.Node) -> str:
-    scope = str(node.meta.get("scope", ""))
+    scope = clean_scope(str(node.meta.get("scope", "")))
     return f"module '{scope}'" if scope else "the top module"
 
 

@@ -60,14 +60,6 @@ def find_stack(module: nn.Module, idle: Collection[str] = ()) -> LayerStack | No
     return best[1].kept_all() if _is_shared_out(module) else best[1]
 
 
-def runs_in_step(module: nn.Module, stack: LayerStack) -> bool:
-    """Whether another list has as many members, of which each may run with one of these layers."""
-    apart = (
-        part for path, part in module.named_modules() if not f"{path}.".startswith(f"{stack.path}.") and path != ""
-    )
-    return any(len(_layers(part)) == stack.num_layers for part in apart)
-
-
 def _is_shared_out(module: nn.Module) -> bool:
     """Whether one table has a part for each layer (Gemma 3n and 4), so that fewer layers would not fit it."""
     return any(isinstance(getattr(part, "embed_tokens_per_layer", None), nn.Module) for part in module.modules())

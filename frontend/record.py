@@ -28,6 +28,7 @@ from .aten_math import POINTWISE_STEPS
 from .decompose import Parts, Step
 from .failures import explained
 from .fx_import import STEPS
+from .memo import Memo
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 Backward: TypeAlias = Callable[[Tensors], tuple[Tensors, Mapping[str, Tensor]]]
@@ -35,11 +36,15 @@ Backward: TypeAlias = Callable[[Tensors], tuple[Tensors, Mapping[str, Tensor]]]
 
 @dataclass
 class Recording:
-    """What one run left behind: the fx graph, the nodes that are results, and the gradient of each parameter."""
+    """What one run left behind: the fx graph, the nodes that are results, and the gradient of each parameter.
+
+    `calls` say for each call of a module from where it was called.
+    """
 
     graph: fx.Graph
     results: tuple[fx.Node, ...] = ()
     grads: Mapping[str, fx.Node] = field(default_factory=dict)
+    calls: Mapping[int, str] = field(default_factory=dict)
 
 
 class Recorder(Parts):
@@ -49,10 +54,12 @@ class Recorder(Parts):
         """Know the parameters, buffers and inputs by identity, before anything runs."""
         super().__init__(HANDLERS, POINTWISE_STEPS)
         self._world = world
+        self._memo = Memo(world)
         self.fx = fx.Graph()
         self.phase = Phase.FORWARD
         self.scopes: list[str] = [""]
         self._is_again = False
+        self.calls: dict[int, str] = {}
         self._node_of: dict[int, fx.Node] = {}
         self._alive: list[Tensor] = []
         self._by_layout: dict[tuple[object, ...], fx.Node] = {}
@@ -67,6 +74,16 @@ class Recorder(Parts):
         for name, tensor in inputs.items():
             role = Role.CACHE if name.startswith("cache.") else Role.INPUT
             self._names[id(tensor)] = (role, name)
+
+    def run(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run one call, or say what an equal one returned."""
+        return self._memo.run(func, args, kwargs)
+
+    def enter_module(self, name: str) -> None:
+        """Be in the scope of a module's call: its path and a number of its own."""
+        number = len(self.calls) + 1
+        self.calls[number] = self.scopes[-1]
+        self.scopes.append(f"{name}@{number}")
 
     def step(self, step: Step) -> None:
         """Write a call, unless it is of no matter."""
@@ -161,7 +178,7 @@ class ScopeHooks:
 
     def _push(self, name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
         def hook(module: nn.Module, args: tuple[object, ...]) -> None:
-            self._recorder.scopes.append(name)
+            self._recorder.enter_module(name)
 
         return hook
 
@@ -207,7 +224,7 @@ def record_with(
     place = {node: k for k, node in enumerate(recorder.fx.nodes)}
     for grad in grads.values():
         _settle(grad, place)
-    return Recording(recorder.fx, tuple(recorder.node_of(t) for t in results), grads)
+    return Recording(recorder.fx, tuple(recorder.node_of(t) for t in results), grads, recorder.calls)
 
 
 def _settle_sizes(graph: fx.Graph, world: FakeWorld) -> None:

@@ -1,4 +1,4 @@
-"""A flat graph without a module to look at, folded by what the scopes of its nodes say of repeated layers."""
+"""A flat graph folded by what was recorded: by the calls of modules, or by module paths where calls were not noted."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..ir.graph import Graph
-from .blocks import Identity, NotAlikeError, fold, one_by_one
+from .blocks import Identity, NotAlikeError, fold_recorded, one_by_one
 from .flat import Flat
 from .regions import cut
+from .units import Layers, layers_of
 
 _NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.|$)")
 
@@ -21,25 +22,23 @@ def fold_by_scope(flat: Flat, identity: Identity) -> Graph:
     Where they cannot be, each layer is a region of its own; where not even borders of layers are found, the graph is
     one region. A note says why.
     """
-    path, num_layers = layer_path(n.scope for n in flat.nodes)
-    if num_layers < 2:
+    layers = layers_of(flat)
+    if not layers.paths:
         return whole(flat, identity)
-    said = ""
-    for paths in dict.fromkeys((_in_step((n.scope for n in flat.nodes), path, num_layers), (path,))):
-        try:
-            return fold(cut(flat, paths, num_layers), (0,) * num_layers, range(num_layers), identity)
-        except NotAlikeError as error:
-            said = f"layers are not folded: {error}"
-    noted = replace(identity, notes=(*identity.notes, said))
+    parts = cut(flat, layers)
     try:
-        return one_by_one(cut(flat, (path,), num_layers), noted)
+        return fold_recorded(parts, identity)
+    except NotAlikeError as error:
+        noted = replace(identity, notes=(*identity.notes, f"layers are not folded: {error}"))
+    try:
+        return one_by_one(parts, noted)
     except NotAlikeError:
         return whole(flat, noted)
 
 
 def whole(flat: Flat, identity: Identity) -> Graph:
     """Return the graph as one region that runs once."""
-    return fold(cut(flat, (), 0), (), (), identity)
+    return fold_recorded(cut(flat, Layers({}, ())), identity)
 
 
 def layer_path(scopes: Iterable[str]) -> tuple[str, int]:
@@ -53,16 +52,6 @@ def layer_path(scopes: Iterable[str]) -> tuple[str, int]:
     ('', 0)
     """
     return next(iter(_lists(scopes)), ("", 0))
-
-
-def _in_step(scopes: Iterable[str], path: str, num_layers: int) -> tuple[str, ...]:
-    """Return all lists beside this one that have as many members: layers may be made of one member of each."""
-    beside = (other for other, size in _lists(scopes) if size == num_layers and not _nested(other, path))
-    return (path, *beside)
-
-
-def _nested(path: str, other: str) -> bool:
-    return f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
 
 
 def _lists(scopes: Iterable[str]) -> list[tuple[str, int]]:

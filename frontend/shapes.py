@@ -17,10 +17,15 @@ Made = Tensor | tuple[Tensor | None, ...]
 _PER_DIM = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
 
-def made_without_running(
+def ran(func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    """Run a call, or return what it makes as tensors of their sizes where it does not take open sizes itself."""
+    made = _made_without_running(func, args, kwargs)
+    return func(*args, **kwargs) if made is None else made
+
+
+def _made_without_running(
     func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Made | None:
-    """Return what a call makes as tensors of their sizes; None for operators that take open sizes themselves."""
     name = func._schema.name.replace("::", ".")
     shape = _RESULTS.get(name.removesuffix("_"))
     if shape is None:
@@ -152,4 +157,4 @@ _RESULTS: Mapping[str, Callable[[Arguments], Made]] = {
     "aten.hardshrink_backward": _like("grad_out"), "aten.softshrink_backward": _like("grad_output"),
 }  # fmt: skip
 
-__all__ = ["adaptive_avg_pool", "interpolate", "made_without_running"]
+__all__ = ["adaptive_avg_pool", "interpolate", "ran"]

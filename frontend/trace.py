@@ -1,4 +1,4 @@
-"""A module to a folded graph: shorten, record, import, tidy, fold; with everything recorded when folding fails."""
+"""A module to a folded graph: record, import, tidy, fold; of a model of transformers only the distinct layers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from .flat import Flat
 from .flex import flex_lifted
 from .fx_import import Handler, import_fx
 from .layered import in_layers
-from .layers import LayerStack, find_stack, needs_every_layer, runs_in_step, shortened
+from .layers import LayerStack, find_stack, needs_every_layer, shortened
 from .lenient import Lenient, noted
 from .lift import lifted
-from .probe import run_alike
 from .record import kept_mode, record
-from .regions import cut
+from .regions import cut, stack_layers
 from .scoped import fold_by_scope
 from .tidy import tidy
 from .unused import count_parameters, with_unused
@@ -56,8 +55,8 @@ def trace(
 ) -> Graph:
     """Return the verified, folded graph of a module, which is left as it was.
 
-    Only the distinct layers are recorded. When layers that look alike run differently, or other operators run between
-    them, all are; when they are no chain at all, the graph has no blocks and a note that says why.
+    A module is recorded whole and the recording is folded. Of a model of transformers, whose config says the kind of
+    each layer, only the distinct layers are recorded, and all where layers that look alike run differently.
     `plan` makes the run of a module whose inputs are not those of a language model. Operators without a rule are an
     error; with `allow_unpriced` they are nodes of which only the bytes count.
     """
@@ -75,10 +74,8 @@ def _language_model(workload: Workload, is_transformers: bool) -> Planned:
 
 def _stack(subject: _Subject, idle: frozenset[str] = frozenset()) -> LayerStack | None:
     """The layers to fold by, all of them recorded where the module looks at its depth; not the idle lists."""
-    stack = find_stack(subject.module, idle)
-    if stack is not None and not subject.is_transformers and runs_in_step(subject.module, stack):
-        return None
-    return stack.kept_all() if stack is not None and not _is_safe_to_shorten(subject, stack) else stack
+    stack = find_stack(subject.module, idle) if subject.is_transformers else None
+    return stack.kept_all() if stack is not None and needs_every_layer(subject.module) else stack
 
 
 def _trace(subject: _Subject, stack: LayerStack | None, idle: frozenset[str] = frozenset()) -> Graph:
@@ -93,9 +90,9 @@ def _trace(subject: _Subject, stack: LayerStack | None, idle: frozenset[str] = f
             raise
         return _trace(subject, stack.kept_all(), idle)
     constants = tuple(flat.constants.items())
-    if stack is None:
+    if stack is None or stack == stack.kept_all():
         return replace(fold_by_scope(flat, identity), constants=constants)
-    parts = cut(flat, (stack.path,), len(stack.kept))
+    parts = cut(flat, stack_layers(flat, stack.path, len(stack.kept)))
     if not any(parts.parts[k].nodes for k in range(len(stack.kept))):
         idle |= {stack.path}
         return _trace(subject, _stack(subject, idle), idle)
@@ -103,9 +100,7 @@ def _trace(subject: _Subject, stack: LayerStack | None, idle: frozenset[str] = f
         made = fold(parts, stack.classes, stack.kept, identity)
         return replace(made, constants=constants)
     except NotAlikeError:
-        if stack == stack.kept_all():
-            return replace(fold_by_scope(flat, identity), constants=constants)
-    return _trace(subject, stack.kept_all(), idle)
+        return _trace(subject, stack.kept_all(), idle)
 
 
 def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:
@@ -116,17 +111,11 @@ def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:
         run = scope.enter_context(_prepared(subject, world))
         train = subject.identity.workload is Workload.TRAIN
         recording = record(subject.module, run.inputs, run.call, world, train)
-        flat = import_fx(recording.graph, world, recording.results, recording.grads, subject.handlers)
+        flat = import_fx(recording.graph, world, recording.results, recording.grads, subject.handlers, recording.calls)
         made = tidy(flat)
         made.constants.update(flat.constants)
+        made.calls = flat.calls
         return made
-
-
-def _is_safe_to_shorten(subject: _Subject, stack: LayerStack) -> bool:
-    if subject.is_transformers:
-        return not needs_every_layer(subject.module)
-    with _prepared(subject, FakeWorld()) as run:
-        return run_alike(subject.module, stack, run.call)
 
 
 @contextmanager

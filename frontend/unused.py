@@ -11,7 +11,7 @@ from torch import nn
 from ..ir.errors import InternalError
 from ..ir.graph import Graph, Role
 
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_NUMBER = re.compile(r"\*\+\d+|\d+")
 _NAMED = 3
 
 

@@ -124,15 +124,21 @@ def test_layers_that_look_alike_and_run_differently_are_told_apart(nets: str) ->
 
 def test_what_happens_between_layers_belongs_to_the_layer_before(nets: str) -> None:
     graph = load(f"{nets}:between")
-    # after the last layer it is the epilogue's, so the last layer differs from the others
-    assert blocks(graph) == "block0 x5 | block1 x1"
+    assert blocks(graph) == "block0 x6"
     assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 6 + linear(TOKENS, 64, 160)
     assert flops(graph, Phase.BACKWARD) == flops(graph, Phase.FORWARD) * 2
 
 
-@pytest.mark.parametrize("factory", ["mixed", "skips"])
-def test_layers_that_are_no_chain_are_regions_one_by_one_and_a_note_says_so(nets: str, factory: str) -> None:
-    graph = load(f"{nets}:{factory}")
+def test_members_of_a_list_that_stand_side_by_side_are_no_layers(nets: str) -> None:
+    graph = load(f"{nets}:mixed")
+    assert blocks(graph) == ""
+    assert graph.notes == ()
+    assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 4 + linear(TOKENS, 64, 160)
+    assert graph.num_parameters == 160 * 64 + 4 * (64 * 64 + 64) + (64 * 160 + 160)
+
+
+def test_layers_that_read_what_not_their_neighbours_make_are_regions_one_by_one_and_a_note_says_so(nets: str) -> None:
+    graph = load(f"{nets}:skips")
     assert blocks(graph) == "block0 x1 | block1 x1 | block2 x1 | block3 x1"
     assert graph.notes[0].startswith("layers are not folded: ")
     assert flops(graph, Phase.FORWARD) == linear(TOKENS, 64, 64) * 4 + linear(TOKENS, 64, 160)
