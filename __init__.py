@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from slipstick.frontend.exported import load_exported
     from slipstick.frontend.graph_module import trace_graph
     from slipstick.frontend.module import trace
+    from slipstick.frontend.runs.model_run import ModelRun
     from slipstick.ir.errors import SlipstickError
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, make_plan
@@ -48,6 +49,7 @@ __all__ = [
     "GraphCache",
     "Lowered",
     "MachineEstimates",
+    "ModelRun",
     "Plan",
     "PlanJob",
     "PlanMachine",
@@ -89,6 +91,7 @@ _MODULE_OF = {
     "GraphCache": "slipstick.frontend",
     "Lowered": "slipstick.driver",
     "MachineEstimates": "slipstick.driver",
+    "ModelRun": "slipstick.frontend.runs.model_run",
     "Plan": "slipstick.ir.plan",
     "PlanJob": "slipstick.explore.search.plan_job",
     "PlanMachine": "slipstick.explore.search.plan_job",

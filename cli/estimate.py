@@ -14,7 +14,17 @@ from .flags import Named
 from .options import Request
 from .output import columns, write_text
 from .pool_flags import POOLS
-from .prepare import check_model, check_positions, graph_of, lower_of, plan_of, priced, published_otherwise, system_of
+from .prepare import (
+    at_its_length,
+    check_model,
+    check_positions,
+    graph_of,
+    lower_of,
+    plan_of,
+    priced,
+    published_otherwise,
+    system_of,
+)
 from .run_flags import RUN_FLAGS, run_of
 from .serve import engine_stack, serve_command
 from .serve_checks import check_phase, check_requests
@@ -147,6 +157,8 @@ def _step(request: Request, engine: str | None) -> Estimate:
     plan = plan_of(request)
     run = run_of(request)
     graph = graph_of(request)
+    if (fitting := at_its_length(request, graph)) != request:
+        request, plan = fitting, plan_of(fitting)
     check_positions(graph, plan)
     from ..cost.flops import Convention
     from ..driver import estimate, train

@@ -42,6 +42,48 @@ def _word(name: str, words: tuple[str, ...], help: str, metavar: str | None = No
 
 
 MODEL = click.Argument(["model"])
+
+
+def _listed(*names: str, metavar: str, help: str) -> click.Option:
+    return click.Option(names, multiple=True, metavar=metavar, help=help)
+
+
+# What a factory (file.py:function) does not say itself; every command that takes such a model has these.
+DESCRIBING = (
+    _listed(
+        "--input",
+        "inputs",
+        metavar="NAME:DTYPE[DIM,..]",
+        help="An argument of a factory's module, as ids:int64[batch,seq] or image:bf16[batch,3,224,224]; dims are "
+        "batch, seq, kv or numbers, the type is the model's where it is left out. Repeatable.  [default: what the "
+        "factory says, else token ids]",
+    ),
+    click.Option(
+        ["--loss", "loss"],
+        metavar="FILE:FUNCTION",
+        help="What makes a loss of what a factory's module returns.  [default: a scalar called loss, else "
+        "cross-entropy of logits, else the sum of all real outputs]",
+    ),
+    _listed(
+        "--fixed",
+        "fixed",
+        metavar="SIZE=N",
+        help="Record a factory's module with this size as a plain number, as seq=2048. Repeatable.",
+    ),
+    _listed(
+        "--leaf",
+        "leaves",
+        metavar="CLASS=KIND(..)",
+        help="What a class of a factory's module computes that cannot be recorded: experts(top_k=2) or "
+        "attention(causal=true,layout=bshd). Repeatable.",
+    ),
+    _listed(
+        "--kv-cache",
+        "caches",
+        metavar="NAME",
+        help="An --input of a factory's module that is a KV cache, in decode. Repeatable.",
+    ),
+)
 _WORKLOAD = (
     _word("--phase", ("train", "prefill", "decode", "serve"), "What is run: a step of it, or a server of requests."),
     _number("--seq", "--seq-length", default=2048, help="Tokens a sequence; in decode, tokens in the KV cache."),
@@ -52,6 +94,7 @@ _WORKLOAD = (
         help="What a named dim of an ONNX or .pt2 file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
         "number. Repeatable; common names are known.",
     ),
+    *DESCRIBING,
     _number("--mbs", "--micro-batch-size", default=1, help="Sequences a replica runs at once."),
     _number("--gbs", "--global-batch-size", help="Sequences a step.  [default: mbs x dp]"),
     _text("--dtype", default="bf16", help="Type of weights and activations: bf16, fp16, fp32."),

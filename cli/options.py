@@ -45,6 +45,11 @@ class Request:
     gbs: int | None
     seq: int
     dims: tuple[str, ...]
+    inputs: tuple[str, ...]
+    loss: str | None
+    fixed: tuple[str, ...]
+    leaves: tuple[str, ...]
+    caches: tuple[str, ...]
     sp: bool | None
     zero: int
     dp_shard: int | None

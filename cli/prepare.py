@@ -14,6 +14,7 @@ from ..ir.errors import NotBuiltError, UsageError
 from ..ir.low_inference import AS_PUBLISHED
 from .options import Request
 from .output import writing
+from .plan_file import is_given
 
 if TYPE_CHECKING:
     from ..backends.stack import StackConstants
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..cost.money import Terms
     from ..driver import Estimate, Lowered
     from ..frontend.published import Published
+    from ..frontend.runs.asked import Asked
     from ..ir.graph import Graph
     from ..ir.plan import Family, Plan
     from ..passes.base import Pass
@@ -48,8 +50,27 @@ def graph_of(request: Request) -> Graph:
     spelled_out = train and (request.kernels or usual_kernels(Workload.TRAIN, _stack(request))) == "eager"
     return load(
         request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request.dims),
-        request.allow_unpriced, spelled_out=spelled_out,
+        request.allow_unpriced, spelled_out=spelled_out, asked=_asked(request),
     )  # fmt: skip
+
+
+def _asked(request: Request) -> Asked:
+    """Return what was said of a factory's module, and the lengths of the plan."""
+    from ..frontend.runs.asked import Asked
+
+    return Asked(
+        request.inputs, request.loss or "", request.fixed, request.leaves, request.caches,
+        {"seq": request.seq, "kv": request.seq, "batch": request.mbs},
+    )  # fmt: skip
+
+
+def at_its_length(request: Request, graph: Graph) -> Request:
+    """Return the request at the one length that a graph is of, where no other was typed: the note of it says why."""
+    fixed = next((b.low for b in graph.bounds if b.name == "seq" and b.low == b.high), request.seq)
+    ctx = click.get_current_context(silent=True)
+    if fixed == request.seq or ctx is None or is_given(ctx, "seq"):
+        return request
+    return replace(request, seq=fixed)
 
 
 def dims_of(given: Sequence[str]) -> dict[str, str]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .flags import Named
+from .flags import DESCRIBING, Named
 from .output import columns, write_text
 from .prepare import dims_of
 
 if TYPE_CHECKING:
+    from ..frontend.runs.asked import Asked
     from ..ir.graph import Graph
 
 # A machine whose kernels were measured most: only a pricing asks for one.
@@ -59,6 +60,8 @@ USUAL_SYSTEM = "dgx-h100"
 def trace_command(
     model: str, phase: str, dtype: str, batch: int, seq: int, coverage: bool, system: str, stack: str | None,
     dims: tuple[str, ...], allow_unpriced: bool, form: str, output: str, cache: bool, quiet: bool,
+    inputs: tuple[str, ...], loss: str | None, fixed: tuple[str, ...], leaves: tuple[str, ...],
+    caches: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Trace MODEL and say what is in it: parameters, regions, ops, FLOPs, bytes.
 
@@ -70,11 +73,13 @@ def trace_command(
     slipstick trace net.py:Net --allow-unpriced --coverage
     """  # noqa: D301
     from ..frontend.loading import check
+    from ..frontend.runs.asked import Asked
     from ..report.contents import contents_of, sizes_of
     from ..report.contents_text import contents_json, contents_text, coverage_text
 
     check(model, dtype)
-    graph = _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced)
+    asked = Asked(inputs, loss or "", fixed, leaves, caches, {"seq": seq, "kv": seq, "batch": batch})
+    graph = _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced, asked)
     found = contents_of(graph, sizes_of(graph, batch, seq))
     if not coverage:
         write_text(contents_json(found) if form == "json" else contents_text(found, columns()), output)
@@ -94,10 +99,14 @@ def trace_command(
 
 
 def _graph(
-    model: str, phase: str, dtype: str, dims: Mapping[str, str], cache: bool, quiet: bool, allow_unpriced: bool
-) -> Graph:
+    model: str, phase: str, dtype: str, dims: Mapping[str, str], cache: bool, quiet: bool, allow_unpriced: bool,
+    asked: Asked,
+) -> Graph:  # fmt: skip
     from ..frontend import GraphCache, load
 
     kept = GraphCache.default() if cache else None
     report = None if quiet else (lambda line: click.echo(line, err=True))
-    return load(model, phase, dtype, kept, report, dims, allow_unpriced)
+    return load(model, phase, dtype, kept, report, dims, allow_unpriced, asked=asked)
+
+
+trace_command.params.extend(DESCRIBING)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch import Tensor, fx, nn
 from torch._C._autograd import _get_sequence_nr
@@ -22,18 +23,18 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     GuardOnDataDependentSymNode,
-    ShapeEnv,
     StatelessSymbolicContext,
 )
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..ir.derived import Derived
-from ..ir.errors import TraceError
+from ..ir.errors import TraceError, UnknownNameError
 from ..ir.expr import Dim, Expr, as_dim, symbol
 from ..ir.meaning import Argument
 from ..ir.rounding import floor_div, larger, smaller
 from ..ir.types import DType
 from .quotients import SizeExpr, converted
+from .runs.guards import Condition, PlacedShapeEnv, conditions
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -83,7 +84,7 @@ _NOISE = ("prim.device", "aten.detach", "profiler.", "aten.lift_fresh", "aten.is
 
 def _fake_mode() -> FakeTensorMode:
     """A mode without the cache of results by sizes: symbolic sizes seldom come again, and keeping them costs more."""
-    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    mode = FakeTensorMode(shape_env=PlacedShapeEnv(), allow_non_fake_inputs=True)
     mode.cache_enabled = False
     return mode
 
@@ -156,6 +157,12 @@ class FakeWorld:
             {str(name) for name, other in given if not other.is_Symbol or converted(other, self.names) != name}
         )
 
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return what was taken for true of the named sizes."""
+        env = self.mode.shape_env
+        named = {size: str(name) for size, name in self.names.items()}
+        return () if env is None else conditions(env, cast("Mapping[sympy.Symbol, str]", named))
+
     def dim(self, size: int | torch.SymInt) -> Dim:
         """Return a size as an int or an expression over the named symbols."""
         if isinstance(size, int):
@@ -184,6 +191,14 @@ def dtype_of(tensor: Tensor) -> DType:
 def known_dtype(dtype: torch.dtype) -> DType | None:
     """Return the element type of a torch type; None for one that we do not know."""
     return _DTYPES.get(dtype)
+
+
+def torch_type(dtype: DType) -> torch.dtype:
+    """Return the torch type of an element type that tensors can be handed over in."""
+    known = {ours: theirs for theirs, ours in reversed(_DTYPES.items())}
+    if dtype not in known:
+        raise UnknownNameError.of("type of an input", dtype, known)
+    return known[dtype]
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -333,5 +348,6 @@ __all__ = [
     "storage_id",
     "swapped",
     "torch_dtype",
+    "torch_type",
     "undisturbed",
 ]  # fmt: skip

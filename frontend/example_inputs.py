@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from ..ir.errors import UnknownNameError, UsageError
@@ -22,6 +23,22 @@ Inputs: TypeAlias = "Tensor | Sequence[object] | Mapping[str, object]"
 # Fake tensors by name, and the call of a module on them.
 Made: TypeAlias = "tuple[dict[str, Tensor], Callable[[nn.Module], object]]"
 
+# What token ids are called in a graph where nobody named them.
+IDS = "input_ids"
+_WHOLE = ("id", "token", "label", "target", "position", "index", "segment", "src", "tgt")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The example sizes of open dims, and the sizes that are plain numbers."""
+
+    hints: Mapping[str, int] = field(default_factory=lambda: dict(HINTS))
+    fixed: Mapping[str, int] = field(default_factory=dict)
+
+    def dim(self, word: str) -> int | str:
+        """Return a size by name: its number where it is fixed, else the name."""
+        return self.fixed.get(word, word)
+
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
@@ -30,16 +47,16 @@ class Arguments:
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
     names: Mapping[str, Sequence[str | None]]
-    tensors: frozenset[str]
+    tensors: Mapping[str, Tensor]
 
-    def made(self, world: FakeWorld, caches: Sequence[str]) -> Made:
+    def made(self, world: FakeWorld, caches: Sequence[str], sizes: Sizes) -> Made:
         """Return fake tensors by name, and the call of a module on them."""
         fakes: dict[str, Tensor] = {}
 
         def fake(name: str, given: object) -> object:
             if isinstance(given, Tensor):
                 key = f"cache.{name}" if name in caches else name
-                fakes[key] = _fake(world, given, self.names.get(name, ()))
+                fakes[key] = _fake(world, given, self.names.get(name, ()), sizes)
                 return fakes[key]
             if isinstance(given, list | tuple):
                 return type(given)(fake(f"{name}.{i}", g) for i, g in enumerate(given))
@@ -54,20 +71,61 @@ class Arguments:
         """The names of the arguments given in order."""
         return list(self.names)[: len(self.args)]
 
+    @property
+    def examples(self) -> Mapping[str, int]:
+        """The sizes that the examples have of the dims that are open."""
+        dims = ((w, t.shape[i]) for n, t in self.tensors.items() for i, w in enumerate(self.names.get(n, ())))
+        return {word: size for word, size in dims if word is not None}
 
-def arguments(module: nn.Module, inputs: Inputs, dynamic: Dynamic | None) -> Arguments:
+
+def arguments(module: nn.Module, inputs: Inputs | None, dynamic: Dynamic | None) -> Arguments:
     """Read what a caller gave; UsageError when it does not fit the module's forward.
 
-    Without `dynamic`, the first dim of the first tensor is `batch` and its second dim `seq`, and so are the first two
-    dims of other tensors that are as long there.
+    Without `dynamic`, the first dim of the first tensor is `batch` and its second dim `seq` (not of real numbers with
+    more than three dims, such as images), and so are the first two dims of other tensors that are as long there.
+    Without `inputs` the only argument of forward gets token ids.
     """
+    if inputs is None:
+        return _token_ids(module)
     args, kwargs = _split(inputs)
     named = _named(module, args, kwargs)
     tensors = dict(_tensors(named))
     if not tensors:
         raise UsageError("inputs hold no tensor; give one example tensor at least, such as token ids [batch, seq]")
     chosen = _guessed(tensors) if dynamic is None else _checked(dynamic, tensors)
-    return Arguments(args, kwargs, {**dict.fromkeys(named, ()), **chosen}, frozenset(tensors))
+    return Arguments(args, kwargs, {**dict.fromkeys(named, ()), **chosen}, tensors)
+
+
+def _token_ids(module: nn.Module) -> Arguments:
+    needed = needed_arguments(module)
+    if len(needed) > 1:
+        raise UsageError(
+            f"{type(module).__name__}.forward takes {len(needed)} arguments ({', '.join(needed)}), and it is not known "
+            f"what they are: give {flags_for(needed)} with the types and dims that they have; in Python inputs={{..}} "
+            "of slipstick.trace, or a factory that returns (module, inputs)"
+        )
+    ids = torch.empty((HINTS["batch"], HINTS["seq"]), dtype=torch.int64, device="meta")
+    return Arguments((ids,), {}, {IDS: ("batch", "seq")}, {IDS: ids})
+
+
+def needed_arguments(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of the arguments that a module's forward must be given."""
+    try:
+        known = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(p.name for p in known if p.kind in kinds and p.default is inspect.Parameter.empty)
+
+
+def flags_for(names: Sequence[str]) -> str:
+    """Return flags of the command line that describe inputs of these names, with dims that are likely.
+
+    >>> flags_for(["ids", "image"])
+    "--input 'ids:int64[batch,seq]' --input 'image:bf16[batch,seq]'"
+    """
+    kinds = ("int64" if any(w in name.lower() for w in _WHOLE) else "bf16" for name in names)
+    return " ".join(f"--input '{name}:{kind}[batch,seq]'" for name, kind in zip(names, kinds, strict=True))
 
 
 def _split(inputs: Inputs) -> tuple[tuple[object, ...], Mapping[str, object]]:
@@ -105,8 +163,9 @@ def _guessed(tensors: Mapping[str, Tensor]) -> Dynamic:
     first = next((t for t in tensors.values() if t.dim()), None)
     if first is None:
         return {}
-    sizes = tuple(first.shape[:2])
-    words = ("batch", "seq")
+    # Images and maps of features have channels behind the batch, no sequence.
+    words = ("batch",) if first.is_floating_point() and first.dim() > 3 else ("batch", "seq")
+    sizes = tuple(first.shape[: len(words)])
     return {
         name: tuple(w if t.shape[i] == sizes[i] else None for i, w in enumerate(words[: min(len(sizes), t.dim())]))
         for name, t in tensors.items()
@@ -125,10 +184,10 @@ def _checked(dynamic: Dynamic, tensors: Mapping[str, Tensor]) -> Dynamic:
     return dynamic
 
 
-def _fake(world: FakeWorld, given: Tensor, words: Sequence[str | None]) -> Tensor:
+def _fake(world: FakeWorld, given: Tensor, words: Sequence[str | None], sizes: Sizes) -> Tensor:
     padded = (*words, *(None,) * (given.dim() - len(words)))
-    dims = tuple(size if word is None else word for size, word in zip(given.shape, padded, strict=True))
-    return world.tensor(dims, given.dtype, HINTS)
+    dims = tuple(size if word is None else sizes.dim(word) for size, word in zip(given.shape, padded, strict=True))
+    return world.tensor(dims, given.dtype, dict(sizes.hints))
 
 
-__all__ = ["Arguments", "Dynamic", "Inputs", "arguments"]
+__all__ = ["IDS", "Arguments", "Dynamic", "Inputs", "Sizes", "arguments", "flags_for", "needed_arguments"]

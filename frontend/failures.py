@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from torch import nn
 
 from ..ir.errors import SlipstickError, TraceError
 from .adapter import DataDependent
-
-_NOT_THE_USERS = ("torch", "slipstick", "contextlib", "importlib", "functools")
+from .runs.guards import is_users
 
 
 @contextmanager
@@ -63,9 +62,8 @@ def user_line(error: BaseException) -> str:
     """
     found = _UNKNOWN
     for tb in _steps(error):
-        name = tb.tb_frame.f_code.co_filename
-        if _is_users(tb.tb_frame) and not name.startswith("<"):
-            found = f"{name}:{tb.tb_lineno}"
+        if is_users(tb.tb_frame):
+            found = f"{tb.tb_frame.f_code.co_filename}:{tb.tb_lineno}"
     return found
 
 
@@ -78,11 +76,6 @@ def module_path(error: BaseException, module: nn.Module) -> str:
         if isinstance(running, nn.Module):
             found = paths.get(id(running), found)
     return f"module '{found}'" if found else "the top module"
-
-
-def _is_users(frame: FrameType) -> bool:
-    name = str(frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] not in _NOT_THE_USERS
 
 
 def _steps(error: BaseException) -> Iterator[TracebackType]:

@@ -52,12 +52,12 @@ class MixtureOfExperts(nn.Module):
 
     def __init__(
         self, hidden: int, ffn: int, num_experts: int, top_k: int, gated: bool = True, bias: bool = False,
-        shared_ffn: int = 0,
+        shared_ffn: int = 0, router_bias: bool = False,
     ) -> None:  # fmt: skip
-        """Hold a router without bias, the banks, and the shared expert's matrices."""
+        """Hold a router, the banks, and the shared expert's matrices."""
         super().__init__()
         self.top_k = top_k
-        self.router = nn.Linear(hidden, num_experts, bias=False)
+        self.router = nn.Linear(hidden, num_experts, bias=router_bias)
         self.experts = Experts(hidden, ffn, num_experts, gated, bias)
         self.shared_up = nn.Linear(hidden, 2 * shared_ffn if gated else shared_ffn, bias=bias) if shared_ffn else None
         self.shared_down = nn.Linear(shared_ffn, hidden, bias=bias) if shared_ffn else None

@@ -16,6 +16,7 @@ from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key
 from .exported import PICKLED, SUFFIX, load_pt2, refuse_pickle
 from .models import Config, read_config
+from .runs.asked import Asked
 from .source_length import with_source
 
 Report = Callable[[str], None]
@@ -27,6 +28,7 @@ _ONNX = ".onnx"
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _LENGTHS_OF_ENDS = ("max_target_positions", "max_source_positions")
 _NO_DIMS: Mapping[str, str] = MappingProxyType({})
+_NOTHING = Asked()
 
 
 def load(
@@ -39,6 +41,7 @@ def load(
     allow_unpriced: bool = False,
     source_tokens: int | None = None,
     spelled_out: bool = False,
+    asked: Asked = _NOTHING,
 ) -> Graph:
     """Return the folded graph of a model for one workload.
 
@@ -54,8 +57,11 @@ def load(
         spelled_out: record norms, rotary embeddings and activations as the model's own code runs them, operator by
             operator, instead of as one kernel each: what unfused code keeps in training. Of recorded models only.
         source_tokens: what the encoder of an encoder-decoder reads; None: as many tokens as the plan's lengths say.
+        asked: of a factory, what it does not say itself: inputs, loss, leaves, caches, and the lengths of the plan.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
+    if not _names_factory(model):
+        asked.refuse_but_of_factories(model)
     if model.endswith(_ONNX):
         return _onnx(Path(model), kind, dims, cache, allow_unpriced)
     if model.endswith(SUFFIX):
@@ -67,7 +73,7 @@ def load(
     if model.endswith(PICKLED):
         refuse_pickle(model)
     if _names_factory(model):
-        return _record_factory(model, kind, element, report, allow_unpriced, spelled_out)
+        return _record_factory(model, kind, element, report, allow_unpriced, spelled_out, asked)
     graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced, spelled_out)
     return with_source(graph, source_tokens)
 
@@ -216,20 +222,20 @@ def _positions(config: Config, built: object) -> int:
 
 
 def _record_factory(
-    model: str, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool, spelled_out: bool
-) -> Graph:
-    if workload is Workload.DECODE:
-        raise NotBuiltError(
-            "decode needs the KV cache as an input, which a factory does not name: use "
-            "slipstick.trace(module, inputs, phase='decode', caches=[..]), or a .pt2 or ONNX file with past inputs"
-        )
+    model: str, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool, spelled_out: bool,
+    asked: Asked,
+) -> Graph:  # fmt: skip
+    """Run a factory and record what it describes; a module that has another type than was asked for keeps it."""
     if report is not None:
         report(f"recording {model} ({workload}, {dtype}): this runs the code of '{model.rpartition(':')[0]}'")
-    from .blocks import Identity
-    from .huggingface import hints_on
-    from .trace import trace
-    from .user_module import build_from_factory
+    from .module import Asking, trace_run
+    from .runs.overlay import overlaid
+    from .user_module import run_from_factory
 
-    name, module = model.rpartition(":")[2], build_from_factory(model, dtype)
-    identity = Identity(name, workload, dtype, hints=hints_on(module), spelled_out=spelled_out)
-    return trace(module, identity, is_transformers=False, allow_unpriced=allow_unpriced)
+    run = overlaid(run_from_factory(model, dtype), asked, dtype, workload)
+    name = model.rpartition(":")[2]
+    graph = trace_run(run, Asking(workload, name, asked.sizes, allow_unpriced, spelled_out))
+    if graph.dtype is dtype:
+        return graph
+    note = f"built in {graph.dtype}, which it keeps: --dtype {dtype} is not used"
+    return replace(graph, notes=(*graph.notes, note))

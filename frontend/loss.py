@@ -1,14 +1,20 @@
-"""What a module returns to the loss that training starts from."""
+"""What a module returns to the tensors that count, and to the loss that training starts from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..ir.errors import TraceError
 from . import semantic
+
+SUMMED = (
+    "training starts from the sum of all real outputs: none is a loss or logits of the ids that were given; name one "
+    "with --loss file.py:function, in Python loss=function"
+)
 
 
 def loss_of(out: object, labels: Tensor) -> Tensor:
@@ -23,22 +29,69 @@ def loss_of(out: object, labels: Tensor) -> Tensor:
     return semantic.cross_entropy(found.float(), labels)[0]
 
 
-def free_loss(out: object, labelled: dict[str, Tensor]) -> Tensor:
-    """The loss of a module whose inputs are not known: a scalar it returns, else the cross-entropy of its logits.
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """What tells logits from other results: labels for the ids that were given, and the tables that ids look up."""
 
-    Labels [..] of logits [.., vocab] are made where they are needed and put into `labelled`.
-    """
-    found = _scalar(out)
-    if found is not None:
-        return found
-    logits = returned_tensor(out, "loss", "logits")
-    if logits.dim() < 2:
+    labels: Tensor | None
+    rows: frozenset[int]
+    widths: frozenset[int]
+
+    @classmethod
+    def of(cls, module: nn.Module, inputs: Mapping[str, Tensor]) -> Labelled:
+        """Make labels [..] of the first ids [..] of two dims or more; call it where tensors are fake."""
+        ids = next((t for t in inputs.values() if t.dim() > 1 and t.dtype in (torch.int64, torch.int32)), None)
+        tables = [m for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+        labels = None if ids is None else torch.empty(ids.shape, dtype=torch.int64, device="cpu")
+        return cls(
+            labels, frozenset(m.num_embeddings for m in tables), frozenset(m.embedding_dim for m in tables)
+        )  # fmt: skip
+
+    def labels_of(self, found: Tensor) -> Tensor | None:
+        """Return the labels of a result that is logits, one row for each id; None for any other result.
+
+        Rows as wide as a table of embeddings are hidden states, unless that many ids are known, too. Logits [n, vocab]
+        of all positions in one dim, or of fewer positions, are known by having as many columns as a table has rows.
+        """
+        if self.labels is None or found.dim() < 2 or not found.is_floating_point():
+            return None
+        width = found.shape[-1]
+        if found.shape[:-1] == self.labels.shape:
+            return None if width in self.widths and width not in self.rows else self.labels
+        if width not in self.rows:
+            return None
+        return torch.empty(found.shape[:-1], dtype=torch.int64, device="cpu")
+
+    def loss(self, out: object) -> tuple[Tensor, str]:
+        """Return the loss of what a module returned, and what to say of it.
+
+        A scalar called `loss`, or the only one; else the cross-entropy of logits; else the sum of all real results.
+        """
+        results = list(returned(out))
+        scalars = [t for t in results if t.dim() == 0 and t.is_floating_point()]
+        named = _named(out, "loss")
+        if named is not None and named.dim() == 0:
+            return named, ""
+        if len(scalars) == 1:
+            return scalars[0], ""
+        logits = _named(out, "logits")
+        for found in results if logits is None else [logits, *results]:
+            labels = self.labels_of(found)
+            if labels is not None:
+                return semantic.cross_entropy(found.float(), labels)[0], ""
+        return _sum(results), SUMMED
+
+
+def _sum(results: Sequence[Tensor]) -> Tensor:
+    sums = [t.sum() for t in results if t.is_floating_point() and t.requires_grad]
+    if not sums:
         raise TraceError(
-            f"the module returns a tensor of {logits.dim()} dims, neither a loss (0) nor logits (2 or more); name a "
-            "`loss` that makes a scalar of it"
+            "no result depends on a parameter that is trained, so there is no backward pass; ask for --phase prefill"
         )
-    labelled["labels"] = torch.empty(logits.shape[:-1], dtype=torch.int64, device="cpu")
-    return semantic.cross_entropy(logits.float(), labelled["labels"])[0]
+    total = sums[0]
+    for one in sums[1:]:
+        total = total + one
+    return total
 
 
 def returned_tensor(out: object, *names: str) -> Tensor:
@@ -56,25 +109,36 @@ def returned_tensor(out: object, *names: str) -> Tensor:
 
 
 def returned(out: object) -> Iterator[Tensor]:
-    """Every tensor that a module returned, in order; TraceError when it returned none."""
-    tensors = [t for t in _parts(out) if isinstance(t, Tensor)]
+    """Every tensor that a module returned, each once and in order; TraceError when it returned none."""
+    tensors = {id(t): t for t in _tensors(out)}
     if not tensors:
         raise TraceError(f"the module returns {type(out).__name__} without a tensor in it")
-    yield from tensors
+    yield from tensors.values()
+
+
+def _tensors(out: object, depth: int = 0) -> Iterator[Tensor]:
+    """Tensors in lists, tuples, dicts, dataclasses and other plain objects, at any depth."""
+    if isinstance(out, Tensor):
+        yield out
+    elif depth < 8:
+        for part in _parts(out):
+            yield from _tensors(part, depth + 1)
 
 
 def _parts(out: object) -> Sequence[object]:
-    if isinstance(out, Tensor):
-        return (out,)
     if isinstance(out, list | tuple):
         return out
-    return list((out if isinstance(out, dict) else getattr(out, "__dict__", {})).values())
+    if isinstance(out, nn.Module | str | bytes | type):
+        return ()
+    if isinstance(out, Mapping):
+        return list(out.values())
+    slots = [getattr(out, name, None) for name in getattr(type(out), "__dataclass_fields__", ())]
+    return slots or list(getattr(out, "__dict__", {}).values())
 
 
-def _scalar(out: object) -> Tensor | None:
-    """A loss among what was returned: a tensor without dims, by name or by place."""
-    named = getattr(out, "loss", None)
-    return next((t for t in (named, *_parts(out)) if isinstance(t, Tensor) and t.dim() == 0), None)
+def _named(out: object, name: str) -> Tensor | None:
+    found = out.get(name) if isinstance(out, Mapping) else getattr(out, name, None)
+    return found if isinstance(found, Tensor) else None
 
 
-__all__ = ["free_loss", "loss_of", "returned", "returned_tensor"]
+__all__ = ["SUMMED", "Labelled", "loss_of", "returned", "returned_tensor"]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 
-from ..ir.errors import TraceError, UnknownNameError, UsageError
+from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
 from .adapter import FakeWorld, dtype_of, eager
@@ -20,15 +19,30 @@ from .decoding import require_past
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
-from .live_model import is_of_transformers, recordable
-from .loss import free_loss, returned
+from .live_model import is_of_transformers, recordable, what_runs
+from .loss import Labelled, returned
 from .preserve import fake_loose_tensors, preserved
-from .trace import Planned
+from .runs.model_run import Loss, ModelRun
+from .runs.roads import Attempt, Wanted, along_roads
 from .trace import trace as record_and_fold
 from .workloads import Run
 
-Loss = Callable[[object], Tensor]
 _NO_LEAVES: Leaves = MappingProxyType({})
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is asked of a description: a phase, a name, and how it is to be recorded.
+
+    `sizes` are the lengths of the plan, where one is known.
+    """
+
+    kind: Workload
+    name: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    allow_unpriced: bool = False
+    spelled_out: bool = False
 
 
 def trace(
@@ -40,6 +54,7 @@ def trace(
     leaves: Leaves = _NO_LEAVES,
     caches: Sequence[str] = (),
     name: str | None = None,
+    fixed: Mapping[str, int] = _NO_SIZES,
 ) -> Graph:
     """Return the folded graph of a module that already exists, for one workload; the module is left as it was.
 
@@ -48,20 +63,24 @@ def trace(
     Args:
         module: any `nn.Module`, on any device.
         inputs: example arguments of `forward`: a tensor, a sequence in order, or a mapping by name. Only the sizes and
-            types of tensors count; other values are handed on. A model of transformers needs none: what it is run on
-            in each phase is known, its caches in decode too.
+            types of tensors count; other values are handed on. Left out, the one argument of forward gets token ids
+            [batch, seq]. A model of transformers needs none: what it is run on in each phase is known, its caches in
+            decode too.
         dynamic: which dims of which arguments are `batch`, `seq` or `kv`, a word or None a dim, by argument name:
-            `{"ids": ("batch", "seq")}`. Left out, dim 0 of the first tensor is batch and dim 1 seq.
+            `{"ids": ("batch", "seq")}`. Left out, dim 0 of the first tensor is batch and dim 1 seq (not of images).
         phase: train (forward, loss, backward), prefill (forward) or decode (forward of one new token).
-        loss: what makes a scalar of the output in training. Left out, a scalar in the output is the loss, and logits
-            get a cross-entropy with labels of their shape.
+        loss: what makes a scalar of the output in training. Left out, a scalar in the output that is called `loss`, or
+            the only one, is the loss; logits of the ids that were given get a cross-entropy; anything else is summed
+            up, which a note says.
         leaves: classes whose code cannot be recorded, each with a function that makes a describing module of an
             instance; see `slipstick.leaf`.
         caches: arguments that are KV caches: they live on between steps.
         name: what to call the graph; the class name when left out.
+        fixed: sizes that are numbers and not open, as `{"seq": 2048}`. A size that the code makes a number itself is
+            fixed at the number that the code names or the example has, and a note says so.
 
     Raises:
-        TraceError: control flow depends on data, a size is used as a plain number, or the module itself fails.
+        TraceError: control flow depends on data, or the module itself fails.
         NotUnderstoodError: decode of a module with attention, none of whose inputs is a cache.
         UsageError: inputs that do not fit `forward`, or a leaf of another size than its module.
 
@@ -70,42 +89,105 @@ def trace(
     >>> str(trace(net, torch.zeros(2, 4, dtype=torch.int64)).num_parameters)
     '1700'
     """
-    kind = _workload(phase)
-    known = is_of_transformers(module)
-    plan = None if known and inputs is None else _plan(module, inputs, dynamic, caches, kind, loss)
-    with preserved(module), eager(), recordable(module) if known else nullcontext():
-        put_leaves(module, leaves)
-        identity = Identity(name or type(module).__name__, kind, _dtype(module), hints=hints_on(module))
-        graph = record_and_fold(module, identity, is_transformers=known, plan=plan)
+    run = ModelRun(module, inputs, dynamic, loss, leaves, caches, fixed)
+    return trace_run(run, Asking(_workload(phase), name or ""))
+
+
+def trace_run(run: ModelRun, asking: Asking) -> Graph:
+    """Return the folded graph of a description; the module is left as it was."""
+    module = what_runs(run.module, run.inputs is None)
+    run = run.of(module)
+    with preserved(module), eager(), recordable(module):
+        put_leaves(module, run.leaves)
+        if is_of_transformers(module) and run.inputs is None:
+            graph = _of_transformers(run, asking)
+        else:
+            graph = _by_roads(run, asking)
     require_past(graph)
     return graph
 
 
-def _plan(
-    module: nn.Module, inputs: Inputs | None, dynamic: Dynamic | None, caches: Sequence[str], kind: Workload,
-    loss: Loss | None,
-) -> Planned:  # fmt: skip
-    if inputs is None:
-        raise UsageError(f"{type(module).__name__} needs example inputs: what its forward takes is not known")
-    given = arguments(module, inputs, dynamic)
-    if missing := [c for c in caches if c not in given.tensors]:
+def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
+    """A live model of transformers: what it takes in each phase is known."""
+    if run.fixed:
+        raise UsageError(f"fixed {dict(run.fixed)}: of a model of transformers all sizes stay open; leave it out")
+    return record_and_fold(
+        run.module, _identity(run, asking), is_transformers=True, allow_unpriced=asking.allow_unpriced
+    )
+
+
+def _by_roads(run: ModelRun, asking: Asking) -> Graph:
+    if asking.kind is Workload.DECODE and not run.caches and run.inputs is None:
+        raise NotBuiltError(
+            "decode needs the KV cache as an input, and none is named: give --input of every argument and --kv-cache "
+            "NAME of those that are the cache, return a slipstick.ModelRun with caches, or use a .pt2 or ONNX file "
+            "with past inputs"
+        )
+    given = arguments(run.module, run.inputs, run.dynamic)
+    _check_names(run, given)
+    examples = {} if run.inputs is None or run.described else given.examples
+    wanted = Wanted(
+        frozenset(given.examples), asking.sizes, examples, run.fixed, run.inputs is not None and run.dynamic is None
+    )
+
+    def record(attempt: Attempt) -> Graph:
+        once = _Once(run, asking, given, attempt)
+        graph = record_and_fold(
+            run.module, _identity(run, asking), is_of_transformers(run.module), once.planned, asking.allow_unpriced
+        )
+        return replace(graph, notes=(*graph.notes, *dict.fromkeys(once.notes)))
+
+    return along_roads(record, wanted)
+
+
+def _identity(run: ModelRun, asking: Asking) -> Identity:
+    module = run.module
+    name = asking.name or type(module).__name__
+    return Identity(name, asking.kind, _dtype(module), hints=hints_on(module), spelled_out=asking.spelled_out)
+
+
+def _check_names(run: ModelRun, given: Arguments) -> None:
+    if missing := [c for c in run.caches if c not in given.tensors]:
         raise UnknownNameError.of("cache", missing[0], sorted(given.tensors))
-    return partial(_run, given=given, caches=tuple(caches), train=kind is Workload.TRAIN, loss=loss)
+    if unknown := [n for n in run.fixed if n not in given.examples]:
+        raise UnknownNameError.of("open size to fix", unknown[0], sorted(given.examples))
 
 
-def _run(
-    module: nn.Module, world: FakeWorld, given: Arguments, caches: tuple[str, ...], train: bool, loss: Loss | None
-) -> Run:
-    fake_loose_tensors(module, world)
-    fakes, call = given.made(world, caches)
+@dataclass
+class _Once:
+    """One recording of a description with the sizes of an attempt; `notes` is what there is to say of it."""
 
-    def run() -> tuple[Tensor, ...]:
-        out = call(module)
-        if not train:
-            return tuple(returned(out))
-        return (free_loss(out, fakes) if loss is None else _scalar(loss(out)),)
+    run: ModelRun
+    asking: Asking
+    given: Arguments
+    attempt: Attempt
+    notes: list[str] = field(default_factory=list)
 
-    return Run(fakes, run)
+    def planned(self, module: nn.Module, world: FakeWorld) -> Run:
+        """Make fake inputs and labels, and the call to record."""
+        self.attempt.worlds.append(world)
+        fake_loose_tensors(module, world)
+        fakes, call = self.given.made(world, tuple(self.run.caches), self.attempt.sizes)
+        train = self.asking.kind is Workload.TRAIN
+        with world.mode:
+            labelled = Labelled.of(module, fakes)
+        inputs = dict(fakes)
+        if train and self.run.loss is None and labelled.labels is not None:
+            inputs.setdefault("labels", labelled.labels)
+
+        def run() -> tuple[Tensor, ...]:
+            out = call(module)
+            return (self._loss(out, labelled),) if train else tuple(returned(out))
+
+        return Run(inputs, run)
+
+    def _loss(self, out: object, labelled: Labelled) -> Tensor:
+        if self.run.loss is not None:
+            return _scalar(self.run.loss(out))
+        found, note = labelled.loss(out)
+        if note:
+            self.notes.append(note)
+        return found
 
 
 def _scalar(made: object) -> Tensor:
@@ -130,4 +212,4 @@ def _workload(phase: Workload | str) -> Workload:
     return Workload(phase)
 
 
-__all__ = ["trace"]
+__all__ = ["Asking", "trace", "trace_run"]

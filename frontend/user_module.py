@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import TypeAlias, cast
 
 import torch
 from torch import nn
@@ -17,23 +18,35 @@ from ..ir.errors import TraceError, UnknownNameError, UsageError
 from ..ir.types import DType
 from .adapter import torch_dtype
 from .failures import first_line, user_line
+from .runs.model_run import ModelRun, described
+
+Function: TypeAlias = Callable[..., object]
 
 
-def build_from_factory(spec: str, dtype: DType) -> nn.Module:
-    """Import the file or module, call the factory on the meta device and return its nn.Module.
+def run_from_factory(spec: str, dtype: DType) -> ModelRun:
+    """Import the file or module, call the factory on the meta device and return what it describes.
 
     This runs the user's code. UsageError when the file, the name or the result is wrong.
     """
-    where, _, name = spec.rpartition(":")
+    return described(spec, _built(spec, user_function(spec, "factory"), dtype))
+
+
+def build_from_factory(spec: str, dtype: DType) -> nn.Module:
+    """Return the module alone that a factory makes."""
+    return run_from_factory(spec, dtype).module
+
+
+def user_function(spec: str, what: str) -> Function:
+    """Import `file.py:name` or `pkg.mod:name` and return the function; `what` is what it is to people."""
+    where, colon, name = spec.rpartition(":")
+    if not colon or not where:
+        raise UsageError(f"--{what} {spec}: FILE:FUNCTION, as in --{what} net.py:{what}")
     module = _import(where)
-    factory = getattr(module, name, None)
-    if not callable(factory):
+    found: object = getattr(module, name, None)
+    if not callable(found):
         public = [n for n, v in vars(module).items() if callable(v) and v.__module__ == module.__name__ and n[0] != "_"]
-        raise UnknownNameError.of(f"factory in '{where}'", name, public)
-    built = _built(spec, factory, dtype)
-    if not isinstance(built, nn.Module):
-        raise UsageError(f"'{spec}' returned {type(built).__name__}; a factory returns an nn.Module")
-    return built
+        raise UnknownNameError.of(f"{what} in '{where}'", name, public)
+    return cast(Function, found)
 
 
 def _built(spec: str, factory: Callable[[], object], dtype: DType) -> object:

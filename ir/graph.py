@@ -224,13 +224,51 @@ class Hint:
         return tuple(self.axis.split("+"))
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The lengths for which a recording holds: `name` from `low` to `high` (0: no limit) in steps, without `gaps`.
+
+    `where` is the line of code that asks for it, `file:line`, or empty.
+    """
+
+    name: str
+    low: int
+    high: int
+    step: int = 1
+    gaps: tuple[int, ...] = ()
+    where: str = ""
+
+    def holds(self, size: int) -> bool:
+        """Whether a size is one of them.
+
+        >>> [Bound("seq", 16, 64, 16).holds(n) for n in (16, 40, 64, 80)]
+        [True, False, True, False]
+        """
+        inside = size >= self.low and (not self.high or size <= self.high)
+        return inside and (size - self.low) % self.step == 0 and size not in self.gaps
+
+    @property
+    def legal(self) -> str:
+        """The sizes in words.
+
+        >>> Bound("seq", 16, 64, 16).legal, Bound("seq", 33, 0).legal, Bound("seq", 512, 512).legal
+        ('16 to 64 in steps of 16', '33 or more', '512')
+        """
+        if self.low == self.high:
+            return str(self.low)
+        ends = f"{self.low} to {self.high}" if self.high else f"{self.low} or more"
+        steps = f" in steps of {self.step}" if self.step > 1 else ""
+        return f"{ends}{steps}" + (f" but {', '.join(map(str, self.gaps))}" if self.gaps else "")
+
+
 @dataclass(frozen=True)
 class Graph:
     """A workload: regions in schedule order, symbolic over batch, sequence and (once sharded) mesh degrees.
 
     `max_positions` is the longest sequence the model was made for, 0 when it does not say; `hints` is the model's own
     plan for splitting its layers, if it has one. `spelled_out` says that norms, rotary embeddings and activations are
-    the operators that the model's own code runs, not one kernel each. `constants` are the numbers of tensors that the
+    the operators that the model's own code runs, not one kernel each. `bounds` are the lengths that it holds for, where
+    the code asks for some. `constants` are the numbers of tensors that the
     model's code makes and keeps under no name, by the names that they have here; they are no part of the text.
     """
 
@@ -245,6 +283,7 @@ class Graph:
     max_positions: int = 0
     hints: tuple[Hint, ...] = ()
     spelled_out: bool = False
+    bounds: tuple[Bound, ...] = ()
     constants: tuple[tuple[str, Argument], ...] = field(default=(), compare=False, repr=False)
 
     @cached_property

@@ -10,7 +10,22 @@ from .attrs_text import parse_attrs
 from .errors import ParseError, SlipstickError
 from .expr import Dim, as_dim
 from .expr_text import parse_expr
-from .graph import NO_ATTRS, Attrs, Constraint, Graph, Hint, Node, Phase, Port, Region, Role, Run, Value, Workload
+from .graph import (
+    NO_ATTRS,
+    Attrs,
+    Bound,
+    Constraint,
+    Graph,
+    Hint,
+    Node,
+    Phase,
+    Port,
+    Region,
+    Role,
+    Run,
+    Value,
+    Workload,
+)
 from .ops import op_def
 from .placement import Placement, parse_placement
 from .text import HEADER
@@ -26,6 +41,7 @@ _NODE = re.compile(
 _VALUE = re.compile(r"(\w+)\[([^\]]*)\](?: ~(\d+))?( saved)?(?: <(.*)>)?")
 _CONSTRAINT = re.compile(rf"constraint (.+) % ([\w+]+)( copied)? ({_STRING})")
 _HINT = re.compile(rf"hint (\w+) ({_STRING}) (\w+)")
+_BOUND = re.compile(rf"bound (\w+) (\d+) to (\d+) by (\d+)(?: but ([\d,]+))? ({_STRING})")
 _RUN = re.compile(r"(.*?[^,])(?: x(\d+))?")
 
 
@@ -39,6 +55,7 @@ class _Reader:
         self.max_positions = 0
         self.hints: list[Hint] = []
         self.spelled_out = False
+        self.bounds: list[Bound] = []
         self.axes: tuple[str, ...] = ()
         self.schedule: tuple[Run, ...] = ()
         self.constraints: list[Constraint] = []
@@ -66,6 +83,8 @@ class _Reader:
             self.hints.append(_hint(line))
         elif word == "spelled_out":
             self.spelled_out = True
+        elif word == "bound":
+            self.bounds.append(_bound(line))
         elif word == "axes":
             self.axes = tuple(rest.split(", "))
         elif word == "schedule":
@@ -128,7 +147,7 @@ class _Reader:
         return Graph(
             self.name, self.workload, self.dtype, tuple(self.regions), self.schedule,
             tuple(self.constraints), self.axes, tuple(self.notes), self.max_positions,
-            tuple(self.hints), self.spelled_out,
+            tuple(self.hints), self.spelled_out, tuple(self.bounds),
         )  # fmt: skip
 
 
@@ -169,6 +188,15 @@ def _constraint(line: str) -> Constraint:
         raise ParseError("not a constraint")
     dim, axis, copied, where = match.groups()
     return Constraint(_dim(dim), axis, _string(where), copied is not None)
+
+
+def _bound(line: str) -> Bound:
+    match = _BOUND.fullmatch(line)
+    if match is None:
+        raise ParseError("not a bound")
+    name, low, high, step, gaps, where = match.groups()
+    return Bound(name, int(low), int(high), int(step), tuple(map(int, (gaps or "").split(",") if gaps else ())),
+                 _string(where))  # fmt: skip
 
 
 def _value(ident: int, text: str, role: Role = Role.RESULT, name: str = "") -> Value:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from .attrs_text import print_attrs
-from .graph import Constraint, Graph, Node, Phase, Region, Role, Run, Value
+from .graph import Bound, Constraint, Graph, Node, Phase, Region, Role, Run, Value
 
 HEADER = "slipstick.graph 1"
 
@@ -37,6 +37,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from (f"hint {h.axis} {json.dumps(h.path)} {h.style}" for h in graph.hints)
     if graph.spelled_out:
         yield "spelled_out"
+    yield from (_bound(b) for b in graph.bounds)
     if graph.axes:
         yield f"axes {', '.join(graph.axes)}"
     if graph.schedule:
@@ -44,6 +45,11 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield from (_constraint(c) for c in graph.constraints)
     for region in graph.regions:
         yield from _region(region)
+
+
+def _bound(b: Bound) -> str:
+    gaps = f" but {','.join(map(str, b.gaps))}" if b.gaps else ""
+    return f"bound {b.name} {b.low} to {b.high} by {b.step}{gaps} {json.dumps(b.where)}"
 
 
 def _constraint(c: Constraint) -> str:

@@ -1,0 +1,142 @@
+"""What a user says of a run in words: example inputs, loss, fixed sizes, leaves and caches, as on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...ir.errors import UnknownNameError, UsageError
+from ...ir.types import DType
+
+_INPUT = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<dtype>\w*))?\[(?P<dims>[^\]]*)\]")
+_LEAF = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)=(?P<made>\w+)(?:\((?P<options>[^)]*)\))?")
+_WORDS = ("batch", "seq", "kv")
+_LEAVES = ("experts", "attention")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The words of a user, not yet looked at, and the lengths of the plan, where one is known.
+
+    Args:
+        inputs: `name:dtype[dim,..]` each; the type may be left out and is then the model's; a dim is a number or one of
+            batch, seq, kv.
+        loss: `file.py:function`, a function of what the module returns.
+        fixed: `size=number` each.
+        leaves: `Class=experts(top_k=2)` or `Class=attention(causal=true)` each.
+        caches: names of inputs that are KV caches.
+        sizes: the lengths of the plan: seq, kv, and batch for that of one micro-batch.
+    """
+
+    inputs: Sequence[str] = ()
+    loss: str = ""
+    fixed: Sequence[str] = ()
+    leaves: Sequence[str] = ()
+    caches: Sequence[str] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def refuse_but_of_factories(self, model: str) -> None:
+        """Refuse, for a model that is no factory, what only factories need."""
+        flags = {"--input": self.inputs, "--loss": self.loss, "--leaf": self.leaves, "--kv-cache": self.caches,
+                 "--fixed": self.fixed}  # fmt: skip
+        given = next((flag for flag, value in flags.items() if value), None)
+        if given is not None:
+            raise UsageError(f"{given}: of factories (file.py:function) only, which '{model}' is not; leave it out")
+
+
+@dataclass(frozen=True, slots=True)
+class InputText:
+    """One input as it was written; `dtype` is None where the model's own type is meant."""
+
+    name: str
+    dtype: DType | None
+    dims: tuple[int | str, ...]
+
+
+def read_input(text: str) -> InputText:
+    """Read `name:dtype[dim,..]`; UsageError says what is wrong with it.
+
+    >>> read_input("img:bf16[batch,3,224,224]").dims
+    ('batch', 3, 224, 224)
+    >>> read_input("mask[batch,seq]").dtype is None
+    True
+    """
+    match = _INPUT.fullmatch(text.replace(" ", ""))
+    if match is None:
+        raise UsageError(
+            f"--input {text}: not of the form NAME:DTYPE[DIM,..], as in --input 'ids:int64[batch,seq]' or --input "
+            "'image:bf16[batch,3,224,224]'"
+        )
+    dtype = DType.parse(match["dtype"]) if match["dtype"] else None
+    dims = tuple(_dim(text, word) for word in match["dims"].split(",") if word)
+    return InputText(match["name"], dtype, dims)
+
+
+def _dim(text: str, word: str) -> int | str:
+    if word.isdecimal() and int(word):
+        return int(word)
+    if word not in _WORDS:
+        raise UnknownNameError.of(f"dim in --input {text}:", word, [*_WORDS, "a number"])
+    return word
+
+
+def read_fixed(texts: Sequence[str]) -> dict[str, int]:
+    """Read `size=number` pairs.
+
+    >>> read_fixed(["seq=2048"])
+    {'seq': 2048}
+    """
+    found: dict[str, int] = {}
+    for text in texts:
+        name, _, size = text.partition("=")
+        if not size.isdecimal() or not int(size):
+            raise UsageError(f"--fixed {text}: SIZE=NUMBER, as in --fixed seq=2048; sizes: {', '.join(_WORDS)}")
+        if name not in _WORDS:
+            raise UnknownNameError.of(f"size in --fixed {text}:", name, _WORDS)
+        found[name] = int(size)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LeafText:
+    """One leaf as it was written: the class, what it is, and its options."""
+
+    text: str
+    kind: str
+    made: str
+    options: Mapping[str, bool | int | str]
+
+    def check(self, allowed: Sequence[str]) -> None:
+        """Refuse an option that is not one of those."""
+        if wrong := [o for o in self.options if o not in allowed]:
+            raise UnknownNameError.of(f"option in --leaf {self.text}:", wrong[0], allowed)
+
+
+def read_leaf(text: str) -> LeafText:
+    """Read `pkg.Class=experts(top_k=2)`.
+
+    >>> read_leaf("net.Core=attention(causal=true, layout=bshd)").options
+    {'causal': True, 'layout': 'bshd'}
+    """
+    match = _LEAF.fullmatch(text.replace(" ", ""))
+    if match is None:
+        raise UsageError(
+            f"--leaf {text}: not of the form CLASS=KIND(OPTION=VALUE,..), as in --leaf 'net.Moe=experts(top_k=2)' or "
+            "--leaf 'net.Core=attention(causal=true,layout=bshd)'"
+        )
+    if match["made"] not in _LEAVES:
+        raise UnknownNameError.of(f"kind in --leaf {text}:", match["made"], _LEAVES)
+    pairs = [pair.partition("=") for pair in (match["options"] or "").split(",") if pair]
+    if bare := [name for name, equals, value in pairs if not equals or not value]:
+        raise UsageError(f"--leaf {text}: option '{bare[0]}' has no value; write {bare[0]}=VALUE")
+    return LeafText(text, match["kind"], match["made"], {name: _value(value) for name, _, value in pairs})
+
+
+def _value(word: str) -> bool | int | str:
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    return int(word) if word.isdecimal() else word
+
+
+__all__ = ["Asked", "InputText", "LeafText", "read_fixed", "read_input", "read_leaf"]

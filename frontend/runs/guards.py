@@ -1,0 +1,159 @@
+"""What a recording asked of its open sizes: each condition with the line of the user's code that made it.
+
+A graph with open sizes is that of the module wherever the conditions hold that were met while it was recorded. They are
+kept by torch's shape environment; here they get their place, and the lengths at which they hold are counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import cast
+
+import numpy as np
+import sympy  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+from torch._guards import SLoc
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from ...ir.graph import Bound
+
+# Lengths are looked at one by one up to here; what holds at all of them has no limit.
+MOST = 1 << 20
+_NOT_THE_USERS = ("torch", "slipstick", "contextlib", "importlib", "functools")
+_FUNCTIONS = {
+    "FloorDiv": np.floor_divide, "CleanDiv": np.floor_divide, "Mod": np.mod, "PythonMod": np.mod,
+    "CeilDiv": lambda a, b: -np.floor_divide(-a, b), "Max": np.maximum, "Min": np.minimum,
+    "CeilToInt": np.ceil, "FloorToInt": np.floor, "IntTrueDiv": np.true_divide,
+}  # fmt: skip
+
+
+class PlacedShapeEnv(ShapeEnv):
+    """A shape environment whose conditions know the line of the user's code, as `file:line`."""
+
+    def _get_sloc(self, framework_loc: str | None = None) -> SLoc:
+        return SLoc(framework_loc or users_line(sys._getframe(1)), None)
+
+
+def users_line(frame: FrameType | None) -> str:
+    """Return `file:line` of the innermost frame of a user's code, empty where there is none."""
+    while frame is not None and not is_users(frame):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def is_users(frame: FrameType) -> bool:
+    """Whether a frame is neither torch's nor ours."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] not in _NOT_THE_USERS and not frame.f_code.co_filename.startswith("<")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What was taken for true of some sizes, which go by our names, and where."""
+
+    expr: sympy.Basic
+    place: str
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The names of the sizes it speaks of."""
+        return tuple(sorted(map(str, self.expr.free_symbols)))
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is true at these sizes."""
+        return bool(self.expr.xreplace({s: sympy.Integer(sizes[str(s)]) for s in self.expr.free_symbols}))
+
+    def wanted(self) -> tuple[str, int] | None:
+        """The one size that would have made a refused equality true: 256 of `64*seq != 16384`."""
+        if not isinstance(self.expr, sympy.Ne) or len(self.expr.free_symbols) != 1:
+            return None
+        (symbol,) = self.expr.free_symbols
+        rest = self.expr.lhs - self.expr.rhs
+        found = sympy.Poly(rest, symbol) if rest.is_polynomial(symbol) else None
+        if found is None or found.degree() != 1:
+            return None
+        root = -found.nth(0) / found.nth(1)
+        return (str(symbol), int(root)) if root.is_Integer and root > 0 else None
+
+    def at(self, name: str, values: NDArray[np.int64], others: Mapping[str, int]) -> NDArray[np.bool_]:
+        """Whether it holds at each value of one size, the others as they were recorded."""
+        symbol = next(s for s in self.expr.free_symbols if str(s) == name)
+        fixed = {s: sympy.Integer(others[str(s)]) for s in self.expr.free_symbols if s != symbol}
+        asked = sympy.lambdify(symbol, self.expr.xreplace(fixed), modules=[_FUNCTIONS, "numpy"])
+        return np.broadcast_to(np.asarray(asked(values), dtype=np.bool_), values.shape)
+
+
+def conditions(env: ShapeEnv, names: Mapping[sympy.Symbol, str]) -> tuple[Condition, ...]:
+    """Return the conditions that a recording met, in order and each once; torch has a symbol a tensor for one size."""
+    ours = {s: sympy.Symbol(name, integer=True, positive=True) for s, name in names.items()}
+    found: dict[sympy.Basic, Condition] = {}
+    for guard in env.guards:
+        expr = guard.expr.xreplace(ours)
+        if expr.free_symbols and expr.free_symbols <= set(ours.values()):
+            found.setdefault(expr, Condition(expr, str(guard.sloc.framework_loc or "")))
+    return tuple(found.values())
+
+
+def bounds(met: Sequence[Condition], recorded: Mapping[str, int]) -> tuple[Bound, ...]:
+    """Return where each size must lie for the conditions to hold; sizes without conditions are left out.
+
+    `recorded` are the sizes of the recording, at which all hold.
+    """
+    names = sorted({n for c in met for n in c.sizes})
+    return tuple(b for n in names if (b := _bound(n, [c for c in met if n in c.sizes], recorded)) is not None)
+
+
+def _bound(name: str, met: Sequence[Condition], recorded: Mapping[str, int]) -> Bound | None:
+    values = np.arange(MOST + 1, dtype=np.int64)
+    held = np.ones(MOST + 1, dtype=np.bool_)
+    held[:2] = False  # torch takes an open size for two or more
+    gaps: set[int] = set()
+    place = ""
+    for condition, at in _looked_at(name, met, values, recorded):
+        missing = np.flatnonzero(~at[2:]) + 2
+        if isinstance(condition.expr, sympy.Ne) and len(missing) < 8:
+            gaps |= set(map(int, missing))
+            continue
+        if len(missing):
+            place = condition.place or place
+            held &= at
+    if held[2:].all() and not gaps:
+        return None
+    low, high, step = _run_around(held, recorded[name])
+    inside = tuple(sorted(g for g in gaps if g >= low and (not high or g <= high)))
+    is_free = (low, high, step) == (2, 0, 1) and not inside
+    return None if is_free else Bound(name, low, high, step, inside, place)
+
+
+def _looked_at(
+    name: str, met: Sequence[Condition], values: NDArray[np.int64], recorded: Mapping[str, int]
+) -> Iterator[tuple[Condition, NDArray[np.bool_]]]:
+    """Each condition with where it holds; one that cannot be computed holds at the recorded size alone."""
+    for condition in met:
+        try:
+            with np.errstate(all="ignore"):
+                yield condition, condition.at(name, values, recorded)
+        except (NameError, TypeError, ValueError, KeyError, AttributeError):
+            yield condition, cast("NDArray[np.bool_]", values == recorded[name])
+
+
+def _run_around(held: NDArray[np.bool_], recorded: int) -> tuple[int, int, int]:
+    """The lowest, the highest (0: no limit) and the step of the sizes around one at which all holds.
+
+    >>> holds = np.zeros(MOST + 1, dtype=np.bool_)
+    >>> holds[16:2048:16] = True
+    >>> _run_around(holds, 48)
+    (16, 2032, 16)
+    """
+    above = np.flatnonzero(held[recorded + 1 :])
+    step = int(above[0]) + 1 if len(above) else 1
+    up, down = held[recorded::step], held[recorded::-step]
+    num_up, num_down = (len(h) if h.all() else int(np.argmin(h)) for h in (up, down))
+    low, high = recorded - (num_down - 1) * step, recorded + (num_up - 1) * step
+    return low, 0 if num_up == len(up) else high, step
+
+
+__all__ = ["Condition", "PlacedShapeEnv", "bounds", "conditions", "is_users", "users_line"]
