@@ -191,21 +191,22 @@ def _record_config(
 ) -> Graph:
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
+    from .architectures import speaks
     from .blocks import Identity
     from .building import build_noted
     from .huggingface import hints_on
+    from .module import Asking, trace_built
+    from .runs.model_run import ModelRun
     from .trace import trace
 
     built = build_noted(config.text, dtype)
-    identity = Identity(
-        config.name,
-        workload,
-        dtype,
-        built.notes,
-        _positions(config, getattr(built.module, "config", None)),
-        hints_on(built.module),
-        spelled_out,
-    )
+    longest = _positions(config, getattr(built.module, "config", None))
+    if not speaks(type(built.module)):
+        asking = Asking(workload, config.name, allow_unpriced=allow_unpriced, spelled_out=spelled_out)
+        graph = trace_built(ModelRun(built.module), asking)
+        return replace(graph, notes=(*built.notes, *graph.notes), max_positions=longest)
+    hints = hints_on(built.module)
+    identity = Identity(config.name, workload, dtype, built.notes, longest, hints, spelled_out)
     return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
 
 

@@ -14,6 +14,7 @@ from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
 from .adapter import FakeWorld, dtype_of, eager
+from .architectures import speaks
 from .blocks import Identity
 from .decoding import require_past
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
@@ -21,6 +22,7 @@ from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
 from .live_model import is_of_transformers, recordable, what_runs
 from .loss import Labelled, returned
+from .modalities.feeding import feeds_of
 from .preserve import fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
 from .runs.roads import Attempt, Wanted, along_roads
@@ -96,15 +98,29 @@ def trace(
 def trace_run(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
-    run = run.of(module)
     with preserved(module), eager(), recordable(module):
         put_leaves(module, run.leaves)
-        if is_of_transformers(module) and run.inputs is None:
-            graph = _of_transformers(run, asking)
-        else:
-            graph = _by_roads(run, asking)
+        return trace_built(run.of(module), asking)
+
+
+def trace_built(run: ModelRun, asking: Asking) -> Graph:
+    """Return the folded graph of a description whose module is ready to be recorded."""
+    if not is_of_transformers(run.module) or run.inputs is not None:
+        graph = _by_roads(run, asking)
+    elif speaks(type(run.module)):
+        graph = _of_transformers(run, asking)
+    else:
+        graph = _by_its_signature(run, asking)
     require_past(graph)
     return graph
+
+
+def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
+    """A model of transformers that is no language model: its signature and its config say what it reads."""
+    feeds = feeds_of(run.module, asking.kind)
+    described = replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic)
+    graph = _by_roads(described, asking)
+    return replace(graph, notes=(*graph.notes, str(feeds)))
 
 
 def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
@@ -212,4 +228,4 @@ def _workload(phase: Workload | str) -> Workload:
     return Workload(phase)
 
 
-__all__ = ["Asking", "trace", "trace_run"]
+__all__ = ["Asking", "trace", "trace_built", "trace_run"]
