@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -27,6 +27,7 @@ _TASKS = (
     "MODEL_FOR_IMAGE_TO_IMAGE_MAPPING", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
     "MODEL_FOR_TIME_SERIES_PREDICTION_MAPPING", "MODEL_FOR_MASK_GENERATION_MAPPING",
 )  # fmt: skip
+_SPOKEN = (_TASKS[0], _TASKS[1], _CAUSAL, _SEQ2SEQ, _NO_HEAD)
 _TEXT_PARTS = ("text_config", "decoder", "llm_config", "language_config")
 
 
@@ -66,10 +67,10 @@ def choose(config: ModelConfig, is_whole: bool = False) -> Architecture:
     hears, the text backbone is taken where it is a language model, unless `is_whole`. NotUnderstoodError when nothing
     fits.
     """
-    if is_whole and (whole := _whole(config)) is not None:
+    if is_whole and has_towers(config) and (whole := _whole(config, _SPOKEN)) is not None:
         return Architecture(whole, config)
     found = _named(config)
-    if found is None and not _has_backbone(config) and (other := _named_otherwise(config)) is not None:
+    if found is None and not has_towers(config) and (other := _named_otherwise(config)) is not None:
         return Architecture(other, config)
     found = found or _by_kind(config)
     if found is None:
@@ -97,14 +98,13 @@ def _named_otherwise(config: ModelConfig) -> ModelClass | None:
     return next((c for c in made if c.config_class is not None and isinstance(config, c.config_class)), None)
 
 
-def _whole(config: ModelConfig) -> ModelClass | None:
-    """The class of all parts of a model: the one it names, the one of its task, or the one without a head."""
-    tables = (_NO_HEAD, *_TASKS)
+def _whole(config: ModelConfig, tables: Iterable[str] = (_NO_HEAD, *_TASKS)) -> ModelClass | None:
+    """The class of all parts of a model: the one it names, else the first in these tables."""
     return _named_otherwise(config) or next((c for mapping in tables for c in _classes(config, mapping)), None)
 
 
-def _has_backbone(config: ModelConfig) -> bool:
-    """Whether a model sees or hears and has a language model inside."""
+def has_towers(config: ModelConfig) -> bool:
+    """Whether a model sees or hears beside a language model inside it."""
     text = _text_part(config)
     return text is not None and _sees_or_hears(config) and _by_kind(text) is not None
 
@@ -179,4 +179,4 @@ def _note(config: ModelConfig, part: ModelConfig) -> str:
     return f"only the language model of '{config.model_type}' is in this graph ('{part.model_type}'), no other part"
 
 
-__all__ = ["Architecture", "ModelClass", "ModelConfig", "choose", "speaks"]
+__all__ = ["Architecture", "ModelClass", "ModelConfig", "choose", "has_towers", "speaks"]

@@ -23,6 +23,7 @@ from .leaves import Leaves, put_leaves
 from .live_model import is_of_transformers, recordable, what_runs
 from .loss import Labelled, returned
 from .modalities.feeding import feeds_of
+from .modalities.seeing import plan_fed
 from .preserve import fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
 from .runs.roads import Attempt, Wanted, along_roads
@@ -37,7 +38,7 @@ _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 class Asking:
     """What is asked of a description: a phase, a name, and how it is to be recorded.
 
-    `sizes` are the lengths of the plan, where one is known.
+    `sizes` are the lengths of the plan, where one is known; `images` are pictures a sequence of a model that speaks.
     """
 
     kind: Workload
@@ -45,6 +46,7 @@ class Asking:
     sizes: Mapping[str, int] = field(default_factory=dict)
     allow_unpriced: bool = False
     spelled_out: bool = False
+    images: int = 0
 
 
 def trace(
@@ -107,7 +109,7 @@ def trace_built(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description whose module is ready to be recorded."""
     if not is_of_transformers(run.module) or run.inputs is not None:
         graph = _by_roads(run, asking)
-    elif speaks(type(run.module)):
+    elif speaks(type(run.module)) and not asking.images:
         graph = _of_transformers(run, asking)
     else:
         graph = _by_its_signature(run, asking)
@@ -116,10 +118,16 @@ def trace_built(run: ModelRun, asking: Asking) -> Graph:
 
 
 def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
-    """A model of transformers that is no language model: its signature and its config say what it reads."""
-    feeds = feeds_of(run.module, asking.kind)
-    described = replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic)
-    graph = _by_roads(described, asking)
+    """A model of transformers that reads other than tokens: its signature and its config say what."""
+    feeds = feeds_of(run.module, asking.kind, asking.images)
+    speaking = speaks(type(run.module))
+    if feeds.is_plain and not speaking:
+        graph = _by_roads(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), asking)
+    else:
+        graph = record_and_fold(
+            run.module, _identity(run, asking), is_transformers=True, allow_unpriced=asking.allow_unpriced,
+            plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking),
+        )  # fmt: skip
     return replace(graph, notes=(*graph.notes, str(feeds)))
 
 

@@ -16,9 +16,10 @@ from torch.distributions import Distribution
 
 from .adapter import swapped
 
-
 # What a training step leaves out at random, by fields of configs: masked frames of sound, layers.
-_CHOSEN_AT_RANDOM: Mapping[str, object] = MappingProxyType({"apply_spec_augment": False})
+_CHOSEN_AT_RANDOM: Mapping[str, object] = MappingProxyType(
+    {"apply_spec_augment": False, "layerdrop": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+)
 
 
 @contextmanager
@@ -27,9 +28,10 @@ def decided(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(swapped(Distribution, "_validate_args", False))  # looks at values (Gemma 3n, Phi-MoE)
         configs = {id(c): c for part in model.modules() if (c := vars(part).get("config")) is not None}
-        for config, (name, chosen) in product(configs.values(), _CHOSEN_AT_RANDOM.items()):
-            if isinstance(getattr(config, name, None), type(chosen)):
-                stack.enter_context(swapped(config, name, chosen))
+        owners = (*configs.values(), *model.modules())
+        for owner, (name, chosen) in product(owners, _CHOSEN_AT_RANDOM.items()):
+            if isinstance(vars(owner).get(name), type(chosen)):
+                stack.enter_context(swapped(owner, name, chosen))
         for part in model.modules():
             for name, replacement in _replacements(part).items():
                 stack.enter_context(swapped(part, name, replacement))
