@@ -30,6 +30,7 @@ from .cost.step_program import StepProgram
 from .cost.training_run import Job, RunEstimate, TrainingRun
 from .ir.divisibility import Uneven, check_divisibility
 from .ir.errors import PlanError, UsageError
+from .ir.fixed_sizes import check_sizes
 from .ir.graph import Graph, Workload
 from .ir.layouts import Layouts
 from .ir.plan import Family, Plan, PlanTable
@@ -154,7 +155,7 @@ def compiled(
         Bindings(program),
         MemoryProgram.of(lowered),
         StageProgram.of(lowered, family.pp_layout, family.recompute_layers, layouts),
-        ConstraintProgram.of(lowered),
+        ConstraintProgram.of(lowered, graph),
         Uneven.of(lowered),
         ModelFlops.of(asked),
         ModelFlops.of(lowered, REPEATED),
@@ -353,13 +354,15 @@ def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
 
 
 def estimate_many(lowered: Lowered, system: System, plans: Sequence[Plan]) -> Estimates:
-    """Price several plans of one family, each checked for divisibility."""
+    """Price several plans of one family, each checked for divisibility and for sizes that the graph is of."""
     return evaluate(lowered, system, _checked(lowered, plans))
 
 
 def _checked(lowered: Lowered, plans: Sequence[Plan]) -> PlanTable:
     """Return the plans as a table; PlanError for the first that is not legal, with what would be."""
     table = PlanTable.of(plans)
+    for plan in plans:
+        check_sizes(lowered.source, plan)
     for plan, legal in zip(plans, lowered.constraints.hold(table, Points(table)), strict=True):
         if not legal:
             check_divisibility(lowered.graph, plan)

@@ -90,12 +90,14 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     from ..cost.flops import Convention
     from ..explore.search.goals import Limit, goals_of
     from ..explore.search.plan_job import PlanJob, known_metrics
+    from ..ir.fixed_sizes import check_bounds
 
     check_asked(asked)
     plain = plain_of(asked, request)
     check_model(plain)
     machines = tuple(_machines(asked, plain))
     graph = graph_of(plain)
+    check_bounds(graph, {"seq": plain.seq, "kv": plain.seq})
     known = known_metrics(graph.workload)
     goals = goals_of(asked.objectives or ("step_time_s",), known)
     limits = tuple(Limit.of(one, known) for one in asked.constraints)

@@ -11,10 +11,12 @@ from ..ir.divisibility import deals, has_experts
 from ..ir.experts_plan import expert_options
 from ..ir.expr import as_expr, product, symbol
 from ..ir.exprtable import ExprTable
-from ..ir.graph import Graph
+from ..ir.fixed_sizes import asked_bounds, counts_tokens, fixed_sizes
+from ..ir.graph import Bound, Graph
+from ..ir.layers import num_layers
 from ..ir.plan import PlanTable
 from ..ir.points import Points
-from ..ir.stages import block_row, can_lay
+from ..ir.stages import can_lay
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +28,27 @@ class ConstraintProgram:
         copied: which of them may be shared by more ranks than there are things, as a column.
         num_blocks: what stages share out.
         has_experts: whether there are any to deal out.
+        fixed: the batch and the length that the graph is of, None where open; see `ir/fixed_sizes.py`.
+        has_length: whether there is a length that ranks could share out.
+        bounds: the lengths that the graph holds for, where its code asks for some.
     """
 
     table: ExprTable
     copied: NDArray[np.bool_]
     num_blocks: int
     has_experts: bool
+    fixed: tuple[int | None, int | None] = (None, None)
+    has_length: bool = True
+    bounds: tuple[Bound, ...] = ()
 
     @classmethod
-    def of(cls, graph: Graph) -> ConstraintProgram:
-        """Compile the constraints of a lowered graph."""
+    def of(cls, graph: Graph, source: Graph) -> ConstraintProgram:
+        """Compile the constraints of a lowered graph, and the sizes of the traced one that it comes of."""
         given = graph.constraints
         rows = [as_expr(c.dim) for c in given] + [product(symbol(a) for a in c.axes) for c in given]
         copied = np.array([[c.copied] for c in given], dtype=np.bool_).reshape(-1, 1)
-        return cls(ExprTable.of(rows), copied, len(block_row(graph)), has_experts(graph))
+        return cls(ExprTable.of(rows), copied, num_layers(graph), has_experts(graph), fixed_sizes(source),
+                   counts_tokens(source), asked_bounds(source))  # fmt: skip
 
     def hold(self, plans: PlanTable, points: Points) -> NDArray[np.bool_]:
         """Return for each plan whether all constraints hold."""
@@ -49,7 +58,28 @@ class ConstraintProgram:
         legal = np.asarray(deals(sizes, degrees, self.copied).all(axis=0))
         pp, vpp = plans.stages
         laid = can_lay(self.num_blocks, plans.family.pp_layout, pp * vpp)
-        return np.asarray(legal[point] & laid & (self.has_experts | ~_asks_for_experts(plans)))
+        return np.asarray(
+            legal[point] & laid & self._are_its_sizes(plans) & (self.has_experts | ~_asks_for_experts(plans))
+        )
+
+    def _are_its_sizes(self, plans: PlanTable) -> NDArray[np.bool_]:
+        """Return which plans are for sizes that the graph is of; see `check_sizes`."""
+        batch, length = self.fixed
+        suits = (plans.micro_batch == batch) if batch is not None else np.ones(len(plans), dtype=bool)
+        if batch is not None and plans.ep is not None:
+            suits = suits & (plans.ep == 1)
+        if not self.has_length and plans.cp is not None:
+            suits = suits & (plans.cp == 1)
+        asked = {"batch": plans.micro_batch, "kv": plans.kv_len, "seq": plans.seq_len}
+        for bound in self.bounds:
+            suits = suits & _within(bound, asked[bound.name])
+        return np.asarray(suits & (plans.seq_len == length) if length is not None else suits)
+
+
+def _within(bound: Bound, sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which sizes a bound allows; see `Bound.holds`."""
+    inside = (sizes >= bound.low) & ((sizes <= bound.high) if bound.high else True)
+    return np.asarray(inside & ((sizes - bound.low) % bound.step == 0) & ~np.isin(sizes, bound.gaps))
 
 
 def _asks_for_experts(plans: PlanTable) -> NDArray[np.bool_]:

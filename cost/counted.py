@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..backends.system import System
+from ..ir.fixed_sizes import counts_tokens
 from ..ir.graph import Graph, Workload
 from ..ir.plan import IMBALANCE
 from ..ir.stages import RECOMPUTED
@@ -37,13 +38,13 @@ class Counted:
         """Return the metrics of the field by their usual names, plan by plan, in SI units.
 
         MFU is model FLOPs over (dense peak x GPUs x step time); HFU counts what is recomputed too; MBU is the least
-        traffic of a step over what the memory could move in its time.
+        traffic of a step over what the memory could move in its time. A sample without tokens (an image) counts as one.
         """
         plans, time_s, workload = ready.plans, step.time_s, self.source.workload
         env = {"batch": plans.global_batch, "seq": plans.seq_len, "kv": plans.kv_len}
         flops = self.flops.total(env, convention)
         peak = system.chip.matmul_flop_per_s(str(self.source.dtype)) * plans.num_gpus
-        tokens = plans.global_batch * (1.0 if workload is Workload.DECODE else plans.seq_len)
+        tokens = plans.global_batch * (plans.seq_len if self._has_lengths() else 1.0)
         found = {
             "step_time_s": time_s,
             "tokens_per_s": tokens / time_s,
@@ -56,12 +57,20 @@ class Counted:
             "exposed_comm_s": step.exposed_comm_s,
             "hidden_comm_s": step.total_hidden_comm_s,
         }
+        if not counts_tokens(self.source):
+            rate = plans.global_batch / time_s
+            found |= {"samples_per_s": rate, "samples_per_s_per_gpu": rate / plans.num_gpus}
         if workload is Workload.TRAIN:
             found["bubble_fraction"] = step.breakdown["bubble"] / time_s
         found |= _latencies(workload, time_s)
         if self.must_move is not None:
             found["mbu"] = self.must_move.evaluate(plans) / (system.chip.hbm_bytes_per_s * time_s)
-        return found
+        # Where no size is open, what a model counts is the same number for all plans.
+        return {name: np.broadcast_to(value, time_s.shape) for name, value in found.items()}
+
+    def _has_lengths(self) -> bool:
+        """Whether a sample is as many tokens as the plan says: it is one in a decode step, and where there is none."""
+        return self.source.workload is not Workload.DECODE and counts_tokens(self.source)
 
     def _repeated(self, ready: Prepared, convention: Convention) -> Array:
         """FLOPs of a step that all ranks spend on recomputation: a rank has the layers of its stage."""

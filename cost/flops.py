@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.expr import Expr, as_expr
+from ..ir.fixed_sizes import fixed_sizes
 from ..ir.graph import Graph, Phase
 from ..ir.ops import work_of
 from ..ir.ops.masking import executed_share
@@ -42,10 +43,14 @@ class _Attention:
 
 @dataclass(frozen=True, slots=True)
 class ModelFlops:
-    """FLOPs of one pass over the unsharded graph, per phase, as expressions over batch, seq and kv."""
+    """FLOPs of one pass over the unsharded graph, per phase, as expressions over batch, seq and kv.
+
+    A pass over a graph of a fixed batch is of so many samples.
+    """
 
     dense: Mapping[Phase, Expr]
     attention: Mapping[Phase, tuple[_Attention, ...]]
+    fixed_batch: int | None = None
 
     @classmethod
     def of(cls, graph: Graph, phases: frozenset[Phase] = MODEL_PHASES) -> ModelFlops:
@@ -67,7 +72,7 @@ class ModelFlops:
                 masked.setdefault(node.phase, []).append(
                     _Attention(flops, a.q_len, a.kv_len, a.causal, a.reach, a.balanced)
                 )
-        return cls(dense, {p: tuple(a) for p, a in masked.items()})
+        return cls(dense, {p: tuple(a) for p, a in masked.items()}, fixed_sizes(graph)[0])
 
     def total(self, env: Mapping[str, Array], convention: Convention) -> Array:
         """Return FLOPs for arrays of batch, seq and kv."""
@@ -79,4 +84,6 @@ class ModelFlops:
                     q, kv = np.asarray(a.q_len.evaluate(env)), np.asarray(a.kv_len.evaluate(env))
                     flops = flops * executed_share(q, kv, a.causal, a.window, a.balanced)
                 parts.append(flops)
-        return np.asarray(sum(parts[1:], parts[0])) if parts else np.zeros(1)
+        found = np.asarray(sum(parts[1:], parts[0])) if parts else np.zeros(1)
+        passes = 1.0 if self.fixed_batch is None or "batch" not in env else env["batch"] / self.fixed_batch
+        return np.asarray(found * passes)

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from ..ir.expr import Expr, total
 from ..ir.exprtable import ExprTable
 from ..ir.graph import Graph, Region
+from ..ir.layers import num_layers
 from ..ir.layouts import Layouts
 from ..ir.ops import work_of
 from ..ir.plan import PlanTable
 from ..ir.points import Points, distinct
-from ..ir.stages import Layout, block_row, by_cost
+from ..ir.stages import Layout, by_cost
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -121,7 +122,7 @@ class StageProgram:
         share, point = self._shares(points, degree, len(plans))
         met, which = _met(pair, point, len(degree), len(share))
         # A layout whose costs have no say is the same whatever they are.
-        blocks, kept = len(block_row(self.graph)), self.layouts.of(self.graph)
+        blocks, kept = num_layers(self.graph), self.layouts.of(self.graph)
         said = [by_cost(blocks, self.policy, p * v) for p, v in degree]
         found = [
             kept.lay(self.policy, *degree[d], share[s] if said[d] else None, self.recomputed, schedule) for d, s in met
@@ -138,7 +139,7 @@ class StageProgram:
 
         Costs are against the dearest, rounded: plans that differ in nothing else have one layout.
         """
-        blocks = len(block_row(self.graph))
+        blocks = num_layers(self.graph)
         if not any(by_cost(blocks, self.policy, p * v) for p, v in degrees):
             return [None], np.zeros(num, dtype=np.intp)
         env, point = points.of(self.costs.symbols)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ..backends.program import Entry, Program
 from ..ir.graph import Graph, Phase
+from ..ir.layers import layer_row
 from ..ir.ops.collectives import RINGS
 from ..ir.ops.host import DOWN, UP
-from ..ir.stages import block_row
 from .beside import Beside, axis_of, phase_of
 from .overlap import Pair, pairs_of
 from .split_backward import weight_gradients
@@ -47,7 +47,7 @@ class StepProgram:
         return cls(
             Beside.of(graph),
             tuple(pairs_of(graph)),
-            frozenset(block_row(graph) or graph.sequence()),
+            layer_row(graph).inner,
             again,
             _label_of_wgrad(graph),
         )

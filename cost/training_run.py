@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from ..backends.system import System
 from ..ir.errors import UsageError
+from ..ir.fixed_sizes import counts_tokens
 from ..ir.graph import Graph
 from ..ir.ops.optimizer import OptimizerAttrs
 from ..ir.plan import Plan
@@ -114,8 +115,9 @@ class Job:
     def of(cls, graph: Graph, system: System, plan: Plan, step_time_s: float) -> Job:
         """Gather what a traced model, a machine and a plan say."""
         link = system.chip.host_link
+        length = plan.seq_len if counts_tokens(graph) else 1
         return cls(
-            step_time_s=step_time_s, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
+            step_time_s=step_time_s, samples=plan.global_batch, tokens=plan.global_batch * length,
             num_gpus=plan.num_gpus, num_nodes=-(-plan.num_gpus // system.node_size),
             state_bytes=checkpoint_bytes(graph, OptimizerAttrs(*plan.family.states)),
             copy_bytes_per_s=None if link is None else float(link.bytes_per_s * link.efficiency),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._C._autograd import _get_sequence_nr
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
+from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
 from torch._guards import CompileContext
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -25,7 +26,11 @@ from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode,
     StatelessSymbolicContext,
 )
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    is_traceable_wrapper_subclass,
+)
 
 from ..ir.derived import Derived
 from ..ir.errors import TraceError, UnknownNameError
@@ -40,7 +45,8 @@ from .runs.guards import Condition, PlacedShapeEnv, conditions
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every call that reaches the dispatcher, then hands it to `note`.
 
-    Tensor subclasses in `wrappers` come first: they turn their own calls into others, which are then noted.
+    Tensor subclasses in `wrappers`, and those that are made of other tensors (quantised weights), come first: they turn
+    their own calls into others, which are then noted.
     """
 
     wrappers: ClassVar[tuple[type, ...]] = ()
@@ -58,7 +64,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[object] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        if any(issubclass(t, self.wrappers) for t in types):
+        if any(issubclass(t, self.wrappers) or hasattr(t, "__tensor_flatten__") for t in types):
             return NotImplemented
         out = func(*args, **(kwargs or {}))
         self.note(func, args, kwargs or {}, out)
@@ -300,6 +306,22 @@ def faked(module: nn.Module, world: FakeWorld) -> Iterator[None]:
 
 
 @contextmanager
+def desugared(module: nn.Module) -> Iterator[None]:
+    """Make parameters that are made of other tensors (quantised weights) those tensors for a while.
+
+    The forward puts them together again, so that what it does with the parts is seen. Call it under `preserved`.
+    """
+    before = [(part, type(part)) for part in module.modules()]
+    if any(is_traceable_wrapper_subclass(p) for p in module.parameters()):
+        unwrap_tensor_subclass_parameters(module)
+    try:
+        yield
+    finally:
+        for part, kind in before:
+            part.__class__ = kind
+
+
+@contextmanager
 def eager() -> Iterator[None]:
     """Run what someone has compiled as it was written."""
     with torch.compiler.set_stance("force_eager"):
@@ -334,6 +356,7 @@ __all__ = [
     "FakeWorld",
     "ParamAOTInput",
     "autograd_origin",
+    "desugared",
     "dtype_of",
     "dynamo_source",
     "eager",

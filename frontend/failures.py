@@ -37,7 +37,15 @@ def _data_dependent(module: nn.Module, error: Exception) -> str:
     return (
         f"control flow depends on data: {module_path(error, module)} ({user_line(error)}) asks{asked} for a value "
         "that only exists at run time. Replace the branch by tensor operations, or the whole by one operator with a "
-        "known meaning: torch.ops.slipstick.experts or .attention"
+        f"known meaning: torch.ops.slipstick.experts or .attention; or say what the class computes: {_leaves(error)}"
+    )
+
+
+def _leaves(error: BaseException) -> str:
+    """The flags that would say what the class computes whose code asked."""
+    name = next((type(part).__name__ for part in reversed(_running(error))), "CLASS")
+    return (
+        f"--leaf '{name}=experts(top_k=N)' or --leaf '{name}=attention(causal=true)', in Python leaves={{{name}: ..}}"
     )
 
 
@@ -70,12 +78,14 @@ def user_line(error: BaseException) -> str:
 def module_path(error: BaseException, module: nn.Module) -> str:
     """Return the path of the innermost module that was running, for people."""
     paths = {id(part): path for path, part in module.named_modules()}
-    found = ""
-    for tb in _steps(error):
-        running = tb.tb_frame.f_locals.get("self")
-        if isinstance(running, nn.Module):
-            found = paths.get(id(running), found)
+    found = next((paths[id(part)] for part in reversed(_running(error)) if id(part) in paths), "")
     return f"module '{found}'" if found else "the top module"
+
+
+def _running(error: BaseException) -> list[nn.Module]:
+    """The modules whose code was running, the innermost last."""
+    found = (tb.tb_frame.f_locals.get("self") for tb in _steps(error))
+    return [part for part in found if isinstance(part, nn.Module)]
 
 
 def _steps(error: BaseException) -> Iterator[TracebackType]:

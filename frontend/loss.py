@@ -83,7 +83,8 @@ class Labelled:
 
 
 def _sum(results: Sequence[Tensor]) -> Tensor:
-    sums = [t.sum() for t in results if t.is_floating_point() and t.requires_grad]
+    trained = torch.is_grad_enabled()
+    sums = [t.sum() for t in results if t.is_floating_point() and (t.requires_grad or not trained)]
     if not sums:
         raise TraceError(
             "no result depends on a parameter that is trained, so there is no backward pass; ask for --phase prefill"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
-from .adapter import FakeWorld, dtype_of, eager
+from .adapter import DataDependent, FakeWorld, desugared, dtype_of, eager
 from .architectures import speaks
 from .blocks import Identity
 from .decoding import require_past
@@ -26,6 +27,7 @@ from .modalities.feeding import feeds_of
 from .modalities.seeing import plan_fed
 from .preserve import fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
+from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
 from .trace import trace as record_and_fold
 from .workloads import Run
@@ -100,19 +102,22 @@ def trace(
 def trace_run(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
-    with preserved(module), eager(), recordable(module):
+    with preserved(module), eager(), recordable(module), desugared(module):
         put_leaves(module, run.leaves)
+        if asking.kind is Workload.TRAIN:
+            _refuse_frozen(module)
         return trace_built(run.of(module), asking)
 
 
 def trace_built(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description whose module is ready to be recorded."""
-    if not is_of_transformers(run.module) or run.inputs is not None:
-        graph = _by_roads(run, asking)
-    elif speaks(type(run.module)) and not asking.images:
-        graph = _of_transformers(run, asking)
-    else:
-        graph = _by_its_signature(run, asking)
+    with open_ints(run.module):
+        if not is_of_transformers(run.module) or run.inputs is not None:
+            graph = _by_roads(run, asking)
+        elif speaks(type(run.module)) and not asking.images:
+            graph = _of_transformers(run, asking)
+        else:
+            graph = _by_its_signature(run, asking)
     require_past(graph)
     return graph
 
@@ -129,6 +134,14 @@ def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
             plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking),
         )  # fmt: skip
     return replace(graph, notes=(*graph.notes, str(feeds)))
+
+
+def _refuse_frozen(module: nn.Module) -> None:
+    if not any(p.requires_grad for p in module.parameters()):
+        raise TraceError(
+            f"no parameter of {type(module).__name__} is to be trained (requires_grad is False of all), so there is no "
+            "training step; ask for --phase prefill"
+        )
 
 
 def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
@@ -161,7 +174,21 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
         )
         return replace(graph, notes=(*graph.notes, *dict.fromkeys(once.notes)))
 
-    return along_roads(record, wanted)
+    try:
+        return along_roads(record, wanted)
+    except TraceError as error:
+        if run.inputs is not None or error.__cause__ is None or isinstance(error.__cause__, DataDependent):
+            raise
+        raise TraceError(f"{error}{_assumed(run.module)}") from error.__cause__
+
+
+def _assumed(module: nn.Module) -> str:
+    """What to say where token ids may have been the wrong thing to run a module on."""
+    name = next(iter(inspect.signature(module.forward).parameters), "x")
+    return (
+        f". No inputs were said, so forward was run on token ids (--input '{name}:int64[batch,seq]'); if it takes "
+        f"something else, say what, as --input '{name}:bf16[batch,3,224,224]' does for images"
+    )
 
 
 def _identity(run: ModelRun, asking: Asking) -> Identity:
@@ -222,9 +249,9 @@ def _scalar(made: object) -> Tensor:
 
 
 def _dtype(module: nn.Module) -> DType:
-    """The type that most parameters are in; fp32, torch's own default, where there are none."""
+    """The real type that most parameters are in; fp32, torch's own default, where there are none."""
     sizes: Counter[torch.dtype] = Counter()
-    for p in module.parameters():
+    for p in (p for p in module.parameters() if p.is_floating_point()):
         sizes[p.dtype] += p.numel()
     most = sizes.most_common(1)
     return dtype_of(torch.empty(0, dtype=most[0][0])) if most else DType.FP32

@@ -194,7 +194,8 @@ def _refuse_fixed_sizes(world: FakeWorld) -> None:
     if fixed := world.fixed():
         raise TraceError(
             f"the module uses the size of {' and '.join(fixed)} as a plain number (a loop over positions, int(), or a "
-            "comparison with a constant), so the recording would hold for one size only; keep sizes symbolic"
+            "comparison with a constant), so the recording would hold for one size only; keep sizes symbolic, or say "
+            f"which it is: {' '.join(f'--fixed {name}=LENGTH' for name in fixed)}, in Python fixed={{..}}"
         )
 
 

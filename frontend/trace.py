@@ -17,6 +17,7 @@ from .blocks import Identity, NotAlikeError, fold
 from .flat import Flat
 from .flex import flex_lifted
 from .fx_import import Handler, import_fx
+from .layered import in_layers
 from .layers import LayerStack, find_stack, needs_every_layer, runs_in_step, shortened
 from .lenient import Lenient, noted
 from .lift import lifted
@@ -59,7 +60,7 @@ def trace(
     planned = plan or _language_model(identity.workload, is_transformers)
     handlers = Lenient(HANDLERS) if allow_unpriced else HANDLERS
     subject = _Subject(module, identity, is_transformers, planned, handlers)
-    graph = with_unused(noted(_trace(subject, _stack(subject))), module)
+    graph = with_unused(noted(in_layers(_trace(subject, _stack(subject)))), module)
     verify(graph)
     return graph
 

@@ -1,27 +1,72 @@
-"""The batch and length that a graph was made for, where it was not left open."""
+"""The batch and length that a graph was made for, where they were not left open, and whether it has a length at all."""
 
 from __future__ import annotations
 
-from .errors import UsageError
-from .graph import Graph, Role, Workload
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from .errors import PlanError, UsageError
+from .expr import Expr
+from .graph import Bound, Graph, Phase, Role, Value, Workload
 from .plan import Plan
+from .stages import BOUNDARY
+
+# What the batch is called: of all replicas in a traced graph, of one in a sharded graph.
+_BATCH = frozenset(("batch", "mbs"))
+_LENGTHS = frozenset(("seq", "kv"))
 
 
 def fixed_sizes(graph: Graph) -> tuple[int | None, int | None]:
-    """Return the fixed sequences and the fixed tokens of each, of the first input of whole numbers; None where open."""
-    found = (
-        v.type.dims
-        for region in graph.regions
-        for v in region.of_role(Role.INPUT)
-        if v.type.rank > 1 and not v.type.dtype.is_floating
-    )
-    batch, length = next(found, (None, None))[:2]
-    one_token = graph.workload is Workload.DECODE
-    return batch if isinstance(batch, int) else None, length if isinstance(length, int) and not one_token else None
+    """Return the fixed sequences and the fixed tokens of each, None where open.
+
+    They are those of the first input of whole numbers, of rank two or more; where all inputs are images, signals or
+    features, the first of these says the batch, and there is no length.
+    """
+    inputs = [v for v in _given(graph, Role.INPUT) if v.type.rank > 1]
+    tokens = [v for v in inputs if not v.type.dtype.is_floating]
+    batch, length = next((v.type.dims for v in (*tokens, *inputs)), (None, None))[:2]
+    symbols = _symbols(graph)
+    one_token = graph.workload is Workload.DECODE or not tokens
+    is_open = not isinstance(batch, int) or not symbols.isdisjoint(_BATCH)
+    return None if is_open else batch, length if isinstance(length, int) and not one_token else None
+
+
+def counts_tokens(graph: Graph) -> bool:
+    """Whether samples are sequences: their length is open, or an input has whole numbers in rows.
+
+    Where they are not (images of one size, rows of features), samples are what is counted.
+    """
+    tokens = (v for v in _given(graph, Role.INPUT) if v.type.rank > 1 and not v.type.dtype.is_floating)
+    return not _symbols(graph).isdisjoint(_LENGTHS) or next(tokens, None) is not None
+
+
+def fixed_samples(graph: Graph) -> frozenset[str]:
+    """Return the ports through which samples of a fixed batch pass, and their gradients; none where it is open.
+
+    Forward it is what is made of the inputs; backward all but what has the size of a parameter that regions share.
+    """
+    if fixed_sizes(graph)[0] is None:
+        return frozenset()
+    found: set[str] = set()
+    for name in graph.sequence_once() * 2:  # what a layer makes, the next one of its kind reads
+        region = graph.region(name)
+        reached = {v.id for v in region.values if v.role is Role.INPUT or (v.role is Role.PORT and v.name in found)}
+        for node in (n for n in region.nodes if n.phase is Phase.FORWARD and not reached.isdisjoint(n.inputs)):
+            reached.update(node.outputs)
+        found |= {p.name for p in region.outputs if p.value in reached}
+    users = Counter((v.name, v.type.dims) for r in graph.regions for v in r.of_role(Role.PARAM))
+    shared = {dims for (_, dims), num in users.items() if num > 1}
+    for region in graph.regions:
+        late = (p for p in region.outputs if region.phase_of(p.value) is Phase.BACKWARD)
+        found |= {p.name for p in late if region.by_id[p.value].type.dims not in shared}
+    return frozenset(found)
 
 
 def check_sizes(graph: Graph, plan: Plan) -> None:
-    """Refuse a plan for other sizes than a graph is of: its work would be that of its own sizes."""
+    """Refuse a plan for other sizes than a graph is of: its work would be that of its own sizes.
+
+    UsageError for another batch or length, PlanError for what splits a batch or a length that cannot be.
+    """
     _check_bounds(graph, plan)
     batch, length = fixed_sizes(graph)
     wrong = [
@@ -35,16 +80,31 @@ def check_sizes(graph: Graph, plan: Plan) -> None:
             "torch.export, mark_dynamic of torch.compile, dynamic_axes of ONNX) or with others (--fixed seq=LENGTH of "
             "a factory, fixed={'seq': LENGTH} of slipstick.trace)"
         )
+    if plan.cp > 1 and not counts_tokens(graph):
+        raise PlanError(f"cp={plan.cp}: '{graph.name}' has no sequence that ranks could share out; use cp=1")
+    if plan.ep > 1 and batch is not None:
+        raise PlanError(
+            f"ep={plan.ep}: '{graph.name}' has a fixed batch of {batch}, whose tokens cannot go to experts of other "
+            "replicas; use ep=1, or make it with an open batch"
+        )
+
+
+def asked_bounds(graph: Graph) -> tuple[Bound, ...]:
+    """Return the bounds that a plan can break: in a decode step the length of what is fed is one, whatever it says."""
+    decode = graph.workload is Workload.DECODE
+    return tuple(b for b in graph.bounds if b.name in ("batch", "kv") or (b.name == "seq" and not decode))
 
 
 def _check_bounds(graph: Graph, plan: Plan) -> None:
     """Refuse a plan for lengths at which the module does something else than what was recorded."""
-    decode = graph.workload is Workload.DECODE
-    asked = {"batch": plan.micro_batch, "kv": plan.kv_len} | ({} if decode else {"seq": plan.seq_len})
-    for bound in graph.bounds:
+    check_bounds(graph, {"batch": plan.micro_batch, "kv": plan.kv_len, "seq": plan.seq_len})
+
+
+def check_bounds(graph: Graph, asked: Mapping[str, int]) -> None:
+    """Refuse sizes by name that a graph does not hold for; UsageError says which it does."""
+    for bound in asked_bounds(graph):
         size = asked.get(bound.name, bound.low)
-        # A batch of one is recorded as one of several: torch asks whether a size is one for layouts alone.
-        if bound.holds(size) or (bound.name == "batch" and size < 2):
+        if bound.holds(size):
             continue
         flag, place = "--mbs" if bound.name == "batch" else "--seq", f" ({bound.where})" if bound.where else ""
         raise UsageError(
@@ -54,4 +114,15 @@ def _check_bounds(graph: Graph, plan: Plan) -> None:
         )
 
 
-__all__ = ["check_sizes", "fixed_sizes"]
+def _given(graph: Graph, *roles: Role) -> Iterator[Value]:
+    """Yield what the model is given; what stages exchange is made by other stages."""
+    return (v for r in graph.regions if r.name != BOUNDARY for v in r.of_role(*roles))
+
+
+def _symbols(graph: Graph) -> frozenset[str]:
+    """The symbols in the sizes of all inputs and caches."""
+    dims = (d for v in _given(graph, Role.INPUT, Role.CACHE) for d in v.type.dims)
+    return frozenset(s for d in dims if isinstance(d, Expr) for s in d.symbols)
+
+
+__all__ = ["asked_bounds", "check_bounds", "check_sizes", "counts_tokens", "fixed_samples", "fixed_sizes"]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .errors import PlanError
 from .expr import Num
 from .graph import Graph
+from .layers import LayerRow, Unit, layer_row
 from .partition import Balance, even_parts
 from .pipelines import chunks_of, places
 from .plan import LAYOUTS
@@ -71,15 +72,6 @@ class Layout:
         return ", ".join(text if num == 1 else f"{text} (x{num})" for text, num in runs)
 
 
-def block_row(graph: Graph) -> tuple[str, ...]:
-    """Return the names of the blocks that stages share out, in order: all but the two ends, which may be all."""
-    row = tuple(graph.sequence())
-    ends = graph.sequence_once()
-    if len(ends) == len(row) == 2:
-        return ()
-    return row if len(ends) < 3 else row[1:-1]
-
-
 def lay_stages(
     graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None, recomputed: int = 0,
     schedule: str = "1f1b",
@@ -108,10 +100,11 @@ def lay_sizes(
     graph: Graph, pp: int, vpp: int, sizes: tuple[int, ...], recomputed: int = 0, schedule: str = "1f1b"
 ) -> Layout:
     """Lay a graph on stages whose chunks have these blocks, in the order of the model; see `lay_stages`."""
-    parts = _parts(graph, block_row(graph), sizes, recomputed if pp > 1 else 0)
+    row = layer_row(graph)
+    parts = _parts(graph, row.units, sizes, recomputed if pp > 1 else 0)
     where = places(schedule, pp, vpp)
     held = tuple(tuple(c for c, stages in enumerate(where) if i in stages) for i in range(pp))
-    return Layout(pp, vpp, sizes, *_classes(graph, parts, held), held)
+    return Layout(pp, vpp, sizes, *_classes(graph, _with_ends(row, parts), held), held)
 
 
 def chunk_rows(graph: Graph, layout: Layout, recomputed: int = 0) -> list[tuple[str, ...]]:
@@ -119,12 +112,15 @@ def chunk_rows(graph: Graph, layout: Layout, recomputed: int = 0) -> list[tuple[
 
     `recomputed` is as in `lay_stages`.
     """
-    row, ends = block_row(graph), graph.sequence_once()
-    parts = _parts(graph, row, layout.blocks, recomputed if layout.pp > 1 else 0)
-    if len(row) < len(tuple(graph.sequence())):
-        parts[0] = (ends[0], *parts[0])
-        parts[-1] = (*parts[-1], ends[-1])
-    return parts
+    row = layer_row(graph)
+    return _with_ends(row, _parts(graph, row.units, layout.blocks, recomputed if layout.pp > 1 else 0))
+
+
+def _with_ends(row: LayerRow, parts: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    found = list(parts)
+    found[0] = (*row.head, *found[0])
+    found[-1] = (*found[-1], *row.tail)
+    return found
 
 
 def can_lay(num_blocks: int, policy: str, chunks: Num) -> NDArray[np.bool_]:
@@ -145,8 +141,8 @@ def stage_sizes(
     graph: Graph, policy: str, pp: int, vpp: int, costs: Sequence[float] | None = None, balance: Balancer = Balance
 ) -> tuple[int, ...]:
     """Return the blocks of each chunk, in the order of the model; see `lay_stages`, whose errors it raises."""
-    row = block_row(graph)
-    parts = pp * vpp
+    model = layer_row(graph)
+    row, parts = model.units, pp * vpp
     if policy not in LAYOUTS:
         return _given(policy, len(row), pp, vpp)
     if parts > 1 and not row:
@@ -164,8 +160,8 @@ def stage_sizes(
     if costs is None or not by_cost(len(row), policy, parts):
         return even_parts(len(row), parts)
     each = dict(zip((r.name for r in graph.regions), costs, strict=True))
-    ends = graph.sequence_once()
-    return balance([each[name] for name in row], each[ends[0]], each[ends[-1]]).sizes(parts)
+    costs = [sum(each[name] for name in unit) for unit in row]
+    return balance(costs, *(sum(each[n] for n in end) for end in (model.head, model.tail))).sizes(parts)
 
 
 def _given(text: str, num_blocks: int, pp: int, vpp: int) -> tuple[int, ...]:
@@ -178,13 +174,13 @@ def _given(text: str, num_blocks: int, pp: int, vpp: int) -> tuple[int, ...]:
     return sizes
 
 
-def _parts(graph: Graph, row: Sequence[str], sizes: Sequence[int], recomputed: int) -> list[tuple[str, ...]]:
+def _parts(graph: Graph, row: Sequence[Unit], sizes: Sequence[int], recomputed: int) -> list[tuple[str, ...]]:
     """The regions of each chunk, its first ones in the form that recomputes."""
     starts = accumulate(sizes, initial=0)
-    parts = [tuple(row[start : start + size]) for start, size in zip(starts, sizes, strict=False)]
+    chunks = [row[start : start + size] for start, size in zip(starts, sizes, strict=False)]
     if not recomputed:
-        return parts
-    return [tuple(_in_form(graph, n, k < recomputed) for k, n in enumerate(part)) for part in parts]
+        return [tuple(n for unit in units for n in unit) for units in chunks]
+    return [tuple(_in_form(graph, n, k < recomputed) for k, unit in enumerate(units) for n in unit) for units in chunks]
 
 
 def _in_form(graph: Graph, name: str, recomputed: bool) -> str:
@@ -200,15 +196,12 @@ def _listed(text: str) -> tuple[int, ...]:
 def _classes(
     graph: Graph, parts: Sequence[Sequence[str]], held: Sequence[Sequence[int]]
 ) -> tuple[tuple[StageClass, ...], tuple[int, ...]]:
-    """Count regions stage by stage, then put equal stages together; the ends stand with the first and last chunk."""
+    """Count regions stage by stage, then put equal stages together."""
     place = {r.name: k for k, r in enumerate(graph.regions)}
     counts = np.zeros((len(held), len(graph.regions)), dtype=np.int64)
-    ends = graph.sequence_once() if sum(map(len, parts)) < len(tuple(graph.sequence())) else ()
     for stage, chunks in enumerate(held):
         for name in (name for c in chunks for name in parts[c]):
             counts[stage, place[name]] += 1
-        for name, chunk in zip(ends[:1] + ends[-1:], (0, len(parts) - 1), strict=False):
-            counts[stage, place[name]] += chunk in chunks
     return _grouped(counts)
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ..ir.errors import PlanError
 from ..ir.graph import Graph, Node, Phase, Port, Region, Role, Value, Workload
+from ..ir.layers import layer_names
 from ..ir.ops import OpClass, op_def
 from ..ir.ops.host import DOWN, UP, UPDATE
 from ..ir.plan import check_offload
@@ -94,8 +95,8 @@ class _Draft:
 
 def _activations(graph: Graph) -> Graph:
     """Move what layers keep: what they make and what enters them from the layer before."""
-    order = graph.sequence_once()
-    layers = [r for r in graph.regions if r.name not in {order[0], order[-1]}]
+    own = layer_names(graph)
+    layers = [r for r in graph.regions if r.name in own]
     ports = {p.name for r in layers for p in r.outputs if _kept_by_itself(r, p.value, saved=False)}
     broken = {p.name for r in graph.regions for p in r.outputs if not _kept_by_itself(r, p.value, saved=False)}
     moved = ports - broken

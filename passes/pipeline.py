@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ..ir.expr import Expr, as_expr, symbol, total
+from ..ir.fixed_sizes import fixed_samples
 from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value
+from ..ir.layers import layer_row
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.host import DOWN
 from ..ir.placement import Replicate, Shard
@@ -99,18 +101,19 @@ def _crossing(graph: Graph, phase: Phase) -> Iterator[Value]:
     its gradient too; and so what neither the first block takes nor depends on the micro-batch.
     """
     order = [graph.region(n) for run in graph.schedule for _ in range(min(run.count, 2)) for n in run.regions]
-    last = len(order) - 1
-    blocks = range(1, last) if last > 1 else range(last + 1)
-    makers, readers = blocks, range(blocks.start, last + 1)
+    row = layer_row(graph)
+    blocks = range(len(row.head), len(order) - len(row.tail))
+    makers, readers = blocks, range(blocks.start, len(order))
     if phase is Phase.BACKWARD:
         order, makers, readers = order[::-1], range(blocks.stop), blocks
+    own = fixed_samples(graph)
     taken = {v.name for v in order[blocks.start].of_role(Role.PORT)}
     crossing: dict[int, dict[str, Value]] = {border: {} for border in blocks[:-1]}
     made: dict[str, int] = {}
     for place, region in enumerate(order):
         for v in region.of_role(Role.PORT) if place in readers else ():
             sizes = {s for d in v.type.dims if isinstance(d, Expr) for s in d.symbols}
-            if v.name in made and ("mbs" in sizes or (sizes and v.name in taken)):
+            if v.name in made and (v.name in own or "mbs" in sizes or (sizes and v.name in taken)):
                 for border in crossing.keys() & range(made[v.name], place):
                     crossing[border].setdefault(v.name, v)
         if place in makers:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ..ir.errors import NotBuiltError, PlanError, UnknownNameError
 from ..ir.graph import Graph, Region, Run, Workload
+from ..ir.layers import layer_names
 from ..ir.low_inference import INFERENCE
 from ..ir.precision import NONE, OF_TRAINING, RECIPES, read_pair, recipes_of
 from ..ir.saved import mark_saved
@@ -71,7 +72,7 @@ class Quantise(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the layers."""
-        ends = frozenset({graph.sequence_once()[0], graph.sequence_once()[-1]})
+        ends = frozenset(r.name for r in graph.regions) - layer_names(graph)
         apart = _with_edges(graph, ends, self.first, self.last)
         layers = frozenset(r.name for r in apart.regions if r.name not in ends and not r.name.endswith(_HIGH))
         if graph.workload is not Workload.TRAIN:

@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from ..ir.errors import PlanError
 from ..ir.graph import Graph, Node, Phase, Region, Workload
+from ..ir.layers import layer_names
 from ..ir.ops import OpClass, op_def
 from ..ir.plan import check_recompute
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult
-from .recompute_layers import first_layers, in_groups, num_layers
+from .recompute_layers import first_layers, in_groups, num_in_pass
 from .recompute_modules import Piece, check_names, pieces, weight_products
 from .rerun import Rerun, rerun
 
@@ -51,7 +52,7 @@ class Recompute(Pass):
         if self.policy == "none" or graph.workload is not Workload.TRAIN:
             return PassResult(graph, changed=False)
         ends = _ends(graph)
-        check_names([r for r in graph.regions if r.name not in ends], self.modules if num_layers(graph, ends) else ())
+        check_names([r for r in graph.regions if r.name not in ends], self.modules if num_in_pass(graph, ends) else ())
         made = self._rewrite(graph, ends)
         return PassResult(graph, changed=False) if made == graph else PassResult(mark_saved(made), changed=True)
 
@@ -59,7 +60,7 @@ class Recompute(Pass):
         """Refuse a policy by which nothing runs again, such as that of layers where there are none."""
         if self.policy == "none" or graph.workload is not Workload.TRAIN:
             return
-        layers = num_layers(graph, _ends(graph))
+        layers = num_in_pass(graph, _ends(graph))
         what = " of " + ", ".join(self.modules or ("core_attn",)) if self.policy == "selective" else ""
         why = (
             f"its {layers} layers have nothing that it would run again"
@@ -69,7 +70,7 @@ class Recompute(Pass):
         raise PlanError(f"recompute={self.policy}{what} changes nothing in {graph.name}: {why}; use recompute=none")
 
     def _rewrite(self, graph: Graph, ends: frozenset[str]) -> Graph:
-        total = num_layers(graph, ends)
+        total = num_in_pass(graph, ends)
         if max(self.layers, self.every if self.every > 1 else 0) > total > 0:
             raise PlanError(
                 f"{max(self.layers, self.every)} layers to recompute: {graph.name} has {total}; allowed: 1 to {total}"
@@ -112,9 +113,8 @@ class Recompute(Pass):
 
 
 def _ends(graph: Graph) -> frozenset[str]:
-    """Prologue and epilogue, which run once and are no layers."""
-    once = graph.sequence_once()
-    return frozenset({once[0], once[-1]})
+    """What is no layer: prologue, epilogue, and what runs between layers."""
+    return frozenset(r.name for r in graph.regions) - layer_names(graph)
 
 
 def _brings(region: Region, node: Node, readers: set[int]) -> bool:

@@ -64,7 +64,7 @@ def first_layers(graph: Graph, num_layers: int, make: Make, ends: frozenset[str]
     return _rebuilt(graph, merged_runs(run for run in runs if run.count), variants)
 
 
-def num_layers(graph: Graph, ends: frozenset[str]) -> int:
+def num_in_pass(graph: Graph, ends: frozenset[str]) -> int:
     """Layers in one pass over the model."""
     return sum(count for name, count in graph.counts.items() if name not in ends)
 

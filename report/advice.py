@@ -11,8 +11,8 @@ from ..driver import Estimate, estimate_many, lower
 from ..ir.divisibility import legal_degrees
 from ..ir.errors import InfeasibleError, SlipstickError
 from ..ir.graph import Workload
+from ..ir.layers import num_layers
 from ..ir.plan import Family, Plan, divisors, make_plan
-from ..ir.stages import block_row
 from ..ir.units import format_bytes
 
 # Tensor-parallel degree, stages, micro-batch.
@@ -58,7 +58,7 @@ def _tried(answer: Estimate) -> Iterator[tuple[Plan, float]]:
             lowered = lower(source, family)
             degrees = legal_degrees(lowered.graph, plan, "tp")
             plans = [p for p in _legal(replace(plan, family=family), degrees, sizes) if p != plan]
-            plans = [p for p in plans if p.pp * p.vpp <= max(len(block_row(source)), 1)]
+            plans = [p for p in plans if p.pp * p.vpp <= max(num_layers(source), 1)]
             table = estimate_many(lowered, answer.table.system, plans) if plans else None
         except SlipstickError:
             continue

@@ -56,6 +56,8 @@ def _tokens(answer: Estimate) -> tuple[float, str]:
     plan = answer.plan
     if plan.family.workload is Workload.DECODE:
         return plan.global_batch, f"{plan.global_batch} sequences x 1 token"
+    if "samples_per_s" in answer.metrics:
+        return plan.global_batch, f"{plan.global_batch} samples"
     return plan.global_batch * plan.seq_len, f"{plan.global_batch} sequences x {plan.seq_len} tokens"
 
 
@@ -184,6 +186,8 @@ _FORMULAS: Mapping[str, Callable[[Estimate], Iterator[str]]] = MappingProxyType(
         "step_time_s": _step,
         "tokens_per_s": _rate,
         "tokens_per_s_per_gpu": _rate_per_gpu,
+        "samples_per_s": _rate,
+        "samples_per_s_per_gpu": _rate_per_gpu,
         "tokens_per_s_per_user": _rate_per_user,
         "ttft_s": _whole,
         "tpot_s": _whole,

@@ -91,8 +91,10 @@ SIMULATED = (
 )
 _ALL = (
     Metric("step_time_s", "step time", "s", "one optimizer step (or one prefill, or one decode step), steady state"),
-    Metric("tokens_per_s", "tokens/s", "1/s", "tokens of the global batch over the step time"),
+    Metric("tokens_per_s", "tokens/s", "1/s", "tokens of the global batch over the step time; an image counts as one"),
     Metric("tokens_per_s_per_gpu", "tokens/s/GPU", "1/s", "tokens/s divided by the number of GPUs"),
+    Metric("samples_per_s", "samples/s", "1/s", "samples (images, ...) of the global batch over the step time"),
+    Metric("samples_per_s_per_gpu", "samples/s/GPU", "1/s", "samples/s divided by the number of GPUs"),
     Metric("tokens_per_s_per_user", "tokens/s/user", "1/s", "1 / TPOT"),
     Metric("ttft_s", "TTFT", "s", "time to the first token: one prefill; of a server with what a request waits for"),
     Metric(

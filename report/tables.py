@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 GAP = 4
 # Shown elsewhere, or of no use to people beside the others.
-NOT_SHOWN = ("tokens_per_s", "model_flops")
+NOT_SHOWN = ("tokens_per_s", "samples_per_s", "model_flops")
+# Shown where samples are of tokens.
+OF_TOKENS = ("tokens_per_s_per_gpu",)
 # Said only when there is any.
 IF_ANY = ("hidden_comm_s", "exposed_comm_s", "bubble_fraction")
 # The longest bar, and the narrowest screen with bars and errors.
@@ -59,7 +61,8 @@ def headline(answer: Estimate) -> str:
     plan, system, graph = answer.plan, answer.table.system, answer.table.lowered.source
     sp = "+sp" if plan.family.sp else ""
     degrees = plan.degrees.replace(f"tp{plan.tp}", f"tp{plan.tp}{sp}", 1)
-    batch = f"mbs {plan.micro_batch}  gbs {plan.global_batch}  seq {plan.seq_len}"
+    length = "" if "samples_per_s" in answer.metrics else f"  seq {plan.seq_len}"
+    batch = f"mbs {plan.micro_batch}  gbs {plan.global_batch}{length}"
     low = low_types(plan.family)
     device = f"{plan.num_gpus} x {system.chip.name}"
     return f"{graph.name}  {graph.workload}  {device}  {degrees}  {batch}  {graph.dtype}{low}"
@@ -91,8 +94,9 @@ def titled_table(title: str, num_columns: int) -> Table:
 
 def _metrics(answer: Estimate) -> Table:
     table = titled_table("Result", 2)
+    hidden = (*NOT_SHOWN, *(OF_TOKENS if "samples_per_s" in answer.metrics else ()))
     for name, value in answer.metrics.items():
-        if name in METRICS and name not in NOT_SHOWN and (value or name not in IF_ANY):
+        if name in METRICS and name not in hidden and (value or name not in IF_ANY):
             table.add_row(METRICS[name].label, format_metric(name, value))
     return table
 

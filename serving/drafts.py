@@ -10,6 +10,7 @@ from ..backends.engine import Engine
 from ..backends.system import System
 from ..cost.serving.speculative import Drafter, Speculation, speculate
 from ..cost.states import held_parameters
+from ..ir.layers import num_layers as layers_of
 from ..ir.plan import Plan
 from ..ir.plan_table import PlanTable
 from .server import Server
@@ -54,6 +55,5 @@ def last_layer_bytes(server: Server) -> float:
 
 
 def num_layers(served: Served) -> int:
-    """Return the layers of a model: how often its repeated regions run."""
-    graph = served.decode.source
-    return max(sum(run.count * len(run.regions) for run in graph.schedule if run.count > 1), 1)
+    """Return the layers of a model; one where none are found."""
+    return max(layers_of(served.decode.source), 1)

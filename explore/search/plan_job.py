@@ -15,9 +15,9 @@ from ...ir.errors import PlanError
 from ...ir.family import CP_METHODS, RECOMPUTE, Family
 from ...ir.graph import Graph, Workload
 from ...ir.kept import Kept
+from ...ir.layers import num_layers
 from ...ir.pipelines import SCHEDULES
 from ...ir.plan import Plan, make_plan
-from ...ir.stages import block_row
 from ...ir.text import print_graph
 from .block import Array, Block, cut
 from .degrees import NUMBERS, Above, Counts, candidates
@@ -134,7 +134,7 @@ class PlanJob:
     @cached_property
     def num_blocks(self) -> int:
         """Layers that pipeline stages share out."""
-        return len(block_row(self.graph))
+        return num_layers(self.graph)
 
     @property
     def digest(self) -> str:

@@ -18,6 +18,7 @@ from ..blocks import Identity
 from ..decoding import require_past
 from ..derive import training
 from ..flat import Flat
+from ..layered import in_layers
 from ..recognise import recognise
 from ..scoped import fold_by_scope
 from .builder import Builder
@@ -52,7 +53,7 @@ def load_onnx(
         if not flat.nodes:
             raise NotUnderstoodError("nothing is computed from the inputs")
         identity = Identity(file.stem, kind, _main_dtype(flat), tuple(build.notes), build.max_positions)
-        graph = fold_by_scope(flat, identity)
+        graph = in_layers(fold_by_scope(flat, identity))
         require_past(graph)
     except NotUnderstoodError as error:
         text = str(error)

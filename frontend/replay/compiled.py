@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, fx, nn
 
 from ..adapter import dynamo_source, size_of
+from ..runs.guards import Condition, conditions
 from .interpreter import plain_path
 from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, hollow
 from .signature import tensor_input
@@ -29,7 +30,19 @@ def program_of(graph: fx.GraphModule, examples: Sequence[object], name: str) -> 
     root = hollow(held)
     for name, child in graph.named_children():
         root.add_module(name, child)
-    return Program(name, graph, root, tuple(sources))
+    asked, sizes = _asked(placeholders, examples)
+    return Program(name, graph, root, tuple(sources), asked=asked, examples=sizes)
+
+
+def _asked(nodes: Sequence[fx.Node], examples: Sequence[object]) -> tuple[tuple[Condition, ...], Mapping[str, int]]:
+    """What Dynamo has taken for true of the open sizes so far, by its own names of them, and their examples."""
+    given = [n.meta.get("example_value", e) for n, e in zip(nodes, examples, strict=True)]
+    sizes = [s for v in given for s in (v.shape if isinstance(v, Tensor) else (v,)) if isinstance(s, torch.SymInt)]
+    hints = {s.node.expr: int(s.node.hint) for s in sizes if s.node.expr.is_Symbol and s.node.has_hint()}
+    env = next((s.node.shape_env for s in sizes), None)
+    if env is None:
+        return (), {}
+    return conditions(env, {s: str(s) for s in hints}), {str(s): hint for s, hint in hints.items()}
 
 
 def _held_path(node: fx.Node, example: object) -> str:

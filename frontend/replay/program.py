@@ -11,6 +11,7 @@ from torch import fx, nn
 from ...ir.expr import Dim
 from ...ir.types import DType
 from ..adapter import dtype_of
+from ..runs.guards import Condition
 from .read_graph import ReadGraph
 
 # A size without a limit is said to be at most some huge number.
@@ -56,6 +57,7 @@ class Program:
 
     `root` holds parameters and buffers under their paths (shapes count, values do not); `outputs` are the positions of
     what the caller gets, among all flattened outputs (None: all of them); `limits` are the most that open sizes may be.
+    `asked` is what was taken for true of them when the graph was made, with `examples` as their sizes.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Program:
     outputs: tuple[int, ...] | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    asked: tuple[Condition, ...] = ()
+    examples: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def tensors(self) -> tuple[TensorInput, ...]:

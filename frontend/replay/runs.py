@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from ...ir.errors import NotUnderstoodError, UnsupportedOpError
-from ...ir.graph import Graph, Workload
+from ...ir.graph import Bound, Graph, Workload
 from ...ir.verify import verify
 from ..adapter import FakeWorld, faked
 from ..aten import HANDLERS
@@ -21,10 +21,12 @@ from ..decoding import require_past
 from ..derive import forward_of, training
 from ..flat import Flat
 from ..fx_import import Handler, import_fx
+from ..layered import in_layers
 from ..lenient import Lenient, noted
 from ..lift import lifted
 from ..recognise import recognise
 from ..record import Recorder, Tensors, kept_mode, of_loss, record_with
+from ..runs.guards import bounds
 from ..scoped import fold_by_scope
 from ..tidy import tidy
 from .calls import Calls
@@ -34,7 +36,7 @@ from .joint import JointRecorder, backward_nodes, split_outputs
 from .program import Program
 from .read_graph import ReadGraph
 from .scopes import guessed_scopes
-from .sizes import BATCH, SEQ, Naming, hints_for, longest, name_sizes
+from .sizes import BATCH, NAMES, SEQ, Naming, hints_for, longest, name_sizes
 
 _GUESSED = "module paths are taken from the names of parameters"
 _Backward: TypeAlias = Callable[[Recorder, Tensors], tuple[Tensors, Mapping[str, Tensor]]]
@@ -61,10 +63,18 @@ def graph_of(
     identity = Identity(
         program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
     )  # fmt: skip
-    graph = noted(fold_by_scope(flat, identity))
+    held = (*_bounds_of_making(program, naming), *bounds(run.world.conditions(), run.hints))
+    graph = replace(noted(in_layers(fold_by_scope(flat, identity))), bounds=held)
     verify(graph)
     require_past(graph)
     return graph
+
+
+def _bounds_of_making(program: Program, naming: Naming) -> tuple[Bound, ...]:
+    """The lengths that the program holds for by what was asked of its sizes when it was made."""
+    names = {name: str(meant) for name, meant in naming.meaning.items() if str(meant) in NAMES}
+    asked = [c.renamed(names) for c in program.asked if all(s in names for s in c.sizes)]
+    return bounds(asked, {names[n]: size for n, size in program.examples.items() if n in names})
 
 
 def _world(program: Program) -> FakeWorld:

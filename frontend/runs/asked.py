@@ -42,7 +42,8 @@ class Asked:
                  "--fixed": self.fixed}  # fmt: skip
         given = next((flag for flag, value in flags.items() if value), None)
         if given is not None:
-            raise UsageError(f"{given}: of factories (file.py:function) only, which '{model}' is not; leave it out")
+            files = " (ONNX and .pt2 files have --dim NAME=NUMBER)" if given == "--fixed" else ""
+            raise UsageError(f"{given}: of factories (file.py:function) only, which '{model}' is not{files}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,12 @@ def users_line(frame: FrameType | None) -> str:
 def is_users(frame: FrameType) -> bool:
     """Whether a frame is neither torch's nor ours."""
     name = str(frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] not in _NOT_THE_USERS and not frame.f_code.co_filename.startswith("<")
+    return is_users_module(name) and not frame.f_code.co_filename.startswith("<")
+
+
+def is_users_module(name: str) -> bool:
+    """Whether a Python module is neither torch's nor ours nor one that only calls others."""
+    return name.partition(".")[0] not in _NOT_THE_USERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,11 @@ class Condition:
         root = -found.nth(0) / found.nth(1)
         return (str(symbol), int(root)) if root.is_Integer and root > 0 else None
 
+    def renamed(self, names: Mapping[str, str]) -> Condition:
+        """Return the condition with other names of its sizes."""
+        ours = {s: sympy.Symbol(names[str(s)], integer=True, positive=True) for s in self.expr.free_symbols}
+        return Condition(self.expr.xreplace(ours), self.place)
+
     def at(self, name: str, values: NDArray[np.int64], others: Mapping[str, int]) -> NDArray[np.bool_]:
         """Whether it holds at each value of one size, the others as they were recorded."""
         symbol = next(s for s in self.expr.free_symbols if str(s) == name)
@@ -93,8 +103,14 @@ def conditions(env: ShapeEnv, names: Mapping[sympy.Symbol, str]) -> tuple[Condit
     for guard in env.guards:
         expr = guard.expr.xreplace(ours)
         if expr.free_symbols and expr.free_symbols <= set(ours.values()):
-            found.setdefault(expr, Condition(expr, str(guard.sloc.framework_loc or "")))
+            found.setdefault(expr, Condition(expr, _place(guard.sloc)))
     return tuple(found.values())
+
+
+def _place(found: SLoc) -> str:
+    """The line of the user's code: as our environment says it, or Dynamo's."""
+    ours = found.framework_loc if isinstance(found.framework_loc, str) else ""
+    return ours or (found.maybe_user_loc or "").partition(" in ")[0]
 
 
 def bounds(met: Sequence[Condition], recorded: Mapping[str, int]) -> tuple[Bound, ...]:
@@ -124,8 +140,10 @@ def _bound(name: str, met: Sequence[Condition], recorded: Mapping[str, int]) -> 
         return None
     low, high, step = _run_around(held, recorded[name])
     inside = tuple(sorted(g for g in gaps if g >= low and (not high or g <= high)))
-    is_free = (low, high, step) == (2, 0, 1) and not inside
-    return None if is_free else Bound(name, low, high, step, inside, place)
+    if (low, high, step) == (2, 0, 1) and not inside:
+        return None
+    # A batch of one is recorded as one of several: torch asks whether a size is one for layouts alone.
+    return Bound(name, 1 if (name, low, step) == ("batch", 2, 1) else low, high, step, inside, place)
 
 
 def _looked_at(
@@ -156,4 +174,4 @@ def _run_around(held: NDArray[np.bool_], recorded: int) -> tuple[int, int, int]:
     return low, 0 if num_up == len(up) else high, step
 
 
-__all__ = ["Condition", "PlacedShapeEnv", "bounds", "conditions", "is_users", "users_line"]
+__all__ = ["Condition", "PlacedShapeEnv", "bounds", "conditions", "is_users", "is_users_module", "users_line"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ...ir.fixed_sizes import fixed_samples
 from ...ir.graph import Graph, Phase, Region, Role
+from ...ir.layers import layer_row
 from ...ir.stages import BOUNDARY
 from .borders import is_weight
 from .refine import Fault
@@ -45,11 +47,12 @@ def _pair_faults(boundary: Region) -> Iterator[Fault]:
 
 def _crossing(graph: Graph) -> Iterator[tuple[str, Phase]]:
     """Ports that a block reads and a block hands on, with the phase that makes them; weights' gradients stay."""
-    names = graph.sequence_once()[1:-1]
-    blocks = [graph.region(n) for n in names] or [r for r in graph.regions if r.name != BOUNDARY]
+    names, own = layer_row(graph).inner, fixed_samples(graph)
+    blocks = [r for r in graph.regions if r.name in names]
     read = {v.name for r in blocks for v in r.of_role(Role.PORT)}
     for region in blocks:
         for port in region.outputs:
             phase = region.phase_of(port.value)
-            if port.name in read and not is_weight(region.by_id[port.value]) and phase is not Phase.RECOMPUTE:
+            kept = is_weight(region.by_id[port.value]) and port.name not in own
+            if port.name in read and not kept and phase is not Phase.RECOMPUTE:
                 yield port.name, Phase.FORWARD if phase is Phase.FORWARD else Phase.BACKWARD

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
-from ...ir.expr import Dim, Expr, product, symbol
+from ...ir.expr import symbol
 from ...ir.graph import Constraint, Graph, Node, Phase, Region, Role, Value
 from ...ir.ops import call_of
 from ...ir.ops.attention import AttentionAttrs
@@ -37,6 +37,7 @@ from .choose import plan_for
 from .cuts import Cuts, cuts_of
 from .exchange import Exchange, routes, top_k
 from .follow import is_cut_apart
+from .own_batch import OwnBatch, data_axes, localised
 from .plans import TpPlan
 from .rules import answer_of, gathered_bytes
 
@@ -100,7 +101,9 @@ class ShardPass(Pass):
         if self.cp not in ("none", *CP_METHODS):
             raise UnknownNameError.of("method of context parallelism", self.cp, ("none", *CP_METHODS))
         plan = plan_for(self.tp_plan, graph, shard_by, self.search)
-        return PassResult(mark_saved(_Propagation(_localised(graph, _data_axes(self)), self, plan).run()), changed=True)
+        return PassResult(
+            mark_saved(_Propagation(localised(graph, data_axes(self.hsdp, self.ep)), self, plan).run()), changed=True
+        )
 
     def ensures(self, graph: Graph) -> None:
         """Every value has a placement on every axis."""
@@ -110,22 +113,7 @@ class ShardPass(Pass):
 
 def shard_by(graph: Graph, plan: TpPlan, ports: Ports | None = None) -> Graph:
     """Return a graph sharded over `dp` and `tp` by a plan, with ports as given, and no other option changed."""
-    return _Propagation(_localised(graph, (DP,)), ShardPass(), plan, ports).run()
-
-
-def _data_axes(options: ShardPass) -> tuple[str, ...]:
-    """The axes that deal out the batch: scattering over `fsdp` comes before summing over `dp`, which then has less."""
-    return (*([FSDP] if options.hsdp else []), DP, *([EP] if options.ep else []))
-
-
-def _localised(graph: Graph, data_axes: tuple[str, ...]) -> Graph:
-    """Speak of the micro-batch a replica runs: the traced batch is that of all replicas together."""
-    env: dict[str, Dim] = {"batch": product(map(symbol, ("mbs", *data_axes)))}
-    return graph.with_regions(
-        tuple(
-            replace(r, values=tuple(replace(v, type=v.type.substitute(env)) for v in r.values)) for r in graph.regions
-        )
-    )
+    return _Propagation(localised(graph, (DP,)), ShardPass(), plan, ports).run()
 
 
 class _Propagation:
@@ -139,7 +127,7 @@ class _Propagation:
         self.home = FSDP if options.hsdp else DP
         # Heads are exchanged before keys and values cross the ring, so that it moves only the heads of a rank.
         sequence = [UP, CP] if options.usp else [CP]
-        self.axes = (*_data_axes(options), *(sequence if options.cp != "none" else []), TP)
+        self.axes = (*data_axes(options.hsdp, options.ep), *(sequence if options.cp != "none" else []), TP)
         self.ep, self.etp = options.ep, options.etp
         self.own_tokens = options.sp and (options.ep or not options.etp)
         self.inside = options.inside
@@ -148,6 +136,7 @@ class _Propagation:
         gathered = [EP] if options.inside or options.exchange == "allgather" else []
         self.all_tokens = (*over_tp, *gathered)
         self.own_rows = (*over_tp, *([] if options.inside else gathered))
+        self.own = OwnBatch.of(graph)
         cuts = cuts_of(graph)
         self.builders = {r.name: self._builder(r, options, cuts[r.name]) for r in graph.regions}
         self.ports = dict(ports or {})
@@ -179,7 +168,7 @@ class _Propagation:
         known = source_placements(b.old, self.plan, self.zero, self.home, whole, self.inside)
         for v in b.old.values:
             if v.id in known:
-                b.add_source(v, b.packed(v, known[v.id]))
+                b.add_source(v, b.packed(v, self.own.source(v, known[v.id])))
             if EP in self.axes and v.role is Role.PARAM and is_expert(b.old, v):
                 self._constrain_experts(b, v, known[v.id])
 
@@ -228,6 +217,7 @@ class _Propagation:
             b.ring_gather(node.inputs[keys], needs[keys], node)
         gives = tuple({a: answers[a].outputs[i] for a in self.axes} for i in range(len(node.outputs)))
         b.add_node(node, needs, gives)
+        self.own.settle(b, node)
         self._force(b, node)
 
     def _with_all_tokens(self, b: RegionBuilder, node: Node, attrs: RoutedAttrs) -> Node:
@@ -283,8 +273,9 @@ class _Propagation:
     def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
         """Where a partial sum goes: over `tp` with sequence parallelism, into shards of the sequence."""
         dims = b.old.by_id[value].type.dims
-        along = self.sp and axis == TP and len(dims) == 3 and isinstance(dims[1], Expr) and "seq" in dims[1].symbols
-        return Shard(1) if along else REPLICATE
+        if not self.sp or axis != TP or len(dims) != 3:
+            return REPLICATE
+        return Shard(1) if self.own.is_length(dims[1]) else REPLICATE
 
     def _force(self, b: RegionBuilder, node: Node) -> None:
         """Apply what the plan says of a layer's result; embeddings and the loss are never left partial over `tp`."""

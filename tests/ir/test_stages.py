@@ -4,7 +4,8 @@ import pytest
 
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Region, Run, Workload
-from slipstick.ir.stages import Layout, block_row, chunk_rows, lay_stages
+from slipstick.ir.layers import num_layers
+from slipstick.ir.stages import Layout, chunk_rows, lay_stages
 from slipstick.ir.types import DType
 
 
@@ -13,7 +14,7 @@ def sizes(layout: Layout) -> dict[int, tuple[tuple[int, ...], int]]:
 
 
 def test_ends_stand_on_the_end_stages(twelve: Graph) -> None:
-    assert len(block_row(twelve)) == 12
+    assert num_layers(twelve) == 12
     # Regions are prologue, block0, epilogue.
     assert sizes(lay_stages(twelve, "even", 4)) == {0: ((1, 3, 0), 1), 1: ((0, 3, 0), 2), 3: ((0, 3, 1), 1)}
     assert sizes(lay_stages(twelve, "even", 1)) == {0: ((1, 12, 1), 1)}

@@ -14,10 +14,10 @@ from slipstick.ir.errors import NotBuiltError, PlanError
 from slipstick.ir.family import Family
 from slipstick.ir.files import load_graph
 from slipstick.ir.graph import Graph, Workload
+from slipstick.ir.layers import num_layers
 from slipstick.ir.pipelines import SCHEDULES, check_schedule
 from slipstick.ir.plan import Plan, make_plan
 from slipstick.ir.points import Points
-from slipstick.ir.stages import block_row
 
 GPUS, BATCH, SEQ = 8, 16, 64
 DENSE, MOE = "tests/golden/tiny-llama.train.graph", "tests/golden/tiny-mixtral.train.graph"
@@ -34,7 +34,7 @@ def found(graph: Graph, space: PlanSpace) -> list[Plan]:
     """Every plan of a space that is legal for a graph, as the search finds it."""
     plans: list[Plan] = []
     for family, above in space.families(Family(workload=graph.workload), bool(graph_experts(graph))):
-        numbers = candidates(space.degrees, family, above, len(block_row(graph)))
+        numbers = candidates(space.degrees, family, above, num_layers(graph))
         if not numbers.shape[1]:
             continue
         lowered = lower(graph, family)

@@ -1,0 +1,76 @@
+"""The batch of a replica: its share of an open batch, or all of a fixed one, which then is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...ir.expr import Dim, Expr, product, symbol
+from ...ir.fixed_sizes import fixed_sizes
+from ...ir.graph import Graph, Node, Region, Role, Value
+from ...ir.placement import PARTIAL, REPLICATE
+from .annotate import DP, EP, FSDP
+from .ask import DATA_AXES
+from .builder import Placements, RegionBuilder
+
+
+def data_axes(hsdp: bool, ep: bool) -> tuple[str, ...]:
+    """The axes that deal out the batch: scattering over `fsdp` comes before summing over `dp`, which then has less."""
+    return (*([FSDP] if hsdp else []), DP, *([EP] if ep else []))
+
+
+def localised(graph: Graph, axes: tuple[str, ...]) -> Graph:
+    """Speak of the micro-batch a replica runs: the traced batch is that of all replicas together."""
+    env: dict[str, Dim] = {"batch": product(map(symbol, ("mbs", *axes)))}
+    return graph.with_regions(
+        tuple(
+            replace(r, values=tuple(replace(v, type=v.type.substitute(env)) for v in r.values)) for r in graph.regions
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBatch:
+    """What is special about a graph whose batch, or length, is a number.
+
+    A fixed batch is what one replica runs, and each has samples of its own: results lie whole on all of them and
+    differ. So the gradient that a replica makes of a parameter is its part of a sum over all, and nothing else crosses
+    the axes of data parallelism.
+
+    Attributes:
+        is_fixed: whether the batch is a number.
+        length: the tokens of a sequence where they are a number.
+        gradients: of each region, the gradients of parameters as a micro-batch makes them.
+    """
+
+    is_fixed: bool
+    length: int | None
+    gradients: Mapping[str, frozenset[int]]
+
+    @classmethod
+    def of(cls, graph: Graph) -> OwnBatch:
+        """Look at the inputs of a graph that is not sharded yet."""
+        batch, length = fixed_sizes(graph)
+        return cls(batch is not None, length, {r.name: _made(r) for r in graph.regions})
+
+    def source(self, v: Value, lies: Placements) -> Placements:
+        """Return how an input, cache or parameter lies: a fixed batch is not dealt out."""
+        if not self.is_fixed or v.role not in (Role.INPUT, Role.CACHE):
+            return lies
+        return {**lies, **dict.fromkeys(DATA_AXES, REPLICATE)}
+
+    def settle(self, b: RegionBuilder, node: Node) -> None:
+        """Let the gradients that a node makes of parameters be what they are: partial sums."""
+        for made in self.gradients[b.old.name].intersection(node.outputs) if self.is_fixed else ():
+            lies = b.where[b.now[made]]
+            b.settle(made, {a: PARTIAL if a in DATA_AXES and p == REPLICATE else p for a, p in lies.items()}, node)
+
+    def is_length(self, dim: Dim) -> bool:
+        """Whether a dim in the place of the sequence is one."""
+        return "seq" in dim.symbols if isinstance(dim, Expr) else dim == self.length
+
+
+def _made(region: Region) -> frozenset[int]:
+    """The gradients of parameters before they are added up over micro-batches."""
+    sums = {n.key: n.inputs[0] for n in region.nodes if n.op == "accumulate"}
+    return frozenset(sums.get(grad, grad) for _, grad in region.grads)
