@@ -40,6 +40,7 @@ from ..ir.rounding import floor_div, larger, smaller
 from ..ir.types import DType
 from .quotients import SizeExpr, converted
 from .runs.guards import Condition, PlacedShapeEnv, conditions
+from .shapes import made_without_running
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -66,8 +67,13 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> object:
         if any(issubclass(t, self.wrappers) or hasattr(t, "__tensor_flatten__") for t in types):
             return NotImplemented
-        out = func(*args, **(kwargs or {}))
-        self.note(func, args, kwargs or {}, out)
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run a call and look at it."""
+        made = made_without_running(func, args, kwargs)
+        out = func(*args, **kwargs) if made is None else made
+        self.note(func, args, kwargs, out)
         return out
 
     def note(
@@ -175,7 +181,9 @@ class FakeWorld:
             return size
         expr = size.node.expr
         if expr not in self._cache:
-            self._cache[expr] = as_dim(converted(expr, self.names))
+            first = {name: one for one, name in reversed(self.names.items())}  # sizes of one name cancel
+            alike = expr.xreplace({one: first[name] for one, name in self.names.items()})
+            self._cache[expr] = as_dim(converted(alike, self.names))
         return self._cache[expr]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from . import aten_data, aten_lookup, aten_math, aten_scan, aten_semantic, aten_views, semantic_norm
+from . import aten_data, aten_images, aten_lookup, aten_math, aten_scan, aten_semantic, aten_views, semantic_norm
 from .fx_import import Handler
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
@@ -15,6 +15,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         **aten_data.HANDLERS,
         **aten_lookup.HANDLERS,
         **aten_semantic.HANDLERS,
+        **aten_images.HANDLERS,
         **aten_scan.HANDLERS,
         **semantic_norm.HANDLERS,
     }

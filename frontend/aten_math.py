@@ -5,18 +5,18 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 
-from torch import fx
+from torch import Tensor, fx
 
 from ..ir.ops.experts import GroupedAttrs
 from ..ir.ops.matmul import MatmulAttrs
 from ..ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from ..ir.ops.pointwise import ElementwiseAttrs
-from .fx_import import Handler, Importer, is_inplace, op_name
+from .fx_import import POINTWISE, STEPS, Handler, Importer, is_inplace, op_name
 from .writes import write_back
 
 # `mul` and `div` of one operand are scalings by a number, of which a sharded sum is the sum: what is not linear has a
 # name of its own.
-_POINTWISE = {
+POINTWISE_FUNCTIONS = {
     "add": "add", "sub": "sub", "rsub": "sub", "mul": "mul", "div": "div", "neg": "neg", "pow": "pow", "exp": "exp",
     "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "abs": "abs", "sign": "sign",
     "silu": "silu", "silu_backward": "silu_bwd", "gelu": "gelu", "gelu_backward": "gelu_bwd", "relu": "relu",
@@ -30,13 +30,24 @@ _POINTWISE = {
     "floor_divide": "floor_div", "remainder": "remainder", "fmod": "remainder", "round": "round", "isnan": "compare",
     "tril": "where", "triu": "where", "native_dropout": "dropout", "native_dropout_backward": "dropout_bwd",
     "addcmul": "addcmul", "hardtanh": "clamp", "leaky_relu": "relu", "square": "square",
-    "log1p": "log", "expm1": "exp", "sgn": "sign",
+    "hardshrink_backward": "relu_bwd", "softshrink_backward": "relu_bwd", "log1p": "log", "expm1": "exp", "sgn": "sign",
 }  # fmt: skip
+
+POINTWISE_STEPS = frozenset(f"aten.{name}" for name in POINTWISE_FUNCTIONS if "dropout" not in name)
 
 
 def _pointwise(im: Importer, node: fx.Node) -> None:
-    fn = _POINTWISE[op_name(node).removeprefix("aten.")]
+    fn = POINTWISE_FUNCTIONS[op_name(node).removeprefix("aten.")]
     outs = im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs((fn,)))
+    if is_inplace(node):
+        write_back(im, node, outs[0])
+
+
+def _chain(im: Importer, node: fx.Node) -> None:
+    """One kernel for what torch calls pointwise: the functions of its steps, or the operator's own name."""
+    names = node.meta.get(STEPS) or (op_name(node),)
+    fns = tuple(POINTWISE_FUNCTIONS.get(plain, plain) for plain in (n.partition(".")[2] for n in names))
+    outs = im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs(fns))
     if is_inplace(node):
         write_back(im, node, outs[0])
 
@@ -66,9 +77,19 @@ def _layer_norm(im: Importer, node: fx.Node) -> None:
 
 
 def _layer_norm_bwd(im: Importer, node: fx.Node) -> None:
-    """`native_layer_norm_backward(dy, x, shape, mean, rstd, weight, bias)`; the bias itself is not read."""
+    """`native_layer_norm_backward(dy, x, shape, mean, rstd, weight, bias)`; the bias itself is not read.
+
+    The kernel makes the gradient of x though nobody asked for it.
+    """
     grad, x, mean, rstd, *rest = im.inputs(node)
-    im.emit(node, "norm_bwd", (grad, x, mean, rstd, *rest[:1]), NormAttrs("layer"))
+    inputs, (dx, *others) = (grad, x, mean, rstd, *rest[:1]), node.meta["val"]
+    if isinstance(dx, Tensor):
+        im.emit(node, "norm_bwd", inputs, NormAttrs("layer"))
+        return
+    made = [t for t in others if isinstance(t, Tensor)]
+    kinds = [(im.flat.values[x].type, None), *((im.type_of(t), None) for t in made)]
+    _, *outs = im.flat.emit("norm_bwd", inputs, kinds, im.origin(node), NormAttrs("layer"))
+    im.bind(node, outs, made)
 
 
 def _softmax(im: Importer, node: fx.Node) -> None:
@@ -129,7 +150,8 @@ def _along(op: str, position: int) -> Handler:
 
 
 HANDLERS: Mapping[str, Handler] = {
-    **{f"aten.{name}": _pointwise for name in _POINTWISE},
+    **{f"aten.{name}": _pointwise for name in POINTWISE_FUNCTIONS},
+    POINTWISE: _chain,
     "aten.mm": _mm, "aten.addmm": _addmm, "aten.bmm": _bmm, "aten.baddbmm": _bmm,
     "aten._grouped_mm": _grouped_mm,
     "aten.native_layer_norm": _layer_norm, "aten.native_layer_norm_backward": _layer_norm_bwd,
@@ -139,6 +161,8 @@ HANDLERS: Mapping[str, Handler] = {
                      "aten.prod", "aten.var", "aten.std", "aten.logsumexp"), _reduce),
     "aten.max": _extreme, "aten.min": _extreme,
     "aten.linalg_vector_norm": _vector_norm,
-    "aten.cumsum": _along("cumsum", 1), "aten.topk": _along("topk", 2),
+    **dict.fromkeys(("aten.cumsum", "aten.cumprod", "aten.logcumsumexp"), _along("cumsum", 1)),
+    "aten.topk": _along("topk", 2),
+    "aten.median": _along("topk", 1), "aten.kthvalue": _along("topk", 2), "aten.mode": _along("topk", 1),
     "aten.sort": _along("sort", 1), "aten.argsort": _along("sort", 1),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor, fx
@@ -125,6 +126,8 @@ def _said(node: fx.Node, made: Sequence[Tensor]) -> Said:
 
 
 Handler = Callable[[Importer, fx.Node], None]
+# The rule of what has none of its own and is pointwise; where a recorded node keeps the names of its pointwise steps.
+POINTWISE, STEPS = "pointwise", "steps"
 
 
 def import_fx(
@@ -139,7 +142,7 @@ def import_fx(
             _placeholder(im, node)
         elif node.target is operator.getitem:
             _getitem(im, node)
-        elif (handler := handlers.get(op_name(node))) is not None:
+        elif (handler := handlers.get(_rule_name(node, handlers))) is not None:
             _handle(handler, im, node)
         else:
             unknown.setdefault(op_name(node), set()).add(_place(node))
@@ -150,6 +153,14 @@ def import_fx(
     named = {v.name: v.id for v in im.flat.values.values() if v.role is Role.PARAM}
     im.flat.grads = {named[n]: im.ids[g] for n, g in grads.items() if n in named}
     return im.flat
+
+
+def _rule_name(node: fx.Node, handlers: Mapping[str, Handler]) -> str:
+    """The name under which an operator has a rule: its own, else that of pointwise ones where torch says it is one."""
+    name, target = op_name(node), node.target
+    known = name in handlers
+    pointwise = isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
+    return POINTWISE if not known and (node.meta.get(STEPS) or pointwise) else name
 
 
 def _is_empty(tensor: Tensor) -> bool:
@@ -170,11 +181,14 @@ def _place(node: fx.Node) -> str:
 
 
 def op_name(node: fx.Node) -> str:
-    """Return `namespace.name` of a call, overload and in-place mark dropped: `aten.add`.
+    """Return `namespace.name` of a call, overload and in-place mark dropped: `aten.add`."""
+    return plain_name(node.target)
 
-    A dunder-free name: `aten.add_.Tensor` and `aten.add.Tensor` are both `aten.add`.
-    """
-    parts = str(node.target).split(".")
+
+@lru_cache(maxsize=4096)
+def plain_name(operator: object) -> str:
+    """Return a dunder-free name: that of `aten.add_.Tensor` and of `aten.add.Tensor` is `aten.add`."""
+    parts = str(operator).split(".")
     name = parts[1] if len(parts) > 1 else parts[0]
     return f"{parts[0]}.{name[:-1] if name.endswith('_') and not name.endswith('__') else name}"
 

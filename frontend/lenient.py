@@ -25,6 +25,9 @@ class Lenient(Mapping[str, Handler]):
         handler = self.known.get(name)
         return keep_unpriced if handler is None else _or_unpriced(handler)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.known
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.known)
 

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from . import semantic
 from .adapter import swapped
 from .constants import norm_constants
+from .shapes import adaptive_avg_pool, interpolate
 
 # What torch takes where an epsilon is not given: that of the element type; references compute in float64.
 _EPSILON = torch.finfo(torch.float64).eps
@@ -137,6 +138,10 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     F.layer_norm: _layer_norm,
     F.logsigmoid: _log_sigmoid,
     F.pad: _pad,
+    F.interpolate: interpolate,
+    F.adaptive_avg_pool1d: adaptive_avg_pool(F.adaptive_avg_pool1d, 1),
+    F.adaptive_avg_pool2d: adaptive_avg_pool(F.adaptive_avg_pool2d, 2),
+    F.adaptive_avg_pool3d: adaptive_avg_pool(F.adaptive_avg_pool3d, 3),
     torch.baddbmm: _baddbmm,
     Tensor.baddbmm: _baddbmm,
     Tensor.masked_scatter: _masked_scatter,

@@ -76,7 +76,7 @@ def _sizes(exprs: Sequence[SizeExpr], names: Mapping[SizeExpr, Expr]) -> list[Di
     return [as_dim(converted(a, names)) for a in exprs]
 
 
-def exact_quotient(division: FloorDiv) -> sympy.Expr | None:
+def exact_quotient(division: sympy.Expr) -> sympy.Expr | None:
     """Return the polynomial with whole coefficients that a floor division is, for all sizes; None if it has a rest.
 
     >>> s = sympy.Symbol("s", positive=True, integer=True)
@@ -85,6 +85,8 @@ def exact_quotient(division: FloorDiv) -> sympy.Expr | None:
     >>> exact_quotient(FloorDiv(s**2 + 1, s)) is None
     True
     """
+    if not isinstance(division, FloorDiv):  # what is left of one whose parts cancel
+        return _without_divisions(division)
     above, below = (_without_divisions(part) for part in division.args)
     if above is None or below is None:
         return None

@@ -20,8 +20,12 @@ from torch.fx.node import Argument
 
 from ..ir.errors import TraceError
 from ..ir.graph import Phase, Role
-from .adapter import DispatchMode, FakeWorld, autograd_origin, is_noise, layout_key
+from .adapter import FakeWorld, autograd_origin, is_noise, layout_key
+from .aten import HANDLERS
+from .aten_math import POINTWISE_STEPS
+from .decompose import Parts, Step
 from .failures import explained
+from .fx_import import STEPS
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 Backward: TypeAlias = Callable[[Tensors], tuple[Tensors, Mapping[str, Tensor]]]
@@ -36,12 +40,12 @@ class Recording:
     grads: Mapping[str, fx.Node] = field(default_factory=dict)
 
 
-class Recorder(DispatchMode):
-    """Writes every operator that reaches the dispatcher into an fx graph."""
+class Recorder(Parts):
+    """Writes every operator that reaches the dispatcher into an fx graph, those without a rule as their steps."""
 
     def __init__(self, module: nn.Module, inputs: Mapping[str, Tensor], world: FakeWorld) -> None:
         """Know the parameters, buffers and inputs by identity, before anything runs."""
-        super().__init__()
+        super().__init__(HANDLERS, POINTWISE_STEPS)
         self._world = world
         self.fx = fx.Graph()
         self.phase = Phase.FORWARD
@@ -61,28 +65,27 @@ class Recorder(DispatchMode):
             role = Role.CACHE if name.startswith("cache.") else Role.INPUT
             self._names[id(tensor)] = (role, name)
 
-    def note(
-        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
-    ) -> None:
+    def step(self, step: Step) -> None:
         """Write a call, unless it is of no matter."""
-        if not is_noise(func):
-            self._write(func, args, kwargs, out)
+        if not is_noise(step.operator):
+            self._write(step.operator, step.args, step.kwargs, step.out)[STEPS] = step.names
 
     def _write(
         self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
-    ) -> None:
+    ) -> dict[str, object]:
         fx_args = tuple(self._arg(a) for a in args)
         node = self.fx.create_node("call_function", func, fx_args, {k: self._arg(v) for k, v in kwargs.items()})
         node.meta.update(scope=self.scopes[-1], phase=self.phase, val=out)
         self._link(node)
         if isinstance(out, Tensor):
             self._bind(out, node)
-            return
+            return node.meta
         for i, leaf in enumerate(out if isinstance(out, tuple | list) else ()):
             if isinstance(leaf, Tensor):
                 item = self.fx.create_node("call_function", operator.getitem, (node, i))
                 item.meta.update(node.meta, val=leaf)
                 self._bind(leaf, item)
+        return node.meta
 
     def _link(self, node: fx.Node) -> None:
         """Backward nodes find their forward node, and its scope, by the autograd sequence number."""

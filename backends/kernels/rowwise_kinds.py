@@ -10,12 +10,14 @@ DEFAULT = "default"
 
 _BY_OP: Mapping[str, str] = MappingProxyType(
     {
-        "accumulate": "accumulate", "cast": "cast", "combine": "combine", "combine_bwd": "combine_bwd",
+        "accumulate": "accumulate", "cast": "cast", "channel_norm": "layernorm",
+        "channel_norm_bwd": "layernorm_bwd", "combine": "combine", "combine_bwd": "combine_bwd",
         "concat": "copy", "copy": "copy", "cross_entropy": "loss", "cross_entropy_bwd": "loss_bwd", "cumsum": "scan",
         "dispatch": "dispatch", "dispatch_bwd": "dispatch_bwd", "embedding": "embedding",
         "embedding_bwd": "embedding_bwd", "fill": "fill", "gather": "gather", "optimizer_step": "optimizer",
         "pad": "copy", "quantise": "cast", "reduce": "reduce", "rope": "rope", "rope_bwd": "rope_bwd",
         "scatter": "scatter", "softmax": "softmax", "softmax_bwd": "softmax_bwd", "sort": "sort", "topk": "topk",
+        "window": "gather", "window_bwd": "gather",
     }
 )  # fmt: skip
 _NORMS: Mapping[str, str] = MappingProxyType({"rms": "rmsnorm", "layer": "layernorm"})

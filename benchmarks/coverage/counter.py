@@ -106,6 +106,19 @@ class _Regions:
         return self.shares[bisect_right(self.starts, number) - 1]
 
 
+@dataclass
+class _WholeModel:
+    """In place of torch's hooks on modules, which what modules write in place breaks: everything is of the model."""
+
+    parents: set[str] = field(default_factory=lambda: {"Global"})
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 class Counter(FlopCounterMode):
     """Counts products with formulas for the kernels that torch counts as nothing on the CPU."""
 
@@ -122,6 +135,7 @@ class Counter(FlopCounterMode):
         self.recurrent_flops = 0
         self.unused_flops = 0
         self.regions = _Regions()
+        self.mod_tracker = _WholeModel()
 
     @property
     def counted(self) -> Counted:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ...ir.ops.images import ChannelNormAttrs
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.matmul import MatmulAttrs
 from ...ir.ops.normalize import DimAttrs, ReduceAttrs
@@ -107,6 +108,17 @@ def _along(call: Call) -> Made:
     return _program(call)[: len(call.node.outputs)]
 
 
+def _parts(call: Call) -> Made:
+    """As recorded; a norm over samples of which a rank has some is another than over all, and is not compared."""
+    attrs = call.node.attrs
+    if isinstance(attrs, ChannelNormAttrs) and not attrs.given:
+        x = call.node.op == "channel_norm_bwd"
+        kept = set(attrs.letters[0]).intersection(*(w for w in attrs.letters if 0 < len(w) < len(attrs.letters[0])))
+        if any(call.shares(int(x), d) > 1 for d, c in enumerate(attrs.letters[0]) if c not in kept):
+            raise NotComputedError("statistics of a replica's own samples, which are not those of all")
+    return _program(call)[: len(call.node.outputs)]
+
+
 def _gather(call: Call) -> Made:
     """Lookups as recorded; a repetition by sizes of the whole repeats as often as a rank's part asks for."""
     name = call.node.meaning.steps[0].operator if call.node.meaning is not None else ""
@@ -121,5 +133,5 @@ REFERENCES: Mapping[str, Reference] = {
     "elementwise": _program, "cast": _cast, "identity": _same, "accumulate": _same, "copy": _copy,
     "reshape": _reshape, "permute": _permute, "expand": _expand, "slice": _slice, "pad": _pad, "concat": _concat,
     "matmul": _matmul, "reduce": _reduce, "cumsum": _along, "topk": _along, "sort": _along, "gather": _gather,
-    "scatter": _program,
+    "scatter": _program, "window": _parts, "window_bwd": _parts, "channel_norm": _parts, "channel_norm_bwd": _parts,
 }  # fmt: skip

@@ -14,6 +14,7 @@ from . import (
     conv,
     experts,
     host,
+    images,
     index_keys,
     layout,
     lookup,
@@ -29,7 +30,7 @@ from . import (
 from .base import OpCall, OpClass, OpDef, Work
 
 _FAMILIES = (
-    matmul, attention, index_keys, experts, scan, conv, routing, pointwise, quantise, normalize, layout, lookup,
+    matmul, attention, index_keys, experts, scan, conv, images, routing, pointwise, quantise, normalize, layout, lookup,
     collectives, optimizer, host, unpriced,
 )  # fmt: skip
 OPS: Mapping[str, OpDef] = MappingProxyType({d.name: d for family in _FAMILIES for d in family.OPS})

@@ -13,7 +13,8 @@ from .base import Attrs, OpCall, OpClass, OpDef, Work
 
 Labels = Sequence[Hashable | None]
 
-_SPEC = re.compile(r"[a-zA-Z]*(,[a-zA-Z]*)*->[a-zA-Z]*")
+_WORDS = r"[a-zA-Z]*(,[a-zA-Z]*)*"
+_SPEC = re.compile(f"{_WORDS}->{_WORDS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,16 @@ class LookupAttrs(Attrs):
     @property
     def letters(self) -> tuple[str, ...]:
         """The letters of each input and of the result; nothing without a spec."""
-        if not self.spec:
-            return ()
-        given, _, made = self.spec.partition("->")
-        return (*given.split(","), made)
+        return letters_of(self.spec)
+
+
+def letters_of(spec: str) -> tuple[str, ...]:
+    """Return the letters of each input and of each result; nothing without a spec.
+
+    >>> letters_of("ab,b->ab,a")
+    ('ab', 'b', 'ab', 'a')
+    """
+    return tuple(spec.replace("->", ",").split(",")) if spec else ()
 
 
 def lookup_of(labels: Sequence[Labels], adds: bool = False) -> LookupAttrs:
@@ -45,10 +52,21 @@ def lookup_of(labels: Sequence[Labels], adds: bool = False) -> LookupAttrs:
     >>> lookup_of([(0, 1), (0, None)]).spec
     'ab->ac'
     """
+    return LookupAttrs(spec_of(labels[:-1], labels[-1:]), adds)
+
+
+def spec_of(inputs: Sequence[Labels], outputs: Sequence[Labels]) -> str:
+    """Return the letters for labels of the dims of each input and of each result; None is a dim of its own.
+
+    >>> spec_of([("n", "c", None), ("c",)], [("n", "c", None), ("c",)])
+    'abc,b->abd,b'
+    """
     named: dict[Hashable, str] = {}
     fresh = iter(string.ascii_letters)
-    words = ["".join(_letter(label, named, fresh) for label in one) for one in labels]
-    return LookupAttrs(f"{','.join(words[:-1])}->{words[-1]}", adds)
+    given, made = (
+        ["".join(_letter(label, named, fresh) for label in one) for one in side] for side in (inputs, outputs)
+    )
+    return f"{','.join(given)}->{','.join(made)}"
 
 
 def _letter(label: Hashable | None, named: dict[Hashable, str], fresh: Iterator[str]) -> str:
@@ -74,11 +92,15 @@ def copied_dims(source: Sequence[Dim], result: Sequence[Dim], changed: Sequence[
 
 
 def _check(call: OpCall) -> Iterator[str]:
-    attrs = call.attrs_as(LookupAttrs)
-    spec, letters, tensors = attrs.spec, attrs.letters, (*call.inputs, *call.outputs)
-    if not spec:
-        return
-    if _SPEC.fullmatch(spec) is None or len(letters) != len(tensors):
+    if spec := call.attrs_as(LookupAttrs).spec:
+        yield from spec_complaints(spec, call)
+
+
+def spec_complaints(spec: str, call: OpCall) -> Iterator[str]:
+    """Yield what is wrong with the letters of a call: of each tensor one a dim, and one size a letter."""
+    letters, tensors = letters_of(spec), (*call.inputs, *call.outputs)
+    given = spec.partition("->")[0].split(",")
+    if _SPEC.fullmatch(spec) is None or len(letters) != len(tensors) or len(given) != len(call.inputs):
         yield f"spec '{spec}' is not letters for {len(call.inputs)} inputs and, behind '->', for the result"
         return
     if [len(word) for word in letters] != [t.rank for t in tensors]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...ir.lone import without_lone
+from ...ir.ops.images import ChannelNormAttrs, WindowAttrs
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.lookup import LookupAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs
-from .lay import PARTIAL, REPLICATE, SAMPLES, Law, Lay, Partial, Placement, Shard, alike, result_is
+from .lay import PARTIAL, REPLICATE, SAMPLES, Law, Lay, Partial, Placement, Shard, alike, no_sums, result_is
 
 _SUMS = frozenset({"add", "sub", "neg"})
 _LINEAR = frozenset({"add", "sub", "neg", "mul", "div", "cast", "where"})
@@ -178,6 +179,24 @@ def lookup(lay: Lay) -> Iterator[str]:
         yield f"'{letter}' is looked up and is cut, spec {attrs.spec}: {_listed(lay)}"
 
 
+def images(lay: Lay) -> Iterator[str]:
+    """A letter that is cut is cut in all that have it, results too, but for samples, which are a replica's own."""
+    attrs = lay.call.attrs
+    assert isinstance(attrs, WindowAttrs | ChannelNormAttrs)
+    if lay.call.op.endswith("_bwd") and isinstance(lay.ins[0], Partial):
+        for k, p in enumerate(lay.outs):
+            yield from result_is(lay, k, p, PARTIAL)
+        return
+    yield from no_sums(lay)
+    lies = list(zip(attrs.letters, lay.all, strict=True))
+    cut = {w[p.dim] for w, p in lies if isinstance(p, Shard)}
+    if lay.axis in SAMPLES or not cut:
+        return
+    whole = [w for w, p in lies if p == REPLICATE and cut & set(w)]
+    if len(cut) > 1 or whole or REPLICATE in lay.outs:
+        yield f"cut along {sorted(cut)}, which results must have or sum over, spec {attrs.spec}: {_listed(lay)}"
+
+
 def _listed(lay: Lay) -> str:
     return ", ".join(lay.input(i) for i in range(len(lay.ins)))
 
@@ -186,4 +205,5 @@ LAWS: Mapping[str, Law] = {
     "elementwise": elementwise, "cast": same, "copy": same, "accumulate": same, "identity": identity,
     "rope": rope, "rope_bwd": rope, "reshape": view, "permute": permute, "expand": expand, "slice": slice_,
     "pad": pad, "concat": concat, "gather": lookup, "scatter": lookup,
+    **dict.fromkeys(("window", "window_bwd", "channel_norm", "channel_norm_bwd"), images),
 }  # fmt: skip

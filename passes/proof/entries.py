@@ -46,6 +46,8 @@ def _alike(wanted: Placement, given: Placement) -> bool:
     return wanted == given
 
 
+# Each rank of these axes has samples of its own.
+SAMPLES = ("dp", "fsdp", "ep")
 Law: TypeAlias = Callable[[OpCall, str], Iterator[Entry]]
 
 

@@ -7,10 +7,11 @@ from itertools import product
 
 from ...ir.expr import Dim, as_expr
 from ...ir.ops import OpCall
+from ...ir.ops.images import ChannelNormAttrs, WindowAttrs
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.lookup import LookupAttrs
 from ...ir.placement import PARTIAL, REPLICATE, Shard
-from .entries import Entry, Form, Labels, Law
+from .entries import SAMPLES, Entry, Form, Labels, Law
 
 _ALL_LINEAR = [((0,), ())]
 
@@ -183,6 +184,29 @@ def scatter(call: OpCall, axis: str) -> Iterator[Entry]:
     yield from Form(letters[:-1], letters[-1:], sums, added=[0] if sums else [], linear=linear).entries()
 
 
+def images(call: OpCall, axis: str) -> Iterator[Entry]:
+    """Letters: one of what is worked on and of the results is handed on; the way back is linear in the gradient.
+
+    There a result without the letter is a sum, unless a statistic is taken over it. Samples of a data axis are a
+    replica's own: statistics of them, too.
+    """
+    attrs, back = call.attrs, call.op.endswith("_bwd")
+    assert isinstance(attrs, WindowAttrs | ChannelNormAttrs)
+    count = len(call.inputs)
+    known = set(attrs.letters[0])
+    letters: list[Labels] = [[c if c in known else None for c in word] for word in attrs.letters]
+    given, made = letters[:count], letters[count:]
+    first, replicas = attrs.letters[0][0], axis in SAMPLES
+    if isinstance(attrs, WindowAttrs) or attrs.given:
+        summed = known
+    else:
+        summed = {first} if attrs.kind == "group" or replicas else set()
+    lacking = {c: [k for k, word in enumerate(made) if c not in word] for c in summed if c in made[0]}
+    linear = [((0,), ())] if back else []
+    own = {c: ks for c, ks in lacking.items() if replicas and c == first}
+    yield from Form(given, made, lacking if back else {}, {} if back else own, linear=linear).entries()
+
+
 def _numbered(rank: int) -> list[str]:
     return [str(i) for i in range(rank)]
 
@@ -190,4 +214,5 @@ def _numbered(rank: int) -> list[str]:
 LAWS: Mapping[str, Law] = {
     "reshape": reshape, "permute": permute, "expand": expand, "slice": slice_, "pad": pad, "concat": concat,
     "embedding": embedding, "embedding_bwd": embedding_bwd, "gather": gather, "scatter": scatter,
+    **dict.fromkeys(("window", "window_bwd", "channel_norm", "channel_norm_bwd"), images),
 }  # fmt: skip

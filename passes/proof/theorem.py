@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from ...ir.graph import Node, Region
 from ...ir.ops.conv import ConvAttrs
+from ...ir.ops.images import ChannelNormAttrs
 from ...ir.ops.pointwise import ElementwiseAttrs, FillAttrs
 from .check import is_conversion
 
@@ -36,6 +37,8 @@ def reason(region: Region, node: Node) -> str | None:
         return None
     if isinstance(node.attrs, FillAttrs):
         return "random numbers" if node.attrs.kind == "random" else None
+    if isinstance(node.attrs, ChannelNormAttrs) and node.attrs.kind == "batch" and not node.attrs.given:
+        return "statistics of a replica's own samples"
     if isinstance(node.attrs, ElementwiseAttrs):
         return "random numbers" if "dropout" in node.attrs.fns else None
     if isinstance(node.attrs, ConvAttrs) and any(str(p) == "S(2)" for _, p in region.by_id[node.key].placements):

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ...ir.expr import Dim
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpCall, call_of
+from ...ir.ops.images import ChannelNormAttrs, WindowAttrs
 from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.lookup import LookupAttrs
 from ...ir.ops.matmul import MatmulAttrs
@@ -131,7 +132,7 @@ def _reduce(call: OpCall) -> Labels:
 
 def _lookup(call: OpCall) -> Labels:
     """Letters that are in two places; what is looked up ends here."""
-    words = call.attrs_as(LookupAttrs).letters
+    words = call.attrs.letters if isinstance(call.attrs, LookupAttrs | WindowAttrs | ChannelNormAttrs) else ()
     if not words:
         return _nothing(call)
     times = Counter("".join(words))
@@ -161,4 +162,5 @@ _LABELS: Mapping[str, Callable[[OpCall], Labels]] = {
     "embedding_bwd": _nothing, "grouped_matmul": _nothing, "experts": _nothing, "experts_bwd": _nothing,
     "expert_bank": _nothing, "expert_bank_bwd": _nothing, "gather": _lookup, "scatter": _lookup, "scan": _nothing,
     "scan_bwd": _nothing, "conv": _conv, "conv_bwd": _conv,
+    **dict.fromkeys(("window", "window_bwd", "channel_norm", "channel_norm_bwd"), _lookup),
 }  # fmt: skip

@@ -11,6 +11,7 @@ from ...ir.graph import Node
 from ...ir.ops import OpCall
 from . import (
     rules_attention,
+    rules_images,
     rules_layout,
     rules_lookup,
     rules_matmul,
@@ -34,7 +35,7 @@ from .ask import (
 
 _FAMILIES = (
     rules_matmul, rules_pointwise, rules_layout, rules_lookup, rules_attention, rules_semantic, rules_routing,
-    rules_scan,
+    rules_scan, rules_images,
 )  # fmt: skip
 RULES: Mapping[str, Rule] = MappingProxyType({op: rule for f in _FAMILIES for op, rule in f.RULES.items()})
 

@@ -227,7 +227,7 @@ class Unusual(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.emb(ids)
-        return self.head(torch.atan2(x, x + 1).cumprod(-1))
+        return self.head(torch.cummax(torch.cummin(x, -1).values, -1).values)
 
 
 class Pair(nn.Module):

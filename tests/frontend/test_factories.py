@@ -158,8 +158,8 @@ def test_a_loop_over_positions_is_refused(nets: str) -> None:
 def test_unknown_operators_are_listed_together(nets: str) -> None:
     said = message(UnsupportedOpError, f"{nets}:unusual", "prefill")
     assert said == (
-        "2 operator(s) without a rule: 'aten.atan2' in the top module; did you mean 'aten.tanh'?; "
-        "'aten.cumprod' in the top module; did you mean 'aten.prod'?; --allow-unpriced counts their bytes alone"
+        "2 operator(s) without a rule: 'aten.cummax' in the top module; did you mean 'aten.max'?; "
+        "'aten.cummin' in the top module; did you mean 'aten.min'?; --allow-unpriced counts their bytes alone"
     )
 
 

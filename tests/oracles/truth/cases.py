@@ -6,6 +6,7 @@ from slipstick.ir.graph import Attrs, Phase
 from slipstick.ir.ops.attention import AttentionAttrs, KvAppendAttrs
 from slipstick.ir.ops.conv import ConvAttrs
 from slipstick.ir.ops.experts import ExpertsAttrs, GroupedAttrs
+from slipstick.ir.ops.images import ChannelNormAttrs, WindowAttrs
 from slipstick.ir.ops.index_keys import IndexAttrs
 from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from slipstick.ir.ops.lookup import LookupAttrs
@@ -227,4 +228,27 @@ def _scans() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = (*_pointwise(), *_products(), *_layout(), *_rows(), *_attention(), *_experts(), *_scans())
+def _images() -> list[Case]:
+    """Pools of two positions, and norms: of a channel over all samples, of a sample's three groups of channels."""
+    x, y, group = (6, 6, 12), (6, 6, 6), (6, 3)
+    pool, back = WindowAttrs("avg", "abc->abd", 2), WindowAttrs("avg", "abc,abd->abe", 2, 1)
+    batch = ChannelNormAttrs("batch", "abc,b,b->abc,b,b")
+    batch_back = ChannelNormAttrs("batch", "abc,abc,b,b,b->abc,b,b")
+    groups = ChannelNormAttrs("group", "abc,e,e->abc,ad,ad")
+    groups_back = ChannelNormAttrs("group", "abc,abc,e,ad,ad->abc,e,e")
+    of_batch = tuple((3 + k, "channel_norm", (1, 2, 2), 1 + k, batch) for k in range(2))
+    of_groups = tuple((3 + k, "channel_norm", (1, 2, 2), 1 + k, groups) for k in range(2))
+    c = (6,)
+    return [
+        Case("pairs", "window", (x,), (y,), pool, phases=_ONWARD),
+        Case("pairs back", "window_bwd", (y, x), (x,), back, phases=_BACK),
+        Case("over samples", "channel_norm", (x, c, c), (x, c, c), batch, params=(1, 2), phases=_ONWARD, axes=("tp",)),
+        Case("over samples back", "channel_norm_bwd", (x, x, c, c, c), (x, c, c), batch_back, params=(2,),
+             made=of_batch, phases=_BACK, axes=("tp",)),
+        Case("groups", "channel_norm", (x, c, c), (x, group, group), groups, params=(1, 2), phases=_ONWARD),
+        Case("groups back", "channel_norm_bwd", (x, x, c, group, group), (x, c, c), groups_back, params=(2,),
+             made=of_groups, phases=_BACK),
+    ]  # fmt: skip
+
+
+CASES = (*_pointwise(), *_products(), *_layout(), *_rows(), *_attention(), *_experts(), *_scans(), *_images())

@@ -11,6 +11,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from slipstick.frontend.reference import ops_attention, ops_conv, ops_experts, ops_loss, ops_norm, ops_scan
 from slipstick.frontend.reference.call import Call, Reference
 from slipstick.frontend.reference.constants import attrs_of, share
+from slipstick.ir.ops.images import ChannelNormAttrs
 from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from slipstick.ir.ops.matmul import MatmulAttrs
 from slipstick.ir.ops.normalize import DimAttrs, ReduceAttrs
@@ -125,6 +126,41 @@ def _same(call: Call) -> tuple[Tensor, ...]:
     return call.inputs[:1]
 
 
+def _pairs(call: Call) -> tuple[Tensor, ...]:
+    """The mean of each two positions; the way back, half the gradient to both."""
+    x = call.inputs[0]
+    if call.node.op == "window_bwd":
+        return (x.repeat_interleave(2, dim=-1) / 2,)
+    return (x.unflatten(-1, (x.shape[-1] // 2, 2)).mean(-1),)
+
+
+def _channel_norm(call: Call) -> tuple[Tensor, ...]:
+    """Of each channel over samples and positions, or of each group of two channels over these and positions."""
+    x, weight, bias = call.inputs
+    y, mean, inverse = _normed(call, x)
+    return y * weight[:, None] + bias[:, None], mean, inverse
+
+
+def _normed(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Before weight and bias; statistics as the call has them."""
+    by_channel = attrs_of(call, ChannelNormAttrs).kind == "batch"
+    rows = x if by_channel else x.unflatten(1, (x.shape[1] // 2, 2))
+    over = (0, 2) if by_channel else (2, 3)
+    mean = rows.mean(over, keepdim=True)
+    inverse = torch.rsqrt(rows.var(over, correction=0, keepdim=True) + 1e-5)
+    y = ((rows - mean) * inverse).reshape(x.shape)
+    kept = (-1,) if by_channel else (x.shape[0], -1)
+    return y, mean.reshape(kept), inverse.reshape(kept)
+
+
+def _channel_norm_bwd(call: Call) -> tuple[Tensor, ...]:
+    dy, x, weight, *_ = call.inputs
+    leaves = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
+    with torch.enable_grad():
+        y = _normed(call, leaves[0])[0] * leaves[1][:, None]
+    return *torch.autograd.grad(y, leaves, dy), dy.sum((0, 2))
+
+
 PLAIN: Mapping[str, Reference] = {
     "elementwise": _elementwise, "matmul": _matmul, "reduce": _reduce, "slice": _slice, "pad": _pad,
     "embedding": _embedding, "embedding_bwd": _embedding_bwd, "topk": _topk, "gather": _gather,
@@ -135,6 +171,7 @@ PLAIN: Mapping[str, Reference] = {
     "permute": lambda c: (c.inputs[0].permute(attrs_of(c, PermuteAttrs).dims),),
     "concat": lambda c: (torch.cat(c.inputs, attrs_of(c, ConcatAttrs).dim),),
     "cumsum": lambda c: (c.inputs[0].cumsum(attrs_of(c, DimAttrs).dim),),
+    "window": _pairs, "window_bwd": _pairs, "channel_norm": _channel_norm, "channel_norm_bwd": _channel_norm_bwd,
     "sort": lambda c: tuple(c.inputs[0].sort(attrs_of(c, DimAttrs).dim)),
 }  # fmt: skip
 FAMILIES = (ops_attention, ops_conv, ops_experts, ops_loss, ops_norm, ops_scan)
