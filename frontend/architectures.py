@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -14,9 +14,20 @@ _CAUSAL, _SEQ2SEQ, _SPEECH, _MASKED = (
     "MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING",
     "MODEL_FOR_MASKED_LM_MAPPING",
 )  # fmt: skip
+_NO_HEAD = "MODEL_MAPPING"
 _DECODER_FIRST = (_CAUSAL, _SEQ2SEQ, _SPEECH, _MASKED)
 _ENCODER_DECODER_FIRST = (_SEQ2SEQ, _SPEECH, _CAUSAL, _MASKED)
 _ENCODER_FIRST = (_MASKED, _CAUSAL, _SEQ2SEQ, _SPEECH)
+# Heads of models that are in no table of models without a head, most used first.
+_TASKS = (
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", "MODEL_FOR_MULTIMODAL_LM_MAPPING", "MODEL_FOR_CTC_MAPPING",
+    "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING",
+    "MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING", "MODEL_FOR_OBJECT_DETECTION_MAPPING",
+    "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING", "MODEL_FOR_DEPTH_ESTIMATION_MAPPING",
+    "MODEL_FOR_IMAGE_TO_IMAGE_MAPPING", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
+    "MODEL_FOR_TIME_SERIES_PREDICTION_MAPPING", "MODEL_FOR_MASK_GENERATION_MAPPING",
+)  # fmt: skip
+_SPOKEN = (_TASKS[0], _TASKS[1], _CAUSAL, _SEQ2SEQ, _NO_HEAD)
 _TEXT_PARTS = ("text_config", "decoder", "llm_config", "language_config")
 
 
@@ -47,14 +58,21 @@ class Architecture:
     notes: tuple[str, ...] = ()
 
 
-def choose(config: ModelConfig) -> Architecture:
-    """Return the architecture of a config: causal language models, encoder-decoders and masked encoders.
+def choose(config: ModelConfig, is_whole: bool = False) -> Architecture:
+    """Return the architecture of a config.
 
-    `architectures` of the config decides where it names one of these. Otherwise an encoder-decoder is one with a
-    language head, an encoder is trained on masked tokens unless `is_decoder`, and all others are causal. Of a model
-    that also sees or hears, the text backbone is taken. NotUnderstoodError when nothing fits.
+    `architectures` of the config decides where it names a class of transformers. Otherwise an encoder-decoder is one
+    with a language head, an encoder of tokens is trained on masked ones unless `is_decoder`, and all others are causal;
+    a type without a language model is the class without a head, or with that of its task. Of a model that also sees or
+    hears, the text backbone is taken where it is a language model, unless `is_whole`. NotUnderstoodError when nothing
+    fits.
     """
-    found = _named(config) or _by_kind(config)
+    if is_whole and has_towers(config) and (whole := _whole(config, _SPOKEN)) is not None:
+        return Architecture(whole, config)
+    found = _named(config)
+    if found is None and not has_towers(config) and (other := _named_otherwise(config)) is not None:
+        return Architecture(other, config)
+    found = found or _by_kind(config)
     if found is None:
         return _backbone(config)
     of_part = _part_for(config, found)
@@ -69,6 +87,36 @@ def _named(config: ModelConfig) -> ModelClass | None:
     names = list(config.architectures or ())
     found = (c for mapping in _DECODER_FIRST for c in _classes(config, mapping) if c.__name__ in names)
     return next(found, None)
+
+
+def _named_otherwise(config: ModelConfig) -> ModelClass | None:
+    """A class of transformers without a language head that the config names and that is built from such a config."""
+    import transformers
+
+    found = (getattr(transformers, name, None) for name in config.architectures or ())
+    made = (cast(ModelClass, c) for c in found if isinstance(c, type) and hasattr(c, "_from_config"))
+    return next((c for c in made if c.config_class is not None and isinstance(config, c.config_class)), None)
+
+
+def _whole(config: ModelConfig, tables: Iterable[str] = (_NO_HEAD, *_TASKS)) -> ModelClass | None:
+    """The class of all parts of a model: the one it names, else the first in these tables."""
+    return _named_otherwise(config) or next((c for mapping in tables for c in _classes(config, mapping)), None)
+
+
+def has_towers(config: ModelConfig) -> bool:
+    """Whether a model sees or hears beside a language model inside it."""
+    text = _text_part(config)
+    return text is not None and _sees_or_hears(config) and _by_kind(text) is not None
+
+
+def speaks(model_class: type) -> bool:
+    """Whether a class of transformers has a language head, or makes tokens one after another."""
+    from transformers.models.auto import modeling_auto
+
+    tables = (getattr(modeling_auto, f"{mapping}_NAMES") for mapping in _DECODER_FIRST)
+    names = {n for t in tables for found in t.values() for n in ((found,) if isinstance(found, str) else found)}
+    generates = getattr(model_class, "can_generate", None)
+    return model_class.__name__ in names or bool(generates is not None and generates())
 
 
 def _by_kind(config: ModelConfig) -> ModelClass | None:
@@ -112,10 +160,10 @@ def _backbone(config: ModelConfig) -> Architecture:
     text = _text_part(config)
     inner = None if text is None else _by_kind(text)
     if text is None or inner is None:
-        raise NotUnderstoodError(
-            f"model type '{config.model_type}' has no language head: neither a causal language model, nor an "
-            "encoder-decoder with one, nor a masked one, and no text_config of such a kind"
-        )
+        whole = _whole(config)
+        if whole is None:
+            raise NotUnderstoodError(f"transformers has no class for a whole model of type '{config.model_type}'")
+        return Architecture(whole, config)
     return _of_part(inner, config, text)
 
 
@@ -131,4 +179,4 @@ def _note(config: ModelConfig, part: ModelConfig) -> str:
     return f"only the language model of '{config.model_type}' is in this graph ('{part.model_type}'), no other part"
 
 
-__all__ = ["Architecture", "ModelClass", "ModelConfig", "choose"]
+__all__ = ["Architecture", "ModelClass", "ModelConfig", "choose", "has_towers", "speaks"]

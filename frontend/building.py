@@ -49,8 +49,11 @@ def build(config_text: str, dtype: DType) -> nn.Module:
     return build_noted(config_text, dtype).module
 
 
-def build_noted(config_text: str, dtype: DType) -> Built:
-    """Build the language model of a `config.json`, with what is to be said of it."""
+def build_noted(config_text: str, dtype: DType, is_whole: bool = False) -> Built:
+    """Build the model of a `config.json`, with what is to be said of it.
+
+    Of a model that sees or hears it is the language model, or the whole one.
+    """
     fields: dict[str, object] = json.loads(config_text)
     model_type = str(fields.pop("model_type"))
     check_fields(fields)
@@ -60,7 +63,7 @@ def build_noted(config_text: str, dtype: DType) -> Built:
     try:
         kept = {key: value for key, value in fields.items() if key not in _NOT_OF_THE_MODEL}
         config = cast(ModelConfig, transformers.AutoConfig.for_model(model_type, **kept))
-        chosen = choose(config)
+        chosen = choose(config, is_whole)
         check_heads(chosen.config)
         with torch.device("meta"), _undrawn():
             return _built(chosen, dtype)

@@ -27,13 +27,17 @@ def attend(  # type: ignore[no-untyped-def]
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
     dropout: float = 0.0, is_causal: bool | None = None, sliding_window: int | None = None,
     s_aux: Tensor | None = None, softcap: float | None = None, indices: Tensor | None = None,
-    position_bias: Tensor | None = None, sinks: Tensor | None = None, scaling: float | None = None, **_options,
+    position_bias: Tensor | None = None, sinks: Tensor | None = None, scaling: float | None = None,
+    cu_seq_lens_q: object = None, max_length_q: int | None = None, **_options,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Attention as transformers calls it; a mask that the model made itself is a bias, ours is an attribute.
 
     A bias by position [b, h, s, t] is one too. Sinks of each token [b, h, s, 1] take their share of its result: what is
-    made without a sink z is multiplied by sigmoid(log-sum-exp - z).
+    made without a sink z is multiplied by sigmoid(log-sum-exp - z). Packed sequences [1, h, n x s, d] of one length are
+    a batch of them.
     """
+    if cu_seq_lens_q is not None and isinstance(max_length_q, int):
+        query, key, value = (_unpacked(t, max_length_q) for t in (query, key, value))
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     window = int(sliding_window or _chunk(module))
     bias = _both(_bias(attention_mask), position_bias)
@@ -41,10 +45,17 @@ def attend(  # type: ignore[no-untyped-def]
         query, key, value, s_aux, causal, window, float(dropout), bias, indices, float(softcap or 0.0),
         float(scaling or 0.0), _chunk(module),
     )  # fmt: skip
+    if cu_seq_lens_q is not None and isinstance(max_length_q, int):
+        out = out.flatten(0, 1).unsqueeze(0)
     if sinks is None:
         return out, None
     share = torch.sigmoid(lse.unsqueeze(-1) - sinks).to(out.dtype)
     return out * share.transpose(1, 2), None
+
+
+def _unpacked(t: Tensor, length: int) -> Tensor:
+    """Sequences one behind another [1, h, n x s, d] as a batch [n, h, s, d]."""
+    return t.squeeze(0).unflatten(1, (t.shape[2] // length, length)).transpose(0, 1)
 
 
 def _attend_as_laid(module: nn.Module, query: Tensor, *args: object, **options: object) -> tuple[Tensor, None]:

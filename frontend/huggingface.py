@@ -15,6 +15,7 @@ from .hf_experts import banked, experts
 from .hf_indexer import indexed
 from .hf_linear import scanned
 from .hf_scans import scans
+from .modalities.pictures import placed
 from .odd_models import decided
 from .old_attention import fused_attention, is_fused
 
@@ -37,7 +38,8 @@ def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
     """Replace, for the time of a recording, what transformers spells out in many small operators.
 
     Rotary embedding (a function of the modelling file; not with `spelled_out`), the packed-sequence check (which reads
-    data), the assembly of keys from latents (written in place, value by value), and recurrences (loops over positions).
+    data), checks of pictures against their tokens, the assembly of keys from latents (written in place, value by
+    value), and recurrences (loops over positions).
     """
     import transformers.masking_utils as masking
 
@@ -50,6 +52,7 @@ def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
         stack.enter_context(scanned(model))
         stack.enter_context(fused_attention(model))
         stack.enter_context(decided(model))
+        stack.enter_context(placed(model))
         if is_fused(model):
             stack.enter_context(_unmasked(str(getattr(model.config, "_attn_implementation", ""))))
         yield

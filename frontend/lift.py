@@ -134,6 +134,25 @@ def _log_sigmoid(input: Tensor) -> Tensor:
     return -F.softplus(-input)
 
 
+def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Rows of a source in place of the rows that a mask marks, in order: a lookup by their number and a choice.
+
+    So features of pictures take the places of their tokens. A mask that does not mark whole rows is left to torch.
+    """
+    rows = _row_mask(mask, input)
+    if rows is None:
+        return torch.masked_scatter(input, mask, source)
+    number = (rows.flatten().cumsum(0) - 1).clamp(min=0)
+    taken = F.embedding(number, source.reshape(-1, input.shape[-1]))
+    return torch.where(rows.unsqueeze(-1), taken.view(input.shape), input)
+
+
+def _row_mask(mask: Tensor, input: Tensor) -> Tensor | None:
+    """The mask [..] of the rows of [.., width], where one entry stands for each whole row."""
+    repeats = isinstance(mask.shape[-1], int) and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
+    return mask[..., 0] if mask.dim() == input.dim() and repeats else None
+
+
 _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     F.scaled_dot_product_attention: _sdpa,
     F.rms_norm: _rms_norm,
@@ -148,6 +167,7 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     F.adaptive_avg_pool3d: adaptive_avg_pool(F.adaptive_avg_pool3d, 3),
     torch.baddbmm: _baddbmm,
     Tensor.baddbmm: _baddbmm,
+    Tensor.masked_scatter: _masked_scatter,
     **recurrent.LIFTED,
     **apart.LIFTED,
 }

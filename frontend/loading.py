@@ -42,6 +42,7 @@ def load(
     source_tokens: int | None = None,
     spelled_out: bool = False,
     asked: Asked = _NOTHING,
+    images: int = 0,
 ) -> Graph:
     """Return the folded graph of a model for one workload.
 
@@ -57,6 +58,8 @@ def load(
         spelled_out: record norms, rotary embeddings and activations as the model's own code runs them, operator by
             operator, instead of as one kernel each: what unfused code keeps in training. Of recorded models only.
         source_tokens: what the encoder of an encoder-decoder reads; None: as many tokens as the plan's lengths say.
+        images: pictures a sequence of a model that sees, in training and prefill: with them its graph holds the encoder
+            of pictures, too; without any it is that of its language model alone.
         asked: of a factory, what it does not say itself: inputs, loss, leaves, caches, and the lengths of the plan.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
@@ -74,7 +77,7 @@ def load(
         refuse_pickle(model)
     if _names_factory(model):
         return _record_factory(model, kind, element, report, allow_unpriced, spelled_out, asked)
-    graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced, spelled_out)
+    graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced, spelled_out, images)
     return with_source(graph, source_tokens)
 
 
@@ -86,18 +89,23 @@ def load_config(
     report: Report | None = None,
     allow_unpriced: bool = False,
     spelled_out: bool = False,
+    images: int = 0,
 ) -> Graph:
-    """Return the folded graph of a config for one workload, from the cache where it holds it."""
+    """Return the folded graph of a config for one workload, from the cache where it holds it.
+
+    With `images`, so many pictures a sequence are read; in decode they are tokens that were read before.
+    """
+    images = 0 if kind is Workload.DECODE else images
     notes = _of_quantised(config, kind, element)
     config = _unquantised(config)
-    variant = ("spelled-out",) if spelled_out else ()
+    variant = (*(("spelled-out",) if spelled_out else ()), *((f"images-{images}",) if images else ()))
     key = graph_key(config.text, kind, element, *variant)
     lenient_key = graph_key(config.text, kind, element, *variant, "allow-unpriced")
     keys = (key, lenient_key) if allow_unpriced else (key,)
     found = next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
     if found is not None:
         return replace(found, name=config.name, notes=(*found.notes, *notes))
-    graph = _record_config(config, kind, element, report, allow_unpriced, spelled_out)
+    graph = _record_config(config, kind, element, report, allow_unpriced, spelled_out, images)
     if cache is not None:
         cache.put(lenient_key if unpriced_calls(graph) else key, graph)
     return replace(graph, notes=(*graph.notes, *notes))
@@ -187,25 +195,27 @@ def _of_quantised(config: Config, kind: Workload, element: DType) -> tuple[str, 
 
 
 def _record_config(
-    config: Config, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool, spelled_out: bool
-) -> Graph:
+    config: Config, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool, spelled_out: bool,
+    images: int,
+) -> Graph:  # fmt: skip
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
+    from .architectures import speaks
     from .blocks import Identity
     from .building import build_noted
     from .huggingface import hints_on
+    from .module import Asking, trace_built
+    from .runs.model_run import ModelRun
     from .trace import trace
 
-    built = build_noted(config.text, dtype)
-    identity = Identity(
-        config.name,
-        workload,
-        dtype,
-        built.notes,
-        _positions(config, getattr(built.module, "config", None)),
-        hints_on(built.module),
-        spelled_out,
-    )
+    built = build_noted(config.text, dtype, is_whole=images > 0)
+    longest = _positions(config, getattr(built.module, "config", None))
+    if images or not speaks(type(built.module)):
+        asking = Asking(workload, config.name, {}, allow_unpriced, spelled_out, images)
+        graph = trace_built(ModelRun(built.module), asking)
+        return replace(graph, notes=(*built.notes, *graph.notes), max_positions=longest)
+    hints = hints_on(built.module)
+    identity = Identity(config.name, workload, dtype, built.notes, longest, hints, spelled_out)
     return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
 
 

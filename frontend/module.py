@@ -15,6 +15,7 @@ from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
 from .adapter import DataDependent, FakeWorld, dtype_of, eager
+from .architectures import speaks
 from .blocks import Identity
 from .decoding import require_past
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
@@ -22,6 +23,8 @@ from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
 from .live_model import is_of_transformers, recordable, what_runs
 from .loss import Labelled, returned
+from .modalities.feeding import feeds_of
+from .modalities.seeing import plan_fed
 from .preserve import desugared, fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
 from .runs.open_ints import open_ints
@@ -37,7 +40,7 @@ _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 class Asking:
     """What is asked of a description: a phase, a name, and how it is to be recorded.
 
-    `sizes` are the lengths of the plan, where one is known.
+    `sizes` are the lengths of the plan, where one is known; `images` are pictures a sequence of a model that speaks.
     """
 
     kind: Workload
@@ -45,6 +48,7 @@ class Asking:
     sizes: Mapping[str, int] = field(default_factory=dict)
     allow_unpriced: bool = False
     spelled_out: bool = False
+    images: int = 0
 
 
 def trace(
@@ -98,17 +102,38 @@ def trace(
 def trace_run(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
-    run = run.of(module)
-    with preserved(module), eager(), recordable(module), open_ints(module), desugared(module):
+    with preserved(module), eager(), recordable(module), desugared(module):
         put_leaves(module, run.leaves)
         if asking.kind is Workload.TRAIN:
             _refuse_frozen(module)
-        if is_of_transformers(module) and run.inputs is None:
+        return trace_built(run.of(module), asking)
+
+
+def trace_built(run: ModelRun, asking: Asking) -> Graph:
+    """Return the folded graph of a description whose module is ready to be recorded."""
+    with open_ints(run.module):
+        if not is_of_transformers(run.module) or run.inputs is not None:
+            graph = _by_roads(run, asking)
+        elif speaks(type(run.module)) and not asking.images:
             graph = _of_transformers(run, asking)
         else:
-            graph = _by_roads(run, asking)
+            graph = _by_its_signature(run, asking)
     require_past(graph)
     return graph
+
+
+def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
+    """A model of transformers that reads other than tokens: its signature and its config say what."""
+    feeds = feeds_of(run.module, asking.kind, asking.images)
+    speaking = speaks(type(run.module))
+    if feeds.is_plain and not speaking:
+        graph = _by_roads(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), asking)
+    else:
+        graph = record_and_fold(
+            run.module, _identity(run, asking), is_transformers=True, allow_unpriced=asking.allow_unpriced,
+            plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking),
+        )  # fmt: skip
+    return replace(graph, notes=(*graph.notes, str(feeds)))
 
 
 def _refuse_frozen(module: nn.Module) -> None:
@@ -238,4 +263,4 @@ def _workload(phase: Workload | str) -> Workload:
     return Workload(phase)
 
 
-__all__ = ["Asking", "trace", "trace_run"]
+__all__ = ["Asking", "trace", "trace_built", "trace_run"]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import product
 from types import MappingProxyType
 from typing import cast
 
@@ -15,12 +16,22 @@ from torch.distributions import Distribution
 
 from .adapter import swapped
 
+# What a training step leaves out at random, by fields of configs: masked frames of sound, layers.
+_CHOSEN_AT_RANDOM: Mapping[str, object] = MappingProxyType(
+    {"apply_spec_augment": False, "layerdrop": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+)
+
 
 @contextmanager
 def decided(model: nn.Module) -> Iterator[None]:
     """Let such modules take, for the time of a recording, the way that all tokens go."""
     with ExitStack() as stack:
         stack.enter_context(swapped(Distribution, "_validate_args", False))  # looks at values (Gemma 3n, Phi-MoE)
+        configs = {id(c): c for part in model.modules() if (c := vars(part).get("config")) is not None}
+        owners = (*configs.values(), *model.modules())
+        for owner, (name, chosen) in product(owners, _CHOSEN_AT_RANDOM.items()):
+            if isinstance(vars(owner).get(name), type(chosen)):
+                stack.enter_context(swapped(owner, name, chosen))
         for part in model.modules():
             for name, replacement in _replacements(part).items():
                 stack.enter_context(swapped(part, name, replacement))

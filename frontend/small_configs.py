@@ -16,7 +16,7 @@ Fields = Mapping[str, object]
 
 _DEPTHS = (
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
-    "num_encoder_layers", "num_decoder_layers", "num_blocks",
+    "num_encoder_layers", "num_decoder_layers", "num_blocks", "depth",
 )  # fmt: skip
 # Layers below the number are of one kind, those from it on of another.
 _FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
@@ -94,13 +94,16 @@ class _Config(Protocol):
     model_type: str
 
 
-def small_config(model_type: str) -> Fields:
+def small_config(model_type: str, is_whole: bool = False) -> Fields:
     """Return fields for `transformers.AutoConfig.for_model(model_type, **fields)`: few layers, each kind among them.
 
     A type with a causal language model gets that: `architectures` names its class, and models that are encoders, or
-    have one, are told to be decoders. NotUnderstoodError for a type that transformers does not know.
+    have one, are told to be decoders. With `is_whole` it is the model of all parts, encoders of pictures and sound
+    shallow as well. NotUnderstoodError for a type that transformers does not know.
     """
     config = _default(model_type)
+    if is_whole:
+        return _reduced(config, _PUBLISHED.get(model_type, {}), without=())
     causal = _causal_class(model_type)
     fields = dict(_reduced(config, _PUBLISHED.get(model_type, {})))
     if causal:
@@ -146,11 +149,11 @@ def _as_decoder(config: _Config) -> Fields:
     return told | ({"is_encoder_decoder": False} if getattr(config, "is_encoder_decoder", False) else {})
 
 
-def _reduced(config: _Config, given: Fields) -> Fields:
+def _reduced(config: _Config, given: Fields, without: Sequence[str] = _NOT_BUILT) -> Fields:
     """The given fields and those that make the config shallow, its parts first."""
     fields: dict[str, object] = dict(given)
-    for name, part in _parts(config):
-        inside = _reduced(part, cast(Fields, given.get(name) or {}))
+    for name, part in _parts(config, without):
+        inside = _reduced(part, cast(Fields, given.get(name) or {}), without)
         if inside:
             fields[name] = {"model_type": part.model_type, **inside} if part.model_type else inside
     depth = _depth(config)
@@ -159,11 +162,11 @@ def _reduced(config: _Config, given: Fields) -> Fields:
     return fields
 
 
-def _parts(config: _Config) -> Iterator[tuple[str, _Config]]:
-    """Configs inside a config, encoders of pictures and sound left out: these are not built."""
+def _parts(config: _Config, without: Sequence[str]) -> Iterator[tuple[str, _Config]]:
+    """Configs inside a config; those left out, by words in their names, are not built."""
     for name in getattr(config, "sub_configs", {}):
         part = getattr(config, name, None)
-        if hasattr(part, "model_type") and not any(tower in name for tower in _NOT_BUILT):
+        if hasattr(part, "model_type") and not any(word in name for word in without):
             yield name, cast(_Config, part)
 
 

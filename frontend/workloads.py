@@ -126,11 +126,13 @@ def _encode(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
 def _prefill(model: nn.Module, world: FakeWorld) -> Run:
     ids = _rows(model, world, "seq")
 
-    def call() -> tuple[Tensor, ...]:
-        out, _ = _remembered(model, [Past()] * _num_layers(model), {"input_ids": ids, "logits_to_keep": 1})
-        return (out.logits,)
+    return Run({"input_ids": ids}, lambda: (prefilled(model, {"input_ids": ids}),))
 
-    return Run({"input_ids": ids}, call)
+
+def prefilled(model: nn.Module, inputs: Mapping[str, object]) -> Tensor:
+    """Run a model on a prompt and return the logits of its last token; keys and values of all go into a cache."""
+    out, _ = _remembered(model, [Past()] * _num_layers(model), {**inputs, "logits_to_keep": 1})
+    return out.logits
 
 
 def _decode(model: nn.Module, world: FakeWorld) -> Run:

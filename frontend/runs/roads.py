@@ -86,6 +86,10 @@ def along_roads(record: Record, wanted: Wanted) -> Graph:
             raise _beyond(broken, second)
         return third
     assert first.error is not None
+    if not isinstance(first.error.__cause__, DataDependent) and _hints(wanted.lengths) != HINTS:
+        longer = _tried(record, Sizes(_hints(wanted.lengths), dict(wanted.fixed)))
+        if longer.graph is not None:  # as where strided convolutions leave nothing of a short example
+            return _finished(longer, wanted)
     third = None if isinstance(first.error.__cause__, DataDependent) else _fixed(record, first, wanted)
     if third is None:
         raise first.error

@@ -1,0 +1,179 @@
+"""Pictures that are packed patch by patch: what transformers works out from their sizes, when all are of one size.
+
+A grid of patches is data: how many sequences of what length the packed patches are, their positions and windows. For
+pictures that are all alike, these have sizes that are known without reading them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..adapter import swapped
+from ..architectures import ModelConfig
+from .sizes import Sizes
+
+# Pixels of a side, where a config names no size: what packed encoders are fed by default is near it.
+PACKED_SIDE = 448
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a picture is packed: patches down and across, numbers of a patch, sides of what is merged and of windows."""
+
+    high: int
+    wide: int
+    width: int
+    merge: int
+    window: int
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> Packing:
+        """Read a config; sides are rounded down to whole windows of merged patches."""
+        sizes = Sizes.of(config)
+        patch, merge = sizes.number("patch_size") or 14, sizes.number("spatial_merge_size", "merge_size") or 1
+        window = max((sizes.number("window_size") or 0) // patch // merge, 1)
+        side = (sizes.sides("image_size") or (PACKED_SIDE, PACKED_SIDE))[0]
+        count = max(side // patch // (merge * window), 1) * merge * window
+        channels = sizes.number("in_channels", "num_channels", "in_chans") or 3
+        return cls(count, count, channels * (sizes.number("temporal_patch_size") or 1) * patch**2, merge, window)
+
+    @property
+    def patches(self) -> int:
+        """Patches of a picture."""
+        return self.high * self.wide
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """A number a picture, the same for all: only their sum is ever asked for."""
+
+    total: int | torch.SymInt
+
+    def __floordiv__(self, divisor: int) -> _Counts:
+        return _Counts(self.total // divisor)
+
+    def tolist(self) -> list[int | torch.SymInt]:
+        return [self.total]
+
+    def sum(self) -> int | torch.SymInt:
+        return self.total
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The grids [pictures, 3] of pictures that are all alike, in place of a tensor that says so."""
+
+    num: int | torch.SymInt
+    packing: Packing
+    dtype: torch.dtype = torch.int64
+    device: str = "cpu"
+
+    @property
+    def shape(self) -> tuple[int | torch.SymInt, int]:
+        """Pictures, and the three numbers of each."""
+        return self.num, 3
+
+    @property
+    def total(self) -> int | torch.SymInt:
+        """Patches of all pictures."""
+        return self.num * self.packing.patches
+
+    def prod(self, dim: int = -1) -> _Counts:
+        """Return the patches of each picture."""
+        return _Counts(self.total)
+
+    def to(self, *args: object, **options: object) -> Grid:
+        """Return the same, wherever it is asked to be."""
+        return self
+
+    type = long = to
+
+
+def _bounds(grid: Grid, *args: object, **options: object) -> Tensor:
+    return torch.empty(grid.num + 1, dtype=torch.int32, device="cpu")
+
+
+def _attended(grid: Grid, *args: object, **options: object) -> tuple[Tensor, int]:
+    return _bounds(grid), grid.packing.patches
+
+
+def _positions(grid: Grid, *args: object, include_temporal: bool = False, **options: object) -> Tensor:
+    return torch.empty(grid.total, 3 if include_temporal else 2, dtype=torch.int64, device="cpu")
+
+
+def _windows(grid: Grid, *args: object, **options: object) -> tuple[Tensor, _Bounds]:
+    """The order of merged patches by windows, and the bounds of the windows, which all have as many patches."""
+    merged, each = grid.packing.merge**2, grid.packing.window**2
+    order = torch.empty(grid.total // merged, dtype=torch.int64, device="cpu")
+    return order, _Bounds(grid.total // (merged * each) + 1, merged * each)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Bounds of sequences of one length, as long as nobody reads them."""
+
+    num: int | torch.SymInt
+    each: int
+
+
+def _longest(bounds: object, *args: object, kwargs: dict[str, object] | None = None, **options: object) -> object:
+    given = None if kwargs is None else kwargs.get("max_seqlen")
+    return bounds.each if isinstance(bounds, _Bounds) else given
+
+
+def _weights(grid: Grid, *args: object, mode: str = "bilinear", **options: object) -> tuple[Tensor, Tensor]:
+    taps = 16 if mode == "bicubic" else 4
+    places = torch.empty(grid.total, taps, dtype=torch.int64, device="cpu")
+    return places, torch.empty(grid.total, taps, dtype=torch.float32, device="cpu")
+
+
+def _unchecked(*args: object, **options: object) -> None:
+    """That there are as many features as places for them is so by construction."""
+
+
+def _packed(config: object) -> bool:
+    """Attention over packed sequences is one call with their bounds, as of fused kernels."""
+    return True
+
+
+# By the names that modelling files import them by; with a grid that is a tensor, theirs run.
+_OF_GRIDS: dict[str, Callable[..., object]] = {
+    "get_vision_cu_seqlens": _bounds,
+    "get_vision_attention_seqlens": _attended,
+    "get_vision_position_ids": _positions,
+    "get_vision_window_index": _windows,
+    "get_vision_interpolation_indices_and_weights": _weights,
+}
+
+
+@contextmanager
+def placed(model: nn.Module) -> Iterator[None]:
+    """Swap, for the time of a recording, what looks at data to pack pictures and to place their features."""
+    files = {sys.modules[type(part).__module__] for part in model.modules()}
+    with ExitStack() as stack:
+        for file in files:
+            swaps: dict[str, Callable[..., object]] = {"torch_compilable_check": _unchecked}
+            if any(callable(getattr(file, name, None)) for name in _OF_GRIDS):
+                swaps |= {"is_flash_attention_requested": _packed, "get_max_seqlen": _longest}
+                swaps |= {name: _or_theirs(ours, getattr(file, name, None)) for name, ours in _OF_GRIDS.items()}
+            for name, ours in swaps.items():
+                if callable(getattr(file, name, None)):
+                    stack.enter_context(swapped(file, name, ours))
+        yield
+
+
+def _or_theirs(ours: Callable[..., object], theirs: Callable[..., object] | None) -> Callable[..., object]:
+    def choose(grid: object, *args: object, **options: object) -> object:
+        run = ours if isinstance(grid, Grid) or theirs is None else theirs
+        return run(grid, *args, **options)
+
+    return choose
+
+
+__all__ = ["PACKED_SIDE", "Grid", "Packing", "placed"]

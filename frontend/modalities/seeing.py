@@ -1,0 +1,41 @@
+"""What is run of a model on more than tensors of given sizes: tokens with pictures among them, packed pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ...ir.graph import Workload
+from ..adapter import FakeWorld
+from ..loss import Labelled, returned
+from ..workloads import Run, prefilled
+from .feeding import Feeds
+
+TOKENS = "input_ids"
+
+
+def plan_fed(model: nn.Module, world: FakeWorld, workload: Workload, feeds: Feeds, speaks: bool) -> Run:
+    """Return inputs and call: a training step, a prefill that leaves a cache where the model speaks, or a forward pass.
+
+    Training of logits [.., vocab] of the tokens starts from their cross-entropy, of all else from the sum of outputs.
+    """
+    made = feeds.made(world)
+    with world.mode:
+        labelled = Labelled.of(model, made)
+    batch = made[TOKENS].shape[0] if TOKENS in made else world.size("batch", feeds.lengths)
+    given: Mapping[str, object] = {**made, **feeds.beside(batch)}
+    labels = {"labels": labelled.labels} if workload is Workload.TRAIN and labelled.labels is not None else {}
+
+    def call() -> tuple[Tensor, ...]:
+        if workload is Workload.PREFILL and speaks:
+            return (prefilled(model, given),)
+        with torch.set_grad_enabled(workload is Workload.TRAIN):
+            out = model(**given)
+        return (labelled.loss(out)[0],) if workload is Workload.TRAIN else tuple(returned(out))
+
+    return Run({**made, **labels}, call)
+
+
+__all__ = ["plan_fed"]
