@@ -65,8 +65,15 @@ def _one_each(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 
 def _kind(region: Region) -> frozenset[str]:
-    """The paths of the parameters of a layer that repeats inside of it."""
-    return frozenset(v.name.partition("*.")[2] for v in region.of_role(Role.PARAM)) - {""}
+    """Where in itself a layer that repeats reads matrices."""
+    return frozenset(scope.partition("*.")[2] for scope in _readers(region)) - {""}
+
+
+def _readers(region: Region) -> list[str]:
+    """The module path of each forward node that reads a matrix."""
+    matrices = {v.id for v in region.of_role(Role.PARAM) if v.type.rank > 1}
+    nodes = (n for n in region.nodes if n.phase is Phase.FORWARD)
+    return [n.scope for n in nodes if not matrices.isdisjoint(n.inputs)]
 
 
 def _parts(
@@ -108,7 +115,7 @@ def _star(scope: str, layers: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class _Modules:
-    """The modules of a region, by the scopes of its forward nodes and the paths of its parameters."""
+    """The modules of a region, by the scopes of its forward nodes."""
 
     region: Region
 
@@ -126,8 +133,8 @@ class _Modules:
         return list(dict.fromkeys(n.scope for n in self._forward))
 
     @cached_property
-    def _parameters(self) -> Sequence[tuple[str, int]]:
-        return [(v.name, v.type.rank) for v in self.region.of_role(Role.PARAM)]
+    def _readers(self) -> Sequence[str]:
+        return _readers(self.region)
 
     def _lists(self, root: str) -> list[tuple[str, list[str]]]:
         """Return the outermost lists below a module whose members follow one another, and their members."""
@@ -138,17 +145,14 @@ class _Modules:
             match = _MEMBER.search(scope, len(root) + 1 if root else 0)
             if match is not None:
                 found.setdefault(scope[: match.start()], {})[scope[: match.end()]] = None
-        real = ((path, [m for m in members if self._has_matrix(m)]) for path, members in found.items())
+        real = ((path, [m for m in members if self.size([m])]) for path, members in found.items())
         return [(path, members) for path, members in real if self._is_chain(members)]
-
-    def _has_matrix(self, module: str) -> bool:
-        return any(rank > 1 and name.startswith(f"{module}.") for name, rank in self._parameters)
 
     def _inside(self, member: str) -> Iterator[str]:
         """Yield a member, or the layers that it is a chain of: alike, of several modules, with most of its nodes."""
         inside = [m for _, members in self._lists(member) for m in members]
         kinds = Counter(self.kind(m) for m in inside)
-        alike = any(num > 1 and len({n.rpartition(".")[0] for n in kind}) > 1 for kind, num in kinds.items())
+        alike = any(num > 1 and len(kind) > 1 for kind, num in kinds.items())
         if not alike or self.size(inside) < _LEAST_SHARE * self.size([member]):
             yield member
             return
@@ -156,14 +160,12 @@ class _Modules:
             yield from self._inside(m)
 
     def kind(self, module: str) -> frozenset[str]:
-        """Return the paths of a module's parameters inside of it."""
-        return frozenset(n.removeprefix(f"{module}.") for n, _ in self._parameters if n.startswith(f"{module}."))
+        """Return where in itself a module reads matrices."""
+        return frozenset(s.removeprefix(f"{module}.") for s in self._readers if s.startswith(f"{module}."))
 
     def size(self, modules: Sequence[str] | None) -> int:
         """Return how many nodes of some modules, or of all, read a matrix."""
-        matrices = {v.id for v in self.region.of_role(Role.PARAM) if v.type.rank > 1}
-        nodes = (n for n in self._forward if not matrices.isdisjoint(n.inputs))
-        return sum(modules is None or _owner(n.scope, modules) is not None for n in nodes)
+        return sum(modules is None or _owner(scope, modules) is not None for scope in self._readers)
 
     def _is_chain(self, members: Sequence[str]) -> bool:
         """Whether each member reads, through whatever lies between, what the one before makes: experts do not."""
@@ -183,12 +185,13 @@ def _owner(scope: str, modules: Iterable[str]) -> str | None:
 
 
 def _with_weights(region: Region, nodes: Sequence[Node], owners: Sequence[str | None]) -> list[str | None]:
-    """Leave out the runs of a layer that read none of its parameters: of an activation that other layers share."""
+    """Leave out the runs of a layer that read no parameter: of an activation that other layers share."""
     starts = [k for _, k in _runs(owners)]
     found = list(owners)
     for start, end in zip(starts, (*starts[1:], len(owners)), strict=True):
-        names = (region.by_id[i].name for n in nodes[start:end] for i in n.inputs)
-        if not any(name.startswith(f"{owners[start]}.") for name in names):
+        own = (n for n, o in zip(nodes[start:end], owners[start:end], strict=True) if o is not None)
+        read = {region.by_id[i].role for n in own for i in n.inputs}
+        if Role.PARAM not in read:
             found[start:end] = [None] * (end - start)
     return found
 

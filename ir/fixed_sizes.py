@@ -25,10 +25,9 @@ def fixed_sizes(graph: Graph) -> tuple[int | None, int | None]:
     inputs = [v for v in _given(graph, Role.INPUT) if v.type.rank > 1]
     tokens = [v for v in inputs if not v.type.dtype.is_floating]
     batch, length = next((v.type.dims for v in (*tokens, *inputs)), (None, None))[:2]
-    symbols = _symbols(graph)
     one_token = graph.workload is Workload.DECODE or not tokens
-    is_open = not isinstance(batch, int) or not symbols.isdisjoint(_BATCH)
-    return None if is_open else batch, length if isinstance(length, int) and not one_token else None
+    own = batch if isinstance(batch, int) and _symbols(graph).isdisjoint(_BATCH) else None
+    return own, length if isinstance(length, int) and not one_token else None
 
 
 def counts_tokens(graph: Graph) -> bool:

@@ -105,7 +105,8 @@ def _crossing(graph: Graph, phase: Phase) -> Iterator[Value]:
     blocks = range(len(row.head), len(order) - len(row.tail))
     makers, readers = blocks, range(blocks.start, len(order))
     if phase is Phase.BACKWARD:
-        order, makers, readers = order[::-1], range(blocks.stop), blocks
+        order, blocks = order[::-1], range(len(row.tail), len(order) - len(row.head))
+        makers, readers = range(blocks.stop), blocks
     own = fixed_samples(graph)
     taken = {v.name for v in order[blocks.start].of_role(Role.PORT)}
     crossing: dict[int, dict[str, Value]] = {border: {} for border in blocks[:-1]}

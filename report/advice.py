@@ -10,6 +10,7 @@ from typing import TypeAlias
 from ..driver import Estimate, estimate_many, lower
 from ..ir.divisibility import legal_degrees
 from ..ir.errors import InfeasibleError, SlipstickError
+from ..ir.fixed_sizes import fixed_sizes
 from ..ir.graph import Workload
 from ..ir.layers import num_layers
 from ..ir.plan import Family, Plan, divisors, make_plan
@@ -57,7 +58,8 @@ def _tried(answer: Estimate) -> Iterator[tuple[Plan, float]]:
         try:
             lowered = lower(source, family)
             degrees = legal_degrees(lowered.graph, plan, "tp")
-            plans = [p for p in _legal(replace(plan, family=family), degrees, sizes) if p != plan]
+            own = [(t, p, fixed_sizes(source)[0] or m) for t, p, m in sizes]
+            plans = [p for p in _legal(replace(plan, family=family), degrees, own) if p != plan]
             plans = [p for p in plans if p.pp * p.vpp <= max(num_layers(source), 1)]
             table = estimate_many(lowered, answer.table.system, plans) if plans else None
         except SlipstickError:

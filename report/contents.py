@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..ir.expr import Expr, Num, total
+from ..ir.fixed_sizes import counts_tokens, fixed_sizes
 from ..ir.graph import Graph, Node, Phase, Region, Role, Workload
 from ..ir.ops import op_def, work_of
 
@@ -73,7 +74,14 @@ class Contents:
 
 
 def sizes_of(graph: Graph, batch: int, seq: int) -> Mapping[str, int]:
-    """Return the symbols of a graph: in decode `seq` tokens are cached and one is new; other lengths are `seq` too."""
+    """Return the symbols of a graph: in decode `seq` tokens are cached and one is new; other lengths are `seq` too.
+
+    Sizes that the graph was made for are those; where samples are no sequences, there is no length.
+    """
+    own_batch, own_length = fixed_sizes(graph)
+    batch, seq = own_batch or batch, own_length or seq
+    if not counts_tokens(graph):
+        return {"batch": batch}
     if graph.workload is Workload.DECODE:
         return {"batch": batch, "seq": 1, "kv": seq}
     lengths = {s for r in graph.regions for v in r.of_role(Role.INPUT) for s in v.type.numel.symbols}

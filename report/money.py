@@ -38,6 +38,8 @@ def _step_lines(answer: Estimate, m: Mapping[str, float], money: Money) -> Itera
     """Energy first: what is owned costs what it does at the power that the step draws."""
     tokens = next(f"{format_usd(m[name])} for {label}" for name, label in PER_MTOK if name in m)
     power = "" if money.terms.rented else " at this power"
+    counted = "sample" if "samples_per_s" in answer.metrics else "token"
+    tokens = tokens.replace("tokens", f"{counted}s")
     yield (
         f"energy: {m['average_power_w'] / answer.plan.num_gpus:,.0f} W/GPU, {format_si(m['j_per_token'], 'J')}/token, "
         f"with the building {format_si(m['j_per_token_facility'], 'J')}; {m['kg_co2e_per_mtok']:.3g} kgCO2e for "

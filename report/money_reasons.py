@@ -32,7 +32,8 @@ class _Step:
 
     @property
     def tokens(self) -> str:
-        return f"{self.answer.metrics['tokens_per_s'] * self.m_s:,.0f} tokens"
+        counted = "samples" if "samples_per_s" in self.answer.metrics else "tokens"
+        return f"{self.answer.metrics['tokens_per_s'] * self.m_s:,.0f} {counted}"
 
     @property
     def m_s(self) -> float:

@@ -54,7 +54,9 @@ class PlanRows:
     @property
     def shown(self) -> Sequence[str]:
         """The metrics that people look at first."""
-        return ("step_time_s", "tokens_per_s_per_gpu", "mfu", "peak_mem_bytes")
+        of_samples = "samples_per_s_per_gpu"
+        rate = of_samples if of_samples in self.job.metrics else "tokens_per_s_per_gpu"
+        return ("step_time_s", rate, "mfu", "peak_mem_bytes")
 
     @property
     def hidden(self) -> Sequence[str]:

@@ -17,7 +17,8 @@ Array = NDArray[np.float64]
 # More of these is better; of every other metric less.
 LARGER = frozenset(
     {
-        "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_s_per_user", "total_tokens_per_s",
+        "tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "samples_per_s_per_gpu", "tokens_per_s_per_user",
+        "total_tokens_per_s",
         "total_tokens_per_s_per_gpu", "mfu", "hfu", "mbu", "model_flop_per_s_per_gpu", "requests_per_s",
         "request_goodput_rps", "tokens_per_usd", "tokens_per_s_per_usd_capex", "model_flops_per_usd",
         "model_flop_per_s_per_w", "hidden_comm_s",

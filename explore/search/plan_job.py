@@ -13,6 +13,7 @@ from ...cost.money import Terms
 from ...ir.divisibility import has_experts
 from ...ir.errors import PlanError
 from ...ir.family import CP_METHODS, RECOMPUTE, Family
+from ...ir.fixed_sizes import counts_tokens
 from ...ir.graph import Graph, Workload
 from ...ir.kept import Kept
 from ...ir.layers import num_layers
@@ -36,6 +37,8 @@ _STEP = (
     "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "hfu", "model_flops", "model_flop_per_s_per_gpu",
     "peak_mem_bytes", "exposed_comm_s", "hidden_comm_s",
 )  # fmt: skip
+# Of a graph without tokens.
+_SAMPLES = ("samples_per_s", "samples_per_s_per_gpu")
 # What is offloaded; zero where nothing is.
 _HOST = "host_mem_bytes"
 _OWN: Mapping[Workload, tuple[str, ...]] = {
@@ -161,7 +164,8 @@ class PlanJob:
         own = _OWN[self.graph.workload]
         asked = {goal.name for goal in self.goals} | {limit.name for limit in self.limits}
         host = (_HOST,) if _HOST in asked or any(base.offload for base in self.bases) else ()
-        return (*_STEP, *own, *host, *(money_of(self.graph.workload) if self.terms is not None else ()))
+        samples = () if counts_tokens(self.graph) else _SAMPLES
+        return (*_STEP, *samples, *own, *host, *(money_of(self.graph.workload) if self.terms is not None else ()))
 
     @property
     def columns(self) -> Sequence[str]:

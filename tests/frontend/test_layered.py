@@ -23,6 +23,12 @@ SYSTEM = slipstick.load_system("dgx-h100")
 PICTURE = torch.rand(2, 3, 16, 16)
 
 
+def added(output: object) -> Tensor:
+    """A loss of a picture or of logits."""
+    assert isinstance(output, Tensor)
+    return output.sum()
+
+
 def twice(x: Tensor) -> Tensor:
     """Each place of a picture four times."""
     b, c, h, w = x.shape
@@ -49,7 +55,8 @@ class Narrowing(nn.Module):
             x = halve(x)
         for layer in self.up:
             x = layer(torch.cat((twice(x), skips.pop()), 1))
-        return self.out(x)
+        picture: Tensor = self.out(x)
+        return picture
 
 
 class Chain(nn.Module):
@@ -63,7 +70,8 @@ class Chain(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits."""
-        return self.head(self.features(x).flatten(2).mean(2))
+        logits: Tensor = self.head(self.features(x).flatten(2).mean(2))
+        return logits
 
 
 class Beside(nn.Module):
@@ -87,7 +95,7 @@ def traced(module: nn.Module, monkeypatch: pytest.MonkeyPatch, cut: bool = True)
     monkeypatch.setattr(tracing, "fold_by_scope", whole)
     if not cut:
         monkeypatch.setattr(tracing, "in_layers", lambda graph: graph)
-    return slipstick.trace(module, PICTURE, dynamic={"x": ("batch",)}, phase="train", loss=torch.sum)
+    return slipstick.trace(module, PICTURE, dynamic={"x": ("batch",)}, phase="train", loss=added)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -243,7 +243,7 @@ def test_a_table_of_plans_is_checked_alike(mixtral: Graph) -> None:
     plans = PlanTable.of(
         [make_plan(num_gpus=16, tp=4, ep=ep, seq_len=128, family=WHOLE) for ep in (4, 8, 16)]
     )  # 8 experts
-    assert list(ConstraintProgram.of(graph).hold(plans, Points(plans))) == [True, True, False]
+    assert list(ConstraintProgram.of(graph, graph).hold(plans, Points(plans))) == [True, True, False]
 
 
 def test_a_group_of_two_axes_is_answered(mixtral: Graph, made_up: System) -> None:
