@@ -78,7 +78,8 @@ class Condition:
         if not isinstance(self.expr, sympy.Ne) or len(self.expr.free_symbols) != 1:
             return None
         (symbol,) = self.expr.free_symbols
-        rest = sympy.Add(self.expr.lhs, sympy.Mul(-1, self.expr.rhs))
+        left, right = cast("tuple[sympy.Expr, sympy.Expr]", self.expr.args)
+        rest = left - right
         found = sympy.Poly(rest, symbol) if rest.is_polynomial(symbol) else None
         if found is None or found.degree() != 1:
             return None

@@ -72,7 +72,10 @@ class Wanted:
 
 
 def along_roads(record: Record, wanted: Wanted) -> Graph:
-    """Record a module by the first road that leads to a graph; the error of the first one where none does."""
+    """Record a module by the first road that leads to a graph; the error of the first one where none does.
+
+    Where a module cannot run at the lengths that are wanted, the graph is that of those at which it can, and says so.
+    """
     first = _tried(record, Sizes(dict(HINTS), dict(wanted.fixed)))
     if first.graph is not None:
         broken = first.broken(wanted.lengths)
@@ -81,16 +84,13 @@ def along_roads(record: Record, wanted: Wanted) -> Graph:
         second = _tried(record, Sizes(_hints(wanted.lengths), dict(wanted.fixed)))
         if second.graph is not None:
             return _finished(second, wanted, _decided(broken, wanted))
-        third = _fixed(record, second, wanted)
-        if third is None:
-            raise _beyond(broken, second)
-        return third
+        return _fixed(record, second, wanted, named=False) or _finished(first, wanted)
     assert first.error is not None
     if not isinstance(first.error.__cause__, DataDependent) and _hints(wanted.lengths) != HINTS:
         longer = _tried(record, Sizes(_hints(wanted.lengths), dict(wanted.fixed)))
         if longer.graph is not None:  # as where strided convolutions leave nothing of a short example
             return _finished(longer, wanted)
-    third = None if isinstance(first.error.__cause__, DataDependent) else _fixed(record, first, wanted)
+    third = None if isinstance(first.error.__cause__, DataDependent) else _fixed(record, first, wanted, named=True)
     if third is None:
         raise first.error
     return third
@@ -134,16 +134,14 @@ def _decided(broken: Condition, wanted: Wanted) -> str:
     return f"recorded for {at}: what the code does{place} depends on that length"
 
 
-def _beyond(broken: Condition, second: Attempt) -> TraceError:
-    """The module holds for some lengths and not for those that are wanted."""
-    assert second.error is not None
-    place = f" ({broken.place})" if broken.place else ""
-    return TraceError(f"the code asks for {broken.expr}{place}, and fails otherwise: {second.error}")
+def _fixed(record: Record, failed: Attempt, wanted: Wanted, named: bool) -> Graph | None:
+    """Record with numbers for the sizes that could not stay open; None when that fails, too.
 
-
-def _fixed(record: Record, failed: Attempt, wanted: Wanted) -> Graph | None:
-    """Record with numbers for the sizes that could not stay open; None when that fails, too."""
+    Without `named` numbers that the code names are left alone: it runs at others.
+    """
     for choice, where, is_codes in _choices(failed, wanted):
+        if is_codes and not named:
+            continue
         sizes = Sizes(dict(failed.sizes.hints), {**wanted.fixed, **choice})
         attempt = _tried(record, sizes)
         if attempt.graph is None:

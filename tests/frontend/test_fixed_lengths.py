@@ -105,10 +105,12 @@ def test_pieces_of_the_sequence_are_as_many_as_the_plan_has() -> None:
 
 
 def test_a_table_of_positions_is_the_longest_length() -> None:
-    graph = at("AtMost", 256)
-    assert [(b.name, b.legal) for b in graph.bounds] == [("seq", "2 to 512")]
-    with pytest.raises(UsageError, match="is recorded for seq = 2 to 512"):
-        check(graph, 1024)
+    for seq in (256, 1024):
+        graph = at("AtMost", seq)
+        assert [(b.name, b.legal) for b in graph.bounds] == [("seq", "2 to 512")]
+        assert graph.notes == ()
+        with pytest.raises(UsageError, match="is recorded for seq = 2 to 512"):
+            check(graph, 1024)
 
 
 def test_a_module_in_hand_is_of_the_length_of_its_example() -> None:
