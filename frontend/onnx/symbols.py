@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
@@ -56,7 +56,6 @@ class Sizes:
 
     workload: Workload
     given: dict[str, Dim] = field(default_factory=dict)
-    asked: dict[str, None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, workload: Workload, dims: Mapping[str, str]) -> Sizes:
@@ -82,7 +81,6 @@ class Sizes:
         """Return the numbers of a tensor of so many, where the user said all of them: `name[0]`, `name[1]`, ..."""
         found = [self.given.get(f"{name}[{k}]") for k in range(min(number, _MAX_ENTRIES))]
         told = [d for d in found if d is not None]
-        self.asked.update(dict.fromkeys(f"{name}[{k}]" for k in range(number if told else 0)))
         return told if told and len(told) == number else None
 
     def bound(self, name: str, axis: int, declared: str | int | None = None) -> Dim:
@@ -91,7 +89,6 @@ class Sizes:
         NotUnderstoodError says what to write.
         """
         place = f"{name}.{axis}"
-        self.asked[place] = None
         found = self.given.get(place)
         if found is None and isinstance(declared, int) and declared > 0:
             return declared
@@ -100,10 +97,6 @@ class Sizes:
         if found is None:
             raise NotUnderstoodError(f"dim {axis} of '{name}' depends on data: --dim {flag(word)}=NUMBER")
         return found
-
-    def unused(self, words: Sequence[str]) -> list[str]:
-        """Return what the user named and the file has not."""
-        return [w for w in words if w not in self.asked]
 
     def meaning(self, word: str) -> Dim:
         """Return a size: only a decode step has something cached, and runs one token; `tokens` are batch x seq."""
@@ -121,7 +114,6 @@ class Sizes:
 
     def find(self, name: str) -> Dim | None:
         """Return the size of a name, a number, or a sum and product of them; None when a part is not known."""
-        self.asked[name] = None
         if name in self.given:
             return self.given[name]
         if (meaning := _MEANING.get(name.lower())) is not None:
@@ -147,7 +139,6 @@ class Sizes:
     def learn(self, input_name: str, position: int, rank: int, dim_name: str) -> Dim | None:
         """Return the size of a named or unnamed dim of an input, by name, else by where it stands; None: not known."""
         place = f"{input_name}.{position}"
-        self.asked[place] = None
         if place in self.given:
             return self.given[place]
         found = self.find(dim_name) if is_name(dim_name) else None
