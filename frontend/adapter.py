@@ -281,6 +281,11 @@ def autograd_origin() -> tuple[int, bool]:
     return _get_sequence_nr() - 1, False
 
 
+def runs_again() -> bool:
+    """Whether a forward pass runs while backward does: gradients are on inside of a node of autograd."""
+    return torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
+
+
 def frame_compiled() -> tuple[int | None, int]:
     """Return which frame Dynamo is compiling (None outside it), and how often it has compiled this frame before."""
     found = CompileContext.current_compile_id()
@@ -373,6 +378,7 @@ __all__ = [
     "layout_key",
     "make_fake",
     "real_numbers",
+    "runs_again",
     "size_of",
     "storage_id",
     "swapped",

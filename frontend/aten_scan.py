@@ -9,6 +9,7 @@ from torch import Tensor, fx
 
 from ..ir.errors import TraceError
 from ..ir.ops.conv import ConvAttrs
+from ..ir.ops.matmul import MatmulAttrs
 from ..ir.ops.scan import ScanAttrs, ScanBwdAttrs
 from .fx_import import Handler, Importer
 from .said import meaning_of
@@ -52,6 +53,16 @@ def _keep_state(im: Importer, node: fx.Node) -> None:
     im.bind(node, outs, (node.meta["val"],))
 
 
+def _step_product(im: Importer, node: fx.Node) -> None:
+    """A product a step, whose weight is read anew in each."""
+    x, weight = im.inputs(node)
+    kind, steps = im.flat.values[weight].type, im.flat.values[x].type.dims[0]
+    storage, origin = im.flat.values[weight].storage, im.origin(node)
+    (lone,) = im.flat.emit("reshape", (weight,), [(kind.with_dims((1, *kind.dims)), storage)], origin)
+    (each,) = im.flat.emit("expand", (lone,), [(kind.with_dims((steps, *kind.dims)), storage)], origin)
+    im.emit(node, "matmul", (x, each), MatmulAttrs("sbk,snk->sbn"))
+
+
 def _numbers(given: object, rank: int) -> tuple[int, ...]:
     """One number a spatial dim, as torch takes a single one for all."""
     if not isinstance(given, list | tuple):
@@ -92,6 +103,7 @@ HANDLERS: Mapping[str, Handler] = {
     f"{NAMESPACE}.causal_conv": _causal_conv,
     f"{NAMESPACE}.causal_conv_bwd": _causal_conv_bwd,
     f"{NAMESPACE}.keep_state": _keep_state,
+    f"{NAMESPACE}.step_product": _step_product,
     "aten.convolution": _convolution,
     "aten.convolution_backward": _convolution_bwd,
 }

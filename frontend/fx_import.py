@@ -144,6 +144,8 @@ def import_fx(
             _getitem(im, node)
         elif (handler := handlers.get(_rule_name(node, handlers))) is not None:
             _handle(handler, im, node)
+        elif _makes_no_tensor(node):
+            continue
         else:
             unknown.setdefault(op_name(node), set()).add(_place(node))
             _stand_in(im, node)
@@ -161,6 +163,13 @@ def _rule_name(node: fx.Node, handlers: Mapping[str, Handler]) -> str:
     known = name in handlers
     pointwise = isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags
     return POINTWISE if not known and (node.meta.get(STEPS) or pointwise) else name
+
+
+def _makes_no_tensor(node: fx.Node) -> bool:
+    """Whether a call only says sizes, as `aten.size` does: it makes no tensor and writes into none."""
+    val, schema = node.meta["val"], getattr(node.target, "_schema", None)
+    made = val if isinstance(val, list | tuple) else [val]
+    return schema is not None and not schema.is_mutable and not any(isinstance(v, Tensor) for v in made)
 
 
 def _is_empty(tensor: Tensor) -> bool:

@@ -10,17 +10,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from torch.overrides import TorchFunctionMode
 
-from . import semantic
+from . import apart, recurrent, semantic
 from .adapter import swapped
+from .again import one_kind_of_checkpoint
 from .constants import norm_constants
 from .shapes import adaptive_avg_pool, interpolate
 
 # What torch takes where an epsilon is not given: that of the element type; references compute in float64.
 _EPSILON = torch.finfo(torch.float64).eps
+# What is not lifted goes to torch's own, whatever stands under its name while a recording lasts.
+_cross_entropy_of_torch, _pad_of_torch = F.cross_entropy, F.pad
 
 
 class Lift(TorchFunctionMode):
-    """Turns calls of torch.nn.functional into semantic operators before they are taken apart."""
+    """Turns calls of torch.nn.functional into semantic operators before they are taken apart.
+
+    A function of torch.nn.functional that calls another one hands itself to this mode first and then runs outside it:
+    what it calls is lifted by name (`lifted`).
+    """
 
     def __torch_function__(
         self,
@@ -39,11 +46,25 @@ def _sdpa(
 ) -> Tensor:  # fmt: skip
     """Fused attention; a mask that is given stays a tensor that is read, for what is in it is not known here."""
     del enable_gqa
+    lead = query.shape[:-2]
+    q, k, v = (_four_dims(t) for t in (query, key, value))
     bias = attn_mask
+    if bias is not None and query.dim() == 3 and bias.dim() == 3:
+        bias = bias.unsqueeze(1)
     while bias is not None and bias.dim() < 4:
         bias = bias.unsqueeze(0)
-    out, _ = semantic.attention(query, key, value, None, is_causal, 0, dropout_p, bias, None, 0.0, scale or 0.0)
-    return out.transpose(1, 2)
+    if bias is not None and bias.dim() > 4:
+        bias = bias.expand(*lead[:-1], *bias.shape[-3:]).flatten(0, -4)
+    out, _ = semantic.attention(q, k, v, None, is_causal, 0, dropout_p, bias, None, 0.0, scale or 0.0)
+    made = out.transpose(1, 2)
+    return made if query.dim() == 4 else made.reshape(*lead, *made.shape[-2:])
+
+
+def _four_dims(x: Tensor) -> Tensor:
+    """Look at `[.., length, dim]` as `[batch, heads, length, dim]`: one head where there is no dim for it."""
+    while x.dim() < 4:
+        x = x.unsqueeze(-3)
+    return x.flatten(0, -4) if x.dim() > 4 else x
 
 
 def _rms_norm(
@@ -62,7 +83,9 @@ def _cross_entropy(
     plain = weight is None and size_average is None and reduce is None and reduction != "none" and not label_smoothing
     if plain and input.dim() == 2 and target.dim() == 1:
         return semantic.cross_entropy(input, target, ignore_index, reduction)[0]
-    return F.cross_entropy(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+    return _cross_entropy_of_torch(
+        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+    )
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -86,7 +109,7 @@ def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, 
 def _pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """Constant padding as a concat, which takes open sizes as they are; negative amounts are cut off."""
     if mode != "constant":
-        return F.pad(input, list(pad), mode, value)
+        return _pad_of_torch(input, list(pad), mode, value)
     out = input
     for i in range(len(pad) // 2):
         out = _padded(out, input.dim() - 1 - i, pad[2 * i], pad[2 * i + 1], value or 0.0)
@@ -125,7 +148,10 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     F.adaptive_avg_pool3d: adaptive_avg_pool(F.adaptive_avg_pool3d, 3),
     torch.baddbmm: _baddbmm,
     Tensor.baddbmm: _baddbmm,
+    **recurrent.LIFTED,
+    **apart.LIFTED,
 }
+_LIFTED_BY_NAME = {name: found for name, found in vars(F).items() if callable(found) and found in _LIFTED}
 
 
 def _norm_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -167,5 +193,8 @@ def lifted(module: nn.Module, spelled_out: bool = False) -> Iterator[None]:
                 stack.enter_context(swapped(part, "forward", _norm_forward(part)))
             elif _is_written_out_gelu(part):
                 stack.enter_context(swapped(part, "forward", _gelu_forward(part)))
+        for name, found in _LIFTED_BY_NAME.items():
+            stack.enter_context(swapped(F, name, _LIFTED[found]))
+        stack.enter_context(one_kind_of_checkpoint())
         stack.enter_context(Lift())
         yield

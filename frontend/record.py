@@ -20,7 +20,8 @@ from torch.fx.node import Argument
 
 from ..ir.errors import TraceError
 from ..ir.graph import Phase, Role
-from .adapter import FakeWorld, autograd_origin, is_noise, layout_key
+from .adapter import FakeWorld, autograd_origin, is_noise, layout_key, runs_again
+from .again import checkpoints_followed, place_again
 from .aten import HANDLERS
 from .aten_math import POINTWISE_STEPS
 from .decompose import Parts, Step
@@ -50,6 +51,7 @@ class Recorder(Parts):
         self.fx = fx.Graph()
         self.phase = Phase.FORWARD
         self.scopes: list[str] = [""]
+        self._is_again = False
         self._node_of: dict[int, fx.Node] = {}
         self._alive: list[Tensor] = []
         self._by_layout: dict[tuple[object, ...], fx.Node] = {}
@@ -75,7 +77,8 @@ class Recorder(Parts):
     ) -> dict[str, object]:
         fx_args = tuple(self._arg(a) for a in args)
         node = self.fx.create_node("call_function", func, fx_args, {k: self._arg(v) for k, v in kwargs.items()})
-        node.meta.update(scope=self.scopes[-1], phase=self.phase, val=out)
+        again = self.phase is Phase.BACKWARD and (self._is_again or runs_again())
+        node.meta.update(scope=self.scopes[-1], phase=Phase.RECOMPUTE if again else self.phase, val=out)
         self._link(node)
         if isinstance(out, Tensor):
             self._bind(out, node)
@@ -87,9 +90,20 @@ class Recorder(Parts):
                 self._bind(leaf, item)
         return node.meta
 
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Say that what runs has run before: a checkpoint makes anew what it did not keep."""
+        before, self._is_again = self._is_again, True
+        try:
+            yield
+        finally:
+            self._is_again = before
+
     def _link(self, node: fx.Node) -> None:
         """Backward nodes find their forward node, and its scope, by the autograd sequence number."""
         sequence, running = autograd_origin()
+        if node.meta["phase"] is Phase.RECOMPUTE:
+            return
         if self.phase is Phase.FORWARD:
             self._by_sequence.setdefault(sequence, node)
         elif running and sequence in self._by_sequence:
@@ -178,13 +192,14 @@ def record_with(
     `backward` takes the results and returns what leaves the graph and the gradient of each parameter.
     """
     named: Mapping[str, Tensor] = {}
-    with explained(module):
+    with explained(module), checkpoints_followed(recorder.again):
         with recorder, ScopeHooks(recorder, module), torch.set_grad_enabled(backward is not None):
             results = run()
         if backward is not None:
             recorder.phase = Phase.BACKWARD
-            with recorder:
+            with recorder, ScopeHooks(recorder, module):
                 results, named = backward(results)
+            place_again(recorder.fx)
     _refuse_fixed_sizes(world)
     grads = {n: recorder.node_of(g) for n, g in named.items()}
     place = {node: k for k, node in enumerate(recorder.fx.nodes)}

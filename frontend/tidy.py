@@ -115,11 +115,11 @@ def _absorb_permutes(flat: Flat) -> Flat:
 
 
 def _sweep(flat: Flat) -> Flat:
-    """Keep what results, gradients, KV appends and kept states need."""
+    """Keep what results, gradients, KV appends and kept states need, and what ran again, needed or not."""
     needed = set(flat.results) | set(flat.grads.values())
     kept: list[Node] = []
     for node in reversed(flat.nodes):
-        if needed.intersection(node.outputs) or node.op in CACHE_WRITES:
+        if needed.intersection(node.outputs) or node.op in CACHE_WRITES or node.phase is Phase.RECOMPUTE:
             needed.update(node.inputs)
             kept.append(node)
     kept.reverse()

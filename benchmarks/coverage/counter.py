@@ -33,6 +33,11 @@ def _grouped_mm_flops(a: Shape, b: Shape, *_: object, out_shape: object = None, 
     return 2 * a[0] * a[1] * b[-1]
 
 
+def _distance_flops(a: Shape, b: Shape, *_: object, out_shape: object = None, **__: object) -> int:
+    """Euclidean distances of all rows to all columns: a product of these with their norms and ones beside."""
+    return 2 * prod(a[:-1]) * b[-2] * (a[-1] + 2)
+
+
 def _sdpa_flops(q: Shape, k: Shape, v: Shape, *_: object, out_shape: object = None, **__: object) -> int:
     """Two products over all pairs, by torch's own formula; keys and values may have fewer heads."""
     return int(sdpa_flop_count(q, k, v))  # type: ignore[no-untyped-call]
@@ -125,6 +130,7 @@ class Counter(FlopCounterMode):
         aten = torch.ops.aten
         holes = {
             aten._grouped_mm: _grouped_mm_flops,
+            aten._euclidean_dist: _distance_flops,
             aten.convolution: _conv_flops,
             aten.convolution_backward: _conv_backward_flops,
             aten._scaled_dot_product_flash_attention_for_cpu: _sdpa_flops,

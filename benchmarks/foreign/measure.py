@@ -153,11 +153,12 @@ def _counted(case: Case, module: nn.Module) -> tuple[dict[str, Counted], int, st
 
 @contextmanager
 def _fake(module: nn.Module) -> Iterator[None]:
+    """Fake parameters; and no kernels that torch counts as nothing: fused attention of a layer, recurrent layers."""
     world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True))
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with faked(module, world), world.mode:
+        with faked(module, world), world.mode, torch.backends.mkldnn.flags(enabled=False):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
