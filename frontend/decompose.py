@@ -47,14 +47,15 @@ class Parts(DispatchMode):
 
     def call(self, func: Operator, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run a call and look at it, or at its steps where it has no rule."""
-        decomposition = None if plain_name(func) in self.known else decomposition_of(func)
+        whole = plain_name(func) in self.known or is_noise(func)
+        decomposition = None if whole else decomposition_of(func)
         if decomposition is not None:
             inner = Parts(self.known, self.pointwise)
             with inner:
                 out = decomposition(*args, **kwargs)
             if out is not NotImplemented:
-                whole = Step(func, args, kwargs, out, self._chain(func, inner.steps, out))
-                for step in (whole,) if whole.names else inner.steps:
+                one = Step(func, args, kwargs, out, self._chain(func, inner.steps, out))
+                for step in (one,) if one.names else inner.steps:
                     self.step(step)
                 return out
         return super().call(func, args, kwargs)
