@@ -116,7 +116,7 @@ def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
     So features of pictures take the places of their tokens. A mask that does not mark whole rows is left to torch.
     """
-    rows = _row_mask(mask, input)
+    rows = _row_mask(mask, input, source)
     if rows is None:
         return torch.masked_scatter(input, mask, source)
     number = (rows.flatten().cumsum(0) - 1).clamp(min=0)
@@ -124,10 +124,10 @@ def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return torch.where(rows.unsqueeze(-1), taken.view(input.shape), input)
 
 
-def _row_mask(mask: Tensor, input: Tensor) -> Tensor | None:
-    """The mask [..] of the rows of [.., width], where one entry stands for each whole row."""
-    repeats = isinstance(mask.shape[-1], int) and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
-    return mask[..., 0] if mask.dim() == input.dim() and repeats else None
+def _row_mask(mask: Tensor, input: Tensor, source: Tensor) -> Tensor | None:
+    """The mask [..] of the rows of [.., width], where one entry stands for each row and sources are as wide."""
+    repeats = mask.dim() == input.dim() and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
+    return mask[..., 0] if repeats and source.shape[-1] == input.shape[-1] else None
 
 
 _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
