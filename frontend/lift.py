@@ -111,6 +111,12 @@ def _log_sigmoid(input: Tensor) -> Tensor:
     return -F.softplus(-input)
 
 
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """A direction at a length of its own: v g / |v|, with one length for each place along a dim."""
+    over = [d for d in range(v.dim()) if d != dim]
+    return v * (g / v.square().sum(over, keepdim=True).sqrt())
+
+
 def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Rows of a source in place of the rows that a mask marks, in order: a lookup by their number and a choice.
 
@@ -145,6 +151,7 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     torch.baddbmm: _baddbmm,
     Tensor.baddbmm: _baddbmm,
     Tensor.masked_scatter: _masked_scatter,
+    torch._weight_norm: _weight_norm,
 }
 
 
