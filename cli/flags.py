@@ -87,6 +87,11 @@ DESCRIBING = (
 _WORKLOAD = (
     _word("--phase", ("train", "prefill", "decode", "serve"), "What is run: a step of it, or a server of requests."),
     _number("--seq", "--seq-length", default=2048, help="Tokens a sequence; in decode, tokens in the KV cache."),
+    _number(
+        "--images",
+        default=0,
+        help="Pictures a sequence of a model that sees, whose encoder is then in the graph; 0: its language model alone.",
+    ),
     click.Option(
         ["--dim", "dims"],
         multiple=True,

@@ -44,6 +44,7 @@ class Request:
     mbs: int
     gbs: int | None
     seq: int
+    images: int
     dims: tuple[str, ...]
     inputs: tuple[str, ...]
     loss: str | None

@@ -50,7 +50,7 @@ def graph_of(request: Request) -> Graph:
     spelled_out = train and (request.kernels or usual_kernels(Workload.TRAIN, _stack(request))) == "eager"
     return load(
         request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request.dims),
-        request.allow_unpriced, spelled_out=spelled_out, asked=_asked(request),
+        request.allow_unpriced, spelled_out=spelled_out, asked=_asked(request), images=request.images,
     )  # fmt: skip
 
 

@@ -134,12 +134,18 @@ def _log_sigmoid(input: Tensor) -> Tensor:
     return -F.softplus(-input)
 
 
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """A direction at a length of its own: v g / |v|, with one length for each place along a dim."""
+    over = [d for d in range(v.dim()) if d != dim]
+    return v * (g / v.square().sum(over, keepdim=True).sqrt())
+
+
 def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Rows of a source in place of the rows that a mask marks, in order: a lookup by their number and a choice.
 
     So features of pictures take the places of their tokens. A mask that does not mark whole rows is left to torch.
     """
-    rows = _row_mask(mask, input)
+    rows = _row_mask(mask, input, source)
     if rows is None:
         return torch.masked_scatter(input, mask, source)
     number = (rows.flatten().cumsum(0) - 1).clamp(min=0)
@@ -147,10 +153,10 @@ def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return torch.where(rows.unsqueeze(-1), taken.view(input.shape), input)
 
 
-def _row_mask(mask: Tensor, input: Tensor) -> Tensor | None:
-    """The mask [..] of the rows of [.., width], where one entry stands for each whole row."""
-    repeats = isinstance(mask.shape[-1], int) and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
-    return mask[..., 0] if mask.dim() == input.dim() and repeats else None
+def _row_mask(mask: Tensor, input: Tensor, source: Tensor) -> Tensor | None:
+    """The mask [..] of the rows of [.., width], where one entry stands for each row and sources are as wide."""
+    repeats = mask.dim() == input.dim() and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
+    return mask[..., 0] if repeats and source.shape[-1] == input.shape[-1] else None
 
 
 _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
@@ -168,6 +174,7 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     torch.baddbmm: _baddbmm,
     Tensor.baddbmm: _baddbmm,
     Tensor.masked_scatter: _masked_scatter,
+    torch._weight_norm: _weight_norm,
     **recurrent.LIFTED,
     **apart.LIFTED,
 }

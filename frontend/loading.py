@@ -200,17 +200,16 @@ def _record_config(
 ) -> Graph:  # fmt: skip
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
-    from .architectures import speaks
     from .blocks import Identity
     from .building import build_noted
     from .huggingface import hints_on
-    from .module import Asking, trace_built
+    from .module import Asking, takes_tokens, trace_built
     from .runs.model_run import ModelRun
     from .trace import trace
 
     built = build_noted(config.text, dtype, is_whole=images > 0)
     longest = _positions(config, getattr(built.module, "config", None))
-    if images or not speaks(type(built.module)):
+    if images or not takes_tokens(built.module, workload):
         asking = Asking(workload, config.name, {}, allow_unpriced, spelled_out, images)
         graph = trace_built(ModelRun(built.module), asking)
         return replace(graph, notes=(*built.notes, *graph.notes), max_positions=longest)

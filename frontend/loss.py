@@ -57,8 +57,9 @@ class Labelled:
             return None
         width = found.shape[-1]
         if found.shape[:-1] == self.labels.shape:
-            return None if width in self.widths and width not in self.rows else self.labels
-        if width not in self.rows:
+            hidden = isinstance(width, int) and width in self.widths and width not in self.rows
+            return None if hidden else self.labels
+        if not isinstance(width, int) or width not in self.rows:
             return None
         return torch.empty(found.shape[:-1], dtype=torch.int64, device="cpu")
 

@@ -29,6 +29,7 @@ from .preserve import desugared, fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
 from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
+from .seq2seq import reads_known
 from .trace import trace as record_and_fold
 from .workloads import Run
 
@@ -114,7 +115,7 @@ def trace_built(run: ModelRun, asking: Asking) -> Graph:
     with open_ints(run.module):
         if not is_of_transformers(run.module) or run.inputs is not None:
             graph = _by_roads(run, asking)
-        elif speaks(type(run.module)) and not asking.images:
+        elif takes_tokens(run.module, asking.kind) and not asking.images:
             graph = _of_transformers(run, asking)
         else:
             graph = _by_its_signature(run, asking)
@@ -122,10 +123,15 @@ def trace_built(run: ModelRun, asking: Asking) -> Graph:
     return graph
 
 
+def takes_tokens(module: nn.Module, kind: Workload) -> bool:
+    """Whether a model of transformers is run as a language model is, on tokens or sound of a known length."""
+    return speaks(type(module)) and (kind is Workload.DECODE or reads_known(module))
+
+
 def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
     """A model of transformers that reads other than tokens: its signature and its config say what."""
     feeds = feeds_of(run.module, asking.kind, asking.images)
-    speaking = speaks(type(run.module))
+    speaking = asking.images > 0 and speaks(type(run.module))
     if feeds.is_plain and not speaking:
         graph = _by_roads(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), asking)
     else:
@@ -263,4 +269,4 @@ def _workload(phase: Workload | str) -> Workload:
     return Workload(phase)
 
 
-__all__ = ["Asking", "trace", "trace_built", "trace_run"]
+__all__ = ["Asking", "takes_tokens", "trace", "trace_built", "trace_run"]

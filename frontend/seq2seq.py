@@ -123,7 +123,17 @@ def _source(model: nn.Module, world: FakeWorld) -> Mapping[str, Tensor]:
 
 
 def _frames(model: nn.Module) -> tuple[int, int]:
-    """Dims of the sound of one sequence, by what the encoders of these models read."""
+    """Dims of the sound of one sequence; NotBuiltError where the config fixes no length."""
+    if (found := fixed_frames(model)) is not None:
+        return found
+    raise NotBuiltError(
+        f"{type(model).__name__} reads '{_main_input(model)}', of which the config does not fix a length, so that its "
+        "cache has none; ask for --phase train or prefill"
+    )
+
+
+def fixed_frames(model: nn.Module) -> tuple[int, int] | None:
+    """Return the dims of the sound of one sequence, by what the encoders of such models read; None of other models."""
     config = model.config
     longest = getattr(config, "max_source_positions", None)
     if isinstance(mels := getattr(config, "num_mel_bins", None), int) and isinstance(longest, int):
@@ -131,10 +141,13 @@ def _frames(model: nn.Module) -> tuple[int, int]:
         return mels, 2 * longest
     if isinstance(width := getattr(config, "input_feat_per_channel", None), int) and isinstance(longest, int):
         return longest, width * int(getattr(config, "input_channels", 1))
-    raise NotBuiltError(
-        f"{type(model).__name__} reads '{_main_input(model)}', of which the config does not fix a length; encoders of "
-        "tokens, Whisper and Speech2Text are built in this version"
-    )
+    return None
+
+
+def reads_known(model: nn.Module) -> bool:
+    """Whether what a language model reads is known: tokens, or sound of a length that the config fixes."""
+    is_two = bool(getattr(model.config, "is_encoder_decoder", False))
+    return not is_two or not _hears(model) or fixed_frames(model) is not None
 
 
 def _hears(model: nn.Module) -> bool:
@@ -149,4 +162,4 @@ def _width(model: nn.Module) -> int:
     return int(getattr(model.config, "d_model", None) or model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
 
-__all__ = ["plan_seq2seq"]
+__all__ = ["fixed_frames", "plan_seq2seq", "reads_known"]

@@ -50,6 +50,8 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
         "dots1": {  # dots.llm1.base
             "n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1,
         },
+        "gemma3": {"vision_config": {"image_size": 896, "patch_size": 14}},
+        "paligemma": {"projection_dim": 3072, "vision_config": {"projection_dim": 3072}},
         "gemma4_assistant": {
             "text_config": {
                 "model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,

@@ -133,7 +133,9 @@ def _choices(model: nn.Module, images: int) -> Iterator[Feeds]:
         dims = {name: _placed(name, main, names, given, images) for name, given in layouts}
         given = tuple(Feed(n, d, _kind(n).dtype or weights) for n, d in dims.items())
         open_ = [n for n, d in dims.items() if "seq" in d]
+        most = sizes.number("max_position_embeddings", "max_position_embedding") or HINTS["seq"]
         length = KINDS[open_[0]].length if open_ else HINTS["seq"]
+        length = min(length, most) if length == HINTS["seq"] else length
         many = HINTS["batch"] * (images or 1)
         patches = {PATCHES: many * packing.patches} if packing else {}
         yield Feeds(given, {**HINTS, "seq": length, IMAGES: many, **patches}, images or 1, packing, grid)

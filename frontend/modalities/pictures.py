@@ -7,12 +7,13 @@ pictures that are all alike, these have sizes that are known without reading the
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..adapter import swapped
 from ..architectures import ModelConfig
@@ -142,6 +143,43 @@ def _packed(config: object) -> bool:
     return True
 
 
+class _OnePiece(TorchFunctionMode):
+    """Hands out the features of all pictures in one piece: they are put one behind another again."""
+
+    def __torch_function__(
+        self, func: Callable[..., object], types: object, args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:  # fmt: skip
+        whole = args[0] if args else None
+        one_by_one = func in (Tensor.unbind, Tensor.__iter__)
+        if one_by_one and isinstance(whole, Tensor) and isinstance(whole.shape[0], torch.SymInt):
+            piece = (whole.flatten(0, 1),)
+            return iter(piece) if func is Tensor.__iter__ else piece
+        return func(*args, **(kwargs or {}))
+
+
+def _in_one_piece(original: Callable[..., object]) -> Callable[..., object]:
+    def features(*args: object, **options: object) -> object:
+        with _OnePiece():
+            return original(*args, **options)
+
+    return features
+
+
+def _placed_in_three(original: Callable[..., object]) -> Callable[..., object]:
+    """Positions of tokens among pictures, in time, down and across, which depend on where the pictures are."""
+
+    def positions(*args: object, inputs_embeds: Tensor, **options: object) -> Tensor:
+        return torch.empty(3, *inputs_embeds.shape[:2], dtype=torch.int64, device="cpu")
+
+    return positions
+
+
+# Methods that encode pictures, of which each has so many features, and that place tokens among them.
+_METHODS: dict[str, Callable[[Callable[..., object]], Callable[..., object]]] = {
+    "get_image_features": _in_one_piece,
+    "compute_3d_position_ids": _placed_in_three,
+}
 # By the names that modelling files import them by; with a grid that is a tensor, theirs run.
 _OF_GRIDS: dict[str, Callable[..., object]] = {
     "get_vision_cu_seqlens": _bounds,
@@ -165,6 +203,10 @@ def placed(model: nn.Module) -> Iterator[None]:
             for name, ours in swaps.items():
                 if callable(getattr(file, name, None)):
                     stack.enter_context(swapped(file, name, ours))
+        for part in model.modules():
+            for name, wrap in _METHODS.items():
+                if callable(original := getattr(part, name, None)):
+                    stack.enter_context(swapped(part, name, wrap(original)))
         yield
 
 

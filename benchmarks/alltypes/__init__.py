@@ -1,0 +1,1 @@
+"""How many of all model types of transformers are traced, whatever they read, and whether torch counts them alike."""
