@@ -30,7 +30,7 @@ _POINTWISE = {
     "floor_divide": "floor_div", "remainder": "remainder", "fmod": "remainder", "round": "round", "isnan": "compare",
     "tril": "where", "triu": "where", "native_dropout": "dropout", "native_dropout_backward": "dropout_bwd",
     "addcmul": "addcmul", "hardtanh": "clamp", "leaky_relu": "relu", "square": "square",
-    "log1p": "log", "expm1": "exp", "sgn": "sign",
+    "log1p": "log", "nan_to_num": "where", "expm1": "exp", "sgn": "sign",
 }  # fmt: skip
 
 
