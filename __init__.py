@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from slipstick.explore.search.plan_space import Choices, PlanSpace
     from slipstick.explore.search.searching import search
     from slipstick.frontend import GraphCache, load
+    from slipstick.frontend.costs import register_cost
     from slipstick.frontend.dynamo import Captured, backend, capture
     from slipstick.frontend.exported import load_exported
     from slipstick.frontend.graph_module import trace_graph
@@ -70,6 +71,7 @@ __all__ = [
     "load_system",
     "lower",
     "make_plan",
+    "register_cost",
     "screen",
     "search",
     "tabled",
@@ -112,6 +114,7 @@ _MODULE_OF = {
     "load_system": "slipstick.backends.system",
     "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
+    "register_cost": "slipstick.frontend.costs",
     "screen": "slipstick.driver",
     "search": "slipstick.explore.search.searching",
     "tabled": "slipstick.backends.system_table",

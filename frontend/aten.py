@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from . import aten_data, aten_images, aten_lookup, aten_math, aten_scan, aten_semantic, aten_views, semantic_norm
+from .costs import Priced
 from .fx_import import Handler
 
-HANDLERS: Mapping[str, Handler] = MappingProxyType(
+HANDLERS: Mapping[str, Handler] = Priced(
     {
         **aten_views.HANDLERS,
         **aten_math.HANDLERS,

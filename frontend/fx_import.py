@@ -142,6 +142,7 @@ def import_fx(
     """
     im = Importer(world, Flat(calls=calls))
     unknown: dict[str, set[str]] = {}
+    hints: dict[str, str] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
             _placeholder(im, node)
@@ -153,9 +154,10 @@ def import_fx(
             continue
         else:
             unknown.setdefault(op_name(node), set()).add(_place(node))
+            hints[op_name(node)] = _how_to_price(node)
             _stand_in(im, node)
     if unknown:
-        raise UnsupportedOpError(_describe(unknown, handlers))
+        raise UnsupportedOpError(_describe(unknown, handlers, hints))
     im.flat.results = [im.ids[n] for n in results]
     named = {v.name: v.id for v in im.flat.values.values() if v.role is Role.PARAM}
     im.flat.grads = {named[n]: im.ids[g] for n, g in grads.items() if n in named}
@@ -239,10 +241,35 @@ def _stand_in(im: Importer, node: fx.Node) -> None:
         im.bind(node, outs, tensors)
 
 
-def _describe(unknown: Mapping[str, set[str]], handlers: Mapping[str, Handler]) -> str:
+def tensor_names(node: fx.Node) -> tuple[str, ...]:
+    """Return what the schema calls the tensors that a call is given, those of a list with their place behind."""
+    schema = getattr(node.target, "_schema", None)
+    names = [] if schema is None else [a.name for a in schema.arguments]
+    found: list[str] = []
+    for name, given in (*zip(names, node.args, strict=False), *node.kwargs.items()):
+        if isinstance(given, list | tuple):
+            found += [f"{name}{i}" for i, g in enumerate(given) if isinstance(g, fx.Node)]
+        elif isinstance(given, fx.Node):
+            found.append(name)
+    return tuple(found)
+
+
+def _how_to_price(node: fx.Node) -> str:
+    """What to write for an operator without a rule that is not torch's own; nothing for one of torch."""
+    space, _, name = op_name(node).partition(".")
+    if space in ("aten", "prims"):
+        return ""
+    first, *others = (*tensor_names(node), "out")
+    return (
+        f", which has a cost once the file of the model says slipstick.register_cost('{space}::{name}', flops='..') in "
+        f"sizes of {', '.join((first, *others))}, as 2 * {first}.numel * {others[0] if others else first}[0]"
+    )
+
+
+def _describe(unknown: Mapping[str, set[str]], handlers: Mapping[str, Handler], hints: Mapping[str, str]) -> str:
     known = list(handlers)
     lines = [
-        f"'{name}' in {', '.join(sorted(scopes)[:3])}{did_you_mean(name, known).rstrip(';')}"
+        f"'{name}' in {', '.join(sorted(scopes)[:3])}{hints[name] or did_you_mean(name, known).rstrip(';')}"
         for name, scopes in sorted(unknown.items())
     ]
     listed = "; ".join(lines)

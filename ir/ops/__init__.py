@@ -12,6 +12,7 @@ from . import (
     attention,
     collectives,
     conv,
+    custom,
     experts,
     host,
     images,
@@ -31,7 +32,7 @@ from .base import OpCall, OpClass, OpDef, Work
 
 _FAMILIES = (
     matmul, attention, index_keys, experts, scan, conv, images, routing, pointwise, quantise, normalize, layout, lookup,
-    collectives, optimizer, host, unpriced,
+    collectives, optimizer, host, custom, unpriced,
 )  # fmt: skip
 OPS: Mapping[str, OpDef] = MappingProxyType({d.name: d for family in _FAMILIES for d in family.OPS})
 

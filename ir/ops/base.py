@@ -32,6 +32,7 @@ class OpClass(StrEnum):
     OPTIMIZER = "optimizer"
     COMMUNICATION = "communication"
     HOST = "host"
+    CUSTOM = "custom"
     UNPRICED = "unpriced"
     FREE = "free"
 

@@ -26,7 +26,7 @@ NOT_COVERED: Mapping[str, str] = MappingProxyType(
         "dispatch": "experts by data", "dispatch_bwd": "experts by data", "combine": "experts by data",
         "combine_bwd": "experts by data", "expert_bank": "experts by data", "expert_bank_bwd": "experts by data",
         "experts": "experts by data", "experts_bwd": "experts by data", "grouped_matmul": "groups by data",
-        "quantise": "rounding", "unpriced": "unknown",
+        "quantise": "rounding", "unpriced": "unknown", "custom": "unknown",
     }
 )  # fmt: skip
 

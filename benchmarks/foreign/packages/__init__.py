@@ -8,13 +8,13 @@ from functools import lru_cache
 import torch
 
 from ..case import Case
-from . import litgpt, text, vision, x_transformers
+from . import attention, litgpt, text, vision, x_transformers
 
 
 @lru_cache
 def cases() -> tuple[Case, ...]:
     """Return every case, in order."""
-    return (*text.CASES, *x_transformers.CASES, *litgpt.CASES, *vision.CASES)
+    return (*text.CASES, *x_transformers.CASES, *litgpt.CASES, *attention.CASES, *vision.CASES)
 
 
 def titles() -> tuple[str, ...]:

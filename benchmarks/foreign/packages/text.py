@@ -164,10 +164,10 @@ def _recurrence(kind: Callable[..., nn.Module], options: Mapping[str, object]) -
     return _First(kind(_WIDTH, 128, **options))
 
 
-def _behind(place: str, layer: nn.Module) -> nn.Module:
+def _behind(place: str, make: Callable[[], nn.Module]) -> nn.Module:
     first = {"row": nn.Linear(_WIDTH, _WIDTH), "line": nn.Conv1d(8, 8, 1), "plane": nn.Conv2d(8, 8, 1),
              "volume": nn.Conv3d(8, 8, 1)}  # fmt: skip
-    return _Behind(first[place], layer)
+    return _Behind(first[place], make())
 
 
 _PLACES = {
@@ -227,9 +227,11 @@ def _name(make: Callable[[], nn.Module]) -> str:
 def _layers() -> Iterator[Case]:
     for place, makes in _LAYERS.items():
         for make in makes:
-            yield Case(
-                "torch", f"{_name(make)} of a {place}", lambda p=place, m=make: _behind(p, m()), (_PLACES[place],)
-            )
+            yield Case("torch", f"{_name(make)} of a {place}", partial(_behind, place, make), (_PLACES[place],))
+
+
+def _twice(make: Callable[[], nn.Module]) -> nn.Module:
+    return _Twice(make())
 
 
 def _of_two() -> Iterator[Case]:
@@ -239,7 +241,7 @@ def _of_two() -> Iterator[Case]:
         nn.CrossEntropyLoss,
     )  # fmt: skip
     for make in makes:
-        yield Case("torch", _name(make), lambda m=make: _Twice(m()), (_WIDE,))
+        yield Case("torch", _name(make), partial(_twice, make), (_WIDE,))
 
 
 def _embeddings() -> Iterator[Case]:
