@@ -29,6 +29,7 @@ _TYPES = ("layer_types", "layers_block_type", "layers_num_experts")
 _PATTERN = "block_types"  # layer i is of kind pattern[i % len(pattern)]
 _SHARED = "num_kv_shared_layers"
 _NOT_BUILT = ("vision", "audio", "image", "video", "vq", "text_encoder", "depth_decoder")
+_HANDED_OVER = "out_hidden_size"
 _MIN_LAYERS = 2
 
 # Gemma 3n has 35 layers, of which 15 share, and long programs for each: here is every kind of them.
@@ -105,7 +106,7 @@ def small_config(model_type: str, is_whole: bool = False) -> Fields:
     """
     config = _default(model_type)
     if is_whole:
-        return _reduced(config, _PUBLISHED.get(model_type, {}), without=())
+        return _fitted(config, _reduced(config, _PUBLISHED.get(model_type, {}), without=()))
     causal = _causal_class(model_type)
     fields = dict(_reduced(config, _PUBLISHED.get(model_type, {})))
     if causal:
@@ -162,6 +163,14 @@ def _reduced(config: _Config, given: Fields, without: Sequence[str] = _NOT_BUILT
     if depth > _MIN_LAYERS:
         fields |= _shallow(config, depth)
     return fields
+
+
+def _fitted(config: _Config, fields: Fields) -> Fields:
+    """The fields with the width that a tower hands over equal to that of the text, which the defaults may miss."""
+    width = getattr(getattr(config, "text_config", None), "hidden_size", None)
+    wide = [name for name, part in _parts(config, ()) if hasattr(part, _HANDED_OVER) and width is not None]
+    towers = {name: {**cast(Fields, fields.get(name) or {}), _HANDED_OVER: width} for name in wide}
+    return {**fields, **towers}
 
 
 def _parts(config: _Config, without: Sequence[str]) -> Iterator[tuple[str, _Config]]:

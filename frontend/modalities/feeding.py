@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ...ir.errors import NotBuiltError, TraceError
 from ...ir.expr import Dim, symbol
 from ...ir.graph import Workload
-from ..adapter import FakeWorld, faked
+from ..adapter import FakeWorld, faked, swapped
 from ..architectures import ModelConfig
 from ..failures import explained
 from ..lift import lifted
@@ -192,8 +193,16 @@ def _main_input(model: nn.Module) -> str:
 def _tried(model: nn.Module, feeds: Feeds) -> None:
     """Run a model once on closed sizes; whatever it raises says that a layout does not fit."""
     world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True))
-    with _running(model, world), world.mode, torch.no_grad(), lifted(model), explained(model):
+    with _unlogged(), _running(model, world), world.mode, torch.no_grad(), lifted(model), explained(model):
         model(**feeds.examples("cpu"), **feeds.beside(HINTS["batch"]))
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Torch logs each shape that does not fit: here it is one of several that are tried."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    with swapped(logger, "disabled", True):
+        yield
 
 
 @contextmanager

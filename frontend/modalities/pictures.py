@@ -151,10 +151,9 @@ class _OnePiece(TorchFunctionMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:  # fmt: skip
         whole = args[0] if args else None
-        one_by_one = func in (Tensor.unbind, Tensor.__iter__)
-        if one_by_one and isinstance(whole, Tensor) and isinstance(whole.shape[0], torch.SymInt):
-            piece = (whole.flatten(0, 1),)
-            return iter(piece) if func is Tensor.__iter__ else piece
+        asked = func in (Tensor.unbind, Tensor.__len__) and isinstance(whole, Tensor)
+        if asked and isinstance(whole, Tensor) and isinstance(whole.shape[0], torch.SymInt):
+            return 1 if func is Tensor.__len__ else (whole.flatten(0, 1),)
         return func(*args, **(kwargs or {}))
 
 
@@ -170,7 +169,7 @@ def _placed_in_three(original: Callable[..., object]) -> Callable[..., object]:
     """Positions of tokens among pictures, in time, down and across, which depend on where the pictures are."""
 
     def positions(*args: object, inputs_embeds: Tensor, **options: object) -> Tensor:
-        return torch.empty(3, *inputs_embeds.shape[:2], dtype=torch.int64, device="cpu")
+        return torch.empty((3, *inputs_embeds.shape[:2]), dtype=torch.int64, device="cpu")
 
     return positions
 
