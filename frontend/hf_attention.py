@@ -55,7 +55,8 @@ def attend(  # type: ignore[no-untyped-def]
 
 def _unpacked(t: Tensor, length: int) -> Tensor:
     """Sequences one behind another [1, h, n x s, d] as a batch [n, h, s, d]."""
-    return t.squeeze(0).unflatten(1, (t.shape[2] // length, length)).transpose(0, 1)
+    heads, tokens, width = t.shape[1:]
+    return t.reshape(heads, tokens // length, length, width).transpose(0, 1)
 
 
 def _attend_as_laid(module: nn.Module, query: Tensor, *args: object, **options: object) -> tuple[Tensor, None]:
