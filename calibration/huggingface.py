@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from ..frontend.adapter import torch_dtype
+from ..frontend.dtypes import torch_dtype
 from ..ir.errors import UsageError
 from ..ir.types import DType
 

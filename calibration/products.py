@@ -8,7 +8,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from ..frontend.adapter import torch_dtype
+from ..frontend.dtypes import torch_dtype
 from ..ir.types import DType
 from .cold import cold
 from .device import Device

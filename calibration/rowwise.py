@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from ..frontend.adapter import torch_dtype
+from ..frontend.dtypes import torch_dtype
 from ..ir.expr import as_expr
 from ..ir.ops import OpCall, op_def
 from ..ir.types import DType

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..frontend.adapter import torch_dtype
+from ..frontend.dtypes import torch_dtype
 from ..ir.types import DType
 from .device import Device
 from .probe import Call

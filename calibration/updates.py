@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from ..frontend.adapter import torch_dtype
+from ..frontend.dtypes import torch_dtype
 from ..ir.types import DType
 from .cold import cold
 from .device import Device

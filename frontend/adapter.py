@@ -29,11 +29,9 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..ir.derived import Derived
-from ..ir.errors import TraceError, UnknownNameError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, symbol
 from ..ir.meaning import Argument
 from ..ir.rounding import floor_div, larger, smaller
-from ..ir.types import DType
 from .quotients import SizeExpr, converted
 from .runs.guards import Condition, PlacedShapeEnv, bounds, conditions, rounding
 from .shapes import ran
@@ -84,12 +82,6 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 DataDependent = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
-_DTYPES = {
-    torch.float32: DType.FP32, torch.bfloat16: DType.BF16, torch.float16: DType.FP16, torch.float64: DType.FP64,
-    torch.int64: DType.INT64, torch.int32: DType.INT32, torch.int16: DType.INT16, torch.int8: DType.INT8,
-    torch.uint8: DType.UINT8, torch.bool: DType.BOOL, torch.float8_e4m3fn: DType.FP8, torch.float8_e5m2: DType.FP8,
-    torch.complex64: DType.COMPLEX64,
-}  # fmt: skip
 _NOISE = ("prim.device", "aten.detach", "profiler.", "aten.lift_fresh", "aten.is_pinned", "aten._assert_")
 
 
@@ -206,34 +198,6 @@ def size_of(size: int | torch.SymInt) -> Dim:
         return size
     expr = size.node.expr
     return as_dim(converted(expr, {s: symbol(str(s)) for s in expr.free_symbols}))
-
-
-def dtype_of(tensor: Tensor) -> DType:
-    """Return the element type of a torch tensor; TraceError for one we do not know."""
-    if tensor.dtype not in _DTYPES:
-        raise TraceError(f"tensors of type {tensor.dtype} are not understood; known: {sorted(map(str, _DTYPES))}")
-    return _DTYPES[tensor.dtype]
-
-
-def known_dtype(dtype: torch.dtype) -> DType | None:
-    """Return the element type of a torch type; None for one that we do not know."""
-    return _DTYPES.get(dtype)
-
-
-def torch_type(dtype: DType) -> torch.dtype:
-    """Return the torch type of an element type that tensors can be handed over in."""
-    known = {ours: theirs for theirs, ours in reversed(_DTYPES.items())}
-    if dtype not in known:
-        raise UnknownNameError.of("type of an input", dtype, known)
-    return known[dtype]
-
-
-def torch_dtype(dtype: DType) -> torch.dtype:
-    """Return the torch type that models are built in; computing types only."""
-    known = {DType.BF16: torch.bfloat16, DType.FP16: torch.float16, DType.FP32: torch.float32}
-    if dtype not in known:
-        raise TraceError(f"models are built in {', '.join(known)}, not in {dtype}")
-    return known[dtype]
 
 
 def real_numbers(tensor: Tensor, most: int = 64) -> Argument:
@@ -390,13 +354,11 @@ __all__ = [
     "FakeWorld",
     "ParamAOTInput",
     "autograd_origin",
-    "dtype_of",
     "dynamo_source",
     "eager",
     "faked",
     "frame_compiled",
     "is_noise",
-    "known_dtype",
     "layout_key",
     "make_fake",
     "real_numbers",
@@ -404,7 +366,5 @@ __all__ = [
     "size_of",
     "storage_id",
     "swapped",
-    "torch_dtype",
-    "torch_type",
     "undisturbed",
 ]  # fmt: skip

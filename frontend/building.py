@@ -17,9 +17,10 @@ from torch import nn
 
 from ..ir.errors import NotUnderstoodError, SlipstickError
 from ..ir.types import DType
-from .adapter import swapped, torch_dtype
+from .adapter import swapped
 from .architectures import Architecture, ModelConfig, choose
 from .config_checks import check_fields, check_heads, missing_sizes
+from .dtypes import torch_dtype
 from .huggingface import IMPLEMENTATION, register
 from .old_attention import is_fused
 

@@ -15,7 +15,8 @@ from ..ir.errors import TraceError, UnsupportedOpError, did_you_mean
 from ..ir.expr import Dim, Expr
 from ..ir.graph import NO_ATTRS, Attrs, Phase, Role
 from ..ir.types import DType, TensorType
-from .adapter import FakeWorld, dtype_of, real_numbers, storage_id
+from .adapter import FakeWorld, real_numbers, storage_id
+from .dtypes import dtype_of
 from .flat import Flat, Origin, Said, clean_scope
 from .said import meaning_of
 

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
 from ..ir.types import DType
-from .adapter import DataDependent, FakeWorld, dtype_of, eager
+from .adapter import DataDependent, FakeWorld, eager
 from .architectures import speaks
 from .blocks import Identity
 from .decoding import require_past
+from .dtypes import dtype_of
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .huggingface import hints_on
 from .leaves import Leaves, put_leaves

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 
 from ..ir.expr import Expr
 from ..ir.meaning import Argument, In, Meaning, Out, Step
-from .adapter import known_dtype
+from .dtypes import known_dtype
 
 
 @lru_cache(maxsize=1024)

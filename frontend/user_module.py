@@ -16,7 +16,7 @@ from torch import nn
 
 from ..ir.errors import TraceError, UnknownNameError, UsageError
 from ..ir.types import DType
-from .adapter import torch_dtype
+from .dtypes import torch_dtype
 from .failures import first_line, user_line
 from .runs.model_run import ModelRun, described
 

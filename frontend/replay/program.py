@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from ...ir.expr import Dim
 from ...ir.types import DType
-from ..adapter import dtype_of
+from ..dtypes import dtype_of
 from ..runs.guards import Condition
 from .read_graph import ReadGraph
 

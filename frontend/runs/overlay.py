@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...ir.errors import UnknownNameError, UsageError
 from ...ir.graph import Workload
 from ...ir.types import DType
-from ..adapter import torch_type
+from ..dtypes import torch_type
 from ..example_inputs import Dynamic, needed_arguments
 from ..leaves import Attention, Leaf, Leaves
 from ..user_module import user_function
