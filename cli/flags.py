@@ -90,7 +90,7 @@ _WORKLOAD = (
     _number(
         "--images",
         default=0,
-        help="Pictures a sequence of a model that sees, whose encoder is then in the graph; 0: no encoder.",
+        help="Pictures a sequence of a model that sees, with their encoder in the graph; 0: its language model alone.",
     ),
     click.Option(
         ["--dim", "dims"],

@@ -147,7 +147,7 @@ def fixed_frames(model: nn.Module) -> tuple[int, int] | None:
 def reads_known(model: nn.Module) -> bool:
     """Whether what a language model reads is known: tokens, or sound of a length that the config fixes."""
     is_two = bool(getattr(model.config, "is_encoder_decoder", False))
-    return not is_two or not _hears(model) or fixed_frames(model) is not None
+    return not _hears(model) or (is_two and fixed_frames(model) is not None)
 
 
 def _hears(model: nn.Module) -> bool:

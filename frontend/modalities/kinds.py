@@ -90,6 +90,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType({
     "pixel_values_videos": Kind(_films),
     "input_features": Kind(_features, length=FRAMES),
     "audio_mel": Kind(_features, length=FRAMES),
+    "input_features_mask": Kind(lambda sizes: [("batch", "seq")], torch.bool, FRAMES),
+    "audio_mel_mask": Kind(lambda sizes: [("batch", "seq")], torch.bool, FRAMES),
     "input_values": Kind(_sound, length=SAMPLES),
     "past_values": Kind(_series),
 })  # fmt: skip

@@ -112,14 +112,13 @@ def _windows(grid: Grid, *args: object, **options: object) -> tuple[Tensor, _Bou
     """The order of merged patches by windows, and the bounds of the windows, which all have as many patches."""
     merged, each = grid.packing.merge**2, grid.packing.window**2
     order = torch.empty(grid.total // merged, dtype=torch.int64, device="cpu")
-    return order, _Bounds(grid.total // (merged * each) + 1, merged * each)
+    return order, _Bounds(merged * each)
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
     """Bounds of sequences of one length, as long as nobody reads them."""
 
-    num: int | torch.SymInt
     each: int
 
 

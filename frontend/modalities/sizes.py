@@ -67,9 +67,9 @@ def _pair(value: object) -> tuple[int, int] | None:
         value = (value.get("height", value.get("shortest_edge")), value.get("width", value.get("shortest_edge")))
     if isinstance(value, int) and not isinstance(value, bool):
         value = (value, value)
-    if not isinstance(value, list | tuple) or not value:
+    if not isinstance(value, list | tuple):
         return None
-    high, wide = value[-2:] if len(value) > 1 else (value[0], value[0])
+    high, wide = (None, None, *value, *value)[-2:] if len(value) < 2 else value[-2:]
     return (high, wide) if isinstance(high, int) and isinstance(wide, int) and high > 0 and wide > 0 else None
 
 

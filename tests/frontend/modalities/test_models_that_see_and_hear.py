@@ -35,7 +35,8 @@ CLIP: Fields = {
 }  # fmt: skip
 LLAVA: Fields = {
     "model_type": "llava", "image_token_index": 99, "vision_feature_layer": -1,
-    "vision_config": {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False}, "vision_feature_select_strategy": "full",
+    "vision_config": {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False},
+    "vision_feature_select_strategy": "full",
     "text_config": {"model_type": "llama", **ENCODER, "num_key_value_heads": HEADS, "vocab_size": 100},
 }  # fmt: skip
 QWEN: Fields = {
