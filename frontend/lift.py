@@ -153,7 +153,7 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     torch.baddbmm: _baddbmm,
     Tensor.baddbmm: _baddbmm,
     Tensor.masked_scatter: _masked_scatter,
-    torch._weight_norm: _weight_norm,
+    torch._weight_norm: _weight_norm,  # pyright: ignore[reportPrivateImportUsage]
 }
 
 
