@@ -143,14 +143,16 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
 def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Rows of a source in place of the rows that a mask marks, in order: a lookup by their number and a choice.
 
-    So features of pictures take the places of their tokens. A mask that does not mark whole rows is left to torch.
+    So features of pictures take the places of their tokens. Where there are as many a sample for any number of samples,
+    each takes its own: [batch, s, width] from [batch, n, width]. A mask that does not mark whole rows is left to torch.
     """
     rows = _row_mask(mask, input, source)
-    if rows is None:
+    if rows is None or input.dim() != 3 or isinstance(source.numel(), int):
         return torch.masked_scatter(input, mask, source)
-    number = (rows.flatten().cumsum(0) - 1).clamp(min=0)
-    taken = F.embedding(number, source.reshape(-1, input.shape[-1]))
-    return torch.where(rows.unsqueeze(-1), taken.view(input.shape), input)
+    number = (rows.long().cumsum(1) - 1).clamp(min=0)
+    own = source.reshape(input.shape[0], source.numel() // (input.shape[0] * input.shape[-1]), input.shape[-1])
+    taken = torch.gather(own, 1, number.unsqueeze(-1).expand(input.shape))
+    return torch.where(rows.unsqueeze(-1), taken, input)
 
 
 def _row_mask(mask: Tensor, input: Tensor, source: Tensor) -> Tensor | None:
@@ -174,7 +176,7 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     torch.baddbmm: _baddbmm,
     Tensor.baddbmm: _baddbmm,
     Tensor.masked_scatter: _masked_scatter,
-    torch._weight_norm: _weight_norm,
+    torch._weight_norm: _weight_norm,  # pyright: ignore[reportPrivateImportUsage]
     **recurrent.LIFTED,
     **apart.LIFTED,
 }

@@ -30,7 +30,7 @@ def decided(model: nn.Module) -> Iterator[None]:
         configs = {id(c): c for part in model.modules() if (c := vars(part).get("config")) is not None}
         owners = (*configs.values(), *model.modules())
         for owner, (name, chosen) in product(owners, _CHOSEN_AT_RANDOM.items()):
-            if isinstance(vars(owner).get(name), type(chosen)):
+            if isinstance(getattr(owner, "__dict__", {}).get(name), type(chosen)):
                 stack.enter_context(swapped(owner, name, chosen))
         for part in model.modules():
             for name, replacement in _replacements(part).items():

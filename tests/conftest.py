@@ -63,8 +63,9 @@ def recorded_once(request: pytest.FixtureRequest, graph_folder: Path) -> "Iterat
         report: "Report | None",
         lenient: bool,
         spelled_out: bool,
+        images: int,
     ) -> "Graph":
-        return recording(config, kind, element, cache or shared, report, lenient, spelled_out)
+        return recording(config, kind, element, cache or shared, report, lenient, spelled_out, images)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "load_config", load_config)
