@@ -257,7 +257,7 @@ def fingerprint(c: Cut, part: Part) -> tuple[object, ...]:
     lines.append(("out", *((local[i], i in c.kept) for i in part.exports)))
     made = {o for n in part.nodes for o in n.outputs}
     lines.append(("grad", *((local.get(p, -1), local[g]) for p, g in c.flat.grads.items() if g in made)))
-    return (*lines, *(("result", k, local[v]) for k, v in enumerate(c.flat.results) if v in made))
+    return (*lines, *(("result", local[v]) for v in c.flat.results if v in made))
 
 
 def _outside(c: Cut, v: Value) -> tuple[str, str, str]:

@@ -13,6 +13,7 @@ from ..ir.graph import Graph, Workload
 from ..ir.verify import verify
 from .adapter import FakeWorld, faked
 from .aten import HANDLERS
+from .balance import check_folding, check_products
 from .blocks import Identity, NotAlikeError, fold
 from .flat import Flat
 from .flex import flex_lifted
@@ -91,7 +92,9 @@ def _trace(subject: _Subject, stack: LayerStack | None, idle: frozenset[str] = f
         return _trace(subject, stack.kept_all(), idle)
     constants = tuple(flat.constants.items())
     if stack is None or stack == stack.kept_all():
-        return replace(fold_by_scope(flat, identity), constants=constants)
+        made = fold_by_scope(flat, identity)
+        check_folding(made, flat)
+        return replace(made, constants=constants)
     parts = cut(flat, stack_layers(flat, stack.path, len(stack.kept)))
     if not any(parts.parts[k].nodes for k in range(len(stack.kept))):
         idle |= {stack.path}
@@ -112,6 +115,7 @@ def _recorded(subject: _Subject, stack: LayerStack | None) -> Flat:
         train = subject.identity.workload is Workload.TRAIN
         recording = record(subject.module, run.inputs, run.call, world, train)
         flat = import_fx(recording.graph, world, recording.results, recording.grads, subject.handlers, recording.calls)
+        check_products(recording.graph, flat, world)
         made = tidy(flat)
         made.constants.update(flat.constants)
         made.calls = flat.calls
