@@ -254,10 +254,11 @@ def fingerprint(c: Cut, part: Part) -> tuple[object, ...]:
         link = None if node.forward is None else local.get(node.forward, -1)
         scope = starred(clean_scope(node.scope))
         lines.append((node.op, ins, outs, node.attrs, types, storages, scope, node.phase, link))
-    lines.append(("out", *((local[i], i in c.kept) for i in part.exports)))
     made = {o for n in part.nodes for o in n.outputs}
     lines.append(("grad", *((local.get(p, -1), local[g]) for p, g in c.flat.grads.items() if g in made)))
-    return (*lines, *(("result", local[v]) for v in c.flat.results if v in made))
+    # What the last of equal layers makes may leave the graph, where the others hand it on.
+    given = {*part.exports, *made.intersection(c.flat.results)}
+    return (*lines, ("out", *sorted((local[i], i in c.kept) for i in given)))
 
 
 def _outside(c: Cut, v: Value) -> tuple[str, str, str]:

@@ -157,7 +157,7 @@ class Tied(Model):
     def build(self) -> None:
         self.layers = blocks(6)
         for layer in self.layers[1:]:
-            layer.up = self.layers[0].up  # type: ignore[union-attr]
+            layer.up = self.layers[0].up
 
     def body(self, x: Tensor) -> Tensor:
         for layer in self.layers:

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from slipstick.frontend import memo
 from slipstick.frontend import trace as tracing
 from slipstick.frontend.blocks import Identity
-from slipstick.frontend.scoped import whole
+from slipstick.frontend.scoped import fold_by_scope, whole
 from slipstick.frontend.user_module import build_from_factory
 from slipstick.ir.errors import InternalError
 from slipstick.ir.graph import Graph, Phase, Role, Run, Workload
@@ -122,11 +122,10 @@ def test_a_remembered_call_makes_what_running_it_makes(name: str, monkeypatch: p
 
 def test_a_fold_that_loses_a_layer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def short(flat: object, identity: object) -> Graph:
-        graph = fold(flat, identity)  # type: ignore[arg-type]
+        graph = fold_by_scope(flat, identity)  # type: ignore[arg-type]
         runs = tuple(Run(r.regions, r.count - (r.count > 1)) for r in graph.schedule)
         return Graph(graph.name, graph.workload, graph.dtype, graph.regions, runs)
 
-    fold = tracing.fold_by_scope
     monkeypatch.setattr(tracing, "fold_by_scope", short)
     with pytest.raises(InternalError, match="changes how often"):
         traced(built("Attributes"))
