@@ -228,12 +228,12 @@ def template_of(tensor: Tensor, world: FakeWorld) -> Tensor:
     return made
 
 
-def new_fake(template: Tensor, device: torch.device, source: Tensor | None, world: FakeWorld) -> Tensor:
-    """Return a fake tensor of a template's layout, in the storage of `source` or in a new one."""
+def new_fake(template: Tensor, device: torch.device, storage: Tensor | int | torch.SymInt, world: FakeWorld) -> Tensor:
+    """Return a fake tensor of a template's layout, in the storage of a tensor or in a new one of so many bytes."""
     with torch._C._DisableTorchDispatch():
         made = template.data
-        storage_of = torch.empty(0, device="meta") if source is None else source
-        torch._functionalize_unsafe_set(made, storage_of)  # pyright: ignore[reportPrivateImportUsage]
+        owner = storage if isinstance(storage, Tensor) else torch.empty(storage, dtype=torch.uint8, device="meta")
+        torch._functionalize_unsafe_set(made, owner)  # pyright: ignore[reportPrivateImportUsage]
         return FakeTensor(world.mode, made, device)
 
 

@@ -30,12 +30,14 @@ class _UnfitError(Exception):
 class _Made:
     """One result: a tensor without data like it, its device, and the tensor whose storage it shares.
 
-    That is an argument by its number, an earlier result by -1 minus its number, or None for a storage of its own.
+    That is an argument by its number, an earlier result by -1 minus its number, or None for a storage of its own, which
+    has so many bytes.
     """
 
     like: Tensor
     device: torch.device
     shares: int | None
+    storage_bytes: int | torch.SymInt
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,8 @@ class Memo:
                 continue
             if not isinstance(result, Tensor) or id(result) in given or not self._is_plain(result):
                 return None
-            made.append(_Made(template_of(result, self.world), result.device, storages.get(storage_id(result))))
+            size = result.untyped_storage().nbytes()
+            made.append(_Made(template_of(result, self.world), result.device, storages.get(storage_id(result)), size))
             storages.setdefault(storage_id(result), -1 - k)
         return _Answer(tuple(made), None if isinstance(out, Tensor) else type(out))
 
@@ -133,7 +136,8 @@ class Memo:
             else:
                 shares = made.shares
                 source = None if shares is None else tensors[shares] if shares >= 0 else earlier[-1 - shares]
-                found = new_fake(made.like, made.device, source, self.world)
+                storage = made.storage_bytes if source is None else source
+                found = new_fake(made.like, made.device, storage, self.world)
             earlier.append(found)
             yield found
 
