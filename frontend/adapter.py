@@ -174,7 +174,8 @@ class FakeWorld:
         expression however the code has worked it out.
         """
         env = self.mode.shape_env
-        hints = {str(name): int(env.backed_var_to_val[size]) for size, name in self.names.items()} if env else {}
+        examples = cast("Mapping[SizeExpr, int]", env.backed_var_to_val if env else {})
+        hints = {str(name): int(examples[size]) for size, name in self.names.items() if size in examples}
         steps = {b.name: b.step for b in bounds(rounding(self.conditions()), hints) if hints[b.name] % b.step == 0}
         found = {n: as_expr(floor_div(symbol(n), step)) * step for n, step in steps.items() if step > 1}
         if found:

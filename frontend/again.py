@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 import torch.utils.checkpoint
@@ -78,7 +78,7 @@ def one_kind_of_checkpoint() -> AbstractContextManager[None]:
 
 def checkpoints_followed(again: Callable[[], AbstractContextManager[None]]) -> AbstractContextManager[None]:
     """Run under `again` what checkpoints repeat."""
-    of_torch: Run = torch.utils.checkpoint._checkpoint_without_reentrant_generator
+    of_torch = cast("Run", torch.utils.checkpoint._checkpoint_without_reentrant_generator)
 
     def generator(function: Run, *args: object, **options: object) -> object:
         """Get the function for its repetitions alone: torch has run it the first time itself."""

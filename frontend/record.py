@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, fx, nn
-from torch.fx.node import Argument
+from torch.fx.node import Argument, map_aggregate
 
 from ..ir.errors import TraceError
 from ..ir.expr import Expr
@@ -236,8 +236,8 @@ def _settle_sizes(graph: fx.Graph, world: FakeWorld) -> None:
         return cast("Argument", arg.substitute(found)) if isinstance(arg, Expr) else arg
 
     for node in graph.nodes:
-        node.args = cast("tuple[Argument, ...]", fx.node.map_aggregate(node.args, settled))
-        node.kwargs = cast("dict[str, Argument]", fx.node.map_aggregate(node.kwargs, settled))
+        node.args = cast("tuple[Argument, ...]", map_aggregate(node.args, settled))
+        node.kwargs = cast("dict[str, Argument]", map_aggregate(node.kwargs, settled))
 
 
 def _refuse_fixed_sizes(world: FakeWorld) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ class _SelfAttention(nn.Module):
 
     def __init__(self, need_weights: bool = False, **options: object) -> None:
         super().__init__()
-        make: Callable[..., nn.MultiheadAttention] = nn.MultiheadAttention
+        make = cast("Callable[..., nn.MultiheadAttention]", nn.MultiheadAttention)
         self.attention = make(_WIDTH, _HEADS, batch_first=True, **options)
         self.need_weights = need_weights
 
@@ -184,12 +185,12 @@ _LAYERS: Mapping[str, tuple[Callable[[], nn.Module], ...]] = {
         nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Identity, partial(nn.LayerNorm, _WIDTH),
         partial(nn.RMSNorm, _WIDTH), partial(nn.Linear, _WIDTH, 64), nn.Flatten,
         partial(nn.Unflatten, 2, (16, 16)), partial(nn.AdaptiveAvgPool1d, 16), partial(nn.MaxPool1d, 2),
-        partial(nn.AvgPool1d, 2),
+        partial(nn.AvgPool1d, 2, 2),
     ),
     "line": (
         partial(nn.Conv1d, 8, 16, 3), partial(nn.ConvTranspose1d, 8, 16, 3), partial(nn.BatchNorm1d, 8),
-        partial(nn.InstanceNorm1d, 8), partial(nn.GroupNorm, 2, 8), partial(nn.MaxPool1d, 2), partial(nn.AvgPool1d, 2),
-        partial(nn.LPPool1d, 2, 2), partial(nn.AdaptiveMaxPool1d, 4), partial(nn.AdaptiveAvgPool1d, 4),
+        partial(nn.InstanceNorm1d, 8), partial(nn.GroupNorm, 2, 8), partial(nn.MaxPool1d, 2),
+        partial(nn.AvgPool1d, 2, 2), partial(nn.LPPool1d, 2, 2), partial(nn.AdaptiveMaxPool1d, 4), partial(nn.AdaptiveAvgPool1d, 4),
         partial(nn.ReflectionPad1d, 1), partial(nn.ReplicationPad1d, 1), partial(nn.ZeroPad1d, 1),
         partial(nn.CircularPad1d, 1), partial(nn.ConstantPad1d, 1, 0.5), nn.Dropout1d,
         partial(nn.Upsample, scale_factor=2), partial(nn.Upsample, scale_factor=2, mode="linear"),
