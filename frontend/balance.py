@@ -16,7 +16,7 @@ from .flat import Flat
 from .fx_import import op_name
 
 # Products of matrices, with the place of the left one among the arguments.
-_PRODUCTS = {"aten.mm": 0, "aten.bmm": 0, "aten.addmm": 1, "aten.baddbmm": 1}
+_PRODUCTS = {"aten.mm": 0, "aten.bmm": 0, "aten.addmm": 1, "aten.baddbmm": 1, "slipstick.step_product": 0}
 _LENGTH = 96.0
 
 

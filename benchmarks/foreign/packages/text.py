@@ -190,7 +190,8 @@ _LAYERS: Mapping[str, tuple[Callable[[], nn.Module], ...]] = {
     "line": (
         partial(nn.Conv1d, 8, 16, 3), partial(nn.ConvTranspose1d, 8, 16, 3), partial(nn.BatchNorm1d, 8),
         partial(nn.InstanceNorm1d, 8), partial(nn.GroupNorm, 2, 8), partial(nn.MaxPool1d, 2),
-        partial(nn.AvgPool1d, 2, 2), partial(nn.LPPool1d, 2, 2), partial(nn.AdaptiveMaxPool1d, 4), partial(nn.AdaptiveAvgPool1d, 4),
+        partial(nn.AvgPool1d, 2, 2), partial(nn.LPPool1d, 2, 2), partial(nn.AdaptiveMaxPool1d, 4),
+        partial(nn.AdaptiveAvgPool1d, 4),
         partial(nn.ReflectionPad1d, 1), partial(nn.ReplicationPad1d, 1), partial(nn.ZeroPad1d, 1),
         partial(nn.CircularPad1d, 1), partial(nn.ConstantPad1d, 1, 0.5), nn.Dropout1d,
         partial(nn.Upsample, scale_factor=2), partial(nn.Upsample, scale_factor=2, mode="linear"),
