@@ -234,10 +234,11 @@ def _is_chain(flat: Flat, members: Sequence[_Call]) -> bool:
         node = flat.nodes[place]
         if node.phase is not Phase.FORWARD:
             continue
-        last = max((latest[i] for i in node.inputs if i in latest), default=-1)
+        given = [latest[i] for i in node.inputs if i in latest]
         k = member.get(place, -1)
-        reads[k] = max(reads[k], last) if last < k else reads[k]
-        latest.update(dict.fromkeys(node.outputs, max(last, k)))
+        if k >= 0:  # beside what a member has made itself
+            reads[k] = max((reads[k], *(last for last in given if last < k)))
+        latest.update(dict.fromkeys(node.outputs, max((k, *given))))
     return 2 * sum(reads[k] == k - 1 for k in range(1, len(members))) > len(members) - 1
 
 
