@@ -76,15 +76,15 @@ class _Zeros(DispatchMode):
         sizes = [size if isinstance(size, int) else LENGTH for size in given.shape]
         return torch.zeros((), dtype=given.dtype).expand(sizes)
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        given, named = tree_map(self.replaced, (args, dict(kwargs or {})))
-        return func(*given, **named)
+    def run(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run a call on zeros."""
+        given, named = tree_map(self.replaced, (args, dict(kwargs)))
+        return super().run(func, given, named)
+
+    def note(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
+    ) -> None:
+        """Nobody asks what was run."""
 
 
 def _read(mask: MaskFn) -> Reach:

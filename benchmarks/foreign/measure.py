@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from slipstick.frontend.adapter import FakeWorld, faked
 from slipstick.frontend.failures import first_line
+from slipstick.frontend.loss import returned
 from slipstick.frontend.module import trace
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Phase, Workload
@@ -123,21 +124,8 @@ def _traced(case: Case, module: nn.Module, workload: Workload) -> Graph:
 
 def sum_of_outputs(out: object) -> Tensor:
     """Return the sum of all floating point tensors in what a module returned."""
-    found = [t.float().sum() for t in _tensors(out) if t.is_floating_point()]
+    found = [t.float().sum() for t in returned(out) if t.is_floating_point()]
     return torch.stack(found).sum() if len(found) > 1 else found[0]
-
-
-def _tensors(out: object) -> Iterator[Tensor]:
-    if isinstance(out, Tensor):
-        yield out
-    elif isinstance(out, Mapping):
-        for part in out.values():
-            yield from _tensors(part)
-    elif isinstance(out, list | tuple):
-        for part in out:
-            yield from _tensors(part)
-    elif hasattr(out, "__dict__"):
-        yield from _tensors(vars(out))
 
 
 def _counted(case: Case, module: nn.Module) -> tuple[dict[str, Counted], int, str]:

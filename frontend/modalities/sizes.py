@@ -34,11 +34,6 @@ class Sizes:
         found = (_pair(getattr(part, name, None)) for name in names for part in self.parts)
         return next((pair for pair in found if pair is not None), None)
 
-    def entries(self, *names: str) -> int | None:
-        """Return how many entries a list of the config has."""
-        found = (getattr(part, name, None) for name in names for part in self.parts)
-        return next((len(value) for value in found if isinstance(value, list | tuple)), None)
-
 
 def _ordered(config: ModelConfig) -> Iterator[ModelConfig]:
     inner = list(_inside(config))
