@@ -10,6 +10,7 @@ from slipstick.ir.graph import Graph, Phase, Workload
 from .counter import Counted
 from .graphs import counted, layers_of, num_parameters, traced
 from .oracle import Oracle, count
+from .plans import Planned, planned
 from .result import WORKLOADS, Result
 
 Pairs = Iterator[tuple[str, Counted, Counted]]
@@ -52,6 +53,7 @@ def measured(model_type: str) -> Result:
     pairs = list(_pairs(graphs, oracle))
     graph = graphs.get("train") or graphs.get("prefill")
     ours = num_parameters(graph) if graph is not None else 0
+    plans = planned(graphs["train"]) if "train" in graphs else Planned()
     return Result(
         model_type=model_type,
         class_name=_class_name(model_type),
@@ -63,6 +65,8 @@ def measured(model_type: str) -> Result:
         ratios={name: _ratio(a.plain_flops, b.plain_flops) for name, a, b in pairs},
         recurrences={n: _ratio(a.recurrent_flops, b.recurrent_flops) for n, a, b in pairs if b.recurrent_flops},
         oracle="real tensors" if oracle.is_real else oracle.why_not,
+        why_no_plan=plans.why_not,
+        growth=plans.growth,
     )
 
 

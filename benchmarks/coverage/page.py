@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .oracle import BATCH, KV, SEQ
+from .plans import MOST_GROWTH, PLANS
+from .plans import SEQ as PLANNED
 from .result import RATIOS, WORKLOADS, Result
 
-_HEADING = ("type", "class", "layers", "parameters", *RATIOS, "remarks")
+_HEADING = ("type", "class", "layers", "parameters", *RATIOS, "plans", "remarks")
 _INTRODUCTION = f"""# Coverage
 
 <!-- Written by `make coverage`; a test measures some of its rows again. -->
@@ -38,6 +40,9 @@ each kind of layer kept (`frontend/small_configs.py`): traced, and counted a sec
   published algorithms (`ir/ops/scan.py`). The remarks say how many FLOPs ours have over those that torch counted
   inside; no ratio is expected there, and `tests/oracles/test_scan_flops.py` holds each formula against the same code
   on its own terms. What is around recurrences, projections and gates, is in the columns.
+- **Plans.** Under how many of {len(PLANS)} plans a training step of {PLANNED} tokens is lowered and estimated:
+  {", ".join(PLANS)}. Compute of a GPU must not grow with replicas, each of which has its own sequences; where 64 of
+  them make it more than a tenth larger, the remarks say so.
 - **Parameters** are those of the module, tied ones once. Ours must be all of them, or all that a training step
   gives a gradient; what is in no graph because no pass uses it (cross attention of a decoder alone, a tower that
   sees no picture) is in the remarks.
@@ -56,9 +61,12 @@ def summary(results: Sequence[Result]) -> str:
     lines = (_of_workload(results, workload) for workload in WORKLOADS)
     num = sum(r.agrees for r in results)
     counted = sum("forward" in r.ratios for r in results)
+    planned = sum(r.is_traced("train") and not r.why_no_plan for r in results)
+    steady = sum(0 < r.growth <= MOST_GROWTH for r in results)
     return (
         f"Of {len(results)} types {', '.join(lines)}. {num} agree with PyTorch: parameters exactly, FLOPs of all "
-        f"that both sides counted within 1 %; {counted} could be counted for training."
+        f"that both sides counted within 1 %; {counted} could be counted for training. {planned} are estimated under "
+        f"all {len(PLANS)} plans; of {steady} compute of a GPU is the same with 64 replicas."
     )
 
 
@@ -77,7 +85,12 @@ def cells(result: Result) -> tuple[str, ...]:
     passes = (_cell(result, name, workload) for name, workload in RATIOS.items())
     parameters = f"{result.num_parameters:,}" if result.num_parameters else "-"
     remarks = "; ".join(_remarks(result)).replace("|", "\\|")
-    return (result.model_type, f"`{result.class_name}`", result.layers or "-", parameters, *passes, remarks)
+    layers, plans = result.layers or "-", _plans(result)
+    return (result.model_type, f"`{result.class_name}`", layers, parameters, *passes, plans, remarks)
+
+
+def _plans(result: Result) -> str:
+    return str(len(PLANS) - len(result.why_no_plan)) if result.is_traced("train") else "-"
 
 
 def _cell(result: Result, name: str, workload: str) -> str:
@@ -91,6 +104,11 @@ def _remarks(result: Result) -> Iterator[str]:
     for reason in reasons:
         workloads = [w for w, why in result.why_not.items() if why == reason]
         yield f"{', '.join(workloads)}: {_short(reason)}"
+    for reason in dict.fromkeys(result.why_no_plan.values()):
+        names = [name for name, why in result.why_no_plan.items() if why == reason]
+        yield f"{', '.join(names)}: {_short(reason)}"
+    if result.growth > MOST_GROWTH:
+        yield f"compute of a GPU grows {result.growth:.2f}-fold with 64 replicas"
     if result.parameters_agree is False:
         yield "parameters differ"
     if result.unused:

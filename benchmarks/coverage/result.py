@@ -28,6 +28,8 @@ class Result:
             `prefill` and `decode`; recurrences are left out on both sides.
         recurrences: the same of recurrences alone, where torch counted any products in them.
         oracle: what is to be said of the count: real tensors, or why there is none.
+        why_no_plan: why a training step could not be estimated under a plan, by the plan's name.
+        growth: compute of a GPU with 64 replicas over that with one; 0 where there is no training step.
     """
 
     model_type: str
@@ -40,6 +42,8 @@ class Result:
     ratios: dict[str, float] = field(default_factory=dict)
     recurrences: dict[str, float] = field(default_factory=dict)
     oracle: str = ""
+    why_no_plan: dict[str, str] = field(default_factory=dict)
+    growth: float = 0.0
 
     def is_traced(self, workload: str) -> bool:
         """Whether there is a graph of a workload."""

@@ -21,6 +21,7 @@ from slipstick.ir.graph import Graph, Phase, Workload
 
 from ..coverage.counter import Counted, Counter
 from ..coverage.graphs import counted, layers_of, num_parameters
+from ..coverage.plans import Planned, planned
 from .case import Case
 from .packages import cases, define_torchvision_operators
 
@@ -42,6 +43,8 @@ class Result:
         trace_s: seconds that the recordings took.
         notes: what the graphs say of how they were recorded.
         oracle: why torch's own count could not be made.
+        why_no_plan: why a training step could not be estimated under a plan, by the plan's name.
+        growth: compute of a GPU with 64 replicas over that with one; 0 where there is no training step.
     """
 
     model_type: str
@@ -52,6 +55,8 @@ class Result:
     trace_s: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     oracle: str = ""
+    why_no_plan: dict[str, str] = field(default_factory=dict)
+    growth: float = 0.0
 
     @property
     def agrees(self) -> bool:
@@ -103,6 +108,7 @@ def measured(case: Case) -> Result:
     theirs, used, oracle = _counted(case, module)
     total = sum(p.numel() for p in module.parameters())
     graph = graphs.get("train") or graphs.get("prefill")
+    plans = planned(graphs["train"]) if "train" in graphs else Planned()
     notes = tuple(dict.fromkeys(note for g in graphs.values() for note in g.notes))
     return Result(
         model_type=case.title,
@@ -113,6 +119,8 @@ def measured(case: Case) -> Result:
         trace_s=times,
         notes=notes,
         oracle=oracle,
+        why_no_plan=plans.why_not,
+        growth=plans.growth,
     )
 
 

@@ -43,9 +43,11 @@ def test_results_are_kept_as_lines() -> None:
 
 
 def test_rows_say_ratios_and_reasons() -> None:
-    assert row_of(GOOD) == ("| some | `SomeForCausalLM` | 2 attention | 1,000 | 1.0000 | 1.0040 | 0.9990 | 1.0000 |  |")
+    assert row_of(GOOD) == (
+        "| some | `SomeForCausalLM` | 2 attention | 1,000 | 1.0000 | 1.0040 | 0.9990 | 1.0000 | 5 |  |"
+    )
     assert row_of(FAILED) == (
-        "| other | `OtherForCausalLM` | - | - | - | - | - | - | "
+        "| other | `OtherForCausalLM` | - | - | - | - | - | - | - | "
         "train, prefill: no rule; decode: a\\|b; not counted: no count |"
     )
 
