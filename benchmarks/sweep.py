@@ -47,6 +47,7 @@ class Sweep(Generic[Row]):
         text: the rows of all types, in order, to the page.
         line: the rows of one type to what is said while the sweep runs.
         names: everything that there is to measure, in order.
+        missing: packages that are not installed, of which nothing is measured.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Sweep(Generic[Row]):
     text: Callable[[list[Row]], str]
     line: Callable[[list[Row]], str]
     names: Callable[[], Sequence[str]] = model_types
+    missing: Callable[[], Sequence[str]] = tuple
 
     def main(self, words: Sequence[str] | None = None) -> None:
         """Measure what is asked for, keep the results, and write the page when all types have one."""
@@ -80,8 +82,10 @@ class Sweep(Generic[Row]):
         if missing:
             print(f"no page: {len(missing)} types have no result; run with --resume", file=sys.stderr)
             return
-        given.page.write_text(self.text([row for name in self.names() for row in found[name]]), encoding="utf-8")
-        print(f"wrote {given.page}", file=sys.stderr)
+        text = self.text([row for name in self.names() for row in found[name]])
+        absent = f"\nNot installed, and so not measured: {', '.join(self.missing())}.\n" if self.missing() else ""
+        given.page.write_text(f"{text}{absent}", encoding="utf-8")
+        print(f"{absent.strip()}\nwrote {given.page}".strip(), file=sys.stderr)
 
     def _read(self, path: Path) -> dict[str, list[Row]]:
         """Results of the last run; of a type that was measured again, the last ones."""

@@ -5,21 +5,13 @@ Types whose classes ask for packages that are not installed (timm, natten) count
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from ..coverage.compared import Compared, failed, said
 from ..sweep import Sweep
-from .measure import Result, failed, from_json, measure, model_types
+from .measure import measure, model_types
 from .page import page
 
-
-def _line(rows: Sequence[Result]) -> str:
-    (result,) = rows
-    told = {**result.why_not, **({"oracle": result.oracle} if result.oracle else {})}
-    return f"{'agrees' if result.agrees else '-'} {result.ratios} {result.parameters} {told or ''}"
-
-
 SWEEP = Sweep(
-    "alltypes", __doc__ or "", "docs/coverage_transformers.md", 60.0, measure, failed, from_json, page, _line,
+    "alltypes", __doc__ or "", "docs/coverage_transformers.md", 60.0, measure, failed, Compared.from_json, page, said,
     model_types,
 )  # fmt: skip
 

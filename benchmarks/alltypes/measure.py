@@ -3,81 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
 from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from slipstick.frontend import config_of, load_config
-from slipstick.frontend.adapter import FakeWorld, faked
 from slipstick.frontend.architectures import Architecture, ModelConfig, choose
 from slipstick.frontend.failures import first_line
 from slipstick.frontend.modalities.feeding import Feeds, feeds_of
+from slipstick.frontend.odd_models import decided
 from slipstick.frontend.small_configs import small_config
 from slipstick.frontend.source_length import with_source
-from slipstick.ir.errors import SlipstickError
-from slipstick.ir.graph import Graph, Phase, Workload
-from slipstick.ir.ops import work_of
+from slipstick.ir.graph import Workload
 
-from ..coverage.counter import Counted, Counter
-from ..coverage.graphs import layers_of, num_parameters
-from ..foreign.measure import sum_of_outputs
+from ..coverage.compared import WORKLOADS, Compared, count, failed, ratios, sum_of_outputs
+from ..coverage.counter import Counted
+from ..coverage.graphs import Traced, traced
+from ..coverage.oracle import BATCH
 from ..foreign.packages import define_torchvision_operators
-
-AGREES = 0.005
-WORKLOADS = ("train", "prefill")
-BATCH = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came out for a type.
-
-    Attributes:
-        model_type: as transformers calls it.
-        class_name: of the class that was built.
-        reads: its inputs.
-        layers: kinds of layers of the graph.
-        parameters: ours, the module's, and those of the module that a training step gives a gradient.
-        why_not: why a workload could not be traced.
-        ratios: FLOPs of our graph over torch's, `forward`, `step` (forward and backward) and `inference`.
-        oracle: why torch's own count could not be made.
-    """
-
-    model_type: str
-    class_name: str = ""
-    reads: str = ""
-    layers: str = ""
-    parameters: tuple[int, int, int] = (0, 0, 0)
-    why_not: dict[str, str] = field(default_factory=dict)
-    ratios: dict[str, float] = field(default_factory=dict)
-    oracle: str = ""
-
-    @property
-    def is_traced(self) -> bool:
-        """Whether there is a graph of training and of inference."""
-        return not self.why_not
-
-    @property
-    def agrees(self) -> bool:
-        """Whether all was traced and counted alike, parameters exactly."""
-        ours, theirs, used = self.parameters
-        within = len(self.ratios) == 3 and all(abs(r - 1.0) <= AGREES for r in self.ratios.values())
-        return self.is_traced and ours in (theirs, used) and within
-
-    def to_json(self) -> str:
-        """Return a line of JSON."""
-        return json.dumps(asdict(self))
-
-
-def from_json(line: str) -> Result:
-    """Read what `to_json` wrote."""
-    fields = json.loads(line)
-    return Result(**{**fields, "parameters": tuple(fields["parameters"])})
 
 
 def model_types() -> tuple[str, ...]:
@@ -87,12 +32,7 @@ def model_types() -> tuple[str, ...]:
     return tuple(sorted(MODEL_MAPPING_NAMES))
 
 
-def failed(model_type: str, why_not: str) -> list[Result]:
-    """Return what is said of a type that took too long, or whose process died."""
-    return [Result(model_type, why_not=dict.fromkeys(WORKLOADS, why_not), oracle=why_not)]
-
-
-def measure(model_type: str) -> list[Result]:
+def measure(model_type: str) -> list[Compared]:
     """Trace a small config of a type with all its parts, one picture a sequence, and compare it with torch's count."""
     torch.set_num_threads(1)
     define_torchvision_operators()
@@ -100,37 +40,42 @@ def measure(model_type: str) -> list[Result]:
         fields = {"model_type": model_type, **small_config(model_type, is_whole=True)}
     except Exception as error:
         return failed(model_type, f"no config: {first_line(error)}")
-    graphs: dict[str, Graph] = {}
-    why_not: dict[str, str] = {}
-    for workload in WORKLOADS:
-        try:
-            graphs[workload] = with_source(load_config(config_of(model_type, fields), Workload(workload), images=1))
-        except SlipstickError as error:
-            why_not[workload] = " ".join(str(error).split())
-        except Exception as error:
-            why_not[workload] = f"internal: {first_line(error)}"
-    return [_compared(model_type, fields, graphs, why_not)]
-
-
-def _compared(
-    model_type: str, fields: Mapping[str, object], graphs: Mapping[str, Graph], why_not: dict[str, str]
-) -> Result:
-    graph = graphs.get("train") or graphs.get("prefill")
-    ours = num_parameters(graph) if graph is not None else 0
-    layers = layers_of(graph) if graph is not None else ""
+    config = config_of(model_type, fields)
+    found = traced(lambda workload: with_source(load_config(config, workload, images=1)), WORKLOADS)
     try:
         chosen, module = _built(fields)
-        name, total = chosen.model_class.__name__, sum(p.numel() for p in module.parameters())
         feeds = feeds_of(module, Workload.PREFILL, images=1)
     except Exception as error:
-        return Result(model_type, layers=layers, parameters=(ours, 0, 0), why_not=why_not, oracle=first_line(error))
+        return [
+            Compared(
+                model_type, layers=found.layers, parameters=(found.num_parameters, 0, 0), why_not=found.why_not,
+                oracle=first_line(error), plans=found.plans,
+            )
+        ]  # fmt: skip
+    return [_compared(model_type, found, chosen.model_class.__name__, module, feeds)]
+
+
+def _compared(model_type: str, found: Traced, class_name: str, module: nn.Module, feeds: Feeds) -> Compared:
+    total, oracle = sum(p.numel() for p in module.parameters()), ""
+    theirs: dict[str, Counted] = {}
+    used = 0
     try:
-        theirs, used = _counted(module, feeds) if graphs else ({}, 0)
-        oracle = ""
+        if found.graphs:
+            theirs, used = _counted(module, feeds)
     except Exception as error:
-        theirs, used, oracle = {}, 0, first_line(error)
-    return Result(
-        model_type, name, str(feeds), layers, (ours, total, used), why_not, dict(_ratios(graphs, theirs, feeds)), oracle
+        oracle = first_line(error)
+    lengths = {"batch": BATCH, "seq": feeds.lengths["seq"], "kv": feeds.lengths["seq"]}
+    return Compared(
+        model_type=model_type,
+        class_name=class_name,
+        layers=found.layers,
+        parameters=(found.num_parameters, total, used),
+        why_not=found.why_not,
+        ratios=dict(ratios(found.graphs, theirs, lengths)),
+        trace_s=found.trace_s,
+        notes=(str(feeds),),
+        oracle=oracle,
+        plans=found.plans,
     )
 
 
@@ -150,19 +95,8 @@ def _counted(module: nn.Module, feeds: Feeds) -> tuple[dict[str, Counted], int]:
     """Torch's own count of a step and of a forward pass, and the parameters that get a gradient."""
     if not feeds.is_plain and feeds.grid:
         raise ValueError("packed pictures are sized by data")
-    with _fake(module):
-        given = _inputs(feeds)
-        module.train()
-        with Counter() as counter, counter.watching(module):
-            loss = _loss(module(**given))
-            forward = counter.counted
-            torch.autograd.backward(loss)
-            step = counter.counted
-        used = sum(p.numel() for p in module.parameters() if p.grad is not None)
-        module.eval()
-        with torch.no_grad(), Counter() as counter, counter.watching(module):
-            module(**given)
-            return {"forward": forward, "step": step, "inference": counter.counted}, used
+    with decided(module):
+        return count(module, lambda: _inputs(feeds), _loss)
 
 
 def _loss(out: object) -> Tensor:
@@ -176,34 +110,4 @@ def _inputs(feeds: Feeds) -> dict[str, Tensor]:
     return {f.name: torch.zeros(s, dtype=torch.int64 if f.dtype is torch.int64 else torch.float32) for f, s in sizes}
 
 
-@contextmanager
-def _fake(module: nn.Module) -> Iterator[None]:
-    from slipstick.frontend.odd_models import decided
-
-    world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True))
-    with faked(module, world), world.mode, decided(module):
-        yield
-
-
-def _ratios(graphs: Mapping[str, Graph], theirs: Mapping[str, Counted], feeds: Feeds) -> Iterator[tuple[str, float]]:
-    asked = {"forward": ("train", (Phase.FORWARD,)), "step": ("train", (Phase.FORWARD, Phase.BACKWARD)),
-             "inference": ("prefill", (Phase.FORWARD,))}  # fmt: skip
-    for name, (workload, phases) in asked.items():
-        if workload in graphs and name in theirs:
-            ours = sum(_flops(graphs[workload], phase, feeds.lengths["seq"]) for phase in phases)
-            other = theirs[name].plain_flops + theirs[name].recurrent_flops
-            yield name, round(ours / other, 6) if other else float(ours == 0)
-
-
-def _flops(graph: Graph, phase: Phase, seq: int) -> float:
-    """FLOPs of products in one phase; what a kernel does a second time is left out."""
-    env = {"batch": float(BATCH), "seq": float(seq), "kv": float(seq)}
-    found = 0.0
-    for region in graph.regions:
-        for node in (n for n in region.nodes if n.phase is phase):
-            work = work_of(region, node)
-            found += graph.counts[region.name] * float(work.tensor_flops.evaluate(env)) * work.model_share
-    return found
-
-
-__all__ = ["AGREES", "Result", "failed", "from_json", "measure", "model_types"]
+__all__ = ["measure", "model_types"]

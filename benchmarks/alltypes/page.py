@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .measure import AGREES, Result
+from ..coverage.compared import AGREES, HEADING, Compared, cells
+from ..coverage.plans import PLANS
+from ..markdown import table
 
-_HEADING = ("type", "class", "layers", "parameters", "forward", "step", "inference", "remarks")
 _INTRODUCTION = f"""# Coverage of transformers
 
-<!-- Written by `python -m benchmarks.alltypes`. -->
+<!-- Written by `make coverage`. -->
 
 Every model type of transformers (`MODEL_MAPPING`), with all its parts, in the library's own sizes with few layers:
 traced in training and in inference. The class is the one without a head, or with that of its task; of a model that
@@ -19,33 +20,24 @@ and frames that training drops at random are all there.
 
 The numbers are FLOPs of our graph over those that PyTorch's `FlopCounterMode` counts on the same class with the
 attention that transformers spells out; they agree within {AGREES:.1%}, parameters exactly (all, or all that a training
-step gives a gradient). `-` stands where there is no graph or no count, and why is in the remarks.
+step gives a gradient). `-` stands where there is no graph or no count, and why is in the remarks. `plans` says under
+how many of {len(PLANS)} plans a training step is estimated: {", ".join(PLANS)}.
 """
 
 
-def page(results: Sequence[Result]) -> str:
+def page(results: Sequence[Compared]) -> str:
     """Return the whole page."""
-    rows = [_HEADING, ("---",) * len(_HEADING), *(_cells(r) for r in results)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{_INTRODUCTION}\n{summary(results)}\n\n{table}\n"
+    rows = [(r.model_type, f"`{r.class_name}`", *cells(r)) for r in results]
+    return f"{_INTRODUCTION}\n{summary(results)}\n\n{table(('type', 'class', *HEADING), rows)}\n"
 
 
-def summary(results: Sequence[Result]) -> str:
+def summary(results: Sequence[Compared]) -> str:
     """Say how many types are traced, how many could be counted, and how many agree."""
     both = sum(r.is_traced for r in results)
     one = sum(len(r.why_not) < 2 for r in results)
     counted, agree = sum(bool(r.ratios) for r in results), sum(r.agrees for r in results)
+    estimated = sum("train" not in r.why_not and not r.plans.why_not for r in results)
     return (
         f"Of {len(results)} types {both} ({both / len(results):.1%}) are traced in training and inference, "
-        f"{one} in one of them. {counted} could be counted, {agree} agree."
+        f"{one} in one of them. {counted} could be counted, {agree} agree. {estimated} are estimated under all plans."
     )
-
-
-def _cells(result: Result) -> tuple[str, ...]:
-    numbers = (f"{result.ratios[n]:.4f}" if n in result.ratios else "-" for n in ("forward", "step", "inference"))
-    reasons = dict.fromkeys(result.why_not.values())
-    remarks = [f"{', '.join(w for w, y in result.why_not.items() if y == why)}: {why}" for why in reasons]
-    remarks += [f"not counted: {result.oracle}"] if result.oracle and result.oracle not in reasons else []
-    told = "; ".join([result.reads, *remarks] if result.reads else remarks).replace("|", "\\|")
-    total = result.parameters[1] or result.parameters[0]
-    return (result.model_type, f"`{result.class_name}`", result.layers or "-", f"{total:,}", *numbers, told)

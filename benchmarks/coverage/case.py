@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from slipstick.frontend.small_configs import small_config
-from slipstick.ir.graph import Graph, Phase, Workload
+from slipstick.ir.graph import Graph, Phase
 
 from .counter import Counted
-from .graphs import counted, layers_of, num_parameters, traced
+from .graphs import counted, of_config, traced
 from .oracle import Oracle, count
-from .plans import Planned, planned
 from .result import WORKLOADS, Result
 
 Pairs = Iterator[tuple[str, Counted, Counted]]
@@ -47,26 +46,22 @@ def failed(model_type: str, why_not: str) -> list[Result]:
 def measured(model_type: str) -> Result:
     """Trace a small config of a model type and compare it with torch's own count."""
     fields = {**small_config(model_type), **_NARROW.get(model_type, {})}
-    found = {w: traced(model_type, fields, Workload(w)) for w in WORKLOADS}
-    graphs = {w: t.graph for w, t in found.items() if t.graph is not None}
+    found = traced(lambda workload: of_config(model_type, fields, workload), WORKLOADS)
     oracle = count(model_type, fields)
-    pairs = list(_pairs(graphs, oracle))
-    graph = graphs.get("train") or graphs.get("prefill")
-    ours = num_parameters(graph) if graph is not None else 0
-    plans = planned(graphs["train"]) if "train" in graphs else Planned()
+    pairs = list(_pairs(found.graphs, oracle))
+    is_traced, ours = found.graph is not None, found.num_parameters
     return Result(
         model_type=model_type,
         class_name=_class_name(model_type),
-        layers=layers_of(graph) if graph is not None else "",
+        layers=found.layers,
         num_parameters=oracle.num_parameters or ours,
-        unused=max(oracle.num_parameters - ours, 0) if graph is not None else 0,
-        parameters_agree=_agree(oracle, ours) if graph is not None else None,
-        why_not={w: t.why_not for w, t in found.items() if t.graph is None},
+        unused=max(oracle.num_parameters - ours, 0) if is_traced else 0,
+        parameters_agree=_agree(oracle, ours) if is_traced else None,
+        why_not=found.why_not,
         ratios={name: _ratio(a.plain_flops, b.plain_flops) for name, a, b in pairs},
         recurrences={n: _ratio(a.recurrent_flops, b.recurrent_flops) for n, a, b in pairs if b.recurrent_flops},
         oracle="real tensors" if oracle.is_real else oracle.why_not,
-        why_no_plan=plans.why_not,
-        growth=plans.growth,
+        plans=found.plans,
     )
 
 

@@ -77,6 +77,11 @@ class Counted:
     plain_flops: int
     recurrent_flops: int
 
+    @property
+    def flops(self) -> int:
+        """All of them."""
+        return self.plain_flops + self.recurrent_flops
+
     def __add__(self, other: Counted) -> Counted:
         return Counted(self.plain_flops + other.plain_flops, self.recurrent_flops + other.recurrent_flops)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from types import MappingProxyType
 
 from slipstick.frontend import config_of, load_config
+from slipstick.frontend.failures import first_line
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Node, Phase, Region, Workload
 from slipstick.ir.ops import work_of
@@ -13,37 +16,67 @@ from slipstick.ir.ops.scan import ScanAttrs
 
 from .counter import Counted
 from .oracle import BATCH, KV, SEQ
+from .plans import Planned, planned
+
+# The lengths that both sides count at.
+LENGTHS: Mapping[str, int] = MappingProxyType({"batch": BATCH, "seq": SEQ, "kv": KV})
 
 # What tells layers apart, as people call it; of the ops that do the most in a layer.
 _KINDS = ("attention", "scan", "conv", "experts", "grouped_matmul")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Traced:
-    """A graph, or why there is none."""
+    """The graphs of a module by workload, why others are missing, and the seconds that each took."""
 
-    graph: Graph | None = None
-    why_not: str = ""
+    graphs: dict[str, Graph] = field(default_factory=dict)
+    why_not: dict[str, str] = field(default_factory=dict)
+    trace_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph | None:
+        """One of them, that of training first."""
+        return self.graphs.get("train") or self.graphs.get("prefill")
+
+    @property
+    def layers(self) -> str:
+        """Kinds of layers of the graph."""
+        return "" if self.graph is None else layers_of(self.graph)
+
+    @property
+    def num_parameters(self) -> int:
+        """Distinct parameters of the graph, 0 without one."""
+        return 0 if self.graph is None else round(float(self.graph.num_parameters.evaluate({})))
+
+    @property
+    def plans(self) -> Planned:
+        """What comes of the training step under the plans."""
+        return planned(self.graphs["train"]) if "train" in self.graphs else Planned()
 
 
-def traced(model_type: str, fields: Mapping[str, object], workload: Workload) -> Traced:
-    """Trace a config; whatever goes wrong is a reason, and where it is not an error of ours that is said."""
-    config = config_of(model_type, {"model_type": model_type, **fields})
-    try:
-        return Traced(load_config(config, workload))
-    except SlipstickError as error:
-        return Traced(why_not=_one_line(str(error)))
-    except Exception as error:
-        return Traced(why_not=f"internal: {type(error).__name__}: {_one_line(str(error))}")
+def traced(trace: Callable[[Workload], Graph], workloads: Iterable[str]) -> Traced:
+    """Trace each workload; whatever goes wrong is a reason, and where it is no error of ours that is said."""
+    found = Traced()
+    for workload in workloads:
+        start = perf_counter()
+        try:
+            found.graphs[workload] = trace(Workload(workload))
+        except SlipstickError as error:
+            found.why_not[workload] = " ".join(str(error).split())
+        except Exception as error:
+            found.why_not[workload] = f"internal: {first_line(error)}"
+        found.trace_s[workload] = round(perf_counter() - start, 2)
+    return found
 
 
-def _one_line(message: str) -> str:
-    return " ".join(message.split())
+def of_config(model_type: str, fields: Mapping[str, object], workload: Workload) -> Graph:
+    """Return the graph of a config."""
+    return load_config(config_of(model_type, {"model_type": model_type, **fields}), workload)
 
 
-def counted(graph: Graph, phase: Phase) -> Counted:
+def counted(graph: Graph, phase: Phase, lengths: Mapping[str, int] = LENGTHS) -> Counted:
     """FLOPs of products in one phase, those of scans apart; what a kernel does a second time is left out."""
-    env = {"batch": float(BATCH), "seq": float(SEQ), "kv": float(KV)}
+    env = {name: float(size) for name, size in lengths.items()}
     if graph.workload is Workload.DECODE:
         env["seq"] = 1.0
     parts = {True: 0.0, False: 0.0}
@@ -53,11 +86,6 @@ def counted(graph: Graph, phase: Phase) -> Counted:
             flops = float(work.tensor_flops.evaluate(env)) * work.model_share
             parts[node.op.startswith("scan")] += graph.counts[region.name] * flops
     return Counted(round(parts[False]), round(parts[True]))
-
-
-def num_parameters(graph: Graph) -> int:
-    """Return the distinct parameters of the graph."""
-    return round(float(graph.num_parameters.evaluate({})))
 
 
 def layers_of(graph: Graph) -> str:
@@ -81,4 +109,4 @@ def _label(node: Node) -> str:
     return f"scan.{node.attrs.kind}" if isinstance(node.attrs, ScanAttrs) else node.op
 
 
-__all__ = ["Traced", "counted", "layers_of", "num_parameters", "traced"]
+__all__ = ["Traced", "counted", "layers_of", "of_config", "traced"]

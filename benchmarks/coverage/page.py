@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..markdown import by_reason, line, short, table
 from .oracle import BATCH, KV, SEQ
-from .plans import MOST_GROWTH, PLANS
+from .plans import PLANS
 from .plans import SEQ as PLANNED
 from .result import RATIOS, WORKLOADS, Result
 
@@ -51,9 +52,7 @@ each kind of layer kept (`frontend/small_configs.py`): traced, and counted a sec
 
 def page(results: Sequence[Result]) -> str:
     """Return the whole page."""
-    rows = [_HEADING, ("---",) * len(_HEADING), *(cells(r) for r in results)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{_INTRODUCTION}\n{summary(results)}\n\n{table}\n"
+    return f"{_INTRODUCTION}\n{summary(results)}\n\n{table(_HEADING, map(cells, results))}\n"
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -61,8 +60,8 @@ def summary(results: Sequence[Result]) -> str:
     lines = (_of_workload(results, workload) for workload in WORKLOADS)
     num = sum(r.agrees for r in results)
     counted = sum("forward" in r.ratios for r in results)
-    planned = sum(r.is_traced("train") and not r.why_no_plan for r in results)
-    steady = sum(0 < r.growth <= MOST_GROWTH for r in results)
+    planned = sum(r.is_traced("train") and not r.plans.why_not for r in results)
+    steady = sum(r.plans.is_steady for r in results)
     return (
         f"Of {len(results)} types {', '.join(lines)}. {num} agree with PyTorch: parameters exactly, FLOPs of all "
         f"that both sides counted within 1 %; {counted} could be counted for training. {planned} are estimated under "
@@ -77,20 +76,15 @@ def _of_workload(results: Sequence[Result], workload: str) -> str:
 
 def row_of(result: Result) -> str:
     """Return the line of the table."""
-    return f"| {' | '.join(cells(result))} |"
+    return line(cells(result))
 
 
 def cells(result: Result) -> tuple[str, ...]:
     """Return the cells of a row."""
     passes = (_cell(result, name, workload) for name, workload in RATIOS.items())
     parameters = f"{result.num_parameters:,}" if result.num_parameters else "-"
-    remarks = "; ".join(_remarks(result)).replace("|", "\\|")
-    layers, plans = result.layers or "-", _plans(result)
-    return (result.model_type, f"`{result.class_name}`", layers, parameters, *passes, plans, remarks)
-
-
-def _plans(result: Result) -> str:
-    return str(len(PLANS) - len(result.why_no_plan)) if result.is_traced("train") else "-"
+    name, remarks = f"`{result.class_name}`", "; ".join(_remarks(result))
+    return (result.model_type, name, result.layers or "-", parameters, *passes, result.plans.cell, remarks)
 
 
 def _cell(result: Result, name: str, workload: str) -> str:
@@ -100,15 +94,8 @@ def _cell(result: Result, name: str, workload: str) -> str:
 
 
 def _remarks(result: Result) -> Iterator[str]:
-    reasons = dict.fromkeys(result.why_not.values())
-    for reason in reasons:
-        workloads = [w for w, why in result.why_not.items() if why == reason]
-        yield f"{', '.join(workloads)}: {_short(reason)}"
-    for reason in dict.fromkeys(result.why_no_plan.values()):
-        names = [name for name, why in result.why_no_plan.items() if why == reason]
-        yield f"{', '.join(names)}: {_short(reason)}"
-    if result.growth > MOST_GROWTH:
-        yield f"compute of a GPU grows {result.growth:.2f}-fold with 64 replicas"
+    yield from by_reason(result.why_not)
+    yield from result.plans.remarks
     if result.parameters_agree is False:
         yield "parameters differ"
     if result.unused:
@@ -116,13 +103,7 @@ def _remarks(result: Result) -> Iterator[str]:
     if result.recurrences:
         yield "in recurrences " + ", ".join(f"{name} {ratio:.3g}" for name, ratio in result.recurrences.items())
     if result.oracle:
-        yield result.oracle if result.oracle == "real tensors" else f"not counted: {_short(result.oracle)}"
-
-
-def _short(reason: str) -> str:
-    """Without the folders of the machine, and no longer than a few lines."""
-    told = " ".join(word.rpartition("site-packages/")[2] for word in reason.split())
-    return told if len(told) <= 240 else f"{told[:237]}..."
+        yield result.oracle if result.oracle == "real tensors" else f"not counted: {short(result.oracle)}"
 
 
 __all__ = ["cells", "page", "row_of", "summary"]

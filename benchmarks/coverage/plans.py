@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -10,6 +10,8 @@ from slipstick import Defaults, Family, Plan, estimate, load_system, lower, make
 from slipstick.frontend.failures import first_line
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Workload
+
+from ..markdown import by_reason
 
 SEQ = 1024
 _REPLICAS = 64
@@ -28,14 +30,20 @@ class Degrees:
     pp: int = 1
     recompute: str = "none"
 
-    def plan(self, workload: Workload) -> Plan:
+    def plan(self, graph: Graph) -> Plan:
         """Return the plan: one sequence a micro-batch, in training two of them a replica."""
+        workload, length = graph.workload, _length(graph)
         defaults = Defaults(kernels="eager", policy=Family(workload=workload, recompute=self.recompute))
         return make_plan(
-            num_gpus=self.num_gpus, tp=self.tp, pp=self.pp, seq_len=1 if workload is Workload.DECODE else SEQ,
-            kv_len=SEQ if workload is Workload.DECODE else 0, family=defaults,
+            num_gpus=self.num_gpus, tp=self.tp, pp=self.pp, seq_len=1 if workload is Workload.DECODE else length,
+            kv_len=length if workload is Workload.DECODE else 0, family=defaults,
             global_batch=2 * self.num_gpus // (self.tp * self.pp) if workload is Workload.TRAIN else None,
         )  # fmt: skip
+
+
+def _length(graph: Graph) -> int:
+    """Tokens of a plan: of a graph that does not hold for so many, the fewest that it holds for."""
+    return next((b.low for b in graph.bounds if b.name in ("seq", "kv") and not b.holds(SEQ)), SEQ)
 
 
 # What every graph is put under, by name; recomputation is of training alone.
@@ -62,6 +70,23 @@ class Planned:
     why_not: dict[str, str] = field(default_factory=dict)
     growth: float = 0.0
 
+    @property
+    def cell(self) -> str:
+        """Under how many plans there is an estimate, `-` where there is no training step."""
+        return str(len(PLANS) - len(self.why_not)) if self.growth or self.why_not else "-"
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether compute of a GPU is the same with many replicas."""
+        return 0 < self.growth <= MOST_GROWTH
+
+    @property
+    def remarks(self) -> Iterator[str]:
+        """Why a plan gave no estimate, and how much compute grows where it does."""
+        yield from by_reason(self.why_not)
+        if self.growth > MOST_GROWTH:
+            yield f"compute of a GPU grows {self.growth:.2f}-fold with {_REPLICAS} replicas"
+
 
 def planned(graph: Graph) -> Planned:
     """Lower and estimate a graph under each plan; what is no error of ours is said to be internal."""
@@ -71,7 +96,7 @@ def planned(graph: Graph) -> Planned:
         if degrees.recompute != "none" and graph.workload is not Workload.TRAIN:
             continue
         try:
-            computes[name] = _compute_s(graph, degrees.plan(graph.workload))
+            computes[name] = _compute_s(graph, degrees.plan(graph))
         except SlipstickError as error:
             why_not[name] = " ".join(str(error).split())
         except Exception as error:

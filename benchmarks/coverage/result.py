@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
+from .plans import Planned
+
 WORKLOADS = ("train", "prefill", "decode")
 # Each ratio with the workload that it is of.
 RATIOS = {"forward": "train", "step": "train", "prefill": "prefill", "decode": "decode"}
@@ -28,8 +30,7 @@ class Result:
             `prefill` and `decode`; recurrences are left out on both sides.
         recurrences: the same of recurrences alone, where torch counted any products in them.
         oracle: what is to be said of the count: real tensors, or why there is none.
-        why_no_plan: why a training step could not be estimated under a plan, by the plan's name.
-        growth: compute of a GPU with 64 replicas over that with one; 0 where there is no training step.
+        plans: what came of the training step under the plans.
     """
 
     model_type: str
@@ -42,8 +43,7 @@ class Result:
     ratios: dict[str, float] = field(default_factory=dict)
     recurrences: dict[str, float] = field(default_factory=dict)
     oracle: str = ""
-    why_no_plan: dict[str, str] = field(default_factory=dict)
-    growth: float = 0.0
+    plans: Planned = field(default_factory=Planned)
 
     def is_traced(self, workload: str) -> bool:
         """Whether there is a graph of a workload."""
@@ -63,4 +63,5 @@ class Result:
 
 def from_json(line: str) -> Result:
     """Read what `to_json` wrote."""
-    return Result(**json.loads(line))
+    told = json.loads(line)
+    return Result(**{**told, "plans": Planned(**told["plans"])})

@@ -5,24 +5,16 @@ The packages are no part of any extra: install those that are to be measured (`b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from ..coverage.compared import Compared, failed, said
 from ..sweep import Sweep
-from .measure import Result, failed, from_json, measure
-from .packages import titles
+from .measure import measure
+from .packages import missing, titles
 from .page import page
 
-
-def _line(rows: Sequence[Result]) -> str:
-    (result,) = rows
-    told = {**result.why_not, **({"oracle": result.oracle} if result.oracle else {})}
-    said = f"{'agrees' if result.agrees else 'DIFFERS'} {result.ratios} {result.parameters} {result.trace_s}"
-    return f"{said} {result.layers} {told or ''}"
-
-
 SWEEP = Sweep(
-    "foreign", __doc__ or "", "docs/coverage_foreign.md", 240.0, measure, failed, from_json, page, _line, titles
-)
+    "foreign", __doc__ or "", "docs/coverage_foreign.md", 240.0, measure, failed, Compared.from_json, page, said,
+    titles, missing,
+)  # fmt: skip
 
 if __name__ == "__main__":
     SWEEP.main()

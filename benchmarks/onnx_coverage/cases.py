@@ -142,6 +142,11 @@ def _shipped() -> Iterator[Case]:
                 yield Case(f"{package}/{path.stem}", "shipped", path, dims=models.get(path.stem, {}))
 
 
+def missing() -> tuple[str, ...]:
+    """Return the packages that ship models and are not installed."""
+    return tuple(package for package in SHIPPED if importlib.util.find_spec(package) is None)
+
+
 def _made(value: object) -> Made:
     if isinstance(value, TensorProto):
         numbers = numpy_helper.to_array(value) if value.data_type in (TensorProto.INT64, TensorProto.INT32) else None

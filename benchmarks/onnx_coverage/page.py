@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from ..markdown import table
 from .measure import Result
 
 FAMILIES = {
@@ -17,7 +18,7 @@ FAMILIES = {
 }
 _INTRODUCTION = """# Coverage of ONNX
 
-<!-- Written by `python -m benchmarks.onnx_coverage`; a test measures some of its rows again. -->
+<!-- Written by `make coverage`; a test measures some of its rows again. -->
 
 Every model that the `onnx` package tests backends with, and models that other packages ship, read as `slipstick` reads
 a file for prefill.
@@ -37,13 +38,11 @@ a file for prefill.
 def page(results: Sequence[Result]) -> str:
     """Return the whole page."""
     heading = ("models", "cases", "read", "of numbers", "read", "share", "told", "estimated")
-    rows = [heading, ("---",) * len(heading), *(_row(results, family) for family in FAMILIES)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    whys = "\n".join(f"| {why} | {len(names)} | {', '.join(names)} |" for why, names in _reasons(results))
-    priced = "\n".join(f"| `{r.model_type}` | {r.step_s * 1e3:.3f} |" for r in results if _is_shown(r))
+    found = table(heading, (_row(results, family) for family in FAMILIES))
+    whys = table(("why", "cases", "which"), ((why, str(len(of)), ", ".join(of)) for why, of in _reasons(results)))
+    priced = table(("model", "ms"), ((f"`{r.model_type}`", f"{r.step_s * 1e3:.3f}") for r in results if _is_shown(r)))
     return (
-        f"{_INTRODUCTION}\n{table}\n\n## Not read, or not estimated\n\n| why | cases | which |\n| --- | --- | --- |\n"
-        f"{whys}\n\n## One pass on one H100\n\n| model | ms |\n| --- | --- |\n{priced}\n"
+        f"{_INTRODUCTION}\n{found}\n\n## Not read, or not estimated\n\n{whys}\n\n## One pass on one H100\n\n{priced}\n"
     )
 
 
@@ -72,9 +71,9 @@ def _reasons(results: Sequence[Result]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _said(why: str) -> str:
-    """Return a reason without what only one case has in it, fit for a cell of a table."""
+    """Return a reason without what only one case has in it."""
     first = re.sub(r"\(\S+ node '[^']*'\)", "", why.splitlines()[0])
     first = re.sub(r"^(\S+ node) '[^']*'", r"\1", first)
     first = re.sub(r"(result|input) '[^']*'", r"\1", first)
     first = re.sub(r"(: )?--dim .*", "", first)
-    return first.replace("|", "\\|")[:300]
+    return first[:300]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slipstick.benchmarks.coverage.case import failed, measure
+from slipstick.benchmarks.coverage.compared import Compared, cells
 from slipstick.benchmarks.coverage.page import page, row_of, summary
+from slipstick.benchmarks.coverage.plans import Planned
 from slipstick.benchmarks.coverage.result import Result, from_json
+from slipstick.benchmarks.sweep import Sweep
 from slipstick.benchmarks.workers import measure_all
 
 GOOD = Result(
     "some", "SomeForCausalLM", "2 attention", 1000, 0, True,
-    ratios={"forward": 1.0, "step": 1.004, "prefill": 0.999, "decode": 1.0},
+    ratios={"forward": 1.0, "step": 1.004, "prefill": 0.999, "decode": 1.0}, plans=Planned({}, 1.0),
 )  # fmt: skip
 FAILED = Result(
     "other", "OtherForCausalLM", why_not={"train": "no rule", "prefill": "no rule", "decode": "a|b"}, oracle="no count"
@@ -50,6 +54,34 @@ def test_rows_say_ratios_and_reasons() -> None:
         "| other | `OtherForCausalLM` | - | - | - | - | - | - | - | "
         "train, prefill: no rule; decode: a\\|b; not counted: no count |"
     )
+
+
+def test_rows_say_under_how_many_plans_there_is_an_estimate() -> None:
+    found = replace(GOOD, plans=Planned({"tp 2": "9 heads", "pp 2": "9 heads"}, 1.2))
+    said = "tp 2, pp 2: 9 heads; compute of a GPU grows 1.20-fold with 64 replicas"
+    assert row_of(found).endswith(f"| 3 | {said} |")
+
+
+def test_modules_of_all_kinds_are_kept_and_compared_alike() -> None:
+    """FLOPs within 0.5 %, and all parameters or all that get a gradient."""
+    ratios = {"forward": 1.0, "step": 1.004, "inference": 1.0}
+    good = Compared("a/b", parameters=(9, 10, 9), ratios=ratios, notes=("n",), plans=Planned({}, 1.0))
+    assert good.agrees
+    assert Compared.from_json(good.to_json()) == good
+    assert cells(good) == ("-", "10", "1.0000", "1.0040", "1.0000", "5", "n")
+    assert not replace(good, parameters=(8, 10, 9)).agrees
+    assert not replace(good, ratios={**ratios, "step": 1.006}).agrees
+    assert not replace(good, why_not={"prefill": "no rule"}).agrees
+
+
+def test_packages_that_are_not_installed_are_named(tmp_path: Path) -> None:
+    written = tmp_path / "page.md"
+    kept = tmp_path / "results.jsonl"
+    kept.write_text(f"{GOOD.to_json()}\n", encoding="utf-8")
+    Sweep(
+        "some", "", "", 1.0, measure, failed, from_json, page, str, names=lambda: ["some"], missing=lambda: ["a", "b"]
+    ).main(["--resume", "--results", str(kept), "--page", str(written)])
+    assert written.read_text(encoding="utf-8").endswith("\nNot installed, and so not measured: a, b.\n")
 
 
 def test_the_summary_counts_rows() -> None:

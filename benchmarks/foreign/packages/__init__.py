@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
+from importlib.util import find_spec
 
 import torch
 
@@ -18,8 +19,15 @@ def cases() -> tuple[Case, ...]:
 
 
 def titles() -> tuple[str, ...]:
-    """Return what all cases are called."""
-    return tuple(case.title for case in cases())
+    """Return what the cases of installed packages are called."""
+    return tuple(case.title for case in cases() if case.package not in missing())
+
+
+@lru_cache
+def missing() -> tuple[str, ...]:
+    """Return the packages that are not installed."""
+    packages = dict.fromkeys(case.package for case in cases())
+    return tuple(name for name in packages if find_spec(name.replace("-", "_")) is None)
 
 
 def define_torchvision_operators() -> None:
