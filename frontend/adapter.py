@@ -94,20 +94,23 @@ def _fake_mode() -> FakeTensorMode:
 
 @dataclass
 class FakeWorld:
-    """One recording's fake tensors, symbolic dims and their names."""
+    """One recording's fake tensors, symbolic dims and their names.
+
+    Sizes by name may have other examples than those that a tensor is asked for with (`hints`), or be `numbers`.
+    """
 
     mode: FakeTensorMode = field(default_factory=_fake_mode)
     names: dict[SizeExpr, Expr] = field(default_factory=dict)
+    hints: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
     _cache: dict[object, Dim] = field(default_factory=dict)
     _written: Mapping[SizeExpr, Expr] = field(default_factory=dict)
-    _sizes: dict[str, torch.SymInt] = field(default_factory=dict)
+    _sizes: dict[str, int | torch.SymInt] = field(default_factory=dict)
 
-    def size(self, name: str, hints: Mapping[str, int]) -> torch.SymInt:
-        """Return the symbolic size of a name, the same one each time."""
+    def size(self, name: str, hints: Mapping[str, int]) -> int | torch.SymInt:
+        """Return the size of a name, symbolic unless it is a number, the same one each time."""
         if name not in self._sizes:
-            found = self.tensor((name,), torch.int64, {name: hints[name]}).shape[0]
-            assert isinstance(found, torch.SymInt)
-            self._sizes[name] = found
+            self._sizes[name] = self.tensor((name,), torch.int64, {name: hints[name]}).shape[0]
         return self._sizes[name]
 
     def sized(self, dims: Sequence[Dim], dtype: torch.dtype, hints: Mapping[str, int]) -> Tensor:
@@ -139,7 +142,9 @@ class FakeWorld:
 
     def tensor(self, dims: tuple[int | str, ...], dtype: torch.dtype, hints: dict[str, int]) -> Tensor:
         """Make a fake tensor; a dim given by name is symbolic, with the hint as its example size."""
-        sizes = tuple(hints[d] if isinstance(d, str) else d for d in dims)
+        dims = tuple(self.numbers.get(d, d) if isinstance(d, str) else d for d in dims)
+        examples = {**hints, **self.hints}
+        sizes = tuple(examples[d] if isinstance(d, str) else d for d in dims)
         kinds = [DimDynamic.DYNAMIC if isinstance(d, str) else DimDynamic.STATIC for d in dims]
         context: StatelessSymbolicContext[..., object] = StatelessSymbolicContext(dynamic_sizes=kinds)
         real = torch.empty(sizes, dtype=dtype, device="meta")
@@ -171,13 +176,15 @@ class FakeWorld:
         """Write sizes of which the run took for granted that a number divides them as multiples of it; return these.
 
         `view(b, n // 16, 16, d)` runs where 16 divides n. Then n is 16 times n // 16, and the same size is one
-        expression however the code has worked it out.
+        expression however the code has worked it out. A size of which the run took one value for granted is that.
         """
         env = self.mode.shape_env
         examples = cast("Mapping[SizeExpr, int]", env.backed_var_to_val if env else {})
         hints = {str(name): int(examples[size]) for size, name in self.names.items() if size in examples}
-        steps = {b.name: b.step for b in bounds(rounding(self.conditions()), hints) if hints[b.name] % b.step == 0}
+        rounded = bounds(rounding(self.conditions()), hints)
+        steps = {b.name: b.step for b in rounded if hints[b.name] % b.step == 0}
         found = {n: as_expr(floor_div(symbol(n), step)) * step for n, step in steps.items() if step > 1}
+        found |= {b.name: as_expr(b.low) for b in rounded if b.low == b.high}
         if found:
             self._written = {size: name.substitute(found) for size, name in self.names.items()}
             self._cache.clear()

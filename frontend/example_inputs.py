@@ -35,10 +35,6 @@ class Sizes:
     hints: Mapping[str, int] = field(default_factory=lambda: dict(HINTS))
     fixed: Mapping[str, int] = field(default_factory=dict)
 
-    def dim(self, word: str) -> int | str:
-        """Return a size by name: its number where it is fixed, else the name."""
-        return self.fixed.get(word, word)
-
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
@@ -49,14 +45,14 @@ class Arguments:
     names: Mapping[str, Sequence[str | None]]
     tensors: Mapping[str, Tensor]
 
-    def made(self, world: FakeWorld, caches: Sequence[str], sizes: Sizes) -> Made:
+    def made(self, world: FakeWorld, caches: Sequence[str]) -> Made:
         """Return fake tensors by name, and the call of a module on them."""
         fakes: dict[str, Tensor] = {}
 
         def fake(name: str, given: object) -> object:
             if isinstance(given, Tensor):
                 key = f"cache.{name}" if name in caches else name
-                fakes[key] = _fake(world, given, self.names.get(name, ()), sizes)
+                fakes[key] = _fake(world, given, self.names.get(name, ()))
                 return fakes[key]
             if isinstance(given, list | tuple):
                 return type(given)(fake(f"{name}.{i}", g) for i, g in enumerate(given))
@@ -184,10 +180,10 @@ def _checked(dynamic: Dynamic, tensors: Mapping[str, Tensor]) -> Dynamic:
     return dynamic
 
 
-def _fake(world: FakeWorld, given: Tensor, words: Sequence[str | None], sizes: Sizes) -> Tensor:
+def _fake(world: FakeWorld, given: Tensor, words: Sequence[str | None]) -> Tensor:
     padded = (*words, *(None,) * (given.dim() - len(words)))
-    dims = tuple(size if word is None else sizes.dim(word) for size, word in zip(given.shape, padded, strict=True))
-    return world.tensor(dims, given.dtype, dict(sizes.hints))
+    dims = tuple(size if word is None else word for size, word in zip(given.shape, padded, strict=True))
+    return world.tensor(dims, given.dtype, HINTS)
 
 
 __all__ = ["IDS", "Arguments", "Dynamic", "Inputs", "Sizes", "arguments", "flags_for", "needed_arguments"]

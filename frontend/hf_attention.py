@@ -17,6 +17,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from . import semantic
 from .adapter import swapped
 from .constants import rotary_style
+from .hf_compressed import Beside, merged
 
 _ROPE_NAMES = ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave", "apply_rotary_emb")
 _PAIR, _ONE, _OLD_ONE = ("q", "k", "cos", "sin"), ("x", "cos", "sin"), ("tensor", "sin", "cos")
@@ -28,13 +29,13 @@ def attend(  # type: ignore[no-untyped-def]
     dropout: float = 0.0, is_causal: bool | None = None, sliding_window: int | None = None,
     s_aux: Tensor | None = None, softcap: float | None = None, indices: Tensor | None = None,
     position_bias: Tensor | None = None, sinks: Tensor | None = None, scaling: float | None = None,
-    cu_seq_lens_q: object = None, max_length_q: int | None = None, **_options,
+    cu_seq_lens_q: object = None, max_length_q: int | None = None, beside: Beside | None = None, **_options,
 ) -> tuple[Tensor, None]:  # fmt: skip
     """Attention as transformers calls it; a mask that the model made itself is a bias, ours is an attribute.
 
     A bias by position [b, h, s, t] is one too. Sinks of each token [b, h, s, 1] take their share of its result: what is
     made without a sink z is multiplied by sigmoid(log-sum-exp - z). Packed sequences [1, h, n x s, d] of one length are
-    a batch of them.
+    a batch of them. What is attended to `beside` the keys is attended to apart.
     """
     if cu_seq_lens_q is not None and isinstance(max_length_q, int):
         query, key, value = (_unpacked(t, max_length_q) for t in (query, key, value))
@@ -47,6 +48,12 @@ def attend(  # type: ignore[no-untyped-def]
     )  # fmt: skip
     if cu_seq_lens_q is not None and isinstance(max_length_q, int):
         out = out.flatten(0, 1).unsqueeze(0)
+    if beside is not None and beside.entries is not None:
+        other = semantic.attention(
+            query, beside.entries, beside.entries, None, False, 0, float(dropout), beside.bias, beside.ids, 0.0,
+            float(scaling or 0.0),
+        )  # fmt: skip
+        return merged((out, lse), other), None
     if sinks is None:
         return out, None
     share = torch.sigmoid(lse.unsqueeze(-1) - sinks).to(out.dtype)
@@ -147,7 +154,8 @@ def _masked_by(implementation: str) -> Iterator[None]:
 def _handles_its_mask(part: nn.Module) -> bool:
     """Indexers mask their own scores; the models of Bloom's time look at the mask's type."""
     name = type(part).__name__
-    return name.endswith("Indexer") or name in _BY_CLASS
+    is_indexer = name.endswith("Indexer") and "attention_mask" in inspect.signature(type(part).forward).parameters
+    return is_indexer or name in _BY_CLASS
 
 
 def _replacements(part: nn.Module) -> Mapping[str, Callable[..., object]]:

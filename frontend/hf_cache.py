@@ -23,6 +23,9 @@ class Past:
         index_keys: of the indexer of sparse attention, [b, 1, t, d].
         conv_states: the last inputs of short convolutions, [b, c, kept].
         states: of scans, [b, h, n, p].
+        entries: that stand for windows of tokens (DeepSeek-V4), by the name of what compresses, [b, 1, windows, d].
+        buffers: tokens of a window that is not whole, [b, tokens, c].
+        overlaps: of the last whole window, what the next one reads, [b, tokens, d].
         is_complete: keys and values are of an encoder: they are read, and nothing is added.
     """
 
@@ -31,6 +34,9 @@ class Past:
     conv_states: Mapping[int, Tensor] = field(default_factory=dict)
     states: Mapping[int, Tensor] = field(default_factory=dict)
     index_keys: Tensor | None = None
+    entries: Mapping[str, Tensor] = field(default_factory=dict)
+    buffers: Mapping[str, Tensor] = field(default_factory=dict)
+    overlaps: Mapping[str, Tensor] = field(default_factory=dict)
     is_complete: bool = False
 
     def named(self, layer: int) -> Iterator[tuple[str, Tensor]]:
@@ -40,6 +46,8 @@ class Past:
                 yield f"cache.{layer}.{name}", tensor
         for name, tensors in (("conv_state", self.conv_states), ("state", self.states)):
             yield from ((f"cache.{layer}.{name}{f'.{i}' if i else ''}", t) for i, t in tensors.items())
+        for kind, by_name in (("entries", self.entries), ("buffer", self.buffers), ("overlap", self.overlaps)):
+            yield from ((f"cache.{layer}.{kind}.{name}", t) for name, t in by_name.items())
 
     @property
     def length(self) -> int:
@@ -62,6 +70,11 @@ def _layer_class() -> type:
             self.keys: Tensor | None = past.keys
             self.values: Tensor | None = past.values
             self.index_keys: Tensor | None = None
+            self.indexer_position_ids = None if past.keys is None else _places(past.keys)
+            self.compress_rate = 1
+            self.entries: dict[str, Tensor] = {}
+            self.buffers: dict[str, Tensor] = {}
+            self.overlaps: dict[str, Tensor] = {}
             self.is_initialized = past.keys is not None
             self.conv_states: dict[int, Tensor | None] = dict(past.conv_states)
             self.recurrent_states: dict[int, Tensor | None] = dict(past.states)
@@ -92,6 +105,28 @@ def _layer_class() -> type:
             kept = keep_state(recurrent_states, self.past.states.get(state_idx))
             self.recurrent_states[state_idx] = kept
             return kept
+
+        def store_compression_weights(self, name: str, kv: Tensor, gate: Tensor) -> tuple[Tensor, Tensor, int]:
+            """Return the tokens of whole windows, and the position of the first; in decode a token closes a window."""
+            whole: list[Tensor] = []
+            for kind, new in (("kv", kv), ("gate", gate)):
+                past = self.past.buffers.get(f"{name}.{kind}")
+                seen = new if past is None else torch.cat((past, new), dim=1)
+                whole.append(seen[:, : seen.shape[1] // self.compress_rate * self.compress_rate])
+                self.buffers[f"{name}.{kind}"] = new
+            return whole[0], whole[1], self.past.length // self.compress_rate * self.compress_rate
+
+        def update_compressor_states(self, name: str, compressed: Tensor) -> Tensor:
+            self.entries[name] = semantic.kv_append(self.past.entries.get(name), compressed.unsqueeze(1))
+            return self.entries[name].squeeze(1)
+
+        def update_overlap_state(
+            self, name: str, chunk_kv: Tensor, chunk_gate: Tensor, head_dim: int
+        ) -> tuple[Tensor | None, Tensor | None]:
+            for kind, chunk in (("kv", chunk_kv), ("gate", chunk_gate)):
+                last, past = chunk[:, -1, :, :head_dim].clone(), self.past.overlaps.get(f"{name}.{kind}")
+                self.overlaps[f"{name}.{kind}"] = keep_state(last, past)
+            return self.past.overlaps.get(f"{name}.kv"), self.past.overlaps.get(f"{name}.gate")
 
         def get_seq_length(self) -> int:
             return self.past.length
@@ -129,6 +164,11 @@ def cache_class() -> type:
             return self.length + query_length, 0
 
     return GivenCache
+
+
+def _places(keys: Tensor) -> Tensor:
+    """Positions [3, b, t] of the tokens before, as models keep them whose indexers rotate all keys anew."""
+    return torch.arange(keys.shape[2]).expand(3, keys.shape[0], -1)
 
 
 def _last(x: Tensor, size: int) -> Tensor:

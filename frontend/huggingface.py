@@ -11,6 +11,7 @@ from ..ir.errors import TraceError
 from ..ir.graph import Hint
 from .adapter import swapped
 from .hf_attention import attend, attention_patched, no_mask
+from .hf_compressed import compressed
 from .hf_experts import banked, experts
 from .hf_indexer import indexed
 from .hf_linear import scanned
@@ -47,6 +48,7 @@ def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
         stack.enter_context(swapped(masking, "find_packed_sequence_indices", lambda position_ids: None))
         stack.enter_context(attention_patched(model, IMPLEMENTATION, spelled_out))
         stack.enter_context(indexed(model))
+        stack.enter_context(compressed(model))
         stack.enter_context(banked(model))
         stack.enter_context(scans(model))
         stack.enter_context(scanned(model))

@@ -26,6 +26,9 @@ COMPUTE_TYPES = (DType.BF16, DType.FP16, DType.FP32)
 _SAVED = (".graph", ".graph.gz")
 _ONNX = ".onnx"
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
+# A length at which a graph of a config must hold, or the longest that the config allows where that is less: what code
+# does may depend on it, and an example is short.
+_TRIED = 4096
 _LENGTHS_OF_ENDS = ("max_target_positions", "max_source_positions")
 _NO_DIMS: Mapping[str, str] = MappingProxyType({})
 _NOTHING = Asked()
@@ -200,22 +203,16 @@ def _record_config(
 ) -> Graph:  # fmt: skip
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
-    from .blocks import Identity
     from .building import build_noted
-    from .huggingface import hints_on
-    from .module import Asking, takes_tokens, trace_built
+    from .module import Asking, trace_built
     from .runs.model_run import ModelRun
-    from .trace import trace
 
     built = build_noted(config.text, dtype, is_whole=images > 0)
     longest = _positions(config, getattr(built.module, "config", None))
-    if images or not takes_tokens(built.module, workload):
-        asking = Asking(workload, config.name, {}, allow_unpriced, spelled_out, images)
-        graph = trace_built(ModelRun(built.module), asking)
-        return replace(graph, notes=(*built.notes, *graph.notes), max_positions=longest)
-    hints = hints_on(built.module)
-    identity = Identity(config.name, workload, dtype, built.notes, longest, hints, spelled_out)
-    return trace(built.module, identity, is_transformers=True, allow_unpriced=allow_unpriced)
+    at = min(longest or _TRIED, _TRIED)
+    asking = Asking(workload, config.name, {"seq": at, "kv": at}, allow_unpriced, spelled_out, images)
+    graph = trace_built(ModelRun(built.module), asking)
+    return replace(graph, notes=(*built.notes, *graph.notes), max_positions=longest)
 
 
 def _positions(config: Config, built: object) -> int:

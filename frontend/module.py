@@ -32,7 +32,7 @@ from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
 from .seq2seq import reads_known
 from .trace import trace as record_and_fold
-from .workloads import Run
+from .workloads import Run, plan_run
 
 _NO_LEAVES: Leaves = MappingProxyType({})
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
@@ -155,9 +155,16 @@ def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
     """A live model of transformers: what it takes in each phase is known."""
     if run.fixed:
         raise UsageError(f"fixed {dict(run.fixed)}: of a model of transformers all sizes stay open; leave it out")
-    return record_and_fold(
-        run.module, _identity(run, asking), is_transformers=True, allow_unpriced=asking.allow_unpriced
-    )
+
+    def record(attempt: Attempt) -> Graph:
+        def planned(module: nn.Module, world: FakeWorld) -> Run:
+            attempt.enter(world)
+            return plan_run(module, world, asking.kind, is_transformers=True)
+
+        return record_and_fold(run.module, _identity(run, asking), True, planned, asking.allow_unpriced)
+
+    length = "kv" if asking.kind is Workload.DECODE else "seq"
+    return along_roads(record, Wanted(frozenset({"batch", length}), asking.sizes, {}, {}, settable=False))
 
 
 def _by_roads(run: ModelRun, asking: Asking) -> Graph:
@@ -223,9 +230,9 @@ class _Once:
 
     def planned(self, module: nn.Module, world: FakeWorld) -> Run:
         """Make fake inputs and labels, and the call to record."""
-        self.attempt.worlds.append(world)
+        self.attempt.enter(world)
         fake_loose_tensors(module, world)
-        fakes, call = self.given.made(world, tuple(self.run.caches), self.attempt.sizes)
+        fakes, call = self.given.made(world, tuple(self.run.caches))
         train = self.asking.kind is Workload.TRAIN
         with world.mode:
             labelled = Labelled.of(module, fakes)

@@ -127,7 +127,22 @@ def _mask_with_prompts(part: nn.Module) -> Mapping[str, object]:
     return {"_prepare_attention_mask": prepare}
 
 
+def _axial_positions(part: nn.Module) -> Mapping[str, object]:
+    """Reformer in inference: rows of the whole table of axial positions, which it cuts where positions read end."""
+    original = cast("Callable[[Tensor], Tensor]", part.forward)
+    weights, shape = cast("list[Tensor]", part.weights), cast("tuple[int, ...]", tuple(part.axial_pos_shape))  # type: ignore[arg-type]
+
+    def forward(position_ids: Tensor) -> Tensor:
+        if part.training:
+            return original(position_ids)
+        table = torch.cat([w.expand(*shape, w.shape[-1]) for w in weights], dim=-1).flatten(0, len(shape) - 1)
+        return table[position_ids]
+
+    return {"forward": forward}
+
+
 _BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingProxyType({
+    "AxialPositionEmbeddings": _axial_positions,
     "CpmAntModel": _mask_with_prompts,
     "XLMModel": _whole_sequences,
     "XmodOutput": _one_language,

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..ir.errors import NotBuiltError
+from ..ir.expr import symbol
 from ..ir.graph import Workload
+from ..ir.rounding import floor_div
 from .adapter import FakeWorld
 from .failures import explained
 from .hf_cache import Past, cache_class
@@ -35,6 +37,10 @@ class Held(Protocol):
     conv_states: Mapping[int, Tensor | None]
     recurrent_states: Mapping[int, Tensor | None]
     index_keys: Tensor | None
+    compress_rate: int
+    entries: Mapping[str, Tensor]
+    buffers: Mapping[str, Tensor]
+    overlaps: Mapping[str, Tensor]
 
 
 class Cache(Protocol):
@@ -197,4 +203,10 @@ def symbolic_past(layer: Held, world: FakeWorld, length: str | int) -> Past:
 
     kinds = (layer.conv_states, layer.recurrent_states)
     conv, states = ({i: state(t) for i, t in held.items() if t is not None} for held in kinds)
-    return Past(tokens(layer.keys), tokens(layer.values), conv, states, tokens(layer.index_keys))
+    rate = layer.compress_rate
+    kept = (symbol("batch"), 1, floor_div(symbol(str(length)), rate)) if layer.entries else ()
+    entries = {n: world.sized((*kept, t.shape[3]), t.dtype, HINTS) for n, t in layer.entries.items()}
+    buffers = {n: world.tensor(("batch", rate - 1, t.shape[2]), t.dtype, HINTS) for n, t in layer.buffers.items()}
+    overlaps = {n: state(t) for n, t in layer.overlaps.items()}
+    own = (tokens(layer.keys), tokens(layer.values), conv, states, tokens(layer.index_keys))
+    return Past(*own, entries, buffers, overlaps)

@@ -13,7 +13,17 @@ from .oracle import Oracle, count
 from .result import WORKLOADS, Result
 
 Pairs = Iterator[tuple[str, Counted, Counted]]
-# Narrower sizes for models that are counted on real tensors, since they read which expert each token goes to.
+# As many blocks of tokens to choose from as are chosen, and fewer.
+_QWEN4: Mapping[str, object] = {
+    "hidden_size": 256, "num_hidden_layers": 2, "layer_types": ["linear_attention", "indexed_attention"],
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 8192, "num_experts": 16,
+    "num_experts_per_tok": 4, "moe_intermediate_size": 128, "shared_expert_intermediate_size": 128,
+    "linear_num_key_heads": 4, "linear_num_value_heads": 8, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+    "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 64, "indexer_budget": 64,
+    "indexer_compress_ratio": 4,
+}  # fmt: skip
+# Narrower sizes for models that are counted on real tensors, since they read which expert each token goes to, and
+# windows that fit into the tokens that are counted.
 _NARROW: Mapping[str, Mapping[str, object]] = {
     "jetmoe": {
         "hidden_size": 256, "intermediate_size": 512, "num_key_value_heads": 4, "kv_channels": 32, "vocab_size": 8192,
@@ -23,6 +33,19 @@ _NARROW: Mapping[str, Mapping[str, object]] = {
         "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 5e5},
         "ffn_config": {"ffn_hidden_size": 768, "moe_num_experts": 16, "moe_top_k": 4},
     },
+    "deepseek_v4": {
+        "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "head_dim": 64, "q_lora_rank": 128,
+        "o_groups": 2, "o_lora_rank": 64, "n_routed_experts": 16, "moe_intermediate_size": 128, "vocab_size": 8192,
+        "index_n_heads": 4, "index_head_dim": 32, "num_hash_layers": 1,
+        "layer_types": ["sliding_attention", "compressed_sparse_attention", *["heavily_compressed_attention"] * 2],
+        "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 32},
+    },
+    "longcat_flash": {
+        "hidden_size": 512, "ffn_hidden_size": 1024, "expert_ffn_hidden_size": 256, "n_routed_experts": 16,
+        "moe_topk": 4, "num_attention_heads": 8, "vocab_size": 8192,
+    },
+    "qwen4_exp": {"text_config": {"model_type": "qwen4_exp_text", **_QWEN4}},
+    "qwen4_exp_text": _QWEN4,
 }  # fmt: skip
 
 

@@ -73,6 +73,11 @@ class Condition:
         """Whether it is true at these sizes."""
         return bool(self.expr.xreplace({s: sympy.Integer(sizes[str(s)]) for s in self.expr.free_symbols}))
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one size and the number that it was: `Eq(seq, 4096)`."""
+        return isinstance(self.expr, sympy.Eq) and {type(a) for a in self.expr.args} >= {sympy.Symbol}
+
     def wanted(self) -> tuple[str, int] | None:
         """The one size that would have made a refused equality true: 256 of `64*seq != 16384`."""
         if not isinstance(self.expr, sympy.Ne) or len(self.expr.free_symbols) != 1:

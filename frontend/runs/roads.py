@@ -32,6 +32,11 @@ class Attempt:
     graph: Graph | None = None
     error: TraceError | None = None
 
+    def enter(self, world: FakeWorld) -> None:
+        """Let a world have the sizes of this attempt."""
+        world.hints, world.numbers = self.sizes.hints, self.sizes.fixed
+        self.worlds.append(world)
+
     @property
     def met(self) -> tuple[Condition, ...]:
         """The conditions that were met in the last world."""
@@ -55,7 +60,8 @@ Record = Callable[[Attempt], Graph]
 class Wanted:
     """The names of open sizes, the plan's lengths where one is known, those of examples, and what the user has fixed.
 
-    `guessed` says that nobody named the open dims, so that a dim of one size need not be a batch or a length at all.
+    `guessed` says that nobody named the open dims, so that a dim of one size need not be a batch or a length at all;
+    `settable` that a user may fix sizes.
     """
 
     names: frozenset[str]
@@ -63,6 +69,7 @@ class Wanted:
     examples: Mapping[str, int]
     fixed: Mapping[str, int]
     guessed: bool = False
+    settable: bool = True
 
     @property
     def lengths(self) -> Mapping[str, int]:
@@ -86,11 +93,16 @@ def along_roads(record: Record, wanted: Wanted) -> Graph:
             return _finished(second, wanted, _decided(broken, wanted))
         return _fixed(record, second, wanted, named=False) or _finished(first, wanted)
     assert first.error is not None
-    if not isinstance(first.error.__cause__, DataDependent) and _hints(wanted.lengths) != HINTS:
+    if isinstance(first.error.__cause__, DataDependent):
+        raise first.error
+    failed = first
+    if _hints(wanted.lengths) != HINTS:
         longer = _tried(record, Sizes(_hints(wanted.lengths), dict(wanted.fixed)))
         if longer.graph is not None:  # as where strided convolutions leave nothing of a short example
             return _finished(longer, wanted)
-    third = None if isinstance(first.error.__cause__, DataDependent) else _fixed(record, first, wanted, named=True)
+        tells = longer.made_numbers and not first.made_numbers and not any(c.wanted() for c in first.met)
+        failed = longer if tells else first
+    third = _fixed(record, failed, wanted, named=True)
     if third is None:
         raise first.error
     return third
@@ -149,7 +161,8 @@ def _fixed(record: Record, failed: Attempt, wanted: Wanted, named: bool) -> Grap
         is_bound = not (is_codes and wanted.guessed and all(wanted.examples.get(n) == s for n, s in choice.items()))
         graph = _finished(attempt, wanted)
         told = _bounds_of_fixed(choice, where) if is_bound else ()
-        return replace(graph, bounds=(*told, *graph.bounds), notes=(*graph.notes, _told(choice, where, is_codes)))
+        note = _told(choice, where, is_codes, wanted.settable)
+        return replace(graph, bounds=(*told, *graph.bounds), notes=(*graph.notes, note))
     return None
 
 
@@ -159,7 +172,8 @@ def _choices(failed: Attempt, wanted: Wanted) -> Sequence[tuple[dict[str, int], 
     line = user_line(error.__cause__ or error) if error is not None else ""
     asked_for = [(c.place, found) for c in reversed(met) if (found := c.wanted()) is not None]
     named = [({name: size}, place if line == _UNKNOWN else line, True) for place, (name, size) in asked_for]
-    places = {n: c.place for c in reversed(met) for n in c.sizes if c.place}
+    # Of each size the first line that makes it a number, else the first one that asks anything of it.
+    places = {n: c.place for last in (False, True) for c in reversed(met) if c.is_number is last for n in c.sizes}
     first = failed.made_numbers or tuple(n for n in ("seq", "kv") if n in wanted.names)
     asked = [first, tuple(n for n in ("batch", *first) if n in wanted.names)]
     numbers = [{n: s for n in names if (s := wanted.lengths.get(n)) is not None} for names in asked]
@@ -168,12 +182,13 @@ def _choices(failed: Attempt, wanted: Wanted) -> Sequence[tuple[dict[str, int], 
     return [*named[:1], *(k for i, k in enumerate(kept) if k[0] not in [o[0] for o in kept[:i]])]
 
 
-def _told(choice: Mapping[str, int], where: str, is_codes: bool) -> str:
+def _told(choice: Mapping[str, int], where: str, is_codes: bool, settable: bool) -> str:
     sizes = " and ".join(f"{n} is fixed at {s}" for n, s in choice.items())
     place = where or "its code"
     if is_codes:
         return f"{sizes}: {place} works at that size alone"
-    return f"{sizes}: {place} makes it a plain number, so this graph is of that size alone (--fixed sets another)"
+    said = f"{sizes}: {place} makes it a plain number, so this graph is of that size alone"
+    return f"{said} (--fixed sets another)" if settable else said
 
 
 __all__ = ["Attempt", "Wanted", "along_roads"]
