@@ -74,8 +74,8 @@ validation: $(STAMP)  ## judge again against measurements: docs/validation.md, a
 	$(BIN)/slipstick validate --quiet $(MEASURED) --accuracy $(ACCURACY) > /dev/null
 	$(BIN)/pytest tests/docs --update-docs -k validation
 
-coverage: $(STAMP)  ## trace and count every causal language model of transformers: docs/coverage.md (half an hour)
-	$(BIN)/python -m benchmarks.coverage
+coverage: $(STAMP)  ## trace and count models of transformers, foreign packages and ONNX: docs/coverage*.md (hours)
+	$(BIN)/python -m benchmarks.coverage.all
 
 mutants: $(STAMP)  ## put 300 small faults into the product and see which no test notices: docs/mutants.md (half an hour)
 	$(BIN)/python -m benchmarks.mutants --page docs/mutants.md

@@ -21,7 +21,7 @@ from slipstick.ir.plan import Family
 from slipstick.passes.families import pipeline_for
 
 from .coverage.case import model_types
-from .coverage.graphs import traced
+from .coverage.graphs import of_config, traced
 
 ROOT = Path(__file__).resolve().parents[1]
 FAMILIES: Mapping[str, Family] = {
@@ -62,9 +62,9 @@ def _graph(model_type: str, path: Path) -> Graph | str:
     """Return the kept graph, else trace it; a reason where there is none."""
     if path.exists():
         return load_graph(path)
-    found = traced(model_type, small_config(model_type), Workload.TRAIN)
+    found = traced(lambda workload: of_config(model_type, small_config(model_type), workload), [Workload.TRAIN])
     if found.graph is None:
-        return found.why_not
+        return found.why_not[Workload.TRAIN]
     save_graph(found.graph, path)
     return found.graph
 
