@@ -38,7 +38,7 @@ _NARROW: Mapping[str, Mapping[str, object]] = {
         "o_groups": 2, "o_lora_rank": 64, "n_routed_experts": 16, "moe_intermediate_size": 128, "vocab_size": 8192,
         "index_n_heads": 4, "index_head_dim": 32, "num_hash_layers": 1,
         "layer_types": ["sliding_attention", "compressed_sparse_attention", *["heavily_compressed_attention"] * 2],
-        "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 32},
+        "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 16},
     },
     "longcat_flash": {
         "hidden_size": 512, "ffn_hidden_size": 1024, "expert_ffn_hidden_size": 256, "n_routed_experts": 16,
