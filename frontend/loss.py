@@ -11,10 +11,7 @@ from torch import Tensor, nn
 from ..ir.errors import TraceError
 from . import semantic
 
-SUMMED = (
-    "training starts from the sum of all real outputs: none is a loss or logits of the ids that were given; name one "
-    "with --loss file.py:function, in Python loss=function"
-)
+SUMMED = "training starts from the sum of all real outputs: none is a loss or logits of the ids that were given"
 
 
 def loss_of(out: object, labels: Tensor) -> Tensor:
@@ -64,7 +61,7 @@ class Labelled:
         return torch.empty(found.shape[:-1], dtype=torch.int64, device="cpu")
 
     def loss(self, out: object) -> tuple[Tensor, str]:
-        """Return the loss of what a module returned, and what to say of it.
+        """Return the loss of what a module returned, and what to say of it where it is no loss: SUMMED.
 
         A scalar called `loss`, or the only one; else the cross-entropy of logits; else the sum of all real results.
         """

@@ -23,8 +23,8 @@ from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
 from .live_model import is_of_transformers, recordable, what_runs
-from .loss import Labelled, returned
-from .modalities.feeding import feeds_of
+from .loss import SUMMED, Labelled, returned
+from .modalities.feeding import check_sees, feeds_of
 from .modalities.seeing import plan_fed
 from .preserve import desugared, fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
@@ -42,7 +42,8 @@ _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 class Asking:
     """What is asked of a description: a phase, a name, and how it is to be recorded.
 
-    `sizes` are the lengths of the plan, where one is known; `images` are pictures a sequence of a model that speaks.
+    `sizes` are the lengths of the plan, where one is known; `images` are pictures a sequence of a model that speaks;
+    `loss_by` is how a user who asks so names a loss.
     """
 
     kind: Workload
@@ -51,6 +52,12 @@ class Asking:
     allow_unpriced: bool = False
     spelled_out: bool = False
     images: int = 0
+    loss_by: str = "loss=function"
+
+    @property
+    def summed(self) -> str:
+        """What to say of a training step that starts from no loss."""
+        return f"{SUMMED}; name one with {self.loss_by}"
 
 
 def trace(
@@ -131,15 +138,18 @@ def takes_tokens(module: nn.Module, kind: Workload) -> bool:
 
 def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
     """A model of transformers that reads other than tokens: its signature and its config say what."""
+    check_sees(run.module, asking.images)
     feeds = feeds_of(run.module, asking.kind, asking.images)
     speaking = asking.images > 0 and speaks(type(run.module))
     if feeds.is_plain and not speaking:
         graph = _by_roads(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), asking)
     else:
+        said: list[str] = []
         graph = record_and_fold(
             run.module, _identity(run, asking), is_transformers=True, allow_unpriced=asking.allow_unpriced,
-            plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking),
+            plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking, said.append),
         )  # fmt: skip
+        graph = replace(graph, notes=(*graph.notes, *dict.fromkeys(asking.summed for note in said if note)))
     return replace(graph, notes=(*graph.notes, str(feeds)))
 
 
@@ -244,7 +254,7 @@ class _Once:
             return _scalar(self.run.loss(out))
         found, note = labelled.loss(out)
         if note:
-            self.notes.append(note)
+            self.notes.append(self.asking.summed)
         return found
 
 
