@@ -30,10 +30,11 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ..ir.derived import Derived
 from ..ir.expr import Dim, Expr, as_dim, as_expr, symbol
+from ..ir.graph import Bound
 from ..ir.meaning import Argument
 from ..ir.rounding import floor_div, larger, smaller
 from .quotients import SizeExpr, converted
-from .runs.guards import Condition, PlacedShapeEnv, bounds, conditions, rounding
+from .runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding
 from .shapes import ran
 
 
@@ -101,6 +102,7 @@ class FakeWorld:
     _cache: dict[object, Dim] = field(default_factory=dict)
     _written: Mapping[SizeExpr, Expr] = field(default_factory=dict)
     _sizes: dict[str, torch.SymInt] = field(default_factory=dict)
+    _ranges: Ranges | None = None
 
     def size(self, name: str, hints: Mapping[str, int]) -> torch.SymInt:
         """Return the symbolic size of a name, the same one each time."""
@@ -167,16 +169,26 @@ class FakeWorld:
         named = {size: str(name) for size, name in self.names.items()}
         return () if env is None else conditions(env, cast("Mapping[sympy.Symbol, str]", named))
 
+    def bounds(self) -> tuple[Bound, ...]:
+        """Return where each named size must lie for the recording to hold; sizes that may be anything are left out."""
+        return self._looked_at().bounds(self.conditions())
+
+    def _looked_at(self) -> Ranges:
+        if self._ranges is None:
+            env = self.mode.shape_env
+            examples = cast("Mapping[SizeExpr, int]", env.backed_var_to_val if env else {})
+            self._ranges = Ranges({str(n): int(examples[size]) for size, n in self.names.items() if size in examples})
+        return self._ranges
+
     def settle(self) -> Mapping[str, Dim]:
         """Write sizes of which the run took for granted that a number divides them as multiples of it; return these.
 
         `view(b, n // 16, 16, d)` runs where 16 divides n. Then n is 16 times n // 16, and the same size is one
         expression however the code has worked it out.
         """
-        env = self.mode.shape_env
-        examples = cast("Mapping[SizeExpr, int]", env.backed_var_to_val if env else {})
-        hints = {str(name): int(examples[size]) for size, name in self.names.items() if size in examples}
-        steps = {b.name: b.step for b in bounds(rounding(self.conditions()), hints) if hints[b.name] % b.step == 0}
+        ranges = self._looked_at()
+        dividing = ranges.bounds(rounding(self.conditions()))
+        steps = {b.name: b.step for b in dividing if ranges.recorded[b.name] % b.step == 0}
         found = {n: as_expr(floor_div(symbol(n), step)) * step for n, step in steps.items() if step > 1}
         if found:
             self._written = {size: name.substitute(found) for size, name in self.names.items()}

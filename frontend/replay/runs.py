@@ -26,7 +26,7 @@ from ..lenient import Lenient, noted
 from ..lift import lifted
 from ..recognise import recognise
 from ..record import Recorder, Tensors, kept_mode, of_loss, record_with
-from ..runs.guards import bounds
+from ..runs.guards import Ranges
 from ..scoped import fold_by_scope
 from ..tidy import tidy
 from .calls import Calls
@@ -63,7 +63,7 @@ def graph_of(
     identity = Identity(
         program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
     )  # fmt: skip
-    held = (*_bounds_of_making(program, naming), *bounds(run.world.conditions(), run.hints))
+    held = (*_bounds_of_making(program, naming), *run.world.bounds())
     graph = replace(noted(in_layers(fold_by_scope(flat, identity))), bounds=held)
     verify(graph)
     require_past(graph)
@@ -74,7 +74,7 @@ def _bounds_of_making(program: Program, naming: Naming) -> tuple[Bound, ...]:
     """The lengths that the program holds for by what was asked of its sizes when it was made."""
     names = {name: str(meant) for name, meant in naming.meaning.items() if str(meant) in NAMES}
     asked = [c.renamed(names) for c in program.asked if all(s in names for s in c.sizes)]
-    return bounds(asked, {names[n]: size for n, size in program.examples.items() if n in names})
+    return Ranges({names[n]: size for n, size in program.examples.items() if n in names}).bounds(asked)
 
 
 def _world(program: Program) -> FakeWorld:
