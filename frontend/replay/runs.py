@@ -16,6 +16,7 @@ from ...ir.graph import Bound, Graph, Workload
 from ...ir.verify import verify
 from ..adapter import FakeWorld, faked
 from ..aten import HANDLERS
+from ..balance import check_folding, check_products
 from ..blocks import Identity
 from ..decoding import require_past
 from ..derive import forward_of, training
@@ -64,7 +65,9 @@ def graph_of(
         program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
     )  # fmt: skip
     held = (*_bounds_of_making(program, naming), *run.world.bounds())
-    graph = replace(noted(in_layers(fold_by_scope(flat, identity))), bounds=held)
+    folded = fold_by_scope(flat, identity)
+    check_folding(folded, flat)
+    graph = replace(noted(in_layers(folded)), bounds=held)
     verify(graph)
     require_past(graph)
     return graph
@@ -150,7 +153,9 @@ class _Run:
             scope.enter_context(lifted(program.root))
             gradients = None if backward is None else partial(backward, recorder)
             recording = record_with(recorder, program.root, run, world, gradients)
-            return tidy(import_fx(recording.graph, world, recording.results, recording.grads, self.handlers))
+            flat = import_fx(recording.graph, world, recording.results, recording.grads, self.handlers)
+            check_products(recording.graph, flat, world)
+            return tidy(flat)
 
     def _recorder(self, inputs: Mapping[str, Tensor]) -> Recorder:
         if self.backward:
