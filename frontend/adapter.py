@@ -25,6 +25,7 @@ from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     GuardOnDataDependentSymNode,
     StatelessSymbolicContext,
+    free_unbacked_symbols,
 )
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -83,7 +84,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 DataDependent = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
-_NOISE = ("prim.device", "aten.detach", "profiler.", "aten.lift_fresh", "aten.is_pinned", "aten._assert_")
+_NOISE = ("prim.device", "aten.size.", "aten.detach", "profiler.", "aten.lift_fresh", "aten.is_pinned", "aten._assert_")
 
 
 def _fake_mode() -> FakeTensorMode:
@@ -203,6 +204,11 @@ class FakeWorld:
         if expr not in self._cache:
             self._cache[expr] = as_dim(converted(expr, self._written or self.names))
         return self._cache[expr]
+
+
+def depends_on_data(tensor: Tensor) -> bool:
+    """Whether a size of a fake tensor is one that only data say."""
+    return bool(free_unbacked_symbols(tensor))
 
 
 def size_of(size: int | torch.SymInt) -> Dim:
@@ -367,6 +373,7 @@ __all__ = [
     "FakeWorld",
     "ParamAOTInput",
     "autograd_origin",
+    "depends_on_data",
     "dynamo_source",
     "eager",
     "faked",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..ir.errors import TraceError
 from . import semantic
+from .adapter import depends_on_data
 
 SUMMED = "training starts from the sum of all real outputs: none is a loss or logits of the ids that were given"
 
@@ -50,7 +51,7 @@ class Labelled:
         Rows as wide as a table of embeddings are hidden states, unless that many ids are known, too. Logits [n, vocab]
         of all positions in one dim, or of fewer positions, are known by having as many columns as a table has rows.
         """
-        if self.labels is None or found.dim() < 2 or not found.is_floating_point():
+        if self.labels is None or found.dim() < 2 or not found.is_floating_point() or depends_on_data(found):
             return None
         width = found.shape[-1]
         if found.shape[:-1] == self.labels.shape:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
@@ -26,7 +27,7 @@ from .live_model import is_of_transformers, recordable, what_runs
 from .loss import SUMMED, Labelled, returned
 from .modalities.feeding import check_sees, feeds_of
 from .modalities.seeing import plan_fed
-from .preserve import desugared, fake_loose_tensors, preserved
+from .preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
 from .runs.model_run import Loss, ModelRun
 from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
@@ -34,6 +35,7 @@ from .seq2seq import reads_known
 from .trace import trace as record_and_fold
 from .workloads import Run
 
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
 _NO_LEAVES: Leaves = MappingProxyType({})
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
@@ -111,6 +113,7 @@ def trace(
 def trace_run(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
+    refuse_unreadable(module)
     with preserved(module), eager(), recordable(module), desugared(module):
         put_leaves(module, run.leaves)
         if asking.kind is Workload.TRAIN:
@@ -154,10 +157,11 @@ def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
 
 
 def _refuse_frozen(module: nn.Module) -> None:
-    if not any(p.requires_grad for p in module.parameters()):
+    params = list(module.parameters())
+    if not any(p.requires_grad for p in params):
+        frozen = "is to be trained (requires_grad is False of all)" if params else "exists"
         raise TraceError(
-            f"no parameter of {type(module).__name__} is to be trained (requires_grad is False of all), so there is no "
-            "training step; ask for --phase prefill"
+            f"no parameter of {type(module).__name__} {frozen}, so there is no training step; ask for --phase prefill"
         )
 
 
@@ -200,7 +204,10 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
 
 
 def _assumed(module: nn.Module) -> str:
-    """What to say where token ids may have been the wrong thing to run a module on."""
+    """What to say where token ids may have been the wrong thing to run a module on: it looks nothing up by them."""
+    parts = [type(part) for part in module.modules()]
+    if any(issubclass(k, _TABLES) for k in parts) and not any(issubclass(k, _ConvNd) for k in parts):
+        return ""
     name = next(iter(inspect.signature(module.forward).parameters), "x")
     return (
         f". No inputs were said, so forward was run on token ids (--input '{name}:int64[batch,seq]'); if it takes "
