@@ -189,10 +189,10 @@ def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:
     ((1, 2, 8), (True,), (None, 'optimizer,params'))
     """
     name = parameter(key)
-    cut = isinstance(text, str) and not takes_many(name)
-    words = (
-        [word.strip() for word in text.split(",")] if cut else [text] if isinstance(text, str) else [*map(str, text)]
-    )
+    if isinstance(text, str):
+        words = [text] if takes_many(name) else [word.strip() for word in text.split(",")]
+    else:
+        words = [str(word) for word in text]
     if not words or not all(words):
         raise UsageError(f"{key}: no value in '{text}': a value, or several with commas between them")
     if takes_many(name):

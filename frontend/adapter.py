@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,12 +31,13 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..ir.derived import Derived
+from ..ir.errors import TraceError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, symbol
 from ..ir.graph import Bound
 from ..ir.meaning import Argument
 from ..ir.rounding import floor_div, larger, smaller
 from .quotients import SizeExpr, converted
-from .runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding
+from .runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding, users_line
 from .shapes import ran
 
 
@@ -103,6 +105,7 @@ class FakeWorld:
     _cache: dict[object, Dim] = field(default_factory=dict)
     _written: Mapping[SizeExpr, Expr] = field(default_factory=dict)
     _sizes: dict[str, torch.SymInt] = field(default_factory=dict)
+    _places: dict[SizeExpr, str] = field(default_factory=dict)
     _ranges: Ranges | None = None
 
     def size(self, name: str, hints: Mapping[str, int]) -> torch.SymInt:
@@ -196,13 +199,24 @@ class FakeWorld:
             self._cache.clear()
         return found
 
+    def place_unknown(self, tensor: Tensor) -> None:
+        """Note the line of the user's code that makes a size which only data say."""
+        for size in tensor.shape:
+            if isinstance(size, torch.SymInt) and size.node.expr not in self._places:
+                unknown = free_unbacked_symbols(size)
+                self._places[size.node.expr] = users_line(sys._getframe(1)) if unknown else ""
+
     def dim(self, size: int | torch.SymInt) -> Dim:
         """Return a size as an int or an expression over the named symbols."""
         if isinstance(size, int):
             return size
         expr = size.node.expr
         if expr not in self._cache:
-            self._cache[expr] = as_dim(converted(expr, self._written or self.names))
+            try:
+                self._cache[expr] = as_dim(converted(expr, self._written or self.names))
+            except TraceError as error:
+                place = self._places.get(expr, "")
+                raise TraceError(f"{error}{f', made at {place}' if place else ''}") from error
         return self._cache[expr]
 
 
@@ -366,25 +380,7 @@ def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
 
 
 __all__ = [
-    "BufferAOTInput",
-    "DataDependent",
-    "DispatchMode",
-    "FakeTensor",
-    "FakeWorld",
-    "ParamAOTInput",
-    "autograd_origin",
-    "depends_on_data",
-    "dynamo_source",
-    "eager",
-    "faked",
-    "frame_compiled",
-    "is_noise",
-    "layout_key",
-    "make_fake",
-    "real_numbers",
-    "runs_again",
-    "size_of",
-    "storage_id",
-    "swapped",
-    "undisturbed",
+    "BufferAOTInput", "DataDependent", "DispatchMode", "FakeTensor", "FakeWorld", "ParamAOTInput", "autograd_origin",
+    "depends_on_data", "dynamo_source", "eager", "faked", "frame_compiled", "is_noise", "layout_key", "make_fake",
+    "real_numbers", "runs_again", "size_of", "storage_id", "swapped", "undisturbed",
 ]  # fmt: skip

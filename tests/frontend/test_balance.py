@@ -24,9 +24,9 @@ class Everything(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         maps = self.each(self.patch(x))
-        q, k, v = self.mix(maps.flatten(2).transpose(1, 2)).unflatten(2, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.mix(maps.flatten(2).transpose(1, 2)).reshape(x.shape[0], -1, 3, 2, 4).permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v)
-        made: Tensor = self.back(y.transpose(2, 3).flatten(1, 2).unflatten(2, maps.shape[2:]))
+        made: Tensor = self.back(y.transpose(2, 3).reshape(maps.shape))
         return made
 
 
