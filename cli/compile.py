@@ -11,7 +11,7 @@ import click
 from ..ir.errors import UsageError
 from .options import PlanCommand, Request
 from .output import write_text
-from .prepare import check_model, graph_of, lower_of, plan_of, priced, system_of
+from .prepare import check_model, lower_of, priced, sized, system_of
 from .run_flags import run_of
 from .verify import VERIFIERS
 
@@ -54,12 +54,12 @@ def compile_command(ctx: click.Context, request: Request, emit: str, output: str
     if run_of(request) is not None and "report" not in kinds:
         raise UsageError(f"a training run is part of the report, and --emit {emit} writes none")
     check_model(request)
-    plan = plan_of(request)
+    graph, plan = sized(request)
     for kind in verify:
-        click.echo(VERIFIERS[kind](request, plan))
+        click.echo(VERIFIERS[kind](request, graph, plan))
     if verify and ctx.get_parameter_source("emit") is click.core.ParameterSource.DEFAULT:
         return 0
-    texts = _texts(request, plan, kinds)
+    texts = _texts(request, graph, plan, kinds)
     for kind in kinds:
         path = output if len(kinds) == 1 else str(Path(output) / FILES[kind])
         write_text(texts[kind](path), path)
@@ -78,12 +78,11 @@ def _kinds(emit: str) -> tuple[str, ...]:
     return kinds
 
 
-def _texts(request: Request, plan: Plan, kinds: tuple[str, ...]) -> Mapping[str, Callable[[str], str]]:
+def _texts(request: Request, graph: Graph, plan: Plan, kinds: tuple[str, ...]) -> Mapping[str, Callable[[str], str]]:
     """Return what makes the text of each kind for a path, so that only what is asked for is computed."""
     from ..ir.text import print_graph
 
     system = system_of(request) if {"costed", "report"} & set(kinds) else None
-    graph = graph_of(request)
     made: dict[str, Callable[[str], str]] = {"graph": lambda path: print_graph(graph)}
     if set(kinds) == {"graph"}:
         return made

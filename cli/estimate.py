@@ -15,14 +15,11 @@ from .options import Request
 from .output import columns, write_text
 from .pool_flags import POOLS
 from .prepare import (
-    at_its_length,
     check_model,
-    check_positions,
-    graph_of,
     lower_of,
-    plan_of,
     priced,
     published_otherwise,
+    sized,
     system_of,
 )
 from .run_flags import RUN_FLAGS, run_of
@@ -154,12 +151,8 @@ def _step(request: Request, engine: str | None) -> Estimate:
         system, request = engine_stack(request, engine)
     else:
         system = system_of(request)
-    plan = plan_of(request)
     run = run_of(request)
-    graph = graph_of(request)
-    if (fitting := at_its_length(request, graph)) != request:
-        request, plan = fitting, plan_of(fitting)
-    check_positions(graph, plan)
+    graph, plan = sized(request)
     from ..cost.flops import Convention
     from ..driver import estimate, train
 

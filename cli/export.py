@@ -14,12 +14,13 @@ from .estimate import OF_SERVING, OF_STEPS, EstimateCommand
 from .flags import Named
 from .options import Request
 from .output import write_text
-from .prepare import check_model, graph_of, lower_of, plan_of, system_of
+from .prepare import check_model, lower_of, plan_of, sized, system_of
 from .serve import machine_of
 from .serve_checks import check_degrees, check_phase
 from .serve_flags import USUAL_ENGINE, Serving
 
 if TYPE_CHECKING:
+    from ..ir.graph import Graph
     from ..ir.plan import Plan
     from ..report.frameworks.export import Export, Subject
 
@@ -60,12 +61,12 @@ def step_subject(request: Request) -> Subject:
     """What is said of a step; a system is not needed, and says what its software hides."""
     from ..report.frameworks.export import Subject
 
-    plan = plan_of(request)
+    graph, plan = sized(request)
     system = None if request.system is None else system_of(request)
     return Subject(
         plan=plan, model=request.model, dtype=request.dtype, config=_config(request),
         stack=None if system is None else system.stack, node_size=None if system is None else system.node_size,
-        layers=_layers(request, plan) if plan.pp > 1 and request.phase == "train" else (),
+        layers=_layers(request, graph, plan) if plan.pp > 1 and request.phase == "train" else (),
     )  # fmt: skip
 
 
@@ -98,12 +99,12 @@ def _config(request: Request) -> Mapping[str, object] | None:
     return found
 
 
-def _layers(request: Request, plan: Plan) -> tuple[int, ...]:
+def _layers(request: Request, graph: Graph, plan: Plan) -> tuple[int, ...]:
     """Layers of each chunk of a stage, as an estimate of the same plan has them."""
     from ..ir.plan import PlanTable
     from ..ir.points import Points
 
-    lowered, table = lower_of(request, graph_of(request), plan.family), PlanTable.of([plan])
+    lowered, table = lower_of(request, graph, plan.family), PlanTable.of([plan])
     return lowered.stages.evaluate(table, Points(table)).layouts[0].blocks
 
 

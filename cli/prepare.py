@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..ir.errors import NotBuiltError, UsageError
+from ..ir.errors import NotBuiltError, UsageError, check_once
 from ..ir.low_inference import AS_PUBLISHED
 from .options import Request
 from .output import writing
@@ -64,13 +64,34 @@ def _asked(request: Request) -> Asked:
     )  # fmt: skip
 
 
-def at_its_length(request: Request, graph: Graph) -> Request:
-    """Return the request at the one length that a graph is of, where no other was typed: the note of it says why."""
-    fixed = next((b.low for b in graph.bounds if b.name == "seq" and b.low == b.high), request.seq)
+def sized(request: Request) -> tuple[Graph, Plan]:
+    """Load the model and complete the plan, of sizes that the graph holds for: every verb has both from here.
+
+    The length is the one that the graph is of, where no other was typed: a note of the graph says why. The plan is
+    looked at first, which is quick.
+    """
+    plan = plan_of(request)
+    graph = graph_of(request)
+    if (length := length_for(graph, request.seq)) != request.seq:
+        plan = plan_of(replace(request, seq=length))
+    check_positions(graph, plan)
+    return graph, plan
+
+
+def length_for(graph: Graph, seq: int) -> int:
+    """Return the one length that a graph is of, where no other was typed, else the length that was asked for.
+
+    UsageError for a length that was typed, of a model whose inputs have none.
+    """
+    from ..ir.fixed_sizes import counts_tokens
+
     ctx = click.get_current_context(silent=True)
-    if fixed == request.seq or ctx is None or is_given(ctx, "seq"):
-        return request
-    return replace(request, seq=fixed)
+    if ctx is None or is_given(ctx, "seq"):
+        typed = ctx is not None and ctx.get_parameter_source("seq") is click.core.ParameterSource.COMMANDLINE
+        if typed and not counts_tokens(graph):
+            raise UsageError(f"--seq {seq}: '{graph.name}' reads no sequence, its samples are counted; leave --seq out")
+        return seq
+    return next((b.low for b in graph.bounds if b.name == "seq" and b.low == b.high), seq)
 
 
 def dims_of(given: Sequence[str]) -> dict[str, str]:
@@ -79,6 +100,7 @@ def dims_of(given: Sequence[str]) -> dict[str, str]:
     for (name, _, size), text in zip(pairs, given, strict=True):
         if not name or not size:
             raise UsageError(f"--dim {text}: NAME=SIZE, as in --dim past_len=kv")
+    check_once("--dim", [name for name, _, _ in pairs])
     return {name: size for name, _, size in pairs}
 
 

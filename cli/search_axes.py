@@ -56,7 +56,8 @@ SERVING = (
 # Flags that one search has one of, though each could be said of a plan.
 SINGLE = frozenset(
     {
-        "phase", "seq", "dims", "dtype", "system", "stack", "calibration", "prices", "cuda_graph", "overrides",
+        "phase", "seq", "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system", "stack",
+        "calibration", "prices", "cuda_graph", "overrides",
         "basis", "rent", "allow_unpriced", "flops_convention", "cache", "quiet", "capacity_factor",
         "expert_imbalance", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
         "block_size", "memory_utilization", "pools", "kv_bandwidth", "stream_kv",
@@ -158,6 +159,11 @@ def words_of(name: str) -> tuple[Value, ...]:
     return tuple(map(str, option.type.choices)) if isinstance(option.type, Named) else ()
 
 
+def takes_many(name: str) -> bool:
+    """Whether a flag that a search has one of is several texts together: what a model is given."""
+    return name in SINGLE and _NAMED[name.replace("_", "-")].multiple
+
+
 def flags_of_a_space() -> list[click.Option]:
     """Return the flags that a search has a use for."""
     return [
@@ -182,10 +188,15 @@ def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:
     >>> values_of("tp", "1,2,8"), values_of("sp", "yes"), values_of("offload", "none,optimizer+params")
     ((1, 2, 8), (True,), (None, 'optimizer,params'))
     """
-    words = [word.strip() for word in text.split(",")] if isinstance(text, str) else [str(word) for word in text]
+    name = parameter(key)
+    if isinstance(text, str):
+        words = [text] if takes_many(name) else [word.strip() for word in text.split(",")]
+    else:
+        words = [str(word) for word in text]
     if not words or not all(words):
         raise UsageError(f"{key}: no value in '{text}': a value, or several with commas between them")
-    name = parameter(key)
+    if takes_many(name):
+        return (tuple(words),)
     if words == [ALL]:
         return _all(key, name)
     check_no_range(key, words)

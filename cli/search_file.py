@@ -97,14 +97,14 @@ def _dumped(value: object) -> str:
 
 def space_schema() -> dict[str, object]:
     """Return the JSON Schema of such a file."""
-    from .search_axes import SINGLE, flags_of_a_space
+    from .search_axes import SINGLE, flags_of_a_space, takes_many
 
     value = {"type": ["string", "number", "boolean", "null"]}
     listed = {"anyOf": [value, {"type": "array", "items": value, "minItems": 1}]}
     texts = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     flags = {
         str(option.name): {
-            **(value if option.name in SINGLE - {"system", "dims"} else listed),
+            **(value if option.name in SINGLE - {"system"} and not takes_many(str(option.name)) else listed),
             "description": option.help,
         }
         for option in flags_of_a_space()
@@ -124,7 +124,7 @@ def space_schema() -> dict[str, object]:
 
 def _written(name: str, values: tuple[Value, ...]) -> object:
     words = [_word(value) for value in values]
-    return words if len(words) > 1 or name == "dims" else words[0]
+    return words if len(words) > 1 else words[0]
 
 
 def _word(value: Value) -> object:

@@ -14,13 +14,14 @@ from .axes import Axes, SweepCommand
 from .flags import Named
 from .options import Request
 from .output import write_text
-from .prepare import check_model, graph_of, lower_of, plan_of
+from .prepare import check_model, lower_of, sized
 from .run_flags import run_of
 from .search_sampling import Sampling
 from .sweep_trials import Chosen, Wanted, choose, has_trials, sampled_of
 
 if TYPE_CHECKING:
     from ..backends.technology.data import Technology
+    from ..cost.training_run import TrainingRun
     from ..explore.setting import Job, Setting
     from ..explore.space import DesignSpace
     from ..ir.plan import Plan
@@ -193,25 +194,18 @@ def _check_names(space: DesignSpace, technology: Technology) -> None:
 def _job(request: Request) -> Job:
     from ..cost.flops import Convention
     from ..explore.setting import Job
-    from ..ir.fixed_sizes import check_sizes
 
     check_model(request)
-    plan = plan_of(request)
-    num_steps = _num_steps(request, plan)
-    graph = graph_of(request)
-    check_sizes(graph, plan)
+    run = run_of(request)
+    graph, plan = sized(request)
+    num_steps = None if run is None else _num_steps(run, plan)
     return Job(lower_of(request, graph, plan.family), plan, num_steps, Convention(request.flops_convention))
 
 
-def _num_steps(request: Request, plan: Plan) -> float | None:
+def _num_steps(run: TrainingRun, plan: Plan) -> float | None:
     """Steps of the whole run, where its length is given; what fails and is saved on the way is not counted."""
     from ..cost.training_run import Job
 
-    run = run_of(request)
-    if run is None:
-        return None
-    if request.phase != "train":
-        raise UsageError(f"a training run is made of training steps, and this is one of {request.phase}")
     if run.checkpoints is not None or run.failures is not None:
         raise UsageError("a sweep counts no checkpoints and failures: give the length of the run alone, as --tokens")
     one = Job(step_time_s=1.0, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,

@@ -9,7 +9,8 @@ import click
 
 from .flags import DESCRIBING, Named
 from .output import columns, write_text
-from .prepare import dims_of
+from .plan_file import is_given
+from .prepare import dims_of, length_for
 
 if TYPE_CHECKING:
     from ..frontend.runs.asked import Asked
@@ -80,7 +81,7 @@ def trace_command(
     check(model, dtype)
     asked = Asked(inputs, loss or "", fixed, leaves, caches, {"seq": seq, "kv": seq, "batch": batch})
     graph = _graph(model, phase, dtype, dims_of(dims), cache, quiet, allow_unpriced, asked)
-    found = contents_of(graph, sizes_of(graph, batch, seq))
+    found = contents_of(graph, sizes_of(graph, *_own_sizes(graph, batch, seq)))
     if not coverage:
         write_text(contents_json(found) if form == "json" else contents_text(found, columns()), output)
         return 0
@@ -96,6 +97,18 @@ def trace_command(
     )
     write_text(text, output)
     return 0
+
+
+def _own_sizes(graph: Graph, batch: int, seq: int) -> tuple[int, int]:
+    """What was asked for; the numbers that a graph has for batch and length, where none were typed."""
+    from ..ir.fixed_sizes import fixed_sizes
+
+    ctx = click.get_current_context()
+    own, length = fixed_sizes(graph)
+    return (
+        own if own is not None and not is_given(ctx, "batch") else batch,
+        length if length is not None and not is_given(ctx, "seq") else length_for(graph, seq),
+    )
 
 
 def _graph(

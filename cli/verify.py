@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..ir.errors import GateError, UsageError
 from .options import Request
-from .prepare import graph_of, pipeline_of
+from .prepare import pipeline_of
 from .verify_numeric import numeric
 
 if TYPE_CHECKING:
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 _MICRO_BATCHES_A_STAGE = 4
 
 
-def proof(request: Request, plan: Plan) -> str:
+def proof(request: Request, traced: Graph, plan: Plan) -> str:
     """Prove that what each rank runs is the model, and return the certificate; GateError names what is unproven."""
     from ..passes.proof.certificate import FUSE, SHARD, certify
 
-    traced = graph_of(request)
     pipeline = pipeline_of(request, plan.family)
     seen: dict[str, Graph] = {}
     order = [p.name for p in pipeline.passes]
@@ -68,4 +67,4 @@ def _order_faults(plan: Plan) -> Iterator[str]:
     yield from order_faults(schedule_of(schedule, plan.pp, micro, chunks_of(schedule, plan.vpp)))
 
 
-VERIFIERS: Mapping[str, Callable[[Request, Plan], str]] = MappingProxyType({"proof": proof, "numeric": numeric})
+VERIFIERS: Mapping[str, Callable[[Request, Graph, Plan], str]] = MappingProxyType({"proof": proof, "numeric": numeric})

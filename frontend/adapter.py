@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,15 +26,18 @@ from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
     GuardOnDataDependentSymNode,
     StatelessSymbolicContext,
+    free_unbacked_symbols,
 )
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ..ir.derived import Derived
+from ..ir.errors import TraceError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, symbol
+from ..ir.graph import Bound
 from ..ir.meaning import Argument
 from ..ir.rounding import floor_div, larger, smaller
 from .quotients import SizeExpr, converted
-from .runs.guards import Condition, PlacedShapeEnv, bounds, conditions, rounding
+from .runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding, users_line
 from .shapes import ran
 
 
@@ -82,7 +86,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 DataDependent = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
-_NOISE = ("prim.device", "aten.detach", "profiler.", "aten.lift_fresh", "aten.is_pinned", "aten._assert_")
+_NOISE = ("prim.device", "aten.size.", "aten.detach", "profiler.", "aten.lift_fresh", "aten.is_pinned", "aten._assert_")
 
 
 def _fake_mode() -> FakeTensorMode:
@@ -106,6 +110,8 @@ class FakeWorld:
     _cache: dict[object, Dim] = field(default_factory=dict)
     _written: Mapping[SizeExpr, Expr] = field(default_factory=dict)
     _sizes: dict[str, int | torch.SymInt] = field(default_factory=dict)
+    _places: dict[SizeExpr, str] = field(default_factory=dict)
+    _ranges: Ranges | None = None
 
     def size(self, name: str, hints: Mapping[str, int]) -> int | torch.SymInt:
         """Return the size of a name, symbolic unless it is a number, the same one each time."""
@@ -172,17 +178,26 @@ class FakeWorld:
         named = {size: str(name) for size, name in self.names.items()}
         return () if env is None else conditions(env, cast("Mapping[sympy.Symbol, str]", named))
 
+    def bounds(self) -> tuple[Bound, ...]:
+        """Return where each named size must lie for the recording to hold; sizes that may be anything are left out."""
+        return self._looked_at().bounds(self.conditions())
+
+    def _looked_at(self) -> Ranges:
+        if self._ranges is None:
+            env = self.mode.shape_env
+            examples = cast("Mapping[SizeExpr, int]", env.backed_var_to_val if env else {})
+            self._ranges = Ranges({str(n): int(examples[size]) for size, n in self.names.items() if size in examples})
+        return self._ranges
+
     def settle(self) -> Mapping[str, Dim]:
         """Write sizes of which the run took for granted that a number divides them as multiples of it; return these.
 
         `view(b, n // 16, 16, d)` runs where 16 divides n. Then n is 16 times n // 16, and the same size is one
         expression however the code has worked it out. A size of which the run took one value for granted is that.
         """
-        env = self.mode.shape_env
-        examples = cast("Mapping[SizeExpr, int]", env.backed_var_to_val if env else {})
-        hints = {str(name): int(examples[size]) for size, name in self.names.items() if size in examples}
-        rounded = bounds(rounding(self.conditions()), hints)
-        steps = {b.name: b.step for b in rounded if hints[b.name] % b.step == 0}
+        ranges = self._looked_at()
+        rounded = ranges.bounds(rounding(self.conditions()))
+        steps = {b.name: b.step for b in rounded if ranges.recorded[b.name] % b.step == 0}
         found = {n: as_expr(floor_div(symbol(n), step)) * step for n, step in steps.items() if step > 1}
         found |= {b.name: as_expr(b.low) for b in rounded if b.low == b.high}
         if found:
@@ -190,14 +205,30 @@ class FakeWorld:
             self._cache.clear()
         return found
 
+    def place_unknown(self, tensor: Tensor) -> None:
+        """Note the line of the user's code that makes a size which only data say."""
+        for size in tensor.shape:
+            if isinstance(size, torch.SymInt) and size.node.expr not in self._places:
+                unknown = free_unbacked_symbols(size)
+                self._places[size.node.expr] = users_line(sys._getframe(1)) if unknown else ""
+
     def dim(self, size: int | torch.SymInt) -> Dim:
         """Return a size as an int or an expression over the named symbols."""
         if isinstance(size, int):
             return size
         expr = size.node.expr
         if expr not in self._cache:
-            self._cache[expr] = as_dim(converted(expr, self._written or self.names))
+            try:
+                self._cache[expr] = as_dim(converted(expr, self._written or self.names))
+            except TraceError as error:
+                place = self._places.get(expr, "")
+                raise TraceError(f"{error}{f', made at {place}' if place else ''}") from error
         return self._cache[expr]
+
+
+def depends_on_data(tensor: Tensor) -> bool:
+    """Whether a size of a fake tensor is one that only data say."""
+    return bool(free_unbacked_symbols(tensor))
 
 
 def size_of(size: int | torch.SymInt) -> Dim:
@@ -355,24 +386,7 @@ def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
 
 
 __all__ = [
-    "BufferAOTInput",
-    "DataDependent",
-    "DispatchMode",
-    "FakeTensor",
-    "FakeWorld",
-    "ParamAOTInput",
-    "autograd_origin",
-    "dynamo_source",
-    "eager",
-    "faked",
-    "frame_compiled",
-    "is_noise",
-    "layout_key",
-    "make_fake",
-    "real_numbers",
-    "runs_again",
-    "size_of",
-    "storage_id",
-    "swapped",
-    "undisturbed",
+    "BufferAOTInput", "DataDependent", "DispatchMode", "FakeTensor", "FakeWorld", "ParamAOTInput", "autograd_origin",
+    "depends_on_data", "dynamo_source", "eager", "faked", "frame_compiled", "is_noise", "layout_key", "make_fake",
+    "real_numbers", "runs_again", "size_of", "storage_id", "swapped", "undisturbed",
 ]  # fmt: skip

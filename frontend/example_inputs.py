@@ -101,7 +101,23 @@ def _token_ids(module: nn.Module) -> Arguments:
             "of slipstick.trace, or a factory that returns (module, inputs)"
         )
     ids = torch.empty((HINTS["batch"], HINTS["seq"]), dtype=torch.int64, device="meta")
-    return Arguments((ids,), {}, {IDS: ("batch", "seq")}, {IDS: ids})
+    if (name := _by_name_alone(module)) is None:
+        return Arguments((ids,), {}, {IDS: ("batch", "seq")}, {IDS: ids})
+    return Arguments((), {name: ids}, {name: ("batch", "seq")}, {name: ids})
+
+
+def _by_name_alone(module: nn.Module) -> str | None:
+    """The one argument of a forward that takes none by place; UsageError where it says no name."""
+    known = inspect.signature(module.forward).parameters.values()
+    if any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in known):
+        return None
+    name = next((p.name for p in known if p.kind is p.KEYWORD_ONLY), None)
+    if name is None:
+        raise UsageError(
+            f"{type(module).__name__}.forward says no name of an argument: say what it reads, as --input "
+            "'ids:int64[batch,seq]', in Python inputs={'ids': tensor}"
+        )
+    return name
 
 
 def needed_arguments(module: nn.Module) -> tuple[str, ...]:

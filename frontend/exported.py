@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from ..ir.errors import NotUnderstoodError, UsageError
 from ..ir.graph import Graph, Workload
@@ -66,7 +66,7 @@ def load_pt2(
         raise NotUnderstoodError(f"'{path}': the graph of the model is not whole ({first_line(error)})") from error
 
 
-def refuse_pickle(path: str) -> None:
+def refuse_pickle(path: str) -> NoReturn:
     """Refuse a file of pickled objects: reading one runs code of whoever wrote it."""
     raise NotUnderstoodError(
         f"'{path}' is pickled, and unpickling runs code; export the model instead: "

@@ -32,6 +32,7 @@ _TRIED = 4096
 _LENGTHS_OF_ENDS = ("max_target_positions", "max_source_positions")
 _NO_DIMS: Mapping[str, str] = MappingProxyType({})
 _NOTHING = Asked()
+_LOSS_OF_CONFIGS = "--loss file.py:function of a factory that makes this model"
 
 
 def load(
@@ -66,22 +67,33 @@ def load(
         asked: of a factory, what it does not say itself: inputs, loss, leaves, caches, and the lengths of the plan.
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
+    _refuse_unread(model, dims, asked, images)
+    if model.endswith(_ONNX):
+        graph = _onnx(Path(model), kind, dims, cache, allow_unpriced)
+    elif model.endswith(SUFFIX):
+        graph = _exported(model, kind, element, dims, allow_unpriced)
+    elif model.endswith(_SAVED):
+        graph = _saved(Path(model), kind)
+    elif model.endswith(PICKLED):
+        refuse_pickle(model)
+    elif _names_factory(model):
+        graph = _record_factory(model, kind, element, report, allow_unpriced, spelled_out, asked)
+    else:
+        graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced, spelled_out, images)
+    return with_source(graph, source_tokens)
+
+
+def _refuse_unread(model: str, dims: Mapping[str, str], asked: Asked, images: int) -> None:
+    """Refuse words on inputs that a model of this kind does not read."""
     if not _names_factory(model):
         asked.refuse_but_of_factories(model)
-    if model.endswith(_ONNX):
-        return _onnx(Path(model), kind, dims, cache, allow_unpriced)
-    if model.endswith(SUFFIX):
-        return _exported(model, kind, element, dims, allow_unpriced)
-    if dims:
+    if dims and not model.endswith((_ONNX, SUFFIX)):
         raise UsageError(f"--dim {next(iter(dims))}: of ONNX and .pt2 files only, which '{model}' is not")
-    if model.endswith(_SAVED):
-        return _saved(Path(model), kind)
-    if model.endswith(PICKLED):
-        refuse_pickle(model)
-    if _names_factory(model):
-        return _record_factory(model, kind, element, report, allow_unpriced, spelled_out, asked)
-    graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced, spelled_out, images)
-    return with_source(graph, source_tokens)
+    if images and not has_config(model):
+        raise UsageError(
+            f"--images {images}: of models of transformers by name or config.json; what a file reads it says itself, "
+            f"and of a factory --input does: '{model}'"
+        )
 
 
 def load_config(
@@ -98,7 +110,9 @@ def load_config(
 
     With `images`, so many pictures a sequence are read; in decode they are tokens that were read before.
     """
-    images = 0 if kind is Workload.DECODE else images
+    if images and kind is Workload.DECODE:
+        _check_sees(config, element, images)
+        images = 0
     notes = _of_quantised(config, kind, element)
     config = _unquantised(config)
     variant = (*(("spelled-out",) if spelled_out else ()), *((f"images-{images}",) if images else ()))
@@ -112,6 +126,13 @@ def load_config(
     if cache is not None:
         cache.put(lenient_key if unpriced_calls(graph) else key, graph)
     return replace(graph, notes=(*graph.notes, *notes))
+
+
+def _check_sees(config: Config, element: DType, images: int) -> None:
+    from .building import build_noted
+    from .modalities.feeding import check_sees
+
+    check_sees(build_noted(_unquantised(config).text, element, is_whole=True).module, images)
 
 
 def check(model: str, dtype: DType | str) -> None:
@@ -210,7 +231,7 @@ def _record_config(
     built = build_noted(config.text, dtype, is_whole=images > 0)
     longest = _positions(config, getattr(built.module, "config", None))
     at = min(longest or _TRIED, _TRIED)
-    asking = Asking(workload, config.name, {"seq": at, "kv": at}, allow_unpriced, spelled_out, images)
+    asking = Asking(workload, config.name, {"seq": at, "kv": at}, allow_unpriced, spelled_out, images, _LOSS_OF_CONFIGS)
     graph = trace_built(ModelRun(built.module), asking)
     return replace(graph, notes=(*built.notes, *graph.notes), max_positions=longest)
 
@@ -240,7 +261,8 @@ def _record_factory(
 
     run = overlaid(run_from_factory(model, dtype), asked, dtype, workload)
     name = model.rpartition(":")[2]
-    graph = trace_run(run, Asking(workload, name, asked.sizes, allow_unpriced, spelled_out))
+    asking = Asking(workload, name, asked.sizes, allow_unpriced, spelled_out, loss_by="--loss file.py:function")
+    graph = trace_run(run, asking)
     if graph.dtype is dtype:
         return graph
     note = f"built in {graph.dtype}, which it keeps: --dtype {dtype} is not used"

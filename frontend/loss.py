@@ -10,11 +10,9 @@ from torch import Tensor, nn
 
 from ..ir.errors import TraceError
 from . import semantic
+from .adapter import depends_on_data
 
-SUMMED = (
-    "training starts from the sum of all real outputs: none is a loss or logits of the ids that were given; name one "
-    "with --loss file.py:function, in Python loss=function"
-)
+SUMMED = "training starts from the sum of all real outputs: none is a loss or logits of the ids that were given"
 
 
 def loss_of(out: object, labels: Tensor) -> Tensor:
@@ -53,7 +51,7 @@ class Labelled:
         Rows as wide as a table of embeddings are hidden states, unless that many ids are known, too. Logits [n, vocab]
         of all positions in one dim, or of fewer positions, are known by having as many columns as a table has rows.
         """
-        if self.labels is None or found.dim() < 2 or not found.is_floating_point():
+        if self.labels is None or found.dim() < 2 or not found.is_floating_point() or depends_on_data(found):
             return None
         width = found.shape[-1]
         if found.shape[:-1] == self.labels.shape:
@@ -64,7 +62,7 @@ class Labelled:
         return torch.empty(found.shape[:-1], dtype=torch.int64, device="cpu")
 
     def loss(self, out: object) -> tuple[Tensor, str]:
-        """Return the loss of what a module returned, and what to say of it.
+        """Return the loss of what a module returned, and what to say of it where it is no loss: SUMMED.
 
         A scalar called `loss`, or the only one; else the cross-entropy of logits; else the sum of all real results.
         """

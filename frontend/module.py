@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
@@ -23,10 +24,10 @@ from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
 from .live_model import is_of_transformers, recordable, what_runs
-from .loss import Labelled, returned
-from .modalities.feeding import feeds_of
+from .loss import SUMMED, Labelled, returned
+from .modalities.feeding import check_sees, feeds_of
 from .modalities.seeing import plan_fed
-from .preserve import desugared, fake_loose_tensors, preserved
+from .preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
 from .runs.model_run import Loss, ModelRun
 from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
@@ -34,6 +35,7 @@ from .seq2seq import reads_known
 from .trace import trace as record_and_fold
 from .workloads import Run, plan_run
 
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
 _NO_LEAVES: Leaves = MappingProxyType({})
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
@@ -42,7 +44,8 @@ _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 class Asking:
     """What is asked of a description: a phase, a name, and how it is to be recorded.
 
-    `sizes` are the lengths of the plan, where one is known; `images` are pictures a sequence of a model that speaks.
+    `sizes` are the lengths of the plan, where one is known; `images` are pictures a sequence of a model that speaks;
+    `loss_by` is how a user who asks so names a loss.
     """
 
     kind: Workload
@@ -51,6 +54,12 @@ class Asking:
     allow_unpriced: bool = False
     spelled_out: bool = False
     images: int = 0
+    loss_by: str = "loss=function"
+
+    @property
+    def summed(self) -> str:
+        """What to say of a training step that starts from no loss."""
+        return f"{SUMMED}; name one with {self.loss_by}"
 
 
 def trace(
@@ -104,6 +113,7 @@ def trace(
 def trace_run(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
+    refuse_unreadable(module)
     with preserved(module), eager(), recordable(module), desugared(module):
         put_leaves(module, run.leaves)
         if asking.kind is Workload.TRAIN:
@@ -131,23 +141,27 @@ def takes_tokens(module: nn.Module, kind: Workload) -> bool:
 
 def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
     """A model of transformers that reads other than tokens: its signature and its config say what."""
+    check_sees(run.module, asking.images)
     feeds = feeds_of(run.module, asking.kind, asking.images)
     speaking = asking.images > 0 and speaks(type(run.module))
     if feeds.is_plain and not speaking:
         graph = _by_roads(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), asking)
     else:
+        said: list[str] = []
         graph = record_and_fold(
             run.module, _identity(run, asking), is_transformers=True, allow_unpriced=asking.allow_unpriced,
-            plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking),
+            plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking, said.append),
         )  # fmt: skip
+        graph = replace(graph, notes=(*graph.notes, *dict.fromkeys(asking.summed for note in said if note)))
     return replace(graph, notes=(*graph.notes, str(feeds)))
 
 
 def _refuse_frozen(module: nn.Module) -> None:
-    if not any(p.requires_grad for p in module.parameters()):
+    params = list(module.parameters())
+    if not any(p.requires_grad for p in params):
+        frozen = "is to be trained (requires_grad is False of all)" if params else "exists"
         raise TraceError(
-            f"no parameter of {type(module).__name__} is to be trained (requires_grad is False of all), so there is no "
-            "training step; ask for --phase prefill"
+            f"no parameter of {type(module).__name__} {frozen}, so there is no training step; ask for --phase prefill"
         )
 
 
@@ -197,7 +211,10 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
 
 
 def _assumed(module: nn.Module) -> str:
-    """What to say where token ids may have been the wrong thing to run a module on."""
+    """What to say where token ids may have been the wrong thing to run a module on: it looks nothing up by them."""
+    parts = [type(part) for part in module.modules()]
+    if any(issubclass(k, _TABLES) for k in parts) and not any(issubclass(k, _ConvNd) for k in parts):
+        return ""
     name = next(iter(inspect.signature(module.forward).parameters), "x")
     return (
         f". No inputs were said, so forward was run on token ids (--input '{name}:int64[batch,seq]'); if it takes "
@@ -251,7 +268,7 @@ class _Once:
             return _scalar(self.run.loss(out))
         found, note = labelled.loss(out)
         if note:
-            self.notes.append(note)
+            self.notes.append(self.asking.summed)
         return found
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ..ir.errors import TraceError
 from .adapter import FakeWorld
 
+# In the place of a GPU that this machine need not have.
+_GPU = "cuda"
 _TABLES = ("_parameters", "_buffers", "_modules")
 
 
@@ -50,6 +56,50 @@ def desugared(module: nn.Module) -> Iterator[None]:
             part.__class__ = kind
 
 
+def refuse_unreadable(module: nn.Module) -> None:
+    """Refuse parts whose code is no Python, and parameters whose sizes are not known yet."""
+    for path, part in module.named_modules():
+        what = f"module '{path}'" if path else f"the module ({type(part).__name__})"
+        if isinstance(part, torch.jit.ScriptModule):
+            raise TraceError(f"{what} is TorchScript, which has no Python code to record: give the nn.Module it is of")
+        lazy = [name for name, p in part.named_parameters(recurse=False) if is_lazy(p)]
+        if lazy:
+            raise TraceError(
+                f"'{lazy[0]}' of {what} ({type(part).__name__}) has no size yet: write its in_features, or run the "
+                "module once in the factory"
+            )
+
+
+class OneDevice(TorchFunctionMode):
+    """Puts on one device what code puts on a GPU: `x.cuda()`, `x.to("cuda:0")`, `torch.ones(8, device="cuda")`.
+
+    Where a tensor lies says nothing of what is computed, and a GPU need not be here.
+    """
+
+    def __init__(self, device: str) -> None:
+        """Know the device."""
+        super().__init__()
+        self._device = torch.device(device)
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        given = {name: self._placed(value) for name, value in (kwargs or {}).items()}
+        if func is Tensor.cuda:
+            return cast(Tensor, args[0]).to(self._device)
+        return func(*(self._placed(a) for a in args), **given)
+
+    def _placed(self, given: object) -> object:
+        if isinstance(given, torch.device):
+            return self._device if given.type == _GPU else given
+        is_name = isinstance(given, str) and given.partition(":")[0] == _GPU
+        return self._device if is_name else given
+
+
 def fake_loose_tensors(module: nn.Module, world: FakeWorld) -> None:
     """Give parts fakes in place of the plain tensors they hold as attributes; call it under `preserved`."""
     for part in module.modules():
@@ -59,4 +109,4 @@ def fake_loose_tensors(module: nn.Module, world: FakeWorld) -> None:
                     vars(part)[name] = torch.empty(held.shape, dtype=held.dtype, device="cpu")
 
 
-__all__ = ["desugared", "fake_loose_tensors", "preserved"]
+__all__ = ["OneDevice", "desugared", "fake_loose_tensors", "preserved", "refuse_unreadable"]

@@ -95,6 +95,9 @@ class Recorder(Parts):
     ) -> dict[str, object]:
         fx_args = tuple(self._arg(a) for a in args)
         node = self.fx.create_node("call_function", func, fx_args, {k: self._arg(v) for k, v in kwargs.items()})
+        for made in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(made, Tensor):
+                self._world.place_unknown(made)
         again = self.phase is Phase.BACKWARD and (self._is_again or runs_again())
         node.meta.update(scope=self.scopes[-1], phase=Phase.RECOMPUTE if again else self.phase, val=out)
         self._link(node)

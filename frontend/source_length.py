@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 
+from ..ir.errors import UsageError
 from ..ir.expr import Dim, Expr, as_dim, symbol
 from ..ir.graph import Attrs, Graph, Node, Region, Workload
 
@@ -16,12 +17,18 @@ _BY_DEFAULT: Mapping[Workload, str] = {Workload.TRAIN: "seq", Workload.PREFILL: 
 def with_source(graph: Graph, num_tokens: int | None = None) -> Graph:
     """Return the graph of an encoder-decoder with a source of so many tokens; other graphs come back as they are.
 
+    UsageError for a number of tokens that no encoder reads.
+
     Without a number the encoder reads as many tokens as the plan says of the decoder: `seq` in training and prefill,
     `kv` in decode. A note on the graph says so.
     """
     if not any(
         SOURCE in d.symbols for r in graph.regions for v in r.values for d in v.type.dims if isinstance(d, Expr)
     ):
+        if num_tokens is not None:
+            raise UsageError(
+                f"source_tokens={num_tokens}: '{graph.name}' has no encoder that reads tokens; leave it out"
+            )
         return graph
     name = _BY_DEFAULT[graph.workload]
     env: Mapping[str, Dim] = {SOURCE: symbol(name) if num_tokens is None else num_tokens}

@@ -22,6 +22,7 @@ from .layered import in_layers
 from .layers import LayerStack, find_stack, needs_every_layer, shortened
 from .lenient import Lenient, noted
 from .lift import lifted
+from .preserve import OneDevice
 from .record import kept_mode, record
 from .regions import cut, stack_layers
 from .scoped import fold_by_scope
@@ -137,6 +138,7 @@ def _prepared(subject: _Subject, world: FakeWorld) -> Iterator[Run]:
         scope.enter_context(world.mode)
         scope.enter_context(lifted(module, subject.identity.spelled_out))
         scope.enter_context(flex_lifted(module, subject.assumed.append))
+        scope.enter_context(OneDevice("cpu"))
         yield run
 
 

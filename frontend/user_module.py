@@ -18,8 +18,10 @@ from ..ir.errors import TraceError, UnknownNameError, UsageError
 from ..ir.types import DType
 from .dtypes import torch_dtype
 from .failures import first_line, user_line
+from .preserve import OneDevice
 from .runs.model_run import ModelRun, described
 
+_UNKNOWN = "unknown line"
 Function: TypeAlias = Callable[..., object]
 
 
@@ -43,6 +45,8 @@ def user_function(spec: str, what: str) -> Function:
         raise UsageError(f"--{what} {spec}: FILE:FUNCTION, as in --{what} net.py:{what}")
     module = _import(where)
     found: object = getattr(module, name, None)
+    if isinstance(found, nn.Module):
+        return lambda: found
     if not callable(found):
         public = [n for n, v in vars(module).items() if callable(v) and v.__module__ == module.__name__ and n[0] != "_"]
         raise UnknownNameError.of(f"{what} in '{where}'", name, public)
@@ -53,9 +57,14 @@ def _built(spec: str, factory: Callable[[], object], dtype: DType) -> object:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch_dtype(dtype))
     try:
-        with torch.device("meta"), _importable(spec.rpartition(":")[0]):
+        with torch.device("meta"), OneDevice("meta"), _importable(spec.rpartition(":")[0]):
             return factory()
     except Exception as error:
+        if isinstance(error, TypeError) and user_line(error) == _UNKNOWN:
+            raise UsageError(
+                f"'{spec}' cannot be called without arguments ({error}); name a function of none, as "
+                f"`def made(): return {spec.rpartition(':')[2]}(..)`"
+            ) from error
         if "meta tensor" in str(error):
             raise TraceError(
                 f"'{spec}' looks at the values of a tensor while it builds ({user_line(error)}); models are built "

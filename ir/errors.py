@@ -103,6 +103,16 @@ class VerifyError(InternalError):
     """A graph that breaks the rules of the IR; names the node, the rule and the module path."""
 
 
+def check_once(flag: str, names: Sequence[str]) -> None:
+    """Refuse a name of which a flag that may be repeated says two things.
+
+    >>> check_once("--dim", ["past", "total"])
+    """
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{flag} says {names.count(name)} things of '{name}': give it once")
+
+
 def did_you_mean(given: str, allowed: Sequence[str]) -> str:
     """Return '; did you mean X?' for the nearest allowed name, or ';' when nothing is near.
 

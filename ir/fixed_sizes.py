@@ -66,21 +66,10 @@ def check_sizes(graph: Graph, plan: Plan) -> None:
 
     UsageError for another batch or length, PlanError for what splits a batch or a length that cannot be.
     """
-    _check_bounds(graph, plan)
-    batch, length = fixed_sizes(graph)
-    wrong = [
-        f"{flag} {has}"
-        for flag, has, asked in (("--mbs", batch, plan.micro_batch), ("--seq", length, plan.seq_len))
-        if has is not None and has != asked
-    ]
-    if wrong:
-        raise UsageError(
-            f"'{graph.name}' has fixed sizes: give {' '.join(wrong)}, or make it with open ones (dynamic_shapes of "
-            "torch.export, mark_dynamic of torch.compile, dynamic_axes of ONNX) or with others (--fixed seq=LENGTH of "
-            "a factory, fixed={'seq': LENGTH} of slipstick.trace)"
-        )
+    check_bounds(graph, {"batch": plan.micro_batch, "kv": plan.kv_len, "seq": plan.seq_len})
     if plan.cp > 1 and not counts_tokens(graph):
         raise PlanError(f"cp={plan.cp}: '{graph.name}' has no sequence that ranks could share out; use cp=1")
+    batch, _ = fixed_sizes(graph)
     if plan.ep > 1 and batch is not None:
         raise PlanError(
             f"ep={plan.ep}: '{graph.name}' has a fixed batch of {batch}, whose tokens cannot go to experts of other "
@@ -94,13 +83,8 @@ def asked_bounds(graph: Graph) -> tuple[Bound, ...]:
     return tuple(b for b in graph.bounds if b.name in ("batch", "kv") or (b.name == "seq" and not decode))
 
 
-def _check_bounds(graph: Graph, plan: Plan) -> None:
-    """Refuse a plan for lengths at which the module does something else than what was recorded."""
-    check_bounds(graph, {"batch": plan.micro_batch, "kv": plan.kv_len, "seq": plan.seq_len})
-
-
 def check_bounds(graph: Graph, asked: Mapping[str, int]) -> None:
-    """Refuse sizes by name that a graph does not hold for; UsageError says which it does."""
+    """Refuse sizes by name at which the module does something else than what was recorded; UsageError says which."""
     for bound in asked_bounds(graph):
         size = asked.get(bound.name, bound.low)
         if bound.holds(size):
@@ -111,6 +95,39 @@ def check_bounds(graph: Graph, asked: Mapping[str, int]) -> None:
             f"{bound.legal}, or where the code allows it record it for that size (--fixed {bound.name}={size} of a "
             f"factory, fixed={{'{bound.name}': {size}}} of slipstick.trace)"
         )
+    _check_fixed(graph, asked)
+
+
+def _check_fixed(graph: Graph, asked: Mapping[str, int]) -> None:
+    """Refuse another batch or length than the numbers that a graph has in their place."""
+    own = zip(("--mbs", "--seq"), ("batch", "seq"), fixed_sizes(graph), strict=True)
+    wrong = [f"{flag} {has}" for flag, name, has in own if has is not None and has != asked.get(name, has)]
+    if wrong:
+        raise UsageError(
+            f"'{graph.name}' has fixed sizes: give {' '.join(wrong)}, or make it with open ones (dynamic_shapes of "
+            "torch.export, mark_dynamic of torch.compile, dynamic_axes of ONNX) or with others (--fixed seq=LENGTH of "
+            "a factory, fixed={'seq': LENGTH} of slipstick.trace)"
+        )
+
+
+def check_served(graph: Graph, longest: int) -> None:
+    """Refuse a graph that does not hold for whatever a server runs: any batch, any tokens up to the longest request.
+
+    Lengths below the first that a graph holds for are let be: requests are longer, only the grid of times begins there.
+    """
+    batch, length = fixed_sizes(graph)
+    if batch is not None or length is not None:
+        fixed = f"a batch of {batch}" if batch is not None else f"a length of {length}"
+        raise UsageError(f"'{graph.name}' is recorded for {fixed}, and a server runs any: make it with open sizes")
+    for bound in asked_bounds(graph):
+        most = 0 if bound.name == "batch" else longest
+        reaches = not bound.high or (most and most <= bound.high)
+        if not reaches or bound.step > 1 or any(g <= most or not most for g in bound.gaps):
+            place, wanted = f" ({bound.where})" if bound.where else "", f" up to {longest}" if most else ""
+            raise UsageError(
+                f"'{graph.name}' is recorded for {bound.name} = {bound.legal}{place}, and a server runs every size"
+                f"{wanted}: estimate steps of it (--phase {graph.workload}), or record it so that it holds for all"
+            )
 
 
 def _given(graph: Graph, *roles: Role) -> Iterator[Value]:
@@ -124,4 +141,6 @@ def _symbols(graph: Graph) -> frozenset[str]:
     return frozenset(s for d in dims if isinstance(d, Expr) for s in d.symbols)
 
 
-__all__ = ["asked_bounds", "check_bounds", "check_sizes", "counts_tokens", "fixed_samples", "fixed_sizes"]
+__all__ = [
+    "asked_bounds", "check_bounds", "check_served", "check_sizes", "counts_tokens", "fixed_samples", "fixed_sizes",
+]  # fmt: skip

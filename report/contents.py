@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..ir.expr import Expr, Num, total
-from ..ir.fixed_sizes import counts_tokens, fixed_sizes
+from ..ir.fixed_sizes import check_bounds, counts_tokens
 from ..ir.graph import Graph, Node, Phase, Region, Role, Workload
 from ..ir.ops import op_def, work_of
 
@@ -76,10 +76,9 @@ class Contents:
 def sizes_of(graph: Graph, batch: int, seq: int) -> Mapping[str, int]:
     """Return the symbols of a graph: in decode `seq` tokens are cached and one is new; other lengths are `seq` too.
 
-    Sizes that the graph was made for are those; where samples are no sequences, there is no length.
+    Where samples are no sequences, there is no length. UsageError for sizes that the graph does not hold for.
     """
-    own_batch, own_length = fixed_sizes(graph)
-    batch, seq = own_batch or batch, own_length or seq
+    check_bounds(graph, {"batch": batch, "seq": seq, "kv": seq})
     if not counts_tokens(graph):
         return {"batch": batch}
     if graph.workload is Workload.DECODE:

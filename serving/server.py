@@ -19,6 +19,7 @@ from ..cost.serving.steps import groups_of, way_in_s
 from ..cost.serving.times import StepTimes
 from ..driver import Estimate, Lowered, estimate
 from ..ir.errors import UsageError
+from ..ir.fixed_sizes import check_served
 from ..ir.plan import Plan
 from .answer import ServeEstimate, answer_of, with_goodput
 from .load import Load, under_load
@@ -54,7 +55,7 @@ class Server:
 
     @classmethod
     def of(cls, served: Served, system: System, plan: Plan, engine: Engine, longest: int) -> Server:
-        """Price the steps of a replica; UsageError for requests beyond the positions of the model."""
+        """Price the steps of a replica; UsageError for requests that the model's graphs do not hold for."""
         check_positions(served, longest)
         machine = engine.under(system)
         times = step_times(served, machine, plan, engine.scheduler, longest)
@@ -152,7 +153,9 @@ def phases_of(
 
 
 def check_positions(served: Served, longest: int) -> None:
-    """Raise UsageError for requests that are longer than the model's positions."""
+    """Raise UsageError for requests that are longer than the model's positions, or that its graphs do not hold for."""
+    for lowered in (served.prefill, served.decode):
+        check_served(lowered.source, longest)
     most = served.decode.source.max_positions
     if most and longest > most:
         raise UsageError(

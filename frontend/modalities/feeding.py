@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ...ir.errors import NotBuiltError, TraceError
+from ...ir.errors import NotBuiltError, TraceError, UsageError
 from ...ir.expr import Dim, symbol
 from ...ir.graph import Workload
 from ..adapter import FakeWorld, faked, swapped
@@ -124,6 +124,15 @@ def feeds_of(model: nn.Module, workload: Workload, images: int = 0) -> Feeds:
     return choices[0]
 
 
+def check_sees(model: nn.Module, images: int) -> None:
+    """UsageError where pictures are asked for, and the model takes none."""
+    if images and not any(name.startswith("pixel_values") or name in _GRIDS for name in _arguments(model)):
+        raise UsageError(
+            f"--images {images}: {type(model).__name__} sees no pictures, it reads {', '.join(_names(model))}; leave "
+            "--images out"
+        )
+
+
 def _choices(model: nn.Module, images: int) -> Iterator[Feeds]:
     """Every combination of layouts of the inputs that a model reads, the usual ones first."""
     sizes, weights = Sizes.of(model.config), next(model.parameters()).dtype  # type: ignore[arg-type]
@@ -217,4 +226,4 @@ def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
         yield
 
 
-__all__ = ["Feed", "Feeds", "feeds_of"]
+__all__ = ["Feed", "Feeds", "check_sees", "feeds_of"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,13 @@ from .feeding import Feeds
 TOKENS = "input_ids"
 
 
-def plan_fed(model: nn.Module, world: FakeWorld, workload: Workload, feeds: Feeds, speaks: bool) -> Run:
+def plan_fed(
+    model: nn.Module, world: FakeWorld, workload: Workload, feeds: Feeds, speaks: bool, say: Callable[[str], None]
+) -> Run:
     """Return inputs and call: a training step, a prefill that leaves a cache where the model speaks, or a forward pass.
 
-    Training of logits [.., vocab] of the tokens starts from their cross-entropy, of all else from the sum of outputs.
+    Training of logits [.., vocab] of the tokens starts from their cross-entropy, of all else from the sum of outputs,
+    which is said.
     """
     made = feeds.made(world)
     with world.mode:
@@ -33,7 +36,11 @@ def plan_fed(model: nn.Module, world: FakeWorld, workload: Workload, feeds: Feed
             return (prefilled(model, given),)
         with torch.set_grad_enabled(workload is Workload.TRAIN):
             out = model(**given)
-        return (labelled.loss(out)[0],) if workload is Workload.TRAIN else tuple(returned(out))
+        if workload is not Workload.TRAIN:
+            return tuple(returned(out))
+        loss, note = labelled.loss(out)
+        say(note)
+        return (loss,)
 
     return Run({**made, **labels}, call)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from ...ir.errors import NotBuiltError, NotUnderstoodError
+from ...ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError
 from ...ir.expr import Dim
 from ...ir.graph import Graph, Role, Workload
 from ...ir.types import DType, TensorType
@@ -118,7 +118,16 @@ def translated(
     declared = _declared(results, sizes) if lenient else None
     translation = Translation(build, functions, opset(model), declared, cached=_cached(model.graph, workload))
     translation.run(model.graph.node, names, stored, "")
+    _refuse_idle(dims, sizes, [*given, *results])
     return names, build
+
+
+def _refuse_idle(dims: Mapping[str, str], sizes: Sizes, infos: Sequence[onnx.ValueInfoProto]) -> None:
+    """UnknownNameError for a size of a dim that nothing in the file has or asks for."""
+    written = {d for info in infos for d in _written(info) if isinstance(d, str) and is_name(d)}
+    for name in dims:
+        if name not in written | sizes.sought:
+            raise UnknownNameError.of("dim of the file", name, sorted(written) or sorted(sizes.sought))
 
 
 def _cached(graph: onnx.GraphProto, workload: Workload) -> frozenset[str]:

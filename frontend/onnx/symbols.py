@@ -50,12 +50,14 @@ _MAX_TEXT, _MAX_ENTRIES = 200, 64
 class Sizes:
     """What each named dim is in a workload; `given` is what the user said, and what positions told.
 
+    `sought` are the names that were looked up while a file was read: what a user says of another says nothing.
     A dim without a name is called after its tensor and axis, `boxes.0`; a number that a tensor holds after its tensor
     and place, `shape[1]`.
     """
 
     workload: Workload
     given: dict[str, Dim] = field(default_factory=dict)
+    sought: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, workload: Workload, dims: Mapping[str, str]) -> Sizes:
@@ -79,7 +81,7 @@ class Sizes:
 
     def entries(self, name: str, number: int) -> list[Dim] | None:
         """Return the numbers of a tensor of so many, where the user said all of them: `name[0]`, `name[1]`, ..."""
-        found = [self.given.get(f"{name}[{k}]") for k in range(min(number, _MAX_ENTRIES))]
+        found = [self._said(f"{name}[{k}]") for k in range(min(number, _MAX_ENTRIES))]
         told = [d for d in found if d is not None]
         return told if told and len(told) == number else None
 
@@ -89,7 +91,7 @@ class Sizes:
         NotUnderstoodError says what to write.
         """
         place = f"{name}.{axis}"
-        found = self.given.get(place)
+        found = self._said(place)
         if found is None and isinstance(declared, int) and declared > 0:
             return declared
         word = declared if isinstance(declared, str) and is_name(declared) else place
@@ -114,8 +116,8 @@ class Sizes:
 
     def find(self, name: str) -> Dim | None:
         """Return the size of a name, a number, or a sum and product of them; None when a part is not known."""
-        if name in self.given:
-            return self.given[name]
+        if (said := self._said(name)) is not None:
+            return said
         if (meaning := _MEANING.get(name.lower())) is not None:
             return self.meaning(meaning)
         return self._sum(name) if len(name) < _MAX_TEXT and ("+" in name or "*" in name) else None
@@ -139,14 +141,18 @@ class Sizes:
     def learn(self, input_name: str, position: int, rank: int, dim_name: str) -> Dim | None:
         """Return the size of a named or unnamed dim of an input, by name, else by where it stands; None: not known."""
         place = f"{input_name}.{position}"
-        if place in self.given:
-            return self.given[place]
+        if (said := self._said(place)) is not None:
+            return said
         found = self.find(dim_name) if is_name(dim_name) else None
         if found is None:
             found = self._by_place(input_name, position, rank)
             if found is not None and is_name(dim_name):
                 self.given[dim_name] = found
         return found
+
+    def _said(self, name: str) -> Dim | None:
+        self.sought.add(name)
+        return self.given.get(name)
 
     def _by_place(self, name: str, position: int, rank: int) -> Dim | None:
         meaning: str | None = None

@@ -16,6 +16,7 @@ from ...ir.graph import Bound, Graph, Workload
 from ...ir.verify import verify
 from ..adapter import FakeWorld, faked
 from ..aten import HANDLERS
+from ..balance import check_folding, check_products
 from ..blocks import Identity
 from ..decoding import require_past
 from ..derive import forward_of, training
@@ -26,7 +27,7 @@ from ..lenient import Lenient, noted
 from ..lift import lifted
 from ..recognise import recognise
 from ..record import Recorder, Tensors, kept_mode, of_loss, record_with
-from ..runs.guards import bounds
+from ..runs.guards import Ranges
 from ..scoped import fold_by_scope
 from ..tidy import tidy
 from .calls import Calls
@@ -63,8 +64,10 @@ def graph_of(
     identity = Identity(
         program.name, workload, program.dtype, tuple(n for n in notes if n), longest(program, naming)
     )  # fmt: skip
-    held = (*_bounds_of_making(program, naming), *bounds(run.world.conditions(), run.hints))
-    graph = replace(noted(in_layers(fold_by_scope(flat, identity))), bounds=held)
+    held = (*_bounds_of_making(program, naming), *run.world.bounds())
+    folded = fold_by_scope(flat, identity)
+    check_folding(folded, flat)
+    graph = replace(noted(in_layers(folded)), bounds=held)
     verify(graph)
     require_past(graph)
     return graph
@@ -74,7 +77,7 @@ def _bounds_of_making(program: Program, naming: Naming) -> tuple[Bound, ...]:
     """The lengths that the program holds for by what was asked of its sizes when it was made."""
     names = {name: str(meant) for name, meant in naming.meaning.items() if str(meant) in NAMES}
     asked = [c.renamed(names) for c in program.asked if all(s in names for s in c.sizes)]
-    return bounds(asked, {names[n]: size for n, size in program.examples.items() if n in names})
+    return Ranges({names[n]: size for n, size in program.examples.items() if n in names}).bounds(asked)
 
 
 def _world(program: Program) -> FakeWorld:
@@ -150,7 +153,9 @@ class _Run:
             scope.enter_context(lifted(program.root))
             gradients = None if backward is None else partial(backward, recorder)
             recording = record_with(recorder, program.root, run, world, gradients)
-            return tidy(import_fx(recording.graph, world, recording.results, recording.grads, self.handlers))
+            flat = import_fx(recording.graph, world, recording.results, recording.grads, self.handlers)
+            check_products(recording.graph, flat, world)
+            return tidy(flat)
 
     def _recorder(self, inputs: Mapping[str, Tensor]) -> Recorder:
         if self.backward:

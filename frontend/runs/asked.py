@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...ir.errors import UnknownNameError, UsageError
+from ...ir.errors import UnknownNameError, UsageError, check_once
 from ...ir.types import DType
 
 _INPUT = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<dtype>\w*))?\[(?P<dims>[^\]]*)\]")
@@ -96,6 +96,7 @@ def read_fixed(texts: Sequence[str]) -> dict[str, int]:
         if name not in _WORDS:
             raise UnknownNameError.of(f"size in --fixed {text}:", name, _WORDS)
         found[name] = int(size)
+    check_once("--fixed", [text.partition("=")[0] for text in texts])
     return found
 
 

@@ -7,8 +7,8 @@ kept by torch's shape environment; here they get their place, and the lengths at
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import cast
 
@@ -21,8 +21,9 @@ from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from ...ir.graph import Bound
 
-# Lengths are looked at one by one up to here; what holds at all of them has no limit.
+# Lengths are looked at one by one up to here, first those near: what holds at all of them has no limit.
 MOST = 1 << 20
+_NEAR = 64
 _NOT_THE_USERS = ("torch", "slipstick", "contextlib", "importlib", "functools")
 _ROUNDS = (FloorDiv, Mod, PythonMod)
 _FUNCTIONS = {
@@ -126,49 +127,63 @@ def _place(found: SLoc) -> str:
     return ours or (found.maybe_user_loc or "").partition(" in ")[0]
 
 
-def bounds(met: Sequence[Condition], recorded: Mapping[str, int]) -> tuple[Bound, ...]:
-    """Return where each size must lie for the conditions to hold; sizes without conditions are left out.
+@dataclass
+class Ranges:
+    """Where the conditions of one recording hold: each is looked at once, whoever asks.
 
     `recorded` are the sizes of the recording, at which all hold.
     """
-    names = sorted({n for c in met for n in c.sizes})
-    return tuple(b for n in names if (b := _bound(n, [c for c in met if n in c.sizes], recorded)) is not None)
 
+    recorded: Mapping[str, int]
+    _misses: dict[tuple[sympy.Basic, str, int], NDArray[np.int64]] = field(default_factory=dict)
 
-def _bound(name: str, met: Sequence[Condition], recorded: Mapping[str, int]) -> Bound | None:
-    values = np.arange(MOST + 1, dtype=np.int64)
-    held = np.ones(MOST + 1, dtype=np.bool_)
-    held[:2] = False  # torch takes an open size for two or more
-    gaps: set[int] = set()
-    place = ""
-    for condition, at in _looked_at(name, met, values, recorded):
-        missing = np.flatnonzero(~at[2:]) + 2
-        if isinstance(condition.expr, sympy.Ne) and len(missing) < 8:
-            gaps |= set(map(int, missing))
-            continue
-        if len(missing):
-            place = condition.place or place
-            held &= at
-    if held[2:].all() and not gaps:
-        return None
-    low, high, step = _run_around(held, recorded[name])
-    inside = tuple(sorted(g for g in gaps if g >= low and (not high or g <= high)))
-    if (low, high, step) == (2, 0, 1) and not inside:
-        return None
-    # A batch of one is recorded as one of several: torch asks whether a size is one for layouts alone.
-    return Bound(name, 1 if (name, low, step) == ("batch", 2, 1) else low, high, step, inside, place)
+    def bounds(self, met: Sequence[Condition]) -> tuple[Bound, ...]:
+        """Return where each size must lie for conditions to hold; sizes without conditions are left out.
 
+        Ends and steps near the recorded size are found without a look at all others.
+        """
+        names = sorted({n for c in met for n in c.sizes})
+        return tuple(b for n in names if (b := self._bound(n, [c for c in met if n in c.sizes])) is not None)
 
-def _looked_at(
-    name: str, met: Sequence[Condition], values: NDArray[np.int64], recorded: Mapping[str, int]
-) -> Iterator[tuple[Condition, NDArray[np.bool_]]]:
-    """Each condition with where it holds; one that cannot be computed holds at the recorded size alone."""
-    for condition in met:
-        try:
-            with np.errstate(all="ignore"):
-                yield condition, condition.at(name, values, recorded)
-        except (NameError, TypeError, ValueError, KeyError, AttributeError):
-            yield condition, cast("NDArray[np.bool_]", values == recorded[name])
+    def _bound(self, name: str, met: Sequence[Condition]) -> Bound | None:
+        near = min(_NEAR * max(self.recorded[name], _NEAR), MOST)
+        found = self._within(name, met, near)
+        return found if found is not None and found.high > found.low else self._within(name, met, MOST)
+
+    def _within(self, name: str, met: Sequence[Condition], most: int) -> Bound | None:
+        held = np.ones(most + 1, dtype=np.bool_)
+        held[:2] = False  # torch takes an open size for two or more
+        gaps: set[int] = set()
+        place = ""
+        for condition in met:
+            missing = self._missing(condition, name, most)
+            if isinstance(condition.expr, sympy.Ne) and len(missing) < 8:
+                gaps |= set(map(int, missing))
+            elif len(missing):
+                place = condition.place or place
+                held[missing] = False
+        low, high, step = _run_around(held, self.recorded[name])
+        inside = tuple(sorted(g for g in gaps if g >= low and (not high or g <= high)))
+        if (low, high, step) == (2, 0, 1) and not inside:
+            return None
+        # A batch of one is recorded as one of several: torch asks whether a size is one for layouts alone.
+        return Bound(name, 1 if (name, low, step) == ("batch", 2, 1) else low, high, step, inside, place)
+
+    def _missing(self, condition: Condition, name: str, most: int) -> NDArray[np.int64]:
+        """The sizes, from two up to a limit, at which a condition does not hold.
+
+        One that cannot be computed holds at the recorded size alone.
+        """
+        key = condition.expr, name, most
+        if key not in self._misses:
+            values = np.arange(most + 1, dtype=np.int64)
+            try:
+                with np.errstate(all="ignore"):
+                    at = condition.at(name, values, self.recorded)
+            except (NameError, TypeError, ValueError, KeyError, AttributeError):
+                at = values == self.recorded[name]
+            self._misses[key] = np.flatnonzero(~at[2:]) + 2
+        return self._misses[key]
 
 
 def _run_around(held: NDArray[np.bool_], recorded: int) -> tuple[int, int, int]:
@@ -188,5 +203,5 @@ def _run_around(held: NDArray[np.bool_], recorded: int) -> tuple[int, int, int]:
 
 
 __all__ = [
-    "Condition", "PlacedShapeEnv", "bounds", "conditions", "is_users", "is_users_module", "rounding", "users_line",
+    "Condition", "PlacedShapeEnv", "Ranges", "conditions", "is_users", "is_users_module", "rounding", "users_line",
 ]  # fmt: skip

@@ -47,6 +47,22 @@ class ModelRun:
     fixed: Mapping[str, int] = field(default_factory=dict)
     described: bool = False
 
+    def __post_init__(self) -> None:
+        """UsageError for what is none of these."""
+        if not isinstance(self.module, nn.Module):
+            raise UsageError(f"ModelRun of a {type(self.module).__name__}: its module is an nn.Module")
+        if not isinstance(self.inputs, Tensor | Sequence | Mapping | None) or isinstance(self.inputs, str):
+            raise UsageError(
+                f"inputs of type {type(self.inputs).__name__}: a tensor, a sequence of arguments in order, or a "
+                "mapping of arguments by name"
+            )
+        for name, size in self.fixed.items():
+            if not isinstance(size, int) or size < 1:
+                raise UsageError(f"fixed {name}={size!r}: a size is a whole number, 1 or more")
+        for kind in self.leaves:
+            if not isinstance(kind, type):
+                raise UsageError(f"leaves[{kind!r}]: a leaf is said of a class, as leaves={{Experts: ..}}")
+
     def of(self, module: nn.Module) -> ModelRun:
         """Return the same run of another module."""
         return replace(self, module=module)
@@ -63,7 +79,7 @@ def described(spec: str, made: object) -> ModelRun:
         if isinstance(inputs, Tensor | tuple | list | Mapping):
             return ModelRun(made[0], inputs)
         raise UsageError(f"'{spec}' returned inputs of type {type(inputs).__name__}: a tensor, a tuple or a dict")
-    what = "a tuple that does not start with one" if isinstance(made, tuple | list) else type(made).__name__
+    what = f"{len(made)} things" if isinstance(made, tuple | list) else type(made).__name__
     raise UsageError(
         f"'{spec}' returned {what}; a factory returns an nn.Module, a tuple (module, inputs), or a slipstick.ModelRun"
     )

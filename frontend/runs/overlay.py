@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ...ir.errors import UnknownNameError, UsageError
+from ...ir.errors import UnknownNameError, UsageError, check_once
 from ...ir.graph import Workload
 from ...ir.types import DType
 from ..dtypes import torch_type
@@ -33,10 +33,13 @@ def overlaid(run: ModelRun, asked: Asked, dtype: DType, kind: Workload) -> Model
         read = [read_input(text) for text in asked.inputs]
         inputs, dynamic = _inputs(run.module, read, dtype, kind)
         run = replace(run, inputs=inputs, dynamic=dynamic, described=True)
+    if asked.loss and kind is not Workload.TRAIN:
+        raise UsageError(f"--loss {asked.loss}: of training, and --phase {kind} has no loss; leave it out")
     if asked.loss:
         run = replace(run, loss=_loss(asked.loss))
     if asked.leaves:
         said = [read_leaf(text) for text in asked.leaves]
+        check_once("--leaf", [one.kind for one in said])
         run = replace(run, leaves={**run.leaves, **_leaves(run.module, said)})
     if asked.caches:
         run = replace(run, caches=tuple(asked.caches))
@@ -50,6 +53,7 @@ def _inputs(
     known = inspect.signature(module.forward).parameters
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
     open_seq = kind is not Workload.DECODE
+    check_once("--input", [one.name for one in said])
     for one in said:
         if one.name not in known and not takes_any:
             raise UnknownNameError.of(f"argument of {type(module).__name__}.forward:", one.name, list(known))

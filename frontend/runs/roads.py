@@ -18,7 +18,7 @@ from ..adapter import DataDependent, FakeWorld
 from ..example_inputs import Sizes
 from ..failures import user_line
 from ..workloads import HINTS
-from .guards import Condition, bounds
+from .guards import Condition
 
 _UNKNOWN = "unknown line"
 
@@ -129,8 +129,7 @@ def _hints(plan: Mapping[str, int]) -> dict[str, int]:
 def _finished(attempt: Attempt, wanted: Wanted, note: str = "") -> Graph:
     """Give a graph with open sizes the lengths that it holds for."""
     assert attempt.graph is not None
-    at = {**attempt.sizes.hints}
-    found = bounds(attempt.met, at)
+    found = attempt.worlds[-1].bounds() if attempt.worlds else ()
     told = _bounds_of_fixed(wanted.fixed)
     notes = tuple(n for n in (note, *(f"{n} is fixed at {s}, as asked for" for n, s in wanted.fixed.items())) if n)
     return replace(attempt.graph, bounds=(*told, *found), notes=(*attempt.graph.notes, *notes))

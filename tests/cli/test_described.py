@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+
 Cli = Callable[..., CompletedProcess[str]]
 INPUTS = ("--input", "ids:int64[batch,seq]", "--input", "mask[batch,seq]")
 
@@ -38,6 +40,44 @@ def test_every_verb_that_takes_a_model_takes_its_description(cli: Cli, data: Pat
     refused = cli(*search)
     assert refused.returncode == 2
     assert "is recorded for seq = 64" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("trace",), ("compile", "--emit", "graph"), ("compile", "--emit", "sharded"), ("export", "--to", "megatron"),
+    ],
+)  # fmt: skip
+def test_every_verb_refuses_a_length_that_the_graph_is_not_of(cli: Cli, data: Path, words: tuple[str, ...]) -> None:
+    """The table has 64 positions; where no length is typed, 64 is it."""
+    verb, *more = words
+    model = f"{data / 'cli_nets.py'}:Masked"
+    refused = cli(verb, model, *more, "-q", *INPUTS, "--seq", "128")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "is recorded for seq = 64" in refused.stderr
+    assert cli(verb, model, *more, "-q", *INPUTS).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gpt2", "--images", "2"), "--images 2: GPT2LMHeadModel sees no pictures, it reads input_ids"),
+        (("gpt2", "--images", "2", "--phase", "decode"), "sees no pictures"),
+        (("gpt2", "--dim", "a=1"), "--dim a: of ONNX and .pt2 files only"),
+        (("{net}:factory", "--images", "2"), "--images 2: of models of transformers by name"),
+        (("{net}:factory", "--phase", "prefill", "--loss", "{net}:squared"), "--loss {net}:squared: of training"),
+        (("{net}:factory", "--fixed", "seq=64", "--fixed", "seq=32"), "--fixed says 2 things of 'seq'"),
+        (("{net}:factory", "--input", "ids:int64[batch,seq]", "--input", "ids:int64[batch,8]"), "2 things of 'ids'"),
+        (("{net}:Rows", "--input", "x:bf16[batch,16]", "--seq", "64"), "--seq 64: 'Rows' reads no sequence"),
+    ],
+)
+def test_words_on_inputs_that_a_model_does_not_read_are_refused(
+    cli: Cli, data: Path, words: tuple[str, ...], said: str
+) -> None:
+    net = str(data / "cli_nets.py")
+    done = cli("estimate", *(word.format(net=net) for word in words), "--system", "dgx-h100", "-q")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said.format(net=net) in done.stderr
 
 
 def test_a_loss_and_fixed_sizes_are_flags(cli: Cli, data: Path) -> None:

@@ -122,6 +122,22 @@ def test_a_space_as_yaml_reads_back_as_itself() -> None:
         "block_rows: 64\n"
     )
     assert space_yaml(space_of(text, "it")) == text
+
+
+def test_what_a_model_reads_is_one_value_of_a_space_each_with_all_its_texts() -> None:
+    text = (
+        "schema: slipstick/space/1\nmodel: net.py:net\nimages: 2\n"
+        "inputs: ['ids:int64[batch,seq]', 'mask:bf16[batch,seq]']\nfixed: ['seq=64']\nloss: net.py:loss\n"
+    )
+    asked = space_of(text, "it")
+    assert asked.flags["inputs"] == (("ids:int64[batch,seq]", "mask:bf16[batch,seq]"),)
+    assert (asked.flags["images"], asked.flags["fixed"], asked.flags["loss"]) == (
+        (2,),
+        (("seq=64",),),
+        ("net.py:loss",),
+    )
+    again = space_of(space_yaml(asked), "it")
+    assert again == asked
     assert set(yaml.safe_load(text)) <= set(space_schema()["properties"])  # type: ignore[call-overload]
 
 

@@ -31,6 +31,16 @@ class Masked(Perceptron):
         return logits
 
 
+class Rows(nn.Linear):
+    """Rows of features, no sequence."""
+
+    def __init__(self) -> None:
+        super().__init__(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
 def factory() -> nn.Module:
     return Perceptron()
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+import sympy  # type: ignore[import-untyped]
 import torch
+from numpy.typing import NDArray
+from torch.utils._sympy.functions import PythonMod
 
 import slipstick
 from slipstick.frontend import load
 from slipstick.frontend.runs.asked import Asked
+from slipstick.frontend.runs.guards import MOST, Condition, Ranges
 from slipstick.ir.errors import TraceError, UnknownNameError, UsageError
 from slipstick.ir.expr import symbol
 from slipstick.ir.files import load_graph, save_graph
@@ -144,3 +150,38 @@ def test_bounds_are_part_of_the_text_of_a_graph(tmp_path: Path) -> None:
     graph = at("Chunks", 128)
     save_graph(graph, tmp_path / "chunks.graph")
     assert load_graph(tmp_path / "chunks.graph").bounds == graph.bounds
+
+
+def test_a_condition_is_looked_at_once_and_far_only_where_near_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    look = Condition.at
+
+    def counted(self: Condition, name: str, values: NDArray[np.int64], others: Mapping[str, int]) -> NDArray[np.bool_]:
+        lengths.append(len(values))
+        return look(self, name, values, others)
+
+    monkeypatch.setattr(Condition, "at", counted)
+    ranges, seq = Ranges({"seq": 48}), sympy.Symbol("seq", integer=True, positive=True)
+    for condition, looks in ((seq <= 1000, [4097]), (seq >= 20, [4097, MOST + 1])):
+        lengths.clear()
+        for _ in range(2):
+            ranges.bounds([Condition(condition, "here")])
+        assert lengths == looks
+
+
+@pytest.mark.parametrize(
+    ("text", "recorded", "legal"),
+    [
+        ("Eq(Mod(seq, 16), 0)", 48, "16 or more in steps of 16"),
+        ("Eq(Mod(seq, 10000), 48)", 48, "48 or more in steps of 10000"),  # the next one is not near
+        ("seq <= 1000", 48, "2 to 1000"),
+        ("seq <= 600000", 48, "2 to 600000"),
+        ("Ne(seq, 100)", 48, "2 or more but 100"),
+        ("Eq(seq, 48)", 48, "48"),
+    ],
+)
+def test_a_range_is_the_same_near_and_far(text: str, recorded: int, legal: str) -> None:
+    seq = sympy.Symbol("seq", integer=True, positive=True)
+    expr = sympy.sympify(text, locals={"seq": seq, "Mod": PythonMod})
+    (bound,) = Ranges({"seq": recorded}).bounds([Condition(expr, "here")])
+    assert bound.legal == legal

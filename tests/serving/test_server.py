@@ -22,7 +22,7 @@ from slipstick.cost.serving.traffic_text import parse_sizes, parse_traffic
 from slipstick.driver import lower
 from slipstick.frontend import load
 from slipstick.ir.errors import InfeasibleError, UsageError
-from slipstick.ir.graph import Workload
+from slipstick.ir.graph import Bound, Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report.front import Goal
 from slipstick.report.search_why import why, why_text
@@ -32,7 +32,7 @@ from slipstick.serving.drafts import draft_model, drafting, num_layers, predicti
 from slipstick.serving.load import Load
 from slipstick.serving.money import worth_serving
 from slipstick.serving.pools import Pools, link_of, serve_pools
-from slipstick.serving.server import Server, serve
+from slipstick.serving.server import Server, check_positions, serve
 from slipstick.serving.simulated import serve_traffic, serve_traffic_apart
 from slipstick.serving.tables import Served
 from slipstick.serving.target import Target
@@ -56,6 +56,25 @@ def server(engine: str = "vllm", tp: int = 1, dp: int = 1) -> Server:
     plan = make_plan(num_gpus=tp * dp, tp=tp, seq_len=512, family=Family(workload=Workload.DECODE))
     # As people set it: what is checked here does not move with what is fitted.
     return Server.of(served(), system, plan, load_engine(engine, system.chip.name, fitted=False), 512)
+
+
+@pytest.mark.parametrize(
+    ("bound", "holds"),
+    [
+        (Bound("kv", 2, 512), True), (Bound("kv", 2, 511), False), (Bound("kv", 2, 0, 16), False),
+        (Bound("kv", 2, 0, 1, (100,)), False), (Bound("kv", 2, 0, 1, (600,)), True), (Bound("batch", 1, 64), False),
+        (Bound("seq", 1, 1), True),
+    ],
+)  # fmt: skip
+def test_a_server_runs_every_length_up_to_its_longest_request_and_any_batch(bound: Bound, holds: bool) -> None:
+    """A decode step has one token in its sequence, whatever its graph says of `seq`."""
+    decode = served().decode
+    bounded = replace(served(), decode=replace(decode, source=replace(decode.source, bounds=(bound,))))
+    if holds:
+        check_positions(bounded, 512)
+        return
+    with pytest.raises(UsageError, match=f"is recorded for {bound.name} = .*, and a server runs every size"):
+        check_positions(bounded, 512)
 
 
 def answer(load: Load, lengths: Lengths = LENGTHS, of: Server | None = None) -> ServeEstimate:

@@ -10,8 +10,9 @@ import pytest
 
 from slipstick.frontend.building import build_noted
 from slipstick.frontend.loading import load_config
+from slipstick.frontend.loss import SUMMED
 from slipstick.frontend.models import config_of
-from slipstick.ir.errors import NotBuiltError
+from slipstick.ir.errors import NotBuiltError, UsageError
 from slipstick.ir.expr import symbol
 from slipstick.ir.graph import Graph, Phase, Workload
 from slipstick.ir.ops.attention import AttentionAttrs
@@ -92,7 +93,8 @@ def test_training_starts_from_the_sum_of_what_an_encoder_returns() -> None:
     # Twice forward, but for the gradient of the picture, which nobody asks for; the kernel computes scores once more.
     scores = LAYERS * 2 * (PATCHES + 1) ** 2 * HIDDEN
     assert flops(graph, Phase.BACKWARD) == flops(graph) * 2 - BATCH * EMBEDDING + BATCH * scores
-    assert any("sum of all real outputs" in note for note in graph.notes)
+    of_config = f"{SUMMED}; name one with --loss file.py:function of a factory that makes this model"
+    assert [note for note in graph.notes if SUMMED in note] == [of_config]
 
 
 def test_an_encoder_of_pictures_has_no_decode_step() -> None:
@@ -147,6 +149,12 @@ def test_training_with_pictures_reaches_all_parameters_that_have_a_gradient() ->
 
 def test_decode_is_that_of_the_language_model_behind_its_cache() -> None:
     assert flops(recorded(LLAVA, "decode", images=1)) == flops(recorded(LLAVA, "decode"))
+
+
+def test_pictures_of_a_model_that_takes_none_are_refused() -> None:
+    for workload in ("prefill", "decode"):
+        with pytest.raises(UsageError, match=r"--images 1: .* sees no pictures, it reads input_values"):
+            recorded(WAV2VEC2, workload, images=1)
 
 
 def test_packed_pictures_are_attended_one_by_one() -> None:

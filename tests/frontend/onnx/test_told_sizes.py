@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from slipstick.frontend.onnx import load_onnx
 from slipstick.frontend.onnx.loading import value_types
-from slipstick.ir.errors import NotUnderstoodError, TraceError, UsageError
+from slipstick.ir.errors import NotUnderstoodError, TraceError, UnknownNameError, UsageError
 from slipstick.ir.graph import Workload
 
 from .conftest import Writer
@@ -128,3 +128,13 @@ def test_what_is_no_size_is_refused(size: str, writer: Writer) -> None:
     writer.node("Relu", [writer.input("x", ("rows", 8))], "y")
     with pytest.raises(UsageError, match="rows"):
         value_types(writer.model("y"), Workload.PREFILL, {"rows": size})
+
+
+def test_a_dim_that_no_file_has_is_refused_with_the_nearest(writer: Writer) -> None:
+    writer.node("Relu", [writer.input("x", ("batch", "rows"))], "y")
+    model = writer.model("y")
+    assert kind(model, "y", {"rows": "5"}) == "fp32[batch, 5]"
+    assert kind(model, "y", {"x.1": "5"}) == "fp32[batch, 5]"
+    for name in ("row", "y.1"):
+        with pytest.raises(UnknownNameError, match=f"unknown dim of the file '{name}'.*allowed: batch, rows"):
+            kind(model, "y", {"rows": "5", name: "7"})
