@@ -142,10 +142,18 @@ def test_each_layer_is_recomputed_a_stage_and_a_unit_of_zero(monkeypatch: pytest
     assert again.memory_bytes["activations"] < kept.memory_bytes["activations"]
     staged = answer(2, Family(pp=True), pp=2)
     assert str(staged.table.staging.layouts[0]) == "2 (x2)"
-    # The border with the most, before the last layer: what it reads, 16 channels from below and 8 of the first skip.
-    boundary = staged.table.lowered.graph.region("boundary")
-    sent = [boundary.by_id[n.inputs[0]].type for n in boundary.nodes if n.op == "send" and n.phase is Phase.FORWARD]
-    assert sum(float(t.numel.evaluate({"mbs": 1.0})) for t in sent) == (16 + 8) * 16 * 16
+    # In front of each layer and behind the last one: the stem's 8 channels; the first skip and its half, 16 channels of
+    # 8 x 8; the first skip and, put together behind the layer before, 32 channels from below, twice as high and wide,
+    # with the second skip; the same of 16 channels and the first skip; the last 8.
+    lowered = staged.table.lowered.graph
+    borders = next(run.regions for run in lowered.schedule if not run.count)
+    sent = [
+        [r.by_id[n.key].type for n in r.nodes if n.op == "recv" and n.phase is Phase.FORWARD]
+        for r in map(lowered.region, borders)
+    ]
+    wide, half = 16 * 16, 8 * 8
+    below = [8 * wide, 8 * wide + 16 * half, 8 * wide + (32 + 16) * half, (16 + 8) * wide, 8 * wide]
+    assert [sum(float(t.numel.evaluate({"mbs": 1.0})) for t in types) for types in sent] == below
     sharded = answer(8, Family(zero=3)).table.lowered.graph
     gathers = [n for r in sharded.regions for n in r.nodes if n.op == "all_gather" and n.phase is Phase.FORWARD]
     assert len(gathers) == 4 + 2
