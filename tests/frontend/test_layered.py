@@ -14,7 +14,7 @@ from slipstick.frontend import trace as tracing
 from slipstick.frontend.scoped import whole
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Phase, Role
-from slipstick.ir.layers import num_layers
+from slipstick.ir.layers import is_layer, num_layers
 from slipstick.ir.verify import verify
 
 from .sums import flops, moved_bytes
@@ -112,6 +112,26 @@ def test_layers_apart_add_up_to_the_graph_in_one_piece(name: str, monkeypatch: p
     assert apart.saved_bytes == piece.saved_bytes
     names = [{v.name for v in r.of_role(Role.PARAM)} for r in (*apart.regions, *piece.regions)]
     assert set().union(*names[: len(apart.regions)]) == set().union(*names[len(apart.regions) :])
+
+
+@pytest.mark.parametrize("name", ["conv, relu", "conv, norm, relu", "norm, relu, conv"])
+def test_a_layer_of_a_sequence_begins_with_a_matrix(name: str) -> None:
+    """Of unlike members in a row, norms and activations belong to the convolution before, the first to the next."""
+    widths, before = (3, 8, 16, 32), name.startswith("norm")
+
+    def member(kind: str, a: int, b: int) -> nn.Module:
+        norm = nn.GroupNorm(1, a if before else b)
+        return {"conv": nn.Conv2d(a, b, 3, 2, 1), "norm": norm, "relu": nn.ReLU()}[kind]
+
+    chain = Chain()
+    chain.features = nn.Sequential(*(member(kind, a, b) for a, b in pairwise(widths) for kind in name.split(", ")))
+    graph = slipstick.trace(chain, PICTURE, dynamic={"x": ("batch",)}, phase="train", loss=added)
+    verify(graph)
+    layers = [graph.region(name) for name in graph.sequence() if is_layer(name)]
+    kernels = [[v.type.dims for v in r.of_role(Role.PARAM) if v.type.rank == 4] for r in layers]
+    assert kernels == [[(b, a, 3, 3)] for a, b in pairwise(widths)]
+    assert num_layers(graph) == 3
+    assert graph.num_parameters == sum(p.numel() for p in chain.parameters())
 
 
 def test_what_runs_between_layers_belongs_to_the_layer_before(monkeypatch: pytest.MonkeyPatch) -> None:
