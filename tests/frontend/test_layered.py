@@ -185,3 +185,6 @@ def test_members_of_a_list_that_stand_side_by_side_are_no_layers(monkeypatch: py
     family = Family(pp=True)
     with pytest.raises(PlanError, match="Beside is one piece, in which no layers were found that stages could share"):
         slipstick.estimate(graph, SYSTEM, slipstick.make_plan(num_gpus=2, seq_len=1, family=family, pp=2))
+    plan = slipstick.make_plan(num_gpus=8, seq_len=1, family=Family(zero=3))
+    notes = slipstick.estimate(graph, SYSTEM, plan).warnings
+    assert any(note.startswith("no layers were found in Beside") for note in notes)
