@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ..backends.system import System
 from ..ir.graph import Graph, Workload
+from ..ir.layers import num_layers
 from ..ir.plan import Plan, PlanTable
 from ..ir.units import format_bytes
 from ..ir.unpriced import unpriced_byte_share, unpriced_calls
@@ -60,6 +61,11 @@ def _of_the_plan(graph: Graph, system: System, plan: Plan) -> Iterator[str]:
             f"a family of {', '.join(idle)} with degrees that have no use for it: its graph deals out and exchanges "
             "what stays where it is, for which time and buffers are counted; a plan without a family has the structure "
             "of its degrees"
+        )
+    if plan.family.zero == 3 and plan.dp > 1 and graph.workload is Workload.TRAIN and not num_layers(graph):
+        yield (
+            f"no layers were found in {graph.name}: --zero 3 gathers what runs first and what runs last as one unit "
+            "each, with all their parameters at once"
         )
     if plan.tp > 1 and plan.ep > 1 and plan.family.etp and not plan.family.sp:
         yield "without sp every tp rank is taken to exchange all routed rows of its replica: pessimistic"

@@ -61,7 +61,7 @@ def runs_behind(graph: Graph, name: str) -> Mapping[str, int]:
     """
     found: Counter[str] = Counter()
     for run in reversed(graph.schedule):
-        if name in run.regions:
+        if run.count and name in run.regions:
             found.update(run.regions[run.regions.index(name) + 1 :])
             break
         found.update(dict.fromkeys(run.regions, run.count))

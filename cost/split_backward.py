@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..backends.program import Entry
 from ..backends.timing import Timing
 from ..ir.graph import Graph, Phase, Region
-from ..ir.stages import BOUNDARY
+from ..ir.stages import between_stages
 
 Array = NDArray[np.float64]
 
@@ -22,7 +22,10 @@ def weight_gradients(graph: Graph) -> frozenset[tuple[str, int]]:
     of a norm) is on the way. What is recomputed, is so before the first part, which needs it.
     """
     return frozenset(
-        (region.name, key) for region in graph.regions if region.name != BOUNDARY for key in _weight_nodes(region)
+        (region.name, key)
+        for region in graph.regions
+        if not between_stages(region.name)
+        for key in _weight_nodes(region)
     )
 
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ..ir.graph import Workload
 from ..ir.ops.host import DOWN, UP
 from ..ir.plan import PlanTable
-from ..ir.stages import BOUNDARY
 from .account import Account
 from .copies import of_a_phase, of_the_update
 from .policy import FORWARD_SHARE, Policy, floored
@@ -79,7 +78,7 @@ class StageTimer:
     def stage(self, cls: int) -> StageTime:
         """Add up one class of stages."""
         runs = self.staging.runs(cls)
-        sums = self._sums(runs)
+        sums = self._sums(runs | self.staging.sent(cls))
         zero = np.zeros(len(self.plans))
         forward, backward = (self._pass(sums, phase, runs) for phase in PHASES)
         edges = {key: _edge_message(self.spent, runs, *key, zero) for key in _EDGES if key in sums}
@@ -92,9 +91,9 @@ class StageTimer:
         """Seconds of a stage by phase and part, in one order of addition whatever other plans the table has."""
         sums: dict[tuple[str, str], Array] = {}
         for (region, phase, part), seconds in self.spent.items():
-            times = _boundary_runs(phase, self.staging) if region == BOUNDARY else runs.get(region)
+            times = runs.get(region)
             if times is not None:
-                times = times * self.staging.share if phase in PHASES and region != BOUNDARY else times
+                times = times * self.staging.share if phase in PHASES else times
                 key = (phase, part)
                 sums[key] = sums[key] + seconds * times if key in sums else seconds * times
         return dict(sorted(sums.items()))
@@ -128,11 +127,6 @@ class StageTimer:
             np.zeros(len(self.plans)),
         )
         return np.minimum(found, backward.total_s)
-
-
-def _boundary_runs(phase: str, staging: Staging) -> Array:
-    """A stage sends once a chunk and micro-batch; what both ends share, they exchange once a step."""
-    return np.ones_like(staging.chunks) if phase == "reduce" else staging.chunks
 
 
 def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: Staging, policy: Policy) -> Account:

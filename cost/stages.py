@@ -16,7 +16,7 @@ from ..ir.layouts import Layouts
 from ..ir.ops import work_of
 from ..ir.plan import PlanTable
 from ..ir.points import Points, distinct
-from ..ir.stages import Layout, by_cost
+from ..ir.stages import Layout, between_stages, by_cost
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -30,6 +30,7 @@ class Staging:
         layouts: the distinct layouts.
         which: the layout of each plan.
         counts: runs of a region in one pass of a stage, as (layout, class, region).
+        messages: runs of what a region sends between stages that a stage waits for, in the same way.
         first: earliest stage of a class, as (layout, class).
         number: stages of a class, as (layout, class); 0 where a layout has no such class.
         regions: names of the regions, in the order of `counts`.
@@ -41,6 +42,7 @@ class Staging:
     layouts: tuple[Layout, ...]
     which: Index
     counts: Array
+    messages: Array
     first: Array
     number: Array
     regions: tuple[str, ...]
@@ -67,7 +69,13 @@ class Staging:
     def runs(self, cls: int) -> dict[str, Array]:
         """Return region -> how often it runs in one pass of a stage of this class, plan by plan; absent: never."""
         table = self.counts[:, cls, :]
-        return {name: table[self.which, k] for k, name in enumerate(self.regions) if table[:, k].any()}
+        own = ((k, name) for k, name in enumerate(self.regions) if not between_stages(name))
+        return {name: table[self.which, k] for k, name in own if table[:, k].any()}
+
+    def sent(self, cls: int) -> dict[str, Array]:
+        """Return region -> how often a stage of this class waits in one pass for what it sends between stages."""
+        table = self.messages[:, cls, :]
+        return {name: table[self.which, k] for k, name in enumerate(self.regions) if between_stages(name)}
 
     def runs_in_all(self, regions: Sequence[str]) -> Array:
         """Return how often these regions run in one pass of a micro-batch, plan by plan."""
@@ -78,7 +86,10 @@ class Staging:
     def only(self, cls: int) -> Staging:
         """Return the same layouts with one class of stages alone."""
         one = slice(cls, cls + 1)
-        return replace(self, counts=self.counts[:, one], first=self.first[:, one], number=self.number[:, one])
+        return replace(
+            self, counts=self.counts[:, one], messages=self.messages[:, one], first=self.first[:, one],
+            number=self.number[:, one],
+        )  # fmt: skip
 
     def is_there(self, cls: int) -> NDArray[np.bool_]:
         """Return which plans have a stage of this class."""
@@ -175,10 +186,11 @@ def _met(degree: Index, share: Index, num_degrees: int, num_shares: int) -> tupl
 
 def _staging(graph: Graph, layouts: Sequence[Layout], which: Index, pp: Array, vpp: Array) -> Staging:
     most = max(len(layout.classes) for layout in layouts)
-    counts = np.zeros((len(layouts), most, len(graph.regions)))
+    counts, messages = (np.zeros((len(layouts), most, len(graph.regions))) for _ in range(2))
     first, number = np.zeros((len(layouts), most)), np.zeros((len(layouts), most))
     for i, layout in enumerate(layouts):
         for k, c in enumerate(layout.classes):
-            counts[i, k], first[i, k], number[i, k] = c.counts, c.first, c.number
+            counts[i, k], messages[i, k], first[i, k], number[i, k] = c.counts, c.messages, c.first, c.number
     share = np.array([1.0 / layout.copies for layout in layouts])[which]
-    return Staging(tuple(layouts), which, counts, first, number, tuple(r.name for r in graph.regions), pp, vpp, share)
+    names = tuple(r.name for r in graph.regions)
+    return Staging(tuple(layouts), which, counts, messages, first, number, names, pp, vpp, share)

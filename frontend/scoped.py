@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 
 from ..ir.graph import Graph
@@ -12,8 +9,6 @@ from .blocks import Identity, NotAlikeError, fold_recorded, one_by_one
 from .flat import Flat
 from .regions import cut
 from .units import Layers, layers_of
-
-_NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.|$)")
 
 
 def fold_by_scope(flat: Flat, identity: Identity) -> Graph:
@@ -41,32 +36,4 @@ def whole(flat: Flat, identity: Identity) -> Graph:
     return fold_recorded(cut(flat, Layers({}, ())), identity)
 
 
-def layer_path(scopes: Iterable[str]) -> tuple[str, int]:
-    """Return the path whose numbered children hold the most nodes, and how many children there are.
-
-    Children are numbered from 0 without a gap. Of paths with as many nodes the outermost counts.
-
-    >>> layer_path(["embed", "model.layers.0.mlp", "model.layers.1.mlp.up.0", "model.layers.1"])
-    ('model.layers', 2)
-    >>> layer_path(["embed", "head"])
-    ('', 0)
-    """
-    return next(iter(_lists(scopes)), ("", 0))
-
-
-def _lists(scopes: Iterable[str]) -> list[tuple[str, int]]:
-    """Return the lists of modules, the one whose members hold the most nodes first, with the number of members."""
-    nodes: Counter[str] = Counter()
-    children: dict[str, set[int]] = {}
-    for scope in scopes:
-        for found in _NUMBERED.finditer(scope):
-            path = scope[: found.start()].rstrip(".")
-            if path:
-                nodes[path] += 1
-                children.setdefault(path, set()).add(int(found.group(1)))
-    ordered = sorted(nodes, key=lambda path: (-nodes[path], len(path)))
-    sizes = ((path, len(children[path])) for path in ordered)
-    return [(path, size) for path, size in sizes if size > 1 and children[path] == set(range(size))]
-
-
-__all__ = ["fold_by_scope", "layer_path", "whole"]
+__all__ = ["fold_by_scope", "whole"]

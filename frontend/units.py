@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ..ir.graph import Phase
+from ..ir.graph import Phase, Role
 from .flat import Flat, clean_scope
 
 # A stack of layers has at least this part of the forward operators; one that is found inside of what looks like a
@@ -115,14 +115,16 @@ def layers_of(flat: Flat) -> Layers:
     Layers are members of a list of modules, or calls of one module, of which some are equal and each reads what the
     one before it made; so experts and heads, which stand side by side, are none. Of lists inside of one another the
     outermost counts, unless its members are lists of layers themselves. Members of several lists that run in step are
-    one layer.
+    one layer. A member that reads no matrix, in a list of others that do, belongs to the layer before: the activation
+    behind a convolution.
     """
     tree = _tree(flat)
     alike: set[str] = set()
     found = _stacks(tree, tree.root, alike)
     while (wider := _stacks(tree, tree.root, set(alike))) != found:
         found = wider
-    steps = _in_step(_apart(_large(tree, found)) or _unequal(tree))
+    stacks = _apart(_large(tree, found)) or _unequal(tree)
+    steps = _in_step([_members(tree.flat, stack) for stack in stacks])
     scopes = {scope: k for k, layer in enumerate(steps) for call in layer for scope in call.every_scope()}
     return Layers(_with_backward(tree, scopes), tuple(tuple(call.path for call in layer) for layer in steps))
 
@@ -242,9 +244,8 @@ def _is_chain(flat: Flat, members: Sequence[_Call]) -> bool:
     return 2 * sum(reads[k] == k - 1 for k in range(1, len(members))) > len(members) - 1
 
 
-def _in_step(stacks: Sequence[Sequence[_Call]]) -> list[tuple[_Call, ...]]:
+def _in_step(members: Sequence[Sequence[tuple[_Call, ...]]]) -> list[tuple[_Call, ...]]:
     """All members in the order in which they run, those that always run together as one."""
-    members = [_again(stack) for stack in stacks]
     order = sorted(
         (calls[0].places[0], number, which) for which, own in enumerate(members) for number, calls in enumerate(own)
     )
@@ -263,11 +264,22 @@ def _in_step(stacks: Sequence[Sequence[_Call]]) -> list[tuple[_Call, ...]]:
     return list(_joined(groups, members, alone))
 
 
-def _again(stack: Sequence[_Call]) -> list[tuple[_Call, ...]]:
-    """Calls of a member of a list that follow one another as one; a module that is no member runs anew each time."""
+def _members(flat: Flat, stack: Sequence[_Call]) -> list[tuple[_Call, ...]]:
+    """Calls of a member of a list that follow one another as one; a module that is no member runs anew each time.
+
+    To a member that reads a matrix belong those behind it that read none.
+    """
     if len({call.path for call in stack}) == 1:
         return [(call,) for call in stack]
-    return [tuple(calls) for _, calls in groupby(stack, key=lambda call: call.path)]
+    matrices = {i for i, v in flat.values.items() if v.role is Role.PARAM and v.type.rank > 1}
+    reads = {call.path for call in stack if any(not matrices.isdisjoint(flat.nodes[k].inputs) for k in call.places)}
+    found: list[list[_Call]] = []
+    for path, calls in groupby(stack, key=lambda call: call.path):
+        if reads and found and (path not in reads or reads.isdisjoint(call.path for call in found[-1])):
+            found[-1] += calls
+        else:
+            found.append(list(calls))
+    return [tuple(calls) for calls in found]
 
 
 def _joined(

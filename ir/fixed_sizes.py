@@ -9,7 +9,7 @@ from .errors import PlanError, UsageError
 from .expr import Expr
 from .graph import Bound, Graph, Phase, Role, Value, Workload
 from .plan import Plan
-from .stages import BOUNDARY
+from .stages import between_stages
 
 # What the batch is called: of all replicas in a traced graph, of one in a sharded graph.
 _BATCH = frozenset(("batch", "mbs"))
@@ -132,7 +132,7 @@ def check_served(graph: Graph, longest: int) -> None:
 
 def _given(graph: Graph, *roles: Role) -> Iterator[Value]:
     """Yield what the model is given; what stages exchange is made by other stages."""
-    return (v for r in graph.regions if r.name != BOUNDARY for v in r.of_role(*roles))
+    return (v for r in graph.regions if not between_stages(r.name) for v in r.of_role(*roles))
 
 
 def _symbols(graph: Graph) -> frozenset[str]:

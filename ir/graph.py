@@ -181,7 +181,8 @@ class Region:
 class Run:
     """Regions that repeat together: `count` times the sequence of names.
 
-    Zero times: no pass over the model runs them; a plan says how often they run (what pipeline stages exchange).
+    Zero times: no pass over the model runs them, a plan says how often a pipeline stage does. They are what crosses
+    each border between layers, or the exchange of gradients of weights, and behind it the regions that read these.
     """
 
     regions: tuple[str, ...]

@@ -43,7 +43,7 @@ def _add_region(out: nx.DiGraph[str], graph: Graph, region: Region) -> None:
 
 
 def _link_ports(out: nx.DiGraph[str], graph: Graph) -> None:
-    order = [graph.region(name) for run in graph.schedule for name in run.regions]
+    order = [graph.region(name) for run in graph.schedule if run.count for name in run.regions]
     for source, port, target, value in (*_links(order, True), *_links(order[::-1], False)):
         made = source.producer[port.value].key if port.value in source.producer else port.value
         out.add_edge(f"{source.name}/%{made}", f"{target.name}/%{value.id}", port=port.name)

@@ -15,7 +15,7 @@ def mark_saved(graph: Graph) -> Graph:
 
     Recomputation belongs to the backward phase: what it reads is kept, what it makes is not. A tensor that several
     regions keep is marked where it is made, so that it counts once. A parameter that was marked where it is gathered
-    stays so: its unit keeps all parameters, read again or not.
+    stays so: its unit keeps all parameters, read again or not; and so does what a pipeline stage receives and keeps.
     """
     backward = {p.name for r in graph.regions for p in r.outputs if r.phase_of(p.value) in _LATER}
     local = {r.name: _read_by_backward(r, backward) for r in graph.regions}
@@ -52,6 +52,8 @@ def _is_activation(region: Region, value: int, backward_ports: set[str]) -> bool
 
 
 def _marked(region: Region, kept: set[int], wanted: set[str]) -> Region:
+    if any(n.op == "recv" for n in region.nodes):
+        return region
     exported = {p.value for p in region.outputs if p.name in wanted and region.phase_of(p.value) is Phase.FORWARD}
     kept = kept | exported | {region.by_id[i].storage for i in exported} | _kept_whole(region)
     values = tuple(v if v.saved == (v.id in kept) else replace(v, saved=v.id in kept) for v in region.values)

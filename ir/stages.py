@@ -17,8 +17,10 @@ from .partition import Balance, even_parts
 from .pipelines import chunks_of, places
 from .plan import LAYOUTS
 
-# The region of what runs between two stages; no pass over the model runs it, a stage does.
+# Begins the name of a region of what crosses from one stage to the next; no pass over the model runs it, a stage does.
 BOUNDARY = "boundary"
+# Begins the name of a region in which stages that hold copies of a weight add up its gradients, once a step.
+SHARED = "shared"
 # Ends the name of a layer's region that recomputes, beside one that does not.
 RECOMPUTED = "_recomputed"
 # Makes a row ready to be balanced: costs of its blocks, and what its first and its last part cost on top.
@@ -30,12 +32,16 @@ class StageClass:
     """Stages that run the same regions equally often.
 
     Attributes:
-        counts: how often each region of the graph runs in one pass over all chunks, in the order of `Graph.regions`.
+        counts: how often each region of the graph runs in one pass over all chunks, in the order of `Graph.regions`;
+            of what crosses a border, how often the stage receives it.
+        messages: how often the stage waits for what each region sends between stages: each chunk for the border before
+            it, and the first for the one behind; of a sum over g stages 2 (g - 1)/g times, as round a ring.
         first: index of the earliest of them, 0 for the first stage.
         number: how many there are.
     """
 
     counts: tuple[int, ...]
+    messages: tuple[float, ...]
     first: int
     number: int
 
@@ -104,7 +110,7 @@ def lay_sizes(
     parts = _parts(graph, row.units, sizes, recomputed if pp > 1 else 0)
     where = places(schedule, pp, vpp)
     held = tuple(tuple(c for c, stages in enumerate(where) if i in stages) for i in range(pp))
-    return Layout(pp, vpp, sizes, *_classes(graph, _with_ends(row, parts), held), held)
+    return Layout(pp, vpp, sizes, *_classes(graph, _with_ends(row, parts), held, chunk_borders(graph, sizes)), held)
 
 
 def chunk_rows(graph: Graph, layout: Layout, recomputed: int = 0) -> list[tuple[str, ...]]:
@@ -114,6 +120,24 @@ def chunk_rows(graph: Graph, layout: Layout, recomputed: int = 0) -> list[tuple[
     """
     row = layer_row(graph)
     return _with_ends(row, _parts(graph, row.units, layout.blocks, recomputed if layout.pp > 1 else 0))
+
+
+def between_stages(name: str) -> bool:
+    """Whether a region of this name holds what stages send one another."""
+    return name.startswith((BOUNDARY, SHARED))
+
+
+def chunk_borders(graph: Graph, sizes: Sequence[int]) -> tuple[str, ...]:
+    """Return the region of what each chunk receives, of the first one what it sends; none without borders.
+
+    `sizes` are the blocks of each chunk. The graph names the regions of its borders in front of each block and behind
+    the last one, or one for all of them.
+    """
+    borders = next((r.regions for r in graph.schedule if not r.count and r.regions[0].startswith(BOUNDARY)), ())
+    if not borders or len(sizes) < 2:
+        return ()
+    before = [borders[min(place, len(borders) - 1)] for place in accumulate(sizes[:-1])]
+    return (before[0], *before)
 
 
 def _with_ends(row: LayerRow, parts: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -194,22 +218,32 @@ def _listed(text: str) -> tuple[int, ...]:
 
 
 def _classes(
-    graph: Graph, parts: Sequence[Sequence[str]], held: Sequence[Sequence[int]]
+    graph: Graph, parts: Sequence[Sequence[str]], held: Sequence[Sequence[int]], borders: Sequence[str]
 ) -> tuple[tuple[StageClass, ...], tuple[int, ...]]:
     """Count regions stage by stage, then put equal stages together."""
     place = {r.name: k for k, r in enumerate(graph.regions)}
     counts = np.zeros((len(held), len(graph.regions)), dtype=np.int64)
+    messages = np.zeros((len(held), len(graph.regions)))
     for stage, chunks in enumerate(held):
         for name in (name for c in chunks for name in parts[c]):
             counts[stage, place[name]] += 1
-    return _grouped(counts)
+        for c in chunks if borders else ():
+            counts[stage, place[borders[c]]] += c > 0
+            messages[stage, place[borders[c]]] += 1.0
+    for exchange, *holders in (run.regions for run in graph.schedule if not run.count):
+        if exchange.startswith(SHARED):
+            num = int(np.count_nonzero(counts[:, [place[name] for name in holders]].any(axis=1)))
+            messages[:, place[exchange]] = 2.0 * (num - 1) / num
+    return _grouped(counts, messages)
 
 
-def _grouped(counts: NDArray[np.int64]) -> tuple[tuple[StageClass, ...], tuple[int, ...]]:
+def _grouped(
+    counts: NDArray[np.int64], messages: NDArray[np.float64]
+) -> tuple[tuple[StageClass, ...], tuple[int, ...]]:
     """Return the classes, and the class of every stage."""
-    found: dict[tuple[int, ...], list[int]] = {}
-    for stage, row in enumerate(counts.tolist()):
-        found.setdefault(tuple(row), []).append(stage)
+    found: dict[tuple[tuple[int, ...], tuple[float, ...]], list[int]] = {}
+    for stage, (row, sent) in enumerate(zip(counts.tolist(), messages.tolist(), strict=True)):
+        found.setdefault((tuple(row), tuple(sent)), []).append(stage)
     which = {stage: k for k, stages in enumerate(found.values()) for stage in stages}
-    classes = tuple(StageClass(key, stages[0], len(stages)) for key, stages in found.items())
+    classes = tuple(StageClass(*key, stages[0], len(stages)) for key, stages in found.items())
     return classes, tuple(which[stage] for stage in range(len(counts)))

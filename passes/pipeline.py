@@ -1,31 +1,54 @@
-"""What two neighbouring pipeline stages exchange, as a region of its own."""
+"""What two neighbouring pipeline stages exchange, as regions of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
-from ..ir.expr import Expr, as_expr, symbol, total
+from ..ir.expr import as_expr, symbol
 from ..ir.fixed_sizes import fixed_samples
-from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value
+from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value, Workload
 from ..ir.layers import layer_row
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.host import DOWN
-from ..ir.placement import Replicate, Shard
-from ..ir.stages import BOUNDARY
+from ..ir.placement import Placement, Replicate, Shard
+from ..ir.stages import BOUNDARY, SHARED
+from ..ir.types import TensorType
 from .base import Pass, PassResult, require, require_sharded
+from .proof.borders import is_weight
 
 PP, TP = "pp", "tp"
+_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
+    """A value that crosses a border, and whether stages behind it have it longer than the next layer needs it."""
+
+    value: Value
+    stays: bool
+
+    @property
+    def kind(self) -> tuple[str, TensorType, tuple[tuple[str, Placement], ...]]:
+        """What of it a message depends on."""
+        return str(self.stays), self.value.type, self.value.placements
+
+
+# What crosses one border in each phase, by port.
+_Border: TypeAlias = Mapping[Phase, Mapping[str, _Crossing]]
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline(Pass):
-    """Add the region `boundary`: activations to the next stage, their gradients back, micro-batch by micro-batch.
+    """Add a region for each kind of border between layers: activations go on, their gradients come back.
 
-    Sent is what blocks take from those before them, as it lies on the ranks: under sequence parallelism a shard.
-    What stays the same from block to block (rotary tables) each stage makes itself. The gradient of a weight that the
-    first and the last stage share is exchanged once a step. Which block stands on which stage is the plan's to say.
+    Sent is what regions behind a border take from those before it, as it lies on the ranks: under sequence parallelism
+    a shard. What a late layer reads of an early one, or of what runs before all layers, passes through the stages
+    between, as in Megatron-LM (core/pipeline_parallel/schedules.py: a stage gets all from the one before it), and in
+    training these keep it with the micro-batch. What runs before all layers and reads no weight (rotary tables, masks)
+    each stage makes itself. Gradients of a weight that several stages hold are added up once a step. Which layer stands
+    on which stage is the plan's to say.
 
     | option  | meaning                                                                                         |
     |---------|-------------------------------------------------------------------------------------------------|
@@ -41,17 +64,45 @@ class Pipeline(Pass):
         require(PP not in graph.axes, f"graph '{graph.name}' has its stages already")
 
     def apply(self, graph: Graph) -> PassResult:
-        """Append the region; the schedule names it zero times."""
-        made = _Boundary(self.scatter and TP in graph.axes)
-        for phase in (Phase.FORWARD, Phase.BACKWARD):
-            for v in _crossing(graph, phase):
-                made.exchange(v, phase, f"{_word(phase)} between stages")
-        for v in _shared_gradients(graph):
-            made.exchange(v, Phase.REDUCE, f"gradient of '{v.name}', which first and last stage share")
-        region = Region(BOUNDARY, tuple(made.values), tuple(made.nodes))
-        schedule = (*graph.schedule, Run((BOUNDARY,), 0))
-        axes = (*graph.axes, PP)
-        return PassResult(replace(graph, regions=(*graph.regions, region), schedule=schedule, axes=axes), changed=True)
+        """Append the regions; the schedule names them zero times: one a border, or one for all, and what is shared."""
+        scatter, made, names = self.scatter and TP in graph.axes, dict[_Kind, Region](), list[str]()
+        for border in _borders(graph):
+            kind = _kind(border)
+            if kind not in made:
+                made[kind] = _between(f"{BOUNDARY}{len(made) or ''}", border, scatter)
+            names.append(made[kind].name)
+        runs = [Run(tuple(names if len(made) > 1 else names[:1]), 0)]
+        regions = list(made.values())
+        for k, (holders, gradients) in enumerate(_shared_gradients(graph).items()):
+            regions.append(_summed(f"{SHARED}{k or ''}", gradients))
+            runs.append(Run((regions[-1].name, *holders), 0))
+        wider = replace(graph, regions=(*graph.regions, *regions), schedule=(*graph.schedule, *runs))
+        return PassResult(replace(wider, axes=(*graph.axes, PP)), changed=True)
+
+
+_Kind: TypeAlias = tuple[tuple[tuple[str, TensorType, tuple[tuple[str, Placement], ...]], ...], ...]
+
+
+def _kind(border: _Border) -> _Kind:
+    """What two borders have in common whose messages are alike: layers of two kinds in turns use ports in turns."""
+    return tuple(tuple(sorted((c.kind for c in border[phase].values()), key=str)) for phase in _PHASES)
+
+
+def _between(name: str, border: _Border, scatter: bool) -> Region:
+    """The region of what crosses a border."""
+    made = _Boundary(scatter)
+    for phase in _PHASES:
+        for crossing in border[phase].values():
+            made.exchange(crossing.value, phase, f"{_word(phase)} between stages", crossing.stays)
+    return Region(name, tuple(made.values), tuple(made.nodes))
+
+
+def _summed(name: str, gradients: Sequence[Value]) -> Region:
+    """The region in which stages add up gradients of weights that each of them holds: what two of them would send."""
+    made = _Boundary()
+    for v in gradients:
+        made.exchange(v, Phase.REDUCE, f"gradient of '{v.name}', of which several stages hold a copy")
+    return Region(name, tuple(made.values), tuple(made.nodes))
 
 
 @dataclass
@@ -62,8 +113,8 @@ class _Boundary:
     values: list[Value] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
-    def exchange(self, v: Value, phase: Phase, why: str) -> None:
-        """A value leaves one stage and arrives at the next; both happen at the same time."""
+    def exchange(self, v: Value, phase: Phase, why: str, stays: bool = False) -> None:
+        """A value leaves one stage and arrives at the next, which may keep it; both happen at the same time."""
         start = len(self.values)
         whole = v
         if self.scatter and phase is not Phase.REDUCE and isinstance(v.placement(TP), Replicate):
@@ -71,13 +122,13 @@ class _Boundary:
         self.values += [
             Value(start, v.type, start, Role.INPUT, v.name, placements=v.placements),
             Value(start + 1, v.type, start, placements=v.placements),
-            Value(start + 2, v.type, start + 2, placements=v.placements),
+            Value(start + 2, v.type, start + 2, placements=v.placements, saved=stays and v is whole),
         ]
         attrs = CollectiveAttrs(PP, why=why)
         self.nodes.append(Node("send", (start,), (start + 1,), attrs, phase=phase))
         self.nodes.append(Node("recv", (start + 1,), (start + 2,), attrs, phase=phase))
         if v is not whole:
-            self.values.append(Value(start + 3, whole.type, start + 3, placements=whole.placements))
+            self.values.append(Value(start + 3, whole.type, start + 3, placements=whole.placements, saved=stays))
             gather = CollectiveAttrs(TP, v.type.rank - 1, f"pieces of {why} put together over {TP}")
             self.nodes.append(Node("all_gather", (start + 2,), (start + 3,), gather, phase=phase))
 
@@ -93,39 +144,41 @@ def _word(phase: Phase) -> str:
     return "activations" if phase is Phase.FORWARD else "gradients"
 
 
-def _crossing(graph: Graph, phase: Phase) -> Iterator[Value]:
-    """Yield what crosses the border between two neighbouring blocks, of borders that differ the one with most bytes.
-
-    That is what blocks on one side hand on to any region behind the border: to the next block, and, where layers share
-    keys and values or all add a value of the first one, to later ones. What the prologue makes each stage makes itself,
-    its gradient too; and so what neither the first block takes nor depends on the micro-batch.
-    """
-    order = [graph.region(n) for run in graph.schedule for _ in range(min(run.count, 2)) for n in run.regions]
+def _borders(graph: Graph) -> list[_Border]:
+    """What crosses the border before each layer and behind the last one."""
     row = layer_row(graph)
-    blocks = range(len(row.head), len(order) - len(row.tail))
-    makers, readers = blocks, range(blocks.start, len(order))
-    if phase is Phase.BACKWARD:
-        order, blocks = order[::-1], range(len(row.tail), len(order) - len(row.head))
-        makers, readers = range(blocks.stop), blocks
-    own = fixed_samples(graph)
-    taken = {v.name for v in order[blocks.start].of_role(Role.PORT)}
-    crossing: dict[int, dict[str, Value]] = {border: {} for border in blocks[:-1]}
-    made: dict[str, int] = {}
-    for place, region in enumerate(order):
-        for v in region.of_role(Role.PORT) if place in readers else ():
-            sizes = {s for d in v.type.dims if isinstance(d, Expr) for s in d.symbols}
-            if v.name in made and (v.name in own or "mbs" in sizes or (sizes and v.name in taken)):
-                for border in crossing.keys() & range(made[v.name], place):
-                    crossing[border].setdefault(v.name, v)
-        if place in makers:
-            made |= {p.name: place for p in region.outputs if _phase(region, p.value) is phase}
-    yield from max(crossing.values(), key=_size, default={}).values()
+    groups = [[graph.region(name) for name in group] for group in (row.head, *row.units, row.tail)]
+    own, free = fixed_samples(graph), _without_weights(groups[0])
+    found: list[dict[Phase, dict[str, _Crossing]]] = [{phase: {} for phase in _PHASES} for _ in groups[1:]]
+    for phase in _PHASES:
+        made: dict[str, int] = {}
+        step = 1 if phase is Phase.FORWARD else -1
+        for k in range(len(groups))[::step]:
+            for region in groups[k][::step]:
+                for v in region.of_role(Role.PORT):
+                    maker = made.get(v.name, k)
+                    if (is_weight(v) and v.name not in own) or (maker == 0 and v.name in free):
+                        continue
+                    stays = abs(k - maker) > 1 and phase is Phase.FORWARD and graph.workload is Workload.TRAIN
+                    for border in range(min(k, maker), max(k, maker)):
+                        before = found[border][phase].get(v.name)
+                        found[border][phase][v.name] = _Crossing(v, stays or (before is not None and before.stays))
+                made |= {p.name: k for p in region.outputs if _phase(region, p.value) is phase}
+    return list(found)
 
 
-def _size(values: Mapping[str, Value]) -> float:
-    """Elements, with any lengths: what matters is the order of two borders of one graph."""
-    numel = total(v.type.numel for v in values.values())
-    return float(numel.evaluate(dict.fromkeys(numel.symbols, 64.0)))
+def _without_weights(head: Sequence[Region]) -> frozenset[str]:
+    """The ports through which comes what runs before all layers and reads no weight, no cache and nothing made so."""
+    found: set[str] = set()
+    for region in head:
+        bound = {
+            v.id for v in region.values
+            if v.role in (Role.PARAM, Role.CACHE) or (v.role is Role.PORT and v.name not in found)
+        }  # fmt: skip
+        for node in (n for n in region.nodes if not bound.isdisjoint(n.inputs)):
+            bound.update(node.outputs)
+        found |= {p.name for p in region.outputs if p.value not in bound}
+    return frozenset(found)
 
 
 def _phase(region: Region, value: int) -> Phase | None:
@@ -135,13 +188,22 @@ def _phase(region: Region, value: int) -> Phase | None:
     return Phase.FORWARD if node.phase is Phase.FORWARD else Phase.BACKWARD
 
 
-def _shared_gradients(graph: Graph) -> Iterator[Value]:
-    """Yield the running sums of weights that both ends use: each end holds a copy and both must agree."""
-    names = graph.sequence_once()
-    first, last = graph.region(names[0]), graph.region(names[-1])
-    shared = {v.name for v in last.of_role(Role.PARAM)} & {v.name for v in first.of_role(Role.PARAM)}
-    for region in (first, last):
-        for param, grad in region.grads:
-            name = region.by_id[param].name
-            if name in shared and first is not last:
-                yield replace(region.by_id[grad], name=name)
+def _shared_gradients(graph: Graph) -> Mapping[tuple[str, ...], list[Value]]:
+    """The running sums of weights that several layers or ends read, by the regions that do."""
+    row = layer_row(graph)
+    groups: dict[str, set[int]] = {}
+    holders: dict[str, dict[str, None]] = {}
+    for k, group in enumerate((row.head, *row.units, row.tail)):
+        for region in map(graph.region, group):
+            for v in region.of_role(Role.PARAM):
+                if "*" not in v.name:
+                    groups.setdefault(v.name, set()).add(k)
+                    holders.setdefault(v.name, {})[region.name] = None
+    grads = {
+        r.by_id[param].name: replace(r.by_id[grad], name=r.by_id[param].name)
+        for r in graph.regions for param, grad in r.grads
+    }  # fmt: skip
+    found: dict[tuple[str, ...], list[Value]] = {}
+    for name in sorted(grads.keys() & {n for n, places in groups.items() if len(places) > 1}):
+        found.setdefault(tuple(holders[name]), []).append(grads[name])
+    return found

@@ -23,7 +23,6 @@ from ..cost.step_program import RING, label_of
 from ..driver import Estimate
 from ..ir.graph import ONCE_A_STEP
 from ..ir.ops.host import DOWN, UP
-from ..ir.stages import BOUNDARY
 
 Seconds: TypeAlias = defaultdict[str, float]
 HOST, OTHER = "host", "other"
@@ -73,7 +72,7 @@ def _runs_at_pace(answer: Estimate) -> Mapping[str, float]:
     there = [k for k in range(staging.num_classes) if staging.is_there(k)[0]]
     cls = max(there, key=lambda k: float(stages[k].micro.total_s[0]))
     found = {name: float(times[0]) for name, times in staging.runs(cls).items()}
-    return {**found, BOUNDARY: float(staging.chunks[0])}
+    return found | {name: float(times[0]) for name, times in staging.sent(cls).items()}
 
 
 def _by_part(answer: Estimate) -> Mapping[str, Seconds]:

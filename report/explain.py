@@ -22,7 +22,7 @@ from ..ir.graph import ONCE_A_STEP, Node, Region
 from ..ir.ops import Work
 from ..ir.ops.collectives import RINGS, CollectiveAttrs
 from ..ir.ops.masking import executed_share, touched_share
-from ..ir.stages import BOUNDARY
+from ..ir.stages import between_stages
 from ..ir.text import print_node
 from ..ir.units import format_bytes, format_flops, format_time
 from .explain_metric import metric_lines
@@ -90,9 +90,10 @@ def _node(answer: Estimate, priced: Priced, row: int, entry: Entry) -> Iterator[
     per = "step" if entry.phase in ONCE_A_STEP else "micro-batch"
     point = int(priced.point[0])
     time_s = float(priced.time_s[row, point])
-    count = answer.plan.vpp if entry.region == BOUNDARY else entry.count
-    where = " and stage" if entry.region == BOUNDARY else ""
-    yield f"{entry.name}  {entry.kind}, runs {count} time{'' if count == 1 else 's'} a {per}{where}"
+    between, staging = between_stages(entry.region), answer.table.staging
+    sent = [float(staging.sent(k)[entry.region][0]) for k in range(staging.num_classes)] if between else []
+    count, where = max(sent, default=entry.count), " and stage" if between else ""
+    yield f"{entry.name}  {entry.kind}, runs {count:.3g} time{'' if count == 1 else 's'} a {per}{where}"
     yield f"  {print_node(region, node)}"
     yield from _inside(answer, entry)
     yield f"  time {format_time(time_s)} each, {format_time(time_s * count)} a {per}"
@@ -117,7 +118,7 @@ def _inside(answer: Estimate, entry: Entry) -> Iterator[str]:
 
 def _forced(region: Region, node: Node, entry: Entry) -> Iterator[str]:
     """Say which two placements a message lies between, where it does not say so itself, having joined several."""
-    if not isinstance(node.attrs, CollectiveAttrs) or " to " in node.attrs.why or entry.region == BOUNDARY:
+    if not isinstance(node.attrs, CollectiveAttrs) or " to " in node.attrs.why or between_stages(entry.region):
         return
     if "/" in entry.axis:
         yield "  ranks with a copy of the same heads sum what each has of their gradients"

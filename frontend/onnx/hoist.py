@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ...ir.graph import Role
 from ..flat import Flat
-from ..scoped import layer_path
+from ..units import layers_of
 
 
 def hoisted(flat: Flat) -> Flat:
@@ -17,24 +16,26 @@ def hoisted(flat: Flat) -> Flat:
     Exporters compute a mask or a view of a rotary table once, in the layer that needs it first: alike layers would
     differ by it.
     """
-    path, num_layers = layer_path(n.scope for n in flat.nodes)
-    if num_layers < 2:
+    found = layers_of(flat)
+    if len(found.paths) < 2:
         return flat
-    pattern = re.compile(rf"^{re.escape(path)}\.(\d+)(?:\.|$)")
-    layer = {o: m.group(1) if (m := pattern.match(n.scope)) else "" for n in flat.nodes for o in n.outputs}
-    shared = _shared(flat, layer, pattern)
-    nodes = [replace(n, scope=path.rpartition(".")[0]) if n.key in shared else n for n in flat.nodes]
+    around = found.paths[0][0].rpartition(".")[0].rpartition(".")[0]
+    layer = {o: found.of_scope.get(n.scope) for n in flat.nodes for o in n.outputs}
+    shared = _shared(flat, layer, tuple(f"{path}." for paths in found.paths for path in paths))
+    nodes = [replace(n, scope=around) if n.key in shared else n for n in flat.nodes]
     return replace(flat, nodes=nodes)
 
 
-def _shared(flat: Flat, layer: Mapping[int, str], pattern: re.Pattern[str]) -> set[int]:
+def _shared(flat: Flat, layer: Mapping[int, int | None], inside: tuple[str, ...]) -> set[int]:
     """Nodes of a layer that depend on none of them, and that nodes of another layer read, at once or through others."""
-    own = {v.id for v in flat.values.values() if v.role is Role.CACHE or pattern.match(v.name)}
+    own = {v.id for v in flat.values.values() if v.role is Role.CACHE or v.name.startswith(inside)}
     free: set[int] = set()
     for node in flat.nodes:
-        if layer[node.key] and not any(i in own or (layer.get(i) and i not in free) for i in node.inputs):
+        if layer[node.key] is not None and not any(
+            i in own or (layer.get(i) is not None and i not in free) for i in node.inputs
+        ):
             free.update(node.outputs)
-        elif (not layer[node.key] and any(i in own for i in node.inputs)) or layer[node.key]:
+        elif layer[node.key] is not None or any(i in own for i in node.inputs):
             own.update(node.outputs)
     wanted: set[int] = set()
     for node in reversed(flat.nodes):

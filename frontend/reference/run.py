@@ -6,6 +6,7 @@ forward phase only what the graph marks as kept is still there, so a backward ph
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,17 +46,21 @@ class Results:
 
 @dataclass
 class Instance:
-    """One round of a region: which layer it is, and what every rank holds of each value so far."""
+    """One round of a region: which layer it is, and what every rank holds of each value so far.
+
+    `layer` counts over all layers, `members` over those of one list: by what stands before the star of a name.
+    """
 
     region: Region
     layer: int
     stage: int = 0
+    members: Mapping[str, int] = field(default_factory=dict)
     held: dict[int, list[Local]] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
 
     def name(self, value: Value) -> str:
         """Return the name of a parameter or input in this layer."""
-        return value.name.replace("*", str(self.layer))
+        return value.name.replace("*", str(self.members.get(value.name.partition("*")[0], self.layer)))
 
 
 class Runner:
@@ -96,13 +101,14 @@ class Runner:
     def rounds(self, graph: Graph) -> list[Instance]:
         """Return the regions in running order; layers are counted over all that repeat or that are numbered."""
         found: list[Instance] = []
-        layer = 0
+        layer, members = 0, Counter[str]()
         names = list(graph.sequence())
         for place, name in enumerate(names):
             region = graph.region(name)
-            numbered = any("*" in v.name for v in region.values)
-            found.append(Instance(region, layer, self.ports.stage(place, len(names))))
-            layer += numbered
+            lists = {v.name.partition("*")[0] for v in region.values if "*" in v.name}
+            found.append(Instance(region, layer, self.ports.stage(place), {name: members[name] for name in lists}))
+            layer += bool(lists)
+            members.update(lists)
         return found
 
     def _results(self, rounds: Sequence[Instance]) -> Iterator[tuple[str, Tensor]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 from torch import Tensor
 
-from ...ir.graph import Node, Phase, Region, Role
-from ...ir.stages import BOUNDARY
+from ...ir.graph import Node, Phase, Region, Role, Value
+from ...ir.layers import layer_row
+from ...ir.stages import SHARED, chunk_borders
 from .collectives import Exchange, cut
 from .layout import Layout
 from .tensors import LayoutMismatchError, Local
@@ -26,15 +29,22 @@ class Ports:
     held: dict[str, tuple[list[Local], int]] = field(default_factory=dict)
     taken: dict[tuple[int, Phase, int], str] = field(default_factory=dict)
 
-    @property
-    def boundary(self) -> Region | None:
-        """The region of what two stages exchange."""
-        return self.layout.graph.by_name.get(BOUNDARY)
+    @cached_property
+    def borders(self) -> tuple[str, ...]:
+        """The regions of what each stage but the last and the one behind it exchange."""
+        units = layer_row(self.layout.graph).units
+        stages = [self._stage(k, len(units)) for k in range(len(units))]
+        return chunk_borders(self.layout.graph, [stages.count(k) for k in range(self.num_stages)])[1:]
 
-    def stage(self, place: int, count: int) -> int:
+    def stage(self, place: int) -> int:
         """Return the stage of a round: layers in even parts; what is before or behind them with the first or last."""
-        inner = max(1, count - 2)
-        return min(self.num_stages - 1, max(0, min(place - 1, inner - 1)) * self.num_stages // inner)
+        row = layer_row(self.layout.graph)
+        ends = list(accumulate(map(len, row.units), initial=len(row.head)))
+        unit = sum(end <= place for end in ends) - 1
+        return self._stage(max(0, min(unit, len(row.units) - 1)), len(row.units))
+
+    def _stage(self, unit: int, count: int) -> int:
+        return unit * self.num_stages // max(1, count)
 
     def put(self, name: str, parts: list[Local], stage: int) -> None:
         """Hand on a value."""
@@ -50,23 +60,28 @@ class Ports:
         parts, home = self.held[name]
         if home == stage:
             return parts
-        made_here = phase is Phase.FORWARD and self._made_anywhere(name)
-        sent = None if made_here else self._sent(name, stage, phase)
+        if phase is Phase.FORWARD and self._made_anywhere(name):
+            return parts
+        port = next(v for v in reader.of_role(Role.PORT) if v.name == name)
+        if phase is Phase.BACKWARD and self._is_shared(reader, port):
+            return parts
+        sent = self._passed_on(port, home, stage, phase)
         if sent is not None:
             self.held[name] = sent, stage
             return sent
-        if made_here:
-            return parts
-        if phase is Phase.BACKWARD and self._is_shared(reader, name):
-            return parts
         raise LayoutMismatchError(f"stage {stage} reads '{name}' of stage {home}, which is not sent ({phase})")
 
-    def _sent(self, name: str, stage: int, phase: Phase) -> list[Local] | None:
-        region = self.boundary
-        if region is None:
-            return None
-        parts = self.held[name][0]
-        start = self._message(region, name, stage, phase)
+    def _passed_on(self, port: Value, home: int, stage: int, phase: Phase) -> list[Local] | None:
+        """Bring a value through every border on the way; None where one of them has no message for it."""
+        found: list[Local] | None = self.held[port.name][0]
+        crossed = range(home, stage) if home < stage else range(stage, home)[::-1]
+        for border in crossed if self.borders else ():
+            if found is not None:
+                found = self._sent(self.layout.graph.region(self.borders[border]), port, found, border, phase)
+        return found if self.borders else None
+
+    def _sent(self, region: Region, port: Value, parts: list[Local], border: int, phase: Phase) -> list[Local] | None:
+        start = self._message(region, port, border, phase)
         if start is None:
             return None
         value = region.by_id[start.inputs[0]]
@@ -83,38 +98,42 @@ class Ports:
                 now.update(zip(node.outputs, made, strict=True))
         return now[max(now)]
 
-    def _message(self, region: Region, name: str, stage: int, phase: Phase) -> Node | None:
-        """The message that brings a value: that of its name, else one that nothing else at this cut takes.
+    def _message(self, region: Region, port: Value, border: int, phase: Phase) -> Node | None:
+        """The message that brings a value: that of its name, else one of its sizes that nothing else at this cut takes.
 
-        Layers of two kinds in turns hand their state on under two names, of which one crosses a cut.
+        Borders that are alike have one region with the names of the first of them.
         """
+        name, outer = port.name, port.type.dims[:-1]
         sends = [n for n in region.nodes if n.op == "send" and n.phase is phase]
+        sends = [n for n in sends if region.by_id[n.inputs[0]].type.dims[:-1] == outer]
         names = [region.by_id[n.inputs[0]].name for n in sends]
-        free = [n for n in sends if self.taken.get((stage, phase, n.key), name) == name]
+        free = [n for n in sends if self.taken.get((border, phase, n.key), name) == name]
         found = next((n for n in free if region.by_id[n.inputs[0]].name == name), None)
         found = found if found is not None or name in names else next(iter(free), None)
         if found is not None:
-            self.taken[stage, phase, found.key] = name
+            self.taken[border, phase, found.key] = name
         return found
 
-    def _is_shared(self, reader: Region, name: str) -> bool:
+    def _is_shared(self, reader: Region, port: Value) -> bool:
         """Whether a port brings a part of the gradient of a parameter whose sums stages exchange."""
-        port = next(v for v in reader.of_role(Role.PORT) if v.name == name)
-        todo, seen = [port.id], set[int]()
+        if any(not isinstance(d, int) and d.symbols & {"mbs", "seq"} for d in port.type.dims):
+            return False
+        todo, seen = [(reader, port.id)], set[tuple[str, int]]()
         while todo:
-            i = todo.pop()
-            seen.add(i)
-            todo += [o for n in reader.users.get(i, ()) for o in n.outputs if o not in seen]
-        made = {reader.by_id[p].name for p, g in reader.grads if g in seen}
-        fixed = all(isinstance(d, int) or not d.symbols & {"mbs", "seq"} for d in port.type.dims)
-        return fixed and bool(made & self._exchanged)
+            region, i = todo.pop()
+            if (region.name, i) not in seen:
+                seen.add((region.name, i))
+                todo += [(region, o) for n in region.users.get(i, ()) for o in n.outputs]
+                names = {p.name for p in region.outputs if p.value == i}
+                todo += [(r, v.id) for r in self.layout.graph.regions for v in r.of_role(Role.PORT) if v.name in names]
+        made = {r.by_id[p].name for r in self.layout.graph.regions for p, g in r.grads if (r.name, g) in seen}
+        return bool(made & self._exchanged)
 
     @property
     def _exchanged(self) -> set[str]:
         """Parameters whose gradients stages exchange once a step."""
-        if self.boundary is None:
-            return set()
-        return {self.boundary.by_id[i].name for n in self.boundary.nodes if n.phase is Phase.REDUCE for i in n.inputs}
+        shared = (r for r in self.layout.graph.regions if r.name.startswith(SHARED))
+        return {v.name for r in shared for v in r.of_role(Role.INPUT)}
 
     def _made_anywhere(self, name: str) -> bool:
         """Whether every stage can make a value by itself: the first region makes it of no parameter."""

@@ -1,101 +1,128 @@
-"""What crosses between pipeline stages: every port that blocks hand one another, once each way, as it lies."""
+"""What crosses between pipeline stages: at every border what is read behind it, once each way, and shared weights."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from ...ir.fixed_sizes import fixed_samples
-from ...ir.graph import Graph, Phase, Port, Region, Role
+from ...ir.graph import Graph, Phase, Region, Role, Value
 from ...ir.layers import layer_row
-from ...ir.stages import BOUNDARY
+from ...ir.ops.host import DOWN
+from ...ir.stages import BOUNDARY, SHARED, between_stages
 from .borders import is_weight
 from .refine import Fault
 
-# A port, and the phase in which it is made.
-Handed: TypeAlias = tuple[str, Phase]
+# A message: its phase, and what arrives: type and placements.
+Message: TypeAlias = tuple[str, str, str]
+_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 
 
 def exchange_faults(graph: Graph) -> Iterator[Fault]:
-    """Yield ports that are not sent once, receives without a send, and sends that nobody receives."""
-    boundary = graph.by_name.get(BOUNDARY)
-    if boundary is None:
+    """Yield what a border needs and nobody sends or sends in vain, and weights whose copies do not stay equal."""
+    runs = [run.regions for run in graph.schedule if not run.count and between_stages(run.regions[0])]
+    if not runs:
         return
-    yield from _pair_faults(boundary)
-    sent: Counter[tuple[str, Phase]] = Counter(
-        (boundary.by_id[n.inputs[0]].name, n.phase)
-        for n in boundary.nodes
-        if n.op == "send" and n.phase is not Phase.REDUCE
-    )
-    wanted = _wanted(graph, frozenset(sent))
-    for name, phase in sorted({*wanted, *sent}, key=str):
-        times = sent[name, phase]
-        if times != int((name, phase) in wanted):
-            yield Fault(BOUNDARY, f"port '{name}'", f"is sent {times} times in the {phase} phase")
+    for region in (r for r in graph.regions if between_stages(r.name)):
+        yield from _pair_faults(region)
+    row = layer_row(graph)
+    groups = [[graph.region(name) for name in group] for group in (row.head, *row.units, row.tail)]
+    borders = next((names for names in runs if names[0].startswith(BOUNDARY)), ())
+    if len(borders) not in (1, len(groups) - 1):
+        yield Fault(BOUNDARY, "schedule", f"names {len(borders)} of {len(groups) - 1} borders")
+        return
+    wanted = _wanted(graph, groups)
+    for place, needed in enumerate(wanted):
+        region = graph.region(borders[min(place, len(borders) - 1)])
+        sent = Counter(_arriving(region))
+        for message in sorted({*needed, *sent}):
+            if sent[message] != needed[message]:
+                phase, kind, _ = message
+                what = f"{kind} is sent {sent[message]} times in the {phase} phase, {needed[message]} are read behind"
+                yield Fault(region.name, f"border {place}", what)
+    yield from _copies(graph, groups, [names for names in runs if names[0].startswith(SHARED)])
 
 
-def _wanted(graph: Graph, sent: frozenset[Handed]) -> frozenset[Handed]:
-    """What is to be sent: all that blocks hand one another; where none repeats, what crosses one border each way."""
-    every, row = frozenset(_crossing(graph)), layer_row(graph)
-    if len(row.inner) < sum(map(len, row.units)):
-        return every
-    found: list[Handed] = []
-    for phase in (Phase.FORWARD, Phase.BACKWARD):
-        of_phase = frozenset(h for h in sent if h[1] is phase)
-        found += of_phase if of_phase in _at_borders(graph, phase) else (h for h in every if h[1] is phase)
-    return frozenset(found)
+def _wanted(graph: Graph, groups: Sequence[Sequence[Region]]) -> list[Counter[Message]]:
+    """What crosses each border: ports read behind whose nearest maker is before, but weights and what needs none."""
+    own, bound = fixed_samples(graph), dict[str, bool]()
+    found: list[dict[tuple[Phase, str], Value]] = [{} for _ in groups[1:]]
+    for phase in _PHASES:
+        order = [(k, region) for k, group in enumerate(groups) for region in group]
+        order = order if phase is Phase.FORWARD else order[::-1]
+        for turn, (k, region) in enumerate(order):
+            for v in region.of_role(Role.PORT):
+                maker = next((e for e in reversed(order[:turn]) if _makes(e[1], v.name, phase)), None)
+                if maker is None or (is_weight(v) and v.name not in own):
+                    continue
+                if maker[0] == 0 and v.name not in bound:
+                    bound[v.name] = _reads_weight(graph, maker[1], v.name)
+                if maker[0] == 0 and not bound[v.name]:
+                    continue
+                for border in range(min(k, maker[0]), max(k, maker[0])):
+                    found[border][phase, v.name] = v
+    return [Counter(_message(phase, v) for (phase, _), v in border.items()) for border in found]
 
 
-def _at_borders(graph: Graph, phase: Phase) -> list[frozenset[Handed]]:
-    """The ports through which something crosses each border between two layers that run once, in one phase."""
-    row, own = layer_row(graph), fixed_samples(graph)
-    units = [[graph.region(name) for name in unit] for unit in row.units]
-    last = [graph.region(name) for name in row.tail]
-    groups = [*units, last] if phase is Phase.FORWARD else [last, *(unit[::-1] for unit in units[::-1])]
-    makers = {
-        (p.name, k) for k, group in enumerate(groups) for r in group for p in r.outputs if _is_of(r, p, phase, own)
-    }
-    found: list[set[Handed]] = [set() for _ in groups]
-    for k, group in enumerate(groups):
-        for name in {v.name for r in group for v in r.of_role(Role.PORT)}:
-            nearest = max((m for made, m in makers if made == name and m < k), default=k)
-            for border in range(nearest, k):
-                found[border].add((name, phase))
-    inside = found[: len(units) - 1] if phase is Phase.FORWARD else found[1 : len(units)]
-    return [frozenset(names) for names in inside]
+def _makes(region: Region, port: str, phase: Phase) -> bool:
+    """Whether a region makes in a phase, on the device and not anew, what leaves through a port."""
+    nodes = (region.producer.get(p.value) for p in region.outputs if p.name == port)
+    late = (Phase.BACKWARD, Phase.REDUCE, Phase.OPTIMIZER, Phase.PREPARE)
+    phases = {phase} if phase is Phase.FORWARD else set(late)
+    return any(n is not None and n.phase in phases and n.op != DOWN for n in nodes)
 
 
-def _is_of(region: Region, port: Port, phase: Phase, own: frozenset[str]) -> bool:
-    """Whether a phase makes what leaves through a port, and it is no weight's."""
-    made = region.phase_of(port.value)
-    early = Phase.FORWARD if made is Phase.FORWARD else Phase.BACKWARD
-    kept = is_weight(region.by_id[port.value]) and port.name not in own
-    return early is phase and made is not Phase.RECOMPUTE and not kept
+def _reads_weight(graph: Graph, region: Region, port: str) -> bool:
+    """Whether what leaves through a port depends on a weight or a cache, here or in regions before."""
+    todo, seen = [p.value for p in region.outputs if p.name == port], set[int]()
+    while todo:
+        v = region.by_id[todo.pop()]
+        if v.id in seen:
+            continue
+        seen.add(v.id)
+        if v.role in (Role.PARAM, Role.CACHE):
+            return True
+        if v.role is Role.PORT:
+            makers = [r for r in graph.regions if r is not region and any(p.name == v.name for p in r.outputs)]
+            if not makers or any(_reads_weight(graph, r, v.name) for r in makers):
+                return True
+        todo += region.producer[v.id].inputs if v.id in region.producer else ()
+    return False
 
 
-def _pair_faults(boundary: Region) -> Iterator[Fault]:
+def _message(phase: Phase, v: Value) -> Message:
+    return str(phase), str(v.type), str(v.placements)
+
+
+def _arriving(region: Region) -> Iterator[Message]:
+    """What arrives through a border: what is received, or put together of pieces."""
+    read = {i for n in region.nodes for i in n.inputs}
+    for node in region.nodes:
+        if node.op != "send" and node.key not in read:
+            yield _message(node.phase, region.by_id[node.key])
+
+
+def _pair_faults(region: Region) -> Iterator[Fault]:
     """Each receive reads what one send made, in the same phase, and hands on what was given."""
-    sends = {n.key: n for n in boundary.nodes if n.op == "send"}
-    received = Counter(n.inputs[0] for n in boundary.nodes if n.op == "recv")
-    for node in boundary.nodes:
+    sends = {n.key: n for n in region.nodes if n.op == "send"}
+    received = Counter(n.inputs[0] for n in region.nodes if n.op == "recv")
+    for node in region.nodes:
         if node.op == "recv":
             send = sends.get(node.inputs[0])
             if send is None or send.phase is not node.phase or send.attrs != node.attrs:
-                yield Fault(BOUNDARY, f"%{node.key} recv", "receives what no send of its phase has sent")
+                yield Fault(region.name, f"%{node.key} recv", "receives what no send of its phase has sent")
     for key in sends:
         if received[key] != 1:
-            yield Fault(BOUNDARY, f"%{key} send", f"is received {received[key]} times")
+            yield Fault(region.name, f"%{key} send", f"is received {received[key]} times")
 
 
-def _crossing(graph: Graph) -> Iterator[tuple[str, Phase]]:
-    """Ports that a block reads and a block hands on, with the phase that makes them; weights' gradients stay."""
-    names, own = layer_row(graph).inner, fixed_samples(graph)
-    blocks = [r for r in graph.regions if r.name in names]
-    read = {v.name for r in blocks for v in r.of_role(Role.PORT)}
-    for region in blocks:
-        for port in region.outputs:
-            phase = region.phase_of(port.value)
-            kept = is_weight(region.by_id[port.value]) and port.name not in own
-            if port.name in read and not kept and phase is not Phase.RECOMPUTE:
-                yield port.name, Phase.FORWARD if phase is Phase.FORWARD else Phase.BACKWARD
+def _copies(graph: Graph, groups: Sequence[Sequence[Region]], runs: Sequence[Sequence[str]]) -> Iterator[Fault]:
+    """A trained weight that stages may hold twice is summed over all that do."""
+    trained = {r.by_id[p].name for r in graph.regions for p, _ in r.grads}
+    summed = {v.name: set(holders) for name, *holders in runs for v in graph.region(name).of_role(Role.INPUT)}
+    for name in sorted(n for n in trained if "*" not in n):
+        readers = [{r.name for r in group if any(v.name == name for v in r.of_role(Role.PARAM))} for group in groups]
+        wanted = set().union(*readers) if sum(map(bool, readers)) > 1 else set()
+        if summed.get(name, set()) != wanted:
+            yield Fault(SHARED, f"gradient of '{name}'", f"is summed over {sorted(summed.get(name, ()))}")

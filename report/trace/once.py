@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...ir.graph import Phase
-from ...ir.stages import BOUNDARY
 from .nodes import COPY_DOWN, COPY_UP, NodeTime, once_of
 from .shape import EXTRA_NAMES, Booking, stream_of
 from .spent import Spent, pace_once
@@ -57,8 +56,9 @@ def _nodes(timeline: Timeline, stage: int, phase: Phase) -> list[tuple[NodeTime,
             found += [(n, layer) for n in once_of(graph.region(name), timeline.nodes[name], phase)]
     if phase is Phase.REDUCE:
         found = found[::-1]
-        if BOUNDARY in graph.by_name:
-            found += [(n, -1) for n in once_of(graph.region(BOUNDARY), timeline.nodes[BOUNDARY], phase)]
+        for name, times in timeline.answer.table.staging.sent(timeline.stages.cls[stage]).items():
+            sent = once_of(graph.region(name), timeline.nodes[name], phase) if times[0] else []
+            found += [(replace(n, time_s=n.time_s * float(times[0])), -1) for n in sent]
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from ...cost.account import Account
 from ...cost.rollup import LENT, lend
 from ...driver import Estimate
 from ...ir.graph import ONCE_A_STEP, Phase
-from ...ir.stages import BOUNDARY
+from ...ir.stages import StageClass, between_stages
 from .nodes import NodeTime
 
 Array = NDArray[np.float64]
@@ -92,7 +92,7 @@ def _class(answer: Estimate, nodes: NodeTimes, cls: int) -> StageSpent:
     table = answer.table
     layout, time = table.staging.layouts[int(table.staging.which[0])].classes[cls], table.step.stages[cls]
     forward, backward, once = (_lent(answer, account) for account in (time.forward, time.backward, time.once))
-    alone = _once_alone(answer, nodes, layout.counts)
+    alone = _once_alone(answer, nodes, layout)
     prepare, reduce = (_behind(once, alone, phase) for phase in (Phase.PREPARE, Phase.REDUCE))
     update = once.less(prepare).less(reduce)
     return StageSpent(layout.first, layout.number, forward, backward, prepare, reduce, update)
@@ -118,12 +118,12 @@ def _behind(once: Spent, alone: Mapping[tuple[Phase, str], float], phase: Phase)
     return Spent(exposed, hidden)
 
 
-def _once_alone(answer: Estimate, nodes: NodeTimes, counts: Sequence[int]) -> Mapping[tuple[Phase, str], float]:
+def _once_alone(answer: Estimate, nodes: NodeTimes, stage: StageClass) -> Mapping[tuple[Phase, str], float]:
     """Seconds of nodes that run once a step on a stage, by phase and part."""
     graph = answer.table.lowered.graph
     found: dict[tuple[Phase, str], float] = {}
-    for region, count in zip(graph.regions, counts, strict=True):
-        times = 1 if region.name == BOUNDARY else count
+    for region, count, sent in zip(graph.regions, stage.counts, stage.messages, strict=True):
+        times = sent if between_stages(region.name) else count
         for n in nodes[region.name].values():
             if n.phase in ONCE_A_STEP and not n.is_copy and times:
                 found[n.phase, n.part] = found.get((n.phase, n.part), 0.0) + n.time_s * times

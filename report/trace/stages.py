@@ -13,15 +13,19 @@ from ...cost.schedules.menu import schedule_of
 from ...cost.schedules.tasks import Index, Kind, OrderBuilder, Schedule
 from ...driver import Estimate
 from ...ir.graph import Graph, Workload
-from ...ir.stages import chunk_rows
+from ...ir.stages import chunk_borders, chunk_rows
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRow:
-    """The regions of one chunk in the order of the model, each with the number of its layer; -1 where it has none."""
+    """The regions of one chunk in the order of the model, each with the number of its layer; -1 where it has none.
+
+    `border` is the region of what it receives, of the first chunk what it sends; empty where there is one chunk.
+    """
 
     regions: tuple[str, ...]
     layers: tuple[int, ...]
+    border: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ def stages_of(answer: Estimate) -> Stages:
     table = answer.table
     graph, layout = table.lowered.graph, table.staging.layouts[int(table.staging.which[0])]
     schedule = _schedule(answer, layout.vpp)
-    rows = _numbered(graph, chunk_rows(graph, layout, table.lowered.stages.recomputed))
+    borders = chunk_borders(graph, layout.blocks) or ("",) * len(layout.blocks)
+    rows = _numbered(graph, chunk_rows(graph, layout, table.lowered.stages.recomputed), borders)
     place = _places(schedule)
     return Stages(schedule, tuple(tuple(rows[number] for number in stage) for stage in place.tolist()), layout.stages)
 
@@ -90,16 +95,16 @@ def _places(schedule: Schedule) -> Index:
     return place
 
 
-def _numbered(graph: Graph, rows: Sequence[tuple[str, ...]]) -> list[ChunkRow]:
+def _numbered(graph: Graph, rows: Sequence[tuple[str, ...]], borders: Sequence[str]) -> list[ChunkRow]:
     """Number the layers: regions whose module paths have a star for the number."""
     starred = {r.name for r in graph.regions if any("*" in n.scope for n in r.nodes)}
     found, layer = [], 0
-    for row in rows:
+    for row, border in zip(rows, borders, strict=True):
         numbers = []
         for name in row:
             numbers.append(layer if name in starred else -1)
             layer += name in starred
-        found.append(ChunkRow(row, tuple(numbers)))
+        found.append(ChunkRow(row, tuple(numbers), border))
     return found
 
 

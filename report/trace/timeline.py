@@ -13,7 +13,6 @@ from ...cost.schedules.tasks import Array, Kind, Schedule, Simulated, StageTimes
 from ...cost.split_backward import weight_gradients
 from ...driver import Estimate
 from ...ir.graph import Region
-from ...ir.stages import BOUNDARY
 from .nodes import Late, NodeTime, node_times, nodes_of
 from .shape import Booking, Ends, Shape, draw
 from .spent import Spent, StageSpent, pace_once, stages_spent
@@ -144,15 +143,15 @@ class _Shapes:
     def _drawn(self, key: ShapeKey, booking: Booking) -> Shape:
         _, row, kind, ends = key
         names = row.regions if kind is Kind.FORWARD else row.regions[::-1]
-        return draw([(name, self._run(name, kind)) for name in names], kind, booking, self._boundary(kind), ends)
+        return draw([(name, self._run(name, kind)) for name in names], kind, booking, self._border(row, kind), ends)
 
     def _run(self, name: str, kind: Kind) -> list[NodeTime]:
         return nodes_of(self.regions[name], self.nodes[name], kind, self.late)
 
-    def _boundary(self, kind: Kind) -> list[NodeTime]:
-        if BOUNDARY not in self.regions or kind is Kind.WGRAD:
+    def _border(self, row: ChunkRow, kind: Kind) -> list[NodeTime]:
+        if not row.border or kind is Kind.WGRAD:
             return []
-        return self._run(BOUNDARY, Kind.FORWARD if kind is Kind.FORWARD else Kind.BACKWARD)
+        return self._run(row.border, Kind.FORWARD if kind is Kind.FORWARD else Kind.BACKWARD)
 
     def _bookings(self, spent: StageSpent, stages: Stages, cls: int) -> tuple[Booking, Booking]:
         """Return what the account of a class makes of the nodes of its forward and of its backward phase."""
@@ -161,7 +160,7 @@ class _Shapes:
 
         def booking(account: Spent, kind: Kind) -> Booking:
             inside = [n for name in names for n in self._run(name, kind)]
-            return Booking.of(account, [*inside, *self._boundary(kind) * len(chunks)])
+            return Booking.of(account, [*inside, *(n for chunk in chunks for n in self._border(chunk, kind))])
 
         return booking(spent.forward, Kind.FORWARD), booking(spent.backward, Kind.BACKWARD)
 

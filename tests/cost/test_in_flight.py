@@ -22,7 +22,18 @@ def alone(p: int, v: int) -> Staging:
     """Stages of which each is a class of its own."""
     one, stages = np.ones((1, p)), np.arange(float(p)).reshape(1, p)
     column = np.ones(1)
-    return Staging((), np.zeros(1, dtype=np.intp), one[:, :, None], stages, one, ("r",), p * column, v * column, column)
+    return Staging(
+        (),
+        np.zeros(1, dtype=np.intp),
+        one[:, :, None],
+        one[:, :, None],
+        stages,
+        one,
+        ("r",),
+        p * column,
+        v * column,
+        column,
+    )
 
 
 @pytest.mark.parametrize(("name", "p", "v", "m"), CASES)

@@ -14,7 +14,7 @@ from slipstick.frontend import trace as tracing
 from slipstick.frontend.scoped import whole
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Phase, Role
-from slipstick.ir.layers import num_layers
+from slipstick.ir.layers import is_layer, num_layers
 from slipstick.ir.verify import verify
 
 from .sums import flops, moved_bytes
@@ -114,6 +114,26 @@ def test_layers_apart_add_up_to_the_graph_in_one_piece(name: str, monkeypatch: p
     assert set().union(*names[: len(apart.regions)]) == set().union(*names[len(apart.regions) :])
 
 
+@pytest.mark.parametrize("name", ["conv, relu", "conv, norm, relu", "norm, relu, conv"])
+def test_a_layer_of_a_sequence_begins_with_a_matrix(name: str) -> None:
+    """Of unlike members in a row, norms and activations belong to the convolution before, the first to the next."""
+    widths, before = (3, 8, 16, 32), name.startswith("norm")
+
+    def member(kind: str, a: int, b: int) -> nn.Module:
+        norm = nn.GroupNorm(1, a if before else b)
+        return {"conv": nn.Conv2d(a, b, 3, 2, 1), "norm": norm, "relu": nn.ReLU()}[kind]
+
+    chain = Chain()
+    chain.features = nn.Sequential(*(member(kind, a, b) for a, b in pairwise(widths) for kind in name.split(", ")))
+    graph = slipstick.trace(chain, PICTURE, dynamic={"x": ("batch",)}, phase="train", loss=added)
+    verify(graph)
+    layers = [graph.region(name) for name in graph.sequence() if is_layer(name)]
+    kernels = [[v.type.dims for v in r.of_role(Role.PARAM) if v.type.rank == 4] for r in layers]
+    assert kernels == [[(b, a, 3, 3)] for a, b in pairwise(widths)]
+    assert num_layers(graph) == 3
+    assert graph.num_parameters == sum(p.numel() for p in chain.parameters())
+
+
 def test_what_runs_between_layers_belongs_to_the_layer_before(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = traced(Narrowing(), monkeypatch)
     kernels = {
@@ -142,10 +162,18 @@ def test_each_layer_is_recomputed_a_stage_and_a_unit_of_zero(monkeypatch: pytest
     assert again.memory_bytes["activations"] < kept.memory_bytes["activations"]
     staged = answer(2, Family(pp=True), pp=2)
     assert str(staged.table.staging.layouts[0]) == "2 (x2)"
-    # The border with the most, before the last layer: what it reads, 16 channels from below and 8 of the first skip.
-    boundary = staged.table.lowered.graph.region("boundary")
-    sent = [boundary.by_id[n.inputs[0]].type for n in boundary.nodes if n.op == "send" and n.phase is Phase.FORWARD]
-    assert sum(float(t.numel.evaluate({"mbs": 1.0})) for t in sent) == (16 + 8) * 16 * 16
+    # In front of each layer and behind the last one: the stem's 8 channels; the first skip and its half, 16 channels of
+    # 8 x 8; the first skip and, put together behind the layer before, 32 channels from below, twice as high and wide,
+    # with the second skip; the same of 16 channels and the first skip; the last 8.
+    lowered = staged.table.lowered.graph
+    borders = next(run.regions for run in lowered.schedule if not run.count)
+    sent = [
+        [r.by_id[n.key].type for n in r.nodes if n.op == "recv" and n.phase is Phase.FORWARD]
+        for r in map(lowered.region, borders)
+    ]
+    wide, half = 16 * 16, 8 * 8
+    below = [8 * wide, 8 * wide + 16 * half, 8 * wide + (32 + 16) * half, (16 + 8) * wide, 8 * wide]
+    assert [sum(float(t.numel.evaluate({"mbs": 1.0})) for t in types) for types in sent] == below
     sharded = answer(8, Family(zero=3)).table.lowered.graph
     gathers = [n for r in sharded.regions for n in r.nodes if n.op == "all_gather" and n.phase is Phase.FORWARD]
     assert len(gathers) == 4 + 2
@@ -157,3 +185,6 @@ def test_members_of_a_list_that_stand_side_by_side_are_no_layers(monkeypatch: py
     family = Family(pp=True)
     with pytest.raises(PlanError, match="Beside is one piece, in which no layers were found that stages could share"):
         slipstick.estimate(graph, SYSTEM, slipstick.make_plan(num_gpus=2, seq_len=1, family=family, pp=2))
+    plan = slipstick.make_plan(num_gpus=8, seq_len=1, family=Family(zero=3))
+    notes = slipstick.estimate(graph, SYSTEM, plan).warnings
+    assert any(note.startswith("no layers were found in Beside") for note in notes)

@@ -1,19 +1,22 @@
 """What pipeline stages exchange: sizes under every kind of sharding."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from slipstick.driver import lower, pipeline_for
+from slipstick.frontend import load
 from slipstick.ir.errors import UsageError
 from slipstick.ir.expr import Expr, as_expr, symbol
-from slipstick.ir.graph import Graph, Port, Region, Role, Run
+from slipstick.ir.graph import Graph, Phase, Port, Region, Role, Run
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family
-from slipstick.ir.stages import BOUNDARY
+from slipstick.ir.stages import BOUNDARY, SHARED
 from slipstick.passes.manager import parse_pipeline
 
+STACKS = Path(__file__).parent.parent / "data" / "stacks.py"
 MBS, SEQ, TP, CP = (symbol(s) for s in ("mbs", "seq", "tp", "cp"))
 HIDDEN = MBS * SEQ * (64 * 2)  # bf16, hidden 64
 
@@ -51,7 +54,9 @@ def test_pieces_go_on_where_all_ranks_have_the_same(tiny_llama: Graph) -> None:
 
 
 def test_a_tied_matrix_is_kept_equal_on_both_ends(tiny_gpt2: Graph) -> None:
-    found = sent(lower(tiny_gpt2, Family(pp=True)).graph.region(BOUNDARY))
+    graph = lower(tiny_gpt2, Family(pp=True)).graph
+    found = sent(graph.region(SHARED))
+    assert graph.schedule[-1] == Run((SHARED, "prologue", "epilogue"), 0)
     # 160 words of 64, summed in fp32, split over the vocabulary.
     assert found["reduce"] == [as_expr(160 * 64 * 4) / TP]
 
@@ -62,26 +67,70 @@ def test_each_message_is_sent_and_received(tiny_mixtral: Graph) -> None:
 
 
 def test_a_message_arrives_in_a_tensor_of_its_own_and_says_what_it_is(tiny_gpt2: Graph) -> None:
-    region = lower(tiny_gpt2, Family(pp=True)).graph.region(BOUNDARY)
-    # Activations, their gradients and those of the table that both ends share.
-    assert sorted(v.id for v in region.values) == list(range(9))
-    assert sorted(region.by_id[n.key].storage for n in region.nodes if n.op == "recv") == [2, 5, 8]
-    assert all(region.by_id[n.key].storage == n.inputs[0] for n in region.nodes if n.op == "send")
-    why = [n.attrs.why for n in region.nodes if isinstance(n.attrs, CollectiveAttrs)]
-    assert why[::2] == why[1::2]
-    assert [word.endswith("between stages") for word in why[::2]] == [True, True, False]
-    assert "which first and last stage share" in why[-1]
+    graph = lower(tiny_gpt2, Family(pp=True)).graph
+    # Activations and their gradients, and the gradient of the table that both ends share.
+    for name, storages, end in (
+        (BOUNDARY, [2, 5], "between stages"),
+        (SHARED, [2], "of which several stages hold a copy"),
+    ):
+        region = graph.region(name)
+        assert sorted(v.id for v in region.values) == list(range(3 * len(storages)))
+        assert sorted(region.by_id[n.key].storage for n in region.nodes if n.op == "recv") == storages
+        assert all(region.by_id[n.key].storage == n.inputs[0] for n in region.nodes if n.op == "send")
+        why = [n.attrs.why for n in region.nodes if isinstance(n.attrs, CollectiveAttrs)]
+        assert why[::2] == why[1::2]
+        assert all(word.endswith(end) for word in why)
+
+
+def elements(graph: Graph, phase: Phase, **sizes: float) -> list[float]:
+    """What crosses each border, of one sequence of one token, in front of each layer and behind the last."""
+    names = next(run.regions for run in graph.schedule if run.regions[0] == BOUNDARY)
+    regions = [graph.region(name) for name in names]
+    env = {"mbs": 1.0, "seq": 1.0, "tp": 1.0, **sizes}
+    return [
+        sum(float(r.by_id[n.key].type.numel.evaluate(env)) for n in r.nodes if n.op == "recv" and n.phase is phase)
+        for r in regions
+    ]
 
 
 def test_what_later_layers_read_crosses_every_stage_between(tiny_gemma3n: Graph) -> None:
-    """Four streams of the hidden state, and keys and values [b, 2, s, 16] of a sliding and of a full layer."""
+    """Of six layers the last two read keys and values [b, 2, s, 16] of layers 2 and 3, and each 16 of the embedding."""
     family = Family(pp=True)
-    found = sent(lower(tiny_gemma3n, family, pipeline_for(family, divided=False)).graph.region(BOUNDARY))
-    streams, heads = HIDDEN * 4, MBS * SEQ * (2 * 16 * 2)
-    # The rule of sharding keeps one copy a data-parallel rank.
-    sizes = sorted(float(e.evaluate({"mbs": 2, "seq": 8, "tp": 1, "dp": 1, "ceil_2_tp": 2})) for e in found["forward"])
-    one, four = (float(e.evaluate({"mbs": 2, "seq": 8})) for e in (heads, streams))
-    assert sizes == [one] * 4 + [four]
+    graph = lower(tiny_gemma3n, family, pipeline_for(family, divided=False)).graph
+    streams, keys_and_values = 4 * 64, 2 * 2 * 16
+    wanted = [streams + 16 * (6 - k) + keys_and_values * ((2 < k <= 5) + (3 < k <= 4)) for k in range(7)]
+    assert elements(graph, Phase.FORWARD, ceil_2_tp=2.0) == wanted
+
+
+def stack(name: str) -> Graph:
+    return load(f"{STACKS}:{name}")
+
+
+def test_what_goes_down_crosses_until_it_is_read_on_the_way_up() -> None:
+    """Three layers down, five between and three up, 32 wide: behind the k-th way down there are k skips.
+
+    The newest of them is what goes on as well. What is put together for a layer on the way up, twice as wide, is made
+    behind the layer before.
+    """
+    graph = lower(stack("UNet"), Family(pp=True)).graph
+    wanted = [32, 32, 64, 96, *[32 + 96] * 4, 64 + 64, 64 + 32, 64, 32]
+    assert elements(graph, Phase.FORWARD) == wanted
+    # The gradient of a skip comes back from where it is read, beside that of what goes on.
+    assert elements(graph, Phase.BACKWARD)[3:9] == [96, *[32 + 96] * 4, 64 + 64]
+
+
+def test_what_an_early_stack_made_goes_on_through_all_layers_that_read_it() -> None:
+    """Five layers of the second tower each read what the four of the first one made in the end."""
+    lowered = lower(stack("Towers"), Family(pp=True))
+    assert elements(lowered.graph, Phase.FORWARD) == [32] * 5 + [64] * 5
+
+
+def test_layers_that_share_weights_add_up_gradients_on_all_stages_that_hold_them() -> None:
+    """Eight runs of one layer: a norm of 32, a matrix 32 to 64 and one back, with their biases, in fp32."""
+    graph = lower(stack("OneLayer"), Family(pp=True)).graph
+    found = sent(graph.region(SHARED))["reduce"]
+    assert sum(float(e.evaluate({"tp": 1.0})) for e in found) == 4 * (2 * 32 + 32 * 64 + 64 + 64 * 32 + 32)
+    assert graph.schedule[-1] == Run((SHARED, "block0", "block1", "block2"), 0)
 
 
 def test_one_stage_is_no_pipeline(tiny_llama: Graph) -> None:
