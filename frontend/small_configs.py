@@ -35,6 +35,7 @@ _OWN_WIDTH = "embed_dim"
 _FEATURE_LAYERS, _SECTIONS = "feature_layer", "mrope_section"
 # Ids of tokens that stand for what a tower reads, which are the last of the vocabulary where nobody gave them.
 _PLACES = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index")
+_TOWERS = ("vision_config", "audio_config")
 _MIN_LAYERS = 2
 
 # Gemma 3n has 35 layers, of which 15 share, and long programs for each: here is every kind of them.
@@ -114,6 +115,8 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
             "indexer_compress_ratio": 4,
         },
         "xmod": {"default_language": "en_XX"},
+        "smolvlm": {"scale_factor": 4, "vision_config": {"image_size": 512, "patch_size": 16}},  # SmolVLM2-500M
+        "modernvbert": {"vision_config": {"image_size": 512, "patch_size": 16}},
         "t5gemma2": {"encoder": {"vision_config": {"image_size": 896, "patch_size": 14}}},
         # Two layers that share their attention at least: transformers ties the second to the first.
         "zamba": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
@@ -137,7 +140,9 @@ def small_config(model_type: str, is_whole: bool = False) -> Fields:
     """
     config = _default(model_type)
     if is_whole:
-        return _fitted(config, _reduced(config, _PUBLISHED.get(model_type, {}), without=()))
+        given = {**_PUBLISHED.get(model_type, {}), **_towers_left_out(config)}
+        config = _made(model_type, given)
+        return _fitted(config, _reduced(config, given, without=()))
     causal = _causal_class(model_type)
     fields = dict(_reduced(config, _PUBLISHED.get(model_type, {})))
     if causal:
@@ -167,8 +172,20 @@ def _default(model_type: str) -> _Config:
     if model_type not in CONFIG_MAPPING:
         near = did_you_mean(model_type, list(CONFIG_MAPPING))
         raise NotUnderstoodError(f"transformers has no model type '{model_type}'{near}")
-    make = cast("Callable[..., _Config]", CONFIG_MAPPING[model_type])
-    return make(**_PUBLISHED.get(model_type, {}))
+    return _made(model_type, _PUBLISHED.get(model_type, {}))
+
+
+def _made(model_type: str, given: Fields) -> _Config:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    return cast("Callable[..., _Config]", CONFIG_MAPPING[model_type])(**given)
+
+
+def _towers_left_out(config: _Config) -> Fields:
+    """Encoders of pictures and sound that a default config is without, in their own default sizes."""
+    parts: Mapping[str, type] = getattr(config, "sub_configs", {})
+    lacking = {n: kind for n, kind in parts.items() if getattr(config, n, 0) is None and n in _TOWERS}
+    return {n: {"model_type": kind.model_type} for n, kind in lacking.items() if getattr(kind, "model_type", "")}
 
 
 def _causal_class(model_type: str) -> str:

@@ -36,9 +36,11 @@ _DECODED = "decoder_input_ids"
 _PACKED, _GRIDS = ("pixel_values", "hidden_states"), ("image_grid_thw", "grid_thw")
 # The open dim of patches of packed pictures, which follows from the batch.
 PATCHES = "patches"
+# What says that all tokens are tokens: some code reads it beside sounds and pictures, so it is tried last.
+_TEXT_MASK = "attention_mask"
 NO_TENSOR = "which is no tensor"
 # Layouts that are tried together before a model is given up.
-_MOST_TRIALS = 12
+_MOST_TRIALS = 24
 # Sizes that are numbers where the code asks for the sizes of each picture, and where it asks for each token.
 _OPEN: tuple[str, ...] = ()
 _OF_PICTURES = ("batch", IMAGES, PATCHES)
@@ -195,7 +197,7 @@ def _choices(model: nn.Module, images: int, fixed: tuple[str, ...], batch: int) 
     sequences = batch if fixed else HINTS["batch"]
     many = sequences * (images or 1)
     ways = product(*([(n, d) for d in _layouts(n, sizes, packing)] for n in names))
-    for asides, layouts in product(_asides(model, names), ways):
+    for layouts, asides in product(ways, _asides(model, names)):
         dims = {name: _placed(name, main, names, given, images) for name, given in layouts}
         given = [Feed(n, d, _kind(n).dtype or weights) for n, d in dims.items()]
         for name in asides:
@@ -214,8 +216,9 @@ def _asides(model: nn.Module, names: Sequence[str]) -> Sequence[Sequence[str]]:
     """What may say something of the inputs: what forward must have, and then all that it takes."""
     rest = _arguments(model)
     asked = [n for n, p in rest.items() if n in ASIDE and p.default is p.empty]
-    takes = [n for n in rest if n in asked or (n in ASIDE and ASIDE[n].of in (*names, *asked))]
-    return [asked] if takes == asked else [asked, takes]
+    takes = [n for n in rest if n in asked or (n in ASIDE and n != _TEXT_MASK and ASIDE[n].of in (*names, *asked))]
+    masked = [_TEXT_MASK] if _TEXT_MASK in rest and "input_ids" in names else []
+    return [asked] if takes == asked else [asked, takes, [*takes, *masked]]
 
 
 def _layouts(name: str, sizes: Sizes, packing: Packing | None) -> Sequence[Dims]:

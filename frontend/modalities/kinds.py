@@ -206,6 +206,7 @@ ASIDE: Mapping[str, Aside] = MappingProxyType({
     "merge_sizes": Aside("pixel_values", lambda dims, sizes: (IMAGES,)),
     "image_merge_sizes": Aside("pixel_values", lambda dims, sizes: (IMAGES,)),
     "high_res_pixel_values": Aside("pixel_values", lambda dims, sizes: (*dims[:-2], 1024, 1024), None),
+    "attention_mask": Aside("input_ids", _beside_ids()),
     "bbox": Aside("input_ids", _beside_ids(4), row=_zeros),
     "visual_feats": Aside("input_ids", lambda dims, sizes: (dims[0], 36, sizes.number("visual_feat_dim") or 1), None),
     "visual_pos": Aside("input_ids", lambda dims, sizes: (dims[0], 36, sizes.number("visual_pos_dim") or 4), None),
