@@ -29,7 +29,13 @@ _TYPES = ("layer_types", "layers_block_type", "layers_num_experts")
 _PATTERN = "block_types"  # layer i is of kind pattern[i % len(pattern)]
 _SHARED = "num_kv_shared_layers"
 _NOT_BUILT = ("vision", "audio", "image", "video", "vq", "text_encoder", "depth_decoder")
-_HANDED_OVER = "out_hidden_size"
+_HANDED_OVER = ("out_hidden_size", "hidden_size")
+# A tower with a width of its own under this name hands over what it calls its hidden size (Qwen2-VL).
+_OWN_WIDTH = "embed_dim"
+_FEATURE_LAYERS, _SECTIONS = "feature_layer", "mrope_section"
+# Ids of tokens that stand for what a tower reads, which are the last of the vocabulary where nobody gave them.
+_PLACES = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index")
+_TOWERS = ("vision_config", "audio_config")
 _MIN_LAYERS = 2
 
 # Gemma 3n has 35 layers, of which 15 share, and long programs for each: here is every kind of them.
@@ -38,10 +44,22 @@ _GEMMA3N: Fields = {
     "activation_sparsity_pattern": [0.95, 0.95] + [0.0] * 6,
 }  # fmt: skip
 
+# GLM-4.1V and its kin turn half of a head, in sections of time, height and width.
+_GLM_ROPE: Fields = {
+    "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12],
+    }
+}  # fmt: skip
+
 # What the defaults of a type lack, by model type; the sizes are those of the model named.
 _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
     {
+        "aria": {"vision_config": {"image_size": 980, "patch_size": 14}},
         "bamba": {"attn_layer_indices": [2]},  # Bamba-9B: 9, 18, 27
+        "chameleon": {"vocabulary_map": {"<image>": 8711, "IMGIMGAZ": 4}},
+        "cohere_compass": {
+            "text_config": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
+        },
         "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
         "dbrx": {  # dbrx-base
             "d_model": 6144, "n_heads": 48, "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 5e5},
@@ -65,10 +83,23 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
             "num_hidden_layers": 3, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
         },
         "glm4_moe": {"head_dim": 128},  # GLM-4.5
+        "glm46v": {"text_config": {"model_type": "glm4v_text", **_GLM_ROPE}},
+        "glm4v": {"text_config": {"model_type": "glm4v_text", **_GLM_ROPE}},
+        "glm4v_text": _GLM_ROPE,
+        "glm4v_moe": {"text_config": {"model_type": "glm4v_moe_text", "head_dim": 128, **_GLM_ROPE}},
+        "glm4v_moe_text": {"head_dim": 128, **_GLM_ROPE},  # GLM-4.5V
+        "glm_image": {"text_config": {"model_type": "glm_image_text", **_GLM_ROPE}},
+        "glm_image_text": _GLM_ROPE,
+        "glmga": {"text_config": {"model_type": "glm4v_text", **_GLM_ROPE}},
+        "granite_speech": {"projector_config": {"model_type": "blip_2_qformer", "encoder_hidden_size": 1024}},
+        "granite_speech_plus": {"projector_config": {"model_type": "blip_2_qformer", "encoder_hidden_size": 1024}},
         "hunyuan_v1_dense": {"head_dim": 128, "num_key_value_heads": 8},  # Hunyuan-7B
+        "hunyuan_vl": {"text_config": {"head_dim": 128}},  # HunyuanOCR
+        "hunyuan_vl_text": {"head_dim": 128},
         "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 64, "moe_topk": 8},  # Hunyuan-A13B
         "lfm2": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-1.2B: 10 and 6
         "lfm2_moe": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-8B-A1B
+        "llama4": {"vision_config": {"hidden_size": 1408, "num_hidden_layers": 34, "vision_output_dim": 4096}},
         "ministral": {"head_dim": 128},
         "mpt": {"attn_config": {"alibi": True}},  # mpt-7b
         "nemotron": {"num_key_value_heads": 8},  # nemotron-4 and minitron use grouped queries
@@ -84,6 +115,9 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
             "indexer_compress_ratio": 4,
         },
         "xmod": {"default_language": "en_XX"},
+        "smolvlm": {"scale_factor": 4, "vision_config": {"image_size": 512, "patch_size": 16}},  # SmolVLM2-500M
+        "modernvbert": {"vision_config": {"image_size": 512, "patch_size": 16}},
+        "t5gemma2": {"encoder": {"vision_config": {"image_size": 896, "patch_size": 14}}},
         # Two layers that share their attention at least: transformers ties the second to the first.
         "zamba": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
         "zamba2": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
@@ -106,7 +140,9 @@ def small_config(model_type: str, is_whole: bool = False) -> Fields:
     """
     config = _default(model_type)
     if is_whole:
-        return _fitted(config, _reduced(config, _PUBLISHED.get(model_type, {}), without=()))
+        given = {**_PUBLISHED.get(model_type, {}), **_towers_left_out(config)}
+        config = _made(model_type, given)
+        return _fitted(config, _reduced(config, given, without=()))
     causal = _causal_class(model_type)
     fields = dict(_reduced(config, _PUBLISHED.get(model_type, {})))
     if causal:
@@ -136,8 +172,20 @@ def _default(model_type: str) -> _Config:
     if model_type not in CONFIG_MAPPING:
         near = did_you_mean(model_type, list(CONFIG_MAPPING))
         raise NotUnderstoodError(f"transformers has no model type '{model_type}'{near}")
-    make = cast("Callable[..., _Config]", CONFIG_MAPPING[model_type])
-    return make(**_PUBLISHED.get(model_type, {}))
+    return _made(model_type, _PUBLISHED.get(model_type, {}))
+
+
+def _made(model_type: str, given: Fields) -> _Config:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    return cast("Callable[..., _Config]", CONFIG_MAPPING[model_type])(**given)
+
+
+def _towers_left_out(config: _Config) -> Fields:
+    """Encoders of pictures and sound that a default config is without, in their own default sizes."""
+    parts: Mapping[str, type] = getattr(config, "sub_configs", {})
+    lacking = {n: kind for n, kind in parts.items() if getattr(config, n, 0) is None and n in _TOWERS}
+    return {n: {"model_type": kind.model_type} for n, kind in lacking.items() if getattr(kind, "model_type", "")}
 
 
 def _causal_class(model_type: str) -> str:
@@ -166,11 +214,62 @@ def _reduced(config: _Config, given: Fields, without: Sequence[str] = _NOT_BUILT
 
 
 def _fitted(config: _Config, fields: Fields) -> Fields:
-    """The fields with the width that a tower hands over equal to that of the text, which the defaults may miss."""
+    """The fields with parts that fit together, which the defaults may miss.
+
+    A tower hands over what is as wide as the text; layers that features are taken from are among those that are left;
+    the sections of rotary angles fill half a head.
+    """
+    made: dict[str, object] = {**fields, **_sectioned(config, fields)}
     width = getattr(getattr(config, "text_config", None), "hidden_size", None)
-    wide = [name for name, part in _parts(config, ()) if hasattr(part, _HANDED_OVER) and width is not None]
-    towers = {name: {**cast(Fields, fields.get(name) or {}), _HANDED_OVER: width} for name in wide}
-    return {**fields, **towers}
+    for name, part in _parts(config, ()):
+        given = cast(Fields, made.get(name) or {})
+        handed = next(
+            (n for n in _HANDED_OVER if hasattr(part, n) and (n == _HANDED_OVER[0] or hasattr(part, _OWN_WIDTH))), ""
+        )
+        fitted = {**given, **_sectioned(part, given), **({handed: width} if handed and width is not None else {})}
+        if fitted:
+            made[name] = fitted
+    vocabulary = _number(cast(_Config, getattr(config, "text_config", config)), "vocab_size")
+    places = [n for n in _PLACES if vocabulary and getattr(config, n, 0) is None]
+    return {**made, **_among_the_left(config, made), **{n: cast(int, vocabulary) - 1 for n in places}}
+
+
+def _sectioned(config: _Config, fields: Fields) -> Fields:
+    """Rotary parameters whose sections, of time, height and width, add up to half a head."""
+    rope = getattr(config, "rope_parameters", None)
+    sections = rope.get(_SECTIONS) if isinstance(rope, Mapping) else None
+    if rope is None or not isinstance(sections, list):
+        return {}
+    heads, width = _number(config, "num_attention_heads"), _number(config, "hidden_size")
+    if not heads or not width:
+        return {}
+    head = _number(config, "head_dim") or width // heads
+    angles = int(head * float(rope.get("partial_rotary_factor", 1.0))) // 2
+    scaled = [n * angles // sum(sections) for n in sections]
+    scaled[-1] += angles - sum(scaled)
+    return {} if scaled == sections else {"rope_parameters": {**rope, _SECTIONS: scaled}}
+
+
+def _among_the_left(config: _Config, fields: Fields) -> Fields:
+    """The layers that features are taken from, none of them beyond those that a tower has left."""
+    parts = (cast(Fields, fields.get(name) or {}) for name, _ in _parts(config, ()) if "vision" in name)
+    left = next((n for part in parts for d in _DEPTHS if isinstance(n := part.get(d), int)), 0)
+    found = _within_all(config, left) if left else {}
+    for name, part in _parts(config, ()) if left else ():
+        if inside := _within_all(part, left):
+            found[name] = {**cast(Fields, fields.get(name) or {}), **inside}
+    return found
+
+
+def _within_all(config: _Config, depth: int) -> dict[str, object]:
+    taken = {n: v for n, v in vars(config).items() if _FEATURE_LAYERS in n and v is not None}
+    return {n: _within(v, depth) for n, v in taken.items() if _within(v, depth) != v}
+
+
+def _within(layer: object, depth: int) -> object:
+    if isinstance(layer, list | tuple):
+        return [_within(one, depth) for one in layer]
+    return max(min(layer, depth - 1), -depth) if isinstance(layer, int) else layer
 
 
 def _parts(config: _Config, without: Sequence[str]) -> Iterator[tuple[str, _Config]]:

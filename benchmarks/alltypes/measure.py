@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from slipstick.frontend import config_of, load_config
-from slipstick.frontend.architectures import Architecture, ModelConfig, choose
+from slipstick.frontend.architectures import Architecture, ModelConfig, choose, speaks
 from slipstick.frontend.failures import first_line
-from slipstick.frontend.modalities.feeding import Feeds, feeds_of
+from slipstick.frontend.modalities.feeding import OF_TOKENS, Feeds, all_feeds, check_sees
+from slipstick.frontend.modalities.pictures import unchecked
+from slipstick.frontend.models import Config
 from slipstick.frontend.odd_models import decided
 from slipstick.frontend.small_configs import small_config
-from slipstick.frontend.source_length import with_source
-from slipstick.ir.graph import Workload
+from slipstick.frontend.source_length import SOURCE
+from slipstick.ir.errors import SlipstickError, UsageError
+from slipstick.ir.graph import Graph, Workload
+from slipstick.ir.types import DType
 
 from ..coverage.compared import WORKLOADS, Compared, count, failed, ratios, sum_of_outputs
 from ..coverage.counter import Counted
 from ..coverage.graphs import Traced, traced
-from ..coverage.oracle import BATCH
 from ..foreign.packages import define_torchvision_operators
 
 
@@ -33,7 +38,7 @@ def model_types() -> tuple[str, ...]:
 
 
 def measure(model_type: str) -> list[Compared]:
-    """Trace a small config of a type with all its parts, one picture a sequence, and compare it with torch's count."""
+    """Trace a small config of a type with all its parts, one picture a sequence if it sees, and let torch count it."""
     torch.set_num_threads(1)
     define_torchvision_operators()
     try:
@@ -41,50 +46,83 @@ def measure(model_type: str) -> list[Compared]:
     except Exception as error:
         return failed(model_type, f"no config: {first_line(error)}")
     config = config_of(model_type, fields)
-    found = traced(lambda workload: with_source(load_config(config, workload, images=1)), WORKLOADS)
     try:
-        chosen, module = _built(fields)
-        feeds = feeds_of(module, Workload.PREFILL, images=1)
+        images, chosen, module = _built(fields)
     except Exception as error:
-        return [
-            Compared(
-                model_type, layers=found.layers, parameters=(found.num_parameters, 0, 0), why_not=found.why_not,
-                oracle=first_line(error), plans=found.plans,
-            )
-        ]  # fmt: skip
-    return [_compared(model_type, found, chosen.model_class.__name__, module, feeds)]
+        found = traced(lambda workload: _graph(config, workload, 0), WORKLOADS)
+        return [replace(_ours(model_type, found), oracle=first_line(error))]
+    found = traced(lambda workload: _graph(config, workload, images), WORKLOADS)
+    return [_compared(model_type, found, chosen.model_class.__name__, module, images)]
 
 
-def _compared(model_type: str, found: Traced, class_name: str, module: nn.Module, feeds: Feeds) -> Compared:
-    total, oracle = sum(p.numel() for p in module.parameters()), ""
-    theirs: dict[str, Counted] = {}
-    used = 0
+def _graph(config: Config, workload: Workload, images: int) -> Graph:
+    """Trace in bf16, and in fp32 a model that makes fp32 numbers of its own and so runs in that type alone."""
     try:
-        if found.graphs:
-            theirs, used = _counted(module, feeds)
-    except Exception as error:
-        oracle = first_line(error)
-    lengths = {"batch": BATCH, "seq": feeds.lengths["seq"], "kv": feeds.lengths["seq"]}
+        return load_config(config, workload, images=images)
+    except SlipstickError as error:
+        if "bfloat16" not in str(error).lower():
+            raise
+        return load_config(config, workload, DType.FP32, images=images)
+
+
+def _ours(model_type: str, found: Traced) -> Compared:
     return Compared(
-        model_type=model_type,
-        class_name=class_name,
-        layers=found.layers,
+        model_type=model_type, layers=found.layers, parameters=(found.num_parameters, 0, 0), why_not=found.why_not,
+        trace_s=found.trace_s, plans=found.plans,
+    )  # fmt: skip
+
+
+def _compared(model_type: str, found: Traced, class_name: str, module: nn.Module, images: int) -> Compared:
+    ours = replace(_ours(model_type, found), class_name=class_name)
+    try:
+        graph = next(iter(found.graphs.values()), None)
+        feeds = _recorded(all_feeds(module, Workload.PREFILL, images=images), graph)
+        theirs, used = _counted(module, feeds) if found.graphs else ({}, 0)
+    except Exception as error:
+        return replace(ours, oracle=first_line(error))
+    of_these = {name: g for name, g in found.graphs.items() if _is_of(g, feeds)}
+    lengths = {"batch": feeds.lengths["batch"], "seq": feeds.lengths["seq"], "kv": feeds.lengths["seq"]}
+    total = sum(p.numel() for p in module.parameters())
+    return replace(
+        ours,
         parameters=(found.num_parameters, total, used),
-        why_not=found.why_not,
-        ratios=dict(ratios(found.graphs, theirs, lengths)),
-        trace_s=found.trace_s,
+        ratios=dict(ratios(of_these, theirs, {**lengths, SOURCE: feeds.lengths[SOURCE]})),
         notes=(str(feeds),),
-        oracle=oracle,
-        plans=found.plans,
     )
 
 
-def _built(fields: Mapping[str, object]) -> tuple[Architecture, nn.Module]:
-    """The class that is traced, with the attention that transformers spells out."""
+def _recorded(tried: Iterator[Feeds], graph: Graph | None) -> Feeds:
+    """What a graph was recorded with, as its notes say; the first layout where they say nothing."""
+    first = found = next(tried)
+    while graph is not None and not _is_of(graph, found):
+        later = next(tried, None)
+        if later is None:
+            return first
+        found = later
+    return found
+
+
+def _is_of(graph: Graph, feeds: Feeds) -> bool:
+    numbers = {b.name: b.low for b in graph.bounds if b.low == b.high}
+    said = any(note.startswith("it reads ") for note in graph.notes)
+    return (str(feeds) in graph.notes or not said) and feeds.numbers.items() <= numbers.items()
+
+
+def _built(fields: Mapping[str, object]) -> tuple[int, Architecture, nn.Module]:
+    """The pictures a sequence, and the class that is traced, with the attention that transformers spells out."""
+    images, chosen, module = 1, *_class(fields, is_whole=True)
+    try:
+        check_sees(module, images)
+    except UsageError:
+        images, chosen, module = 0, *_class(fields, is_whole=False)
+    return images, chosen, module
+
+
+def _class(fields: Mapping[str, object], is_whole: bool) -> tuple[Architecture, nn.Module]:
     from transformers import AutoConfig
 
     given = {name: value for name, value in json.loads(json.dumps(dict(fields))).items() if name != "model_type"}
-    chosen = choose(cast(ModelConfig, AutoConfig.for_model(str(fields["model_type"]), **given)), is_whole=True)
+    chosen = choose(cast(ModelConfig, AutoConfig.for_model(str(fields["model_type"]), **given)), is_whole=is_whole)
     with torch.device("meta"):
         made = chosen.model_class._from_config(chosen.config, dtype=torch.float32, attn_implementation="eager")
     assert isinstance(made, nn.Module)
@@ -93,21 +131,22 @@ def _built(fields: Mapping[str, object]) -> tuple[Architecture, nn.Module]:
 
 def _counted(module: nn.Module, feeds: Feeds) -> tuple[dict[str, Counted], int]:
     """Torch's own count of a step and of a forward pass, and the parameters that get a gradient."""
-    if not feeds.is_plain and feeds.grid:
-        raise ValueError("packed pictures are sized by data")
-    with decided(module):
-        return count(module, lambda: _inputs(feeds), _loss)
+    known = replace(feeds, fixed=OF_TOKENS)
+    given = {**known.examples(), **known.beside(known.lengths["batch"])}
+    given = {n: t.float() if isinstance(t, Tensor) and t.is_floating_point() else t for n, t in given.items()}
+    with decided(module), unchecked(module), known.working_out():
+        return count(module, lambda: given, _loss, _last(module))
+
+
+def _last(module: nn.Module) -> Mapping[str, object]:
+    """What makes a model that speaks return logits of the last token alone, as a prefill does."""
+    takes = "logits_to_keep" in inspect.signature(type(module).forward).parameters
+    return {"logits_to_keep": 1} if takes and speaks(type(module)) else {}
 
 
 def _loss(out: object) -> Tensor:
     logits = getattr(out, "logits", None)
     return logits.float().sum() if isinstance(logits, Tensor) and logits.dim() == 3 else sum_of_outputs(out)
-
-
-def _inputs(feeds: Feeds) -> dict[str, Tensor]:
-    at = {**feeds.lengths, "batch": BATCH, "images": BATCH, "src": feeds.lengths["seq"]}
-    sizes = ((f, [at[d] if isinstance(d, str) else d for d in f.dims]) for f in feeds.given)
-    return {f.name: torch.zeros(s, dtype=torch.int64 if f.dtype is torch.int64 else torch.float32) for f, s in sizes}
 
 
 __all__ = ["measure", "model_types"]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Self
 
 import torch
@@ -114,9 +115,15 @@ def sum_of_outputs(out: object) -> Tensor:
 
 
 def count(
-    module: nn.Module, inputs: Callable[[], Mapping[str, object]], loss: Callable[[object], Tensor] = sum_of_outputs
+    module: nn.Module,
+    inputs: Callable[[], Mapping[str, object]],
+    loss: Callable[[object], Tensor] = sum_of_outputs,
+    in_inference: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[dict[str, Counted], int]:
-    """Let torch count a step and a forward pass on fake tensors; return that and the parameters that get a gradient."""
+    """Let torch count a step and a forward pass on fake tensors; return that and the parameters that get a gradient.
+
+    `in_inference` is handed to the forward pass beside the inputs.
+    """
     with _fake(module):
         module.train()
         with Counter() as counter, counter.watching(module):
@@ -127,7 +134,7 @@ def count(
         used = sum(p.numel() for p in module.parameters() if p.grad is not None)
         module.eval()
         with torch.no_grad(), Counter() as counter, counter.watching(module):
-            module(**inputs())
+            module(**inputs(), **in_inference)
             return {"forward": forward, "step": step, "inference": counter.counted}, used
 
 

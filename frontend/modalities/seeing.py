@@ -27,15 +27,16 @@ def plan_fed(
     made = feeds.made(world)
     with world.mode:
         labelled = Labelled.of(model, made)
-    batch = made[TOKENS].shape[0] if TOKENS in made else world.size("batch", feeds.lengths)
+    batch = feeds.lengths["batch"] if feeds.fixed else _batch(made, world, feeds)
     given: Mapping[str, object] = {**made, **feeds.beside(batch)}
     labels = {"labels": labelled.labels} if workload is Workload.TRAIN and labelled.labels is not None else {}
 
     def call() -> tuple[Tensor, ...]:
-        if workload is Workload.PREFILL and speaks:
-            return (prefilled(model, given),)
-        with torch.set_grad_enabled(workload is Workload.TRAIN):
-            out = model(**given)
+        with feeds.working_out():
+            if workload is Workload.PREFILL and speaks:
+                return (prefilled(model, given),)
+            with torch.set_grad_enabled(workload is Workload.TRAIN):
+                out = model(**given)
         if workload is not Workload.TRAIN:
             return tuple(returned(out))
         loss, note = labelled.loss(out)
@@ -43,6 +44,10 @@ def plan_fed(
         return (loss,)
 
     return Run({**made, **labels}, call)
+
+
+def _batch(made: Mapping[str, Tensor], world: FakeWorld, feeds: Feeds) -> int | torch.SymInt:
+    return made[TOKENS].shape[0] if TOKENS in made else world.size("batch", feeds.lengths)
 
 
 __all__ = ["plan_fed"]
