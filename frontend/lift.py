@@ -143,16 +143,23 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
 def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Rows of a source in place of the rows that a mask marks, in order: a lookup by their number and a choice.
 
-    So features of pictures take the places of their tokens. Where there are as many a sample for any number of samples,
+    So features of pictures take the places of their tokens. Where there are as many a sample,
     each takes its own: [batch, s, width] from [batch, n, width]. A mask that does not mark whole rows is left to torch.
     """
     rows = _row_mask(mask, input, source)
-    if rows is None or input.dim() != 3 or isinstance(source.numel(), int):
+    if rows is None or input.dim() != 3 or not _is_shared(source.numel(), input.shape[0], input.shape[2]):
         return torch.masked_scatter(input, mask, source)
     number = (rows.long().cumsum(1) - 1).clamp(min=0)
     own = source.reshape(input.shape[0], source.numel() // (input.shape[0] * input.shape[-1]), input.shape[-1])
     taken = torch.gather(own, 1, number.unsqueeze(-1).expand(input.shape))
     return torch.where(rows.unsqueeze(-1), taken, input)
+
+
+def _is_shared(size: int | torch.SymInt, batch: int | torch.SymInt, width: int | torch.SymInt) -> bool:
+    """Whether a source has as many rows for each of the samples, for any number of them or for the given one."""
+    if isinstance(size, torch.SymInt):
+        return True
+    return isinstance(batch, int) and isinstance(width, int) and size % (batch * width) == 0
 
 
 def _row_mask(mask: Tensor, input: Tensor, source: Tensor) -> Tensor | None:

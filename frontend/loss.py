@@ -51,7 +51,8 @@ class Labelled:
         """Return the labels of a result that is logits, one row for each id; None for any other result.
 
         Rows as wide as a table of embeddings are hidden states, unless that many ids are known, too. Logits [n, vocab]
-        of all positions in one dim, or of fewer positions, are known by having as many columns as a table has rows.
+        of all positions in one dim, or of fewer positions, are known by having as many columns as the largest table has
+        rows: a smaller one, of positions, is often as wide as what two towers are compared by.
         """
         if self.labels is None or found.dim() < 2 or not found.is_floating_point():
             return None
@@ -59,7 +60,7 @@ class Labelled:
         if found.shape[:-1] == self.labels.shape:
             hidden = isinstance(width, int) and width in self.widths and width not in self.rows
             return None if hidden else self.labels
-        if not isinstance(width, int) or width not in self.rows:
+        if not isinstance(width, int) or width != max(self.rows, default=0):
             return None
         return torch.empty(found.shape[:-1], dtype=torch.int64, device="cpu")
 

@@ -11,8 +11,16 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from ..ir.errors import NotBuiltError, TraceError, UnknownNameError, UsageError
-from ..ir.graph import Graph, Workload
+from ..ir.errors import (
+    InternalError,
+    NotBuiltError,
+    NotUnderstoodError,
+    SlipstickError,
+    TraceError,
+    UnknownNameError,
+    UsageError,
+)
+from ..ir.graph import Bound, Graph, Workload
 from ..ir.types import DType
 from .adapter import DataDependent, FakeWorld, eager
 from .architectures import speaks
@@ -24,7 +32,7 @@ from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
 from .live_model import is_of_transformers, recordable, what_runs
 from .loss import Labelled, returned
-from .modalities.feeding import feeds_of
+from .modalities.feeding import Feeds, all_feeds
 from .modalities.seeing import plan_fed
 from .preserve import desugared, fake_loose_tensors, preserved
 from .runs.model_run import Loss, ModelRun
@@ -130,8 +138,23 @@ def takes_tokens(module: nn.Module, kind: Workload) -> bool:
 
 
 def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
-    """A model of transformers that reads other than tokens: its signature and its config say what."""
-    feeds = feeds_of(run.module, asking.kind, asking.images)
+    """A model of transformers that reads other than tokens: its signature and its config say what.
+
+    It is recorded with open sizes where its code allows that, else with numbers for those that it asks for.
+    """
+    failure: SlipstickError | None = None
+    for feeds in all_feeds(run.module, asking.kind, asking.images, asking.sizes.get("batch", 1)):
+        try:
+            return _fed(run, asking, feeds)
+        except NotBuiltError:
+            raise
+        except (NotUnderstoodError, InternalError) as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def _fed(run: ModelRun, asking: Asking, feeds: Feeds) -> Graph:
     speaking = asking.images > 0 and speaks(type(run.module))
     if feeds.is_plain and not speaking:
         graph = _by_roads(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), asking)
@@ -140,7 +163,10 @@ def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
             run.module, _identity(run, asking), is_transformers=True, allow_unpriced=asking.allow_unpriced,
             plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking),
         )  # fmt: skip
-    return replace(graph, notes=(*graph.notes, str(feeds)))
+    numbers = feeds.numbers
+    fixed = tuple(Bound(name, size, size) for name, size in numbers.items())
+    told = [f"{n} is fixed at {size}: the code asks for the sizes of each picture" for n, size in numbers.items()]
+    return replace(graph, bounds=(*graph.bounds, *fixed), notes=(*graph.notes, *told, str(feeds)))
 
 
 def _refuse_frozen(module: nn.Module) -> None:

@@ -29,7 +29,10 @@ _TYPES = ("layer_types", "layers_block_type", "layers_num_experts")
 _PATTERN = "block_types"  # layer i is of kind pattern[i % len(pattern)]
 _SHARED = "num_kv_shared_layers"
 _NOT_BUILT = ("vision", "audio", "image", "video", "vq", "text_encoder", "depth_decoder")
-_HANDED_OVER = "out_hidden_size"
+_HANDED_OVER = ("out_hidden_size", "hidden_size")
+# A tower with a width of its own under this name hands over what it calls its hidden size (Qwen2-VL).
+_OWN_WIDTH = "embed_dim"
+_FEATURE_LAYERS, _SECTIONS = "feature_layer", "mrope_section"
 # A day of hours, as the published models of time series predict.
 _PREDICTED = 24
 # Backbones of timm are ResNet-50 by default, which transformers has as well: its stages are numbered alike.
@@ -45,7 +48,12 @@ _GEMMA3N: Fields = {
 # What the defaults of a type lack, by model type; the sizes are those of the model named.
 _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
     {
+        "aria": {"vision_config": {"image_size": 980, "patch_size": 14}},
         "bamba": {"attn_layer_indices": [2]},  # Bamba-9B: 9, 18, 27
+        "chameleon": {"vocabulary_map": {"<image>": 8711}},
+        "cohere_compass": {
+            "text_config": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
+        },
         "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
         "dbrx": {  # dbrx-base
             "d_model": 6144, "n_heads": 48, "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 5e5},
@@ -74,10 +82,16 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
             "num_hidden_layers": 3, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
         },
         "glm4_moe": {"head_dim": 128},  # GLM-4.5
+        "glm4v_moe_text": {"head_dim": 128},  # GLM-4.5V
+        "granite_speech": {"projector_config": {"model_type": "blip_2_qformer", "encoder_hidden_size": 1024}},
+        "granite_speech_plus": {"projector_config": {"model_type": "blip_2_qformer", "encoder_hidden_size": 1024}},
         "hunyuan_v1_dense": {"head_dim": 128, "num_key_value_heads": 8},  # Hunyuan-7B
+        "hunyuan_vl": {"text_config": {"head_dim": 128}},  # HunyuanOCR
+        "hunyuan_vl_text": {"head_dim": 128},
         "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 64, "moe_topk": 8},  # Hunyuan-A13B
         "lfm2": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-1.2B: 10 and 6
         "lfm2_moe": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-8B-A1B
+        "llama4": {"vision_config": {"hidden_size": 1408, "num_hidden_layers": 34}},  # Llama-4-Scout
         "ministral": {"head_dim": 128},
         "lw_detr": {"projector_scale_factors": [1.0]},  # lwdetr_tiny
         "moonshine_streaming": {"num_key_value_heads": 8},  # moonshine-streaming-tiny: as many as heads
@@ -199,11 +213,50 @@ def _filled_in(config: _Config) -> Fields:
 
 
 def _fitted(config: _Config, fields: Fields) -> Fields:
-    """The fields with the width that a tower hands over equal to that of the text, which the defaults may miss."""
+    """The fields with parts that fit together, which the defaults may miss.
+
+    A tower hands over what is as wide as the text; layers that features are taken from are among those that are left;
+    the sections of rotary angles fill half a head.
+    """
+    made: dict[str, object] = {**fields, **_sectioned(config, fields)}
     width = getattr(getattr(config, "text_config", None), "hidden_size", None)
-    wide = [name for name, part in _parts(config, ()) if hasattr(part, _HANDED_OVER) and width is not None]
-    towers = {name: {**cast(Fields, fields.get(name) or {}), _HANDED_OVER: width} for name in wide}
-    return {**fields, **towers}
+    for name, part in _parts(config, ()):
+        given = cast(Fields, made.get(name) or {})
+        handed = next(
+            (n for n in _HANDED_OVER if hasattr(part, n) and (n == _HANDED_OVER[0] or hasattr(part, _OWN_WIDTH))), ""
+        )
+        fitted = {**given, **_sectioned(part, given), **({handed: width} if handed and width is not None else {})}
+        if fitted:
+            made[name] = fitted
+    return {**made, **_among_the_left(config, made)}
+
+
+def _sectioned(config: _Config, fields: Fields) -> Fields:
+    """Rotary parameters whose sections, of time, height and width, add up to half a head."""
+    rope = getattr(config, "rope_parameters", None)
+    sections = rope.get(_SECTIONS) if isinstance(rope, Mapping) else None
+    heads, width = _number(config, "num_attention_heads"), _number(config, "hidden_size")
+    if rope is None or not isinstance(sections, list) or not heads or not width:
+        return {}
+    head = _number(config, "head_dim") or width // heads
+    angles = int(head * float(rope.get("partial_rotary_factor", 1.0))) // 2
+    scaled = [n * angles // sum(sections) for n in sections]
+    scaled[-1] += angles - sum(scaled)
+    return {} if scaled == sections else {"rope_parameters": {**rope, _SECTIONS: scaled}}
+
+
+def _among_the_left(config: _Config, fields: Fields) -> Fields:
+    """The layers that features are taken from, none of them beyond those that a tower has left."""
+    parts = (cast(Fields, fields.get(name) or {}) for name, _ in _parts(config, ()) if "vision" in name)
+    left = next((n for part in parts for d in _DEPTHS if isinstance(n := part.get(d), int)), 0)
+    taken = [n for n in vars(config) if _FEATURE_LAYERS in n] if left else []
+    return {n: _within(getattr(config, n), left) for n in taken if getattr(config, n) is not None}
+
+
+def _within(layer: object, depth: int) -> object:
+    if isinstance(layer, list | tuple):
+        return [_within(one, depth) for one in layer]
+    return max(min(layer, depth - 1), -depth) if isinstance(layer, int) else layer
 
 
 def _parts(config: _Config, without: Sequence[str]) -> Iterator[tuple[str, _Config]]:

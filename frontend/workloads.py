@@ -152,7 +152,9 @@ def _decode(model: nn.Module, world: FakeWorld) -> Run:
 
 
 def _num_layers(model: nn.Module) -> int:
-    return int(getattr(model.config, "num_hidden_layers", 0))  # the cache grows by what a model asks for
+    of_text = getattr(model.config, "get_text_config", lambda: model.config)()
+    layers = getattr(model.config, "num_hidden_layers", None) or getattr(of_text, "num_hidden_layers", None)
+    return int(layers or 0)  # the cache grows by what a model asks for
 
 
 def _remembered(model: nn.Module, pasts: Sequence[Past], inputs: Mapping[str, object]) -> tuple[Output, Cache]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import cast
@@ -24,7 +24,8 @@ from ..lift import lifted
 from ..record import kept_mode
 from ..source_length import SOURCE
 from ..workloads import HINTS
-from .kinds import KINDS, Dims, Kind
+from .kinds import ASIDE, IMAGES, KINDS, Dims, Kind
+from .known import Known
 from .pictures import Grid, Packing
 from .sizes import Sizes
 
@@ -33,22 +34,35 @@ _READ = ("input_ids", "pixel_values", "input_features", "input_values", "past_va
 _DECODED = "decoder_input_ids"
 # What packed pictures come in, and their grids, of which one is read.
 _PACKED, _GRIDS = ("pixel_values", "hidden_states"), ("image_grid_thw", "grid_thw")
-# Open dims that follow from the batch: pictures, and patches of packed pictures.
-IMAGES, PATCHES = "images", "patches"
+# The open dim of patches of packed pictures, which follows from the batch.
+PATCHES = "patches"
 # Layouts that are tried together before a model is given up.
-_MOST_TRIALS = 24
+_MOST_TRIALS = 12
+# Sizes that are numbers where the code asks for the sizes of each picture, and where it asks for each token.
+_OPEN: tuple[str, ...] = ()
+_OF_PICTURES = ("batch", IMAGES, PATCHES)
+OF_TOKENS = (*_OF_PICTURES, "seq", SOURCE)
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """One input: its name, its dims and its type."""
+    """One input: its name, its dims, its type, and the row of whole numbers that it has everywhere."""
 
     name: str
     dims: Dims
     dtype: torch.dtype
+    row: tuple[int, ...] = (0,)
 
     def __str__(self) -> str:
         return f"{self.name} [{', '.join(map(str, self.dims))}]"
+
+    def known(self, sizes: Sequence[int]) -> Tensor:
+        """Return the input with its values; real numbers are ones."""
+        if self.dtype.is_floating_point:
+            return torch.ones(*sizes, dtype=self.dtype)
+        values = torch.tensor(self.row, dtype=self.dtype)
+        whole = values if len(self.row) in (1, sizes[-1]) else values.view(1, *sizes[1:])
+        return whole.expand(*sizes).clone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +70,7 @@ class Feeds:
     """All inputs of a model, with the example length of each open dim.
 
     `images` are pictures a sequence; of packed ones `packing` says how, and `grid` is the argument with their grids.
+    The dims in `fixed` are the numbers of `lengths`, and inputs without an open dim have values.
     """
 
     given: tuple[Feed, ...]
@@ -63,16 +78,30 @@ class Feeds:
     images: int = 1
     packing: Packing | None = None
     grid: str = ""
+    fixed: tuple[str, ...] = _OPEN
 
     @property
     def is_plain(self) -> bool:
         """Whether tensors with dims of given names are all that the model is called on."""
-        return not self.grid and all(d in HINTS for f in self.given for d in f.dims if isinstance(d, str))
+        named = all(d in HINTS for f in self.given for d in f.dims if isinstance(d, str))
+        return not self.grid and not self.fixed and named
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The sizes of a plan that are numbers here."""
+        named = {d for f in self.given for d in f.dims if isinstance(d, str)} | {"batch"}
+        return {n: self.lengths[n] for n in self.fixed if n in HINTS and n in named}
 
     def examples(self, device: str = "meta") -> dict[str, Tensor]:
-        """Return tensors of the example sizes."""
-        sizes = {f.name: [self.lengths[d] if isinstance(d, str) else d for d in f.dims] for f in self.given}
-        return {f.name: torch.zeros(sizes[f.name], dtype=f.dtype, device=device) for f in self.given}
+        """Return tensors of the example sizes, with their values where sizes are numbers."""
+        return {f.name: self._example(f, device) for f in self.given}
+
+    def _example(self, feed: Feed, device: str) -> Tensor:
+        sizes = [self.lengths[d] if isinstance(d, str) else d for d in feed.dims]
+        return feed.known(sizes) if self._is_known(feed) else torch.zeros(sizes, dtype=feed.dtype, device=device)
+
+    def _is_known(self, feed: Feed) -> bool:
+        return bool(self.fixed) and all(d in self.fixed for d in feed.dims if isinstance(d, str))
 
     @property
     def dynamic(self) -> Mapping[str, Sequence[str | None]]:
@@ -80,17 +109,36 @@ class Feeds:
         return {f.name: tuple(d if isinstance(d, str) else None for d in f.dims) for f in self.given}
 
     def made(self, world: FakeWorld) -> dict[str, Tensor]:
-        """Return fake tensors with symbolic batch and length."""
+        """Return fake tensors with symbolic batch and length, and real ones of what has values."""
         many = self.images * (1 if self.packing is None else self.packing.patches)
-        named: Mapping[str, Dim] = {IMAGES: symbol("batch") * self.images, PATCHES: symbol("batch") * many}
-        return {
-            f.name: world.sized([named.get(d, symbol(d)) if isinstance(d, str) else d for d in f.dims], f.dtype, HINTS)
-            for f in self.given
-        }
+        named: dict[str, Dim] = {IMAGES: symbol("batch") * self.images, PATCHES: symbol("batch") * many}
+        named |= {n: self.lengths[n] for n in self.fixed if n in self.lengths}
+
+        def made(feed: Feed) -> Tensor:
+            if self._is_known(feed):
+                return self._example(feed, "cpu")
+            dims = [named.get(d, symbol(d)) if isinstance(d, str) else d for d in feed.dims]
+            return world.sized(dims, feed.dtype, HINTS)
+
+        return {f.name: made(f) for f in self.given}
 
     def beside(self, batch: int | torch.SymInt) -> Mapping[str, object]:
-        """Return what the model is called on beside tensors."""
-        return {} if self.packing is None else {self.grid: Grid(batch * self.images, self.packing)}
+        """Return what the model is called on beside tensors of given dims."""
+        if self.packing is None:
+            return {}
+        if self.fixed:
+            rows = torch.tensor([[1, self.packing.high, self.packing.wide]])
+            return {self.grid: rows.expand(self.lengths[IMAGES], 3).clone()}
+        return {self.grid: Grid(batch * self.images, self.packing)}
+
+    @contextmanager
+    def working_out(self) -> Iterator[None]:
+        """Let what follows from numbers alone be worked out, where inputs have values."""
+        if not self.fixed:
+            yield
+            return
+        with Known():
+            yield
 
     def __str__(self) -> str:
         pictures = (
@@ -105,46 +153,74 @@ def feeds_of(model: nn.Module, workload: Workload, images: int = 0) -> Feeds:
 
     NotBuiltError where forward asks for what no config describes, and of decode; TraceError where no layout fits.
     """
+    return next(all_feeds(model, workload, images))
+
+
+def all_feeds(model: nn.Module, workload: Workload, images: int = 0, batch: int = 1) -> Iterator[Feeds]:
+    """Yield what a model runs on: with open sizes; with a number of sequences and values; with numbers for all sizes.
+
+    What the code asks of each picture, or each token, is known in the latter two.
+    """
     if workload is Workload.DECODE:
         raise NotBuiltError(
             f"{type(model).__name__} makes no tokens one after another and has no decode step; ask for --phase train "
             "or prefill"
         )
-    choices = list(islice(_choices(model, images), _MOST_TRIALS))
     failure: TraceError | None = None
-    for feeds in choices if len(choices) > 1 else ():
-        try:
-            _tried(model, feeds)
-        except TraceError as error:
-            failure = failure or error
-            continue
-        return feeds
-    if failure is not None:
+    found = False
+    for fixed in (_OPEN, _OF_PICTURES, OF_TOKENS):
+        choices = list(islice(_choices(model, images, fixed, batch), _MOST_TRIALS))
+        for feeds in choices:
+            try:
+                if len(choices) > 1 or fixed:
+                    _tried(model, feeds)
+            except TraceError as error:
+                failure = failure or error
+                continue
+            found = True
+            yield feeds
+            break
+    if failure is not None and not found:
         raise failure
-    return choices[0]
 
 
-def _choices(model: nn.Module, images: int) -> Iterator[Feeds]:
-    """Every combination of layouts of the inputs that a model reads, the usual ones first."""
+def _choices(model: nn.Module, images: int, fixed: tuple[str, ...], batch: int) -> Iterator[Feeds]:
+    """Every combination of layouts of the inputs that a model reads, the usual ones first, those without asides too."""
     sizes, weights = Sizes.of(model.config), next(model.parameters()).dtype  # type: ignore[arg-type]
     names, grid = _names(model), next((n for n in _GRIDS if n in _arguments(model)), "")
-    packing = Packing.of(cast(ModelConfig, model.config)) if grid else None
+    packing = Packing.of(cast(ModelConfig, model.config)) if grid and set(names) & set(_PACKED) else None
     main = _main_input(model)
-    for layouts in product(*([(n, d) for d in _layouts(n, sizes, packing)] for n in names)):
+    most = sizes.number("max_position_embeddings", "max_position_embedding") or HINTS["seq"]
+    sequences = batch if fixed else HINTS["batch"]
+    many = sequences * (images or 1)
+    ways = product(*([(n, d) for d in _layouts(n, sizes, packing)] for n in names))
+    for asides, layouts in product(_asides(model, names), ways):
         dims = {name: _placed(name, main, names, given, images) for name, given in layouts}
-        given = tuple(Feed(n, d, _kind(n).dtype or weights) for n, d in dims.items())
+        given = [Feed(n, d, _kind(n).dtype or weights) for n, d in dims.items()]
+        for name in asides:
+            aside = ASIDE[name]
+            of = dims.get(aside.of, ())
+            given.append(Feed(name, aside.dims(of, sizes), aside.dtype or weights, tuple(aside.row(of, sizes))))
         open_ = [n for n, d in dims.items() if "seq" in d]
-        most = sizes.number("max_position_embeddings", "max_position_embedding") or HINTS["seq"]
         length = KINDS[open_[0]].length if open_ else HINTS["seq"]
         length = min(length, most) if length == HINTS["seq"] else length
-        many = HINTS["batch"] * (images or 1)
         patches = {PATCHES: many * packing.patches} if packing else {}
-        yield Feeds(given, {**HINTS, "seq": length, IMAGES: many, **patches}, images or 1, packing, grid)
+        lengths = {**HINTS, "batch": sequences, "seq": length, IMAGES: many, **patches}
+        yield Feeds(tuple(given), lengths, images or 1, packing, grid if packing else "", fixed)
+
+
+def _asides(model: nn.Module, names: Sequence[str]) -> Sequence[Sequence[str]]:
+    """What may say something of the inputs: what forward must have, and then all that it takes."""
+    rest = _arguments(model)
+    takes = [n for n in rest if n in ASIDE and ASIDE[n].of in (*names, "")]
+    asked = [n for n in takes if rest[n].default is rest[n].empty]
+    return [asked] if takes == asked else [asked, takes]
 
 
 def _layouts(name: str, sizes: Sizes, packing: Packing | None) -> Sequence[Dims]:
-    packed = packing is not None and name in _PACKED
-    return [(PATCHES, packing.width)] if packed and packing is not None else _kind(name).layouts(sizes)
+    if packing is not None and name in _PACKED:
+        return [(PATCHES, packing.width), *((*lead, *packing.square) for lead in ((PATCHES,), (1, PATCHES)))]
+    return _kind(name).layouts(sizes)
 
 
 def _kind(name: str) -> Kind:
@@ -154,7 +230,7 @@ def _kind(name: str) -> Kind:
 def _placed(name: str, main: str, names: Sequence[str], dims: Dims, images: int) -> Dims:
     """The layout with `seq` for what is decoded, or else for the main input; others have a length of their own."""
     if images and name == "pixel_values" and PATCHES not in dims:
-        return ("batch", images, *dims[2:]) if dims[1] == 1 else (IMAGES, *dims[1:])
+        return ("batch", images, *dims[2:]) if dims[:2] == ("batch", 1) else (IMAGES, *dims[1:])
     if _DECODED in names and name != _DECODED:
         return tuple(SOURCE if d == "seq" else d for d in dims)
     if main in names and name not in (main, _DECODED) and _kind(name).dtype is None:
@@ -166,14 +242,15 @@ def _names(model: nn.Module) -> list[str]:
     rest = _arguments(model)
     grids = [n for n in _GRIDS if n in rest]
     asked = [n for n, p in rest.items() if p.default is p.empty and n not in grids]
-    if unknown := [n for n in asked if n not in KINDS and not (grids and n in _PACKED)]:
+    if unknown := [n for n in asked if n not in (*KINDS, *ASIDE) and not (grids and n in _PACKED)]:
         raise NotBuiltError(
             f"{type(model).__name__} reads '{unknown[0]}', whose size its config does not say; give example inputs: "
             "slipstick.trace(module, inputs={..})"
         )
     decoded = [_DECODED] if _DECODED in rest and getattr(model.config, "is_encoder_decoder", False) else []
-    found = dict.fromkeys([*asked, *(n for n in (_main_input(model), *_READ) if n in rest and n in KINDS), *decoded])
-    if not found:
+    read = [n for n in asked if n not in ASIDE]
+    found = dict.fromkeys([*read, *(n for n in (_main_input(model), *_READ) if n in rest and n in KINDS), *decoded])
+    if not found and not asked:
         raise NotBuiltError(
             f"{type(model).__name__} reads {', '.join(list(rest)[:4])}: of none of these its config says the size; "
             "give example inputs: slipstick.trace(module, inputs={..})"
@@ -193,8 +270,11 @@ def _main_input(model: nn.Module) -> str:
 def _tried(model: nn.Module, feeds: Feeds) -> None:
     """Run a model once on closed sizes; whatever it raises says that a layout does not fit."""
     world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True))
-    with _unlogged(), _running(model, world), world.mode, torch.no_grad(), lifted(model), explained(model):
-        model(**feeds.examples("cpu"), **feeds.beside(HINTS["batch"]))
+    with _unlogged(), _running(model, world), torch.no_grad(), lifted(model), explained(model):
+        with world.mode if not feeds.fixed else nullcontext():
+            given = {**feeds.examples("cpu"), **feeds.beside(feeds.lengths["batch"])}
+        with world.mode, feeds.working_out():
+            model(**given)
 
 
 @contextmanager
@@ -217,4 +297,4 @@ def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
         yield
 
 
-__all__ = ["Feed", "Feeds", "feeds_of"]
+__all__ = ["OF_TOKENS", "Feed", "Feeds", "all_feeds", "feeds_of"]

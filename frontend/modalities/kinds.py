@@ -1,7 +1,8 @@
 """Kinds of inputs by the names that transformers has for them: the layouts that each comes in, and its type.
 
 A dim is a number or a name: `batch`; `seq`, tokens, frames or samples of what the model reads; `src`, the tokens of an
-encoder whose decoder reads `seq`. A kind with several layouts has them in the order in which they are tried.
+encoder whose decoder reads `seq`; `images`, all pictures of a batch. A kind with several layouts has them in the order
+in which they are tried. What only says something of another input (its sizes, places or mask) has its dims from that.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ Layouts: TypeAlias = "Callable[[Sizes], Sequence[Dims]]"
 
 # Of models that read pictures of any size: what most of them were trained on.
 ANY_PICTURE = (224, 224)
+# What all pictures of a batch are called, as a dim; how configs call the side of a patch.
+IMAGES, PATCH = "images", ("patch_size", "model_patch_size")
+# Tiles of a picture two across and two down, beside which it stands as a whole.
+_TILES = 4
+# Patches are merged or pooled two by two, three by three or four by four.
+_MERGED = 12
 # Example lengths of an open `seq` where a step of the model takes many of what is counted: frames, samples.
 FRAMES, SAMPLES = 496, 24_016
 _TOKENS = 48
@@ -34,19 +41,60 @@ class Kind:
     length: int = _TOKENS
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What says something of another input: of which, its dims by those of that one, its type, and a row of values.
+
+    The row stands along the last dims, the same at all places; a function of the dims makes all values.
+    """
+
+    of: str
+    dims: Callable[[Dims, Sizes], Dims]
+    dtype: torch.dtype | None = torch.int64
+    row: Callable[[Dims, Sizes], Sequence[int]] = lambda dims, sizes: (1,)
+
+
 def _pictures(sizes: Sizes) -> Sequence[Dims]:
-    """[batch, channels, height, width]; of films [batch, frames, channels, height, width] first."""
-    high, wide = sizes.sides("image_size", "img_size", "crop_size", "input_size") or ANY_PICTURE
-    picture = (sizes.number("num_channels", "in_channels", "in_chans", "image_channels") or 3, high, wide)
+    """[batch, channels, height, width]; of films [batch, frames, channels, height, width] first.
+
+    Pictures cut into tiles of one size are [images, tiles, channels, height, width], those cut into patches [images,
+    patches, numbers of a patch]: both are tried last.
+    """
+    picture = _picture(sizes)
     frames = sizes.number("num_frames", "frames_per_clip")
     film: list[Dims] = [("batch", frames, *picture)] if frames else []
-    return [*film, ("batch", *picture), ("batch", 1, *picture), ("batch", 2, *picture)]
+    tiled: list[Dims] = [(IMAGES, _TILES + 1, *picture)] if sizes.has("image_grid_pinpoints") else []
+    whole: list[Dims] = [("batch", *picture), ("batch", 1, *picture), ("batch", 2, *picture)]
+    return [*film, *tiled, *whole, *_patched(sizes)]
+
+
+def _picture(sizes: Sizes) -> tuple[int, int, int]:
+    high, wide = sizes.sides("image_size", "img_size", "crop_size", "input_size") or ANY_PICTURE
+    return sizes.number("num_channels", "in_channels", "in_chans", "image_channels") or 3, high, wide
+
+
+def _patched(sizes: Sizes) -> Sequence[Dims]:
+    """Pictures as rows of patches: as many as the config allows, or as a picture of its size has."""
+    side = sizes.number(*PATCH)
+    if side is None:
+        return []
+    channels, high, wide = _picture(sizes)
+    high, wide = down(high, side), down(wide, side)
+    return [(IMAGES, high * wide, channels * side**2)]
+
+
+def down(pixels: int, patch: int) -> int:
+    """Return how many patches lie along a side, rounded down to what pooling and merging divide.
+
+    >>> down(224, 16)
+    12
+    """
+    return max(pixels // patch // _MERGED, 1) * _MERGED
 
 
 def _films(sizes: Sizes) -> Sequence[Dims]:
     frames = sizes.number("num_frames", "frames_per_clip") or 8
-    picture = _pictures(sizes)[-3][1:]
-    return [("batch", frames, *picture)]
+    return [("batch", frames, *_picture(sizes))]
 
 
 def _features(sizes: Sizes) -> Sequence[Dims]:
@@ -80,7 +128,9 @@ def _series(sizes: Sizes) -> Sequence[Dims]:
 
 
 def _tokens(sizes: Sizes) -> Sequence[Dims]:
-    return [("batch", "seq"), ("batch", "seq", sizes.number("num_codebooks", "num_channels") or 1)]
+    """Ids a token, or as many as there are codebooks; channels of pictures are none."""
+    rows = sizes.number("num_codebooks") or (None if sizes.has("patch_size") else sizes.number("num_channels"))
+    return [("batch", "seq"), *([("batch", "seq", rows)] if rows else [])]
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType({
@@ -90,10 +140,69 @@ KINDS: Mapping[str, Kind] = MappingProxyType({
     "pixel_values_videos": Kind(_films),
     "input_features": Kind(_features, length=FRAMES),
     "audio_mel": Kind(_features, length=FRAMES),
-    "input_features_mask": Kind(lambda sizes: [("batch", "seq")], torch.bool, FRAMES),
-    "audio_mel_mask": Kind(lambda sizes: [("batch", "seq")], torch.bool, FRAMES),
     "input_values": Kind(_sound, length=SAMPLES),
     "past_values": Kind(_series),
 })  # fmt: skip
 
-__all__ = ["ANY_PICTURE", "KINDS", "Dims", "Kind", "Layouts"]
+
+def _frames(dims: Dims, sizes: Sizes) -> Dims:
+    """Frames of a sound: its open dim, or the longest one."""
+    rest = dims[1:]
+    named = [d for d in rest if isinstance(d, str)]
+    return (dims[0], named[0] if named else max(d for d in rest if isinstance(d, int)))
+
+
+def _places(dims: Dims, sizes: Sizes) -> Dims:
+    """Pixels, or patches where a picture is a row of these."""
+    return dims[:2] if len(dims) == 3 else (*dims[:-3], *dims[-2:])
+
+
+def _two_a_picture(dims: Dims, sizes: Sizes) -> Dims:
+    return (*dims[:-3], 2) if len(dims) == 4 else (dims[0], 2)
+
+
+def _height_and_width(dims: Dims, sizes: Sizes) -> Sequence[int]:
+    """Pixels of a picture down and across, of one in tiles all of them; patches where it is a row of these."""
+    _, high, wide = _picture(sizes)
+    if len(dims) == 3:
+        side = sizes.number(*PATCH) or 1
+        return down(high, side), down(wide, side)
+    return (2 * high, 2 * wide) if len(dims) == 5 and dims[1] == _TILES + 1 else (high, wide)
+
+
+def _grid_of_places(dims: Dims, sizes: Sizes) -> Sequence[int]:
+    """Column and row of every patch, as one list."""
+    high, wide = _height_and_width(dims, sizes)
+    return [n for y in range(high) for x in range(wide) for n in (x, y)]
+
+
+def _beside_ids(*rest: int) -> Callable[[Dims, Sizes], Dims]:
+    return lambda dims, sizes: (*dims[:2], *rest)
+
+
+def _zeros(dims: Dims, sizes: Sizes) -> Sequence[int]:
+    return (0,)
+
+
+ASIDE: Mapping[str, Aside] = MappingProxyType({
+    "input_features_mask": Aside("input_features", _frames),
+    "feature_attention_mask": Aside("input_features", _frames),
+    "audio_mel_mask": Aside("audio_mel", _frames, torch.bool),
+    "pixel_attention_mask": Aside("pixel_values", _places),
+    "pixel_mask": Aside("pixel_values", _places),
+    "image_sizes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
+    "spatial_shapes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
+    "target_sizes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
+    "pixel_position_ids": Aside("pixel_values", lambda dims, sizes: (*dims[:2], 2), row=_grid_of_places),
+    "image_position_ids": Aside("pixel_values", lambda dims, sizes: (*dims[:2], 2), row=_grid_of_places),
+    "high_res_pixel_values": Aside("pixel_values", lambda dims, sizes: (*dims[:-2], 1024, 1024), None),
+    "bbox": Aside("input_ids", _beside_ids(4), row=_zeros),
+    "visual_feats": Aside("input_ids", lambda dims, sizes: (dims[0], 36, sizes.number("visual_feat_dim") or 1), None),
+    "visual_pos": Aside("input_ids", lambda dims, sizes: (dims[0], 36, sizes.number("visual_pos_dim") or 4), None),
+    "image_embeds_position_mask": Aside("input_ids", _beside_ids()),
+    "qformer_input_ids": Aside("input_ids", _beside_ids()),
+    "mm_token_type_ids": Aside("input_ids", _beside_ids(), row=_zeros),
+    "query_embeds": Aside("", lambda dims, sizes: ("batch", 32, sizes.number("hidden_size") or 768), None),
+})  # fmt: skip
+
+__all__ = ["ANY_PICTURE", "ASIDE", "IMAGES", "KINDS", "PATCH", "Aside", "Dims", "Kind", "Layouts", "down"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from ..adapter import swapped
@@ -25,13 +26,17 @@ PACKED_SIDE = 448
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a picture is packed: patches down and across, numbers of a patch, sides of what is merged and of windows."""
+    """How a picture is packed: patches down and across, numbers of a patch, sides of what is merged and of windows.
+
+    `square` is a patch as a picture of its own.
+    """
 
     high: int
     wide: int
     width: int
     merge: int
     window: int
+    square: tuple[int, int, int] = (3, 14, 14)
 
     @classmethod
     def of(cls, config: ModelConfig) -> Packing:
@@ -42,7 +47,8 @@ class Packing:
         side = (sizes.sides("image_size") or (PACKED_SIDE, PACKED_SIDE))[0]
         count = max(side // patch // (merge * window), 1) * merge * window
         channels = sizes.number("in_channels", "num_channels", "in_chans") or 3
-        return cls(count, count, channels * (sizes.number("temporal_patch_size") or 1) * patch**2, merge, window)
+        width = channels * (sizes.number("temporal_patch_size", "patch_temporal") or 1) * patch**2
+        return cls(count, count, width, merge, window, (channels, patch, patch))
 
     @property
     def patches(self) -> int:
@@ -124,6 +130,8 @@ class _Bounds:
 
 def _longest(bounds: object, *args: object, kwargs: dict[str, object] | None = None, **options: object) -> object:
     given = None if kwargs is None else kwargs.get("max_seqlen")
+    if isinstance(bounds, Tensor) and not isinstance(bounds, FakeTensor):
+        return int(bounds.diff().max())
     return bounds.each if isinstance(bounds, _Bounds) else given
 
 
@@ -189,12 +197,23 @@ _OF_GRIDS: dict[str, Callable[..., object]] = {
 
 
 @contextmanager
+def unchecked(model: nn.Module) -> Iterator[None]:
+    """Let nobody compare, for a while, how many features and how many places for them there are."""
+    with ExitStack() as stack:
+        for file in {sys.modules[type(part).__module__] for part in model.modules()}:
+            if callable(getattr(file, "torch_compilable_check", None)):
+                stack.enter_context(swapped(file, "torch_compilable_check", _unchecked))
+        yield
+
+
+@contextmanager
 def placed(model: nn.Module) -> Iterator[None]:
     """Swap, for the time of a recording, what looks at data to pack pictures and to place their features."""
     files = {sys.modules[type(part).__module__] for part in model.modules()}
     with ExitStack() as stack:
+        stack.enter_context(unchecked(model))
         for file in files:
-            swaps: dict[str, Callable[..., object]] = {"torch_compilable_check": _unchecked}
+            swaps: dict[str, Callable[..., object]] = {}
             if any(callable(getattr(file, name, None)) for name in _OF_GRIDS):
                 swaps |= {"is_flash_attention_requested": _packed, "get_max_seqlen": _longest}
                 swaps |= {name: _or_theirs(ours, getattr(file, name, None)) for name, ours in _OF_GRIDS.items()}
@@ -216,4 +235,4 @@ def _or_theirs(ours: Callable[..., object], theirs: Callable[..., object] | None
     return choose
 
 
-__all__ = ["PACKED_SIDE", "Grid", "Packing", "placed"]
+__all__ = ["PACKED_SIDE", "Grid", "Packing", "placed", "unchecked"]

@@ -25,19 +25,24 @@ def plan_fed(model: nn.Module, world: FakeWorld, workload: Workload, feeds: Feed
     made = feeds.made(world)
     with world.mode:
         labelled = Labelled.of(model, made)
-    batch = made[TOKENS].shape[0] if TOKENS in made else world.size("batch", feeds.lengths)
+    batch = feeds.lengths["batch"] if feeds.fixed else _batch(made, world, feeds)
     given: Mapping[str, object] = {**made, **feeds.beside(batch)}
     labels = {"labels": labelled.labels} if workload is Workload.TRAIN and labelled.labels is not None else {}
 
     def call() -> tuple[Tensor, ...]:
-        if workload is Workload.PREFILL and speaks:
-            is_pair = bool(getattr(model.config, "is_encoder_decoder", False))
-            return ((prefilled_pair if is_pair else prefilled)(model, given),)
-        with torch.set_grad_enabled(workload is Workload.TRAIN):
-            out = model(**given)
+        with feeds.working_out():
+            if workload is Workload.PREFILL and speaks:
+                is_pair = bool(getattr(model.config, "is_encoder_decoder", False))
+                return ((prefilled_pair if is_pair else prefilled)(model, given),)
+            with torch.set_grad_enabled(workload is Workload.TRAIN):
+                out = model(**given)
         return (labelled.loss(out)[0],) if workload is Workload.TRAIN else tuple(returned(out))
 
     return Run({**made, **labels}, call)
+
+
+def _batch(made: Mapping[str, Tensor], world: FakeWorld, feeds: Feeds) -> int | torch.SymInt:
+    return made[TOKENS].shape[0] if TOKENS in made else world.size("batch", feeds.lengths)
 
 
 __all__ = ["plan_fed"]

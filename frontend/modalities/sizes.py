@@ -29,6 +29,10 @@ class Sizes:
         found = (_first(getattr(part, name, None)) for name in names for part in self.parts)
         return next((n for n in found if n is not None), None)
 
+    def has(self, name: str) -> bool:
+        """Whether some part says anything under a name."""
+        return any(getattr(part, name, None) is not None for part in self.parts)
+
     def sides(self, *names: str) -> tuple[int, int] | None:
         """Return height and width of what is square, or is given as two numbers in a list or by name."""
         found = (_pair(getattr(part, name, None)) for name in names for part in self.parts)
