@@ -33,8 +33,8 @@ _HANDED_OVER = ("out_hidden_size", "hidden_size")
 # A tower with a width of its own under this name hands over what it calls its hidden size (Qwen2-VL).
 _OWN_WIDTH = "embed_dim"
 _FEATURE_LAYERS, _SECTIONS = "feature_layer", "mrope_section"
-# A day of hours, as the published models of time series predict.
-_PREDICTED = 24
+# What the published models of time series predict, with the month and the age of a value (tourism-monthly).
+_PREDICTED, _OF_TIME = 24, 2
 # Backbones of timm are ResNet-50 by default, which transformers has as well: its stages are numbered alike.
 _FOREIGN_BACKBONE, _LAST_STAGE = "timm_backbone", 4
 _MIN_LAYERS = 2
@@ -204,7 +204,7 @@ def _filled_in(config: _Config) -> Fields:
     """What the defaults leave open of a whole model, or leave to another package that has the same backbone."""
     fields: dict[str, object] = {}
     if getattr(config, "prediction_length", 0) is None:
-        fields["prediction_length"] = _PREDICTED
+        fields |= {"prediction_length": _PREDICTED, "num_time_features": _OF_TIME}
     backbone = getattr(config, "backbone_config", None)
     if getattr(backbone, "model_type", "") == _FOREIGN_BACKBONE:
         indices = getattr(backbone, "out_indices", None) or [_LAST_STAGE]

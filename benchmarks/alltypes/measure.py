@@ -19,11 +19,13 @@ from slipstick.frontend.architectures import Architecture, ModelConfig, choose, 
 from slipstick.frontend.failures import first_line
 from slipstick.frontend.modalities.feeding import OF_TOKENS, Feeds, all_feeds
 from slipstick.frontend.modalities.pictures import unchecked
+from slipstick.frontend.models import Config
 from slipstick.frontend.small_configs import small_config
-from slipstick.frontend.source_length import SOURCE, with_source
+from slipstick.frontend.source_length import SOURCE
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Phase, Workload
 from slipstick.ir.ops import work_of
+from slipstick.ir.types import DType
 
 from ..coverage.counter import Counted, Counter
 from ..coverage.graphs import layers_of, num_parameters
@@ -105,12 +107,22 @@ def measure(model_type: str) -> list[Result]:
     why_not: dict[str, str] = {}
     for workload in WORKLOADS:
         try:
-            graphs[workload] = with_source(load_config(config_of(model_type, fields), Workload(workload), images=1))
+            graphs[workload] = _graph(config_of(model_type, fields), Workload(workload))
         except SlipstickError as error:
             why_not[workload] = " ".join(str(error).split())
         except Exception as error:
             why_not[workload] = f"internal: {first_line(error)}"
     return [_compared(model_type, fields, graphs, why_not)]
+
+
+def _graph(config: Config, workload: Workload) -> Graph:
+    """Trace in bf16, and in fp32 a model that makes fp32 numbers of its own and so runs in that type alone."""
+    try:
+        return load_config(config, workload, images=1)
+    except SlipstickError as error:
+        if "bfloat16" not in str(error).lower():
+            raise
+        return load_config(config, workload, DType.FP32, images=1)
 
 
 def _compared(
@@ -162,7 +174,7 @@ def _built(fields: Mapping[str, object]) -> tuple[Architecture, nn.Module]:
 
 def _counted(module: nn.Module, feeds: Feeds) -> tuple[dict[str, Counted], int]:
     """Torch's own count of a step and of a forward pass, and the parameters that get a gradient."""
-    known = replace(feeds, lengths={**feeds.lengths, SOURCE: feeds.lengths["seq"]}, fixed=OF_TOKENS)
+    known = replace(feeds, fixed=OF_TOKENS)
     given = {**known.examples(), **known.beside(known.lengths["batch"])}
     given = {n: t.float() if isinstance(t, Tensor) and t.is_floating_point() else t for n, t in given.items()}
     with _fake(module), known.working_out():
@@ -211,7 +223,8 @@ def _ratios(graphs: Mapping[str, Graph], theirs: Mapping[str, Counted], feeds: F
 
 def _flops(graph: Graph, phase: Phase, lengths: Mapping[str, int]) -> float:
     """FLOPs of products in one phase; what a kernel does a second time is left out."""
-    env = {"batch": float(lengths["batch"]), "seq": float(lengths["seq"]), "kv": float(lengths["seq"])}
+    seq, source = float(lengths["seq"]), float(lengths[SOURCE])
+    env = {"batch": float(lengths["batch"]), "seq": seq, "kv": seq, SOURCE: source}
     found = 0.0
     for region in graph.regions:
         for node in (n for n in region.nodes if n.phase is phase):
