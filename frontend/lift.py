@@ -155,6 +155,16 @@ def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return torch.where(rows.unsqueeze(-1), taken, input)
 
 
+def _set_rows(self: Tensor, index: object, value: object) -> None:
+    """`x[mask] = rows` with a mask [batch, s] of rows of [batch, s, width]: the rows of a source in their places."""
+    marks = index if isinstance(index, Tensor) and index.dtype is torch.bool and index.dim() == 2 else None
+    rows = value if isinstance(value, Tensor) and value.dim() == 2 and self.dim() == 3 else None
+    if marks is None or rows is None or rows.shape[-1] != self.shape[-1]:
+        Tensor.__setitem__(self, index, value)  # type: ignore[arg-type]
+    else:
+        self.copy_(_masked_scatter(self, marks.unsqueeze(-1), rows))
+
+
 def _is_shared(size: int | torch.SymInt, batch: int | torch.SymInt, width: int | torch.SymInt) -> bool:
     """Whether a source has as many rows for each of the samples, for any number of them or for the given one."""
     if isinstance(size, torch.SymInt):
@@ -183,6 +193,7 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     torch.baddbmm: _baddbmm,
     Tensor.baddbmm: _baddbmm,
     Tensor.masked_scatter: _masked_scatter,
+    Tensor.__setitem__: _set_rows,
     torch._weight_norm: _weight_norm,  # pyright: ignore[reportPrivateImportUsage]
     **recurrent.LIFTED,
     **apart.LIFTED,

@@ -33,6 +33,8 @@ _HANDED_OVER = ("out_hidden_size", "hidden_size")
 # A tower with a width of its own under this name hands over what it calls its hidden size (Qwen2-VL).
 _OWN_WIDTH = "embed_dim"
 _FEATURE_LAYERS, _SECTIONS = "feature_layer", "mrope_section"
+# Ids of tokens that stand for what a tower reads, which are the last of the vocabulary where nobody gave them.
+_PLACES = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index")
 # What the published models of time series predict, with the month and the age of a value (tourism-monthly).
 _PREDICTED, _OF_TIME = 24, 2
 # Backbones of timm are ResNet-50 by default, which transformers has as well: its stages are numbered alike.
@@ -45,12 +47,19 @@ _GEMMA3N: Fields = {
     "activation_sparsity_pattern": [0.95, 0.95] + [0.0] * 6,
 }  # fmt: skip
 
+# GLM-4.1V and its kin turn half of a head, in sections of time, height and width.
+_GLM_ROPE: Fields = {
+    "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12],
+    }
+}  # fmt: skip
+
 # What the defaults of a type lack, by model type; the sizes are those of the model named.
 _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
     {
         "aria": {"vision_config": {"image_size": 980, "patch_size": 14}},
         "bamba": {"attn_layer_indices": [2]},  # Bamba-9B: 9, 18, 27
-        "chameleon": {"vocabulary_map": {"<image>": 8711}},
+        "chameleon": {"vocabulary_map": {"<image>": 8711, "IMGIMGAZ": 4}},
         "cohere_compass": {
             "text_config": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
         },
@@ -82,7 +91,14 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
             "num_hidden_layers": 3, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
         },
         "glm4_moe": {"head_dim": 128},  # GLM-4.5
-        "glm4v_moe_text": {"head_dim": 128},  # GLM-4.5V
+        "glm46v": {"text_config": {"model_type": "glm4v_text", **_GLM_ROPE}},
+        "glm4v": {"text_config": {"model_type": "glm4v_text", **_GLM_ROPE}},
+        "glm4v_text": _GLM_ROPE,
+        "glm4v_moe": {"text_config": {"model_type": "glm4v_moe_text", "head_dim": 128, **_GLM_ROPE}},
+        "glm4v_moe_text": {"head_dim": 128, **_GLM_ROPE},  # GLM-4.5V
+        "glm_image": {"text_config": {"model_type": "glm_image_text", **_GLM_ROPE}},
+        "glm_image_text": _GLM_ROPE,
+        "glmga": {"text_config": {"model_type": "glm4v_text", **_GLM_ROPE}},
         "granite_speech": {"projector_config": {"model_type": "blip_2_qformer", "encoder_hidden_size": 1024}},
         "granite_speech_plus": {"projector_config": {"model_type": "blip_2_qformer", "encoder_hidden_size": 1024}},
         "hunyuan_v1_dense": {"head_dim": 128, "num_key_value_heads": 8},  # Hunyuan-7B
@@ -91,7 +107,7 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
         "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 64, "moe_topk": 8},  # Hunyuan-A13B
         "lfm2": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-1.2B: 10 and 6
         "lfm2_moe": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-8B-A1B
-        "llama4": {"vision_config": {"hidden_size": 1408, "num_hidden_layers": 34}},  # Llama-4-Scout
+        "llama4": {"vision_config": {"hidden_size": 1408, "num_hidden_layers": 34, "vision_output_dim": 4096}},
         "ministral": {"head_dim": 128},
         "lw_detr": {"projector_scale_factors": [1.0]},  # lwdetr_tiny
         "moonshine_streaming": {"num_key_value_heads": 8},  # moonshine-streaming-tiny: as many as heads
@@ -112,6 +128,7 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
         "uvdoc": {"backbone_config": {"model_type": "uvdoc_backbone", "out_indices": [1, 2, 3, 4, 5, 6]}},
         "t5gemma2_encoder": {"text_config": {"model_type": "t5gemma2_text", "dropout_rate": 0.0}},
         "xmod": {"default_language": "en_XX"},
+        "t5gemma2": {"encoder": {"vision_config": {"image_size": 896, "patch_size": 14}}},
         # Two layers that share their attention at least: transformers ties the second to the first.
         "zamba": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
         "zamba2": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
@@ -228,15 +245,19 @@ def _fitted(config: _Config, fields: Fields) -> Fields:
         fitted = {**given, **_sectioned(part, given), **({handed: width} if handed and width is not None else {})}
         if fitted:
             made[name] = fitted
-    return {**made, **_among_the_left(config, made)}
+    vocabulary = _number(cast(_Config, getattr(config, "text_config", config)), "vocab_size")
+    places = [n for n in _PLACES if vocabulary and getattr(config, n, 0) is None]
+    return {**made, **_among_the_left(config, made), **{n: cast(int, vocabulary) - 1 for n in places}}
 
 
 def _sectioned(config: _Config, fields: Fields) -> Fields:
     """Rotary parameters whose sections, of time, height and width, add up to half a head."""
     rope = getattr(config, "rope_parameters", None)
     sections = rope.get(_SECTIONS) if isinstance(rope, Mapping) else None
+    if rope is None or not isinstance(sections, list):
+        return {}
     heads, width = _number(config, "num_attention_heads"), _number(config, "hidden_size")
-    if rope is None or not isinstance(sections, list) or not heads or not width:
+    if not heads or not width:
         return {}
     head = _number(config, "head_dim") or width // heads
     angles = int(head * float(rope.get("partial_rotary_factor", 1.0))) // 2
@@ -249,8 +270,16 @@ def _among_the_left(config: _Config, fields: Fields) -> Fields:
     """The layers that features are taken from, none of them beyond those that a tower has left."""
     parts = (cast(Fields, fields.get(name) or {}) for name, _ in _parts(config, ()) if "vision" in name)
     left = next((n for part in parts for d in _DEPTHS if isinstance(n := part.get(d), int)), 0)
-    taken = [n for n in vars(config) if _FEATURE_LAYERS in n] if left else []
-    return {n: _within(getattr(config, n), left) for n in taken if getattr(config, n) is not None}
+    found = _within_all(config, left) if left else {}
+    for name, part in _parts(config, ()) if left else ():
+        if inside := _within_all(part, left):
+            found[name] = {**cast(Fields, fields.get(name) or {}), **inside}
+    return found
+
+
+def _within_all(config: _Config, depth: int) -> dict[str, object]:
+    taken = {n: v for n, v in vars(config).items() if _FEATURE_LAYERS in n and v is not None}
+    return {n: _within(v, depth) for n, v in taken.items() if _within(v, depth) != v}
 
 
 def _within(layer: object, depth: int) -> object:

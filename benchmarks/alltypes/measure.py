@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +18,7 @@ from slipstick.frontend import config_of, load_config
 from slipstick.frontend.adapter import FakeWorld, faked
 from slipstick.frontend.architectures import Architecture, ModelConfig, choose, speaks
 from slipstick.frontend.failures import first_line
-from slipstick.frontend.modalities.feeding import OF_TOKENS, Feeds, all_feeds
+from slipstick.frontend.modalities.feeding import NO_TENSOR, OF_TOKENS, Feeds, all_feeds
 from slipstick.frontend.modalities.pictures import unchecked
 from slipstick.frontend.models import Config
 from slipstick.frontend.small_configs import small_config
@@ -33,6 +34,7 @@ from ..foreign.measure import sum_of_outputs
 from ..foreign.packages import define_torchvision_operators
 
 AGREES = 0.005
+_MISSING = re.compile(r"ImportError: .* requires the \S+ library")
 WORKLOADS = ("train", "prefill")
 
 
@@ -71,6 +73,12 @@ class Result:
         ours, theirs, used = self.parameters
         within = len(self.ratios) == 3 and all(abs(r - 1.0) <= AGREES for r in self.ratios.values())
         return self.is_traced and ours in (theirs, used) and within
+
+    @property
+    def not_on_tensors(self) -> str:
+        """Why a type cannot be called on tensors here: a package that is not installed, an object that it takes."""
+        told = [*self.why_not.values(), self.oracle] if self.why_not else []
+        return next((t for t in told if _MISSING.search(t) or NO_TENSOR in t), "")
 
     def to_json(self) -> str:
         """Return a line of JSON."""

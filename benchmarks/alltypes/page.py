@@ -20,24 +20,40 @@ and frames that training drops at random are all there.
 The numbers are FLOPs of our graph over those that PyTorch's `FlopCounterMode` counts on the same class with the
 attention that transformers spells out; they agree within {AGREES:.1%}, parameters exactly (all, or all that a training
 step gives a gradient). `-` stands where there is no graph or no count, and why is in the remarks.
+
+Types that cannot be called on tensors here are listed apart, with the reason: their class needs a package that is not
+installed, or its forward takes an object that is no tensor. All others are types with a forward on tensors.
 """
 
 
 def page(results: Sequence[Result]) -> str:
     """Return the whole page."""
-    rows = [_HEADING, ("---",) * len(_HEADING), *(_cells(r) for r in results)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{_INTRODUCTION}\n{summary(results)}\n\n{table}\n"
+    apart = [r for r in results if r.not_on_tensors]
+    measured = [r for r in results if not r.not_on_tensors]
+    parts = [_INTRODUCTION, summary(results), "", _table([_HEADING, *(_cells(r) for r in measured)])]
+    if apart:
+        parts += ["", "## Not called on tensors", "", _table([("type", "reason"), *(_reason(r) for r in apart)])]
+    return "\n".join([*parts, ""])
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    heading, *rest = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heading, ("---",) * len(heading), *rest))
+
+
+def _reason(result: Result) -> tuple[str, str]:
+    return result.model_type, result.not_on_tensors.replace("|", "\\|")
 
 
 def summary(results: Sequence[Result]) -> str:
     """Say how many types are traced, how many could be counted, and how many agree."""
-    both = sum(r.is_traced for r in results)
-    one = sum(len(r.why_not) < 2 for r in results)
-    counted, agree = sum(bool(r.ratios) for r in results), sum(r.agrees for r in results)
+    measured = [r for r in results if not r.not_on_tensors]
+    both, all_ = sum(r.is_traced for r in measured), max(len(measured), 1)
+    one = sum(len(r.why_not) < 2 for r in measured)
+    counted, agree = sum(bool(r.ratios) for r in measured), sum(r.agrees for r in measured)
     return (
-        f"Of {len(results)} types {both} ({both / len(results):.1%}) are traced in training and inference, "
-        f"{one} in one of them. {counted} could be counted, {agree} agree."
+        f"{len(results)} types, {len(measured)} of them with a forward on tensors. Of these {both} ({both / all_:.1%}) "
+        f"are traced in training and inference, {one} in one of them. {counted} could be counted, {agree} agree."
     )
 
 

@@ -38,6 +38,7 @@ _TOGETHER = {"states": ("actions", "returns_to_go", "timesteps"), "future_time_f
 _PACKED, _GRIDS = ("pixel_values", "hidden_states"), ("image_grid_thw", "grid_thw")
 # The open dim of patches of packed pictures, which follows from the batch.
 PATCHES = "patches"
+NO_TENSOR = "which is no tensor"
 # Layouts that are tried together before a model is given up.
 _MOST_TRIALS = 12
 # Sizes that are numbers where the code asks for the sizes of each picture, and where it asks for each token.
@@ -216,8 +217,8 @@ def _choices(model: nn.Module, images: int, fixed: tuple[str, ...], batch: int) 
 def _asides(model: nn.Module, names: Sequence[str]) -> Sequence[Sequence[str]]:
     """What may say something of the inputs: what forward must have, and then all that it takes."""
     rest = _arguments(model)
-    takes = [n for n in rest if n in ASIDE and ASIDE[n].of in (*names, "")]
-    asked = [n for n in takes if rest[n].default is rest[n].empty]
+    asked = [n for n, p in rest.items() if n in ASIDE and p.default is p.empty]
+    takes = [n for n in rest if n in asked or (n in ASIDE and ASIDE[n].of in (*names, *asked))]
     return [asked] if takes == asked else [asked, takes]
 
 
@@ -248,7 +249,7 @@ def _names(model: nn.Module) -> list[str]:
     asked = [n for n, p in rest.items() if p.default is p.empty and n not in grids]
     if unknown := [n for n in asked if n not in (*KINDS, *ASIDE) and not (grids and n in _PACKED)]:
         raise NotBuiltError(
-            f"{type(model).__name__} reads '{unknown[0]}', whose size its config does not say; give example inputs: "
+            f"{type(model).__name__} reads '{unknown[0]}', {_lacking(rest[unknown[0]])}; give example inputs: "
             "slipstick.trace(module, inputs={..})"
         )
     decoded = [_DECODED] if _DECODED in rest and getattr(model.config, "is_encoder_decoder", False) else []
@@ -262,6 +263,14 @@ def _names(model: nn.Module) -> list[str]:
             "give example inputs: slipstick.trace(module, inputs={..})"
         )
     return list(found)
+
+
+def _lacking(argument: inspect.Parameter) -> str:
+    """What is not known of an argument: its size, or how it is made where it is no tensor."""
+    kind = argument.annotation
+    told = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    is_tensor = kind is argument.empty or "Tensor" in str(kind)
+    return "whose size its config does not say" if is_tensor else f"{NO_TENSOR} ({told})"
 
 
 def _arguments(model: nn.Module) -> Mapping[str, inspect.Parameter]:
@@ -303,4 +312,4 @@ def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
         yield
 
 
-__all__ = ["OF_TOKENS", "Feed", "Feeds", "all_feeds", "feeds_of"]
+__all__ = ["NO_TENSOR", "OF_TOKENS", "Feed", "Feeds", "all_feeds", "feeds_of"]

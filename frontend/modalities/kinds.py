@@ -25,14 +25,12 @@ ANY_PICTURE = (224, 224)
 IMAGES, PATCH = "images", ("patch_size", "model_patch_size")
 # Some cut a picture into smaller ones of the size that a config names, or choose so many of its places.
 _LARGE = 4
-# Tiles of a picture two across and two down, beside which it stands as a whole.
-_TILES = 4
 # Patches are merged or pooled two by two, three by three or four by four.
 _MERGED = 12
 # Example lengths of an open `seq` where a step of the model takes many of what is counted: frames, samples.
 FRAMES, SAMPLES = 496, 24_016
-# Frames of half a minute, a hundred a second: the longest sound that Whisper and those built on its encoder read.
-HALF_A_MINUTE = 3_000
+# Frames of a sound that is cut into chunks of a hundred or two.
+LONG = 2000
 _TOKENS = 48
 
 
@@ -71,15 +69,22 @@ def _pictures(sizes: Sizes) -> Sequence[Dims]:
     picture = _picture(sizes)
     frames = sizes.number("num_frames", "frames_per_clip")
     film: list[Dims] = [("batch", frames, *picture)] if frames else []
-    tiled: list[Dims] = [(IMAGES, _TILES + 1, *picture)] if sizes.has("image_grid_pinpoints") else []
+    tiles = _tiles(sizes, picture[1])
+    tiled: list[Dims] = [(IMAGES, tiles, *picture)] if tiles else []
     whole: list[Dims] = [("batch", *picture), ("batch", 1, *picture), ("batch", 2, *picture)]
     large: Dims = ("batch", picture[0], *(_LARGE * side for side in picture[1:]))
     return [*film, *tiled, *whole, *_patched(sizes), large]
 
 
 def _picture(sizes: Sizes) -> tuple[int, int, int]:
-    high, wide = sizes.sides("image_size", "img_size", "crop_size", "input_size") or ANY_PICTURE
+    high, wide = sizes.sides("image_size", "img_size", "crop_size", "input_size", "max_img_size") or ANY_PICTURE
     return sizes.number("num_channels", "in_channels", "in_chans", "image_channels") or 3, high, wide
+
+
+def _tiles(sizes: Sizes, side: int) -> int:
+    """The most tiles that a picture is cut into, and it as a whole; 0 where none is cut. Code takes those it needs."""
+    points = sizes.points("image_grid_pinpoints")
+    return max((-(-high // side) * -(-wide // side) + 1 for high, wide in points), default=0)
 
 
 def _patched(sizes: Sizes) -> Sequence[Dims]:
@@ -118,9 +123,8 @@ def _features(sizes: Sizes) -> Sequence[Dims]:
     fixed: list[Dims] = [("batch", known, 2 * longest)] if longest else []
     patches: list[Dims] = [("batch", 1, square[0] * square[1] // known, known)] if square else []
     usual: list[Dims] = [("batch", "seq", known * stacked), *fixed, ("batch", known, "seq")]
-    rest: list[Dims] = [("batch", known, FRAMES * 4), ("batch", known, HALF_A_MINUTE)]
     joined: list[Dims] = [("batch", "seq", 4 * known)] if bins else [("batch", "seq", 128)]
-    return [*patches, *usual, *rest, *joined]
+    return [*patches, *usual, ("batch", known, LONG), *joined]
 
 
 def _sound(sizes: Sizes) -> Sequence[Dims]:
@@ -216,12 +220,13 @@ def _two_a_picture(dims: Dims, sizes: Sizes) -> Dims:
 
 
 def _height_and_width(dims: Dims, sizes: Sizes) -> Sequence[int]:
-    """Pixels of a picture down and across, of one in tiles all of them; patches where it is a row of these."""
+    """Pixels of a picture down and across, two tiles each of one that is cut; patches where it is a row of these."""
     _, high, wide = _picture(sizes)
     if len(dims) == 3:
         side = sizes.number(*PATCH) or 1
         return down(high, side), down(wide, side)
-    return (2 * high, 2 * wide) if len(dims) == 5 and dims[1] == _TILES + 1 else (high, wide)
+    is_cut = len(dims) == 5 and dims[1] == _tiles(sizes, high)
+    return (2 * high, 2 * wide) if is_cut else (high, wide)
 
 
 def _grid_of_places(dims: Dims, sizes: Sizes) -> Sequence[int]:
@@ -253,6 +258,8 @@ ASIDE: Mapping[str, Aside] = MappingProxyType({
     "target_sizes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
     "pixel_position_ids": Aside("pixel_values", lambda dims, sizes: (*dims[:2], 2), row=_grid_of_places),
     "image_position_ids": Aside("pixel_values", lambda dims, sizes: (*dims[:2], 2), row=_grid_of_places),
+    "merge_sizes": Aside("pixel_values", lambda dims, sizes: (IMAGES,)),
+    "image_merge_sizes": Aside("pixel_values", lambda dims, sizes: (IMAGES,)),
     "high_res_pixel_values": Aside("pixel_values", lambda dims, sizes: (*dims[:-2], 1024, 1024), None),
     "bbox": Aside("input_ids", _beside_ids(4), row=_zeros),
     "visual_feats": Aside("input_ids", lambda dims, sizes: (dims[0], 36, sizes.number("visual_feat_dim") or 1), None),
@@ -261,6 +268,9 @@ ASIDE: Mapping[str, Aside] = MappingProxyType({
     "qformer_input_ids": Aside("input_ids", _beside_ids()),
     "mm_token_type_ids": Aside("input_ids", _beside_ids(), row=_zeros),
     "query_embeds": Aside("", lambda dims, sizes: ("batch", 32, sizes.number("hidden_size") or 768), None),
+    "encoder_hidden_states": Aside(
+        "query_embeds", lambda dims, sizes: ("batch", 257, sizes.number("encoder_hidden_size") or 768), None
+    ),
 })  # fmt: skip
 
 __all__ = ["ANY_PICTURE", "ASIDE", "IMAGES", "KINDS", "PATCH", "Aside", "Dims", "Kind", "Layouts", "down"]

@@ -181,10 +181,10 @@ def _placed_in_three(original: Callable[..., object]) -> Callable[..., object]:
     return positions
 
 
-# Methods that encode pictures, of which each has so many features, and that place tokens among them.
+# The method that places tokens among pictures, and those that encode pictures, of which each has so many features.
+_PLACING = "compute_3d_position_ids"
 _METHODS: dict[str, Callable[[Callable[..., object]], Callable[..., object]]] = {
     "get_image_features": _in_one_piece,
-    "compute_3d_position_ids": _placed_in_three,
 }
 # By the names that modelling files import them by; with a grid that is a tensor, theirs run.
 _OF_GRIDS: dict[str, Callable[..., object]] = {
@@ -198,8 +198,11 @@ _OF_GRIDS: dict[str, Callable[..., object]] = {
 
 @contextmanager
 def unchecked(model: nn.Module) -> Iterator[None]:
-    """Let nobody compare, for a while, how many features and how many places for them there are."""
+    """Let nobody look, for a while, at how many places for features there are among the tokens, and where."""
     with ExitStack() as stack:
+        for part in model.modules():
+            if callable(original := getattr(part, _PLACING, None)):
+                stack.enter_context(swapped(part, _PLACING, _placed_in_three(original)))
         for file in {sys.modules[type(part).__module__] for part in model.modules()}:
             if callable(getattr(file, "torch_compilable_check", None)):
                 stack.enter_context(swapped(file, "torch_compilable_check", _unchecked))

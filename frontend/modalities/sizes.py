@@ -33,6 +33,11 @@ class Sizes:
         """Whether some part says anything under a name."""
         return any(getattr(part, name, None) is not None for part in self.parts)
 
+    def points(self, name: str) -> Sequence[tuple[int, int]]:
+        """Return the pairs of numbers that some part lists under a name; none where no part does."""
+        found = next((v for part in self.parts if isinstance(v := getattr(part, name, None), list | tuple)), ())
+        return [pair for v in found if (pair := _pair(v)) is not None]
+
     def sides(self, *names: str) -> tuple[int, int] | None:
         """Return height and width of what is square, or is given as two numbers in a list or by name."""
         found = (_pair(getattr(part, name, None)) for name in names for part in self.parts)
