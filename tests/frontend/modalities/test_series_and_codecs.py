@@ -70,6 +70,10 @@ def test_a_prompt_is_encoded_and_decoded_into_a_cache_of_both() -> None:
 class Coded(nn.Module):
     """A convolution of a codec, with its sizes in tensors, as those of Encodec and Mimi have them."""
 
+    stride: Tensor
+    kernel_size: Tensor
+    padding_total: Tensor
+
     def __init__(self, kernel: int, stride: int, dilation: int) -> None:
         super().__init__()
         self.conv = nn.Conv1d(1, 2, kernel, stride, dilation=dilation)
@@ -86,7 +90,8 @@ class Coded(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         extra = self._get_extra_padding_for_conv1d(x)
-        return self.conv(nn.functional.pad(x, (int(self.padding_total), int(extra))))
+        made: Tensor = self.conv(nn.functional.pad(x, (int(self.padding_total), int(extra))))
+        return made
 
 
 @pytest.mark.parametrize(("kernel", "stride", "dilation"), [(7, 1, 1), (4, 2, 1), (3, 1, 2), (10, 5, 1), (3, 3, 1)])
