@@ -43,8 +43,11 @@ def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
     value), and recurrences (loops over positions).
     """
     import transformers.masking_utils as masking
+    import transformers.pytorch_utils as cached
 
     with ExitStack() as stack:
+        # Positions of a picture are kept by its sizes, and open sizes are no keys: as in a compilation nothing is kept.
+        stack.enter_context(swapped(cached, "is_torchdynamo_compiling", lambda: True))
         stack.enter_context(swapped(masking, "find_packed_sequence_indices", lambda position_ids: None))
         stack.enter_context(attention_patched(model, IMPLEMENTATION, spelled_out))
         stack.enter_context(indexed(model))

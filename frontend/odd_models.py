@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -13,13 +13,18 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from .adapter import swapped
 
 # What a training step leaves out at random, by fields of configs: masked frames of sound, layers.
 _CHOSEN_AT_RANDOM: Mapping[str, object] = MappingProxyType(
-    {"apply_spec_augment": False, "layerdrop": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
-)
+    {
+        "apply_spec_augment": False, "mask_time_prob": 0.0, "mask_feature_prob": 0.0, "layerdrop": 0.0,
+        "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
+    }
+)  # fmt: skip
 
 
 @contextmanager
@@ -33,9 +38,70 @@ def decided(model: nn.Module) -> Iterator[None]:
             if isinstance(getattr(owner, "__dict__", {}).get(name), type(chosen)):
                 stack.enter_context(swapped(owner, name, chosen))
         for part in model.modules():
+            if callable(getattr(part, _EXTRA_PADDING, None)):
+                stack.enter_context(_paddings_counted(part))
             for name, replacement in _replacements(part).items():
                 stack.enter_context(swapped(part, name, replacement))
+        stack.enter_context(_AllFinite())
         yield
+
+
+class _AllFinite(TorchFunctionMode):
+    """Answers whether a tensor holds what is no number by no: a model that is trained makes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers: MutableMapping[Tensor, bool] = WeakTensorKeyDictionary()
+
+    def __torch_function__(
+        self, func: Callable[..., object], types: object, args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:  # fmt: skip
+        answers = [a for t in args if isinstance(t, Tensor) and (a := self._answers.get(t)) is not None]
+        if func is Tensor.__bool__ and answers:
+            return answers[0]
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and func in _ASKS_FOR_NUMBERS:
+            self._answers[out] = _ASKS_FOR_NUMBERS[func]
+        elif isinstance(out, Tensor) and answers and func in _OF_ALL:
+            self._answers[out] = answers[0]
+        return out
+
+
+_ASKS_FOR_NUMBERS: Mapping[object, bool] = MappingProxyType({
+    torch.isfinite: True, Tensor.isfinite: True, torch.isinf: False, Tensor.isinf: False, torch.isnan: False,
+    Tensor.isnan: False,
+})  # fmt: skip
+_OF_ALL = (torch.all, Tensor.all, torch.any, Tensor.any)
+
+
+_EXTRA_PADDING = "_get_extra_padding_for_conv1d"
+
+
+@contextmanager
+def _paddings_counted(part: nn.Module) -> Iterator[None]:
+    """Convolutions of codecs, which keep their sizes in tensors: what they pad with is counted with plain numbers.
+
+    A sound of n samples gets ceil(n / stride) places.
+    """
+    conv = next(m for m in part.modules() if isinstance(m, nn.Conv1d))
+    stride = conv.stride[0]
+    total = (conv.kernel_size[0] - 1) * conv.dilation[0] + 1 - stride
+    right = total // 2
+    numbers = {"padding_total": total, "padding_right": right, "padding_left": total - right}
+
+    def extra(hidden_states: Tensor) -> int | torch.SymInt:
+        length = hidden_states.shape[-1]
+        return -(-length // stride) * stride - length
+
+    before = dict(vars(part))
+    buffers = {n: b for n, b in part._buffers.items() if n not in numbers}
+    vars(part).update({**numbers, _EXTRA_PADDING: extra, "_buffers": buffers})
+    try:
+        yield
+    finally:
+        vars(part).clear()
+        vars(part).update(before)
 
 
 def ids_a_row(model: nn.Module) -> int:
@@ -92,7 +158,7 @@ class _Whole:
 
 
 def _whole_sequences(part: nn.Module) -> Mapping[str, object]:
-    """XLM: no token is padding, so that the lengths it asserts on are the length of the ids."""
+    """XLM and FlauBERT: no token is padding, so that the lengths it asserts on are the length of the ids."""
     original = cast("Callable[..., object]", part.forward)
 
     def forward(input_ids: Tensor, *args: object, **options: object) -> object:
@@ -144,6 +210,7 @@ def _axial_positions(part: nn.Module) -> Mapping[str, object]:
 _BY_CLASS: Mapping[str, Callable[[nn.Module], Mapping[str, object]]] = MappingProxyType({
     "AxialPositionEmbeddings": _axial_positions,
     "CpmAntModel": _mask_with_prompts,
+    "FlaubertModel": _whole_sequences,
     "XLMModel": _whole_sequences,
     "XmodOutput": _one_language,
 })  # fmt: skip

@@ -23,7 +23,7 @@ from .hf_cache import Past, cache_class
 from .lift import lifted
 from .loss import loss_of
 from .source_length import SOURCE
-from .workloads import HINTS, Held, Run, ids_of, symbolic_past
+from .workloads import HINTS, Held, Output, Run, ids_of, symbolic_past
 
 _CACHE_OF_ENCODER = "cross_"
 
@@ -49,12 +49,15 @@ def _train(model: nn.Module, world: FakeWorld) -> Run:
 def _prefill(model: nn.Module, world: FakeWorld) -> Run:
     source = _source(model, world)
     first = ids_of(world, "batch", "seq" if _hears(model) else 1)
+    given = {**source, "decoder_input_ids": first}
 
-    def call() -> tuple[Tensor, ...]:
-        out = model(**source, decoder_input_ids=first, past_key_values=_cache([], []), use_cache=True)
-        return (out.logits[:, -1:],)
+    return Run(given, lambda: (prefilled_pair(model, given),))
 
-    return Run({**source, "decoder_input_ids": first}, call)
+
+def prefilled_pair(model: nn.Module, inputs: Mapping[str, object]) -> Tensor:
+    """Encode, decode what starts an answer and return the logits of its last token; a cache keeps both sides."""
+    out: Output = model(**inputs, past_key_values=_cache([], []), use_cache=True)
+    return out.logits[:, -1:]
 
 
 def _decode(model: nn.Module, world: FakeWorld) -> Run:
@@ -162,4 +165,4 @@ def _width(model: nn.Module) -> int:
     return int(getattr(model.config, "d_model", None) or model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
 
-__all__ = ["fixed_frames", "plan_seq2seq", "reads_known"]
+__all__ = ["fixed_frames", "plan_seq2seq", "prefilled_pair", "reads_known"]

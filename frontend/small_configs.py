@@ -36,6 +36,10 @@ _FEATURE_LAYERS, _SECTIONS = "feature_layer", "mrope_section"
 # Ids of tokens that stand for what a tower reads, which are the last of the vocabulary where nobody gave them.
 _PLACES = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index")
 _TOWERS = ("vision_config", "audio_config")
+# What the published models of time series predict, with the month and the age of a value (tourism-monthly).
+_PREDICTED, _OF_TIME = 24, 2
+# Backbones of timm are ResNet-50 by default, which transformers has as well: its stages are numbered alike.
+_FOREIGN_BACKBONE, _LAST_STAGE = "timm_backbone", 4
 _MIN_LAYERS = 2
 
 # Gemma 3n has 35 layers, of which 15 share, and long programs for each: here is every kind of them.
@@ -69,6 +73,11 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
         "dots1": {  # dots.llm1.base
             "n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1,
         },
+        "esm": {  # esm2_t6_8M_UR50D
+            "vocab_size": 33, "hidden_size": 320, "num_hidden_layers": 6, "num_attention_heads": 20,
+            "intermediate_size": 1280, "mask_token_id": 32, "pad_token_id": 1, "position_embedding_type": "rotary",
+            "token_dropout": True,
+        },
         "gemma3": {"vision_config": {"image_size": 896, "patch_size": 14}},
         "paligemma": {"projection_dim": 3072, "vision_config": {"projection_dim": 3072}},
         "gemma4_assistant": {
@@ -101,6 +110,8 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
         "lfm2_moe": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-8B-A1B
         "llama4": {"vision_config": {"hidden_size": 1408, "num_hidden_layers": 34, "vision_output_dim": 4096}},
         "ministral": {"head_dim": 128},
+        "lw_detr": {"projector_scale_factors": [1.0]},  # lwdetr_tiny
+        "moonshine_streaming": {"num_key_value_heads": 8},  # moonshine-streaming-tiny: as many as heads
         "mpt": {"attn_config": {"alibi": True}},  # mpt-7b
         "nemotron": {"num_key_value_heads": 8},  # nemotron-4 and minitron use grouped queries
         "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"] * 2},
@@ -114,6 +125,9 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
             "indexer_n_heads": 8, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 2048,
             "indexer_compress_ratio": 4,
         },
+        # A head that joins all stages, of which the backbone hands over the last by default.
+        "uvdoc": {"backbone_config": {"model_type": "uvdoc_backbone", "out_indices": [1, 2, 3, 4, 5, 6]}},
+        "t5gemma2_encoder": {"text_config": {"model_type": "t5gemma2_text", "dropout_rate": 0.0}},
         "xmod": {"default_language": "en_XX"},
         "smolvlm": {"scale_factor": 4, "vision_config": {"image_size": 512, "patch_size": 16}},  # SmolVLM2-500M
         "modernvbert": {"vision_config": {"image_size": 512, "patch_size": 16}},
@@ -140,7 +154,7 @@ def small_config(model_type: str, is_whole: bool = False) -> Fields:
     """
     config = _default(model_type)
     if is_whole:
-        given = {**_PUBLISHED.get(model_type, {}), **_towers_left_out(config)}
+        given = {**_PUBLISHED.get(model_type, {}), **_towers_left_out(config), **_filled_in(config)}
         config = _made(model_type, given)
         return _fitted(config, _reduced(config, given, without=()))
     causal = _causal_class(model_type)
@@ -208,8 +222,26 @@ def _reduced(config: _Config, given: Fields, without: Sequence[str] = _NOT_BUILT
         if inside:
             fields[name] = {"model_type": part.model_type, **inside} if part.model_type else inside
     depth = _depth(config)
-    if depth > _MIN_LAYERS:
+    if depth > _MIN_LAYERS and not _hands_over_many(config):
         fields |= _shallow(config, depth)
+    return fields
+
+
+def _hands_over_many(config: _Config) -> bool:
+    """Whether others read the output of several layers or stages, by their number: then all of them stay."""
+    indices = getattr(config, "_out_indices", None)
+    return isinstance(indices, list | tuple) and len(indices) > 1
+
+
+def _filled_in(config: _Config) -> Fields:
+    """What the defaults leave open of a whole model, or leave to another package that has the same backbone."""
+    fields: dict[str, object] = {}
+    if getattr(config, "prediction_length", 0) is None:
+        fields |= {"prediction_length": _PREDICTED, "num_time_features": _OF_TIME}
+    backbone = getattr(config, "backbone_config", None)
+    if getattr(backbone, "model_type", "") == _FOREIGN_BACKBONE:
+        indices = getattr(backbone, "out_indices", None) or [_LAST_STAGE]
+        fields["backbone_config"] = {"model_type": "resnet", "out_indices": list(indices)}
     return fields
 
 

@@ -32,6 +32,8 @@ from .sizes import Sizes
 # What a model reads wherever it can; all others only where forward asks for them.
 _READ = ("input_ids", "pixel_values", "input_features", "input_values", "past_values", "audio_mel")
 _DECODED = "decoder_input_ids"
+# Steps of an episode, and the future that a decoder of time series knows, which go together.
+_TOGETHER = {"states": ("actions", "returns_to_go", "timesteps"), "future_time_features": ("future_values",)}
 # What packed pictures come in, and their grids, of which one is read.
 _PACKED, _GRIDS = ("pixel_values", "hidden_states"), ("image_grid_thw", "grid_thw")
 # The open dim of patches of packed pictures, which follows from the batch.
@@ -121,7 +123,7 @@ class Feeds:
             if self._is_known(feed):
                 return self._example(feed, "cpu")
             dims = [named.get(d, symbol(d)) if isinstance(d, str) else d for d in feed.dims]
-            return world.sized(dims, feed.dtype, HINTS)
+            return world.sized(dims, feed.dtype, {n: self.lengths[n] for n in HINTS})
 
         return {f.name: made(f) for f in self.given}
 
@@ -217,7 +219,9 @@ def _choices(model: nn.Module, images: int, fixed: tuple[str, ...], batch: int) 
         length = KINDS[open_[0]].length if open_ else HINTS["seq"]
         length = min(length, most) if length == HINTS["seq"] else length
         patches = {PATCHES: many * packing.patches} if packing else {}
-        lengths = {**HINTS, "batch": sequences, "seq": length, IMAGES: many, **patches}
+        encoded = [max(KINDS[n].length, HINTS[SOURCE]) for n, d in dims.items() if SOURCE in d]
+        sources = {SOURCE: encoded[0]} if encoded else {}
+        lengths = {**HINTS, **sources, "batch": sequences, "seq": length, IMAGES: many, **patches}
         yield Feeds(tuple(given), lengths, images or 1, packing, grid if packing else "", fixed)
 
 
@@ -237,7 +241,7 @@ def _layouts(name: str, sizes: Sizes, packing: Packing | None) -> Sequence[Dims]
 
 
 def _kind(name: str) -> Kind:
-    return KINDS["pixel_values"] if name in _PACKED else KINDS[name]
+    return KINDS[name]
 
 
 def _placed(name: str, main: str, names: Sequence[str], dims: Dims, images: int) -> Dims:
@@ -246,7 +250,7 @@ def _placed(name: str, main: str, names: Sequence[str], dims: Dims, images: int)
         return ("batch", images, *dims[2:]) if dims[:2] == ("batch", 1) else (IMAGES, *dims[1:])
     if _DECODED in names and name != _DECODED:
         return tuple(SOURCE if d == "seq" else d for d in dims)
-    if main in names and name not in (main, _DECODED) and _kind(name).dtype is None:
+    if main in names and name not in (main, _DECODED) and _kind(name).dtype is None and not _kind(name).beside:
         return tuple(_kind(name).length if d == "seq" else d for d in dims)
     return dims
 
@@ -262,7 +266,9 @@ def _names(model: nn.Module) -> list[str]:
         )
     decoded = [_DECODED] if _DECODED in rest and getattr(model.config, "is_encoder_decoder", False) else []
     read = [n for n in asked if n not in ASIDE]
-    found = dict.fromkeys([*read, *(n for n in (_main_input(model), *_READ) if n in rest and n in KINDS), *decoded])
+    beside = [n for first, others in _TOGETHER.items() if first in rest for n in (first, *others) if n in rest]
+    usual = [n for n in (_main_input(model), *_READ) if n in rest and n in KINDS]
+    found = dict.fromkeys([*read, *usual, *beside, *decoded])
     if not found and not asked:
         raise NotBuiltError(
             f"{type(model).__name__} reads {', '.join(list(rest)[:4])}: of none of these its config says the size; "

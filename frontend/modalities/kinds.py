@@ -23,6 +23,8 @@ Layouts: TypeAlias = "Callable[[Sizes], Sequence[Dims]]"
 ANY_PICTURE = (224, 224)
 # What all pictures of a batch are called, as a dim; how configs call the side of a patch.
 IMAGES, PATCH = "images", ("patch_size", "model_patch_size")
+# Some cut a picture into smaller ones of the size that a config names, or choose so many of its places.
+_LARGE = 4
 # Patches are merged or pooled two by two, three by three or four by four.
 _MERGED = 12
 # Example lengths of an open `seq` where a step of the model takes many of what is counted: frames, samples.
@@ -34,11 +36,15 @@ _TOKENS = 48
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of input: its layouts, its type (None: that of the weights) and an example length of `seq`."""
+    """A kind of input: its layouts, its type (None: that of the weights) and an example length of `seq`.
+
+    `beside` names the main input whose `seq` it shares.
+    """
 
     layouts: Layouts
     dtype: torch.dtype | None = None
     length: int = _TOKENS
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,8 @@ def _pictures(sizes: Sizes) -> Sequence[Dims]:
     tiles = _tiles(sizes, picture[1])
     tiled: list[Dims] = [(IMAGES, tiles, *picture)] if tiles else []
     whole: list[Dims] = [("batch", *picture), ("batch", 1, *picture), ("batch", 2, *picture)]
-    return [*film, *tiled, *whole, *_patched(sizes)]
+    large: Dims = ("batch", picture[0], *(_LARGE * side for side in picture[1:]))
+    return [*film, *tiled, *whole, *_patched(sizes), large]
 
 
 def _picture(sizes: Sizes) -> tuple[int, int, int]:
@@ -109,12 +116,15 @@ def _features(sizes: Sizes) -> Sequence[Dims]:
     bins = sizes.number(
         "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim", "n_mels", "mel_bins",
         "input_feat_size", "feature_size", "model_in_dim",
-    ) or 80  # fmt: skip
+    )  # fmt: skip
+    known, stacked = bins or 80, sizes.number("num_stacked_frames") or 1
     longest = sizes.number("max_source_positions")
     square = sizes.sides("spec_size")
-    fixed: list[Dims] = [("batch", bins, 2 * longest)] if longest else []
-    patches: list[Dims] = [("batch", 1, square[0] * square[1] // bins, bins)] if square else []
-    return [*patches, ("batch", "seq", bins), *fixed, ("batch", bins, "seq"), ("batch", bins, LONG)]
+    fixed: list[Dims] = [("batch", known, 2 * longest)] if longest else []
+    patches: list[Dims] = [("batch", 1, square[0] * square[1] // known, known)] if square else []
+    usual: list[Dims] = [("batch", "seq", known * stacked), *fixed, ("batch", known, "seq")]
+    joined: list[Dims] = [("batch", "seq", 4 * known)] if bins else [("batch", "seq", 128)]
+    return [*patches, *usual, ("batch", known, LONG), *joined]
 
 
 def _sound(sizes: Sizes) -> Sequence[Dims]:
@@ -129,9 +139,39 @@ def _series(sizes: Sizes) -> Sequence[Dims]:
     """Past values: a context of the length that the config fixes, of one series or several."""
     context = sizes.number("context_length", "prediction_length") or 512
     channels = sizes.number("num_input_channels", "input_size") or 1
-    lags = sizes.number("_past_length") or context
+    lags = _past(sizes)
     several: Dims = ("batch", context, channels)
     return [several, ("batch", context), ("batch", lags), ("batch", lags, channels)]
+
+
+def _past(sizes: Sizes) -> int:
+    """How far back a series is read: the context, and behind it the longest lag of its values."""
+    context = sizes.number("context_length", "prediction_length") or 512
+    lags = (getattr(part, "lags_sequence", None) for part in sizes.parts)
+    return context + next((max(found) for found in lags if found), 0)
+
+
+def _rest_of_series(*dims: str) -> Layouts:
+    """What stands beside past values: over `past` or `future` places, with the numbers of a field of the config."""
+
+    def layouts(sizes: Sizes) -> Sequence[Dims]:
+        places = {"past": _past(sizes), "future": sizes.number("prediction_length") or 1}
+        sized = [places[d] if d in places else sizes.number(d) or 1 for d in dims]
+        return [("batch", *sized)]
+
+    return layouts
+
+
+def _of_steps(*fields: str) -> Layouts:
+    """As many numbers a step of an episode as one of these fields says, one without any."""
+    return lambda sizes: [("batch", "seq", sizes.number(*fields) or 1)]
+
+
+def _latents(sizes: Sizes) -> Sequence[Dims]:
+    """Channels of a sound between the halves of a codec, by frame; samples themselves are of one channel."""
+    widths = [sizes.number(name) for name in ("latent_dim", "codebook_dim", "hidden_size")]
+    channels = sizes.number("audio_channels", "channels") or 1
+    return [("batch", width, "seq") for width in dict.fromkeys((channels, *(w for w in widths if w)))]
 
 
 def _tokens(sizes: Sizes) -> Sequence[Dims]:
@@ -149,6 +189,17 @@ KINDS: Mapping[str, Kind] = MappingProxyType({
     "audio_mel": Kind(_features, length=FRAMES),
     "input_values": Kind(_sound, length=SAMPLES),
     "past_values": Kind(_series),
+    "past_time_features": Kind(_rest_of_series("past", "num_time_features")),
+    "past_observed_mask": Kind(_rest_of_series("past")),
+    "future_values": Kind(_rest_of_series("future")),
+    "future_time_features": Kind(_rest_of_series("future", "num_time_features")),
+    "states": Kind(_of_steps("state_dim")),
+    "actions": Kind(_of_steps("act_dim"), beside="states"),
+    "returns_to_go": Kind(_of_steps(), beside="states"),
+    "timesteps": Kind(lambda sizes: [("batch", "seq")], torch.int64, beside="states"),
+    "latents": Kind(_latents),
+    "hidden_states": Kind(_latents, length=SAMPLES),
+    "inputs_embeds": Kind(_of_steps("hidden_size", "d_model")),
 })  # fmt: skip
 
 
@@ -193,6 +244,10 @@ def _zeros(dims: Dims, sizes: Sizes) -> Sequence[int]:
 
 
 ASIDE: Mapping[str, Aside] = MappingProxyType({
+    "past_values_padding": Aside("past_values", lambda dims, sizes: dims[:2], row=_zeros),
+    "freq": Aside("past_values", lambda dims, sizes: (dims[0], 1), row=_zeros),
+    "prompt_pixel_values": Aside("pixel_values", lambda dims, sizes: dims, None),
+    "prompt_masks": Aside("pixel_values", lambda dims, sizes: dims, None),
     "input_features_mask": Aside("input_features", _frames),
     "feature_attention_mask": Aside("input_features", _frames),
     "audio_mel_mask": Aside("audio_mel", _frames, torch.bool),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ...ir.graph import Workload
 from ..adapter import FakeWorld
 from ..loss import Labelled, returned
+from ..seq2seq import prefilled_pair
 from ..workloads import Run, prefilled
 from .feeding import Feeds
 
@@ -34,7 +35,8 @@ def plan_fed(
     def call() -> tuple[Tensor, ...]:
         with feeds.working_out():
             if workload is Workload.PREFILL and speaks:
-                return (prefilled(model, given),)
+                is_pair = bool(getattr(model.config, "is_encoder_decoder", False))
+                return ((prefilled_pair if is_pair else prefilled)(model, given),)
             with torch.set_grad_enabled(workload is Workload.TRAIN):
                 out = model(**given)
         if workload is not Workload.TRAIN:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...ir.errors import TraceError
+from ...ir.errors import TraceError, VerifyError
 from ...ir.graph import Bound, Graph
 from ..adapter import DataDependent, FakeWorld
 from ..example_inputs import Sizes
@@ -30,7 +30,7 @@ class Attempt:
     sizes: Sizes
     worlds: list[FakeWorld] = field(default_factory=list)
     graph: Graph | None = None
-    error: TraceError | None = None
+    error: TraceError | VerifyError | None = None
 
     def enter(self, world: FakeWorld) -> None:
         """Let a world have the sizes of this attempt."""
@@ -112,7 +112,7 @@ def _tried(record: Record, sizes: Sizes) -> Attempt:
     attempt = Attempt(sizes)
     try:
         attempt.graph = record(attempt)
-    except TraceError as error:
+    except (TraceError, VerifyError) as error:  # the latter where a size of one was taken for one that is spread
         attempt.error = error
     return attempt
 

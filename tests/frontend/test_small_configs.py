@@ -52,3 +52,19 @@ def test_an_encoder_is_told_to_be_a_causal_model() -> None:
 def test_a_type_that_is_not_known_gets_the_nearest() -> None:
     with pytest.raises(NotUnderstoodError, match="no model type 'lama'; did you mean 'llama'"):
         small_config("lama")
+
+
+def test_a_backbone_of_another_package_is_the_one_of_the_library_itself() -> None:
+    # DetrConfig: ResNet-50 of timm, stages 1 to 4, which transformers has as `resnet` with the same numbers
+    fields = small_config("detr", is_whole=True)
+    assert fields["backbone_config"] == {"model_type": "resnet", "out_indices": [1, 2, 3, 4]}
+
+
+def test_a_backbone_of_which_several_stages_are_read_keeps_them_all() -> None:
+    # LwDetrViTConfig: 10 layers, of which 2, 4, 5 and 9 are read
+    assert "backbone_config" not in small_config("lw_detr", is_whole=True)
+
+
+def test_what_a_model_of_time_series_leaves_open_is_filled_in() -> None:
+    fields = small_config("informer", is_whole=True)
+    assert (fields["prediction_length"], fields["num_time_features"]) == (24, 2)
