@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from ...ir.errors import TraceError
 from ...ir.graph import Bound, Graph
-from ..adapter import DataDependent, FakeWorld
+from ..adapter import FakeWorld
 from ..example_inputs import Sizes
-from ..failures import user_line
+from ..failures import asks_data, user_line
 from ..workloads import HINTS
 from .guards import Condition, bounds
 
@@ -86,11 +86,11 @@ def along_roads(record: Record, wanted: Wanted) -> Graph:
             return _finished(second, wanted, _decided(broken, wanted))
         return _fixed(record, second, wanted, named=False) or _finished(first, wanted)
     assert first.error is not None
-    if not isinstance(first.error.__cause__, DataDependent) and _hints(wanted.lengths) != HINTS:
+    if not asks_data(first.error) and _hints(wanted.lengths) != HINTS:
         longer = _tried(record, Sizes(_hints(wanted.lengths), dict(wanted.fixed)))
         if longer.graph is not None:  # as where strided convolutions leave nothing of a short example
             return _finished(longer, wanted)
-    third = None if isinstance(first.error.__cause__, DataDependent) else _fixed(record, first, wanted, named=True)
+    third = None if asks_data(first.error) else _fixed(record, first, wanted, named=True)
     if third is None:
         raise first.error
     return third
