@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import fx
 
-from ..ir.errors import UnsupportedOpError
+from ..ir.errors import DataSizeError
 from ..ir.ops.layout import ConcatAttrs
 from ..ir.ops.pointwise import FillAttrs
 from .fx_import import Handler, Importer, is_inplace, op_name
@@ -80,7 +80,7 @@ def _copy_into(im: Importer, node: fx.Node) -> None:
 
 
 def _data_dependent(im: Importer, node: fx.Node) -> None:
-    raise UnsupportedOpError(
+    raise DataSizeError(
         f"'{op_name(node)}' in module '{node.meta.get('scope')}' makes a size that depends on data; declare the module "
         "as a leaf with a known meaning (experts, attention, scan)"
     )

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from torch import nn
 
-from ..ir.errors import SlipstickError, TraceError
+from ..ir.errors import DataSizeError, SlipstickError, TraceError
 from .adapter import DataDependent
 from .runs.guards import is_users
 
@@ -39,6 +39,11 @@ def _data_dependent(module: nn.Module, error: Exception) -> str:
         "that only exists at run time. Replace the branch by tensor operations, or the whole by one operator with a "
         f"known meaning: torch.ops.slipstick.experts or .attention; or say what the class computes: {_leaves(error)}"
     )
+
+
+def asks_data(error: BaseException) -> bool:
+    """Whether an error says that code asks for a value or a size that only exists at run time."""
+    return isinstance(error, DataSizeError) or isinstance(error.__cause__, (*DataDependent, DataSizeError))
 
 
 def _leaves(error: BaseException) -> str:
@@ -95,4 +100,4 @@ def _steps(error: BaseException) -> Iterator[TracebackType]:
         tb = tb.tb_next
 
 
-__all__ = ["explained", "first_line", "module_path", "user_line"]
+__all__ = ["asks_data", "explained", "first_line", "module_path", "user_line"]

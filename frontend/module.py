@@ -23,12 +23,13 @@ from ..ir.errors import (
 )
 from ..ir.graph import Bound, Graph, Workload
 from ..ir.types import DType
-from .adapter import DataDependent, FakeWorld, eager
+from .adapter import FakeWorld, eager
 from .architectures import speaks
 from .blocks import Identity
 from .decoding import require_past
 from .dtypes import dtype_of
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
+from .failures import asks_data
 from .huggingface import hints_on
 from .leaves import Leaves, put_leaves
 from .live_model import is_of_transformers, recordable, what_runs
@@ -39,6 +40,7 @@ from .preserve import desugared, fake_loose_tensors, preserved, refuse_unreadabl
 from .runs.model_run import Loss, ModelRun
 from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
+from .runs.routed import put_routed
 from .seq2seq import reads_known
 from .trace import trace as record_and_fold
 from .workloads import Run, plan_run
@@ -231,7 +233,13 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
     try:
         return along_roads(record, wanted)
     except TraceError as error:
-        if run.inputs is not None or error.__cause__ is None or isinstance(error.__cause__, DataDependent):
+        if asks_data(error):
+            routed = put_routed(run.module, asking.kind is Workload.TRAIN)
+            if not routed.notes:
+                raise TraceError(f"{error}{routed.refused}") from error
+            graph = along_roads(record, wanted)
+            return replace(graph, notes=(*graph.notes, *routed.notes))
+        if run.inputs is not None or error.__cause__ is None:
             raise
         raise TraceError(f"{error}{_assumed(run.module)}") from error.__cause__
 

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 import sympy  # type: ignore[import-untyped]
 from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, IntTrueDiv, Max, Min, Mod, PythonMod
 
-from ..ir.errors import TraceError
+from ..ir.errors import DataSizeError, TraceError
 from ..ir.expr import Dim, Expr, as_dim, as_expr, product
 from ..ir.rounding import ceil_div, floor_div, larger, modulo, smaller
 
@@ -46,7 +46,7 @@ def converted(expr: SizeExpr, names: Mapping[SizeExpr, Expr]) -> Expr:
         return as_expr(int(expr))
     if expr.is_Symbol:
         if expr not in names:
-            raise TraceError(
+            raise DataSizeError(
                 f"the size '{expr}' is only known at run time (it depends on data, not on batch or length)"
             )
         return names[expr]

@@ -81,6 +81,10 @@ class TraceError(NotUnderstoodError):
     """A module that cannot be recorded, usually because its control flow depends on data."""
 
 
+class DataSizeError(TraceError):
+    """A size that only the data says."""
+
+
 class UnsupportedOpError(NotUnderstoodError):
     """An operator without a rule; never priced as zero."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from torch import nn
 
@@ -12,6 +13,7 @@ from ..example_inputs import needed_arguments
 from ..leaves import Experts, MixtureOfExperts
 
 Shape = tuple[int, ...]
+Bank = TypeVar("Bank", bound=Experts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +49,30 @@ def experts_like(part: nn.Module, said: str, options: Mapping[str, int]) -> nn.M
     return MixtureOfExperts(*banked, found["top_k"], gated, bias, found.get("shared_ffn", 0), router_bias)
 
 
+def bank_like(part: nn.Module, path: str, kind: type[Bank]) -> Bank | None:
+    """Return banks of the sizes of a list of alike parts in a module; None where their shapes do not say all sizes."""
+    listed = _listed(part, path)
+    sizes = {} if listed is None else _sizes(listed)
+    if "ffn" not in sizes:
+        return None
+    hidden, ffn, number = sizes["hidden"], sizes["ffn"], sizes["num_experts"]
+    return kind(hidden, ffn, number, bool(sizes["gated"]), bool(sizes["bias"]))
+
+
 def _banks(part: nn.Module) -> Banks | None:
     """Find a list of alike parts with parameters, or parameters of three dims that begin alike."""
-    for path, child in part.named_modules():
-        members = list(child.children()) if isinstance(child, nn.ModuleList | nn.ModuleDict) else []
-        shapes = [[tuple(p.shape) for p in m.parameters()] for m in members]
-        if len(members) > 1 and shapes[0] and all(s == shapes[0] for s in shapes):
-            outside = [tuple(p.shape) for n, p in part.named_parameters() if not n.startswith(f"{path}.")]
-            return Banks(len(members), *_by_rank(shapes[0]), outside)
-    return _stacked([tuple(p.shape) for p in part.parameters()])
+    lists = [path for path, child in part.named_modules() if isinstance(child, nn.ModuleList | nn.ModuleDict)]
+    found = next((banks for path in lists if (banks := _listed(part, path)) is not None), None)
+    return found or _stacked([tuple(p.shape) for p in part.parameters()])
+
+
+def _listed(part: nn.Module, path: str) -> Banks | None:
+    """What a list of alike parts with parameters holds."""
+    shapes = [[tuple(p.shape) for p in m.parameters()] for m in part.get_submodule(path).children()]
+    if len(shapes) < 2 or not shapes[0] or any(s != shapes[0] for s in shapes):
+        return None
+    outside = [tuple(p.shape) for n, p in part.named_parameters() if not n.startswith(f"{path}.")]
+    return Banks(len(shapes), *_by_rank(shapes[0]), outside)
 
 
 def _stacked(shapes: Sequence[Shape]) -> Banks | None:
@@ -104,4 +121,4 @@ def _hidden(banks: Banks) -> int | None:
     return shared.pop() if len(shared) == 1 else None
 
 
-__all__ = ["experts_like"]
+__all__ = ["bank_like", "experts_like"]

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from ...ir.errors import TraceError, VerifyError
 from ...ir.graph import Bound, Graph
-from ..adapter import DataDependent, FakeWorld
+from ..adapter import FakeWorld
 from ..example_inputs import Sizes
-from ..failures import user_line
+from ..failures import asks_data, user_line
 from ..workloads import HINTS
 from .guards import Condition
 
@@ -93,7 +93,7 @@ def along_roads(record: Record, wanted: Wanted) -> Graph:
             return _finished(second, wanted, _decided(broken, wanted))
         return _fixed(record, second, wanted, named=False) or _finished(first, wanted)
     assert first.error is not None
-    if isinstance(first.error.__cause__, DataDependent):
+    if asks_data(first.error):
         raise first.error
     failed = first
     if _hints(wanted.lengths) != HINTS:
