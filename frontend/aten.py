@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import aten_data, aten_images, aten_lookup, aten_math, aten_scan, aten_semantic, aten_views, semantic_norm
+from . import (
+    aten_data,
+    aten_fft,
+    aten_images,
+    aten_lookup,
+    aten_math,
+    aten_scan,
+    aten_semantic,
+    aten_views,
+    semantic_norm,
+)
 from .costs import Priced
 from .fx_import import Handler
 
@@ -18,5 +28,6 @@ HANDLERS: Mapping[str, Handler] = Priced(
         **aten_images.HANDLERS,
         **aten_scan.HANDLERS,
         **semantic_norm.HANDLERS,
+        **aten_fft.HANDLERS,
     }
 )

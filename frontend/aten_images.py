@@ -11,6 +11,7 @@ from ..ir.errors import TraceError
 from ..ir.graph import Phase
 from ..ir.ops.images import ChannelNormAttrs, WindowAttrs
 from ..ir.ops.lookup import Labels, spec_of
+from .aten_lookup import diagonal_labels
 from .fx_import import Handler, Importer, op_name
 
 # FLOPs of a window along one dim: a weighted sum of its taps takes two a tap.
@@ -152,6 +153,28 @@ def _grid_bwd(im: Importer, node: fx.Node) -> None:
     im.emit(node, "window_bwd", inputs, attrs)
 
 
+def _fractional(over: int) -> Handler:
+    """`fractional_max_pool(x, kernel, sizes, samples)`: where windows begin is drawn for each sample and channel."""
+
+    def handler(im: Importer, node: fx.Node) -> None:
+        x, samples = im.inputs(node)
+        rank = im.flat.values[x].type.rank
+        lead = tuple(range(rank - over))
+        drawn: Labels = (*(None for _ in range(2 - len(lead))), *lead, None)
+        outs = [(*lead, *(("y", k) for k in range(over))) for _ in _made(node)]
+        spec = spec_of([(*lead, *(None,) * over), drawn], outs)
+        im.emit(node, "window", (x, samples), WindowAttrs("max", spec, _taps(im, node, over)))
+
+    return handler
+
+
+def _diagonal_bwd(im: Importer, node: fx.Node) -> None:
+    """`diagonal_backward(dy, sizes, offset, dim1, dim2)`: the entries of a diagonal among zeros."""
+    (grad,) = im.inputs(node)
+    labels = diagonal_labels(node.meta["val"].dim(), _argument(node, "dim1"), _argument(node, "dim2"))
+    im.emit(node, "window_bwd", (grad,), WindowAttrs("diagonal", spec_of(labels[1:], labels[:1])))
+
+
 def _batch_norm(im: Importer, node: fx.Node) -> None:
     """Y, and in training mean and 1 / deviation of each channel over batch and positions; running ones else."""
     given = _argument(node, "running_mean") is not None and not _is_training(node)
@@ -247,6 +270,8 @@ HANDLERS: Mapping[str, Handler] = {
     **_pools(),
     **_resampling(),
     "aten.unfold": _unfold, "aten.unfold_backward": _unfold_bwd,
+    "aten.diagonal_backward": _diagonal_bwd,
+    **{f"aten.fractional_max_pool{n}d": _fractional(n) for n in (2, 3)},
     "aten.im2col": _patches, "aten.col2im": _patches,
     **dict.fromkeys(("aten.grid_sampler_2d", "aten.grid_sampler_3d", "aten.cudnn_grid_sampler"), _grid),
     **dict.fromkeys(("aten.grid_sampler_2d_backward", "aten.grid_sampler_3d_backward"), _grid_bwd),

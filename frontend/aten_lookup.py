@@ -35,6 +35,22 @@ def _index(im: Importer, node: fx.Node) -> None:
     im.emit(node, "gather", im.inputs(node), LookupAttrs() if labels is None else lookup_of(labels))
 
 
+def _diagonal(im: Importer, node: fx.Node) -> None:
+    """`diagonal(x, offset, dim1, dim2)`: entries of two dims in a new last one."""
+    (source,) = im.inputs(node)
+    first, second = (
+        node.args[at] if len(node.args) > at else node.kwargs.get(name, default)
+        for at, name, default in ((2, "dim1", 0), (3, "dim2", 1))
+    )
+    im.emit(node, "gather", (source,), lookup_of(diagonal_labels(im.flat.values[source].type.rank, first, second)))
+
+
+def diagonal_labels(rank: int, *between: object) -> tuple[Labels, Labels]:
+    """Return the labels of a tensor and of its diagonal between two dims, which is a new last dim."""
+    dims = {int(str(d)) % rank for d in between}
+    return tuple(None if d in dims else d for d in range(rank)), (*(d for d in range(rank) if d not in dims), None)
+
+
 def _one_constant(im: Importer, given: Sequence[object], dims: Sequence[Dim]) -> SliceAttrs | None:
     """The slice that one constant in a list names, `x[:, [-2]]`; None for other indices."""
     named = [(dim, index) for dim, index in enumerate(given) if isinstance(index, fx.Node)]
@@ -209,7 +225,7 @@ def _put_in(im: Importer, node: fx.Node, labels: Sequence[Labels] | None, accumu
 
 
 HANDLERS: Mapping[str, Handler] = {
-    "aten.index": _index, "aten.index_select": _index_select, "aten.gather": _gather,
+    "aten.diagonal": _diagonal, "aten.index": _index, "aten.index_select": _index_select, "aten.gather": _gather,
     **dict.fromkeys(("aten.roll", "aten.flip"), _reordered),
     **dict.fromkeys(("aten.repeat", "aten.tile", "aten.repeat_interleave", "aten.one_hot"), _repeated),
     **dict.fromkeys(("aten.histc", "aten.bincount"), _counted),

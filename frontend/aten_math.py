@@ -29,7 +29,8 @@ POINTWISE_FUNCTIONS = {
     "logical_and": "and", "bitwise_and": "and", "logical_or": "or", "bitwise_or": "or", "floor": "floor",
     "floor_divide": "floor_div", "remainder": "remainder", "fmod": "remainder", "round": "round", "isnan": "compare",
     "tril": "where", "triu": "where", "native_dropout": "dropout", "native_dropout_backward": "dropout_bwd",
-    "addcmul": "addcmul", "hardtanh": "clamp", "nan_to_num": "where", "leaky_relu": "relu", "square": "square",
+    "addcmul": "addcmul", "hardtanh": "clamp", "nan_to_num": "where", "leaky_relu": "relu", "rrelu_with_noise": "relu",
+    "rrelu_with_noise_backward": "relu_bwd", "square": "square",
     "hardshrink_backward": "relu_bwd", "softshrink_backward": "relu_bwd", "log1p": "log", "expm1": "exp", "sgn": "sign",
 }  # fmt: skip
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from string import ascii_letters
 
 import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, decomposition_table
 
 from .adapter import DispatchMode, is_noise
+from .aten_fft import DECOMPOSITIONS
 from .fx_import import plain_name
 
 Operator = torch._ops.OpOverload
@@ -131,9 +133,37 @@ def _padded(x: Tensor, amounts: Sequence[int], value: float = 0) -> Tensor:
     return x
 
 
+def _trilinear(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    out_a: Sequence[int],
+    out_b: Sequence[int],
+    out_c: Sequence[int],
+    summed: Sequence[int],
+    unrolled: int = 1,
+) -> Tensor:
+    """Products of three tensors summed over dims; each lacks the dims that it is said to be repeated along."""
+    del unrolled
+    rank = a.dim() + len(out_a)
+    words = ("".join(ascii_letters[d] for d in range(rank) if d not in out) for out in (out_a, out_b, out_c, summed))
+    return torch.einsum("{},{},{}->{}".format(*words), a, b, c)
+
+
+def _fractional_bwd(grad: Tensor, x: Tensor, kernel: object, sizes: object, indices: Tensor) -> Tensor:
+    """The way back of a fractional pool: gradients are added where the maxima were, in positions laid out flat."""
+    del kernel
+    assert isinstance(sizes, list | tuple)
+    flat = torch.zeros_like(x).flatten(-len(sizes))
+    flat = flat.scatter_add(-1, indices.flatten(-len(sizes)), grad.flatten(-len(sizes)))
+    return flat.reshape(x.shape)
+
+
 _OWN: Mapping[str, Decomposition] = {
     "aten.var_mean.correction": _moments(torch.var), "aten.std_mean.correction": _moments(torch.std),
-    "aten.constant_pad_nd.default": _padded,
+    "aten.constant_pad_nd.default": _padded, "aten._trilinear.default": _trilinear,
+    "aten.fractional_max_pool2d_backward.default": _fractional_bwd,
+    "aten.fractional_max_pool3d_backward.default": _fractional_bwd, **DECOMPOSITIONS,
 }  # fmt: skip
 
 

@@ -18,13 +18,14 @@ from .lookup import letters_of, spec_complaints
 class WindowAttrs(Attrs):
     """`fn` is what is done in a window: max, avg, bilinear, ..; `spec` the letters; `flops` those of one window.
 
+    A Fourier transform's window is a whole one of its dims, of which an entry has its share: no whole number of FLOPs.
     There is a window for each entry of the result, and in the backward phase for each entry of the gradient. The last
     `held` inputs are kept for their sizes alone, as PyTorch keeps the input of a pool: nothing of them is read.
     """
 
     fn: str
     spec: str
-    flops: int = 0
+    flops: float = 0
     held: int = 0
 
     @property

@@ -1,0 +1,155 @@
+"""Fourier transforms and rarer kernels of torch.nn: FLOPs by hand, no more work for a GPU among replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log2
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the field's name for it
+
+import slipstick
+from slipstick.backends.system import load_system
+from slipstick.driver import estimate
+from slipstick.ir.errors import SlipstickError
+from slipstick.ir.expr import total
+from slipstick.ir.graph import Graph, Node, Phase
+from slipstick.ir.ops import work_of
+from slipstick.ir.ops.images import WindowAttrs
+from slipstick.ir.plan import Family, make_plan
+
+from .sums import flops
+
+BATCH, CHANNELS, SIDE = 2, 3, 16
+
+
+class Filter(nn.Module):
+    """A learned filter of frequencies, as GFNet has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(SIDE, SIDE)
+        self.weight = nn.Parameter(torch.randn(CHANNELS, SIDE, SIDE // 2 + 1, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = torch.fft.rfft2(self.layer(x), norm="ortho") * torch.view_as_complex(self.weight)
+        made: Tensor = torch.fft.irfft2(found, s=(SIDE, SIDE), norm="ortho")
+        return made
+
+
+class Mixer(nn.Module):
+    """Tokens mixed by a transform of two dims whose real part is kept, as FNet has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(SIDE, SIDE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = torch.fft.fft2(self.layer(x)).real
+        return made
+
+
+class Vit(nn.Module):
+    """Patches, one block of attention, a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(CHANNELS, 32, 4, stride=4)
+        self.block = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.head(self.block(self.patches(x).flatten(2).transpose(1, 2)).mean(1))
+        return made
+
+
+def traced(
+    module: nn.Module, phase: str = "train", words: tuple[str | None, ...] = ("batch", None, None, None)
+) -> Graph:
+    def summed(out: object) -> Tensor:
+        assert isinstance(out, Tensor)
+        return out.sum()
+
+    (name,) = ("input",) if isinstance(module, nn.Sequential) else ("x",)
+    picture = torch.zeros(BATCH, CHANNELS, SIDE, SIDE)
+    return slipstick.trace(module, {name: picture}, {name: words}, phase, loss=summed if phase == "train" else None)
+
+
+def transforms(graph: Graph, phase: Phase) -> float:
+    """FLOPs of all Fourier transforms."""
+
+    def is_one(node: Node) -> bool:
+        return isinstance(node.attrs, WindowAttrs) and node.attrs.fn == "fft" and node.phase is phase
+
+    found = (work_of(r, n).vector_flops for r in graph.regions for n in r.nodes if is_one(n))
+    return float(total(found).evaluate({"batch": BATCH}))
+
+
+def test_flops_of_real_transforms_are_half_of_complex_ones() -> None:
+    """One way and back: 2.5 N log2 N each for N = 16 x 16 points; the gradient of the first is a complex one."""
+    points = SIDE * SIDE
+    real = 2.5 * points * log2(points) * BATCH * CHANNELS
+    graph = traced(Filter())
+    assert transforms(graph, Phase.FORWARD) == pytest.approx(2 * real)
+    assert transforms(graph, Phase.BACKWARD) == pytest.approx(real + 2 * real)
+    assert transforms(traced(Filter(), "prefill"), Phase.FORWARD) == pytest.approx(2 * real)
+    assert not any("batch is fixed" in note for note in graph.notes)
+
+
+def test_a_transform_over_an_open_size_says_what_to_write() -> None:
+    with pytest.raises(SlipstickError, match=r"open size.*--fixed"):
+        traced(Mixer(), words=("batch", None, "seq", None))
+
+
+class Product(nn.Module):
+    """A bilinear form of a row with itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.form = nn.Bilinear(SIDE, SIDE, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.form(x, x)
+        return made
+
+
+class Diagonal(nn.Module):
+    """A diagonal of what a layer makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(SIDE, SIDE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.layer(x).diagonal(dim1=-2, dim2=-1))
+
+
+def test_a_bilinear_form_is_two_products() -> None:
+    """Of rows with the form, 2 r o i j, and of the outcome with the second rows, 2 r o j."""
+    rows = BATCH * CHANNELS * SIDE
+    assert float(flops(traced(Product(), "prefill")).evaluate({"batch": BATCH})) == 2 * rows * 5 * SIDE * (SIDE + 1)
+
+
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "filter": Filter,
+    "mixer": Mixer,
+    "vit": Vit,
+    "diagonal": Diagonal,
+    "product": Product,
+    "rrelu": lambda: nn.Sequential(nn.Conv2d(CHANNELS, 8, 1), nn.RReLU()),
+    "fractional": lambda: nn.Sequential(nn.Conv2d(CHANNELS, 8, 1), nn.FractionalMaxPool2d(2, 4)),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_gpu_works_no_more_among_64_than_alone(name: str) -> None:
+    graph = traced(NETS[name]())
+
+    def compute_s(dp: int) -> float:
+        plan = make_plan(num_gpus=dp, dp=dp, seq_len=1, global_batch=8 * dp, micro_batch=8, family=Family())
+        found = estimate(graph, load_system("dgx-h100"), plan).breakdown_s
+        return sum(s for kind, s in found.items() if kind.startswith("compute") and kind != "compute.lent_sms")
+
+    assert compute_s(64) <= compute_s(1) * 1.10
