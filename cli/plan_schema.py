@@ -24,7 +24,7 @@ def plan_schema() -> dict[str, Json]:
     >>> plan_schema()["properties"]["tp"]["type"], plan_schema()["properties"]["sp"]["type"]
     ('integer', 'boolean')
     """
-    from ..ir.plan_file import SCHEMA
+    from ..ir.plan.files import SCHEMA
 
     model: Json = {"type": "string", "description": "A name of `slipstick list models`, or a path, as MODEL."}
     properties: dict[str, Json] = {"schema": {"const": SCHEMA}, "model": model}

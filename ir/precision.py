@@ -16,7 +16,7 @@ from .low_inference import INFERENCE, KV_WORDS, SAME
 from .types import DType
 
 if TYPE_CHECKING:
-    from .family import Family
+    from .plan import Family
 
 NONE = "none"
 

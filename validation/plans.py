@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..backends.stack import StackConstants
 from ..ir.partition import filled_parts
-from ..ir.plan import Family, Plan, make_plan
-from ..ir.structure import CP_METHOD, Defaults
+from ..ir.plan import CP_METHODS, Family, Plan, make_plan
+from ..ir.plan.structure import Defaults
 from ..ir.types import DType
 from .recipes import recipe_of
 from .rows import NotJudged, Row
@@ -66,7 +66,7 @@ def _family(row: Row, stack: StackConstants) -> Family:
         routing_nodes=row.number("routing_nodes", 0),
     )  # fmt: skip
     sp = row.flag("sequence_parallel") and tp > 1
-    return Defaults(stack, policy, row.text("cp_method") or CP_METHOD, sp).family(
+    return Defaults(stack, policy, row.text("cp_method") or CP_METHODS[0], sp).family(
         seq_len=row.number("seq_len"), tp=tp, pp=row.number("pp", 1), cp=row.number("cp", 1), ep=row.number("ep", 1),
         etp=_expert_degree(row),
     )  # fmt: skip

@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 _FILE = "answers.json"
+# What names the code that answers, and no answer.
+_OF_THE_TOOL = re.compile(r'("(?:tool_version|digest)": ")[^"]*')
 # Lines of a difference that are shown.
 _SHOWN = 12
 
@@ -21,7 +24,13 @@ def answered(line: str) -> str:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = run(line.split())
-    return f"exit code {code}\n{out.getvalue()}{err.getvalue()}"
+    return f"exit code {code}\n{_plain(out.getvalue())}{err.getvalue()}"
+
+
+def _plain(text: str) -> str:
+    """Return what was printed without the version of the tool; the names of a JSON object have no order."""
+    text = _OF_THE_TOOL.sub(r"\1-", text)
+    return json.dumps(json.loads(text), indent=1, sort_keys=True) if text.startswith("{") else text
 
 
 def write(answers: Mapping[str, str], folder: Path) -> None:

@@ -86,8 +86,9 @@ _REFUSED = (
     "--phase prefill --kernels torch", "--mla expanded", "--precision int8", "--phase prefill --precision fp8-delayed",
     "--precision as-published", "--exp-avg-dtype int8", "--exp-avg-dtyp int8", "--fp8-param-gather", "--bf16-first 2",
     "--kv-dtype fp8", "--dispatch-dtype fp8", "--routing-nodes 2", "--ep-exchange allgather",
-    "--ep 2 --capacity-factor 0", "--ep 2 --gpus 4 --expert-imbalance 3", "--expert-imbalance 2", "--dp-shard 2 --gpus 4",
-    "--zero 1 --dp-shard 3 --gpus 4", "--tp 0", "--mbs 0", "--seq 0", "--tp-plan megatro", "--kernels fusd", "--precision-of lm_head=fp8",
+    "--ep 2 --capacity-factor 0", "--ep 2 --gpus 4 --expert-imbalance 3", "--expert-imbalance 2",
+    "--dp-shard 2 --gpus 4", "--zero 1 --dp-shard 3 --gpus 4", "--tp 0", "--mbs 0", "--seq 0", "--tp-plan megatro",
+    "--kernels fusd",     "--precision-of lm_head=fp8",
 )  # fmt: skip
 _EXPORTED = (
     "--to megatron --gpus 16 --tp 4 --pp 2 --vpp 2 --gbs 64 --zero 1", "--to torchtitan --gpus 16 --tp 4 --zero 3 "

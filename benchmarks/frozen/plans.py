@@ -28,14 +28,14 @@ def _of_family(words: _Words, family: _Words) -> Plan:
 
 def planned(make: Callable[[], object]) -> str:
     """Return a plan as words and its metrics, or why there is none."""
-    from slipstick.ir.plan_file import plan_words
+    from slipstick.ir.plan.files import plan_words
 
     try:
         plan = make()
         assert isinstance(plan, Plan)
         graph = load("gpt2", str(plan.family.workload), cache=GraphCache.default())
         found = estimate(graph, load_system("dgx-h100"), plan)
-        return json.dumps({"words": plan_words(plan), "metrics": dict(found.metrics)}, indent=1, default=str)
+        return json.dumps({"words": plan_words(plan), "metrics": dict(found.metrics)}, indent=1, sort_keys=True)
     except SlipstickError as error:
         return f"{type(error).__name__}: {error}"
 

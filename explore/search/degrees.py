@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from ...ir.degrees import divisors
 from ...ir.errors import PlanError
-from ...ir.family import Family
 from ...ir.graph import Workload
 from ...ir.pipelines import BIDIRECTIONAL, INTERLEAVED, SPLIT_BACKWARD, V_SHAPED, round_size
-from ...ir.plan import PlanTable
+from ...ir.plan import Family, PlanTable
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ...ir.errors import NotBuiltError, PlanError
-from ...ir.experts_plan import check_exchange
-from ...ir.family import CP_METHODS, Family, check_family
 from ...ir.graph import Workload
 from ...ir.pipelines import SCHEDULES, SPLIT_BACKWARD
+from ...ir.plan import CP_METHODS, Family, check_family
+from ...ir.plan.legality import check_exchange
 from .degrees import Above, Degrees
 
 

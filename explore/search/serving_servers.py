@@ -10,12 +10,11 @@ from ...backends.system import System, load_system
 from ...cost.flops import Convention
 from ...driver import lower
 from ...ir.errors import NotBuiltError, PlanError
-from ...ir.family import check_family
 from ...ir.graph import Graph, Workload
 from ...ir.low_inference import AS_PUBLISHED
-from ...ir.plan import Family, make_plan
+from ...ir.plan import Family, check_family, make_plan
+from ...ir.plan.structure import Defaults
 from ...ir.precision import check_units
-from ...ir.structure import Defaults
 from ...serving.server import Server
 from ...serving.tables import Served
 from .machine import Machine

@@ -13,12 +13,11 @@ from slipstick.cli.plan_schema import plan_schema, words
 from slipstick.cli.plan_text import plan_file_text, request_of
 from slipstick.cli.prepare import plan_of
 from slipstick.ir.errors import PlanError, SlipstickError
-from slipstick.ir.family import KERNELS, OFFLOAD, RECOMPUTE, RESHARD
 from slipstick.ir.graph import Workload
 from slipstick.ir.optimizer_states import MAIN, MOMENTS
 from slipstick.ir.pipelines import SCHEDULES
-from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.ir.plan_file import plan_yaml
+from slipstick.ir.plan import KERNELS, OFFLOAD, RECOMPUTE, RESHARD, Family, Plan, make_plan
+from slipstick.ir.plan.files import plan_yaml
 from slipstick.ir.types import DType
 
 from .conftest import Cli
