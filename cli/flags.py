@@ -95,7 +95,7 @@ _DIMS = click.Option(
 _DTYPE = _text("--dtype", default="bf16", help="Type of weights and activations: bf16, fp16, fp32.")
 
 
-def _option(row: Row) -> click.Option:
+def option_of(row: Row) -> click.Option:
     """Return the flag of a word of plans."""
     word, flag = row.word, f"--{row.name.replace('_', '-')}"
     told = row.unsaid if word.is_told else None
@@ -123,7 +123,7 @@ def _worded(section: str) -> Iterator[click.Option]:
     """Yield the flags of a section: words of plans, and what is loaded between them."""
     for name, row in WORDS.items():
         if row.word.section == section:
-            yield _option(row)
+            yield option_of(row)
             yield from _BETWEEN.get(name, ())
 
 

@@ -18,9 +18,10 @@ from ...ir.kept import Kept
 from ...ir.layers import num_layers
 from ...ir.pipelines import SCHEDULES
 from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, make_plan
+from ...ir.plan.legality import Above
 from ...ir.text import print_graph
 from .block import Array, Block, cut
-from .degrees import NUMBERS, Above, Counts, candidates
+from .degrees import NUMBERS, Counts, candidates
 from .goals import Goal, Limit
 from .machine import Machine, contents
 from .plan_space import PlanSpace

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 
 from ..degrees import divisors
 from ..degrees import nearest as _near
-from ..errors import NotBuiltError, PlanError, UnknownNameError
+from ..errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError
 from ..graph import Workload
-from ..optimizer_states import FP32, check_states
+from ..optimizer_states import check_states
 from ..pipelines import SCHEDULES, SPLIT_BACKWARD
 from ..precision import check_precision
-from ..types import DType
 from .words import (
-    ATTENTION,
     AXES,
-    EXCHANGES,
-    KERNELS,
     LAYOUTS,
-    MLA,
     OFFLOAD,
     ORDER,
     RECOMPUTE,
-    RESHARD,
     SERVING_KERNELS,
-    WIRES,
     WORDS,
     Family,
     PlanWords,
@@ -36,6 +30,72 @@ from .words import (
 LARGEST = 10**9
 # Counts of devices, sequences and tokens.
 _COUNTS = tuple(row for row in WORDS.values() if row.kind is int and row.field in PlanWords.__annotations__)
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """Which degrees are above one: what a family is made for, and so the same for a whole table of plans."""
+
+    tp: bool
+    pp: bool
+    cp: bool
+    ep: bool
+
+    @classmethod
+    def all(cls) -> Iterator[Above]:
+        """Yield all sixteen."""
+        for bits in range(16):
+            yield cls(bool(bits & 1), bool(bits & 2), bool(bits & 4), bool(bits & 8))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What does not go together in a family with some degrees above one, and what is said then; {cp} is the degree."""
+
+    broken: Callable[[Family, Above], bool]
+    told: str
+    error: type[SlipstickError] = PlanError
+
+
+TOGETHER = (
+    Rule(
+        lambda f, above: above.cp and f.workload is Workload.DECODE,
+        "--cp {cp} in decode: not modelled in this version; what is: --tp, --ep, --dp, --pp",
+        NotBuiltError,
+    ),
+    Rule(
+        lambda f, above: above.pp and f.recompute_every > 1,
+        "--recompute-every with --pp {pp} (groups of layers inside of stages): not modelled in this version; what is: "
+        "--recompute full of all layers, --recompute-layers, --recompute-modules, --recompute ops",
+        NotBuiltError,
+    ),
+    Rule(
+        lambda f, above: f.async_tp and above.tp and not f.sp,
+        "async_tp hides the gathers and scatters of sp, which is off: add --sp or leave --async-tp out",
+    ),
+    Rule(
+        lambda f, above: f.hsdp and not f.zero and f.workload is Workload.TRAIN,
+        "dp-shard{dp_shard} shards states, and zero=0 shards none; allowed: --zero 1, 2, 3",
+    ),
+    # Each rank routes its own tokens, or every rank would run all experts on the same ones.
+    Rule(
+        lambda f, above: above.tp and not f.etp and not f.sp and f.workload is Workload.TRAIN,
+        "etp=1 with tp={tp}: each rank routes its own tokens, which takes --sp; or use --etp {tp}",
+    ),
+    Rule(
+        lambda f, above: above.tp and not f.etp and not f.sp and f.workload is not Workload.TRAIN and not f.ep,
+        "etp=1 with tp={tp} and ep=1: every rank would run all experts on the same tokens; "
+        "deal them out with --ep {tp}, or split them with --etp {tp}",
+    ),
+)
+
+
+def check_together(family: Family, above: Above, degrees: Mapping[str, str]) -> None:
+    """Raise the error of the first rule that a family breaks; `degrees` are as people write them, for its message."""
+    for rule in TOGETHER:
+        if rule.broken(family, above):
+            raise rule.error(rule.told.format_map(degrees))
+    check_family(family)
 
 
 def check_family(family: Family) -> None:
@@ -74,35 +134,25 @@ def _check_workload(family: Family) -> None:
 
 def _of_training(family: Family) -> Iterator[str]:
     """What a family says of gradients, states and kept activations."""
-    named = (
-        ("zero", family.zero, 0), ("recompute", family.recompute, "none"), ("offload", ",".join(family.offload), ""),
-        ("grad-dtype", family.grad_dtype, DType.FP32),
-        ("reduce-dtype", family.reduce_dtype, None), ("reshard", family.reshard, "layer"),
-        ("main-params-dtype", family.main_params_dtype, FP32), ("exp-avg-dtype", family.exp_avg_dtype, FP32),
-        ("exp-avg-sq-dtype", family.exp_avg_sq_dtype, FP32),
-        ("fp8-param-gather", family.fp8_param_gather, False),
-    )  # fmt: skip
     if family.schedule in SPLIT_BACKWARD:
         yield f"schedule={family.schedule}"
     if family.kernels not in (*SERVING_KERNELS, "plain"):
         yield f"kernels={family.kernels}"
-    yield from (f"{name}={value}" for name, value, default in named if value != default)
+    for name, row in WORDS.items():
+        if row.word.of_training and (value := getattr(family, row.field)) != row.default:
+            yield f"{name.replace('_', '-')}={row.written(value)}"
     yield from ["dp-shard"] if family.hsdp else []
 
 
 def _check_words(family: Family) -> None:
+    """Raise UnknownNameError for a value that is none of the choices of its word."""
+    for row in WORDS.values():
+        if row.word.noun and getattr(family, row.field) not in row.word.choices:
+            raise UnknownNameError.of(row.word.noun, getattr(family, row.field), row.word.choices)
     if family.schedule not in SCHEDULES:
         raise UnknownNameError.of("pipeline schedule", family.schedule, SCHEDULES)
     if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
         raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
-    if family.kernels not in KERNELS:
-        raise UnknownNameError.of("kind of kernels", family.kernels, KERNELS)
-    if family.attention not in ATTENTION:
-        raise UnknownNameError.of("kind of attention", family.attention, ATTENTION)
-    if family.mla not in MLA:
-        raise UnknownNameError.of("kind of latent attention", family.mla, MLA)
-    if family.reshard not in RESHARD:
-        raise UnknownNameError.of("reshard policy", family.reshard, RESHARD)
 
 
 def _check_data(family: Family) -> None:
@@ -159,19 +209,8 @@ def check_etp(family: Family, tp: int, etp: int | None, replicas: int = 1) -> in
         raise PlanError(f"etp={etp}: experts are split over all tp={tp} ranks or not at all; legal etp: {_both(tp)}")
     if etp is not None and etp != own:
         raise PlanError(f"etp={etp} with tp={tp} needs a family with etp={tp == etp}, this one has etp={family.etp}")
-    if family.etp or family.sp:
-        return own
-    if tp == 1 and family.workload is Workload.TRAIN:
+    if not family.etp and not family.sp and tp == 1 and family.workload is Workload.TRAIN:
         raise PlanError("a family of etp=False with tp=1: nothing splits experts; use Family(etp=True), or --sp")
-    if own == tp:
-        return own
-    if family.workload is Workload.TRAIN:
-        raise PlanError(f"etp=1 with tp={tp}: each rank routes its own tokens, which takes --sp; or use --etp {tp}")
-    if not family.ep:
-        raise PlanError(
-            f"etp=1 with tp={tp} and ep=1: every rank would run all experts on the same tokens; "
-            f"deal them out with --ep {tp}, or split them with --etp {tp}"
-        )
     return own
 
 
@@ -231,12 +270,8 @@ def check_load(family: Family, ep: int, capacity_factor: float | None, imbalance
 
 def check_exchange(family: Family) -> None:
     """Raise PlanError for options of the exchange of rows that make no sense, or without expert parallelism."""
-    if family.dispatch_dtype not in WIRES:
-        raise UnknownNameError.of("dispatch dtype", family.dispatch_dtype, WIRES)
     if family.routing_nodes < 0:
         raise PlanError(f"routing_nodes={family.routing_nodes}: nodes a token is sent to at most, 0 for no limit")
-    if family.exchange not in EXCHANGES:
-        raise UnknownNameError.of("exchange of rows", family.exchange, EXCHANGES)
     _check_gathering(family)
     unused = list(_exchange_options(family))
     if unused and not family.ep:
@@ -283,14 +318,6 @@ def inner_ep(ep: int, tp: int, etp: int, family: Family) -> int:
     return ep // tp if ep > 1 and not family.etp else ep
 
 
-def check_policy(words: PlanWords, family: Family) -> None:
-    """Check the family, by itself and with the degrees given; a flag is never ignored."""
-    _refuse_unbuilt(words, family)
-    check_family(family)
-    if family.async_tp and words.tp > 1 and not family.sp:
-        raise PlanError("async_tp hides the gathers and scatters of sp, which is off: add --sp or leave --async-tp out")
-
-
 def check_ulysses(cp: int, inner: int, family: Family) -> None:
     """Of `cp` ranks, groups of `inner` exchange sequence for heads, and the others pass or gather keys and values."""
     if inner < 1 or cp % inner:
@@ -299,12 +326,8 @@ def check_ulysses(cp: int, inner: int, family: Family) -> None:
         raise PlanError(f"cp_ulysses={inner} lies inside --cp-method ring or allgather, not {family.cp}")
 
 
-def check_shard(dp_shard: int, outside: int, family: Family) -> None:
+def check_shard(dp_shard: int, outside: int) -> None:
     """The shard group lies inside what is left of data parallelism outside `ep`."""
-    if dp_shard > 1 and not family.hsdp:
-        raise PlanError(f"dp-shard={dp_shard} needs a hybrid family: Family(hsdp=True)")
-    if family.hsdp and not family.zero:
-        raise PlanError(f"dp-shard={dp_shard} shards states, and zero=0 shards none; allowed: --zero 1, 2, 3")
     if outside % dp_shard:
         raise PlanError(
             f"dp-shard={dp_shard} lies inside data parallelism and does not divide dp/ep={outside}; "
@@ -351,17 +374,3 @@ def check_numbers(words: PlanWords, kv_len: int) -> None:
         raise PlanError(f"{', '.join(wrong)}: degrees, batches and lengths are 1 to {LARGEST}")
     if not 0 <= kv_len <= LARGEST:
         raise PlanError(f"kv={kv_len}: the cached context is 0 to {LARGEST} tokens")
-
-
-def _refuse_unbuilt(words: PlanWords, family: Family) -> None:
-    """Refuse what is not modelled yet."""
-    wanted: list[str] = []
-    if words.cp > 1 and family.workload is Workload.DECODE:
-        wanted.append(f"--cp {words.cp} in decode: not modelled in this version; what is: --tp, --ep, --dp, --pp")
-    if words.pp > 1 and family.recompute_every > 1:
-        wanted.append(
-            f"--recompute-every with --pp {words.pp} (groups of layers inside of stages): not modelled in this "
-            "version; what is: --recompute full of all layers, --recompute-layers, --recompute-modules, --recompute ops"
-        )
-    if wanted:
-        raise NotBuiltError("; ".join(wanted))

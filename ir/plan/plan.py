@@ -9,14 +9,15 @@ from ..errors import PlanError
 from ..pipelines import check_schedule, chunks_of
 from .legality import (
     LARGEST,
+    Above,
     check_batch,
     check_ep,
     check_etp,
     check_exchange,
     check_load,
     check_numbers,
-    check_policy,
     check_shard,
+    check_together,
     check_ulysses,
     inner_ep,
     replicas_of,
@@ -167,7 +168,8 @@ def _completed(words: PlanWords, family: Family, kv_len: int) -> Plan:
     """Return the plan of a family, checked."""
     tp, pp, cp, ep = words.tp, words.pp, words.cp, words.ep
     dp_shard = 1 if words.dp_shard is None else words.dp_shard
-    check_policy(words, family)
+    degrees = {name: str(getattr(words, name)) for name in ("tp", "pp", "cp", "ep")}
+    check_together(family, Above(tp > 1, pp > 1, cp > 1, ep > 1), {**degrees, "dp_shard": f"={dp_shard}"})
     check_numbers(words, kv_len)
     check_ulysses(cp, words.cp_ulysses, family)
     check_structure(family, {name: getattr(words, name) or 1 for name in _STRUCTURAL if name != "expert_imbalance"})
@@ -176,7 +178,7 @@ def _completed(words: PlanWords, family: Family, kv_len: int) -> Plan:
     check_exchange(family)
     check_load(family, ep, words.capacity_factor, words.expert_imbalance)
     check_ep(family, tp, ep, replicas)
-    check_shard(dp_shard, replicas // inner_ep(ep, tp, inside, family), family)
+    check_shard(dp_shard, replicas // inner_ep(ep, tp, inside, family))
     batch = words.micro_batch * replicas if words.global_batch is None else words.global_batch
     check_batch(batch, words.micro_batch, replicas, family)
     chunks = chunks_of(family.schedule, words.vpp)

@@ -47,6 +47,8 @@ class Word:
         is_told: whether the default is shown, or the word has none to people: a rule, or the stack, decides.
         one_way: a switch that can only be turned on.
         least: the least number.
+        noun: what an error calls a value that is none of the choices.
+        of_training: whether inference has no use for another value than the default.
         axis: what a search makes of it.
     """
 
@@ -60,6 +62,8 @@ class Word:
     is_told: bool = True
     one_way: bool = False
     least: int | None = None
+    noun: str = ""
+    of_training: bool = False
     axis: Axis = Axis.GIVEN
 
 
@@ -132,22 +136,20 @@ def rows_of(record: type) -> Mapping[str, Row]:
     """Return the words that a record has, by name and in their order: own ones, and inherited ones behind theirs."""
     assert is_dataclass(record)
     hints = get_type_hints(record, include_extras=True)
-    own: list[Row] = []
-    runs: list[list[Row]] = []
-    for field in fields(record):
-        row = _row(field.name, hints[field.name], field.default)
-        if row is None:
-            continue
-        if row.field in record.__annotations__:
-            own.append(row)
-        elif row.word.behind:
-            runs.append([row])
-        else:
-            runs[-1].append(row)
-    for run in runs:
-        at = next(k for k, row in enumerate(own) if row.name == run[0].word.behind)
-        own[at + 1 : at + 1] = run
-    return {row.name: row for row in own}
+    runs: dict[str, list[Row]] = {}
+    for owner in reversed(record.__mro__):
+        start = ""
+        for field in fields(record):
+            if field.name not in vars(owner).get("__annotations__", {}):
+                continue
+            if row := _row(field.name, hints[field.name], field.default):
+                start = row.word.behind or start
+                runs.setdefault(start, []).append(row)
+    placed = runs.pop("")
+    while runs:
+        at, start = next((k, row.name) for k, row in enumerate(placed) if row.name in runs)
+        placed[at + 1 : at + 1] = runs.pop(start)
+    return {row.name: row for row in placed}
 
 
 def _row(field: str, hint: object, default: object) -> Row | None:

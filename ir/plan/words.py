@@ -57,22 +57,22 @@ class Policy:
 
     grad_dtype: Annotated[DType, Word(
         "Type in which gradients are summed; with ZeRO 0 and 1 also reduced.",
-        choices=_SUMS, section="Workload", behind="gbs",
+        choices=_SUMS, section="Workload", behind="gbs", of_training=True,
     )] = DType.FP32
     reduce_dtype: Annotated[DType | None, Word(
         "Type in which gradients are reduced.  [default: with ZeRO 0 and 1 that of the sums, else the model's]",
-        choices=_SUMS, section="Workload",
+        choices=_SUMS, section="Workload", of_training=True,
     )] = None
     main_params_dtype: Annotated[str, Word(
         "Type of the optimizer's master weights; none: weights themselves are updated.",
-        choices=MAIN, section="Workload",
+        choices=MAIN, section="Workload", of_training=True,
     )] = FP32
     exp_avg_dtype: Annotated[str, Word(
         "Type of Adam's first moment; int8 has a scale for 256 values, and is of both.",
-        choices=MOMENTS, section="Workload",
+        choices=MOMENTS, section="Workload", of_training=True,
     )] = FP32
     exp_avg_sq_dtype: Annotated[str, Word(
-        "Type of Adam's second moment.", choices=MOMENTS, section="Workload",
+        "Type of Adam's second moment.", choices=MOMENTS, section="Workload", of_training=True,
     )] = FP32
     schedule: Annotated[str, Word(
         "Order in which a stage runs its micro-batches: 1f1b (with --vpp above 1 interleaved, which may be said), "
@@ -92,10 +92,10 @@ class Policy:
     exchange: Annotated[str, Word(
         "How rows get to the experts of other ranks: each is sent there and back, or (in inference) all ranks gather "
         "all tokens, run their own experts and sum.",
-        name="ep_exchange", choices=EXCHANGES, behind="expert_imbalance",
+        name="ep_exchange", choices=EXCHANGES, noun="exchange of rows", behind="expert_imbalance",
     )] = "alltoall"
     dispatch_dtype: Annotated[str, Word(
-        "Type in which rows travel to their experts; back they keep their own.", choices=WIRES,
+        "Type in which rows travel to their experts; back they keep their own.", choices=WIRES, noun="dispatch dtype",
     )] = SAME
     routing_nodes: Annotated[int, Word(
         "Most nodes a token is sent to, with copies inside; 0 for no limit.",
@@ -110,17 +110,19 @@ class Policy:
     replicate_unknown: Annotated[bool, Word(
         "Gather the inputs of an op that has no sharding rule, and say so, instead of refusing it.", one_way=True,
     )] = False
-    zero: Annotated[int, Word("ZeRO stage, 0 to 3.", axis=Axis.CHOICE)] = 0
+    zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=Axis.CHOICE)] = 0
     reshard: Annotated[str, Word(
-        "How long ZeRO 3 keeps gathered parameters.", choices=RESHARD, behind="dp_shard",
+        "How long ZeRO 3 keeps gathered parameters.",
+        choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
     )] = "layer"
     attention: Annotated[str, Word(
-        "One kernel, or products, softmax and dropout one by one.", choices=ATTENTION, behind="kernels",
+        "One kernel, or products, softmax and dropout one by one.",
+        choices=ATTENTION, noun="kind of attention", behind="kernels",
     )] = "flash"
     mla: Annotated[str, Word(
         "Over what latent attention runs in decode: the cached latents, as serving engines do, or keys and values made "
         "from them anew at every step, as the model's own code does.",
-        choices=MLA,
+        choices=MLA, noun="kind of latent attention",
     )] = "latent"
     precision: Annotated[str, Word(
         "Recipe in which the products of weights in layers run: fp8 (tensor-wise; training scales by the current "
@@ -139,10 +141,11 @@ class Policy:
     kv_dtype: Annotated[str, Word(
         "Type in which inference keeps keys and values: same (as --dtype), fp8 or int8 (one scale a tensor), fp4 (as "
         "NVFP4).",
-        choices=KV_WORDS,
+        choices=KV_WORDS, noun="type of the KV cache",
     )] = SAME
     fp8_param_gather: Annotated[bool, Word(
         "Gather weights over data-parallel ranks in the recipe's type, half the bytes.  [default: off]",
+        of_training=True,
     )] = False
     bf16_first: Annotated[int, Word(
         "First layers that a --precision leaves out.", also=("--num-layers-at-start-in-bf16",),
@@ -153,7 +156,7 @@ class Policy:
     recompute: Annotated[str, Word(
         "Activations computed again in the backward phase: the attention core or --recompute-modules (selective), all "
         "but the results of attention and every second matrix product (ops), whole layers (full).",
-        choices=RECOMPUTE, axis=Axis.CHOICE,
+        choices=RECOMPUTE, of_training=True, axis=Axis.CHOICE,
     )] = "none"
     recompute_modules: Annotated[tuple[str, ...], Word(
         "With selective, what is recomputed: core_attn, layernorm, mlp, mlp_act, moe, shared_experts, "
@@ -175,7 +178,7 @@ class Policy:
     offload: Annotated[tuple[str, ...], Word(
         "What lies in host memory: optimizer (which then updates there), activations, params (with --zero 3), "
         "separated by commas.",
-        metavar="LIST",
+        metavar="LIST", of_training=True,
     )] = ()
     fused: Annotated[bool, Word(
         "Fuse pointwise chains into one kernel.", name="fuse", section="Compiler",
@@ -264,7 +267,7 @@ class PlanWords(Policy):
         "keys and values in one tensor as in nanotron, or PyTorch's own loss in two steps; or with hand-fused kernels "
         "as in Megatron-Core. In inference: as the model's code runs them, or fused as serving engines do.  [default: "
         "those of the stack]",
-        choices=KERNELS,
+        choices=KERNELS, noun="kind of kernels",
     )] = None
 
     @property

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.driver import Lowered, lower
-from slipstick.explore.search.degrees import NUMBERS, Above, Degrees, candidates, plan_table
+from slipstick.explore.search.degrees import NUMBERS, Degrees, candidates, plan_table
 from slipstick.explore.search.plan_job import plan_of
 from slipstick.explore.search.plan_space import Choices, PlanSpace
 from slipstick.ir.divisibility import check_divisibility
@@ -16,6 +16,7 @@ from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.layers import num_layers
 from slipstick.ir.pipelines import SCHEDULES, check_schedule
 from slipstick.ir.plan import Family, Plan, make_plan
+from slipstick.ir.plan.legality import Above
 from slipstick.ir.points import Points
 
 GPUS, BATCH, SEQ = 8, 16, 64
