@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.plan import WORDS, Family, PlanWords, Policy, check_family, structure_of
 from slipstick.ir.plan.files import plan_words
 from slipstick.ir.plan.plan import plan_of
-from slipstick.ir.plan.word import Axis, Word, rows_of
+from slipstick.ir.plan.word import Axis, Word, changed, rows_of
 from slipstick.ir.plan.words import words_said
 from slipstick.ir.types import DType
 
@@ -67,7 +67,7 @@ def test_a_value_that_is_no_choice_is_refused_with_the_nearest() -> None:
     for row in named:
         near = row.word.choices[-1][:-1] + "_"
         with pytest.raises(UnknownNameError, match=f"unknown {row.word.noun} '{near}'"):
-            check_family(replace(Family(), **{row.field: near}))
+            check_family(changed(Family(), {row.field: near}))
 
 
 def test_a_number_that_is_too_small_is_refused() -> None:
