@@ -154,11 +154,11 @@ def _step(request: Request, engine: str | None) -> Estimate:
         system, request = engine_stack(request, engine)
     else:
         system = system_of(request)
-    plan = plan_of(request)
+    plan = plan_of(request, system.stack)
     run = run_of(request)
     graph = graph_of(request)
     if (fitting := at_its_length(request, graph)) != request:
-        request, plan = fitting, plan_of(fitting)
+        request, plan = fitting, plan_of(fitting, system.stack)
     check_positions(graph, plan)
     from ..cost.flops import Convention
     from ..driver import estimate, train

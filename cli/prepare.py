@@ -215,11 +215,11 @@ def check_positions(graph: Graph, plan: Plan) -> None:
         )
 
 
-def plan_of(request: Request) -> Plan:
-    """Check and complete the plan."""
+def plan_of(request: Request, stack: StackConstants | None = None) -> Plan:
+    """Check and complete the plan; the software is loaded where it is not given and decides something."""
     from ..ir.plan import plan_of
 
-    return plan_of(_resolved(request), _deciding(request))
+    return plan_of(_resolved(request), _deciding(request) if stack is None else stack)
 
 
 def lower_of(request: Request, graph: Graph, family: Family) -> Lowered:
