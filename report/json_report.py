@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from .. import __version__
 from ..backends.system import System
@@ -111,7 +111,10 @@ def plan_inputs(answer: Estimate) -> dict[str, object]:
         "cp_method": family.cp, "tp_plan": family.tp_plan, "layers_by_stage": str(answer.table.staging.layouts[0]),
         "precision_of": (*family.published_of, *family.precision_of),
     }  # fmt: skip
-    said = {name: getattr(plan.words, row.field) for name, row in WORDS.items() if name not in ("phase", "gpus")}
+    # Numbers first, in the order of the plan: what differs between two plans is told in this order.
+    order = {field.name: place for place, field in enumerate(fields(plan))}
+    rows = sorted(WORDS.values(), key=lambda row: order.get(row.field, len(order)))
+    said = {row.name: getattr(plan.words, row.field) for row in rows if row.name not in ("phase", "gpus")}
     return {name: _plain(value) for name, value in {**said, **made}.items()}
 
 
