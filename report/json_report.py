@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from .. import __version__
 from ..backends.system import System
 from ..cost.replicated import Replicated
 from ..driver import Estimate
-from ..ir.plan import WORDS
+from ..ir.plan.plan import numbers_first
 from ..ir.text import print_graph
 from ..ir.types import DType
 from .bounds import bound_seconds
@@ -111,10 +111,8 @@ def plan_inputs(answer: Estimate) -> dict[str, object]:
         "cp_method": family.cp, "tp_plan": family.tp_plan, "layers_by_stage": str(answer.table.staging.layouts[0]),
         "precision_of": (*family.published_of, *family.precision_of),
     }  # fmt: skip
-    # Numbers first, in the order of the plan: what differs between two plans is told in this order.
-    order = {field.name: place for place, field in enumerate(fields(plan))}
-    rows = sorted(WORDS.values(), key=lambda row: order.get(row.field, len(order)))
-    said = {row.name: getattr(plan.words, row.field) for row in rows if row.name not in ("phase", "gpus")}
+    words = plan.words
+    said = {row.name: getattr(words, row.field) for row in numbers_first() if row.name not in ("phase", "gpus")}
     return {name: _plain(value) for name, value in {**said, **made}.items()}
 
 

@@ -10,9 +10,9 @@ from ..errors import PlanError
 from ..graph import Workload
 from ..low_inference import AS_PUBLISHED
 from ..pipelines import chunks_of
-from .plan import Plan
+from .plan import Plan, numbers_first
 from .structure import structure_of
-from .word import Value, values_of
+from .word import Value
 from .words import WORDS
 
 SCHEMA = "slipstick/plan/1"
@@ -55,21 +55,21 @@ def plan_words(plan: Plan, phase: str | None = None) -> dict[str, Word]:
 
     >>> from slipstick.ir.plan import Family, make_plan
     >>> plan_words(make_plan(num_gpus=16, seq_len=4096, family=Family(sp=True, zero=1), tp=8, global_batch=64))
-    {'phase': 'train', 'seq': 4096, 'mbs': 1, 'gbs': 64, 'gpus': 16, 'tp': 8, 'scatter_p2p': False, 'sp': True, \
+    {'phase': 'train', 'gpus': 16, 'tp': 8, 'mbs': 1, 'gbs': 64, 'seq': 4096, 'scatter_p2p': False, 'sp': True, \
 'zero': 1, 'kernels': 'plain'}
     """
     _check(plan)
     train, serves = plan.family.workload is Workload.TRAIN, phase == SERVE
     if serves and plan.family.workload is not Workload.DECODE:
         raise PlanError(f"the plan of a server is that of its decode steps, not of {plan.family.workload}")
-    said = dict(values_of(plan.words, WORDS))
+    words = plan.words
+    said: dict[str, Value] = {"phase": phase or words.phase}
+    said |= {row.name: row.written(getattr(words, row.field)) for row in numbers_first() if row.name != "phase"}
     # The engine says how many sequences run, and requests how long they are; inference has no batch of a step.
     left_out = {"seq", "mbs", "gbs"} if serves else {"gbs"} if not train else set()
     always = {"phase", "gpus", "seq", "mbs", "gbs"}
     if plan.family.published_of:
         said["precision"] = AS_PUBLISHED
-    if phase is not None:
-        said["phase"] = phase
     return {
         name: _listed(value)
         for name, value in said.items()

@@ -23,8 +23,8 @@ from .legality import (
     replicas_of,
 )  # fmt: skip
 from .structure import RULES, Defaults, Software, check_structure, policy_of, structure_of
-from .word import changed
-from .words import Family, PlanWords
+from .word import Row, changed
+from .words import WORDS, Family, PlanWords
 
 _STRUCTURAL = tuple(rule.degree for rule in RULES)
 
@@ -104,6 +104,12 @@ class Plan:
             "etp": self.etp if family.etp_dp or (self.tp > 1 and not family.etp) else None,
         } | ({"cp_method": family.cp} if family.cp != "none" else {})  # fmt: skip
         return changed(PlanWords(), {**own, **policy_of(family), **chosen})
+
+
+def numbers_first() -> tuple[Row, ...]:
+    """Return all words as people read a plan: its numbers in the order of its fields, then the others."""
+    order = {field.name: place for place, field in enumerate(fields(Plan))}
+    return tuple(sorted(WORDS.values(), key=lambda row: order.get(row.field, len(order))))
 
 
 def make_plan(

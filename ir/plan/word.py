@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
@@ -164,9 +164,3 @@ def _row(field: str, hint: object, default: object) -> Row | None:
 
 def _is_tuple(kind: object) -> bool:
     return get_origin(kind) is tuple
-
-
-def values_of(record: object, words: Mapping[str, Row]) -> Iterator[tuple[str, Value]]:
-    """Yield each word with its value in a record, as people write it."""
-    for name, row in words.items():
-        yield name, row.written(getattr(record, row.field))
