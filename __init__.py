@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slipstick.frontend.runs.model_run import ModelRun
     from slipstick.ir.errors import SlipstickError
     from slipstick.ir.graph import Graph, Workload
-    from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, make_plan
+    from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, PlanWords, make_plan, plan_of
     from slipstick.ir.types import DType
 
 __version__ = "0.1.0"
@@ -56,6 +56,7 @@ __all__ = [
     "PlanMachine",
     "PlanSpace",
     "PlanTable",
+    "PlanWords",
     "Screened",
     "SlipstickError",
     "System",
@@ -71,6 +72,7 @@ __all__ = [
     "load_system",
     "lower",
     "make_plan",
+    "plan_of",
     "register_cost",
     "screen",
     "search",
@@ -99,6 +101,7 @@ _MODULE_OF = {
     "PlanMachine": "slipstick.explore.search.plan_job",
     "PlanSpace": "slipstick.explore.search.plan_space",
     "PlanTable": "slipstick.ir.plan",
+    "PlanWords": "slipstick.ir.plan",
     "Screened": "slipstick.driver",
     "SlipstickError": "slipstick.ir.errors",
     "System": "slipstick.backends.system",
@@ -114,6 +117,7 @@ _MODULE_OF = {
     "load_system": "slipstick.backends.system",
     "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
+    "plan_of": "slipstick.ir.plan",
     "register_cost": "slipstick.frontend.costs",
     "screen": "slipstick.driver",
     "search": "slipstick.explore.search.searching",

@@ -34,9 +34,9 @@ from .ir.fixed_sizes import check_sizes
 from .ir.graph import Graph, Workload
 from .ir.layouts import Layouts
 from .ir.plan import Family, Plan, PlanTable
+from .ir.plan.structure import check_axes
 from .ir.points import Points
 from .ir.precision import check_units
-from .ir.structure import check_axes
 from .passes.absorb import Absorb, absorbed
 from .passes.families import pipeline_for as pipeline_for
 from .passes.manager import Dump, PassTime, Pipeline

@@ -47,7 +47,7 @@ def compile_command(ctx: click.Context, request: Request, emit: str, output: str
     plan     the style of each parameter, as a file that --tp-plan reads back
     """  # noqa: D301
     kinds = _kinds(emit)
-    if request.stop_after is not None and {"costed", "report"} & set(kinds):
+    if request.compiler.stop_after is not None and {"costed", "report"} & set(kinds):
         raise UsageError("--stop-after leaves an unfinished graph, which has no costs; see it with --emit sharded")
     if len(kinds) > 1 and output == "-":
         raise UsageError(f"--emit {emit} writes {len(kinds)} files: name a folder with -o")
@@ -98,7 +98,7 @@ def _texts(request: Request, graph: Graph, plan: Plan, kinds: tuple[str, ...]) -
 
     answer = _answer(request, plan, system, lowered)
     made["costed"] = lambda path: costed_text(answer, Path(path.removesuffix(".gz")).suffix)
-    made["report"] = lambda path: report_json(answer, request.overrides)
+    made["report"] = lambda path: report_json(answer, request.machine.overrides)
     return made
 
 

@@ -113,12 +113,12 @@ def estimate_command(
     file, or file.py:factory / package.module:factory returning an nn.Module (this runs your code). Nothing is
     downloaded.
     """
-    if request.stop_after is not None:
+    if request.compiler.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
     kind = _kind(emit, form, trace_detail, trace_stages)
-    check_phase(ctx, request.phase, OF_SERVING, OF_STEPS)
+    check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)
     check_model(request)
-    if request.phase == "serve":
+    if request.words.phase == "serve":
         check_requests(ctx, serving)
         return serve_command(request, serving, kind, output, explain)
     answer = _step(request, serving.engine)
@@ -133,7 +133,7 @@ def estimate_command(
     if kind == "json":
         from ..report.json_report import report_json
 
-        write_text(report_json(answer, request.overrides, bool(sensitivity)), output)
+        write_text(report_json(answer, request.machine.overrides, bool(sensitivity)), output)
     elif kind == "trace":
         emit_trace(answer, output, trace_detail, trace_stages == "all", request.quiet)
     elif lacking is None or allow_infeasible:
@@ -152,7 +152,7 @@ def _step(request: Request, engine: str | None) -> Estimate:
     else:
         system = system_of(request)
     run = run_of(request)
-    graph, plan = sized(request)
+    graph, plan = sized(request, system.stack)
     from ..cost.flops import Convention
     from ..driver import estimate, train
 

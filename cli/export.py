@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -44,11 +43,11 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     """  # noqa: D301
     from ..report.frameworks.export import written
 
-    if request.phase == "serve" and framework != "vllm":
+    if request.words.phase == "serve" and framework != "vllm":
         raise UsageError(f"--phase serve is answered by servers: --to vllm, not {framework}")
-    check_phase(ctx, request.phase, OF_SERVING, OF_STEPS)
+    check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)
     check_model(request)
-    subject = server_subject(request, serving) if request.phase == "serve" else step_subject(request)
+    subject = server_subject(request, serving) if request.words.phase == "serve" else step_subject(request)
     export = exported(framework, subject, serving)
     if not export.takes_comments and not request.quiet:
         for note in (f"{export.framework}, names as of {export.version}", *export.notes):
@@ -62,11 +61,11 @@ def step_subject(request: Request) -> Subject:
     from ..report.frameworks.export import Subject
 
     graph, plan = sized(request)
-    system = None if request.system is None else system_of(request)
+    system = None if request.machine.system is None else system_of(request)
     return Subject(
-        plan=plan, model=request.model, dtype=request.dtype, config=_config(request),
+        plan=plan, model=request.source.model, dtype=request.source.dtype, config=_config(request),
         stack=None if system is None else system.stack, node_size=None if system is None else system.node_size,
-        layers=_layers(request, graph, plan) if plan.pp > 1 and request.phase == "train" else (),
+        layers=_layers(request, graph, plan) if plan.pp > 1 and request.words.phase == "train" else (),
     )  # fmt: skip
 
 
@@ -81,9 +80,9 @@ def server_subject(request: Request, serving: Serving) -> Subject:
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
     check_degrees(asked)
     longest = serving.prompt + serving.output
-    plan = plan_of(replace(asked, phase="decode", seq=longest))
+    plan = plan_of(asked.said({"phase": "decode", "seq": longest}))
     return Subject(
-        plan=plan, model=request.model, dtype=request.dtype, config=_config(request), stack=system.stack,
+        plan=plan, model=request.source.model, dtype=request.source.dtype, config=_config(request), stack=system.stack,
         node_size=system.node_size, scheduler=serving.limited(engine).scheduler, longest=longest, is_server=True,
     )  # fmt: skip
 
@@ -93,9 +92,9 @@ def _config(request: Request) -> Mapping[str, object] | None:
     from ..frontend.loading import has_config
     from ..frontend.models import read_config
 
-    if not has_config(request.model):
+    if not has_config(request.source.model):
         return None
-    found: Mapping[str, object] = json.loads(read_config(request.model).text)
+    found: Mapping[str, object] = json.loads(read_config(request.source.model).text)
     return found
 
 

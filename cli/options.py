@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import ClassVar
 
 import click
 
 from ..ir.errors import UsageError
+from ..ir.plan.word import changed
+from ..ir.plan.words import WORDS, PlanWords, words_said
 from .flags import MODEL, SECTIONS
 from .plan_file import add_listed, plan_file_flag
+from .run_flags import RunWords
 
 PLAN_FILE = plan_file_flag()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a user asked for, as typed; nothing is checked here that needs the model or the system."""
+class Source:
+    """The model, and what it does not say itself."""
 
     model: str
-    system: str | None
-    stack: str | None
-    calibration: str | None
-    prices: str | None
-    cuda_graph: bool | None
-    gpus: int | None
-    tp: int
-    pp: int
-    cp: int
-    ep: int
-    etp: int | None
-    capacity_factor: float | None
-    expert_imbalance: float
-    ep_exchange: str
-    dispatch_dtype: str
-    routing_nodes: int
-    dp: int | None
-    vpp: int
-    schedule: str
-    pp_layout: str
-    scatter_p2p: bool | None
-    order: str
-    mbs: int
-    gbs: int | None
-    seq: int
+    dtype: str
     images: int
     dims: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -51,66 +32,84 @@ class Request:
     fixed: tuple[str, ...]
     leaves: tuple[str, ...]
     caches: tuple[str, ...]
-    sp: bool | None
-    zero: int
-    dp_shard: int | None
-    reshard: str
-    recompute: str
-    recompute_modules: str | None
-    recompute_layers: int | None
-    recompute_every: int | None
-    early_stop: bool
-    offload: str | None
-    kernels: str | None
-    attention: str
-    mla: str
-    precision: str
-    precision_of: tuple[str, ...]
-    kv_dtype: str
-    fp8_param_gather: bool
-    bf16_first: int
-    bf16_last: int
-    cp_method: str
-    cp_ulysses: int
-    dtype: str
-    grad_dtype: str
-    reduce_dtype: str | None
-    main_params_dtype: str
-    exp_avg_dtype: str
-    exp_avg_sq_dtype: str
-    phase: str
-    tp_plan: str
-    replicate_unknown: bool
-    async_tp: bool
-    fuse: bool
-    overrides: tuple[str, ...]
-    tokens: str | None
-    samples: str | None
-    steps: str | None
-    checkpoint_every: str | None
-    checkpoint_bandwidth: str | None
-    checkpoint_node_bandwidth: str | None
-    checkpoint_bytes: str | None
-    checkpoint_stall: str | None
-    checkpoint_async: bool | None
-    mtbf: str | None
-    restart_time: str | None
-    basis: str
-    rent: bool
     allow_unpriced: bool
-    flops_convention: str
-    cache: bool
-    quiet: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The system with its software, constants and prices, and numbers that are set anew."""
+
+    system: str | None
+    stack: str | None
+    calibration: str | None
+    prices: str | None
+    cuda_graph: bool | None
+    overrides: tuple[str, ...]
+
+    @property
+    def assignments(self) -> tuple[str, ...]:
+        """Numbers of the system that are set anew, as KEY=VALUE."""
+        return (*self.graphs, *self.overrides)
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        """What was said of captured graphs, as such an assignment."""
+        return () if self.cuda_graph is None else (f"stack.cuda_graph={str(self.cuda_graph).lower()}",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """How a graph is lowered, and what is shown of it."""
+
     passes: str | None
     stop_after: str | None
     dump_after: str | None
     dump_dir: str
     time_passes: bool
 
-    @property
-    def num_gpus(self) -> int:
-        """The GPUs asked for, or as many as the degrees need."""
-        return self.tp * self.pp * self.cp * (self.dp or 1) if self.gpus is None else self.gpus
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asked for, as typed; nothing is checked here that needs the model or the system."""
+
+    source: Source
+    words: PlanWords
+    machine: Machine
+    run: RunWords
+    compiler: Compiler
+    basis: str
+    rent: bool
+    flops_convention: str
+    cache: bool
+    quiet: bool
+
+    @classmethod
+    def of(cls, params: dict[str, object]) -> Request:
+        """Return what flags say; those that verbs share are taken out of `params`."""
+        words = words_said({name: params.pop(name) for name in WORDS})
+        parts = {name: _taken(record, params) for name, record in _PARTS.items()}
+        own = {f.name: params.pop(f.name) for f in fields(cls) if f.name in params}
+        return cls(words=words, **parts, **own)  # type: ignore[arg-type]
+
+    def said(self, values: Mapping[str, object]) -> Request:
+        """Return the request with other values of some flags, by their parameters."""
+        words = {name: value for name, value in values.items() if name in WORDS}
+        found: dict[str, object] = {"words": words_said(words, self.words)}
+        for name, record in _PARTS.items():
+            own = {f.name: values[f.name] for f in fields(record) if f.name in values}
+            found[name] = changed(getattr(self, name), own)
+        own = {f.name: values[f.name] for f in fields(self) if f.name in values}
+        return changed(self, {**found, **own})
+
+
+_PARTS: Mapping[str, type] = MappingProxyType(
+    {"source": Source, "machine": Machine, "run": RunWords, "compiler": Compiler}
+)
+
+
+def _taken(record: type, params: dict[str, object]) -> object:
+    """Return a record of parameters, which are taken out."""
+    return record(**{f.name: params.pop(f.name) for f in fields(record)})
 
 
 class PlanCommand(click.Command):
@@ -131,8 +130,8 @@ class PlanCommand(click.Command):
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function."""
         add_listed(ctx)
-        request = Request(**{f.name: ctx.params.pop(f.name) for f in fields(Request)})
-        if request.phase == "serve" and not self.serves:
+        request = Request.of(ctx.params)
+        if request.words.phase == "serve" and not self.serves:
             told = (
                 "a server runs two graphs: ask for train, prefill or decode; `slipstick estimate` answers for servers"
             )

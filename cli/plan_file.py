@@ -146,7 +146,7 @@ def _words(value: yaml.Node, where: str) -> str | tuple[str, ...]:
 
 
 def _check_schema(found: Sequence[Entry], path: str) -> None:
-    from ..ir.plan_file import SCHEMA
+    from ..ir.plan.files import SCHEMA
 
     given = next((entry for entry in found if entry.key == _SCHEMA), None)
     if given is not None and given.value != SCHEMA:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import click
 
+from ..ir.plan.words import WORDS
 from .flags import MODEL, SECTIONS
 from .plan_file import flag_name, takes_list
 
@@ -14,7 +15,7 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 # Sections whose flags say what is estimated; the others say how a run is made and watched.
 _SECTIONS = ("Workload", "Plan", "Machine", "Training run", "Money")
-_OTHERS = ("fuse", "allow_unpriced", "flops_convention")
+_OTHERS = (*WORDS, "allow_unpriced", "flops_convention")
 _TYPES: Mapping[type, str] = {click.types.IntParamType: "integer", click.types.FloatParamType: "number"}
 
 
@@ -24,7 +25,7 @@ def plan_schema() -> dict[str, Json]:
     >>> plan_schema()["properties"]["tp"]["type"], plan_schema()["properties"]["sp"]["type"]
     ('integer', 'boolean')
     """
-    from ..ir.plan_file import SCHEMA
+    from ..ir.plan.files import SCHEMA
 
     model: Json = {"type": "string", "description": "A name of `slipstick list models`, or a path, as MODEL."}
     properties: dict[str, Json] = {"schema": {"const": SCHEMA}, "model": model}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import click
 
 from ..ir.errors import PlanError
-from ..ir.plan_file import SCHEMA, SERVE, plan_yaml
+from ..ir.plan.files import SCHEMA, SERVE, plan_yaml
 from .options import Request
 from .plan_file import defaults
 
 if TYPE_CHECKING:
     from ..ir.plan import Plan
-    from ..ir.plan_file import Words
+    from ..ir.plan.files import Words
 
 
 def plan_file_text(plan: Plan, around: Words, comments: Sequence[str] = (), phase: str | None = None) -> str:
@@ -29,7 +29,7 @@ def plan_file_text(plan: Plan, around: Words, comments: Sequence[str] = (), phas
     text = plan_yaml(plan, around, comments, phase)
     request = request_of(text)
     if phase == SERVE:
-        request = replace(request, phase=str(plan.family.workload), mbs=plan.micro_batch, seq=plan.seq_len)
+        request = request.said({"phase": str(plan.family.workload), "mbs": plan.micro_batch, "seq": plan.seq_len})
     differs = [*_differences(plan_of(request), plan)]
     if differs:
         raise PlanError(f"no flags make this plan: they give {'; '.join(differs)}")
@@ -43,7 +43,7 @@ def request_of(text: str) -> Request:
     command = EstimateCommand("estimate")
     given = defaults(text, "plan", click.Context(command))
     with command.make_context("estimate", [], default_map=given) as ctx:
-        return Request(**{field.name: ctx.params[field.name] for field in fields(Request)})
+        return Request.of(dict(ctx.params))
 
 
 def _differences(made: Plan, meant: Plan) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -64,15 +64,14 @@ class Apart:
 
     def of_prompts(self, request: Request, workers: int) -> Request:
         """Return what is asked of the pool of prompts."""
-        return self.of_answers(
-            replace(request, tp=self.prefill_tp or request.tp, pp=self.prefill_pp or request.pp), workers
-        )
+        own = {"tp": self.prefill_tp, "pp": self.prefill_pp}
+        return self.of_answers(request.said({name: degree for name, degree in own.items() if degree}), workers)
 
     def of_answers(self, request: Request, workers: int) -> Request:
         """Return what is asked of the pool of answers; UsageError for devices that pools already say."""
-        if request.gpus is not None or request.dp is not None:
+        if request.words.num_gpus is not None or request.words.dp is not None:
             raise UsageError("--gpus and --dp: with --disagg P:D the pools say how many workers there are")
-        return replace(request, dp=workers)
+        return request.said({"dp": workers})
 
     def _check_idle(self) -> None:
         given = {

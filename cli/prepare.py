@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..frontend.published import Published
     from ..frontend.runs.asked import Asked
     from ..ir.graph import Graph
-    from ..ir.plan import Family, Plan
+    from ..ir.plan import Family, Plan, PlanWords
     from ..passes.base import Pass
     from ..passes.manager import Pipeline
 
@@ -36,21 +36,22 @@ def check_model(request: Request) -> None:
     """Refuse a misspelt model or type before anything slow happens."""
     from ..frontend.loading import check
 
-    check(request.model, request.dtype)
+    check(request.source.model, request.source.dtype)
 
 
 def graph_of(request: Request) -> Graph:
     """Load or record the model as its kernels ask for; progress goes to stderr."""
     from ..frontend import GraphCache, load
     from ..ir.graph import Workload
-    from ..ir.structure import usual_kernels
+    from ..ir.plan.structure import usual_kernels
 
     cache = GraphCache.default() if request.cache else None
-    train = request.phase == "train"
-    spelled_out = train and (request.kernels or usual_kernels(Workload.TRAIN, _stack(request))) == "eager"
+    train = request.words.phase == "train"
+    spelled_out = train and (request.words.kernels or usual_kernels(Workload.TRAIN, _stack(request))) == "eager"
+    source = request.source
     return load(
-        request.model, request.phase, request.dtype, cache, _progress(request), dims_of(request.dims),
-        request.allow_unpriced, spelled_out=spelled_out, asked=_asked(request), images=request.images,
+        source.model, request.words.phase, source.dtype, cache, _progress(request), dims_of(source.dims),
+        source.allow_unpriced, spelled_out=spelled_out, asked=_asked(request), images=source.images,
     )  # fmt: skip
 
 
@@ -58,22 +59,23 @@ def _asked(request: Request) -> Asked:
     """Return what was said of a factory's module, and the lengths of the plan."""
     from ..frontend.runs.asked import Asked
 
+    source, seq = request.source, request.words.seq_len
     return Asked(
-        request.inputs, request.loss or "", request.fixed, request.leaves, request.caches,
-        {"seq": request.seq, "kv": request.seq, "batch": request.mbs},
+        source.inputs, source.loss or "", source.fixed, source.leaves, source.caches,
+        {"seq": seq, "kv": seq, "batch": request.words.micro_batch},
     )  # fmt: skip
 
 
-def sized(request: Request) -> tuple[Graph, Plan]:
+def sized(request: Request, stack: StackConstants | None = None) -> tuple[Graph, Plan]:
     """Load the model and complete the plan, of sizes that the graph holds for: every verb has both from here.
 
     The length is the one that the graph is of, where no other was typed: a note of the graph says why. The plan is
     looked at first, which is quick.
     """
-    plan = plan_of(request)
+    plan = plan_of(request, stack)
     graph = graph_of(request)
-    if (length := length_for(graph, request.seq)) != request.seq:
-        plan = plan_of(replace(request, seq=length))
+    if (length := length_for(graph, request.words.seq_len)) != request.words.seq_len:
+        plan = plan_of(request.said({"seq": length}), stack)
     check_positions(graph, plan)
     return graph, plan
 
@@ -112,11 +114,10 @@ def system_of(request: Request) -> System:
     """Load the system with its overrides; UsageError when none was named."""
     from ..backends.system import load_system, system_names
 
-    if request.system is None:
+    at = request.machine
+    if at.system is None:
         raise UsageError(f"--system is needed; known: {', '.join(system_names())}, or a path to a YAML file")
-    graphs = [] if request.cuda_graph is None else [f"stack.cuda_graph={str(request.cuda_graph).lower()}"]
-    overrides = [*graphs, *request.overrides]
-    return load_system(request.system, overrides, request.stack, request.calibration, request.prices)
+    return load_system(at.system, at.assignments, at.stack, at.calibration, at.prices)
 
 
 def priced(request: Request, answer: Estimate) -> Estimate:
@@ -140,55 +141,32 @@ def terms_of(request: Request) -> Terms:
 
 def _stack(request: Request) -> StackConstants | None:
     """The software asked for: that of the system, one named alone, or none."""
-    if request.system is not None:
+    if request.machine.system is not None:
         return system_of(request).stack
-    if request.stack is None:
+    if request.machine.stack is None:
         return None
     from ..backends.system import load_stack
 
-    return load_stack(request.stack)
+    return load_stack(request.machine.stack)
 
 
 def family_of(request: Request) -> Family:
     """Return the structural part of the plan: what was asked for, and what follows from degrees and the stack."""
-    from ..ir.structure import Defaults
+    from ..ir.plan import structure_of
 
-    open_words = (request.kernels, request.scatter_p2p if request.phase == "train" else False)
-    stack = _stack(request) if None in open_words else None
-    left_open = Defaults(
-        stack, _policy(request), request.cp_method, request.sp, request.kernels, request.scatter_p2p
-    )  # fmt: skip
-    return left_open.family(
-        seq_len=request.seq, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
-        vpp=request.vpp, cp_ulysses=request.cp_ulysses, dp_shard=request.dp_shard,
-        capacity_factor=request.capacity_factor, expert_imbalance=request.expert_imbalance,
-    )  # fmt: skip
+    return structure_of(_resolved(request), _deciding(request))
 
 
-def _policy(request: Request) -> Family:
-    """Return what the flags say that neither degrees nor the stack decide."""
-    from ..ir.graph import Workload
-    from ..ir.plan import Family
-    from ..ir.precision import read_pair
-    from ..ir.types import DType
+def _deciding(request: Request) -> StackConstants | None:
+    """Return the software, where it decides something."""
+    words = request.words
+    return _stack(request) if None in (words.kernels, words.scatter_p2p if words.phase == "train" else False) else None
 
-    published = _precision(request)
-    return Family(
-        workload=Workload(request.phase), zero=request.zero, recompute=request.recompute,
-        attention=request.attention, mla=request.mla,
-        recompute_modules=_listed(request.recompute_modules), recompute_layers=_given(request.recompute_layers, 0),
-        recompute_every=_given(request.recompute_every, 1), early_stop=request.early_stop,
-        offload=_listed(request.offload), schedule=request.schedule, pp_layout=request.pp_layout, order=request.order,
-        dispatch_dtype=request.dispatch_dtype, routing_nodes=request.routing_nodes, exchange=request.ep_exchange,
-        tp_plan=request.tp_plan, grad_dtype=DType.parse(request.grad_dtype), fused=request.fuse,
-        precision=published.recipe, published_of=published.of, precision_of=tuple(map(read_pair, request.precision_of)),
-        kv_dtype=request.kv_dtype, fp8_param_gather=request.fp8_param_gather,
-        bf16_first=request.bf16_first, bf16_last=request.bf16_last,
-        replicate_unknown=request.replicate_unknown, async_tp=request.async_tp,
-        main_params_dtype=request.main_params_dtype, exp_avg_dtype=request.exp_avg_dtype,
-        exp_avg_sq_dtype=request.exp_avg_sq_dtype, reshard=request.reshard,
-        reduce_dtype=None if request.reduce_dtype is None else DType.parse(request.reduce_dtype),
-    )  # fmt: skip
+
+def _resolved(request: Request) -> PlanWords:
+    """Return the words of the plan, with the recipes of a checkpoint in the place of `as-published`."""
+    found = _precision(request)
+    return replace(request.words, precision=found.recipe, published_of=found.of)
 
 
 def _precision(request: Request) -> Published:
@@ -196,15 +174,15 @@ def _precision(request: Request) -> Published:
     from ..frontend.published import Published, published_recipes
     from ..ir.errors import PlanError
 
-    if request.precision != AS_PUBLISHED:
-        return Published(request.precision)
-    if request.phase == "train":
+    if request.words.precision != AS_PUBLISHED:
+        return Published(request.words.precision)
+    if request.words.phase == "train":
         raise PlanError(f"precision={AS_PUBLISHED}: of inference only; name the recipe, or leave it out")
-    if request.system is None:
-        return published_recipes(request.model)
-    of_chip = tuple(text for text in request.overrides if text.startswith("chip."))
-    chip = system_of(replace(request, overrides=of_chip)).chip
-    return published_recipes(request.model, tuple(chip.peak_flop_per_s.by_dtype()))
+    if request.machine.system is None:
+        return published_recipes(request.source.model)
+    of_chip = tuple(text for text in request.machine.overrides if text.startswith("chip."))
+    chip = system_of(request.said({"overrides": of_chip})).chip
+    return published_recipes(request.source.model, tuple(chip.peak_flop_per_s.by_dtype()))
 
 
 def published_otherwise(request: Request) -> tuple[str, ...]:
@@ -212,15 +190,16 @@ def published_otherwise(request: Request) -> tuple[str, ...]:
     from ..frontend.loading import has_config
     from ..frontend.published import published_precision
 
-    if request.phase == "train" or request.precision != "none" or request.precision_of or not has_config(request.model):
+    words, model = request.words, request.source.model
+    if words.phase == "train" or words.precision != "none" or words.precision_of or not has_config(model):
         return ()
     try:
-        found = published_precision(request.model)
+        found = published_precision(model)
     except NotBuiltError as error:
         return (str(error),)
     if found == "none":
         return ()
-    return (f"{request.model} was published in {found}, and is estimated in {request.dtype}: --precision as-published",)
+    return (f"{model} was published in {found}, and is estimated in {request.source.dtype}: --precision as-published",)
 
 
 def no_heads(request: Request, heads: int | None) -> tuple[str, ...]:
@@ -228,26 +207,13 @@ def no_heads(request: Request, heads: int | None) -> tuple[str, ...]:
     from ..frontend.loading import has_config
     from ..frontend.models import read_config
 
-    if not heads or not has_config(request.model) or json.loads(read_config(request.model).text).get(_HEADS):
+    model = request.source.model
+    if not heads or not has_config(model) or json.loads(read_config(model).text).get(_HEADS):
         return ()
     return (
-        f"{request.model} has no heads that predict further tokens (no {_HEADS} in its config): --mtp takes one as "
+        f"{model} has no heads that predict further tokens (no {_HEADS} in its config): --mtp takes one as "
         "large as its last layer, which would have to be trained",
     )
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    """Read words separated by commas, each once."""
-    return tuple(dict.fromkeys(word for part in (text or "").split(",") if (word := part.strip())))
-
-
-def _given(number: int | None, default: int) -> int:
-    """Return what was asked for; PlanError for a number below one, which no default stands for."""
-    from ..ir.errors import PlanError
-
-    if number is not None and number < 1:
-        raise PlanError(f"recompute layers or every = {number}: 1 or more")
-    return default if number is None else number
 
 
 def check_positions(graph: Graph, plan: Plan) -> None:
@@ -271,17 +237,11 @@ def check_positions(graph: Graph, plan: Plan) -> None:
         )
 
 
-def plan_of(request: Request) -> Plan:
-    """Check and complete the plan."""
-    from ..ir.plan import make_plan
+def plan_of(request: Request, stack: StackConstants | None = None) -> Plan:
+    """Check and complete the plan; the software is loaded where it is not given and decides something."""
+    from ..ir.plan import plan_of
 
-    decode = request.phase == "decode"
-    return make_plan(
-        num_gpus=request.num_gpus, tp=request.tp, pp=request.pp, cp=request.cp, ep=request.ep, etp=request.etp,
-        dp=request.dp, vpp=request.vpp, micro_batch=request.mbs, global_batch=request.gbs, seq_len=request.seq,
-        kv_len=request.seq if decode else 0, cp_ulysses=request.cp_ulysses, dp_shard=request.dp_shard,
-        capacity_factor=request.capacity_factor, expert_imbalance=request.expert_imbalance, family=family_of(request),
-    )  # fmt: skip
+    return plan_of(_resolved(request), _deciding(request) if stack is None else stack)
 
 
 def lower_of(request: Request, graph: Graph, family: Family) -> Lowered:
@@ -289,10 +249,10 @@ def lower_of(request: Request, graph: Graph, family: Family) -> Lowered:
     from ..driver import lower, pipeline_for
 
     pipeline = pipeline_of(request, family)
-    if request.passes is not None and str(pipeline) != (own := str(pipeline_for(family))):
+    if request.compiler.passes is not None and str(pipeline) != (own := str(pipeline_for(family))):
         click.echo(f"warning: --passes runs '{pipeline}' instead of the plan's own '{own}'", err=True)
-    done = lower(graph, family, pipeline, request.stop_after, _dump(request))
-    if request.time_passes:
+    done = lower(graph, family, pipeline, request.compiler.stop_after, _dump(request))
+    if request.compiler.time_passes:
         click.echo(f"pipeline {pipeline}", err=True)
         for t in done.pass_times:
             click.echo(f"  {t.name:<12} {t.time_s * 1e3:8.2f} ms{'' if t.changed else '  (no change)'}", err=True)
@@ -304,21 +264,22 @@ def pipeline_of(request: Request, family: Family) -> Pipeline:
     from ..driver import pipeline_for
     from ..passes.manager import parse_pipeline
 
-    return pipeline_for(family, request.tp > 1) if request.passes is None else parse_pipeline(request.passes)
+    given = request.compiler.passes
+    return pipeline_for(family, request.words.tp > 1) if given is None else parse_pipeline(given)
 
 
 def _dump(request: Request) -> Callable[[int, Pass, Graph], None] | None:
-    if request.dump_after is None:
+    if request.compiler.dump_after is None:
         return None
     from ..ir.files import save_graph
     from ..passes.manager import pass_class
 
-    if request.dump_after != "all":
-        pass_class(request.dump_after)
+    if request.compiler.dump_after != "all":
+        pass_class(request.compiler.dump_after)
 
     def write(number: int, step: Pass, graph: Graph) -> None:
-        if request.dump_after in ("all", step.name):
-            path = Path(request.dump_dir) / f"{number:02d}_{step.name}.graph"
+        if request.compiler.dump_after in ("all", step.name):
+            path = Path(request.compiler.dump_dir) / f"{number:02d}_{step.name}.graph"
             with writing(path):
                 save_graph(graph, path)
 

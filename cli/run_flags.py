@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -49,6 +50,25 @@ RUN_FLAGS = (
     ),
     _text("--restart-time", "TIME", "From a failure to the first step behind it.  [default: 10min]"),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWords:
+    """What a user said of a whole run, as typed."""
+
+    tokens: str | None
+    samples: str | None
+    steps: str | None
+    checkpoint_every: str | None
+    checkpoint_bandwidth: str | None
+    checkpoint_node_bandwidth: str | None
+    checkpoint_bytes: str | None
+    checkpoint_stall: str | None
+    checkpoint_async: bool | None
+    mtbf: str | None
+    restart_time: str | None
+
+
 _COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][+]?[0-9]+)?)\s*([A-Za-z]?)")
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _STEPS = re.compile(r"([0-9]+)\s*steps?")
@@ -56,12 +76,14 @@ _STEPS = re.compile(r"([0-9]+)\s*steps?")
 
 def run_of(request: Request) -> TrainingRun | None:
     """Return the training run that was asked for, if any; UsageError for flags that do not go together."""
-    amount, unit = _length(request)
-    checkpoints, failures = _checkpoints(request), _failures(request)
+    amount, unit = _length(request.run)
+    checkpoints, failures = _checkpoints(request.run), _failures(request.run)
     if amount is None and checkpoints is None and failures is None:
         return None
-    if request.phase != "train":
-        raise UsageError(f"--tokens, --checkpoint-..., --mtbf are for training runs, and --phase is {request.phase}")
+    if request.words.phase != "train":
+        raise UsageError(
+            f"--tokens, --checkpoint-..., --mtbf are for training runs, and --phase is {request.words.phase}"
+        )
     from ..cost.training_run import TrainingRun
 
     return TrainingRun(amount=amount, unit=unit, checkpoints=checkpoints, failures=failures)
@@ -80,9 +102,9 @@ def count_of(text: str) -> float:
     return float(re.sub("[_,]", "", match[1])) * scale
 
 
-def _length(request: Request) -> tuple[float | None, Amount]:
+def _length(run: RunWords) -> tuple[float | None, Amount]:
     units: tuple[tuple[Amount, str | None], ...] = (
-        ("tokens", request.tokens), ("samples", request.samples), ("steps", request.steps),
+        ("tokens", run.tokens), ("samples", run.samples), ("steps", run.steps),
     )  # fmt: skip
     given: list[tuple[Amount, str]] = [(unit, text) for unit, text in units if text is not None]
     if not given:
@@ -92,20 +114,20 @@ def _length(request: Request) -> tuple[float | None, Amount]:
     return count_of(given[0][1]), given[0][0]
 
 
-def _checkpoints(request: Request) -> Checkpoints | None:
+def _checkpoints(run: RunWords) -> Checkpoints | None:
     given = (
-        request.checkpoint_every, request.checkpoint_bandwidth, request.checkpoint_node_bandwidth,
-        request.checkpoint_bytes, request.checkpoint_stall, request.checkpoint_async,
+        run.checkpoint_every, run.checkpoint_bandwidth, run.checkpoint_node_bandwidth,
+        run.checkpoint_bytes, run.checkpoint_stall, run.checkpoint_async,
     )  # fmt: skip
     if all(flag is None for flag in given):
         return None
     from ..cost.training_run import Checkpoints
 
-    every_steps, every_s = _every(request.checkpoint_every)
+    every_steps, every_s = _every(run.checkpoint_every)
     return Checkpoints(
-        every_steps=every_steps, every_s=every_s, bytes_per_s=_si(request.checkpoint_bandwidth, "B/s"),
-        node_bytes_per_s=_si(request.checkpoint_node_bandwidth, "B/s"), num_bytes=_si(request.checkpoint_bytes, "B"),
-        stall_s=_si(request.checkpoint_stall, "s", "--checkpoint-stall"), asynchronous=bool(request.checkpoint_async),
+        every_steps=every_steps, every_s=every_s, bytes_per_s=_si(run.checkpoint_bandwidth, "B/s"),
+        node_bytes_per_s=_si(run.checkpoint_node_bandwidth, "B/s"), num_bytes=_si(run.checkpoint_bytes, "B"),
+        stall_s=_si(run.checkpoint_stall, "s", "--checkpoint-stall"), asynchronous=bool(run.checkpoint_async),
     )  # fmt: skip
 
 
@@ -120,21 +142,21 @@ def _every(text: str | None) -> tuple[int | None, float | None]:
     return None, _si(text, "s", "--checkpoint-every")
 
 
-def _failures(request: Request) -> Failures | None:
-    if request.mtbf is None:
-        if request.restart_time is not None:
+def _failures(run: RunWords) -> Failures | None:
+    if run.mtbf is None:
+        if run.restart_time is not None:
             raise UsageError("--restart-time counts where something fails: say how often with --mtbf")
         return None
     from ..cost.training_run import UNITS, Failures
 
-    text, slash, word = request.mtbf.rpartition("/")
+    text, slash, word = run.mtbf.rpartition("/")
     of: Unit | None = next((unit for unit in UNITS if unit == word), None) if slash else "gpu"
     if of is None:
         near = did_you_mean(word, UNITS)
-        raise UsageError(f"--mtbf {request.mtbf}: '{word}' does not fail{near} allowed: {', '.join(UNITS)}")
+        raise UsageError(f"--mtbf {run.mtbf}: '{word}' does not fail{near} allowed: {', '.join(UNITS)}")
     mtbf_s, restart_s = (
         _si(value, "s", flag)
-        for value, flag in ((text if slash else word, "--mtbf"), (request.restart_time, "--restart-time"))
+        for value, flag in ((text if slash else word, "--mtbf"), (run.restart_time, "--restart-time"))
     )
     assert mtbf_s is not None
     return Failures(mtbf_s=mtbf_s, of=of) if restart_s is None else Failures(mtbf_s=mtbf_s, of=of, restart_s=restart_s)

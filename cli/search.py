@@ -52,7 +52,7 @@ def search_command(request: Request, asked: Asked, wanted: Wanted) -> int:
         if not whole.model:
             raise UsageError("a search needs MODEL: a name of `slipstick list models`, a config.json, an ONNX file")
         whole = replace(whole, rows_at_once=whole.rows_at_once or rows_at_once(wanted.max_memory))
-        answer = _answer(whole, replace(request, model=whole.model), wanted, run)
+        answer = _answer(whole, request.said({"model": whole.model}), wanted, run)
     write_answer(answer, wanted)
     return 0
 

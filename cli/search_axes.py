@@ -7,32 +7,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import TypeAlias
 
 import click
 import numpy as np
 
 from ..ir.errors import UnknownNameError, UsageError
+from ..ir.plan.word import Axis, Value
+from ..ir.plan.words import WORDS
 from ..ir.units import parse_quantity, split_quantity, units_of
 from .flags import SECTIONS, Named
 from .pool_flags import POOLS
 from .search_sampling import Sampling
 from .serve_flags import ENGINE, LIMITS, REQUESTS, TARGETS
 
-Value: TypeAlias = int | float | str | bool | tuple[str, ...] | None
 # Every legal value: what an axis of numbers is where nothing is said of it.
 ALL = "all"
-# Flags that are axes of numbers, and what the space calls them.
-NUMBERS: Mapping[str, str] = MappingProxyType({
-    "gpus": "num_gpus", "gbs": "global_batch", "tp": "tp", "pp": "pp", "cp": "cp", "ep": "ep", "dp": "dp",
-    "vpp": "vpp", "mbs": "micro_batch", "cp_ulysses": "cp_ulysses", "dp_shard": "dp_shard",
-})  # fmt: skip
-# Flags that are words or switches of every space, and what it calls them.
-CHOICES: Mapping[str, str] = MappingProxyType(
-    {"sp": "sp", "zero": "zero", "recompute": "recompute", "schedule": "schedule", "cp_method": "cp"}
-)
+
+
+def _of(axis: Axis) -> Mapping[str, str]:
+    """The words of plans of which a search makes an axis of a kind, and the fields of the space."""
+    return MappingProxyType({name: row.field for name, row in WORDS.items() if row.word.axis is axis})
+
+
+NUMBERS, CHOICES = _of(Axis.NUMBER), _of(Axis.CHOICE)
 # Flags of which a space of plans knows every legal value.
-_FREE = frozenset({*NUMBERS, *CHOICES, "etp"} - {"gpus", "gbs"})
+_FREE = frozenset({*NUMBERS, *CHOICES} - {"gpus", "gbs"})
 # Flags of servers, of which a search has a use.
 SERVING = (
     ENGINE,
@@ -56,10 +55,9 @@ SERVING = (
 # Flags that one search has one of, though each could be said of a plan.
 SINGLE = frozenset(
     {
-        "phase", "seq", "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system", "stack",
-        "calibration", "prices", "cuda_graph", "overrides",
-        "basis", "rent", "allow_unpriced", "flops_convention", "cache", "quiet", "capacity_factor",
-        "expert_imbalance", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
+        *_of(Axis.ONE), "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system", "stack",
+        "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced", "flops_convention",
+        "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
         "block_size", "memory_utilization", "pools", "kv_bandwidth", "stream_kv",
     }
 )  # fmt: skip
@@ -68,11 +66,11 @@ REFUSED = frozenset(
     {
         "tokens", "samples", "steps", "checkpoint_every", "checkpoint_bandwidth", "checkpoint_node_bandwidth",
         "checkpoint_bytes", "checkpoint_stall", "checkpoint_async", "mtbf", "restart_time", "passes", "stop_after",
-        "dump_after", "dump_dir", "time_passes", "scatter_p2p",
+        "dump_after", "dump_dir", "time_passes", *_of(Axis.NONE),
     }
 )  # fmt: skip
 # Flags whose value is a list already: as a value of an axis its words are joined by a plus.
-_LISTS = frozenset({"offload", "recompute_modules"})
+_LISTS = frozenset(name for name, row in WORDS.items() if row.is_list)
 _NAMED: Mapping[str, click.Option] = MappingProxyType(
     {
         name.removeprefix("--").replace("_", "-"): option

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..ir.errors import UnknownNameError, UsageError
-from .search_axes import Asked, Value, is_path, numbers_of, parameter, values_of
+from ..ir.plan.word import Value
+from .search_axes import Asked, is_path, numbers_of, parameter, values_of
 from .search_sampling import KEYS as SAMPLING
 from .search_sampling import Sampling, schema
 

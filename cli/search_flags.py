@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from ..ir.errors import UsageError
+from ..ir.plan.word import Value
 from .flags import SECTIONS, Named
 from .options import PlanCommand
 from .plan_file import is_given
-from .search_axes import REFUSED, SERVING, Asked, Value, check_no_range, is_path, numbers_of, parameter, values_of
+from .search_axes import REFUSED, SERVING, Asked, check_no_range, is_path, numbers_of, parameter, values_of
 from .search_file import read_space
 from .search_sampling import AT_ONCE, KEYS, Sampling, options
 

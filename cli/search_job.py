@@ -9,9 +9,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ..ir.errors import NotBuiltError, PlanError, SystemFileError, UnknownNameError, UsageError
+from ..ir.plan.word import Axis, Value
+from ..ir.plan.words import WORDS
 from .options import Request
 from .prepare import check_model, family_of, graph_of, system_of, terms_of
-from .search_axes import ALL, CHOICES, NUMBERS, REFUSED, SERVING, SINGLE, Asked, Value
+from .search_axes import ALL, CHOICES, NUMBERS, REFUSED, SERVING, SINGLE, Asked
 from .search_memory import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     from ..explore.search.degrees import Degrees
     from ..explore.search.plan_job import PlanJob, PlanMachine
     from ..explore.search.plan_space import Choices, PlanSpace
-    from ..ir.family import Family
     from ..ir.graph import Graph
+    from ..ir.plan import Family
 
 _TOPS = ("chip", "node", "network", "stack", "server", "rack", "prices", "calibration", "engine")
 # Flags that are axes of plans, of which a search of servers has one.
@@ -97,7 +99,7 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
     check_model(plain)
     machines = tuple(_machines(asked, plain))
     graph = graph_of(plain)
-    check_bounds(graph, {"seq": plain.seq, "kv": plain.seq})
+    check_bounds(graph, {"seq": plain.words.seq_len, "kv": plain.words.seq_len})
     known = known_metrics(graph.workload)
     goals = goals_of(asked.objectives or ("step_time_s",), known)
     limits = tuple(Limit.of(one, known) for one in asked.constraints)
@@ -119,23 +121,15 @@ def single(asked: Asked, request: Request) -> Request:
     """Return the request with what a search has one of."""
     values = {name: given[0] for name, given in asked.flags.items() if name in SINGLE and name != "system"}
     own = {name: given[0] for name, given in asked.flags.items() if name in _ONE_OF_SERVERS and len(given) == 1}
-    known = {f.name for f in fields(Request)}
-    return _with(request, {name: value for name, value in (values | own).items() if name in known})
+    return request.said(values | own)
 
 
 def plain_of(asked: Asked, request: Request) -> Request:
     """Return the request with what a search has one of; degrees and choices are one and none."""
-    return replace(
-        single(asked, request), system=None, tp=1, pp=1, cp=1, ep=1, etp=None, dp=None, vpp=1, mbs=1, gbs=None,
-        cp_ulysses=1, sp=False, dp_shard=1 if "dp_shard" in asked.flags else None, zero=0, recompute="none",
-        schedule="1f1b", cp_method="allgather", overrides=(),
-    )  # fmt: skip
-
-
-def _with(request: Request, values: dict[str, Value]) -> Request:
-    current = {f.name: getattr(request, f.name) for f in fields(Request)}
-    current.update(values)
-    return Request(**current)
+    chosen = (Axis.NUMBER, Axis.CHOICE)
+    free = {name: row.unsaid for name, row in WORDS.items() if row.word.axis in chosen and name != "gpus"}
+    shard = 1 if "dp_shard" in asked.flags else None
+    return single(asked, request).said({**free, "sp": False, "dp_shard": shard, "system": None, "overrides": ()})
 
 
 def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
@@ -145,11 +139,11 @@ def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
     names = checked_systems(asked, plain)
     overrides = list(varied_paths(asked.paths, plain, names))
     for name in names:
-        bases = tuple(_bases(asked, replace(plain, system=name)))
+        bases = tuple(_bases(asked, plain.said({"system": name})))
         for own in overrides:
             yield PlanMachine(
-                name=name, bases=bases, overrides=own, stack=plain.stack, calibration=plain.calibration,
-                prices=plain.prices,
+                name=name, bases=bases, overrides=own, stack=plain.machine.stack, calibration=plain.machine.calibration,
+                prices=plain.machine.prices,
             )  # fmt: skip
 
 
@@ -158,9 +152,9 @@ def checked_systems(asked: Asked, plain: Request) -> list[str]:
     words = [word.strip() for text in asked.flags.get("system", ()) for word in str(text).split(",")]
     names = list(dict.fromkeys(word for word in words if word))
     if not names:
-        system_of(replace(plain, system=None))
+        system_of(plain.said({"system": None}))
     for name in names:
-        system_of(replace(plain, system=name, overrides=()))
+        system_of(plain.said({"system": name, "overrides": ()}))
     return names
 
 
@@ -172,11 +166,10 @@ def varied_paths(
     num = len(names) * prod(len(values) for values in full.values())
     if num > _MOST_SYSTEMS:
         raise UsageError(f"--vary makes {num:,} systems: at most {_MOST_SYSTEMS:,}; take fewer values")
-    graphs = [] if plain.cuda_graph is None else [f"stack.cuda_graph={str(plain.cuda_graph).lower()}"]
     # What is set comes before what is varied, in every system.
     order = sorted(full, key=lambda path: len(full[path]) > 1)
     for values in product(*(full[path] for path in order)):
-        yield (*graphs, *(f"{path}={value}" for path, value in zip(order, values, strict=True)))
+        yield (*plain.machine.graphs, *(f"{path}={value}" for path, value in zip(order, values, strict=True)))
 
 
 def full_paths(
@@ -187,13 +180,13 @@ def full_paths(
     UnknownNameError for a number that there is not; UsageError for values that it cannot have, where fewer than
     `num_good` of these two systems can be.
     """
-    first = replace(plain, system=names[0], overrides=())
+    first = plain.said({"system": names[0], "overrides": ()})
     system = system_of(first) if any(key.split(".")[0] not in _TOPS for key in paths) else None
     full = {_full(key, system): values for key, values in paths.items()}
     wrong: list[SystemFileError] = []
     for at in (0, -1):
         try:
-            system_of(replace(first, overrides=tuple(f"{path}={values[at]}" for path, values in full.items())))
+            system_of(first.said({"overrides": tuple(f"{path}={values[at]}" for path, values in full.items())}))
         except SystemFileError as error:
             wrong.append(error)
     if 2 - len(wrong) < num_good:
@@ -220,17 +213,17 @@ def _full(key: str, system: System | None) -> str:
 def _bases(asked: Asked, plain: Request) -> Iterator[Family]:
     """The families that have all that is no axis of every space: types, kernels, layouts, what is offloaded."""
     names = [name for name in asked.flags if name not in SINGLE and name not in NUMBERS and name not in CHOICES]
-    axes = {name: asked.words(name) for name in names if name != "etp"}
+    axes = {name: asked.words(name) for name in names}
     every = any(asked.flags[name] == (ALL,) for name in axes)
     seen: dict[Family, None] = {}
     wrong: list[PlanError | NotBuiltError] = []
     # Stages are asked for, so that the stack says how they send.
-    staged = replace(plain, pp=2 if plain.phase == "train" else 1)
+    staged = plain.said({"pp": 2 if plain.words.phase == "train" else 1})
     resolved = family_of(staged)
     for values in product(*axes.values()):
-        one = _with(staged, {"kernels": resolved.kernels, **dict(zip(axes, values, strict=True))})
+        one = staged.said({"kernels": resolved.kernels, **dict(zip(axes, values, strict=True))})
         try:
-            family = family_of(replace(one, scatter_p2p=resolved.scatter_p2p))
+            family = family_of(one.said({"scatter_p2p": resolved.scatter_p2p}))
         except (PlanError, NotBuiltError) as error:
             # Of all words, those that a phase does not have are none.
             if not every:
@@ -246,11 +239,11 @@ def _bases(asked: Asked, plain: Request) -> Iterator[Family]:
 def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
     from ..explore.search.plan_space import PlanSpace
 
-    decode = plain.phase == "decode"
+    decode = plain.words.phase == "decode"
     return PlanSpace(
-        degrees=_degrees(asked), choices=_choices(asked, graph), seq_len=plain.seq,
-        kv_len=plain.seq if decode else 0, capacity_factor=plain.capacity_factor,
-        expert_imbalance=plain.expert_imbalance,
+        degrees=_degrees(asked), choices=_choices(asked, graph), seq_len=plain.words.seq_len,
+        kv_len=plain.words.seq_len if decode else 0, capacity_factor=plain.words.capacity_factor,
+        expert_imbalance=plain.words.expert_imbalance,
     )  # fmt: skip
 
 
@@ -273,7 +266,9 @@ def _choices(asked: Asked, graph: Graph) -> Choices:
     from ..explore.search.plan_space import Choices
 
     usual = Choices.usual(graph.workload)
-    given = {new: asked.axis(old) for old, new in CHOICES.items() if asked.axis(old)}
+    given = {field: asked.axis(name) for name, field in CHOICES.items() if asked.axis(name)}
+    if "cp_method" in given:
+        given["cp"] = given.pop("cp_method")
     if "schedule" in given:
         words = ("1f1b" if word == "interleaved" else word for word in given["schedule"])
         given["schedule"] = tuple(dict.fromkeys(words))

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..ir.errors import UsageError
+from ..ir.plan.word import Value
 from .options import Request
 from .run_flags import count_of
-from .search_axes import ALL, Asked, Value
+from .search_axes import ALL, Asked
 from .search_job import checked_systems, single, varied_paths
 from .search_memory import MOST_ROWS
 
@@ -80,15 +81,15 @@ def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
         raise UsageError("a search of servers needs a number of GPUs: --gpus 16")
     prompt = _tokens(asked, "isl", 1024)
     return ServingSpace(
-        model=plain.model, systems=_machines(asked, plain), gpus=gpus, prompt=prompt,
+        model=plain.source.model, systems=_machines(asked, plain), gpus=gpus, prompt=prompt,
         output=_tokens(asked, "osl", 1024), cached=_cached(asked, prompt),
         shared_prefix=bool(asked.one("shared_prefix", False)), ttft_s=_seconds(asked, "ttft", limits),
         tpot_s=_seconds(asked, "tpot", limits), e2el_s=_most(limits, "e2el_s"),
         engines=_texts(asked, "engine") or (USUAL_ENGINE,), engine_overrides=_of_engine(asked),
         max_batched_tokens=_counts(asked, "chunked_prefill"), max_num_seqs=_count(asked, "max_num_seqs"),
         block_tokens=_count(asked, "block_size"), memory_utilization=_real(asked, "memory_utilization"),
-        dtype=plain.dtype, kernels=plain.kernels, precision=_recipes(asked) or ("none",),
-        kv_dtype=_texts(asked, "kv_dtype") or ("same",), mla=plain.mla, exchange=plain.ep_exchange,
+        dtype=plain.source.dtype, kernels=plain.words.kernels, precision=_recipes(asked) or ("none",),
+        kv_dtype=_texts(asked, "kv_dtype") or ("same",), mla=plain.words.mla, exchange=plain.words.exchange,
         tp=_counts(asked, "tp"), pp=_counts(asked, "pp"), ep=_counts(asked, "ep"), etp=_etp(asked),
         dp=_counts(asked, "dp"), batch=_counts(asked, "mbs"), pools=str(asked.one("pools", "auto")),
         prefill_tp=_counts(asked, "prefill_tp"), prefill_pp=_counts(asked, "prefill_pp"),
@@ -100,10 +101,10 @@ def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
 def _machines(asked: Asked, plain: Request) -> tuple[Machine, ...]:
     from ..explore.search.machine import Machine
 
-    names = checked_systems(asked, plain)
+    names, at = checked_systems(asked, plain), plain.machine
     paths = {path: values for path, values in asked.paths.items() if not path.startswith("engine.")}
     return tuple(
-        Machine(name=name, overrides=overrides, stack=plain.stack, calibration=plain.calibration, prices=plain.prices)
+        Machine(name=name, overrides=overrides, stack=at.stack, calibration=at.calibration, prices=at.prices)
         for name in names
         for overrides in varied_paths(paths, plain, names)
     )

@@ -49,15 +49,15 @@ def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
     """
     from ..backends.engine_file import load_engine
     from ..ir.graph import Workload
-    from ..ir.structure import usual_kernels
+    from ..ir.plan.structure import usual_kernels
 
-    own = [text.removeprefix(_OF_ENGINE) for text in request.overrides if text.startswith(_OF_ENGINE)]
-    rest = tuple(text for text in request.overrides if not text.startswith(_OF_ENGINE))
-    stack = request.stack or load_engine(name, overrides=own).stack
-    asked = replace(request, overrides=rest, stack=stack)
+    own = [text.removeprefix(_OF_ENGINE) for text in request.machine.overrides if text.startswith(_OF_ENGINE)]
+    rest = tuple(text for text in request.machine.overrides if not text.startswith(_OF_ENGINE))
+    stack = request.machine.stack or load_engine(name, overrides=own).stack
+    asked = request.said({"overrides": rest, "stack": stack})
     system = system_of(asked)
-    kernels = request.kernels or usual_kernels(Workload.DECODE, system.stack)
-    return system, load_engine(name, system.chip.name, own), replace(asked, kernels=kernels)
+    kernels = request.words.kernels or usual_kernels(Workload.DECODE, system.stack)
+    return system, load_engine(name, system.chip.name, own), asked.said({"kernels": kernels})
 
 
 def engine_stack(request: Request, name: str) -> tuple[System, Request]:
@@ -72,7 +72,7 @@ def served_of(request: Request) -> tuple[Served, Plan]:
 
     check_degrees(request)
     # A prompt has no cache yet whose latents could be expanded: the choice is of decode alone.
-    first, step = replace(request, phase="prefill", mla="latent"), replace(request, phase="decode")
+    first, step = request.said({"phase": "prefill", "mla": "latent"}), request.said({"phase": "decode"})
     plan = plan_of(step)
     prefill = lower_of(first, graph_of(first), plan_of(first).family)
     return Served(prefill, lower_of(step, graph_of(step), plan.family)), plan
@@ -85,13 +85,13 @@ def server_of(request: Request, serving: Serving, longest: int) -> Server:
     from ..serving.server import Server
 
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
-    served, plan = served_of(replace(asked, seq=longest))
+    served, plan = served_of(asked.said({"seq": longest}))
     server = Server.of(served, system, plan, serving.limited(engine), longest)
     server = replace(server, convention=Convention(request.flops_convention))
 
     def small(model: str) -> Drafter:
-        check_model(replace(asked, model=model))
-        own, its_plan = served_of(replace(asked, model=model, seq=longest))
+        check_model(asked.said({"model": model}))
+        own, its_plan = served_of(asked.said({"model": model, "seq": longest}))
         return draft_model(own, system, its_plan, server.engine, longest)
 
     return serving.drafts.of(server, small)
@@ -135,8 +135,8 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
             return serve(server, serving.lengths, load, target)
         return serve_traffic(server, traffic, load, target, kept_steps, serving.cut)
     except InfeasibleError as error:
-        one = replace(request, gpus=None, dp=None)
-        raise with_least_tp(error, server, lambda tp: server_of(replace(one, tp=tp), serving, longest)) from None
+        one = request.said({"gpus": None, "dp": None})
+        raise with_least_tp(error, server, lambda tp: server_of(one.said({"tp": tp}), serving, longest)) from None
 
 
 def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:
@@ -155,7 +155,7 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
     elif kind == "json":
         from ..report.serving_json import serving_json
 
-        write_text(serving_json(answer, request.overrides), output)
+        write_text(serving_json(answer, request.machine.overrides), output)
     elif kind == "trace":
         emit_serving_trace(answer, output, request.quiet)
     else:

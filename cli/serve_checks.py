@@ -50,15 +50,15 @@ def _refuse_given(ctx: click.Context, names: tuple[str, ...], told: str) -> None
 
 def check_degrees(request: Request) -> None:
     """Raise UsageError for degrees and schedules of training, which servers have no use for."""
-    if request.cp > 1:
+    if request.words.cp > 1:
         raise UsageError(
-            f"--cp {request.cp}: a server splits no prompt over GPUs; allowed: --cp 1, or prefill alone: --phase "
-            f"prefill --cp {request.cp}"
+            f"--cp {request.words.cp}: a server splits no prompt over GPUs; allowed: --cp 1, or prefill alone: --phase "
+            f"prefill --cp {request.words.cp}"
         )
-    if request.vpp > 1:
+    if request.words.vpp > 1:
         raise UsageError(
-            f"--vpp {request.vpp}: stages of a server pass whole batches on, and none has several pieces; allowed: "
-            "--vpp 1"
+            f"--vpp {request.words.vpp}: stages of a server pass whole batches on, and none has several pieces; "
+            "allowed: --vpp 1"
         )
-    if request.schedule != "1f1b":
-        raise UsageError(f"--schedule {request.schedule}: of training steps; a server has none: leave it out")
+    if request.words.schedule != "1f1b":
+        raise UsageError(f"--schedule {request.words.schedule}: of training steps; a server has none: leave it out")

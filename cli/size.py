@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -85,8 +84,8 @@ def size_command(
         engine=serving.limited(engine), most_gpus=max_gpus or 10**6,
         convention=Convention(request.flops_convention),
     )  # fmt: skip
-    lowered = _lowered(replace(asked, seq=serving.prompt))
-    given = {name: (getattr(request, name),) if is_given(ctx, name) else () for name in DEGREES}
+    lowered = _lowered(asked.said({"seq": serving.prompt}))
+    given = {name: (getattr(request.words, name),) if is_given(ctx, name) else () for name in DEGREES}
     found = size(question, system, shapes_of(system, _has_experts(lowered), **given), lowered, pools)
     answers = [priced_serving(request, one) for one in found.answers(top)]
     if form == "json":
@@ -111,16 +110,18 @@ def _lowered(request: Request) -> Callable[[Shape], tuple[Served, Plan]]:
 
     @cache
     def served(pp: bool, ep: bool, etp: bool) -> tuple[Served, Plan]:
-        shape = replace(request, tp=2 if ep and not etp else 1, pp=2 if pp else 1, ep=2 if ep else 1,
-                        dp=2 if ep and etp else 1, gpus=None, etp=None if etp else 1)  # fmt: skip
+        shape = request.said({
+            "tp": 2 if ep and not etp else 1, "pp": 2 if pp else 1, "ep": 2 if ep else 1, "dp": 2 if ep and etp else 1,
+            "gpus": None, "etp": None if etp else 1,
+        })  # fmt: skip
         return served_of(shape)
 
     def of_shape(shape: Shape) -> tuple[Served, Plan]:
         found, like = served(shape.pp > 1, shape.ep > 1, shape.tp == 1 or shape.ep == 1)
         family = like.family
         plan = make_plan(
-            num_gpus=shape.num_gpus, seq_len=request.seq, family=family, tp=shape.tp, pp=shape.pp, ep=shape.ep,
-            dp=shape.dp, etp=None if family.etp else 1, kv_len=request.seq,
+            num_gpus=shape.num_gpus, seq_len=request.words.seq_len, family=family, tp=shape.tp, pp=shape.pp,
+            ep=shape.ep, dp=shape.dp, etp=None if family.etp else 1, kv_len=request.words.seq_len,
         )  # fmt: skip
         return found, plan
 

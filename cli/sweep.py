@@ -109,10 +109,10 @@ def sweep_command(
         told = (replace(request, quiet=False, cache=True), packages, network, like, volume, gross_margin, technology)
         chosen = Chosen(sampled=sampled_of(axes), sampling=sampling, study=study, asked=repr(told))
     space = axes.space() if chosen is None else chosen.sampled.space
-    goals = Goals.of(objectives, request.model != NO_MODEL)
+    goals = Goals.of(objectives, request.source.model != NO_MODEL)
     setting = _setting(request, technology, packages, network, like, volume, gross_margin)
     _check_names(space, setting.technology)
-    job = None if request.model == NO_MODEL else _job(request)
+    job = None if request.source.model == NO_MODEL else _job(request)
     wanted = Wanted(goals, only_pareto, TOP if top is None and form == "table" else top, form, best_system)
     if chosen is not None:
         text, best = choose(chosen, setting, job, wanted, request.quiet)
@@ -141,16 +141,16 @@ def _all(space: DesignSpace, setting: Setting, job: Job | None, wanted: Wanted, 
 
 def _check(request: Request) -> None:
     """Refuse what has no meaning for machines that nobody has built."""
-    if request.system is not None:
+    if request.machine.system is not None:
         raise UsageError("a sweep designs its systems: leave --system out; --like NAME says what stands around them")
     if request.rent:
         raise UsageError("nobody rents out a chip that is being designed: leave --rent out")
-    if request.model == NO_MODEL and run_of(request) is not None:
+    if request.source.model == NO_MODEL and run_of(request) is not None:
         raise UsageError("a run is of a model: name one in place of 'none', or leave --tokens and the like out")
-    if request.stop_after is not None:
+    if request.compiler.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
-    if request.gpus is not None and request.gpus < 1:
-        raise UsageError(f"--gpus {request.gpus}: a system has 1 or more")
+    if request.words.num_gpus is not None and request.words.num_gpus < 1:
+        raise UsageError(f"--gpus {request.words.num_gpus}: a system has 1 or more")
 
 
 def _setting(
@@ -168,16 +168,16 @@ def _setting(
     from ..explore.setting import Setting
 
     load_network(network)
-    of_prices = [text for text in request.overrides if text.startswith("prices.")]
-    of_technology = [text for text in request.overrides if text.partition(".")[0] in PARTS]
-    rest = [text for text in request.overrides if text not in of_prices and text not in of_technology]
-    graphs = [] if request.cuda_graph is None else [f"stack.cuda_graph={str(request.cuda_graph).lower()}"]
+    of_prices = [text for text in request.machine.overrides if text.startswith("prices.")]
+    of_technology = [text for text in request.machine.overrides if text.partition(".")[0] in PARTS]
+    rest = [text for text in request.machine.overrides if text not in of_prices and text not in of_technology]
+    at, num_gpus = request.machine, request.words.num_gpus
     return Setting(
         technology=load_technology(technology, of_technology),
-        prices=load_prices(request.prices or USUAL, tuple(text.removeprefix("prices.") for text in of_prices)),
+        prices=load_prices(request.machine.prices or USUAL, tuple(text.removeprefix("prices.") for text in of_prices)),
         num_packages=packages, network=network, like=like,
-        num_gpus=USUAL_GPUS if request.gpus is None else request.gpus, volume=volume, gross_margin=gross_margin,
-        stack=request.stack, calibration=request.calibration, overrides=(*graphs, *rest),
+        num_gpus=USUAL_GPUS if num_gpus is None else num_gpus, volume=volume, gross_margin=gross_margin,
+        stack=at.stack, calibration=at.calibration, overrides=(*at.graphs, *rest),
     )  # fmt: skip
 
 

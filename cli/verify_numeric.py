@@ -38,10 +38,10 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
     from ..frontend.reference.shrink import shrunken
     from ..frontend.reference.subject import subject_of
 
-    if not has_config(request.model):
+    if not has_config(request.source.model):
         raise NotBuiltError("--verify numeric makes a config small and runs that: give a catalogue name or a config")
     start = perf_counter()
-    subject = subject_of(shrunken(read_config(request.model)), plan.family.workload)
+    subject = subject_of(shrunken(read_config(request.source.model)), plan.family.workload)
     built_s = perf_counter() - start
     lowered, _ = pipeline_of(request, plan.family).run(subject.graph)
     found = _compared(subject, lowered, plan)

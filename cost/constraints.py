@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.divisibility import deals, has_experts
-from ..ir.experts_plan import expert_options
 from ..ir.expr import as_expr, product, symbol
 from ..ir.exprtable import ExprTable
 from ..ir.fixed_sizes import asked_bounds, counts_tokens, fixed_sizes
 from ..ir.graph import Bound, Graph
 from ..ir.layers import num_layers
 from ..ir.plan import PlanTable
+from ..ir.plan.legality import expert_options
 from ..ir.points import Points
 from ..ir.stages import can_lay
 

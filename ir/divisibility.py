@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import PlanError
-from .experts_plan import expert_options
 from .expr import Expr, Num, as_expr
 from .graph import Constraint, Graph, Role
 from .plan import Plan, divisors
+from .plan.legality import expert_options
 from .shares import read_share, smallest_share
 from .stages import lay_stages
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from .errors import PlanError, UnknownNameError
 
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v")
@@ -50,6 +53,87 @@ def places(schedule: str, pp: int, vpp: int) -> tuple[tuple[int, ...], ...]:
     return tuple((k % pp,) for k in range(pp * vpp))
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """So many micro-batches on so many stages of so many chunks."""
+
+    schedule: str
+    num: int
+    pp: int
+    vpp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a schedule asks of its run: whether that is broken, and what is said then."""
+
+    broken: Callable[[Run], bool]
+    told: Callable[[Run], str]
+
+
+def _around(run: Run) -> str:
+    """The nearest numbers of micro-batches that make equal rounds."""
+    below = next(n for n in range(run.num - 1, 0, -1) if round_size(n, run.pp))
+    above = next(n for n in range(run.num + 1, run.num + run.pp + 1) if round_size(n, run.pp))
+    return f"{below} or {above} micro-batches"
+
+
+# DualPipe: arXiv 2412.19437, section 3.2.1. DualPipeV overlaps from the start what its 2 p chunks do. The reference
+# implementation asks for as many micro-batches.
+RULES = (
+    Rule(
+        lambda r: r.pp == 1 and r.schedule in SPLIT_BACKWARD,
+        lambda r: f"schedule {r.schedule} fills the bubble between pipeline stages, pp=1 has none; legal pp: 2, 4",
+    ),
+    Rule(
+        lambda r: r.schedule in V_SHAPED and r.vpp != 2,
+        lambda r: f"schedule {r.schedule} puts two chunks on every stage, not vpp={r.vpp}; legal vpp: 2",
+    ),
+    Rule(
+        lambda r: r.schedule == "dualpipe-v" and r.num < 2 * r.pp,
+        lambda r: (
+            f"schedule {r.schedule} needs a micro-batch a chunk, 2 x pp={r.pp} = {2 * r.pp}; "
+            f"gbs / (mbs x dp) = {r.num}; nearest: {2 * r.pp} micro-batches"
+        ),
+    ),
+    Rule(
+        lambda r: r.vpp > 1 and r.schedule not in (*V_SHAPED, *INTERLEAVED),
+        lambda r: f"vpp={r.vpp} interleaves the schedules {' and '.join(INTERLEAVED)}, not {r.schedule}; legal vpp: 1",
+    ),
+    Rule(
+        lambda r: r.vpp > 1 and r.schedule in INTERLEAVED and r.pp == 1,
+        lambda r: f"vpp={r.vpp} interleaves pipeline stages, pp=1 has none; legal vpp: 1, or pp of 2 and more",
+    ),
+    Rule(
+        lambda r: r.vpp > 1 and r.schedule in INTERLEAVED and not round_size(r.num, r.pp),
+        lambda r: (
+            f"vpp={r.vpp} needs micro-batches in equal rounds of pp={r.pp} or more; gbs / (mbs x dp) = {r.num} "
+            f"does not divide by {r.num // r.pp} rounds; nearest: {_around(r)}, or vpp=1"
+        ),
+    ),
+    Rule(
+        lambda r: r.schedule in BIDIRECTIONAL and r.pp % 2 == 1,
+        lambda r: (
+            f"schedule {r.schedule} needs an even number of stages, not pp={r.pp}; nearest: {r.pp - 1}, {r.pp + 1}"
+        ),
+    ),
+    Rule(
+        lambda r: r.schedule in BIDIRECTIONAL and r.num < 2 * r.pp,
+        lambda r: (
+            f"schedule {r.schedule} needs two micro-batches a stage, 2 x pp={r.pp} = {2 * r.pp}; "
+            f"gbs / (mbs x dp) = {r.num}; nearest: {2 * r.pp} micro-batches"
+        ),
+    ),
+    Rule(
+        lambda r: r.schedule in BIDIRECTIONAL and r.num % 2 == 1,
+        lambda r: (
+            f"schedule {r.schedule} sends half of the micro-batches each way; gbs / (mbs x dp) = {r.num} "
+            f"is odd; nearest: {r.num - 1} or {r.num + 1} micro-batches"
+        ),
+    ),
+)
+
+
 def check_schedule(schedule: str, num_micro_batches: int, pp: int, vpp: int) -> None:
     """Check that a schedule can run so many micro-batches on so many stages and chunks.
 
@@ -57,56 +141,13 @@ def check_schedule(schedule: str, num_micro_batches: int, pp: int, vpp: int) -> 
     """
     if schedule not in SCHEDULES:
         raise UnknownNameError.of("pipeline schedule", schedule, SCHEDULES)
-    if pp == 1 and schedule in SPLIT_BACKWARD:
-        raise PlanError(f"schedule {schedule} fills the bubble between pipeline stages, pp=1 has none; legal pp: 2, 4")
-    if schedule in V_SHAPED:
-        _check_chunks_of_a_v(schedule, num_micro_batches, pp, vpp)
-    elif vpp > 1 and schedule not in INTERLEAVED:
-        raise PlanError(
-            f"vpp={vpp} interleaves the schedules {' and '.join(INTERLEAVED)}, not {schedule}; legal vpp: 1"
-        )
-    elif vpp > 1:
-        _check_rounds(num_micro_batches, pp, vpp)
-    if schedule in BIDIRECTIONAL:
-        _check_both_ways(schedule, num_micro_batches, pp)
+    run = Run(schedule, num_micro_batches, pp, vpp)
+    for rule in RULES:
+        if rule.broken(run):
+            raise PlanError(rule.told(run))
 
 
-def _check_chunks_of_a_v(schedule: str, num_micro_batches: int, pp: int, vpp: int) -> None:
-    """DualPipeV overlaps from the start what its 2 p chunks do; the reference implementation asks for as many."""
-    if vpp != 2:
-        raise PlanError(f"schedule {schedule} puts two chunks on every stage, not vpp={vpp}; legal vpp: 2")
-    if schedule == "dualpipe-v" and num_micro_batches < 2 * pp:
-        raise PlanError(
-            f"schedule {schedule} needs a micro-batch a chunk, 2 x pp={pp} = {2 * pp}; "
-            f"gbs / (mbs x dp) = {num_micro_batches}; nearest: {2 * pp} micro-batches"
-        )
-
-
-def _check_rounds(num_micro_batches: int, pp: int, vpp: int) -> None:
-    """Interleaving deals micro-batches out in equal rounds of at least one a stage."""
-    if pp == 1:
-        raise PlanError(f"vpp={vpp} interleaves pipeline stages, pp=1 has none; legal vpp: 1, or pp of 2 and more")
-    if not round_size(num_micro_batches, pp):
-        near = (num_micro_batches - 1, num_micro_batches + 1)
-        below = next(n for n in range(near[0], 0, -1) if round_size(n, pp))
-        above = next(n for n in range(near[1], num_micro_batches + pp + 1) if round_size(n, pp))
-        raise PlanError(
-            f"vpp={vpp} needs micro-batches in equal rounds of pp={pp} or more; gbs / (mbs x dp) = {num_micro_batches} "
-            f"does not divide by {num_micro_batches // pp} rounds; nearest: {below} or {above} micro-batches, or vpp=1"
-        )
-
-
-def _check_both_ways(schedule: str, num_micro_batches: int, pp: int) -> None:
-    """DualPipe: arXiv 2412.19437, section 3.2.1; the reference implementation asks for the same."""
-    if pp % 2:
-        raise PlanError(f"schedule {schedule} needs an even number of stages, not pp={pp}; nearest: {pp - 1}, {pp + 1}")
-    if num_micro_batches < 2 * pp:
-        raise PlanError(
-            f"schedule {schedule} needs two micro-batches a stage, 2 x pp={pp} = {2 * pp}; "
-            f"gbs / (mbs x dp) = {num_micro_batches}; nearest: {2 * pp} micro-batches"
-        )
-    if num_micro_batches % 2:
-        raise PlanError(
-            f"schedule {schedule} sends half of the micro-batches each way; gbs / (mbs x dp) = {num_micro_batches} "
-            f"is odd; nearest: {num_micro_batches - 1} or {num_micro_batches + 1} micro-batches"
-        )
+def can_run(schedule: str, num_micro_batches: int, pp: int, vpp: int) -> bool:
+    """Whether a schedule can run so many micro-batches on so many stages and chunks, as `check_schedule` has it."""
+    run = Run(schedule, num_micro_batches, pp, vpp)
+    return not any(rule.broken(run) for rule in RULES)

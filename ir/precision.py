@@ -16,7 +16,7 @@ from .low_inference import INFERENCE, KV_WORDS, SAME
 from .types import DType
 
 if TYPE_CHECKING:
-    from .family import Family
+    from .plan import Family
 
 NONE = "none"
 
@@ -68,8 +68,6 @@ def check_precision(family: Family) -> None:
     """Raise for a word that is no recipe of the workload, or for options that do not go with one."""
     if family.precision not in PRECISIONS:
         raise UnknownNameError.of("precision", family.precision, PRECISIONS)
-    if family.kv_dtype not in KV_WORDS:
-        raise UnknownNameError.of("type of the KV cache", family.kv_dtype, KV_WORDS)
     _check_workload(family)
     edges = (family.bf16_first, family.bf16_last)
     if min(edges) < 0:

@@ -11,7 +11,9 @@ from .. import __version__
 from ..backends.system import System
 from ..cost.replicated import Replicated
 from ..driver import Estimate
+from ..ir.plan.plan import numbers_first
 from ..ir.text import print_graph
+from ..ir.types import DType
 from .bounds import bound_seconds
 from .money import metrics_of, money_inputs, money_record
 from .sensitivity import sensitivity
@@ -94,35 +96,31 @@ def inputs_of(answer: Estimate, overrides: Sequence[str]) -> dict[str, object]:
             "chip": system.chip.name, "calibration": system.kernels.name, "cuda_graph": system.stack.cuda_graph,
             "numbers_sha256": _numbers_sha256(system),
         },
-        "plan": {
-            "tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep, "etp": plan.etp, "dp": plan.dp,
-            "cp_ulysses": plan.cp_ulysses, "vpp": plan.vpp,
-            "mbs": plan.micro_batch, "gbs": plan.global_batch, "seq": plan.seq_len,
-            "capacity_factor": plan.capacity_factor, "expert_imbalance": plan.expert_imbalance,
-            "dispatch_dtype": plan.family.dispatch_dtype, "routing_nodes": plan.family.routing_nodes,
-            "num_micro_batches": plan.num_micro_batches, "sp": plan.family.sp, "zero": plan.family.zero,
-            "recompute": plan.family.recompute, "kernels": plan.family.kernels, "attention": plan.family.attention,
-            "precision": plan.family.precision, "kv_dtype": plan.family.kv_dtype,
-            "precision_of": [list(pair) for pair in (*plan.family.published_of, *plan.family.precision_of)],
-            "fp8_param_gather": plan.family.fp8_param_gather,
-            "bf16_first": plan.family.bf16_first, "bf16_last": plan.family.bf16_last,
-            "recompute_modules": list(plan.family.recompute_modules), "recompute_layers": plan.family.recompute_layers,
-            "recompute_every": plan.family.recompute_every, "early_stop": plan.family.early_stop,
-            "offload": list(plan.family.offload),
-            "cp_method": plan.family.cp, "tp_plan": plan.family.tp_plan,
-            "schedule": plan.family.schedule, "layers_by_stage": str(answer.table.staging.layouts[0]),
-            "order": plan.family.order, "async_tp": plan.family.async_tp,
-            "replicate_unknown": plan.family.replicate_unknown,
-            "main_params_dtype": plan.family.main_params_dtype, "exp_avg_dtype": plan.family.exp_avg_dtype,
-            "exp_avg_sq_dtype": plan.family.exp_avg_sq_dtype,
-            "grad_dtype": str(plan.family.grad_dtype), "fuse": plan.family.fused,
-            "dp_shard": plan.dp_shard if plan.family.hsdp else None, "reshard": plan.family.reshard,
-            "reduce_dtype": None if plan.family.reduce_dtype is None else str(plan.family.reduce_dtype),
-        },
+        "plan": plan_inputs(answer),
         "flops_convention": str(answer.table.convention),
         **({} if answer.run is None else {"run": run_inputs(answer.run)}),
         **({} if answer.money is None else {"money": money_inputs(answer.money)}),
     }  # fmt: skip
+
+
+def plan_inputs(answer: Estimate) -> dict[str, object]:
+    """Return a plan as words and what they make: replicas, micro-batches, layers of stages, recipes of a checkpoint."""
+    plan, family = answer.plan, answer.plan.family
+    made: dict[str, object] = {
+        **{name: getattr(plan, name) for name in ("dp", "etp", "num_micro_batches")},
+        "cp_method": family.cp, "tp_plan": family.tp_plan, "layers_by_stage": str(answer.table.staging.layouts[0]),
+        "precision_of": (*family.published_of, *family.precision_of),
+    }  # fmt: skip
+    words = plan.words
+    said = {row.name: getattr(words, row.field) for row in numbers_first() if row.name not in ("phase", "gpus")}
+    return {name: _plain(value) for name, value in {**said, **made}.items()}
+
+
+def _plain(value: object) -> object:
+    """Return a value as JSON has it."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, DType) else value
 
 
 def _numbers_sha256(system: System) -> str:

@@ -11,7 +11,7 @@ from ..explore.search.best import Columns
 from ..explore.search.goals import Goal, Limit
 from ..explore.search.plan_job import PlanJob, PlanMachine
 from ..ir.plan import Plan
-from ..ir.plan_file import Word, Words
+from ..ir.plan.files import Word, Words
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from ..backends.system import System
 from ..cost.serving.speculative import Drafter, Speculation, speculate
 from ..cost.states import held_parameters
 from ..ir.layers import num_layers as layers_of
-from ..ir.plan import Plan
-from ..ir.plan_table import PlanTable
+from ..ir.plan import Plan, PlanTable
 from .server import Server
 from .tables import Served
 

@@ -13,11 +13,9 @@ from ..cost.serving.times import Array, Curve, StepTimes, Surface
 from ..driver import Estimates, Lowered, evaluate
 from ..ir.divisibility import check_divisibility
 from ..ir.errors import UsageError
-from ..ir.family import Family
 from ..ir.graph import Workload
 from ..ir.ops import OpClass
-from ..ir.plan import Plan
-from ..ir.plan_table import PlanTable
+from ..ir.plan import Family, Plan, PlanTable
 
 # Every batch up to here is priced by itself; beyond, and for lengths, points lie this factor apart.
 EACH = 32

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..backends.stack import StackConstants
 from ..ir.partition import filled_parts
-from ..ir.plan import Family, Plan, make_plan
-from ..ir.structure import CP_METHOD, Defaults
+from ..ir.plan import CP_METHODS, Plan, PlanWords
+from ..ir.plan import plan_of as made_of
 from ..ir.types import DType
 from .recipes import recipe_of
 from .rows import NotJudged, Row
@@ -36,16 +38,14 @@ def stack_of(row: Row) -> str:
 
 def plan_of(row: Row, stack: StackConstants) -> Plan:
     """Return the plan of a row; NotJudged where it is not given in full or is of a kind that is not modelled."""
-    family = _family(row, stack)
-    model = {axis: row.number(axis, 1) for axis in ("tp", "pp", "cp")}
-    ranks = model["tp"] * model["pp"] * model["cp"]
-    dp = _replicas(row, ranks, family.zero)
+    words = _words(row, stack.name)
+    dp = _replicas(row, words.num_devices, words.zero)
     micro = _micro_batch(row, stack.name, dp)
-    return make_plan(
-        num_gpus=ranks * dp, **model, ep=row.number("ep", 1), etp=_expert_degree(row), vpp=_chunks(row),
-        micro_batch=micro, global_batch=row.number("global_batch", micro * dp * model["pp"]),
-        seq_len=row.number("seq_len"), family=family,
+    counted = replace(
+        words, dp=dp, etp=_expert_degree(row), vpp=_chunks(row), micro_batch=micro,
+        global_batch=row.number("global_batch", micro * dp * words.pp),
     )  # fmt: skip
+    return made_of(counted, stack)
 
 
 def dtype_of(row: Row) -> DType:
@@ -53,22 +53,19 @@ def dtype_of(row: Row) -> DType:
     return DType.FP16 if row.text("precision").lower().startswith("fp16") else DType.BF16
 
 
-def _family(row: Row, stack: StackConstants) -> Family:
+def _words(row: Row, stack: str) -> PlanWords:
+    """Return what a row says of a plan but for batches, experts and chunks."""
     tp, precision = row.number("tp", 1), recipe_of(row)
-    policy = Family(
-        precision=precision, fp8_param_gather=_gathers_low(row, stack.name, precision),
+    return PlanWords(
+        tp=tp, pp=row.number("pp", 1), cp=row.number("cp", 1), ep=row.number("ep", 1), seq_len=row.number("seq_len"),
+        sp=row.flag("sequence_parallel") and tp > 1, cp_method=row.text("cp_method") or CP_METHODS[0],
+        precision=precision, fp8_param_gather=_gathers_low(row, stack, precision),
         zero=_zero(row), recompute=_recompute(row), recompute_modules=tuple(row.text("recompute_modules").split()),
-        reshard=_reshard(row, stack.name),
-        reduce_dtype=DType.FP32 if stack.name in ("torchtitan", "fsdp2") else None,
-        pp_layout=_nanotron_layout(row) if stack.name.startswith("nanotron") else "auto",
+        reshard=_reshard(row, stack), reduce_dtype=DType.FP32 if stack in ("torchtitan", "fsdp2") else None,
+        pp_layout=_nanotron_layout(row) if stack.startswith("nanotron") else "auto",
         attention="unfused" if _spelt_out(row) else "flash", grad_dtype=DType(row.text("grad_dtype") or "fp32"),
         fused=not row.text("note").startswith(EAGER), async_tp=row.flag("async_tp") and tp > 1,
         routing_nodes=row.number("routing_nodes", 0),
-    )  # fmt: skip
-    sp = row.flag("sequence_parallel") and tp > 1
-    return Defaults(stack, policy, row.text("cp_method") or CP_METHOD, sp).family(
-        seq_len=row.number("seq_len"), tp=tp, pp=row.number("pp", 1), cp=row.number("cp", 1), ep=row.number("ep", 1),
-        etp=_expert_degree(row),
     )  # fmt: skip
 
 

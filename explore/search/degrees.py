@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.degrees import divisors
 from ...ir.errors import PlanError
-from ...ir.family import Family
 from ...ir.graph import Workload
-from ...ir.pipelines import BIDIRECTIONAL, INTERLEAVED, SPLIT_BACKWARD, V_SHAPED, round_size
-from ...ir.plan import PlanTable
+from ...ir.pipelines import can_run, chunks_of
+from ...ir.plan import Family, PlanTable
+from ...ir.plan.legality import Above
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -67,22 +68,6 @@ class Degrees:
                 raise PlanError(f"{name}={wrong[0]}: degrees and batches are 1 or more")
 
 
-@dataclass(frozen=True, slots=True)
-class Above:
-    """Which degrees are above one: what a family is made for, and so the same for a whole table."""
-
-    tp: bool
-    pp: bool
-    cp: bool
-    ep: bool
-
-    @classmethod
-    def all(cls) -> Iterator[Above]:
-        """Yield all sixteen."""
-        for bits in range(16):
-            yield cls(bool(bits & 1), bool(bits & 2), bool(bits & 4), bool(bits & 8))
-
-
 def candidates(degrees: Degrees, family: Family, above: Above, num_blocks: int) -> Counts:
     """Return every combination that a family can have, as (column of NUMBERS, candidate), in a fixed order.
 
@@ -118,7 +103,7 @@ def _meshes(degrees: Degrees, family: Family, above: Above, num_blocks: int) -> 
     for gpus in degrees.num_gpus:
         for tp in _side(degrees.tp, gpus, above.tp):
             for pp in _side(degrees.pp, gpus // tp, above.pp):
-                if pp > max(num_blocks, 1) or not _stages_suit(family, pp):
+                if pp > max(num_blocks, 1):
                     continue
                 for cp in _side(degrees.cp, gpus // (tp * pp), above.cp):
                     dp = gpus // (tp * pp * cp)
@@ -134,12 +119,6 @@ def _side(axis: Sequence[int], num: int, above: bool) -> list[int]:
     """Numbers of an axis that divide, and are above one or are one."""
     legal = divisors(num) if not axis else [n for n in dict.fromkeys(axis) if num % n == 0]
     return [n for n in legal if (n > 1) == above]
-
-
-def _stages_suit(family: Family, pp: int) -> bool:
-    if pp == 1:
-        return family.schedule not in SPLIT_BACKWARD
-    return family.schedule not in BIDIRECTIONAL or pp % 2 == 0
 
 
 def _experts(degrees: Degrees, family: Family, above: Above, tp: int, dp: int) -> Iterator[tuple[int, int, int]]:
@@ -171,7 +150,7 @@ def _batches(degrees: Degrees, family: Family, mesh: _Mesh, num_blocks: int) -> 
     gpus, tp, pp, cp, ep, etp, dp, up, fsdp = mesh
     rows: list[tuple[int, ...]] = []
     for mbs, num_micro in _micro_batches(degrees, family, dp):
-        chunks = _chunks(degrees, family, pp, num_micro, num_blocks)
+        chunks = _chunks(degrees.vpp, family.schedule, pp, num_micro, num_blocks)
         rows += [(gpus, tp, pp, cp, ep, etp, dp, vpp, mbs, num_micro * mbs * dp, up, fsdp) for vpp in chunks]
     return np.array(rows, dtype=np.int64).reshape(-1, len(NUMBERS)).T
 
@@ -189,16 +168,9 @@ def _micro_batches(degrees: Degrees, family: Family, dp: int) -> Iterator[tuple[
             yield from ((mbs, own // mbs) for mbs in legal)
 
 
-def _chunks(degrees: Degrees, family: Family, pp: int, num_micro: int, num_blocks: int) -> list[int]:
-    """Chunks a stage that a schedule can run: see `check_schedule`."""
-    wanted = degrees.vpp
-    if family.schedule == "dualpipe-v" and num_micro < 2 * pp:
-        return []
-    if family.schedule in V_SHAPED:
-        return [2] if 2 * pp <= num_blocks and (not wanted or {1, 2} & set(wanted)) else []
-    if family.schedule in BIDIRECTIONAL and (num_micro < 2 * pp or num_micro % 2):
-        return []
-    if family.schedule not in INTERLEAVED or pp == 1 or not round_size(num_micro, pp):
-        return [1] if not wanted or 1 in wanted else []
+@lru_cache(maxsize=65536)
+def _chunks(wanted: tuple[int, ...], schedule: str, pp: int, num_micro: int, num_blocks: int) -> tuple[int, ...]:
+    """Chunks a stage that a schedule can run, each with a layer."""
     most = max(num_blocks // pp, 1)
-    return [n for n in wanted if n <= most] if wanted else list(range(1, most + 1))
+    named = dict.fromkeys(chunks_of(schedule, n) for n in wanted or range(1, most + 1))
+    return tuple(n for n in named if n <= most and can_run(schedule, num_micro, pp, n))

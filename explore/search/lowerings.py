@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...driver import Lowered, compiled, pipeline_for
-from ...ir.family import Family
 from ...ir.graph import Graph
 from ...ir.kept import Kept
 from ...ir.layouts import Layouts
+from ...ir.plan import Family
 from ...passes.base import Pass
 from ...passes.manager import Prefixes
 

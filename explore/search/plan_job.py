@@ -12,16 +12,16 @@ from ...cost.flops import Convention
 from ...cost.money import Terms
 from ...ir.divisibility import has_experts
 from ...ir.errors import PlanError
-from ...ir.family import CP_METHODS, RECOMPUTE, Family
 from ...ir.fixed_sizes import counts_tokens
 from ...ir.graph import Graph, Workload
 from ...ir.kept import Kept
 from ...ir.layers import num_layers
 from ...ir.pipelines import SCHEDULES
-from ...ir.plan import Plan, make_plan
+from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, make_plan
+from ...ir.plan.legality import Above
 from ...ir.text import print_graph
 from .block import Array, Block, cut
-from .degrees import NUMBERS, Above, Counts, candidates
+from .degrees import NUMBERS, Counts, candidates
 from .goals import Goal, Limit
 from .machine import Machine, contents
 from .plan_space import PlanSpace
@@ -251,7 +251,7 @@ def known_metrics(workload: Workload) -> tuple[str, ...]:
 
 def _label(base: Family, bases: Sequence[Family]) -> str:
     """What a base has that another has not, as `precision=fp8`; nothing where there is one."""
-    names = [n for n in Family.__slots__ if any(getattr(base, n) != getattr(other, n) for other in bases)]
+    names = [f.name for f in fields(Family) if any(getattr(base, f.name) != getattr(other, f.name) for other in bases)]
     return " ".join(f"{name}={_word(getattr(base, name))}" for name in names)
 
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ...ir.errors import NotBuiltError, PlanError
-from ...ir.experts_plan import check_exchange
-from ...ir.family import CP_METHODS, Family, check_family
 from ...ir.graph import Workload
 from ...ir.pipelines import SCHEDULES, SPLIT_BACKWARD
-from .degrees import Above, Degrees
+from ...ir.plan import CP_METHODS, Family
+from ...ir.plan.legality import Above, check_exchange, check_together
+from .degrees import Degrees
+
+# A search has a degree that it has not chosen yet.
+_SOME = {"tp": "above 1", "pp": "above 1", "cp": "above 1", "ep": "above 1", "dp_shard": ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,19 +121,8 @@ def contradiction(family: Family, above: Above) -> str:
     >>> contradiction(Family(offload=("optimizer", "params"), zero=1), Above(False, False, False, False))
     'offload of params goes with zero=3, where they lie in shards, not zero=1'
     """
-    train = family.workload is Workload.TRAIN
-    if above.cp and family.workload is Workload.DECODE:
-        return "cp above 1 splits the sequence, of which a decode step has one token"
-    if above.pp and family.recompute_every > 1:
-        return "recompute-every with pp above 1 (groups of layers inside of stages) is not modelled"
-    if family.async_tp and above.tp and not family.sp:
-        return "async-tp takes gathers and scatters of sp apart, and without sp there are none"
-    if family.hsdp and not family.zero:
-        return "dp-shard says which replicas share what ZeRO shards, and zero=0 shards nothing"
-    if not family.etp and not family.sp and (train or not family.ep):
-        return "etp=1 with tp above 1 needs sp in training, and sp or ep above 1 in inference"
     try:
-        check_family(family)
+        check_together(family, above, _SOME)
         check_exchange(family)
     except (PlanError, NotBuiltError) as error:
         return str(error)

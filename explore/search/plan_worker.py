@@ -12,8 +12,8 @@ from ...backends.system import System
 from ...cost.money import Work, step_money, system_money
 from ...driver import Estimates, Lowered, evaluate, screen
 from ...ir.errors import InternalError, SlipstickError
-from ...ir.family import Family
 from ...ir.kept import Kept
+from ...ir.plan import Family
 from .block import Array, Block, Found, joined
 from .degrees import NUMBERS, Counts, plan_table
 from .lowerings import Lowerings

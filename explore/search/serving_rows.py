@@ -16,7 +16,7 @@ from ...cost.serving.requests import Lengths
 from ...cost.serving.steps import groups_of
 from ...driver import Estimates, Lowered, evaluate
 from ...ir.errors import UsageError
-from ...ir.plan_table import PlanTable
+from ...ir.plan import PlanTable
 from ...serving.answer import Fleet, fleet_metrics, request_flops
 from ...serving.money import Doing, owned_at, requests_energy, requests_money
 from ...serving.server import Server

@@ -10,12 +10,10 @@ from ...backends.system import System, load_system
 from ...cost.flops import Convention
 from ...driver import lower
 from ...ir.errors import NotBuiltError, PlanError
-from ...ir.family import check_family
 from ...ir.graph import Graph, Workload
 from ...ir.low_inference import AS_PUBLISHED
-from ...ir.plan import Family, make_plan
+from ...ir.plan import Family, PlanWords, check_family, make_plan, structure_of
 from ...ir.precision import check_units
-from ...ir.structure import Defaults
 from ...serving.server import Server
 from ...serving.tables import Served
 from .machine import Machine
@@ -105,14 +103,13 @@ class Servers:
         peaks = tuple(system.chip.peak_flop_per_s.by_dtype())
         as_published = setting.precision == AS_PUBLISHED
         found = published_recipes(space.model, peaks) if as_published else Published(setting.precision)
-        policy = Family(
-            workload=workload, mla=space.mla if workload is Workload.DECODE else "latent",
-            exchange=space.exchange if unit.ep > 1 else "alltoall",
+        words = PlanWords(
+            phase=str(workload), mla=space.mla if workload is Workload.DECODE else "latent",
+            exchange=space.exchange if unit.ep > 1 else "alltoall", kernels=space.kernels,
             precision=found.recipe, published_of=found.of, kv_dtype=setting.kv_dtype,
+            seq_len=space.prompt + space.output, tp=unit.tp, pp=unit.pp, ep=unit.ep, etp=unit.etp,
         )  # fmt: skip
-        return Defaults(system.stack, policy, kernels=space.kernels).family(
-            seq_len=space.prompt + space.output, tp=unit.tp, pp=unit.pp, ep=unit.ep, etp=unit.etp
-        )
+        return structure_of(words, system.stack)
 
     def server(self, setting: Setting, unit: Unit) -> Server | Refused:
         """Return a server of one replica of a unit, or of those that it is coupled with; or why there is none."""

@@ -10,7 +10,7 @@ from ...cost.flops import Convention
 from ...cost.money import Terms
 from ...cost.serving.requests import Lengths
 from ...ir.errors import PlanError, UnknownNameError, UsageError
-from ...ir.experts_plan import EXCHANGES
+from ...ir.plan.words import EXCHANGES
 from ...serving.target import Target
 from .machine import Machine
 

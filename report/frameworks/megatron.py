@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from types import MappingProxyType
 
-from ...ir.family import ORDER
 from ...ir.optimizer_states import FP32
+from ...ir.plan import ORDER
 from ...ir.precision import NONE
 from ...ir.types import DType
 from .export import Export, Flag, Subject, command, never_said, of_workload, torchrun

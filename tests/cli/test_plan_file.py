@@ -13,12 +13,11 @@ from slipstick.cli.plan_schema import plan_schema, words
 from slipstick.cli.plan_text import plan_file_text, request_of
 from slipstick.cli.prepare import plan_of
 from slipstick.ir.errors import PlanError, SlipstickError
-from slipstick.ir.family import KERNELS, OFFLOAD, RECOMPUTE, RESHARD
 from slipstick.ir.graph import Workload
 from slipstick.ir.optimizer_states import MAIN, MOMENTS
 from slipstick.ir.pipelines import SCHEDULES
-from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.ir.plan_file import plan_yaml
+from slipstick.ir.plan import KERNELS, OFFLOAD, RECOMPUTE, RESHARD, WORDS, Family, Plan, make_plan
+from slipstick.ir.plan.files import plan_yaml
 from slipstick.ir.types import DType
 
 from .conftest import Cli
@@ -62,6 +61,13 @@ def test_json_is_read_as_well_and_long_names_of_flags_too(cli: Cli, plan_file: P
     path.write_text(json.dumps({"model": GRAPH, "system": "dgx-h100", "micro-batch-size": 2, "sp": True, "seq": 128}))
     plan = json.loads(cli("estimate", "--plan", str(path), "--format", "json").stdout)["inputs"]["plan"]
     assert (plan["mbs"], plan["sp"]) == (2, True)
+
+
+def test_a_report_says_every_word(cli: Cli, plan_file: Path) -> None:
+    inputs = json.loads(cli("estimate", "--plan", str(plan_file), "--format", "json").stdout)["inputs"]
+    # The phase and the number of GPUs stand where they are of more than the plan.
+    assert {*WORDS} - {"phase", "gpus"} <= {*inputs["plan"]}
+    assert (inputs["phase"], inputs["system"]["num_gpus"]) == ("train", 8)
 
 
 def test_other_verbs_read_it_too(cli: Cli, plan_file: Path) -> None:

@@ -46,7 +46,7 @@ def refused(cli: Cli, *words: str) -> str:
             "recompute=none, recompute-modules=mlp: recompute",
         ),
         (("--zero", "1", "--vary", "offload=optimizer+params"), "offload of params goes with zero=3"),
-        (("--zero", "0", "--vary", "dp-shard=2"), "zero=0 shards nothing"),
+        (("--zero", "0", "--vary", "dp-shard=2"), "zero=0 shards none"),
         (("--space", "nope.yaml"), "cannot read space 'nope.yaml': No such file or directory\n"),
     ],
 )

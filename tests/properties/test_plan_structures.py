@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from slipstick.backends.system import load_system
 from slipstick.driver import Lowered, estimate, evaluate, lower, screen
 from slipstick.ir.errors import PlanError, SlipstickError
-from slipstick.ir.family import CP_METHODS, Family
 from slipstick.ir.graph import Graph
-from slipstick.ir.plan import Plan, PlanTable, make_plan
-from slipstick.ir.structure import RULES, Defaults, check_axes
+from slipstick.ir.plan import CP_METHODS, Family, Plan, PlanTable, make_plan
+from slipstick.ir.plan.structure import RULES, Defaults, check_axes
 
 DEGREES = {
     "tp": st.sampled_from([1, 2, 4]), "cp": st.sampled_from([1, 2, 4]), "pp": st.sampled_from([1, 2]),

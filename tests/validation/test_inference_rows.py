@@ -9,8 +9,8 @@ import pytest
 
 from slipstick.backends.engine_file import load_engine
 from slipstick.ir.errors import PlanError
-from slipstick.ir.family import Family
 from slipstick.ir.graph import Workload
+from slipstick.ir.plan import Family
 from slipstick.ir.types import DType
 from slipstick.validation.inference.cases import ServedCase, served_case
 from slipstick.validation.inference.forms import Form, Quantity

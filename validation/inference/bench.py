@@ -11,8 +11,8 @@ from ...backends.system import System
 from ...cost.serving.times import StepTimes
 from ...driver import Lowered, lower
 from ...frontend import GraphCache, config_of, load_config
-from ...ir.family import Family
 from ...ir.graph import Graph, Workload
+from ...ir.plan import Family
 from ...ir.types import DType
 from ...serving.tables import Served, step_times
 from .cases import ServedCase

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.errors import PlanError
-from ...ir.family import Family
-from ...ir.plan import Plan, make_plan
+from ...ir.plan import Family, Plan, make_plan
 from ..rows import NotJudged, Row
 
 

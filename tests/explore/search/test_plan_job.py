@@ -17,9 +17,9 @@ from slipstick.explore.search.job import InProcess
 from slipstick.explore.search.plan_job import PlanJob, PlanMachine, known_metrics
 from slipstick.explore.search.plan_space import Choices, PlanSpace
 from slipstick.explore.search.plan_worker import TOO_LARGE
-from slipstick.ir.family import Family
 from slipstick.ir.files import load_graph
 from slipstick.ir.graph import Workload
+from slipstick.ir.plan import Family
 from slipstick.report.search_plans import PlanRows
 
 KNOWN = known_metrics(Workload.TRAIN)

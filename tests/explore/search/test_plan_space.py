@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from slipstick.driver import Lowered, lower
-from slipstick.explore.search.degrees import NUMBERS, Above, Degrees, candidates, plan_table
+from slipstick.explore.search.degrees import NUMBERS, Degrees, candidates, plan_table
 from slipstick.explore.search.plan_job import plan_of
 from slipstick.explore.search.plan_space import Choices, PlanSpace
 from slipstick.ir.divisibility import check_divisibility
 from slipstick.ir.errors import NotBuiltError, PlanError
-from slipstick.ir.family import Family
 from slipstick.ir.files import load_graph
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.layers import num_layers
 from slipstick.ir.pipelines import SCHEDULES, check_schedule
-from slipstick.ir.plan import Plan, make_plan
+from slipstick.ir.plan import Family, Plan, make_plan
+from slipstick.ir.plan.legality import Above
 from slipstick.ir.points import Points
 
 GPUS, BATCH, SEQ = 8, 16, 64

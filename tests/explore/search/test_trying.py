@@ -25,9 +25,9 @@ from slipstick.explore.search.searching import search
 from slipstick.explore.search.trial_job import SYSTEM, TrialJob
 from slipstick.explore.search.trying import Resident, Tried, resumed, try_machines
 from slipstick.ir.errors import UsageError
-from slipstick.ir.family import Family
 from slipstick.ir.files import load_graph
 from slipstick.ir.graph import Workload
+from slipstick.ir.plan import Family
 
 pytestmark = pytest.mark.skipif(find_spec("optuna") is None, reason="needs slipstick[search]")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .errors import PlanError
-from .family import AXES, CAPACITY, IMBALANCE, Family
+from ..errors import PlanError
 from .structure import check_structure
+from .words import AXES, CAPACITY, IMBALANCE, Family
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import Defaults, Family, make_plan
-from slipstick.ir.structure import check_axes, check_structure, unsaid
+from slipstick.ir.plan import Defaults, Family, PlanWords, make_plan, plan_of, structure_of
+from slipstick.ir.plan.structure import check_axes, check_structure
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,14 @@ def test_axes_of_a_graph_are_compared_with_those_of_plans() -> None:
         check_axes(("dp", "tp"), {"pp": 4, "ep": 2, "tp": 8})
 
 
-def test_flags_say_no_structure_without_its_degree() -> None:
-    assert unsaid(Family(pp=True, cp="ring"), {"pp": 1, "cp": 2, "ep": 4}) == [
-        "ep=False with ep=4",
-        "pp=True with pp=1",
-    ]
+def test_words_make_the_axes_of_degrees_above_one_and_no_other() -> None:
+    family = structure_of(PlanWords(cp=2, cp_method="ring", ep=4))
+    assert (family.cp, family.ep, family.pp, family.usp) == ("ring", True, False, False)
+
+
+def test_a_plan_says_the_words_that_make_it() -> None:
+    words = PlanWords(num_gpus=64, tp=4, cp=2, seq_len=8192, global_batch=64, zero=1, cp_method="ring")
+    again = plan_of(words).words
+    # Replicas follow from the other degrees; what a rule decides is said.
+    assert again == replace(words, sp=True, kernels="plain", scatter_p2p=False)
+    assert plan_of(again) == plan_of(words)

@@ -8,7 +8,7 @@ import yaml
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.ir.plan_file import SCHEMA, plan_words, plan_yaml
+from slipstick.ir.plan.files import SCHEMA, plan_words, plan_yaml
 
 
 def plan(num_gpus: int = 8, seq_len: int = 128, **family: object) -> Plan:

@@ -8,15 +8,13 @@ way round is legal: a graph that is cut over an axis of degree one is the graph 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-from .errors import PlanError
-from .family import AXES, SERVING_KERNELS, Family
-from .graph import Workload
-
-# The word of context parallelism where nothing is said, as flags have it.
-CP_METHOD = "allgather"
+from ..errors import PlanError
+from ..graph import Workload
+from .word import changed
+from .words import AXES, CP_METHODS, INTERLEAVED, SERVING_KERNELS, Family, PlanWords, Policy
 
 
 class Software(Protocol):
@@ -92,15 +90,6 @@ def check_axes(axes: Sequence[str], mesh: Mapping[str, float]) -> None:
         )
 
 
-def unsaid(family: Family, degrees: Mapping[str, float]) -> list[str]:
-    """Return where a family and degrees differ, either way: flags make a structure of degrees and say no other."""
-    return [
-        f"{rule.given(family)} with {rule.degree}={degrees[rule.degree]:g}"
-        for rule in RULES
-        if rule.degree in degrees and rule.has(family) != (degrees[rule.degree] > 1)
-    ]
-
-
 @dataclass(frozen=True, slots=True)
 class Defaults:
     """What a plan leaves open, to be decided by its degrees and the software as the command line has it.
@@ -117,7 +106,7 @@ class Defaults:
 
     stack: Software | None = None
     policy: Family = field(default_factory=Family)
-    cp_method: str = CP_METHOD
+    cp_method: str = CP_METHODS[0]
     sp: bool | None = None
     kernels: str | None = None
     scatter_p2p: bool | None = None
@@ -128,25 +117,51 @@ class Defaults:
         expert_imbalance: float = 1.0,
     ) -> Family:  # fmt: skip
         """Return the family of some degrees, which are those of `make_plan`; eager kernels where nothing says which."""
-        base, train = self.policy, self.policy.workload is Workload.TRAIN
-        scatter = train and pp > 1 and self.stack is not None and self.stack.scatter_p2p
-        return replace(
-            base,
-            sp=(train and tp > 1 and seq_len % tp == 0) if self.sp is None else self.sp,
-            kernels=self.kernels or usual_kernels(base.workload, self.stack),
-            scatter_p2p=scatter if self.scatter_p2p is None else self.scatter_p2p,
-            schedule=_schedule(base.schedule, vpp),
-            cp=self.cp_method if cp > 1 else "none",
-            usp=cp_ulysses > 1,
-            ep=ep > 1,
-            pp=pp > 1,
-            etp=etp != 1 or tp == 1,
-            etp_dp=not train and (etp or 1) > tp,
-            hsdp=dp_shard is not None,
-            capacity=capacity_factor is not None,
-            imbalance=expert_imbalance != 1,
-            tp_plan=f"auto:{tp}" if base.tp_plan == "auto" else base.tp_plan,
-        )
+        words = PlanWords(
+            seq_len=seq_len, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, vpp=vpp, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
+            capacity_factor=capacity_factor, expert_imbalance=expert_imbalance,
+        )  # fmt: skip
+        return structure_of(self.said(words), self.stack)
+
+    def said(self, words: PlanWords) -> PlanWords:
+        """Return degrees and batches together with what is left open and the policy."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("stack", "policy")}
+        return changed(words, {**policy_of(self.policy), **own, "phase": str(self.policy.workload)})
+
+
+def policy_of(record: Policy) -> dict[str, object]:
+    """Return the words of a record that a graph is lowered for as they stand, by their fields."""
+    return {field.name: getattr(record, field.name) for field in fields(Policy)}
+
+
+def structure_of(words: PlanWords, stack: Software | None = None) -> Family:
+    """Return the structure that words make: axes of the degrees above one, and what a rule or the stack decides.
+
+    >>> family = structure_of(PlanWords(tp=8, cp=2, seq_len=8192))
+    >>> family.sp, family.cp, family.pp, family.kernels
+    (True, 'allgather', False, 'plain')
+    """
+    workload = Workload(words.phase)
+    train = workload is Workload.TRAIN
+    scatter = train and words.pp > 1 and stack is not None and stack.scatter_p2p
+    family = Family(
+        workload=workload,
+        sp=(train and words.tp > 1 and words.seq_len % words.tp == 0) if words.sp is None else words.sp,
+        kernels=words.kernels or usual_kernels(workload, stack),
+        scatter_p2p=scatter if words.scatter_p2p is None else words.scatter_p2p,
+        cp=words.cp_method if words.cp > 1 else "none",
+        usp=words.cp_ulysses > 1,
+        ep=words.ep > 1,
+        pp=words.pp > 1,
+        etp=words.etp != 1 or words.tp == 1,
+        etp_dp=not train and (words.etp or 1) > words.tp,
+        hsdp=words.dp_shard is not None,
+        capacity=words.capacity_factor is not None,
+        imbalance=words.expert_imbalance != 1,
+    )
+    tp_plan = f"auto:{words.tp}" if words.tp_plan == "auto" else words.tp_plan
+    said = {**policy_of(words), "schedule": _schedule(words.schedule, words.vpp), "tp_plan": tp_plan}
+    return changed(family, said)
 
 
 def usual_kernels(workload: Workload, stack: Software | None) -> str:
@@ -157,11 +172,8 @@ def usual_kernels(workload: Workload, stack: Software | None) -> str:
 
 def _schedule(named: str, vpp: int) -> str:
     """Return the schedule: interleaved is 1f1b with chunks, and PlanError where there are none."""
-    if named != "interleaved":
+    if named != INTERLEAVED:
         return named
     if vpp == 1:
         raise PlanError("schedule interleaved needs several chunks a stage, not vpp=1; legal vpp: 2, 3, 4, ...")
     return "1f1b"
-
-
-__all__ = ["RULES", "Defaults", "Rule", "Software", "check_axes", "check_structure", "unsaid", "usual_kernels"]

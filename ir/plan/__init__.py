@@ -1,0 +1,35 @@
+"""Plans: the words that people say, the structure and the numbers that they make, and which of them are legal."""
+
+from __future__ import annotations
+
+from ..degrees import divisors
+from ..pipelines import SCHEDULES
+from .legality import LARGEST, check_family, check_offload, check_recompute
+from .plan import Plan, make_plan, plan_of
+from .structure import Defaults, structure_of
+from .table import PlanTable
+from .words import (
+    ATTENTION,
+    AXES,
+    CAPACITY,
+    CP_METHODS,
+    IMBALANCE,
+    KERNELS,
+    LAYOUTS,
+    OFFLOAD,
+    ORDER,
+    RECOMPUTE,
+    RESHARD,
+    WORDS,
+    Family,
+    PlanWords,
+    Policy,
+    rank_order,
+)  # fmt: skip
+
+__all__ = [
+    "ATTENTION", "AXES", "CAPACITY", "CP_METHODS", "IMBALANCE", "KERNELS", "LARGEST", "LAYOUTS", "OFFLOAD", "ORDER",
+    "RECOMPUTE", "RESHARD", "SCHEDULES", "WORDS", "Defaults", "Family", "Plan", "PlanTable", "PlanWords", "Policy",
+    "check_family", "check_offload", "check_recompute", "divisors", "make_plan", "plan_of", "rank_order",
+    "structure_of",
+]  # fmt: skip

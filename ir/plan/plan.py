@@ -1,0 +1,200 @@
+"""A plan (parallel degrees, batches, policy), checked and completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from ..errors import PlanError
+from ..pipelines import check_schedule, chunks_of
+from .legality import (
+    LARGEST,
+    Above,
+    check_batch,
+    check_ep,
+    check_etp,
+    check_exchange,
+    check_load,
+    check_numbers,
+    check_shard,
+    check_together,
+    check_ulysses,
+    inner_ep,
+    replicas_of,
+)  # fmt: skip
+from .structure import RULES, Defaults, Software, check_structure, policy_of, structure_of
+from .word import Row, changed
+from .words import WORDS, Family, PlanWords
+
+_STRUCTURAL = tuple(rule.degree for rule in RULES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One plan, checked: the degrees multiply to the number of GPUs and the batch divides.
+
+    `micro_batch` is in sequences a replica, `global_batch` in sequences a step, `kv_len` the tokens already cached
+    in decode. For inference the global batch is `micro_batch * dp`. Of the `dp` replicas `dp_shard` neighbours share
+    states in shards when the family is hybrid (`hsdp`). `etp` is 1 or tp, or in inference a multiple of it inside of
+    tp x dp; `capacity_factor` the rows that an expert has room for over their mean number, None for as many as come;
+    `expert_imbalance` the rows of the busiest expert-parallel rank over the mean.
+    """
+
+    num_gpus: int
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+    dp: int = 1
+    vpp: int = 1
+    micro_batch: int = 1
+    global_batch: int = 1
+    seq_len: int = 2048
+    kv_len: int = 0
+    cp_ulysses: int = 1
+    dp_shard: int = 1
+    capacity_factor: float | None = None
+    expert_imbalance: float = 1.0
+    family: Family = field(default_factory=Family)
+
+    def __post_init__(self) -> None:
+        """Refuse degrees that the graph of the family is not cut over."""
+        check_structure(self.family, {rule: getattr(self, rule) for rule in _STRUCTURAL})
+
+    @property
+    def inner_ep(self) -> int:
+        """The part of `ep` (or of `etp`, where that is above tp) that lies inside dp: experts lie over tp first."""
+        return inner_ep(self.ep, self.tp, self.etp, self.family)
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Micro-batches a replica runs in one step."""
+        return self.global_batch // (self.micro_batch * self.dp)
+
+    @property
+    def mesh(self) -> Mapping[str, int]:
+        """The degree of each mesh axis; `cp` is what is left outside `up`, `dp` outside `ep` and `fsdp`."""
+        inner, left = self.cp_ulysses, self.dp // (self.inner_ep * self.dp_shard)
+        return {
+            "tp": self.tp, "up": inner, "cp": self.cp // inner, "ep": self.inner_ep, "fsdp": self.dp_shard,
+            "dp": left, "pp": self.pp,
+        }  # fmt: skip
+
+    @property
+    def degrees(self) -> str:
+        """The degrees as people write them: `tp8 dp8`."""
+        pairs = (
+            ("tp", self.tp), ("pp", self.pp), ("vpp", self.vpp), ("cp", self.cp), ("ep", self.ep),
+            ("fsdp", self.dp_shard), ("dp", self.dp),
+        )  # fmt: skip
+        apart = (self.tp > 1 and not self.family.etp) or self.family.etp_dp
+        whole = f" etp{self.etp}" if apart else ""
+        return " ".join(f"{n}{d}" for n, d in pairs if d > 1 or n in ("tp", "dp")) + whole
+
+    @property
+    def words(self) -> PlanWords:
+        """What people say to have this plan: all that a rule or the stack would choose is said too."""
+        family = self.family
+        own = {f.name: getattr(self, f.name) for f in fields(PlanWords) if hasattr(self, f.name)}
+        chosen = {
+            "phase": str(family.workload), "sp": family.sp, "kernels": family.kernels, "dp": None,
+            "scatter_p2p": family.scatter_p2p, "dp_shard": self.dp_shard if family.hsdp else None,
+            "tp_plan": "auto" if family.tp_plan.startswith("auto:") else family.tp_plan,
+            "etp": self.etp if family.etp_dp or (self.tp > 1 and not family.etp) else None,
+        } | ({"cp_method": family.cp} if family.cp != "none" else {})  # fmt: skip
+        return changed(PlanWords(), {**own, **policy_of(family), **chosen})
+
+
+def numbers_first() -> tuple[Row, ...]:
+    """Return all words as people read a plan: its numbers in the order of its fields, then the others."""
+    order = {field.name: place for place, field in enumerate(fields(Plan))}
+    return tuple(sorted(WORDS.values(), key=lambda row: order.get(row.field, len(order))))
+
+
+def make_plan(
+    *,
+    num_gpus: int,
+    seq_len: int,
+    family: Family | Defaults | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    cp: int = 1,
+    ep: int = 1,
+    etp: int | None = None,
+    dp: int | None = None,
+    vpp: int = 1,
+    micro_batch: int = 1,
+    global_batch: int | None = None,
+    kv_len: int = 0,
+    cp_ulysses: int = 1,
+    dp_shard: int | None = None,
+    capacity_factor: float | None = None,
+    expert_imbalance: float = 1.0,
+) -> Plan:
+    """Check and complete a plan: `dp` follows from the other degrees, `global_batch` defaults to one micro-batch each.
+
+    A family that is given is taken as it is, and refused where its graph is not cut over a degree above one. Of
+    `Defaults` the structure follows from the degrees, and what they leave open is as the command line has it.
+
+    PlanError shows every factor and the nearest legal values; NotBuiltError refuses what this version cannot model.
+
+    >>> plan = make_plan(num_gpus=64, seq_len=8192, tp=8, cp=2, global_batch=64, family=Defaults(kernels="fused"))
+    >>> plan.dp, plan.family.sp, plan.family.cp
+    (4, True, 'allgather')
+    """
+    words = PlanWords(
+        num_gpus=num_gpus, seq_len=seq_len, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, dp=dp, vpp=vpp,
+        micro_batch=micro_batch, global_batch=global_batch, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
+        capacity_factor=capacity_factor, expert_imbalance=expert_imbalance,
+    )  # fmt: skip
+    if isinstance(family, Family):
+        return _completed(words, family, kv_len)
+    if family is None or (family.stack is None and family.kernels is None):
+        raise PlanError(
+            "kernels follow from the software that runs: give family=Defaults(stack=system.stack), "
+            "Defaults(kernels='eager'), or a Family"
+        )
+    return _completed(words, structure_of(family.said(words), family.stack), kv_len)
+
+
+def plan_of(words: PlanWords, stack: Software | None = None) -> Plan:
+    """Return the plan that words make under some software, checked and completed, as flags and plan files have it.
+
+    PlanError shows every factor and the nearest legal values; NotBuiltError refuses what this version cannot model.
+
+    >>> plan = plan_of(PlanWords(num_gpus=64, tp=8, cp=2, seq_len=8192, global_batch=64))
+    >>> plan.dp, plan.family.sp, plan.family.cp
+    (4, True, 'allgather')
+    """
+    return _completed(words, structure_of(words, stack), words.seq_len if words.phase == "decode" else 0)
+
+
+def _completed(words: PlanWords, family: Family, kv_len: int) -> Plan:
+    """Return the plan of a family, checked."""
+    tp, pp, cp, ep = words.tp, words.pp, words.cp, words.ep
+    dp_shard = 1 if words.dp_shard is None else words.dp_shard
+    degrees = {name: str(getattr(words, name)) for name in ("tp", "pp", "cp", "ep")}
+    check_together(family, Above(tp > 1, pp > 1, cp > 1, ep > 1), {**degrees, "dp_shard": f"={dp_shard}"})
+    check_numbers(words, kv_len)
+    check_ulysses(cp, words.cp_ulysses, family)
+    check_structure(family, {name: getattr(words, name) or 1 for name in _STRUCTURAL if name != "expert_imbalance"})
+    replicas = replicas_of(words.num_devices, (tp, pp, cp), words.dp)
+    inside = check_etp(family, tp, words.etp, replicas)
+    check_exchange(family)
+    check_load(family, ep, words.capacity_factor, words.expert_imbalance)
+    check_ep(family, tp, ep, replicas)
+    check_shard(dp_shard, replicas // inner_ep(ep, tp, inside, family))
+    batch = words.micro_batch * replicas if words.global_batch is None else words.global_batch
+    check_batch(batch, words.micro_batch, replicas, family)
+    chunks = chunks_of(family.schedule, words.vpp)
+    check_schedule(family.schedule, batch // (words.micro_batch * replicas), pp, chunks)
+    own = {f.name: getattr(words, f.name) for f in fields(Plan) if hasattr(words, f.name)}
+    made = {
+        "num_gpus": words.num_devices, "dp": replicas, "etp": inside, "vpp": chunks, "global_batch": batch,
+        "kv_len": kv_len, "dp_shard": dp_shard, "family": family,
+    }  # fmt: skip
+    return Plan(**{**own, **made})
+
+
+__all__ = ["LARGEST", "Defaults", "Family", "Plan", "make_plan", "plan_of"]

@@ -1,0 +1,340 @@
+"""The vocabulary of plans: each word once, with its type, default and help, and the structure that words make.
+
+Flags, plan files, their schema, requests, reports, axes of searches and `make_plan` read this table. `Policy` has the
+words that a graph is lowered for as they stand; `PlanWords` has all words, and `Family` what follows from the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated
+
+from ..graph import Workload
+from ..low_inference import AS_PUBLISHED, KV_WORDS, SAME
+from ..optimizer_states import FP32, MAIN, MOMENTS
+from ..pipelines import SCHEDULES
+from ..precision import NONE, PRECISIONS
+from ..types import DType
+from .word import Axis, Row, Word, changed, rows_of
+
+# Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
+# sequence for heads, `fsdp` the replicas that share their states in shards where whole groups of them are replicas of
+# one another; `cp` and `dp` are what is left.
+AXES = ("tp", "up", "cp", "ep", "fsdp", "dp", "pp")
+ORDER = "tp-cp-ep-dp-pp"
+# How blocks fall on pipeline stages; a list of numbers is a layout too.
+LAYOUTS = ("auto", "even", "balanced")
+PHASES = ("train", "prefill", "decode", "serve")
+CP_METHODS = ("allgather", "ring", "ulysses")
+OFFLOAD = ("optimizer", "activations", "params")
+RECOMPUTE = ("none", "selective", "ops", "full")
+# Types in which rows travel to experts; how they get there: sent, or every rank has all tokens and takes its own rows.
+WIRES = ("same", "fp8")
+EXCHANGES = ("alltoall", "allgather")
+# A name of 1f1b where stages have several chunks.
+INTERLEAVED = "interleaved"
+RESHARD = ("layer", "microbatch", "step")
+# `plain` has one kernel a norm, rotary embedding and activation; `eager` those that the model's own code spells out.
+KERNELS = ("plain", "eager", "merged", "torch", "fused")
+SERVING_KERNELS = ("eager", "fused")
+_SUMS = ("fp32", "bf16", "fp16")
+ATTENTION = ("flash", "unfused")
+MLA = ("latent", "expanded")
+# Symbols of a lowered graph that are no degrees: rows an expert has room for, and rows of the busiest rank, each over
+# the mean.
+CAPACITY, IMBALANCE = "cf", "imb"
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Words that a graph is lowered for as they stand: types, states, experts, kernels, what is kept.
+
+    `published_of` is no word: with precision `as-published` a checkpoint says which weights it has in which recipe.
+    """
+
+    grad_dtype: Annotated[DType, Word(
+        "Type in which gradients are summed; with ZeRO 0 and 1 also reduced.",
+        choices=_SUMS, section="Workload", behind="gbs", of_training=True,
+    )] = DType.FP32
+    reduce_dtype: Annotated[DType | None, Word(
+        "Type in which gradients are reduced.  [default: with ZeRO 0 and 1 that of the sums, else the model's]",
+        choices=_SUMS, section="Workload", of_training=True,
+    )] = None
+    main_params_dtype: Annotated[str, Word(
+        "Type of the optimizer's master weights; none: weights themselves are updated.",
+        choices=MAIN, section="Workload", of_training=True,
+    )] = FP32
+    exp_avg_dtype: Annotated[str, Word(
+        "Type of Adam's first moment; int8 has a scale for 256 values, and is of both.",
+        choices=MOMENTS, section="Workload", of_training=True,
+    )] = FP32
+    exp_avg_sq_dtype: Annotated[str, Word(
+        "Type of Adam's second moment.", choices=MOMENTS, section="Workload", of_training=True,
+    )] = FP32
+    schedule: Annotated[str, Word(
+        "Order in which a stage runs its micro-batches: 1f1b (with --vpp above 1 interleaved, which may be said), "
+        "gpipe, zero-bubble zb-h1 (with --vpp above 1 interleaved too), zb-h2 (twice the activations) and zb-v (two "
+        "chunks a stage), dualpipe (from both ends; two copies of the parameters), or dualpipe-v (half of it: two "
+        "chunks a stage).",
+        choices=(SCHEDULES[0], INTERLEAVED, *SCHEDULES[1:]), behind="vpp", axis=Axis.CHOICE,
+    )] = "1f1b"
+    pp_layout: Annotated[str, Word(
+        "Layers of each stage: even, balanced (by cost, ends included), auto (even where it divides, else "
+        "balanced), or a list such as 9,8,8,7 (with --vpp: chunk by chunk, in the order of the model).",
+        metavar="WORD|LIST",
+    )] = "auto"
+    order: Annotated[str, Word(
+        "Mesh axes from neighbouring ranks outwards.", metavar="AXES", behind="scatter_p2p",
+    )] = ORDER
+    exchange: Annotated[str, Word(
+        "How rows get to the experts of other ranks: each is sent there and back, or (in inference) all ranks gather "
+        "all tokens, run their own experts and sum.",
+        name="ep_exchange", choices=EXCHANGES, noun="exchange of rows", behind="expert_imbalance",
+    )] = "alltoall"
+    dispatch_dtype: Annotated[str, Word(
+        "Type in which rows travel to their experts; back they keep their own.", choices=WIRES, noun="dispatch dtype",
+    )] = SAME
+    routing_nodes: Annotated[int, Word(
+        "Most nodes a token is sent to, with copies inside; 0 for no limit.",
+    )] = 0
+    tp_plan: Annotated[str, Word(
+        "How layers are split: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: style`.",
+        metavar="NAME|FILE", behind="sp",
+    )] = "megatron"
+    async_tp: Annotated[bool, Word(
+        "Take gathers and scatters of --sp apart and hide them behind the products next to them.  [default: off]",
+    )] = False
+    replicate_unknown: Annotated[bool, Word(
+        "Gather the inputs of an op that has no sharding rule, and say so, instead of refusing it.", one_way=True,
+    )] = False
+    zero: Annotated[int, Word("ZeRO stage, 0 to 3.", of_training=True, axis=Axis.CHOICE)] = 0
+    reshard: Annotated[str, Word(
+        "How long ZeRO 3 keeps gathered parameters.",
+        choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
+    )] = "layer"
+    attention: Annotated[str, Word(
+        "One kernel, or products, softmax and dropout one by one.",
+        choices=ATTENTION, noun="kind of attention", behind="kernels",
+    )] = "flash"
+    mla: Annotated[str, Word(
+        "Over what latent attention runs in decode: the cached latents, as serving engines do, or keys and values made "
+        "from them anew at every step, as the model's own code does.",
+        choices=MLA, noun="kind of latent attention",
+    )] = "latent"
+    precision: Annotated[str, Word(
+        "Recipe in which the products of weights in layers run: fp8 (tensor-wise; training scales by the current "
+        "maximum, inference by known ones), fp8-rowwise, fp8-block (1 x 128, weights 128 x 128), mxfp8, nvfp4; of "
+        "training fp8-delayed; of inference int8 and, weights alone, w8a16, w4a16 (groups of 128: AWQ, GPTQ), mxfp4 "
+        "(experts, as gpt-oss), mxfp4-mxfp8, or as-published, that of the checkpoint; none: in --dtype. Attention "
+        "cores, routers, embedding and head stay.",
+        choices=(*PRECISIONS, AS_PUBLISHED), metavar="RECIPE",
+    )] = NONE
+    precision_of: Annotated[tuple[tuple[str, str], ...], Word(
+        "Recipe of weights by their module path, in inference: lm_head=fp8, 'model.layers.*.mlp=nvfp4', "
+        "'*experts*=mxfp4', 're:.*down_proj=none'; a star for all layers, or a number for one. Holds over --precision, "
+        "also for embedding and head. Repeatable; the last that names a weight holds.",
+        metavar="PATTERN=RECIPE",
+    )] = ()
+    kv_dtype: Annotated[str, Word(
+        "Type in which inference keeps keys and values: same (as --dtype), fp8 or int8 (one scale a tensor), fp4 (as "
+        "NVFP4).",
+        choices=KV_WORDS, noun="type of the KV cache",
+    )] = SAME
+    fp8_param_gather: Annotated[bool, Word(
+        "Gather weights over data-parallel ranks in the recipe's type, half the bytes.  [default: off]",
+        of_training=True,
+    )] = False
+    bf16_first: Annotated[int, Word(
+        "First layers that a --precision leaves out.", also=("--num-layers-at-start-in-bf16",),
+    )] = 0
+    bf16_last: Annotated[int, Word(
+        "Last layers that a --precision leaves out.", also=("--num-layers-at-end-in-bf16",),
+    )] = 0
+    recompute: Annotated[str, Word(
+        "Activations computed again in the backward phase: the attention core or --recompute-modules (selective), all "
+        "but the results of attention and every second matrix product (ops), whole layers (full).",
+        choices=RECOMPUTE, of_training=True, axis=Axis.CHOICE,
+    )] = "none"
+    recompute_modules: Annotated[tuple[str, ...], Word(
+        "With selective, what is recomputed: core_attn, layernorm, mlp, mlp_act, moe, shared_experts, "
+        "mla_up_proj, or module paths such as mlp.act_fn or *.self_attn*, separated by commas.  [default: core_attn]",
+        metavar="LIST",
+    )] = ()
+    recompute_layers: Annotated[int, Word(
+        "With full, recompute only the first N layers (of each chunk of a stage), keep the others whole "
+        "(Megatron: block).",
+        also=("--recompute-num-layers",), is_told=False, least=1,
+    )] = 0
+    recompute_every: Annotated[int, Word(
+        "With full, keep the input of every N-th layer only and recompute N together (Megatron: uniform).",
+        is_told=False, least=1,
+    )] = 1
+    early_stop: Annotated[bool, Word(
+        "Recompute only up to the last tensor needed; off, all of it, as reentrant checkpoints do.",
+    )] = True
+    offload: Annotated[tuple[str, ...], Word(
+        "What lies in host memory: optimizer (which then updates there), activations, params (with --zero 3), "
+        "separated by commas.",
+        metavar="LIST", of_training=True,
+    )] = ()
+    fused: Annotated[bool, Word(
+        "Fuse pointwise chains into one kernel.", name="fuse", section="Compiler",
+    )] = True
+    published_of: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def states(self) -> tuple[str, str, str]:
+        """Types of master weights and of both moments."""
+        return self.main_params_dtype, self.exp_avg_dtype, self.exp_avg_sq_dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanWords(Policy):
+    """All that people say of a plan, in the words of flags and plan files; None where a rule or the stack decides.
+
+    >>> PlanWords(num_gpus=64, tp=8, zero=1).recompute
+    'none'
+    """
+
+    phase: Annotated[str, Word(
+        "What is run: a step of it, or a server of requests.", choices=PHASES, section="Workload", axis=Axis.ONE,
+    )] = "train"
+    seq_len: Annotated[int, Word(
+        "Tokens a sequence; in decode, tokens in the KV cache.",
+        name="seq", also=("--seq-length",), section="Workload", axis=Axis.ONE,
+    )] = 2048
+    micro_batch: Annotated[int, Word(
+        "Sequences a replica runs at once.",
+        name="mbs", also=("--micro-batch-size",), section="Workload", axis=Axis.NUMBER,
+    )] = 1
+    global_batch: Annotated[int | None, Word(
+        "Sequences a step.  [default: mbs x dp]",
+        name="gbs", also=("--global-batch-size",), section="Workload", axis=Axis.NUMBER,
+    )] = None
+    num_gpus: Annotated[int | None, Word(
+        "Number of GPUs.  [default: tp x pp x cp x dp]", name="gpus", axis=Axis.NUMBER,
+    )] = None
+    tp: Annotated[int, Word(
+        "Tensor-parallel degree.", also=("--tensor-model-parallel-size",), axis=Axis.NUMBER,
+    )] = 1
+    dp: Annotated[int | None, Word(
+        "Data-parallel replicas.  [default: gpus / (tp x pp x cp)]", also=("--data-parallel-size",), axis=Axis.NUMBER,
+    )] = None
+    pp: Annotated[int, Word(
+        "Pipeline stages.", also=("--pipeline-model-parallel-size",), axis=Axis.NUMBER,
+    )] = 1
+    vpp: Annotated[int, Word("Model chunks a stage: above 1, stages are interleaved.", axis=Axis.NUMBER)] = 1
+    scatter_p2p: Annotated[bool | None, Word(
+        "Without --sp, tensor-parallel ranks send pieces to the next stage, which gathers them.  [default: as the "
+        "stack does]",
+        axis=Axis.NONE,
+    )] = None
+    cp: Annotated[int, Word("Context-parallel degree.", also=("--context-parallel-size",), axis=Axis.NUMBER)] = 1
+    cp_method: Annotated[str, Word(
+        "How attention crosses the context-parallel ranks.", choices=CP_METHODS, axis=Axis.CHOICE,
+    )] = CP_METHODS[0]
+    cp_ulysses: Annotated[int, Word(
+        "Of cp, ranks that exchange sequence for heads inside a ring or gather.", axis=Axis.NUMBER,
+    )] = 1
+    ep: Annotated[int, Word(
+        "Expert-parallel degree: divides dp, or with --etp 1 tp x dp and is a multiple of tp.",
+        also=("--expert-model-parallel-size",), axis=Axis.NUMBER,
+    )] = 1
+    etp: Annotated[int | None, Word(
+        "Tensor-parallel degree inside experts: tp, or 1 for whole experts (in training with --sp); in inference "
+        "also tp times ranks of dp, which then gather their tokens.  [default: tp]",
+        also=("--expert-tensor-parallel-size",), axis=Axis.CHOICE,
+    )] = None
+    capacity_factor: Annotated[float | None, Word(
+        "Rows an expert has room for, over the mean; all of them are computed and sent.  [default: no limit]",
+        also=("--moe-expert-capacity-factor",), axis=Axis.ONE,
+    )] = None
+    expert_imbalance: Annotated[float, Word(
+        "Rows of the busiest expert-parallel rank, over the mean.", axis=Axis.ONE,
+    )] = 1.0
+    sp: Annotated[bool | None, Word(
+        "Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]", axis=Axis.CHOICE,
+    )] = None
+    dp_shard: Annotated[int | None, Word(
+        "Replicas that share what ZeRO shards; groups of them are replicas (HSDP).  [default: dp]", axis=Axis.NUMBER,
+    )] = None
+    kernels: Annotated[str | None, Word(
+        "What training keeps and writes in place: what autograd keeps with one kernel a norm, rotary embedding "
+        "and activation (plain), or with those that the model's own code spells out (eager); as plain, with queries, "
+        "keys and values in one tensor as in nanotron, or PyTorch's own loss in two steps; or with hand-fused kernels "
+        "as in Megatron-Core. In inference: as the model's code runs them, or fused as serving engines do.  [default: "
+        "those of the stack]",
+        choices=KERNELS, noun="kind of kernels",
+    )] = None
+
+    @property
+    def num_devices(self) -> int:
+        """The GPUs asked for, or as many as the degrees need."""
+        return self.tp * self.pp * self.cp * (self.dp or 1) if self.num_gpus is None else self.num_gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Policy):
+    """What changes the structure of the graph; inside a family, degrees and batches are numbers.
+
+    `scatter_p2p` has each tensor-parallel rank send a piece of what all of them have to the next stage, which gathers.
+    `kernels` says what is kept and what is written in place: what autograd keeps with a kernel for each norm, rotary
+    embedding and activation and a loss in one kernel (`plain`) or in PyTorch's two steps (`torch`), with queries, keys
+    and values in one tensor (`merged`), with the operators of the model's own code for norms and the like (`eager`; the
+    graph is `spelled_out`), or as hand-fused training kernels do (`fused`). In inference `fused` are those of serving
+    engines.
+    Of experts: `ep` deals them out; `etp` splits them inside over tp, else they are whole, and with `ep` dealt out over
+    tp too; `capacity` and `imbalance` bring in the numbers of that name; `dispatch_dtype` is `same` or `fp8`;
+    `routing_nodes` limits the nodes that a token is sent to; `exchange` is how rows get to their experts over ep.
+    `etp_dp` splits experts inside over data-parallel ranks too: all of these have all tokens then.
+    `precision` is the recipe by which the products of weights in layers run, of those for training or for inference;
+    in training weights are gathered so too on request, and the first and last layers may stay as they are. `kv_dtype`
+    is the type in which inference keeps keys and values: that of the model (`same`), fp8, int8 or fp4.
+    `precision_of` are pairs of a pattern over paths of weights and a recipe, which hold over `precision` and over those
+    before them, for embedding and head too; `published_of` are those of a checkpoint, which may name nothing.
+    `main_params_dtype`, `exp_avg_dtype` and `exp_avg_sq_dtype` are types of optimizer states, `none` for none.
+    `mla` says over what latent attention runs in decode: the cached latents, or keys and values made from them anew.
+    """
+
+    workload: Workload = Workload.TRAIN
+    sp: bool = False
+    kernels: str = "plain"
+    scatter_p2p: bool = False
+    cp: str = "none"
+    usp: bool = False
+    ep: bool = False
+    pp: bool = False
+    etp: bool = True
+    etp_dp: bool = False
+    hsdp: bool = False
+    capacity: bool = False
+    imbalance: bool = False
+
+
+# fmt: on
+WORDS: Mapping[str, Row] = MappingProxyType(dict(rows_of(PlanWords)))
+
+
+def rank_order(order: str) -> tuple[str, ...]:
+    """Return the mesh axes from neighbouring ranks outwards; `up` lies right inside `cp`, `fsdp` inside `dp`.
+
+    >>> rank_order("tp-cp-ep-dp-pp")
+    ('tp', 'up', 'cp', 'ep', 'fsdp', 'dp', 'pp')
+    """
+    names = order.split("-")
+    inside = {"cp": "up", "dp": "fsdp"}
+    pairs = ((inside.get(n), n) for n in names)
+    return tuple(a for pair in pairs for a in pair if a is not None and (a in pair[1:] or a not in names))
+
+
+def words_said(said: Mapping[str, object], over: PlanWords | None = None) -> PlanWords:
+    """Return words with what flags say, by name; all others are as in `over`, or have their defaults.
+
+    >>> words_said({"mbs": 2, "offload": "optimizer,params"}).offload
+    ('optimizer', 'params')
+    """
+    given = {WORDS[name].field: WORDS[name].read(value) for name, value in said.items()}
+    return changed(PlanWords() if over is None else over, given)
