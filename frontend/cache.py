@@ -13,7 +13,7 @@ from ..ir.files import load_graph, save_graph
 from ..ir.graph import Graph
 
 # Raise when the recorder, the importer or the folding changes what they write.
-TRACER_VERSION = 12
+TRACER_VERSION = 13
 
 
 @dataclass(frozen=True, slots=True)
