@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -160,7 +161,7 @@ def _set_rows(self: Tensor, index: object, value: object) -> None:
     marks = index if isinstance(index, Tensor) and index.dtype is torch.bool and index.dim() == 2 else None
     rows = value if isinstance(value, Tensor) and value.dim() == 2 and self.dim() == 3 else None
     if marks is None or rows is None or rows.shape[-1] != self.shape[-1]:
-        Tensor.__setitem__(self, index, value)  # type: ignore[arg-type]
+        Tensor.__setitem__(self, cast(Tensor, index), cast(Tensor, value))
     else:
         self.copy_(_masked_scatter(self, marks.unsqueeze(-1), rows))
 

@@ -199,7 +199,8 @@ def _towers_left_out(config: _Config) -> Fields:
     """Encoders of pictures and sound that a default config is without, in their own default sizes."""
     parts: Mapping[str, type] = getattr(config, "sub_configs", {})
     lacking = {n: kind for n, kind in parts.items() if getattr(config, n, 0) is None and n in _TOWERS}
-    return {n: {"model_type": kind.model_type} for n, kind in lacking.items() if getattr(kind, "model_type", "")}
+    types = {n: getattr(kind, "model_type", "") for n, kind in lacking.items()}
+    return {n: {"model_type": model_type} for n, model_type in types.items() if model_type}
 
 
 def _causal_class(model_type: str) -> str:

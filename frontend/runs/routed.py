@@ -160,7 +160,7 @@ def put_routed(module: nn.Module, train: bool) -> Routed:
             refused = refused or _refused(path, part)
             continue
         part._modules[name] = bank
-        part.forward = _forward(part, name, routing)  # type: ignore[method-assign]
+        part.forward = _forward(part, name, routing)
         said = f"{type(part).__name__} sends every token to {routing.top_k} of {len(bank)} experts"
         found[said] = found.get(said, 0) + 1
     notes = [f"{s} ({n} times; the routing was run on numbers); loads count as balanced" for s, n in found.items()]
@@ -324,7 +324,8 @@ def _holds(routing: Routing, run: _Run) -> bool:
         return False
     rows = torch.tanh(run.x.reshape(run.tokens, 1, -1)) * run.coefficients[chosen]
     wanted = (rows * weights.unsqueeze(-1)).sum(1)
-    rest = {None: torch.zeros_like(run.x), **run.parts}
+    rest: dict[str | None, Tensor] = {None: torch.zeros_like(run.x)}
+    rest.update((name, part) for name, part in run.parts.items())
     beside = run.watch.at(routing.beside) if isinstance(routing.beside, Spot) else rest.get(routing.beside)
     others = [run.watch.at(s) for s in routing.others]
     return (

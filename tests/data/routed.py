@@ -62,7 +62,8 @@ class ByWhere(Routed):
         for mask, expert in zip(masks, self.experts, strict=True):
             row, place = torch.where(mask)
             out[row] += weights[row, place, None] * expert(rows[row])
-        return out.view(x.shape) + self.shared(x)
+        shared: torch.Tensor = self.shared(x)
+        return out.view(x.shape) + shared
 
 
 class ByOneHot(Routed):
