@@ -4,8 +4,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slipstick.backends.system import System, load_system
-    from slipstick.backends.system_table import tabled
+    from slipstick.backends.machine.system import System, load_system
+    from slipstick.backends.machine.system_table import tabled
     from slipstick.driver import (
         Estimate,
         Estimates,
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
         lower,
         screen,
     )
-    from slipstick.explore.search.degrees import Degrees
-    from slipstick.explore.search.plan_job import PlanJob, PlanMachine
-    from slipstick.explore.search.plan_space import Choices, PlanSpace
-    from slipstick.explore.search.searching import search
+    from slipstick.explore.plans.degrees import Degrees
+    from slipstick.explore.plans.job import PlanJob, PlanMachine
+    from slipstick.explore.plans.space import Choices, PlanSpace
+    from slipstick.explore.searching import search
     from slipstick.frontend import GraphCache, load
-    from slipstick.frontend.costs import register_cost
     from slipstick.frontend.dynamo import Captured, backend, capture
     from slipstick.frontend.exported import load_exported
     from slipstick.frontend.graph_module import trace_graph
     from slipstick.frontend.module import trace
     from slipstick.frontend.runs.model_run import ModelRun
+    from slipstick.frontend.semantic.costs import register_cost
     from slipstick.ir.errors import SlipstickError
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, PlanWords, make_plan, plan_of
@@ -84,9 +84,9 @@ __all__ = [
 # Where each public name lives; a module is imported when its name is first asked for.
 _MODULE_OF = {
     "Captured": "slipstick.frontend.dynamo",
-    "Choices": "slipstick.explore.search.plan_space",
+    "Choices": "slipstick.explore.plans.space",
     "DType": "slipstick.ir.types",
-    "Degrees": "slipstick.explore.search.degrees",
+    "Degrees": "slipstick.explore.plans.degrees",
     "Estimate": "slipstick.driver",
     "Estimates": "slipstick.driver",
     "Defaults": "slipstick.ir.plan",
@@ -97,14 +97,14 @@ _MODULE_OF = {
     "MachineEstimates": "slipstick.driver",
     "ModelRun": "slipstick.frontend.runs.model_run",
     "Plan": "slipstick.ir.plan",
-    "PlanJob": "slipstick.explore.search.plan_job",
-    "PlanMachine": "slipstick.explore.search.plan_job",
-    "PlanSpace": "slipstick.explore.search.plan_space",
+    "PlanJob": "slipstick.explore.plans.job",
+    "PlanMachine": "slipstick.explore.plans.job",
+    "PlanSpace": "slipstick.explore.plans.space",
     "PlanTable": "slipstick.ir.plan",
     "PlanWords": "slipstick.ir.plan",
     "Screened": "slipstick.driver",
     "SlipstickError": "slipstick.ir.errors",
-    "System": "slipstick.backends.system",
+    "System": "slipstick.backends.machine.system",
     "Workload": "slipstick.ir.graph",
     "backend": "slipstick.frontend.dynamo",
     "capture": "slipstick.frontend.dynamo",
@@ -114,14 +114,14 @@ _MODULE_OF = {
     "evaluate_machines": "slipstick.driver",
     "load": "slipstick.frontend",
     "load_exported": "slipstick.frontend.exported",
-    "load_system": "slipstick.backends.system",
+    "load_system": "slipstick.backends.machine.system",
     "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
     "plan_of": "slipstick.ir.plan",
-    "register_cost": "slipstick.frontend.costs",
+    "register_cost": "slipstick.frontend.semantic.costs",
     "screen": "slipstick.driver",
-    "search": "slipstick.explore.search.searching",
-    "tabled": "slipstick.backends.system_table",
+    "search": "slipstick.explore.searching",
+    "tabled": "slipstick.backends.machine.system_table",
     "trace": "slipstick.frontend.module",
     "trace_graph": "slipstick.frontend.graph_module",
 }

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from slipstick.frontend.small_configs import small_config
+from slipstick.frontend.huggingface.configs.small_configs import small_config
 from slipstick.ir.errors import PlanError, SlipstickError
-from slipstick.ir.files import load_graph, save_graph
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family
+from slipstick.ir.text.files import load_graph, save_graph
 from slipstick.passes.families import pipeline_for
 
 from .coverage.case import model_types

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slipstick.backends.system import System
-from slipstick.backends.system_table import machine_numbers, tabled
+from slipstick.backends.machine.system import System
+from slipstick.backends.machine.system_table import machine_numbers, tabled
 
 _SEED = 20240722
 # What designs differ in; all else is that of the system.

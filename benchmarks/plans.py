@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstick.ir.divisibility import legal_degrees
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, PlanTable, make_plan
+from slipstick.ir.plan.divisibility import legal_degrees
 
 _SHORTEST = 1024
 _SEED = 20240722

@@ -25,10 +25,10 @@ SYSTEM = "dgx-h100"
 def trace(model: str) -> Samples:
     """Time the first recording of a model (forward, loss, backward, folding), everything imported before."""
     from slipstick.frontend import load
-    from slipstick.frontend.models import read_config
+    from slipstick.frontend.huggingface.configs.models import read_config
 
     kind = read_config(model).model_type
-    for name in ("torch", "slipstick.frontend.huggingface", "slipstick.frontend.trace"):
+    for name in ("torch", "slipstick.frontend.huggingface.recording", "slipstick.frontend.fold.trace"):
         importlib.import_module(name)
     importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
     seconds = _seconds(lambda: load(model))
@@ -85,7 +85,7 @@ def shapes(kind: str, repeat: str) -> Samples:
 
 def single(model: str, stages: str, repeat: str) -> Samples:
     """Time one estimate of a graph that is loaded and lowered."""
-    from slipstick.backends.system import load_system
+    from slipstick.backends.machine.system import load_system
     from slipstick.driver import estimate, lower
     from slipstick.ir.plan import Family, make_plan
 
@@ -101,7 +101,7 @@ def single(model: str, stages: str, repeat: str) -> Samples:
 
 def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
     """Time a table of random legal plans, and say how much memory the process took at most."""
-    from slipstick.backends.system import load_system
+    from slipstick.backends.machine.system import load_system
     from slipstick.driver import evaluate
 
     from .plans import random_plans
@@ -115,7 +115,7 @@ def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
 
 def decoding(model: str, num_points: str, repeat: str) -> Samples:
     """Time a table of decode steps, each of another degree, batch or context."""
-    from slipstick.backends.system import load_system
+    from slipstick.backends.machine.system import load_system
     from slipstick.driver import evaluate, lower
     from slipstick.frontend import GraphCache, load
     from slipstick.ir.graph import Workload
@@ -133,8 +133,8 @@ def decoding(model: str, num_points: str, repeat: str) -> Samples:
 def requests(model: str, load: str, num_requests: str, repeat: str) -> Samples:
     """Time requests one by one on a server of four GPUs, at a load over the most that it can answer."""
     from slipstick.cost.serving.simulate.run import Pool, simulate
-    from slipstick.cost.serving.sizes import Lognormal, Mix
-    from slipstick.cost.serving.traffic import poisson
+    from slipstick.cost.serving.traffic.sizes import Lognormal, Mix
+    from slipstick.cost.serving.traffic.traffic import poisson
 
     from .servers import most_per_s, server_times
 
@@ -148,7 +148,7 @@ def requests(model: str, load: str, num_requests: str, repeat: str) -> Samples:
 
 def machines(model: str, num_machines: str, repeat: str) -> Samples:
     """Time one plan on a table of random chip designs, and say how much memory the process took at most."""
-    from slipstick.backends.system import load_system
+    from slipstick.backends.machine.system import load_system
     from slipstick.driver import evaluate_machines
     from slipstick.ir.plan import Family, make_plan
 
@@ -164,7 +164,7 @@ def machines(model: str, num_machines: str, repeat: str) -> Samples:
 
 def costs(num_designs: str, repeat: str) -> Samples:
     """Time a space of chip designs, each with its die, package, system and ownership, nothing timed on them."""
-    from slipstick.explore.designs import explore
+    from slipstick.explore.designs.designs import explore
 
     from .spaces import setting, space
 
@@ -177,8 +177,8 @@ def costs(num_designs: str, repeat: str) -> Samples:
 def pays(model: str, num_designs: str, repeat: str) -> Samples:
     """Time a space of chip designs with the money of each and the time, energy and money of a training step on it."""
     from slipstick.driver import lower
-    from slipstick.explore.designs import explore
-    from slipstick.explore.setting import Job
+    from slipstick.explore.designs.designs import explore
+    from slipstick.explore.designs.setting import Job
     from slipstick.ir.plan import Family, make_plan
 
     from .spaces import setting, space
@@ -196,7 +196,7 @@ def products(num: str, repeat: str) -> Samples:
     import numpy as np
 
     from slipstick.backends.kernels.gemm import gemm_sizes, gemm_times
-    from slipstick.backends.system import load_system
+    from slipstick.backends.machine.system import load_system
 
     system = load_system(SYSTEM)
     random = np.random.default_rng(0)
@@ -212,7 +212,7 @@ def products(num: str, repeat: str) -> Samples:
 
 def screening(model: str, num_plans: str, repeat: str) -> Samples:
     """Time constraints and memory of a table of plans over every axis, nothing timed."""
-    from slipstick.backends.system import load_system
+    from slipstick.backends.machine.system import load_system
     from slipstick.driver import lower, screen
     from slipstick.ir.plan import Family
 
@@ -226,7 +226,7 @@ def screening(model: str, num_plans: str, repeat: str) -> Samples:
 
 def searched(model: str, repeat: str) -> Samples:
     """Time all plans of one family as a search does: those that are legal and fit are timed; how many do."""
-    from slipstick.backends.system import load_system
+    from slipstick.backends.machine.system import load_system
     from slipstick.driver import evaluate, lower, screen
     from slipstick.ir.plan import Family
 
@@ -253,7 +253,7 @@ def families(model: str) -> Samples:
     """Time families of training plans lowered one behind the other, as a search does."""
     from itertools import product
 
-    from slipstick.explore.search.lowerings import Lowerings
+    from slipstick.explore.plans.lowerings import Lowerings
     from slipstick.ir.plan import Family
 
     methods = ("none", "ring", "ulysses", "allgather")
@@ -302,7 +302,7 @@ def pipelines(schedule: str, num_chunks: str, num_plans: str, repeat: str) -> Sa
 
 def doubling(model: str, num_plans: str, repeat: str) -> Samples:
     """Time a table, and the same with twice the layers, micro-batches or GPUs, taking turns."""
-    from slipstick.backends.system import load_system
+    from slipstick.backends.machine.system import load_system
     from slipstick.driver import evaluate
 
     from .plans import random_plans

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from slipstick.backends.engine import Engine
-from slipstick.backends.engine_file import load_engine
-from slipstick.backends.system import load_system
-from slipstick.cost.serving.continuous import most_throughput
-from slipstick.cost.serving.requests import Lengths
-from slipstick.cost.serving.times import StepTimes
+from slipstick.backends.machine.software.engine import Engine
+from slipstick.backends.machine.software.engine_file import load_engine
+from slipstick.backends.machine.system import load_system
+from slipstick.cost.serving.batching.continuous import most_throughput
+from slipstick.cost.serving.batching.times import StepTimes
+from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.driver import lower
+from slipstick.driver.serve.load import Load
+from slipstick.driver.serve.server import Server, serve
+from slipstick.driver.serve.tables import Served, step_times
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.serving.load import Load
-from slipstick.serving.server import Server, serve
-from slipstick.serving.tables import Served, step_times
 
 LONGEST = 32_768
 

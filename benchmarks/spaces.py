@@ -8,8 +8,8 @@ import numpy as np
 
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
-from slipstick.explore.setting import Setting
-from slipstick.explore.space import DesignSpace
+from slipstick.explore.designs.setting import Setting
+from slipstick.explore.designs.space import DesignSpace
 
 _FORMS = 4
 

@@ -13,7 +13,7 @@ from .options import PlanCommand
 from .search_sampling import KEYS, Sampling, options
 
 if TYPE_CHECKING:
-    from ..explore.space import DesignSpace
+    from ..explore.designs.space import DesignSpace
 
 # Designs that an optimiser chooses at once where nothing is said: they are priced as a table.
 AT_ONCE = 32
@@ -44,9 +44,9 @@ class Axes:
     def space(self) -> DesignSpace:
         """Return the space; UsageError for what is no axis, or belongs to another one that is missing."""
         from ..backends.technology.d2d import as_join
-        from ..backends.technology.package_file import as_joint
-        from ..explore.axes import axis, counts, words
-        from ..explore.space import DesignSpace
+        from ..backends.technology.files.package_file import as_joint
+        from ..explore.designs.axes import axis, counts, words
+        from ..explore.designs.space import DesignSpace
 
         if (self.power is None) == (self.power_density is None):
             raise UsageError("a design needs one of --power, of a package, and --power-density, of a mm2 of its dies")

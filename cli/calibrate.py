@@ -13,8 +13,8 @@ from .flags import Named
 from .output import columns, writing
 
 if TYPE_CHECKING:
-    from ..backends.system_tree import Tree
-    from ..validation.calibrate import KindFit
+    from ..backends.machine.files.system_tree import Tree
+    from ..validation.fit.calibrate import KindFit
 
 
 @click.command("calibrate")
@@ -111,7 +111,7 @@ def calibrate_command(
         _refuse_of_kernels({"--where": where, "--leave-out": leave_out, "--joint": joint})
         return _of_software(files, stack, engine, part, Path(output), report)
     _refuse_unreadable(Path(output))
-    from ..validation.calibrate import Choice, calibrate
+    from ..validation.fit.calibrate import Choice, calibrate
 
     choice = Choice(where=where, leave_out=leave_out, split=part, joint=joint)
     found = calibrate(files, choice, report)
@@ -175,7 +175,7 @@ def _refuse_unreadable(output: Path) -> None:
 
 def _tree_of(path: Path) -> tuple[str, Mapping[str, Tree]]:
     """Return the text and the tree of a calibration; both are empty where there is no file."""
-    from ..backends.system_tree import read_tree
+    from ..backends.machine.files.system_tree import read_tree
 
     if path.is_dir():
         raise UsageError(f"cannot write '{path}': Is a directory")
@@ -187,7 +187,7 @@ def _tree_of(path: Path) -> tuple[str, Mapping[str, Tree]]:
 
 
 def _measure(device: str, threads: int, quick: bool, check: bool, folder: Path, report: Callable[[str], None]) -> int:
-    from ..calibration.run import Wanted, calibrate_device
+    from ..validation.measure.run import Wanted, calibrate_device
 
     wanted = Wanted(device, threads, quick, check)
     found = calibrate_device(wanted, folder, report)
@@ -216,9 +216,9 @@ def _by_file(output: Path, fits: Sequence[KindFit], joint: bool) -> dict[Path, l
 
 def _write(path: Path, fits: Sequence[KindFit]) -> None:
     from .. import __version__
-    from ..ir.files import write_whole
-    from ..validation.calibration_file import check, heading_of, text_of, updated
-    from ..validation.machine_room import base_layers
+    from ..ir.text.files import write_whole
+    from ..validation.fit.calibration_file import check, heading_of, text_of, updated
+    from ..validation.rows.machine_room import base_layers
 
     old, before = _tree_of(path)
     tree = updated(before, fits, f"slipstick {__version__}", path.stem)

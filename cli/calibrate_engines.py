@@ -12,7 +12,7 @@ from ..ir.errors import UsageError
 from .output import columns, writing
 
 if TYPE_CHECKING:
-    from ..validation.inference.engine_fit import EngineFit
+    from ..validation.fit.engines.fit import EngineFit
 
 # Every engine of the catalogue that says what is free.
 ALL = "all"
@@ -23,8 +23,8 @@ def calibrate_engines(
 ) -> int:
     """Fit the numbers of engines and write them; what was fitted stands on stdout."""
     from ..frontend import GraphCache
-    from ..validation.inference.engine_fit import fit_engine
-    from ..validation.inference.engine_fit_file import refuse_other
+    from ..validation.fit.engines.fit import fit_engine
+    from ..validation.fit.engines.fit_file import refuse_other
 
     names = _names(asked)
     paths = {name: _path(output, name, len(names)) for name in names}
@@ -40,7 +40,7 @@ def calibrate_engines(
 
 
 def _names(asked: str) -> Sequence[str]:
-    from ..validation.inference.engine_profiles import all_profiles
+    from ..validation.fit.engines.profiles import all_profiles
 
     if asked == ALL:
         found = all_profiles()
@@ -63,9 +63,9 @@ def _path(output: Path, name: str, num: int) -> Path:
 
 def _write(path: Path, fits: Sequence[EngineFit]) -> None:
     from .. import __version__
-    from ..ir.files import write_whole
-    from ..validation.calibration_file import text_of
-    from ..validation.inference.engine_fit_file import check, tree_of
+    from ..ir.text.files import write_whole
+    from ..validation.fit.calibration_file import text_of
+    from ..validation.fit.engines.fit_file import check, tree_of
 
     tree = tree_of(fits, f"slipstick {__version__}", path.parent)
     check(fits, tree)
@@ -81,8 +81,8 @@ def _text(fits: Sequence[EngineFit]) -> str:
 
 
 def _numbers(fits: Sequence[EngineFit]) -> list[list[str]]:
-    from ..backends.engine_limits import ENGINE_MOVABLE
-    from ..backends.stack_limits import movable
+    from ..backends.machine.software.engine_limits import ENGINE_MOVABLE
+    from ..backends.machine.software.stack_limits import movable
 
     lines = [["engine", "chip", "number", "before", "fitted", ""]]
     for fit in fits:

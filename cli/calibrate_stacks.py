@@ -12,7 +12,7 @@ from ..ir.errors import UsageError
 from .output import columns, writing
 
 if TYPE_CHECKING:
-    from ..validation.training.stack_fit import StackFit
+    from ..validation.fit.stacks.fit import StackFit
 
 # Every profile of the catalogue that says what is free.
 ALL = "all"
@@ -23,8 +23,8 @@ def calibrate_stacks(
 ) -> int:  # fmt: skip
     """Fit the numbers of stacks and write them; what was fitted stands on stdout."""
     from ..frontend import GraphCache
-    from ..validation.training.stack_fit import fit_stacks
-    from ..validation.training.stack_fit_file import refuse_other
+    from ..validation.fit.stacks.fit import fit_stacks
+    from ..validation.fit.stacks.fit_file import refuse_other
 
     groups = _groups(asked)
     names = [name for group in groups for name in group]
@@ -42,7 +42,7 @@ def calibrate_stacks(
 
 
 def _groups(asked: str) -> Sequence[tuple[str, ...]]:
-    from ..validation.training.stack_profiles import all_profiles
+    from ..validation.fit.stacks.profiles import all_profiles
 
     if asked != ALL:
         names = tuple(name.strip() for name in asked.split(","))
@@ -65,9 +65,9 @@ def _path(output: Path, name: str, num: int) -> Path:
 
 def _write(path: Path, fit: StackFit) -> None:
     from .. import __version__
-    from ..ir.files import write_whole
-    from ..validation.calibration_file import text_of
-    from ..validation.training.stack_fit_file import check, tree_of
+    from ..ir.text.files import write_whole
+    from ..validation.fit.calibration_file import text_of
+    from ..validation.fit.stacks.fit_file import check, tree_of
 
     tree = tree_of(fit, f"slipstick {__version__}", path.parent)
     check(fit, tree)
@@ -83,7 +83,7 @@ def _text(fits: Sequence[StackFit]) -> str:
 
 
 def _numbers(fits: Sequence[StackFit]) -> list[list[str]]:
-    from ..backends.stack_limits import movable
+    from ..backends.machine.software.stack_limits import movable
 
     lines = [["stack", "number", "before", "fitted", ""]]
     for fit in fits:

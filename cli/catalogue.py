@@ -21,7 +21,7 @@ SINGULAR = (
 @click.option("--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Output.")
 def list_command(kind: str, form: str) -> int:
     """List what there is of a KIND."""
-    from ..report.catalogue import list_text
+    from ..report.catalogue.catalogue import list_text
 
     click.echo(list_text(kind, form == "json", columns()))
     return 0
@@ -42,7 +42,7 @@ def show_command(kind: str, name: str | None, overrides: tuple[str, ...], consta
 
     Prices need no NAME: without one they are the usual ones.
     """
-    from ..report.catalogue import show_text
+    from ..report.catalogue.catalogue import show_text
 
     click.echo(show_text(_plural(kind), name or _usual(kind), form == "json", overrides, columns(), constants))
     return 0

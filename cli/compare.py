@@ -40,13 +40,13 @@ def compare_command(a: str, b: str, gates: tuple[str, ...], threshold: float, fo
     """
     if a == b == "-":
         raise UsageError("stdin can be one of both reports: name a file for the other")
-    from ..report.comparison import compare
-    from ..report.gates import judged
-    from ..report.saved import read_saved
+    from ..report.compare.comparison import compare
+    from ..report.compare.gates import judged
+    from ..report.compare.saved import read_saved
 
     found = compare(read_saved(a), read_saved(b))
     verdicts = judged(gates, found)
-    from ..report.compare_text import comparison_json, comparison_markdown, comparison_text
+    from ..report.compare.compare_text import comparison_json, comparison_markdown, comparison_text
 
     if form == "json":
         click.echo(comparison_json(found, verdicts))

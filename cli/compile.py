@@ -16,8 +16,8 @@ from .run_flags import run_of
 from .verify import VERIFIERS
 
 if TYPE_CHECKING:
-    from ..backends.system import System
-    from ..driver import Estimate, Lowered
+    from ..backends.machine.system import System
+    from ..driver.estimate import Estimate, Lowered
     from ..ir.graph import Graph
     from ..ir.plan import Plan
 
@@ -80,7 +80,7 @@ def _kinds(emit: str) -> tuple[str, ...]:
 
 def _texts(request: Request, graph: Graph, plan: Plan, kinds: tuple[str, ...]) -> Mapping[str, Callable[[str], str]]:
     """Return what makes the text of each kind for a path, so that only what is asked for is computed."""
-    from ..ir.text import print_graph
+    from ..ir.text.printer import print_graph
 
     system = system_of(request) if {"costed", "report"} & set(kinds) else None
     made: dict[str, Callable[[str], str]] = {"graph": lambda path: print_graph(graph)}
@@ -103,8 +103,8 @@ def _texts(request: Request, graph: Graph, plan: Plan, kinds: tuple[str, ...]) -
 
 
 def _plan_text(graph: Graph, plan: Plan) -> str:
-    from ..passes.sharding.choose import plan_for, styles_in
-    from ..passes.sharding.plan_files import plan_text
+    from ..passes.sharding.plans.choose import plan_for, styles_in
+    from ..passes.sharding.plans.plan_files import plan_text
     from ..passes.sharding.shard import shard_by
 
     found = plan_for(plan.family.tp_plan, graph, shard_by)
@@ -113,7 +113,7 @@ def _plan_text(graph: Graph, plan: Plan) -> str:
 
 def _answer(request: Request, plan: Plan, system: System, lowered: Lowered) -> Estimate:
     from ..cost.flops import Convention
-    from ..driver import estimate, train
+    from ..driver.estimate import estimate, train
     from ..report.advice import shortage
 
     answer = estimate(lowered.source, system, plan, Convention(request.flops_convention), lowered)

@@ -12,7 +12,7 @@ from .flags import MONEY, Named
 from .output import columns, write_text
 
 if TYPE_CHECKING:
-    from ..backends.system import System
+    from ..backends.machine.system import System
     from ..cost.money import Money
 
 VIEWS = ("summary", "die", "package", "system", "tco", "carbon")
@@ -71,7 +71,7 @@ def cost_command(
     slipstick cost dgx-h100 --gpus 1024
     slipstick cost dgx-h100 --breakdown package --explain 'chip defects'
     """  # noqa: D301
-    from ..backends.system import load_system
+    from ..backends.machine.system import load_system
     from ..cost.money import Terms, system_money
 
     loaded = load_system(system, overrides, prices=prices)
@@ -88,7 +88,7 @@ def _smallest(system: System, basis: str) -> int:
 
 
 def _explained(money: Money, line: str, form: str) -> str:
-    from ..report.money_reasons import explain_cost
+    from ..report.explain.money_reasons import explain_cost
 
     if form != "table":
         raise UsageError(f"--explain writes text, no {form}; formulas and values of all lines are in --format json")
@@ -96,7 +96,7 @@ def _explained(money: Money, line: str, form: str) -> str:
 
 
 def _written(money: Money, view: str, form: str) -> str:
-    from ..report.cost_views import cost_csv, cost_record, cost_text
+    from ..report.cost.cost_views import cost_csv, cost_record, cost_text
 
     if view in ("die", "package") and money.package is None:
         raise UsageError(

@@ -109,10 +109,10 @@ def design_command(
     slipstick design study --area 826mm2 --power 400W --unit a100 --memory hbm2e
     slipstick design area --die ga100
     """  # noqa: D301, E501
-    from ..backends.technology.chip_file import chip_text, system_text
     from ..backends.technology.data import load_technology
     from ..backends.technology.design import design, study
-    from ..backends.technology.package_file import as_joint
+    from ..backends.technology.files.chip_file import chip_text, system_text
+    from ..backends.technology.files.package_file import as_joint
     from .design_tables import area_table, study_table
 
     known = load_technology(technology, overrides)
@@ -211,7 +211,7 @@ def _given(flag: str, text: str | None, dimension: str) -> float:
 
 def _network(name: str) -> str:
     """A network of the catalogue or a file; UnknownNameError names the nearest."""
-    from ..backends.system import load_network
+    from ..backends.machine.system import load_network
 
     load_network(name)
     return name

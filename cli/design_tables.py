@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..backends.technology.area import DieAreas, area_of, floorplan
 from ..backends.technology.data import Technology
 from ..backends.technology.design import Design
-from ..ir.expr import Num
+from ..ir.sizes.expr import Num
 from ..ir.units import format_bytes, format_bytes_per_s, format_flop_per_s
 from ..report.columns import in_columns
 from .output import columns

@@ -12,8 +12,8 @@ from ..ir.errors import UsageError
 from .run_flags import refuse_idle
 
 if TYPE_CHECKING:
-    from ..cost.serving.speculative import Drafter
-    from ..serving.server import Server
+    from ..cost.serving.batching.speculative import Drafter
+    from ..driver.serve.server import Server
 
 # Tokens of a draft where nobody says how many.
 USUAL_LENGTH = 4
@@ -63,8 +63,8 @@ class Drafts:
                 "drafted tokens that are kept decide what a draft is worth: give --acceptance, as measured; heads of "
                 "DeepSeek-V3 have 0.85 to 0.9 (arXiv 2412.19437)"
             )
-        from ..cost.serving.speculative import Drafter, Speculation
-        from ..serving.drafts import drafting, prediction_head
+        from ..cost.serving.batching.speculative import Drafter, Speculation
+        from ..driver.serve.drafts import drafting, prediction_head
 
         drafter, length = Drafter(), self.mtp or self.ngram or 0
         if self.draft is not None:

@@ -29,7 +29,7 @@ from .serve_flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand,
 from .trace import emit_trace
 
 if TYPE_CHECKING:
-    from ..driver import Estimate
+    from ..driver.estimate import Estimate
 
 # A result in a file or a pipe is laid out as on a wide screen.
 PIPE_COLUMNS = 120
@@ -123,7 +123,7 @@ def estimate_command(
         return serve_command(request, serving, kind, output, explain)
     answer = _step(request, serving.engine)
     if explain is not None:
-        from ..report.explain import explain_text
+        from ..report.explain.explain import explain_text
 
         write_text(explain_text(answer, explain), output)
         return 0
@@ -154,7 +154,7 @@ def _step(request: Request, engine: str | None) -> Estimate:
     run = run_of(request)
     graph, plan = sized(request, system.stack)
     from ..cost.flops import Convention
-    from ..driver import estimate, train
+    from ..driver.estimate import estimate, train
 
     lowered = lower_of(request, graph, plan.family)
     answer = estimate(graph, system, plan, Convention(request.flops_convention), lowered)

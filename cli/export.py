@@ -89,8 +89,8 @@ def server_subject(request: Request, serving: Serving) -> Subject:
 
 def _config(request: Request) -> Mapping[str, object] | None:
     """The model's config.json, None where it comes from elsewhere."""
+    from ..frontend.huggingface.configs.models import read_config
     from ..frontend.loading import has_config
-    from ..frontend.models import read_config
 
     if not has_config(request.source.model):
         return None
@@ -101,7 +101,7 @@ def _config(request: Request) -> Mapping[str, object] | None:
 def _layers(request: Request, graph: Graph, plan: Plan) -> tuple[int, ...]:
     """Layers of each chunk of a stage, as an estimate of the same plan has them."""
     from ..ir.plan import PlanTable
-    from ..ir.points import Points
+    from ..ir.sizes.points import Points
 
     lowered, table = lower_of(request, graph, plan.family), PlanTable.of([plan])
     return lowered.stages.evaluate(table, Points(table)).layouts[0].blocks
@@ -122,7 +122,7 @@ def exported(framework: str, subject: Subject, serving: Serving | None = None) -
 
 def _hub_name(model: str) -> str | None:
     """The first name of a model of the catalogue on the hub; a folder stands for itself."""
-    from ..frontend.models import index
+    from ..frontend.huggingface.configs.models import index
 
     entry = index().get(model)
     if entry is None:

@@ -21,7 +21,7 @@ def write_text(text: str, output: str) -> None:
         return
     import gzip
 
-    from ..ir.files import write_atomically
+    from ..ir.text.files import write_atomically
 
     data = text.encode()
     with writing(output):

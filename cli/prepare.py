@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import NotBuiltError, UsageError, check_once
-from ..ir.low_inference import AS_PUBLISHED
+from ..ir.plan.low_inference import AS_PUBLISHED
 from .options import Request
 from .output import writing
 from .plan_file import is_given
 
 if TYPE_CHECKING:
-    from ..backends.stack import StackConstants
-    from ..backends.system import System
+    from ..backends.machine.software.stack import StackConstants
+    from ..backends.machine.system import System
     from ..cost.money import Terms
-    from ..driver import Estimate, Lowered
-    from ..frontend.published import Published
+    from ..driver.estimate import Estimate, Lowered
+    from ..frontend.huggingface.configs.published import Published
     from ..frontend.runs.asked import Asked
     from ..ir.graph import Graph
     from ..ir.plan import Family, Plan, PlanWords
@@ -85,7 +85,7 @@ def length_for(graph: Graph, seq: int) -> int:
 
     UsageError for a length that was typed, of a model whose inputs have none.
     """
-    from ..ir.fixed_sizes import counts_tokens
+    from ..ir.sizes.fixed_sizes import counts_tokens
 
     ctx = click.get_current_context(silent=True)
     if ctx is None or is_given(ctx, "seq"):
@@ -112,7 +112,7 @@ def _progress(request: Request) -> Callable[[str], None] | None:
 
 def system_of(request: Request) -> System:
     """Load the system with its overrides; UsageError when none was named."""
-    from ..backends.system import load_system, system_names
+    from ..backends.machine.system import load_system, system_names
 
     at = request.machine
     if at.system is None:
@@ -122,7 +122,7 @@ def system_of(request: Request) -> System:
 
 def priced(request: Request, answer: Estimate) -> Estimate:
     """Price an estimate; a system that cannot be priced says so among the warnings, and has its times all the same."""
-    from ..driver import worth
+    from ..driver.estimate import worth
 
     try:
         return worth(answer, terms_of(request))
@@ -145,7 +145,7 @@ def _stack(request: Request) -> StackConstants | None:
         return system_of(request).stack
     if request.machine.stack is None:
         return None
-    from ..backends.system import load_stack
+    from ..backends.machine.system import load_stack
 
     return load_stack(request.machine.stack)
 
@@ -171,7 +171,7 @@ def _resolved(request: Request) -> PlanWords:
 
 def _precision(request: Request) -> Published:
     """Return the recipe asked for; those of the checkpoint as engines run it on the system, where there is one."""
-    from ..frontend.published import Published, published_recipes
+    from ..frontend.huggingface.configs.published import Published, published_recipes
     from ..ir.errors import PlanError
 
     if request.words.precision != AS_PUBLISHED:
@@ -187,8 +187,8 @@ def _precision(request: Request) -> Published:
 
 def published_otherwise(request: Request) -> tuple[str, ...]:
     """Say so where a model that was published quantised is served in the model's type."""
+    from ..frontend.huggingface.configs.published import published_precision
     from ..frontend.loading import has_config
-    from ..frontend.published import published_precision
 
     words, model = request.words, request.source.model
     if words.phase == "train" or words.precision != "none" or words.precision_of or not has_config(model):
@@ -204,8 +204,8 @@ def published_otherwise(request: Request) -> tuple[str, ...]:
 
 def no_heads(request: Request, heads: int | None) -> tuple[str, ...]:
     """Say so where heads of a model draft, and its config names none."""
+    from ..frontend.huggingface.configs.models import read_config
     from ..frontend.loading import has_config
-    from ..frontend.models import read_config
 
     model = request.source.model
     if not heads or not has_config(model) or json.loads(read_config(model).text).get(_HEADS):
@@ -221,8 +221,8 @@ def check_positions(graph: Graph, plan: Plan) -> None:
 
     Training may go on to learn more positions.
     """
-    from ..ir.fixed_sizes import check_sizes
     from ..ir.graph import Workload
+    from ..ir.sizes.fixed_sizes import check_sizes
 
     check_sizes(graph, plan)
     most = graph.max_positions
@@ -246,7 +246,7 @@ def plan_of(request: Request, stack: StackConstants | None = None) -> Plan:
 
 def lower_of(request: Request, graph: Graph, family: Family) -> Lowered:
     """Lower a graph with the pipeline, the stop and the dumps that were asked for."""
-    from ..driver import lower, pipeline_for
+    from ..driver.estimate import lower, pipeline_for
 
     pipeline = pipeline_of(request, family)
     if request.compiler.passes is not None and str(pipeline) != (own := str(pipeline_for(family))):
@@ -261,7 +261,7 @@ def lower_of(request: Request, graph: Graph, family: Family) -> Lowered:
 
 def pipeline_of(request: Request, family: Family) -> Pipeline:
     """Return the pipeline given, or the family's own."""
-    from ..driver import pipeline_for
+    from ..driver.estimate import pipeline_for
     from ..passes.manager import parse_pipeline
 
     given = request.compiler.passes
@@ -271,7 +271,7 @@ def pipeline_of(request: Request, family: Family) -> Pipeline:
 def _dump(request: Request) -> Callable[[int, Pass, Graph], None] | None:
     if request.compiler.dump_after is None:
         return None
-    from ..ir.files import save_graph
+    from ..ir.text.files import save_graph
     from ..passes.manager import pass_class
 
     if request.compiler.dump_after != "all":

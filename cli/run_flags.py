@@ -12,7 +12,7 @@ import click
 from ..ir.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from ..cost.training_run import Amount, Checkpoints, Failures, TrainingRun, Unit
+    from ..cost.run.training_run import Amount, Checkpoints, Failures, TrainingRun, Unit
     from .options import Request
 
 
@@ -84,7 +84,7 @@ def run_of(request: Request) -> TrainingRun | None:
         raise UsageError(
             f"--tokens, --checkpoint-..., --mtbf are for training runs, and --phase is {request.words.phase}"
         )
-    from ..cost.training_run import TrainingRun
+    from ..cost.run.training_run import TrainingRun
 
     return TrainingRun(amount=amount, unit=unit, checkpoints=checkpoints, failures=failures)
 
@@ -121,7 +121,7 @@ def _checkpoints(run: RunWords) -> Checkpoints | None:
     )  # fmt: skip
     if all(flag is None for flag in given):
         return None
-    from ..cost.training_run import Checkpoints
+    from ..cost.run.training_run import Checkpoints
 
     every_steps, every_s = _every(run.checkpoint_every)
     return Checkpoints(
@@ -147,7 +147,7 @@ def _failures(run: RunWords) -> Failures | None:
         if run.restart_time is not None:
             raise UsageError("--restart-time counts where something fails: say how often with --mtbf")
         return None
-    from ..cost.training_run import UNITS, Failures
+    from ..cost.run.training_run import UNITS, Failures
 
     text, slash, word = run.mtbf.rpartition("/")
     of: Unit | None = next((unit for unit in UNITS if unit == word), None) if slash else "gpu"

@@ -14,8 +14,8 @@ from .flags import Named
 from .output import columns, writing
 
 if TYPE_CHECKING:
-    from ..explore.search.export import Selection
-    from ..explore.search.runs import Runs
+    from ..explore.runs.export import Selection
+    from ..explore.runs.runs import Runs
 
 _CSV, _CSV_GZ, _PARQUET = ".csv", ".csv.gz", ".parquet"
 
@@ -64,8 +64,8 @@ def list_command(folder: Path | None, form: str) -> int:
 
     Of each: its state, how many plans it holds, and the best of its first objective.
     """
-    from ..explore.search.summary import summaries
-    from ..report.runs import runs_json, runs_table
+    from ..explore.runs.summary import summaries
+    from ..report.search.runs import runs_json, runs_table
 
     runs = _runs(folder)
     found = summaries(runs)
@@ -94,9 +94,9 @@ def show_command(name: str, folder: Path | None, form: str) -> int:
 
     What was pruned and why, what crashed, how many plans were kept, and between what their columns lie.
     """
-    from ..explore.search.ledger import Ledger
-    from ..explore.search.summary import Summary
-    from ..report.runs import run_json, run_text
+    from ..explore.runs.ledger import Ledger
+    from ..explore.runs.summary import Summary
+    from ..report.search.runs import run_json, run_text
 
     path = _runs(folder).path(name)
     if form == "yaml":
@@ -133,8 +133,8 @@ def export_command(name: str, output: str, names: str | None, conditions: tuple[
     Every plan that was evaluated and kept is a row, in the order in which they were enumerated; columns are raw numbers
     in SI units, or words.
     """
-    from ..explore.search.export import Selection
-    from ..explore.search.ledger import Ledger
+    from ..explore.runs.export import Selection
+    from ..explore.runs.ledger import Ledger
 
     _check_ending(output)
     wanted = None if names is None else [word.strip() for word in names.split(",") if word.strip()]
@@ -164,7 +164,7 @@ def remove_command(name: str, folder: Path | None, yes: bool) -> int:
 
 
 def _runs(folder: Path | None) -> Runs:
-    from ..explore.search.runs import Runs
+    from ..explore.runs.runs import Runs
 
     return Runs.at(folder)
 
@@ -175,8 +175,8 @@ def _check_ending(output: str) -> None:
 
 
 def _written(selection: Selection, output: str) -> int:
-    from ..explore.search.export import write_csv, write_parquet
-    from ..ir.files import replacing
+    from ..explore.runs.export import write_csv, write_parquet
+    from ..ir.text.files import replacing
 
     if output == "-":
         return write_csv(selection, sys.stdout.buffer)
@@ -190,7 +190,7 @@ def _written(selection: Selection, output: str) -> int:
 
 def _gzipped(selection: Selection, out: BinaryIO) -> int:
     """The same rows make the same file: no name, no time in it."""
-    from ..explore.search.export import write_csv
+    from ..explore.runs.export import write_csv
 
     with gzip.GzipFile("", "wb", compresslevel=6, fileobj=out, mtime=0) as packed:
         return write_csv(selection, packed)

@@ -35,6 +35,6 @@ def _schema(kind: str) -> Mapping[str, object]:
         from .search_file import space_schema
 
         return space_schema()
-    from ..backends.file_schemas import file_schema
+    from ..backends.machine.files.file_schemas import file_schema
 
     return file_schema(kind)

@@ -22,12 +22,12 @@ from .search_progress import best_so_far, progress
 from .search_trials import has_trials, trial_job_of, try_all
 
 if TYPE_CHECKING:
-    from ..explore.search.best import Best
-    from ..explore.search.block import Found
-    from ..explore.search.running import Ran
-    from ..report.search import SearchAnswer
-    from ..report.search_plans import PlanRows
-    from ..report.search_servers import ServerRows
+    from ..explore.best import Best
+    from ..explore.block import Found
+    from ..explore.runs.running import Ran
+    from ..report.search.answer import SearchAnswer
+    from ..report.search.plans import PlanRows
+    from ..report.search.servers import ServerRows
 
 
 @click.command("search", cls=SearchCommand)
@@ -69,20 +69,20 @@ def _rows(asked: Asked, request: Request) -> PlanRows | ServerRows:
     """What is searched: plans of steps, or servers."""
     text = space_yaml(asked)
     if asked.one("phase", "train") == "serve":
-        from ..report.search_servers import ServerRows
+        from ..report.search.servers import ServerRows
         from .search_servers import server_search_of
 
         return ServerRows(server_search_of(asked, request, text))
-    from ..report.search_plans import PlanRows
+    from ..report.search.plans import PlanRows
 
     return PlanRows(job_of(asked, request, text), asked.model)
 
 
 def _run(rows: PlanRows | ServerRows, model: str, wanted: Wanted, run: Kept, quiet: bool) -> SearchAnswer:
     """Work on all blocks, and gather the answer while they come."""
-    from ..explore.search.executors import executor_of
-    from ..explore.search.searching import search
-    from ..report.search import SearchAnswer
+    from ..explore.executors.executors import executor_of
+    from ..explore.searching import search
+    from ..report.search.answer import SearchAnswer
 
     executor = executor_of(wanted.executor, wanted.jobs, wanted.address)
     ledger = run.ledger(rows.search)

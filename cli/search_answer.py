@@ -15,18 +15,18 @@ from .search_progress import counted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..explore.search.best import Columns
-    from ..report.front import Front, Goal
-    from ..report.search import SearchAnswer
+    from ..explore.best import Columns
+    from ..report.search.answer import SearchAnswer
+    from ..report.search.front import Front, Goal
 
 _FRONTS = (".svg", ".html", ".json", ".txt")
 
 
 def write_answer(answer: SearchAnswer, wanted: Wanted) -> None:
     """Write all that was asked for; InfeasibleError where no plan is left, with why."""
-    from ..explore.search.tool import tool_version
-    from ..report.search import search_json
-    from ..report.search_table import search_text
+    from ..explore.runs.tool import tool_version
+    from ..report.search.answer import search_json
+    from ..report.search.table import search_text
 
     if not answer.tally.num_kept:
         reasons = counted(answer.tally.pruned)
@@ -50,8 +50,8 @@ def check_front(path: str | None) -> None:
 
 def best_plan_text(answer: SearchAnswer) -> str:
     """Return the best row as a file that `estimate --plan` takes."""
-    from ..report.search_plans import PlanRows
-    from ..report.search_servers import ServerRows
+    from ..report.search.plans import PlanRows
+    from ..report.search.servers import ServerRows
     from .plan_text import command_file_text, plan_file_text
 
     top, rows = answer.best.top, answer.rows
@@ -63,8 +63,8 @@ def best_plan_text(answer: SearchAnswer) -> str:
 
 def _why(answer: SearchAnswer) -> str:
     """Why the first row beats the second, part by part."""
-    from ..report.search import num_rows
-    from ..report.search_why import why, why_text
+    from ..report.search.answer import num_rows
+    from ..report.search.why import why, why_text
 
     if num_rows(answer.best.top) < 2:
         return ""
@@ -74,9 +74,9 @@ def _why(answer: SearchAnswer) -> str:
 
 def _front_text(answer: SearchAnswer, path: str) -> str:
     """The front in the form that the ending of its file says."""
-    from ..report.front_html import front_html
-    from ..report.front_svg import front_svg
-    from ..report.front_table import front_json, front_table
+    from ..report.search.front_html import front_html
+    from ..report.search.front_svg import front_svg
+    from ..report.search.front_table import front_json, front_table
 
     front = front_of(answer)
     if path.endswith(".svg"):
@@ -88,8 +88,8 @@ def _front_text(answer: SearchAnswer, path: str) -> str:
 
 def front_of(answer: SearchAnswer) -> Front:
     """Return the front of a search, before a cloud of other plans."""
-    from ..report.front import Front
-    from ..report.search import num_rows
+    from ..report.search.answer import num_rows
+    from ..report.search.front import Front
 
     rows, cloud = answer.best.front, answer.best.cloud
     labels = [answer.whole_label(rows, at) for at in range(num_rows(rows))]
@@ -103,13 +103,13 @@ def front_of(answer: SearchAnswer) -> Front:
 
 def _goals(answer: SearchAnswer) -> list[Goal]:
     """The goals of a search, as people see them."""
-    from ..report.front import Goal
+    from ..report.search.front import Goal
 
     return [Goal(goal.name, goal.sign < 0) for goal in answer.rows.goals]
 
 
 def _places(rows: Columns) -> NDArray[np.float64]:
     """Where each row came from, as one number."""
-    from ..explore.search.best import BLOCK, ROW
+    from ..explore.best import BLOCK, ROW
 
     return rows[BLOCK] * 2.0**20 + rows[ROW]

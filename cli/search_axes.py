@@ -219,7 +219,7 @@ def _all(key: str, name: str) -> tuple[Value, ...]:
 
 def check_no_range(key: str, words: Sequence[str]) -> None:
     """UsageError for a range where only values are: of a plan all legal ones are tried, and one is set."""
-    from ..explore.search.ranges import is_range
+    from ..explore.ranges import is_range
 
     if any(map(is_range, words)):
         raise UsageError(
@@ -263,7 +263,7 @@ def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
     >>> numbers_of("network.nvlink.topology", "switch,torus")
     ('switch', 'torus')
     """
-    from ..explore.search.ranges import is_range, range_of
+    from ..explore.ranges import is_range, range_of
 
     if not isinstance(text, str):
         return tuple(str(word) for word in text)

@@ -83,7 +83,7 @@ def _one_or_all(values: Sequence[str]) -> str | list[str]:
 
 
 def _is_varied(values: Sequence[str]) -> bool:
-    from ..explore.search.ranges import is_range
+    from ..explore.ranges import is_range
 
     return len(values) > 1 or is_range(values[0])
 

@@ -17,10 +17,10 @@ from .search_axes import ALL, CHOICES, NUMBERS, REFUSED, SERVING, SINGLE, Asked
 from .search_memory import MOST_ROWS
 
 if TYPE_CHECKING:
-    from ..backends.system import System
-    from ..explore.search.degrees import Degrees
-    from ..explore.search.plan_job import PlanJob, PlanMachine
-    from ..explore.search.plan_space import Choices, PlanSpace
+    from ..backends.machine.system import System
+    from ..explore.plans.degrees import Degrees
+    from ..explore.plans.job import PlanJob, PlanMachine
+    from ..explore.plans.space import Choices, PlanSpace
     from ..ir.graph import Graph
     from ..ir.plan import Family
 
@@ -90,9 +90,9 @@ def job_of(asked: Asked, request: Request, text: str) -> PlanJob:
         UnknownNameError: a system, a metric or a number of a system that there is not.
     """
     from ..cost.flops import Convention
-    from ..explore.search.goals import Limit, goals_of
-    from ..explore.search.plan_job import PlanJob, known_metrics
-    from ..ir.fixed_sizes import check_bounds
+    from ..explore.goals import Limit, goals_of
+    from ..explore.plans.job import PlanJob, known_metrics
+    from ..ir.sizes.fixed_sizes import check_bounds
 
     check_asked(asked)
     plain = plain_of(asked, request)
@@ -134,7 +134,7 @@ def plain_of(asked: Asked, request: Request) -> Request:
 
 def _machines(asked: Asked, plain: Request) -> Iterator[PlanMachine]:
     """Every system that was named, with every combination of its numbers."""
-    from ..explore.search.plan_job import PlanMachine
+    from ..explore.plans.job import PlanMachine
 
     names = checked_systems(asked, plain)
     overrides = list(varied_paths(asked.paths, plain, names))
@@ -198,7 +198,7 @@ def _full(key: str, system: System | None) -> str:
     """The path of a number by its end, where one alone ends so: `system.hbm.bandwidth`."""
     if key.split(".")[0] in _TOPS or system is None:
         return key
-    from ..backends.system import system_numbers
+    from ..backends.machine.system import system_numbers
 
     end = key.removeprefix("system.")
     paths = [number.path for number in system_numbers(system)]
@@ -237,7 +237,7 @@ def _bases(asked: Asked, plain: Request) -> Iterator[Family]:
 
 
 def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
-    from ..explore.search.plan_space import PlanSpace
+    from ..explore.plans.space import PlanSpace
 
     decode = plain.words.phase == "decode"
     return PlanSpace(
@@ -248,7 +248,7 @@ def _space(asked: Asked, plain: Request, graph: Graph) -> PlanSpace:
 
 
 def _degrees(asked: Asked) -> Degrees:
-    from ..explore.search.degrees import Degrees
+    from ..explore.plans.degrees import Degrees
 
     given = {NUMBERS[name]: _counts(name, asked.axis(name)) for name in asked.flags if name in NUMBERS}
     if not given.get("num_gpus"):
@@ -263,7 +263,7 @@ def _counts(name: str, values: Sequence[Value]) -> tuple[int, ...]:
 
 
 def _choices(asked: Asked, graph: Graph) -> Choices:
-    from ..explore.search.plan_space import Choices
+    from ..explore.plans.space import Choices
 
     usual = Choices.usual(graph.workload)
     given = {field: asked.axis(name) for name, field in CHOICES.items() if asked.axis(name)}
@@ -280,7 +280,7 @@ def _choices(asked: Asked, graph: Graph) -> Choices:
 
 def _check_some(job: PlanJob, asked: Asked) -> None:
     """Raise PlanError where the space holds no candidate, with what is fixed."""
-    from ..ir.divisibility import has_experts
+    from ..ir.plan.divisibility import has_experts
 
     experts = has_experts(job.graph)
     told = [job.space.why_none(base, experts) for base in job.bases]

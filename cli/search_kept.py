@@ -18,11 +18,11 @@ from .search_file import space_of
 from .search_flags import Wanted
 
 if TYPE_CHECKING:
-    from ..explore.search.ledger import Ledger
-    from ..explore.search.plan_job import PlanJob
-    from ..explore.search.runs import Runs
-    from ..explore.search.serving_job import ServingJob
-    from ..explore.search.trial_job import TrialJob
+    from ..explore.plans.job import PlanJob
+    from ..explore.runs.ledger import Ledger
+    from ..explore.runs.runs import Runs
+    from ..explore.servers.job import ServingJob
+    from ..explore.trials.trial_job import TrialJob
 
 
 @dataclass(slots=True)
@@ -47,8 +47,8 @@ class Kept:
 
     def ledger(self, job: PlanJob | ServingJob | TrialJob) -> Ledger | None:
         """Begin the ledger, or go on with it; UsageError where it is of another search or version."""
-        from ..explore.search.run import Run
-        from ..explore.search.tool import tool_version
+        from ..explore.runs.run import Run
+        from ..explore.runs.tool import tool_version
 
         if self.wanted.resume is not None:
             path = _runs(self.wanted).path(self.wanted.resume)
@@ -80,15 +80,15 @@ def kept(asked: Asked, wanted: Wanted) -> Iterator[Kept]:
 
 
 def _resumed(path: Path, job: PlanJob | ServingJob | TrialJob, version: str) -> Ledger:
-    from ..explore.search.ledger import Ledger
-    from ..explore.search.trial_job import TrialJob
-    from ..explore.search.trying import resumed
+    from ..explore.runs.ledger import Ledger
+    from ..explore.trials.trial_job import TrialJob
+    from ..explore.trials.trying import resumed
 
     return resumed(path, job, version) if isinstance(job, TrialJob) else Ledger.resume(path, job, version)
 
 
 def _stored(wanted: Wanted, name: str) -> Asked:
-    from ..explore.search.ledger import Ledger
+    from ..explore.runs.ledger import Ledger
 
     path = _runs(wanted).path(name)
     with Ledger.open(path) as ledger:
@@ -96,6 +96,6 @@ def _stored(wanted: Wanted, name: str) -> Asked:
 
 
 def _runs(wanted: Wanted) -> Runs:
-    from ..explore.search.runs import Runs
+    from ..explore.runs.runs import Runs
 
     return Runs.at(wanted.runs)

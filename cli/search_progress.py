@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ..explore.search.best import Best
+    from ..explore.best import Best
 
 
 class Progress(Protocol):

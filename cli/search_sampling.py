@@ -10,7 +10,7 @@ import click
 from ..ir.errors import UsageError
 from .flags import Named
 
-# Names of samplers, as `explore/search/optuna_study.py` has them.
+# Names of samplers, as `explore/trials/optuna_study.py` has them.
 SAMPLER_NAMES = ("tpe", "nsga2", "random")
 # Machines that a search chooses at once where nothing is said.
 AT_ONCE = 8

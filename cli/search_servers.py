@@ -14,10 +14,10 @@ from .search_job import checked_systems, single, varied_paths
 from .search_memory import MOST_ROWS
 
 if TYPE_CHECKING:
-    from ..explore.search.goals import Limit
-    from ..explore.search.machine import Machine
-    from ..explore.search.serving_job import ServingJob
-    from ..explore.search.serving_space import ServingSpace
+    from ..explore.goals import Limit
+    from ..explore.machine import Machine
+    from ..explore.servers.job import ServingJob
+    from ..explore.servers.space import ServingSpace
 
 # Axes of servers; of anything else a search of them has one, or no use.
 _AXES = frozenset(
@@ -44,9 +44,9 @@ def server_search_of(asked: Asked, request: Request, text: str) -> ServingJob:
         UsageError: what was asked contradicts itself, leaves nothing to search, or is of training.
         UnknownNameError: a model, a system, an engine or a metric that there is not.
     """
-    from ..explore.search.goals import Limit
-    from ..explore.search.serving_job import serving_job
-    from ..explore.search.serving_rows import KNOWN
+    from ..explore.goals import Limit
+    from ..explore.servers.job import serving_job
+    from ..explore.servers.rows import KNOWN
 
     check_servers(asked)
     limits = [Limit.of(one, KNOWN) for one in asked.constraints]
@@ -73,7 +73,7 @@ def check_servers(asked: Asked) -> None:
 
 
 def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
-    from ..explore.search.serving_space import USUAL_ENGINE, ServingSpace
+    from ..explore.servers.space import USUAL_ENGINE, ServingSpace
 
     plain = single(asked, request)
     gpus = _count(asked, "gpus") or 0
@@ -99,7 +99,7 @@ def _space(asked: Asked, request: Request, limits: list[Limit]) -> ServingSpace:
 
 
 def _machines(asked: Asked, plain: Request) -> tuple[Machine, ...]:
-    from ..explore.search.machine import Machine
+    from ..explore.machine import Machine
 
     names, at = checked_systems(asked, plain), plain.machine
     paths = {path: values for path, values in asked.paths.items() if not path.startswith("engine.")}
@@ -130,7 +130,7 @@ def _texts(asked: Asked, name: str) -> tuple[str, ...]:
 def _recipes(asked: Asked) -> tuple[str, ...]:
     """Recipes of layers; of all of them those that inference has."""
     from ..ir.graph import Workload
-    from ..ir.precision import NONE, recipes_of
+    from ..ir.plan.precision import NONE, recipes_of
 
     if asked.flags.get("precision") == (ALL,):
         return (NONE, *recipes_of(Workload.DECODE))

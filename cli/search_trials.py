@@ -18,15 +18,15 @@ from .search_progress import best_so_far, counted, progress
 from .search_sampling import AT_ONCE, is_sampled
 
 if TYPE_CHECKING:
-    from ..explore.search.best import Best
-    from ..explore.search.block import Found
-    from ..explore.search.job import Executor
-    from ..explore.search.ledger import Ledger
-    from ..explore.search.optimizer import Axis
-    from ..explore.search.optuna_study import OptunaStudy
-    from ..explore.search.trial_job import TrialJob
-    from ..explore.search.trying import Tried
-    from ..report.search import SearchAnswer
+    from ..explore.best import Best
+    from ..explore.block import Found
+    from ..explore.job import Executor
+    from ..explore.runs.ledger import Ledger
+    from ..explore.trials.optimizer import Axis
+    from ..explore.trials.optuna_study import OptunaStudy
+    from ..explore.trials.trial_job import TrialJob
+    from ..explore.trials.trying import Tried
+    from ..report.search.answer import SearchAnswer
 
 # What a lowered family takes; half of what a process may take beside itself is for those that are kept.
 _BYTES_A_FAMILY = 2**20
@@ -34,7 +34,7 @@ _BYTES_A_FAMILY = 2**20
 
 def has_trials(asked: Asked) -> bool:
     """Whether an optimiser chooses machines; UsageError where ranges, trials and how they are chosen do not agree."""
-    from ..explore.search.ranges import is_range
+    from ..explore.ranges import is_range
 
     ranges = [f"--vary {path}={values[0]}" for path, values in asked.paths.items() if is_range(values[0])]
     return is_sampled(asked.sampling, ranges, "2TB/s:10TB/s:9")
@@ -42,9 +42,9 @@ def has_trials(asked: Asked) -> bool:
 
 def trial_job_of(asked: Asked, request: Request, text: str) -> TrialJob:
     """Return the job of trials; UsageError where nothing differs between machines."""
-    from ..explore.search.optimizer import Choice
-    from ..explore.search.ranges import is_range, range_of
-    from ..explore.search.trial_job import SYSTEM, TrialJob
+    from ..explore.ranges import is_range, range_of
+    from ..explore.trials.optimizer import Choice
+    from ..explore.trials.trial_job import SYSTEM, TrialJob
 
     if asked.one("phase", "train") == "serve":
         raise UsageError("--trials is of training and of single steps; of servers all are tried: write lists")
@@ -75,7 +75,7 @@ def trial_job_of(asked: Asked, request: Request, text: str) -> TrialJob:
 
 def _ends(path: str, values: tuple[str, ...]) -> tuple[str, ...]:
     """Both ends of a range as values; a list as it is."""
-    from ..explore.search.ranges import is_range, range_of
+    from ..explore.ranges import is_range, range_of
 
     if not is_range(values[0]):
         return values
@@ -85,8 +85,8 @@ def _ends(path: str, values: tuple[str, ...]) -> tuple[str, ...]:
 
 def study_of(job: TrialJob, ledger: Ledger | None, is_new: bool) -> OptunaStudy:
     """Begin the study of a run beside its ledger, or go on with it; in memory where there is no ledger."""
-    from ..explore.search import runs
-    from ..explore.search.optuna_study import OptunaStudy
+    from ..explore.runs import runs
+    from ..explore.trials.optuna_study import OptunaStudy
 
     path = None if ledger is None else runs.study_of(ledger.path)
     if is_new and path is not None:
@@ -97,7 +97,7 @@ def study_of(job: TrialJob, ledger: Ledger | None, is_new: bool) -> OptunaStudy:
 
 def try_all(job: TrialJob, model: str, wanted: Wanted, ledger: Ledger | None, quiet: bool) -> SearchAnswer:
     """Try all machines, and gather the answer while they come; InfeasibleError where none of them takes any plan."""
-    from ..explore.search.trying import try_machines
+    from ..explore.trials.trying import try_machines
 
     study = study_of(job, ledger, wanted.resume is None)
     started = time.perf_counter()
@@ -116,9 +116,9 @@ def try_all(job: TrialJob, model: str, wanted: Wanted, ledger: Ledger | None, qu
 
 def _executor(job: TrialJob, wanted: Wanted) -> Executor:
     """Where plans are searched; here, what is lowered stays for the next machines, within the memory."""
-    from ..explore.search.executors import executor_of
-    from ..explore.search.lowerings import FAMILIES, Lowerings
-    from ..explore.search.trying import Resident
+    from ..explore.executors.executors import executor_of
+    from ..explore.plans.lowerings import FAMILIES, Lowerings
+    from ..explore.trials.trying import Resident
     from ..ir.units import parse_quantity
 
     executor = executor_of(wanted.executor, wanted.jobs, wanted.address)
@@ -130,10 +130,10 @@ def _executor(job: TrialJob, wanted: Wanted) -> Executor:
 
 def _answer(job: TrialJob, model: str, tried: Tried) -> SearchAnswer:
     """The best trials as rows of plans, each on its machine."""
-    from ..explore.search.best import Best
-    from ..explore.search.trial_job import TRIAL
-    from ..report.search import SearchAnswer
-    from ..report.trials import TrialRows, Trials
+    from ..explore.best import Best
+    from ..explore.trials.trial_job import TRIAL
+    from ..report.search.answer import SearchAnswer
+    from ..report.search.trials import TrialRows, Trials
 
     best = tried.searched.best
     numbers = sorted({int(number) for rows in (best.top, best.front) for number in rows[TRIAL]})

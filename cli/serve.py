@@ -25,14 +25,14 @@ from .serve_room import with_least_tp
 from .trace import emit_serving_trace
 
 if TYPE_CHECKING:
-    from ..backends.engine import Engine
-    from ..backends.system import System
-    from ..cost.serving.speculative import Drafter
+    from ..backends.machine.software.engine import Engine
+    from ..backends.machine.system import System
+    from ..cost.serving.batching.speculative import Drafter
+    from ..driver.serve.answer import ServeEstimate
+    from ..driver.serve.pools import Pools
+    from ..driver.serve.server import Server
+    from ..driver.serve.tables import Served
     from ..ir.plan import Plan
-    from ..serving.answer import ServeEstimate
-    from ..serving.pools import Pools
-    from ..serving.server import Server
-    from ..serving.tables import Served
 
 # A result in a file or a pipe is laid out as on a wide screen.
 PIPE_COLUMNS = 120
@@ -47,7 +47,7 @@ def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
     `--set engine.KEY=VALUE` is of the engine; the request that comes back has the other assignments, the stack and its
     kernels.
     """
-    from ..backends.engine_file import load_engine
+    from ..backends.machine.software.engine_file import load_engine
     from ..ir.graph import Workload
     from ..ir.plan.structure import usual_kernels
 
@@ -68,7 +68,7 @@ def engine_stack(request: Request, name: str) -> tuple[System, Request]:
 
 def served_of(request: Request) -> tuple[Served, Plan]:
     """Lower a model for both phases; the plan is that of decode steps."""
-    from ..serving.tables import Served
+    from ..driver.serve.tables import Served
 
     check_degrees(request)
     # A prompt has no cache yet whose latents could be expanded: the choice is of decode alone.
@@ -81,8 +81,8 @@ def served_of(request: Request) -> tuple[Served, Plan]:
 def server_of(request: Request, serving: Serving, longest: int) -> Server:
     """Return the server that was asked for, for requests of so many tokens at most."""
     from ..cost.flops import Convention
-    from ..serving.drafts import draft_model
-    from ..serving.server import Server
+    from ..driver.serve.drafts import draft_model
+    from ..driver.serve.server import Server
 
     system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
     served, plan = served_of(asked.said({"seq": longest}))
@@ -99,8 +99,8 @@ def server_of(request: Request, serving: Serving, longest: int) -> Server:
 
 def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[int, int]) -> Pools:
     """Return a server of prompts and one of answers, and what joins them."""
-    from ..serving.drafts import num_layers
-    from ..serving.pools import Pools, link_of
+    from ..driver.serve.drafts import num_layers
+    from ..driver.serve.pools import Pools, link_of
 
     apart = serving.apart
     plain = replace(serving, drafts=type(serving.drafts)())
@@ -114,9 +114,9 @@ def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[in
 
 def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> ServeEstimate:
     """Answer in closed form, or request by request where `--serve` says so, on one server or on pools."""
-    from ..serving.pools import serve_pools
-    from ..serving.server import serve
-    from ..serving.simulated import serve_traffic, serve_traffic_apart
+    from ..driver.serve.pools import serve_pools
+    from ..driver.serve.server import serve
+    from ..driver.serve.simulated import serve_traffic, serve_traffic_apart
 
     traffic, load, target = serving.traffic, serving.load, serving.target
     workers = serving.apart.workers
@@ -141,7 +141,7 @@ def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> Serve
 
 def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:
     """Answer for a server and write what was asked for."""
-    from ..serving.answer import with_inclusive_tpot
+    from ..driver.serve.answer import with_inclusive_tpot
 
     answer = priced_serving(request, answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0))
     answer = replace(
@@ -149,17 +149,17 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
     )
     answer = with_inclusive_tpot(answer) if serving.inclusive_tpot else answer
     if explain is not None:
-        from ..report.explain_serving import explain_serving
+        from ..report.explain.serving import explain_serving
 
         write_text(explain_serving(answer, explain), output)
     elif kind == "json":
-        from ..report.serving_json import serving_json
+        from ..report.serving.json import serving_json
 
         write_text(serving_json(answer, request.machine.overrides), output)
     elif kind == "trace":
         emit_serving_trace(answer, output, request.quiet)
     else:
-        from ..report.serving import serving_text
+        from ..report.serving.screen import serving_text
 
         width, color = columns() or PIPE_COLUMNS, output == "-" and sys.stdout.isatty()
         write_text(serving_text(answer, width, color), output)
@@ -168,7 +168,7 @@ def serve_command(request: Request, serving: Serving, kind: str, output: str, ex
 
 def priced_serving(request: Request, answer: ServeEstimate) -> ServeEstimate:
     """Price an estimate; a system that cannot be priced says so among the warnings."""
-    from ..serving.money import worth_serving
+    from ..driver.serve.money import worth_serving
 
     try:
         return worth_serving(answer, terms_of(request))

@@ -26,7 +26,7 @@ def check_phase(ctx: click.Context, phase: str, of_serving: tuple[str, ...], of_
 
 def check_requests(ctx: click.Context, serving: Serving) -> None:
     """Raise UsageError for flags of requests that nothing would look at."""
-    from ..cost.serving.traffic_text import FILES
+    from ..cost.serving.traffic.traffic_text import FILES
 
     if serving.serve is None:
         if serving.cut:

@@ -14,11 +14,11 @@ from .pool_flags import Apart
 from .run_flags import count_of
 
 if TYPE_CHECKING:
-    from ..backends.engine import Engine, Scheduler
-    from ..cost.serving.requests import Lengths
-    from ..cost.serving.traffic import Traffic
-    from ..serving.load import Load
-    from ..serving.target import Target
+    from ..backends.machine.software.engine import Engine, Scheduler
+    from ..cost.serving.traffic.requests import Lengths
+    from ..cost.serving.traffic.traffic import Traffic
+    from ..driver.serve.load import Load
+    from ..driver.serve.target import Target
 
 USUAL_ENGINE = "vllm"
 
@@ -128,7 +128,7 @@ class Serving:
     @property
     def lengths(self) -> Lengths:
         """Tokens of a request; UsageError for a prompt that is cached as a whole."""
-        from ..cost.serving.requests import Lengths
+        from ..cost.serving.traffic.requests import Lengths
 
         self._check_cached()
         share = None if self.prefix_hit is None else min(round(self.prefix_hit * self.prompt), self.prompt - 1)
@@ -140,7 +140,7 @@ class Serving:
         """Requests one by one, where a simulation was asked for."""
         if self.serve is None:
             return None
-        from ..cost.serving.traffic_text import parse_sizes, parse_traffic
+        from ..cost.serving.traffic.traffic_text import parse_sizes, parse_traffic
 
         self._check_cached()
         return parse_traffic(self.serve, parse_sizes(self.isl, self.osl, self.prefix_hit or 0.0, self.cached or 0))
@@ -155,8 +155,8 @@ class Serving:
     @property
     def target(self) -> Target:
         """Latencies that are asked for."""
+        from ..driver.serve.target import Target
         from ..ir.units import parse_typed
-        from ..serving.target import Target
 
         first, gap = (
             None if text is None else parse_typed(text, "s", flag)
@@ -167,7 +167,7 @@ class Serving:
     @property
     def load(self) -> Load:
         """How requests come; UsageError where several flags say it."""
-        from ..serving.load import Load
+        from ..driver.serve.load import Load
 
         given = (self.concurrency, self.request_rate, self.batch)
         clients, rate, batch = (None if text is None else count_of(text) for text in given)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..ir.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
-    from ..serving.server import Server
+    from ..driver.serve.server import Server
 
 
 def with_least_tp(error: InfeasibleError, server: Server, of_tp: Callable[[int], Server]) -> InfeasibleError:

@@ -20,9 +20,9 @@ from .serve import PIPE_COLUMNS, machine_of, priced_serving, served_of
 from .serve_flags import ENGINE, LIMITS, REQUESTS, TARGETS, USUAL_ENGINE, ServeCommand, Serving
 
 if TYPE_CHECKING:
+    from ..driver.serve.sizes.shapes import Shape
+    from ..driver.serve.tables import Served
     from ..ir.plan import Plan
-    from ..serving.shapes import Shape
-    from ..serving.tables import Served
 
 # Flags of plans that are kept where they are given, and searched where they are not.
 DEGREES = ("tp", "pp", "ep")
@@ -71,10 +71,10 @@ def size_command(
     slipstick size llama-3.1-70b --system dgx-h100 --target-rps 10 --ttft 500ms --tpot 30ms --isl 1000 --osl 200
     """  # noqa: D301
     from ..cost.flops import Convention
-    from ..report.sizing import sizing_json, sizing_text
-    from ..serving.shapes import shapes_of
-    from ..serving.size import size
-    from ..serving.sizing import Question
+    from ..driver.serve.sizes.shapes import shapes_of
+    from ..driver.serve.sizes.size import size
+    from ..driver.serve.sizes.sizing import Question
+    from ..report.serving.sizing import sizing_json, sizing_text
 
     _check(ctx)
     check_model(request)
@@ -130,7 +130,7 @@ def _lowered(request: Request) -> Callable[[Shape], tuple[Served, Plan]]:
 
 def _has_experts(lowered: Callable[[Shape], tuple[Served, Plan]]) -> bool:
     """Whether the model has experts to deal out."""
-    from ..serving.shapes import Shape
+    from ..driver.serve.sizes.shapes import Shape
 
     graph = lowered(Shape())[0].decode.source
     return any(node.op == "experts" for region in graph.regions for node in region.nodes)

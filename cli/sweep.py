@@ -21,9 +21,9 @@ from .sweep_trials import Chosen, Wanted, choose, has_trials, sampled_of
 
 if TYPE_CHECKING:
     from ..backends.technology.data import Technology
-    from ..cost.training_run import TrainingRun
-    from ..explore.setting import Job, Setting
-    from ..explore.space import DesignSpace
+    from ..cost.run.training_run import TrainingRun
+    from ..explore.designs.setting import Job, Setting
+    from ..explore.designs.space import DesignSpace
     from ..ir.plan import Plan
 
 NO_MODEL = "none"
@@ -101,7 +101,7 @@ def sweep_command(
     slipstick sweep llama-3.1-8b --node N5,N3 --die-area 400:800:50mm2 --power 700,1000W --gpus 64 --tp 8 --gbs 64
     slipstick sweep none --die-area 200..800mm2 --chiplets 1,2,4 --power-density 0.5..1.2W/mm2 --gpus 1024 --trials 300
     """  # noqa: D301
-    from ..report.designs import Goals
+    from ..report.designs.designs import Goals
 
     _check(request)
     chosen = None
@@ -126,8 +126,8 @@ def sweep_command(
 
 def _all(space: DesignSpace, setting: Setting, job: Job | None, wanted: Wanted, quiet: bool) -> tuple[str, str]:
     """Every design of a space: the answer, and the system of the first row where it is wanted."""
-    from ..explore.designs import check_some, explore, system_text_at
-    from ..report.designs import Ranking
+    from ..explore.designs.designs import check_some, explore, system_text_at
+    from ..report.designs.designs import Ranking
 
     started = time.perf_counter()
     found = list(explore(space, setting, job))
@@ -162,10 +162,10 @@ def _setting(
     volume: float | None,
     gross_margin: float | None,
 ) -> Setting:
+    from ..backends.machine.system import load_network
     from ..backends.prices.book import USUAL, load_prices
-    from ..backends.system import load_network
     from ..backends.technology.data import PARTS, load_technology
-    from ..explore.setting import Setting
+    from ..explore.designs.setting import Setting
 
     load_network(network)
     of_prices = [text for text in request.machine.overrides if text.startswith("prices.")]
@@ -193,7 +193,7 @@ def _check_names(space: DesignSpace, technology: Technology) -> None:
 
 def _job(request: Request) -> Job:
     from ..cost.flops import Convention
-    from ..explore.setting import Job
+    from ..explore.designs.setting import Job
 
     check_model(request)
     run = run_of(request)
@@ -204,7 +204,7 @@ def _job(request: Request) -> Job:
 
 def _num_steps(run: TrainingRun, plan: Plan) -> float | None:
     """Steps of the whole run, where its length is given; what fails and is saved on the way is not counted."""
-    from ..cost.training_run import Job
+    from ..cost.run.training_run import Job
 
     if run.checkpoints is not None or run.failures is not None:
         raise UsageError("a sweep counts no checkpoints and failures: give the length of the run alone, as --tokens")

@@ -18,13 +18,13 @@ from .search_progress import progress
 from .search_sampling import Sampling, is_sampled
 
 if TYPE_CHECKING:
-    from ..explore.sampled import Sample, Sampled
-    from ..explore.search.optimizer import Axis, Range
-    from ..explore.search.optuna_study import OptunaStudy
-    from ..explore.setting import Job, Setting
-    from ..explore.space import DesignSpace
-    from ..report.designs import Goals, Ranking
-    from ..report.trials import Trials
+    from ..explore.designs.sampled import Sample, Sampled
+    from ..explore.designs.setting import Job, Setting
+    from ..explore.designs.space import DesignSpace
+    from ..explore.trials.optimizer import Axis, Range
+    from ..explore.trials.optuna_study import OptunaStudy
+    from ..report.designs.designs import Goals, Ranking
+    from ..report.search.trials import Trials
 
 # Numbers of designs, by the flag's parameter: the base unit of each.
 _NUMBERS = {
@@ -61,7 +61,7 @@ class Chosen:
 
     def digest(self, goals: Goals) -> str:
         """What tells this study from any other; how many trials it has does not."""
-        from ..explore.search.tool import tool_version
+        from ..explore.runs.tool import tool_version
 
         at_once = self.sampling.trials_at_once or AT_ONCE
         text = repr((self.asked, self.sampled.space, self.sampled.axes, str(goals), self.how, at_once, tool_version()))
@@ -69,7 +69,7 @@ class Chosen:
 
     def open(self, goals: Goals) -> OptunaStudy:
         """Begin the study, or go on with the one of its file."""
-        from ..explore.search.optuna_study import OptunaStudy
+        from ..explore.trials.optuna_study import OptunaStudy
 
         return OptunaStudy.open(self.sampled.axes, goals.signs, *self.how, self.study, self.digest(goals))
 
@@ -94,8 +94,8 @@ class Wanted:
 
     def text(self, ranking: Ranking, trials: Trials | None = None) -> str:
         """Return designs in that form, with the trials where there were any."""
-        from ..report.designs import designs_csv, designs_json
-        from ..report.designs_table import designs_table
+        from ..report.designs.designs import designs_csv, designs_json
+        from ..report.designs.designs_table import designs_table
 
         rows = ranking.chosen(self.only_pareto, self.top)
         if self.form == "csv":
@@ -111,7 +111,7 @@ class Wanted:
 
 def has_trials(axes: Axes, sampling: Sampling, study: Path | None) -> bool:
     """Whether an optimiser chooses designs; UsageError where ranges, trials and how they are chosen do not agree."""
-    from ..explore.search.ranges import is_range
+    from ..explore.ranges import is_range
 
     texts = {name: getattr(axes, name) for name in _NUMBERS}
     given = [f"--{name.replace('_', '-')} {text}" for name, text in texts.items() if text and is_range(text)]
@@ -124,8 +124,8 @@ def has_trials(axes: Axes, sampling: Sampling, study: Path | None) -> bool:
 
 def sampled_of(axes: Axes) -> Sampled:
     """Return the space to choose from; UsageError for a range that is none, or where there is nothing to choose."""
-    from ..explore.sampled import FIELDS, Sampled
-    from ..explore.search.optimizer import Choice
+    from ..explore.designs.sampled import FIELDS, Sampled
+    from ..explore.trials.optimizer import Choice
 
     ranges = dict(_ranges(axes))
     space = _at_ends(axes, ranges, first=True)
@@ -160,7 +160,7 @@ def _word(value: str | float, dimension: str) -> str:
 
 
 def _ranges(axes: Axes) -> list[tuple[str, Range]]:
-    from ..explore.search.ranges import is_range, range_of
+    from ..explore.ranges import is_range, range_of
 
     found: list[tuple[str, Range]] = []
     for name, dimension in _NUMBERS.items():
@@ -176,9 +176,9 @@ def _ranges(axes: Axes) -> list[tuple[str, Range]]:
 
 def try_designs(chosen: Chosen, setting: Setting, job: Job | None, goals: Goals, quiet: bool) -> Sample:
     """Have an optimiser choose designs, and gather them."""
-    from ..explore.designs import check_some
-    from ..explore.sampled import sample
-    from ..explore.search.goals import Goal
+    from ..explore.designs.designs import check_some
+    from ..explore.designs.sampled import sample
+    from ..explore.goals import Goal
 
     aims = [Goal(name, sign) for name, sign in zip(goals.names, goals.signs, strict=True)]
     study, at_once = chosen.open(goals), chosen.sampling.trials_at_once or AT_ONCE
@@ -197,9 +197,9 @@ def try_designs(chosen: Chosen, setting: Setting, job: Job | None, goals: Goals,
 
 def choose(chosen: Chosen, setting: Setting, job: Job | None, wanted: Wanted, quiet: bool) -> tuple[str, str]:
     """Have an optimiser choose designs: the answer, and the system of the first row where it is wanted."""
-    from ..explore.sampled import TRIAL, system_text
-    from ..report.designs import Ranking
-    from ..report.trials import Trials
+    from ..explore.designs.sampled import TRIAL, system_text
+    from ..report.designs.designs import Ranking
+    from ..report.search.trials import Trials
 
     made = try_designs(chosen, setting, job, wanted.goals, quiet)
     ranking = Ranking.of(made.found, wanted.goals)

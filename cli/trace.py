@@ -13,14 +13,14 @@ from .output import writing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..driver import Estimate
-    from ..report.trace.writer import Traced
-    from ..serving.answer import ServeEstimate
+    from ..driver.estimate import Estimate
+    from ..driver.serve.answer import ServeEstimate
+    from ..report.trace.chrome.writer import Traced
 
 
 def emit_trace(answer: Estimate, output: str, detail: str, every_stage: bool, quiet: bool) -> None:
     """Write the trace of an estimate; on stderr say what was left out."""
-    from ..report.trace.emit import trace_of
+    from ..report.trace.chrome.emit import trace_of
 
     trace = trace_of(answer, detail, every_stage)
     _write(trace, output, quiet, trace.levels.left_out)
@@ -28,14 +28,14 @@ def emit_trace(answer: Estimate, output: str, detail: str, every_stage: bool, qu
 
 def emit_serving_trace(answer: ServeEstimate, output: str, quiet: bool) -> None:
     """Write the trace of a server: the life of a request, or simulated steps."""
-    from ..report.trace.serving import ServingTrace
+    from ..report.trace.chrome.serving import ServingTrace
 
     trace = ServingTrace(answer)
     _write(trace, output, quiet, trace.left_out)
 
 
 def _write(trace: Traced, output: str, quiet: bool, left_out: Sequence[str]) -> None:
-    from ..report.trace.writer import print_trace, write_trace
+    from ..report.trace.chrome.writer import print_trace, write_trace
 
     progress = None if quiet else _progress
     if output == "-":

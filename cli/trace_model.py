@@ -75,8 +75,8 @@ def trace_command(
     """  # noqa: D301
     from ..frontend.loading import check
     from ..frontend.runs.asked import Asked
-    from ..report.contents import contents_of, sizes_of
-    from ..report.contents_text import contents_json, contents_text, coverage_text
+    from ..report.catalogue.contents import contents_of, sizes_of
+    from ..report.catalogue.contents_text import contents_json, contents_text, coverage_text
 
     check(model, dtype)
     asked = Asked(inputs, loss or "", fixed, leaves, caches, {"seq": seq, "kv": seq, "batch": batch})
@@ -85,8 +85,8 @@ def trace_command(
     if not coverage:
         write_text(contents_json(found) if form == "json" else contents_text(found, columns()), output)
         return 0
-    from ..backends.system import load_system
-    from ..report.pricing import priced_ops
+    from ..backends.machine.system import load_system
+    from ..report.explain.pricing import priced_ops
 
     machine = load_system(system, (), stack)
     ops = priced_ops(graph, machine, found.sizes)
@@ -101,7 +101,7 @@ def trace_command(
 
 def _own_sizes(graph: Graph, batch: int, seq: int) -> tuple[int, int]:
     """What was asked for; the numbers that a graph has for batch and length, where none were typed."""
-    from ..ir.fixed_sizes import fixed_sizes
+    from ..ir.sizes.fixed_sizes import fixed_sizes
 
     ctx = click.get_current_context()
     own, length = fixed_sizes(graph)

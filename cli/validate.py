@@ -14,7 +14,7 @@ from .flags import Named
 from .output import columns, write_text
 
 if TYPE_CHECKING:
-    from ..validation.outcomes import Outcome
+    from ..validation.results.outcomes import Outcome
 
 
 @click.command("validate")
@@ -85,9 +85,9 @@ def validate_command(
     from ..frontend import GraphCache
     from ..validation.judge import chosen, judge_files
     from ..validation.kinds import Settings
-    from ..validation.machine_room import MachineRoom
     from ..validation.processors import cpu_count
-    from ..validation.report import rows_csv, summary_json, summary_text
+    from ..validation.results.report import rows_csv, summary_json, summary_text
+    from ..validation.rows.machine_room import MachineRoom
 
     report = None if quiet else lambda line: click.echo(line, err=True)
     settings = Settings(MachineRoom(calibration), GraphCache.default() if cache else None, report, jobs or cpu_count())
@@ -95,7 +95,7 @@ def validate_command(
     if rows is not None:
         write_text(rows_csv(outcomes), rows)
     if accuracy is not None:
-        from ..validation.accuracy import accuracy_csv
+        from ..validation.results.accuracy import accuracy_csv
 
         write_text(accuracy_csv(outcomes, lambda system: settings.room.system(system).chip.name), accuracy)
     far = None if beyond is None else beyond / 100

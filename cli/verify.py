@@ -56,7 +56,7 @@ def _order_faults(plan: Plan) -> Iterator[str]:
     """Why the order of tasks on the stages could not run."""
     from ..cost.schedules.happens_before import order_faults
     from ..cost.schedules.menu import schedule_of
-    from ..ir.pipelines import chunks_of
+    from ..ir.plan.layout.pipelines import chunks_of
 
     if plan.pp == 1:
         return

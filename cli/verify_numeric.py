@@ -15,8 +15,8 @@ from .options import Request
 from .prepare import pipeline_of
 
 if TYPE_CHECKING:
-    from ..frontend.reference.compare import Verdict
-    from ..frontend.reference.subject import Subject
+    from ..frontend.reference.models.compare import Verdict
+    from ..frontend.reference.models.subject import Subject
     from ..ir.graph import Graph
     from ..ir.plan import Plan
 
@@ -33,10 +33,10 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
     What cannot be run is said with its reason, and fails nothing. The model is made small, its own graph is not read.
     """
     del traced
+    from ..frontend.huggingface.configs.models import read_config
     from ..frontend.loading import has_config
-    from ..frontend.models import read_config
-    from ..frontend.reference.shrink import shrunken
-    from ..frontend.reference.subject import subject_of
+    from ..frontend.reference.models.shrink import shrunken
+    from ..frontend.reference.models.subject import subject_of
 
     if not has_config(request.source.model):
         raise NotBuiltError("--verify numeric makes a config small and runs that: give a catalogue name or a config")
@@ -53,9 +53,9 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
 
 def _compared(subject: Subject, lowered: Graph, plan: Plan) -> Verdict:
     from ..frontend.reference.call import NotComputedError
-    from ..frontend.reference.compare import Verdict, compare
-    from ..frontend.reference.serving import compare_step
-    from ..frontend.reference.steps import step_of
+    from ..frontend.reference.models.compare import Verdict, compare
+    from ..frontend.reference.models.serving import compare_step
+    from ..frontend.reference.models.steps import step_of
 
     workload = plan.family.workload
     if workload is Workload.TRAIN:

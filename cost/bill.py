@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ..ir.errors import UnknownNameError
-from ..ir.expr import Num
+from ..ir.sizes.expr import Num
 
 _NOTHING: Mapping[str, Num] = MappingProxyType({})
 

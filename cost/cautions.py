@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ..backends.system import System
+from ..backends.machine.system import System
 from ..ir.graph import Graph, Workload
 from ..ir.layers import num_layers
 from ..ir.plan import Plan, PlanTable
 from ..ir.units import format_bytes
 from ..ir.unpriced import unpriced_byte_share, unpriced_calls
-from ..passes.absorb import expands
+from ..passes.fusion.absorb import expands
 from .replicated import LARGE, Replicated
 
 # Share of a device's memory beyond which allocators give back and take again: published runs that reserve more are slow

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.divisibility import deals, has_experts
-from ..ir.expr import as_expr, product, symbol
-from ..ir.exprtable import ExprTable
-from ..ir.fixed_sizes import asked_bounds, counts_tokens, fixed_sizes
 from ..ir.graph import Bound, Graph
 from ..ir.layers import num_layers
 from ..ir.plan import PlanTable
+from ..ir.plan.divisibility import deals, has_experts
+from ..ir.plan.layout.stages import can_lay
 from ..ir.plan.legality import expert_options
-from ..ir.points import Points
-from ..ir.stages import can_lay
+from ..ir.sizes.expr import as_expr, product, symbol
+from ..ir.sizes.exprtable import ExprTable
+from ..ir.sizes.fixed_sizes import asked_bounds, counts_tokens, fixed_sizes
+from ..ir.sizes.points import Points
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ConstraintProgram:
         copied: which of them may be shared by more ranks than there are things, as a column.
         num_blocks: what stages share out.
         has_experts: whether there are any to deal out.
-        fixed: the batch and the length that the graph is of, None where open; see `ir/fixed_sizes.py`.
+        fixed: the batch and the length that the graph is of, None where open; see `ir/sizes/fixed_sizes.py`.
         has_length: whether there is a length that ranks could share out.
         bounds: the lengths that the graph holds for, where its code asks for some.
     """

@@ -9,11 +9,11 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ir.expr import Expr, as_expr
-from ..ir.fixed_sizes import fixed_sizes
 from ..ir.graph import Graph, Phase
 from ..ir.ops import work_of
 from ..ir.ops.masking import executed_share
+from ..ir.sizes.expr import Expr, as_expr
+from ..ir.sizes.fixed_sizes import fixed_sizes
 
 Array = NDArray[np.float64]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ..backends.machine.system import System
 from ..backends.prices.section import Prices
-from ..backends.system import System
-from ..backends.timing import Timing
+from ..backends.pricing.timing import Timing
 from ..ir.errors import UsageError
-from ..ir.expr import Num
 from ..ir.plan import PlanTable
+from ..ir.sizes.expr import Num
 from .bill import Bill
 from .ownership.activity import activity
 from .ownership.carbon import Embodied, embodied
@@ -23,7 +23,7 @@ from .ownership.per_token import money_metrics
 from .ownership.server import Basis
 from .ownership.system import SystemCost, system_cost
 from .silicon.finite import check_whole
-from .silicon.package import package_bill
+from .silicon.packages.package import package_bill
 
 # What sums of money are worth.
 Standing: TypeAlias = Literal["firm", "at least", "not of this machine"]
@@ -108,7 +108,7 @@ def system_money(system: System, num_gpus: Num, terms: Terms | None = None) -> M
         UsageError: a package that cannot be made, no accelerators, switches that nobody names, a cost without end.
         UnknownNameError: a node, memory, part or, where it is rented, a chip that the price book does not have.
 
-    >>> from slipstick.backends.system import load_system
+    >>> from slipstick.backends.machine.system import load_system
     >>> money = system_money(load_system("dgx-h100"), 1024)
     >>> 1.0 < float(money.owned.gpu_hour.usd) < 4.0
     True

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ir.caches import read_caches
-from ..ir.expr import Expr, total
 from ..ir.graph import Graph, Region, Role
 from ..ir.ops import work_of
 from ..ir.ops.base import ExpertsRead
+from ..ir.ops.fused.scan import CACHE_WRITES, KEEP_STATE
 from ..ir.ops.masking import touched_share
-from ..ir.ops.scan import CACHE_WRITES, KEEP_STATE
 from ..ir.plan import IMBALANCE, PlanTable
+from ..ir.sizes.expr import Expr, total
 
 Array = NDArray[np.float64]
 # What reads a few rows of a table.

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ..ir.expr import Expr
 from ..ir.graph import Graph
 from ..ir.ops import work_of
 from ..ir.placement import Shard
+from ..ir.sizes.expr import Expr
 
 # Shares that are worth a line, and a warning.
 NOTABLE, LARGE = 0.01, 0.05

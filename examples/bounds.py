@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import slipstick
-from slipstick.backends.timing import Priced
+from slipstick.backends.pricing.timing import Priced
 from slipstick.report.bounds import bound_seconds, kernel_bounds, node_seconds
 
 BOUNDS: tuple[str, ...] = ("compute", "memory", "overhead")

@@ -17,9 +17,9 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
-from slipstick.backends.technology.chip_file import system_text
 from slipstick.backends.technology.data import Technology, load_technology
 from slipstick.backends.technology.design import Budget, Design, study
+from slipstick.backends.technology.files.chip_file import system_text
 from slipstick.frontend import config_of, load_config
 
 CACHE = slipstick.GraphCache.default()

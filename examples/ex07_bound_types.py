@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
-from slipstick.backends.program import Entry
+from slipstick.backends.pricing.program import Entry
 from slipstick.report.bounds import node_seconds
 
 CACHE = slipstick.GraphCache.default()

@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
-from slipstick.backends.kernels.attention_additive import additive_times
-from slipstick.backends.kernels.attention_flash import flash_times
-from slipstick.backends.kernels.attention_sizes import AttentionSizes
-from slipstick.backends.kernels.attention_unfused import unfused_times
+from slipstick.backends.kernels.attention.additive import additive_times
+from slipstick.backends.kernels.attention.flash import flash_times
+from slipstick.backends.kernels.attention.sizes import AttentionSizes
+from slipstick.backends.kernels.attention.unfused import unfused_times
 from slipstick.backends.kernels.terms import KernelTimes
 
 CACHE = slipstick.GraphCache.default()

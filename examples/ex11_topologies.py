@@ -16,7 +16,7 @@ from study import Cell, Table, run
 
 import slipstick
 from slipstick.backends.network.collectives import collective_time
-from slipstick.backends.network.level import Dragonfly, NetworkLevel, Topology
+from slipstick.backends.network.topology.level import Dragonfly, NetworkLevel, Topology
 
 CACHE = slipstick.GraphCache.default()
 RATE, SLOW = 400e9, 50e9  # bytes a second of an accelerator, and of its port between nodes of eight

@@ -12,11 +12,11 @@ from drawing import beside
 from matplotlib.axes import Axes
 from study import Cell, Table, run
 
-from slipstick.backends.package import Assembly, Die, Joint, Package
+from slipstick.backends.machine.package import Assembly, Die, Joint, Package
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.prices.section import Prices
-from slipstick.cost.silicon.package import package_bill
-from slipstick.cost.silicon.yields import die_yield
+from slipstick.cost.silicon.dies.yields import die_yield
+from slipstick.cost.silicon.packages.package import package_bill
 
 SILICON_MM2, VOLUME = 800.0, 500_000.0
 NODES, SPLITS = ("N7", "N5", "N3"), (1, 2, 4)

@@ -16,10 +16,10 @@ from study import Cell, Table, run
 import slipstick
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
-from slipstick.explore.designs import Designs, explore
+from slipstick.explore.designs.designs import Designs, explore
+from slipstick.explore.designs.setting import Job, Setting
+from slipstick.explore.designs.space import DesignSpace
 from slipstick.explore.pareto import pareto
-from slipstick.explore.setting import Job, Setting
-from slipstick.explore.space import DesignSpace
 
 CACHE = slipstick.GraphCache.default()
 MODEL, SEQ_LEN, SEQUENCES, TOKENS = "llama-3.1-70b", 8192, 512, 15e12

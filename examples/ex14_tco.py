@@ -14,9 +14,9 @@ from study import Cell, Table, run
 
 import slipstick
 from slipstick.cost.money import Money, Terms
-from slipstick.cost.training_run import Checkpoints, Failures, TrainingRun
+from slipstick.cost.run.training_run import Checkpoints, Failures, TrainingRun
 from slipstick.driver import train, worth
-from slipstick.ir.expr import Num
+from slipstick.ir.sizes.expr import Num
 
 CACHE = slipstick.GraphCache.default()
 SYSTEM, MODEL, SEQ_LEN, SEQUENCES, TOKENS = "dgx-h100", "llama-3.1-405b", 8192, 2048, 15.6e12

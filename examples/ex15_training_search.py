@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
-from slipstick.explore.search.goals import Goal
-from slipstick.explore.search.searching import Searched
-from slipstick.report.search_plans import plan_label
+from slipstick.explore.goals import Goal
+from slipstick.explore.searching import Searched
+from slipstick.report.search.plans import plan_label
 
 CACHE = slipstick.GraphCache.default()
 MODEL, SYSTEM, STACK = "deepseek-v3", "hgx-h800", "megatron-core"

@@ -16,12 +16,12 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from study import Cell, Table, run
 
-from slipstick.explore.search.block import Array, joined
-from slipstick.explore.search.job import InProcess
-from slipstick.explore.search.machine import Machine
-from slipstick.explore.search.serving_answers import command_of
-from slipstick.explore.search.serving_job import ServingJob, serving_job
-from slipstick.explore.search.serving_space import ServingSpace
+from slipstick.explore.block import Array, joined
+from slipstick.explore.job import InProcess
+from slipstick.explore.machine import Machine
+from slipstick.explore.servers.answers import command_of
+from slipstick.explore.servers.job import ServingJob, serving_job
+from slipstick.explore.servers.space import ServingSpace
 
 Columns: TypeAlias = Mapping[str, Array]
 KINDS = ("replicas", "pools")

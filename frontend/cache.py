@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..ir.errors import ParseError
-from ..ir.files import load_graph, save_graph
 from ..ir.graph import Graph
+from ..ir.text.files import load_graph, save_graph
 
 # Raise when the recorder, the importer or the folding changes what they write.
 TRACER_VERSION = 13

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ir.errors import SlipstickError, UsageError
-from ..ir.files import save_graph
 from ..ir.graph import Graph, Workload
+from ..ir.text.files import save_graph
 
 if TYPE_CHECKING:
     from torch import Tensor, fx
@@ -112,7 +112,7 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Tensor]) -> Callable
 
     This is what `torch.compile(model, backend="slipstick")` calls.
     """
-    from .adapter import frame_compiled
+    from .record.adapter import frame_compiled
     from .replay.compiled import program_of
 
     frame, compiles = frame_compiled()

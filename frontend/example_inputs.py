@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ir.errors import UnknownNameError, UsageError
-from .adapter import FakeWorld
+from .record.adapter import FakeWorld
 from .workloads import HINTS
 
 # A name a dim, None where the dim is fixed; by the name of the argument.

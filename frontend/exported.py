@@ -51,8 +51,8 @@ def load_pt2(
     Only its JSON parts are read: neither weights, nor example inputs, nor anything pickled. NotUnderstoodError when the
     file is no such archive, is cut short, or asks for what only unpickling could give.
     """
-    from .failures import first_line
-    from .replay.archive import read_program
+    from .record.failures import first_line
+    from .replay.files.archive import read_program
     from .replay.runs import graph_of
 
     program = read_program(Path(path))

@@ -9,15 +9,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, UsageError
-from ..ir.files import load_graph
 from ..ir.graph import Graph, Workload
+from ..ir.text.files import load_graph
 from ..ir.types import DType
 from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key
 from .exported import PICKLED, SUFFIX, load_pt2, refuse_pickle
-from .models import Config, read_config
+from .huggingface.configs.models import Config, read_config
+from .huggingface.source_length import with_source
 from .runs.asked import Asked
-from .source_length import with_source
 
 Report = Callable[[str], None]
 
@@ -129,7 +129,7 @@ def load_config(
 
 
 def _check_sees(config: Config, element: DType, images: int) -> None:
-    from .building import build_noted
+    from .huggingface.configs.building import build_noted
     from .modalities.feeding import check_sees
 
     check_sees(build_noted(_unquantised(config).text, element, is_whole=True).module, images)
@@ -210,7 +210,7 @@ def _of_quantised(config: Config, kind: Workload, element: DType) -> tuple[str, 
     """What to say of a model that was published quantised and is to be trained; NotBuiltError as `recipe_of`."""
     if kind is not Workload.TRAIN or not json.loads(config.text).get("quantization_config"):
         return ()
-    from .published import recipe_of
+    from .huggingface.configs.published import recipe_of
 
     return (
         f"published quantised ({recipe_of(config)}), trained here in {element} with all weights; --precision says in "
@@ -224,7 +224,7 @@ def _record_config(
 ) -> Graph:  # fmt: skip
     if report is not None:
         report(f"recording {config.name} ({workload}, {dtype})")
-    from .building import build_noted
+    from .huggingface.configs.building import build_noted
     from .module import Asking, trace_built
     from .runs.model_run import ModelRun
 

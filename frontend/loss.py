@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..ir.errors import TraceError
-from . import semantic
-from .adapter import depends_on_data
+from .record.adapter import depends_on_data
+from .semantic import semantic
 
 SUMMED = "training starts from the sum of all real outputs: none is a loss or logits of the ids that were given"
 

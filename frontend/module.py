@@ -23,26 +23,26 @@ from ..ir.errors import (
 )
 from ..ir.graph import Bound, Graph, Workload
 from ..ir.types import DType
-from .adapter import FakeWorld, eager
-from .architectures import speaks
-from .blocks import Identity
-from .decoding import require_past
-from .dtypes import dtype_of
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
-from .failures import asks_data
-from .huggingface import hints_on
-from .leaves import Leaves, put_leaves
-from .live_model import is_of_transformers, recordable, what_runs
+from .fold.blocks import Identity
+from .fold.trace import trace as record_and_fold
+from .huggingface.configs.architectures import speaks
+from .huggingface.decoding import require_past
+from .huggingface.live_model import is_of_transformers, recordable, what_runs
+from .huggingface.recording import hints_on
+from .huggingface.seq2seq import reads_known
 from .loss import SUMMED, Labelled, returned
 from .modalities.feeding import Feeds, all_feeds, check_sees
 from .modalities.seeing import plan_fed
-from .preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
+from .record.adapter import FakeWorld, eager
+from .record.dtypes import dtype_of
+from .record.failures import asks_data
+from .record.preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
 from .runs.model_run import Loss, ModelRun
 from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
 from .runs.routed import put_routed
-from .seq2seq import reads_known
-from .trace import trace as record_and_fold
+from .semantic.leaves import Leaves, put_leaves
 from .workloads import Run, plan_run
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)

@@ -16,9 +16,9 @@ from torch import nn
 
 from ..ir.errors import TraceError, UnknownNameError, UsageError
 from ..ir.types import DType
-from .dtypes import torch_dtype
-from .failures import first_line, user_line
-from .preserve import OneDevice
+from .record.dtypes import torch_dtype
+from .record.failures import first_line, user_line
+from .record.preserve import OneDevice
 from .runs.model_run import ModelRun, described
 
 _UNKNOWN = "unknown line"

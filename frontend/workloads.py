@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from ..ir.errors import NotBuiltError
-from ..ir.expr import symbol
 from ..ir.graph import Workload
-from ..ir.rounding import floor_div
-from .adapter import FakeWorld
-from .failures import explained
-from .hf_cache import Past, cache_class
-from .hf_linear import remembers, scanned
-from .lift import lifted
+from ..ir.sizes.expr import symbol
+from ..ir.sizes.rounding import floor_div
+from .huggingface.odd_models import ids_a_row
+from .huggingface.operators.cache import Past, cache_class
+from .huggingface.operators.linear import remembers, scanned
 from .loss import loss_of, returned_tensor
-from .odd_models import ids_a_row
+from .record.adapter import FakeWorld
+from .record.failures import explained
+from .semantic.lift import lifted
 
 # Example sizes of the symbolic dims: not 0 or 1, and different, so that no two are taken for the same.
 HINTS = {"batch": 3, "seq": 48, "kv": 80, "src": 112}
@@ -66,7 +66,7 @@ class Run:
 def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
     """Return inputs (with symbolic batch, sequence and KV length) and what to call on them."""
     if is_transformers and getattr(model.config, "is_encoder_decoder", False):
-        from .seq2seq import plan_seq2seq
+        from .huggingface.seq2seq import plan_seq2seq
 
         return plan_seq2seq(model, world, workload)
     if workload is Workload.TRAIN:

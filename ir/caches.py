@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .graph import Region, Role, Value
-from .ops.scan import CACHE_WRITES
+from .ops.fused.scan import CACHE_WRITES
 
 
 def kept_caches(region: Region) -> Iterator[Value]:

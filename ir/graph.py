@@ -13,9 +13,9 @@ from enum import StrEnum
 from functools import cached_property
 
 from .errors import InternalError
-from .expr import Dim, Expr, total
 from .meaning import Argument, Meaning
 from .placement import Placement
+from .sizes.expr import Dim, Expr, total
 from .types import DType, TensorType
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from .expr import Expr, as_expr, total
 from .graph import Node, Region
 from .ops import OpClass, Work, op_def, work_of
+from .sizes.expr import Expr, as_expr, total
 
 
 def joined(region: Region) -> Mapping[int, tuple[Node, ...]]:

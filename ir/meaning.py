@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from .expr import Expr
+from .sizes.expr import Expr
 from .types import DType
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .errors import UnknownNameError
-from .expr import Dim, Expr, as_dim, as_expr, product
+from .sizes.expr import Dim, Expr, as_dim, as_expr, product
 
 
 class DType(StrEnum):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .expr import Num
 from .graph import ONCE_A_STEP, Graph
 from .ops import work_of
 from .ops.unpriced import UnpricedAttrs
+from .sizes.expr import Num
 
 
 def unpriced_calls(graph: Graph) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from .errors import VerifyError
 from .graph import Graph, Node, Phase, Region, Role
 from .ops import OPS, complaints_of
-from .text import print_node
+from .text.printer import print_node
 
 T = TypeVar("T", bound=Hashable)
 _EARLY = (Phase.PREPARE, Phase.FORWARD)

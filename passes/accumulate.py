@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
-from ..ir.ops.pointwise import AccumulateAttrs
+from ..ir.ops.tensors.pointwise import AccumulateAttrs
 from ..ir.types import DType, TensorType
 from .base import Pass, PassResult, require_sharded
 

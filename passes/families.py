@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 
 from ..ir.graph import Workload
-from ..ir.low_inference import SAME
 from ..ir.plan import Family
-from ..ir.precision import lowers, trains_low
+from ..ir.plan.low_inference import SAME
+from ..ir.plan.precision import lowers, trains_low
 from .manager import Pipeline, parse_pipeline
-from .sharding.choose import searches
+from .sharding.plans.choose import searches
 
 # What serving engines make of a traced graph; which nodes become one kernel comes last.
 _ENGINE = ("narrow_router", "merge_products", "next_norm", "rotary_tables", "sample")

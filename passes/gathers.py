@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..ir.expr import Expr, total
 from ..ir.graph import Node, Phase, Region, Role
 from ..ir.ops.collectives import GATHERS, CollectiveAttrs
+from ..ir.sizes.expr import Expr, total
 
 
 def gathers_parameter(region: Region, node: Node) -> bool:

@@ -10,10 +10,10 @@ from importlib import import_module
 from time import perf_counter
 from types import MappingProxyType
 
-from ..ir.attrs_text import parse_attrs, print_attrs
 from ..ir.errors import InternalError, ParseError, UnknownNameError, UsageError
 from ..ir.graph import Graph
 from ..ir.kept import Kept
+from ..ir.text.attrs_text import parse_attrs, print_attrs
 from ..ir.verify import verify
 from .base import Pass
 from .layouts.check import verify_layouts
@@ -21,29 +21,29 @@ from .layouts.check import verify_layouts
 # Name -> module and class; a pass is imported when a pipeline names it.
 PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "absorb": ("absorb", "Absorb"),
+        "absorb": ("fusion.absorb", "Absorb"),
         "accumulate": ("accumulate", "Accumulate"),
         "bucket": ("bucket", "Bucket"),
-        "fuse": ("fuse", "Fuse"),
-        "inplace": ("inplace", "InPlace"),
-        "merge_heads": ("merge_heads", "MergeHeads"),
-        "merge_products": ("merge_products", "MergeProducts"),
-        "narrow_router": ("narrow_router", "NarrowRouter"),
-        "next_norm": ("next_norm", "NextNorm"),
+        "fuse": ("fusion.fuse", "Fuse"),
+        "inplace": ("fusion.inplace", "InPlace"),
+        "merge_heads": ("fusion.merge_heads", "MergeHeads"),
+        "merge_products": ("fusion.merge_products", "MergeProducts"),
+        "narrow_router": ("fusion.narrow_router", "NarrowRouter"),
+        "next_norm": ("fusion.next_norm", "NextNorm"),
         "offload": ("offload", "Offload"),
-        "one_kernel": ("one_kernel", "OneKernel"),
+        "one_kernel": ("fusion.one_kernel", "OneKernel"),
         "optimizer": ("optimizer", "Optimizer"),
         "pipeline": ("pipeline", "Pipeline"),
-        "quantise": ("quantise", "Quantise"),
-        "quantise_cache": ("quantise_cache", "QuantiseCache"),
-        "recompute": ("recompute", "Recompute"),
-        "remat": ("remat", "Remat"),
-        "rotary_tables": ("rotary_tables", "RotaryTables"),
+        "quantise": ("precision.quantise", "Quantise"),
+        "quantise_cache": ("precision.quantise_cache", "QuantiseCache"),
+        "recompute": ("recompute.recompute", "Recompute"),
+        "remat": ("fusion.remat", "Remat"),
+        "rotary_tables": ("fusion.rotary_tables", "RotaryTables"),
         "route": ("route", "Route"),
         "sample": ("sample", "Sample"),
         "shard": ("sharding.shard", "ShardPass"),
-        "two_step_loss": ("two_step_loss", "TwoStepLoss"),
-        "unfuse": ("unfuse", "Unfuse"),
+        "two_step_loss": ("fusion.two_step_loss", "TwoStepLoss"),
+        "unfuse": ("fusion.unfuse", "Unfuse"),
         "window": ("window", "Window"),
     }
 )

@@ -16,7 +16,7 @@ from ..ir.saved import mark_saved
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require_sharded
 from .gathers import gathers_parameter, renamed
-from .rerun import needed
+from .recompute.rerun import needed
 
 # The name of a port that hands on what lies in host memory.
 HOST = ".host"

@@ -8,11 +8,11 @@ from typing import ClassVar
 from ..ir.errors import PlanError
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workload
 from ..ir.ops.collectives import CollectiveAttrs
-from ..ir.ops.layout import SliceAttrs
 from ..ir.ops.optimizer import OptimizerAttrs
-from ..ir.optimizer_states import check_states
+from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import Placement, Replicate, Shard
 from ..ir.plan import AXES
+from ..ir.plan.optimizer_states import check_states
 from ..ir.types import DType, TensorType
 from .base import Pass, PassResult, require_sharded
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
-from ..ir.expr import as_expr, symbol
-from ..ir.fixed_sizes import fixed_samples
 from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value, Workload
 from ..ir.layers import layer_row
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.host import DOWN
 from ..ir.placement import Placement, Replicate, Shard
-from ..ir.stages import BOUNDARY, SHARED
+from ..ir.plan.layout.stages import BOUNDARY, SHARED
+from ..ir.sizes.expr import as_expr, symbol
+from ..ir.sizes.fixed_sizes import fixed_samples
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require, require_sharded
 from .proof.borders import is_weight

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ..ir.expr import as_dim, as_expr, symbol
 from ..ir.graph import Graph, Node, Region, Value
-from ..ir.ops.routing import RoutedAttrs
+from ..ir.ops.fused.routing import RoutedAttrs
 from ..ir.plan import CAPACITY
+from ..ir.sizes.expr import as_dim, as_expr, symbol
 from .base import Pass, PassResult, require_sharded, rewritten
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ..ir.expr import Dim, as_dim, evened, symbol
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Port, Region, Value, Workload
 from ..ir.meaning import In, Meaning, Out, Step
 from ..ir.ops.collectives import CollectiveAttrs
-from ..ir.ops.normalize import ReduceAttrs
+from ..ir.ops.tensors.normalize import ReduceAttrs
 from ..ir.placement import REPLICATE, Shard
+from ..ir.sizes.expr import Dim, as_dim, evened, symbol
 from ..ir.types import DType
 from .base import Pass, PassResult, require_sharded
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeGuard
 
-from ..ir.expr import Dim, as_dim, as_expr, least
 from ..ir.graph import Attrs, Graph, Node, Region, Role, Value, Workload
 from ..ir.meaning import In, Meaning, Out, Step
-from ..ir.ops.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.collectives import CollectiveAttrs
-from ..ir.ops.layout import SliceAttrs
+from ..ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
+from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import Shard
+from ..ir.sizes.expr import Dim, as_dim, as_expr, least
 from .base import Pass, PassResult, require_sharded, rewritten
 
 _CACHED, _PROMPT = "kv", "seq"  # symbols of the tokens in the cache of a decode step, and of those of a prompt

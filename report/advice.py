@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from ..driver import Estimate, estimate_many, lower
-from ..ir.divisibility import legal_degrees
+from ..driver.estimate import Estimate, estimate_many, lower
 from ..ir.errors import InfeasibleError, SlipstickError
-from ..ir.fixed_sizes import fixed_sizes
 from ..ir.graph import Workload
 from ..ir.layers import num_layers
 from ..ir.plan import Family, Plan, divisors, make_plan
+from ..ir.plan.divisibility import legal_degrees
+from ..ir.sizes.fixed_sizes import fixed_sizes
 from ..ir.units import format_bytes
 
 # Tensor-parallel degree, stages, micro-batch.

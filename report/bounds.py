@@ -17,10 +17,10 @@ import numpy as np
 
 from ..backends.kernels.terms import ADDED, RESOURCES, KernelTimes, Resource
 from ..backends.network.collectives import Candidate
-from ..backends.program import Entry
-from ..backends.timing import Priced
-from ..cost.step_program import RING, label_of
-from ..driver import Estimate
+from ..backends.pricing.program import Entry
+from ..backends.pricing.timing import Priced
+from ..cost.step.step_program import RING, label_of
+from ..driver.estimate import Estimate
 from ..ir.graph import ONCE_A_STEP
 from ..ir.ops.host import DOWN, UP
 

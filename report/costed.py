@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from ..backends.timing import Priced
-from ..driver import Estimate
+from ..backends.pricing.timing import Priced
+from ..driver.estimate import Estimate
 from .columns import in_columns
 
 

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .. import __version__
-from ..backends.system import System
+from ..backends.machine.system import System
 from ..cost.replicated import Replicated
-from ..driver import Estimate
+from ..driver.estimate import Estimate
 from ..ir.plan.plan import numbers_first
-from ..ir.text import print_graph
+from ..ir.text.printer import print_graph
 from ..ir.types import DType
 from .bounds import bound_seconds
-from .money import metrics_of, money_inputs, money_record
-from .sensitivity import sensitivity
+from .cost.money import metrics_of, money_inputs, money_record
+from .explain.sensitivity import sensitivity
+from .explain.trust import trust_of_metric, trust_of_parts
 from .training_run import run_inputs, run_records
-from .trust import trust_of_metric, trust_of_parts
 
 SCHEMA = "slipstick/report/1"
 

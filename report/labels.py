@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..ir.low_inference import SAME
-from ..ir.optimizer_states import FP32
 from ..ir.plan import Family
-from ..ir.precision import NONE
+from ..ir.plan.low_inference import SAME
+from ..ir.plan.optimizer_states import FP32
+from ..ir.plan.precision import NONE
 
 if TYPE_CHECKING:
-    from ..serving.server import Server
+    from ..driver.serve.server import Server
 
 # Patterns of --precision-of that the first line of an estimate has room for.
 _SHOWN = 2

@@ -45,7 +45,7 @@ MONEY = (
     Metric("tco2e_embodied", "carbon of its machines", "t", "of making the machines, the part that the run uses up"),
     Metric("tco2e", "carbon of the run", "t", "of its energy and of its machines"),
 )
-# Of a server that answers requests: see `serving/answer.py`.
+# Of a server that answers requests: see `driver/serve/answer.py`.
 SERVING = (
     Metric("ttft_low_s", "TTFT, least", "s", "time to the first token of a request whose prompt runs by itself"),
     Metric("ttft_high_s", "TTFT, most", "s", "the same behind the prompts of all others, come at the same moment"),

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ir.expr import Num
+from ..ir.sizes.expr import Num
 
 if TYPE_CHECKING:
-    from ..backends.records import NumberRecord
-    from ..backends.system import System
+    from ..backends.machine.files.records import NumberRecord
+    from ..backends.machine.system import System
 
 
 def one(value: Num) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..ir.units import format_bytes, format_flop_per_s, format_flops, format_si, format_time, format_usd
 
 if TYPE_CHECKING:
-    from .comparison import Change
+    from .compare.comparison import Change
 
 # Of columns, largest first: the least value of a scale, and its name around a number.
 _SCALES: Mapping[str, Sequence[tuple[float, str]]] = MappingProxyType(
@@ -78,7 +78,7 @@ def _scale(largest: float, unit: str) -> tuple[float, str]:
 def shown_both(change: Change) -> tuple[str, str]:
     """Return both values, with so many digits that they do not look alike where they differ.
 
-    >>> from slipstick.report.comparison import Change
+    >>> from slipstick.report.compare.comparison import Change
     >>> shown_both(Change("step_time_s", "s", 11.6, 10.0)), shown_both(Change("step_time_s", "s", 11.636, 11.612))
     (('11.6 s', '10 s'), ('11.636 s', '11.612 s'))
     """
@@ -92,7 +92,7 @@ def shown_both(change: Change) -> tuple[str, str]:
 def shown_change(change: Change) -> str:
     """Return the difference with its sign; of shares in percentage points.
 
-    >>> from slipstick.report.comparison import Change
+    >>> from slipstick.report.compare.comparison import Change
     >>> shown_change(Change("mfu", "1", 0.33, 0.35)), shown_change(Change("step_time_s", "s", 2.0, 1.5))
     ('+2.00 pp', '-500 ms')
     """
@@ -107,7 +107,7 @@ def shown_change(change: Change) -> str:
 def shown_relative(change: Change) -> str:
     """Return the difference as a share of A; nothing was there before where A is zero.
 
-    >>> from slipstick.report.comparison import Change
+    >>> from slipstick.report.compare.comparison import Change
     >>> shown_relative(Change("step_time_s", "s", 2.0, 1.5)), shown_relative(Change("bubble", "s", 0.0, 1.5))
     ('-25 %', 'new')
     """

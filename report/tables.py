@@ -6,16 +6,16 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from ..cost.replicated import LARGE, NOTABLE
-from ..driver import Estimate
+from ..driver.estimate import Estimate
 from ..ir.units import format_bytes, format_flop_per_s, format_time
 from .accuracy import Accuracy
 from .bounds import bound_seconds
+from .cost.money import money_lines
+from .explain.sensitivity import sensitivity
+from .explain.trust import Trust, trust_of_metric, trust_of_parts
 from .labels import bound_label, low_types, parameter_label, part_label
 from .metrics import METRICS, format_metric
-from .money import money_lines
-from .sensitivity import sensitivity
 from .training_run import run_lines
-from .trust import Trust, trust_of_metric, trust_of_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from .columns import in_columns
 from .metrics import METRICS, format_metric
 
 if TYPE_CHECKING:
-    from ..cost.training_run import RunEstimate, Saving
-    from ..driver import Estimate
+    from ..cost.run.training_run import RunEstimate, Saving
+    from ..driver.estimate import Estimate
 
 
 def run_lines(answer: Estimate, columns: int | None = None) -> list[str]:

@@ -13,9 +13,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from slipstick.backends.system import System
+    from slipstick.backends.machine.system import System
+    from slipstick.frontend.huggingface.configs.models import Config
     from slipstick.frontend.loading import Report
-    from slipstick.frontend.models import Config
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.types import DType
 
@@ -75,7 +75,7 @@ def recorded_once(request: pytest.FixtureRequest, graph_folder: Path) -> "Iterat
 @pytest.fixture(scope="session")
 def traced() -> "Callable[[str], Graph]":
     """Read a traced graph of the golden ones by name, such as `tiny-llama.train`; needs no torch."""
-    from slipstick.ir.files import load_graph
+    from slipstick.ir.text.files import load_graph
 
     folder = Path(__file__).parent / "golden"
     return cache(lambda name: load_graph(folder / f"{name}.graph"))
@@ -97,11 +97,11 @@ def h100_text() -> str:
 @pytest.fixture(scope="session")
 def made_up() -> "System":
     """A machine of round numbers, so that times can be had by hand; every efficiency is another one."""
-    from slipstick.backends.constants import KernelConstants
+    from slipstick.backends.kernels.constants import KernelConstants
     from slipstick.backends.kernels.roofline import RooflineConstants
-    from slipstick.backends.network.level import NetworkLevel
-    from slipstick.backends.stack import StackConstants
-    from slipstick.backends.system import Chip, Peaks, System
+    from slipstick.backends.machine.software.stack import StackConstants
+    from slipstick.backends.machine.system import Chip, Peaks, System
+    from slipstick.backends.network.topology.level import NetworkLevel
 
     peaks = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=None, int8=None)
     chip = Chip("toy", peaks, 8e12, 100, 1e9, 64 * 2**30, 1e12, 2**25, 500.0)
@@ -118,8 +118,8 @@ def roofline_only() -> "Callable[[System], System]":
     """Price everything by peaks, bandwidth and one launch: what laws of plain proportion hold for."""
     from dataclasses import replace
 
-    from slipstick.backends.constants import KernelConstants
-    from slipstick.backends.system import System
+    from slipstick.backends.kernels.constants import KernelConstants
+    from slipstick.backends.machine.system import System
 
     def plain(system: System) -> System:
         kept = KernelConstants("roofline", roofline=system.kernels.roofline)

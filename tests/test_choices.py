@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from slipstick.backends.system import load_system
-from slipstick.driver import estimate, lower, pipeline_for
+from slipstick.backends.machine.system import load_system
+from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family, make_plan
-from slipstick.report.explain import explain_text
+from slipstick.report.explain.explain import explain_text
 
 GIB = 2**30
 

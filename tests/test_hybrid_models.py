@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from slipstick.backends.system import load_system
+from slipstick.backends.machine.system import load_system
 from slipstick.driver import Estimate, estimate
+from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
-from slipstick.frontend.models import config_of
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
 

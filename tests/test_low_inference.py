@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.system import load_system
+from slipstick.backends.machine.system import load_system
 from slipstick.driver import Estimate, Lowered, estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Workload
-from slipstick.ir.low_inference import INFERENCE
 from slipstick.ir.plan import Family, make_plan
-from slipstick.report.trust import trust_of_parts
+from slipstick.ir.plan.low_inference import INFERENCE
+from slipstick.report.explain.trust import trust_of_parts
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstick.backends.system import load_system
-from slipstick.driver import Estimate, estimate, pipeline_for
+from slipstick.backends.machine.system import load_system
+from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan
-from slipstick.ir.precision import RECIPES, unit_of
+from slipstick.ir.plan.precision import RECIPES, unit_of
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 

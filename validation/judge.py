@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..ir.errors import UsageError
-from .figures import Figures, by_dataset
 from .kinds import Settings, TableKind, table_kinds
-from .outcomes import Outcome, Part
-from .tables import Table, cell_faults, nearest_kind, raise_all, read_table
-from .where import conditions, selected
+from .results.figures import Figures, by_dataset
+from .results.outcomes import Outcome, Part
+from .rows.tables import Table, cell_faults, nearest_kind, raise_all, read_table
+from .rows.where import conditions, selected
 
 
 def judge_files(paths: Sequence[Path], where: Sequence[str], settings: Settings) -> list[Outcome]:

@@ -8,11 +8,11 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from .cases import Judge
-from .kernels import judge_kernels
-from .machine_room import MachineRoom
-from .outcomes import Outcome
-from .tables import Table
+from .kernels.kernels import judge_kernels
+from .results.outcomes import Outcome
+from .rows.cases import Judge
+from .rows.machine_room import MachineRoom
+from .rows.tables import Table
 
 if TYPE_CHECKING:
     from ..frontend import GraphCache
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 # Tables of kernels: the kind of table -> module and class of its judge.
 JUDGES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "attention": ("attention", "AttentionJudge"),
-        "collectives": ("collectives", "CollectiveJudge"),
-        "elementwise": ("elementwise", "ElementwiseJudge"),
-        "gemm": ("gemm", "GemmJudge"),
-        "moe": ("moe", "MoeJudge"),
+        "attention": ("kernels.attention", "AttentionJudge"),
+        "collectives": ("kernels.collectives", "CollectiveJudge"),
+        "elementwise": ("kernels.elementwise", "ElementwiseJudge"),
+        "gemm": ("kernels.gemm", "GemmJudge"),
+        "moe": ("kernels.moe", "MoeJudge"),
     }
 )
 MEMORY_COLUMNS = ("id", "dataset", "accelerator", "layers", "hidden", "heads", "seq_len", "tp", "pp", "micro_batch")
@@ -126,7 +126,7 @@ class LayerTable:
 
     def outcomes(self, table: Table, settings: Settings, faults: list[str]) -> list[Outcome]:
         """Judge every row."""
-        from .layers import LayerJudge
+        from .kernels.layers import LayerJudge
 
         return LayerJudge(settings.room, settings.cache, settings.report).outcomes(table, faults)
 

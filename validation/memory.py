@@ -6,20 +6,20 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from ..backends.system import load_stack
-from ..cost.memory import Holding
-from ..cost.stages import StageProgram
-from ..driver import Lowered, lower
+from ..backends.machine.system import load_stack
+from ..cost.memory.peak import Holding
+from ..cost.step.stages import StageProgram
+from ..driver.estimate import Lowered, lower
 from ..frontend import GraphCache, config_of, load_config
-from ..ir.divisibility import check_divisibility
 from ..ir.errors import InternalError, SlipstickError
 from ..ir.graph import Graph
 from ..ir.plan import Family, PlanTable
-from ..ir.points import Points
-from .models import architecture
-from .outcomes import Label, Outcome, Part
+from ..ir.plan.divisibility import check_divisibility
+from ..ir.sizes.points import Points
 from .plans import plan_of, stack_of
-from .rows import NotJudged, Row
+from .results.outcomes import Label, Outcome, Part
+from .rows.models import architecture
+from .rows.rows import NotJudged, Row
 
 # Part of a device's memory that a configuration may fill and still be said to fit: beyond it allocators thrash.
 SAFE_SHARE = 0.9

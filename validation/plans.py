@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..backends.stack import StackConstants
-from ..ir.partition import filled_parts
+from ..backends.machine.software.stack import StackConstants
 from ..ir.plan import CP_METHODS, Plan, PlanWords
 from ..ir.plan import plan_of as made_of
+from ..ir.plan.layout.partition import filled_parts
 from ..ir.types import DType
-from .recipes import recipe_of
-from .rows import NotJudged, Row
+from .rows.recipes import recipe_of
+from .rows.rows import NotJudged, Row
 
 # Data set -> software stack; a column `stack` in the table goes before.
 STACKS = {

@@ -11,8 +11,8 @@ from .limits import ChipShare, Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
-    from ...ir.expr import Num
-    from ..system import Chip
+    from ...ir.sizes.expr import Num
+    from ..machine.system import Chip
 
 # Bytes of an element that is sent: fp8 with a scale of four bytes for 128 elements.
 FP8_BYTES = 1.0 + 4.0 / 128.0
@@ -71,7 +71,7 @@ def exchange_times(sizes: ExchangeSizes, rates: ExchangeRates, chip: Chip, const
 
     L bytes go over links of the node, N over the network; c f is what the kernel's SMs copy in a second.
 
-    >>> from slipstick.backends.system import load_system
+    >>> from slipstick.backends.machine.system import load_system
     >>> one, rates = ExchangeConstants(20e-6, 0.5, 1000.0, 1.0, 0.8), ExchangeRates(450e9, 50e9)
     >>> sizes = ExchangeSizes(np.array(450e6), np.array(0.0))
     >>> float(exchange_times(sizes, rates, load_system("dgx-h100").chip, one).time_s.round(6))

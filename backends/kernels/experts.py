@@ -13,8 +13,8 @@ from .operands import OPERAND_BYTES
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
-    from ...ir.expr import Num
-    from ..system import Chip
+    from ...ir.sizes.expr import Num
+    from ..machine.system import Chip
 
 # Bytes of an element outside of the products: rows travel, are activated and added up in 16 bits at every precision.
 ROW_BYTES = 2.0

@@ -20,8 +20,8 @@ from .operands import OPERAND_BYTES, unit_of
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
-    from ...ir.expr import Num
-    from ..system import Chip
+    from ...ir.sizes.expr import Num
+    from ..machine.system import Chip
 
 # Tiles that libraries hold kernels for, rows x columns of the result (CUTLASS's profiler lists them).
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))

@@ -13,8 +13,8 @@ from .limits import Limit, Overhead, Scope
 from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
-    from ...ir.expr import Num
-    from ..system import Chip
+    from ...ir.sizes.expr import Num
+    from ..machine.system import Chip
 
 # Rows that a tile holds, by dtype: each group is padded to them. The measured tables tell 16, 64 and 128 apart only for
 # nvfp4, whose kernels have one family of tiles.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ...ir.expr import Num
+    from ...ir.sizes.expr import Num
 
 Array: TypeAlias = NDArray[np.float64]
 

@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 
 from ...ir.errors import UnknownNameError
 from ...ir.ops.collectives import RINGS
-from ..constants import kind_of
 from ..kernels.collective import CollectiveConstants, CustomAllReduceConstants, share_of
-from ..stack import NetworkState
-from ..system import System
-from .custom import innermost_only, one_shot, two_shot
-from .exchange import node_limited
-from .layout import Array, LevelShare, lay_out
-from .links import LevelTerm, Link, Links, Price, Terms
-from .measured import with_measured
-from .menu import ALGORITHMS, Collective, allows
-from .parts import parts_of
+from ..kernels.constants import kind_of
+from ..machine.software.stack import NetworkState
+from ..machine.system import System
+from .algorithms.custom import innermost_only, one_shot, two_shot
+from .algorithms.exchange import node_limited
+from .algorithms.measured import with_measured
+from .algorithms.menu import ALGORITHMS, Collective, allows
+from .topology.layout import Array, LevelShare, lay_out
+from .topology.links import LevelTerm, Link, Links, Price, Terms
+from .topology.parts import parts_of
 
 if TYPE_CHECKING:
-    from ...ir.expr import Num
+    from ...ir.sizes.expr import Num
 
 # All-reduce in one kernel, with constants and an overhead of its own.
 CUSTOM = ("one_shot", "two_shot")
@@ -127,7 +127,7 @@ def collective_time(
         UnknownNameError: a kind that is not a collective, a protocol without constants.
         PlanError: a group that does not fit the network.
 
-    >>> from slipstick.backends.system import load_system
+    >>> from slipstick.backends.machine.system import load_system
     >>> result = collective_time("all_reduce", 2.0**30, 64, 1, load_system("dgx-h100"))
     >>> f"{result.time_s * 1e3:.0f} ms", [row.algorithm for row in result.compared()]
     ('6 ms', ['ring', 'double_tree', 'hierarchical_ring', 'hierarchical_tree', 'in_network_tree'])

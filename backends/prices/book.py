@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...ir.errors import UnknownNameError
-from ..catalogue import File, laid_over, read_at
-from ..faults import Origin, in_files
-from ..system_build import section_of
-from ..system_overrides import override
+from ..machine.files.catalogue import File, laid_over, read_at
+from ..machine.files.faults import Origin, in_files
+from ..machine.files.system_build import section_of
+from ..machine.files.system_overrides import override
 from .section import Prices, PricesSection
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    from ..system_tree import Tree
+    from ..machine.files.system_tree import Tree
 
 USUAL = "chiplet-actuary"
 

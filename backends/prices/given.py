@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..system_tree import split_override
+from ..machine.files.system_tree import split_override
 
 if TYPE_CHECKING:
-    from ..catalogue import Assembled, File
+    from ..machine.files.catalogue import Assembled, File
 
 
 def with_prices(found: Assembled, profile: str | None, overrides: Sequence[str]) -> Assembled:

@@ -10,9 +10,9 @@ from pydantic import ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from ...ir.errors import UsageError
-from ..number_schema import field, number_fields, record_schema
-from ..records import Confidence, NumberRecord
-from ..system_numbers import Number, check_margin
+from ..machine.files.number_schema import field, number_fields, record_schema
+from ..machine.files.records import Confidence, NumberRecord
+from ..machine.files.system_numbers import Number, check_margin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from pydantic import model_validator
 
 from ...ir.errors import UsageError, did_you_mean
-from ..system_numbers import Bandwidth, Count, Section
+from ..machine.files.system_numbers import Bandwidth, Count, Section
 from .numbers import (
     EnergyPerArea,
     EnergyPerByte,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..records import NumberRecord
-from ..system_numbers import Number, leaves_of
+from ..machine.files.records import NumberRecord
+from ..machine.files.system_numbers import Number, leaves_of
 from .numbers import Quoted
 from .ownership_schema import OwnershipSection
 from .silicon_schema import SiliconSection

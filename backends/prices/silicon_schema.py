@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import field_validator
 
 from ...ir.errors import UnknownNameError
-from ..system_numbers import Section
+from ..machine.files.system_numbers import Section
 from .numbers import (
     Area,
     Defects,

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...ir.errors import UnknownNameError
-from ...ir.expr import Num
-from .area_schema import MultiprocessorSection
+from ...ir.sizes.expr import Num
 from .data import Technology
+from .files.area_schema import MultiprocessorSection
 
 # Bits of the mantissa, whose square a unit of arithmetic grows with.
 _FP64, _FP32, _FP16 = 52, 23, 10

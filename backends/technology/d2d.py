@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from ...ir.errors import UnknownNameError, UsageError
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from ...ir.units import format_bytes_per_s
-from ..network.level import Topology
+from ..network.topology.level import Topology
 
 # How dies are joined, in the words of a network level. A mesh has two rows, as dies lie but in a line.
 Join: TypeAlias = Literal["line", "ring", "mesh", "fully_connected"]

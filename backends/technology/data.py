@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ...ir.errors import SystemFileError, UnknownNameError
-from ..catalogue import File, read_at
-from ..faults import Origin, in_files
-from ..system_build import section_of
-from ..system_overrides import override
-from .area_schema import DieSection, MultiprocessorSection
+from ..machine.files.catalogue import File, read_at
+from ..machine.files.faults import Origin, in_files
+from ..machine.files.system_build import section_of
+from ..machine.files.system_overrides import override
 from .d2d import D2dKind
-from .schema import LinkSection, MemorySection, NodeSection, TechnologySection, UnitSection
+from .files.area_schema import DieSection, MultiprocessorSection
+from .files.schema import LinkSection, MemorySection, NodeSection, TechnologySection, UnitSection
 
 if TYPE_CHECKING:
-    from ..system_tree import Tree
+    from ..machine.files.system_tree import Tree
 
 T = TypeVar("T")
 # Files that are shipped, and what a file may hold; the last one holds all that the area model has.

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...ir.errors import UsageError
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from . import columns, engine
 from .d2d import D2dKind, Join, check_shoreline, links, neighbours, span_mm
 from .data import Technology
 from .engine import Cache, Compute, Memory, Network, Share
+from .files.schema import UnitSection
 from .fits import FITS, Fit, Reason, check, words
-from .schema import UnitSection
 from .voltage import Clamp
 
 # Rows of a table that are computed at once: their numbers stay in the cache of a core.

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
+from .files.schema import CacheSection, LinkSection, MemorySection, UnitSection
 from .fits import Fit, Reason, check
-from .schema import CacheSection, LinkSection, MemorySection, UnitSection
 from .voltage import Clamp, Operation, operate
 
 # Keeps what has no room computable; `fit` says that it means nothing.

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 
 
 class Reason(IntEnum):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..package import Assembly, D2d, Die, Package, Stack
+from ..machine.package import Assembly, D2d, Die, Package, Stack
 from .data import Technology
 from .design import Design
-from .package_file import Joint, usual_joint
+from .files.package_file import Joint, usual_joint
 
 
 def packaged(design: Design, technology: Technology, joint: Joint | None = None) -> Package:

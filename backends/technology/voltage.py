@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 
 # What a circuit does that would need less than its least voltage. `budget` slows the clock until the power is met.
 # `paper` slows it by (V / V')^2 alone, as DeepFlow does: power then stays above the budget.

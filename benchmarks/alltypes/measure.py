@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from slipstick.frontend import config_of, load_config
-from slipstick.frontend.architectures import Architecture, ModelConfig, choose, speaks
-from slipstick.frontend.failures import first_line
+from slipstick.frontend.huggingface.configs.architectures import Architecture, ModelConfig, choose, speaks
+from slipstick.frontend.huggingface.configs.models import Config
+from slipstick.frontend.huggingface.configs.small_configs import small_config
+from slipstick.frontend.huggingface.odd_models import decided
+from slipstick.frontend.huggingface.source_length import SOURCE
 from slipstick.frontend.modalities.feeding import OF_TOKENS, Feeds, all_feeds, check_sees
 from slipstick.frontend.modalities.pictures import unchecked
-from slipstick.frontend.models import Config
-from slipstick.frontend.odd_models import decided
-from slipstick.frontend.small_configs import small_config
-from slipstick.frontend.source_length import SOURCE
+from slipstick.frontend.record.failures import first_line
 from slipstick.ir.errors import SlipstickError, UsageError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.types import DType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from slipstick.frontend.small_configs import small_config
+from slipstick.frontend.huggingface.configs.small_configs import small_config
 from slipstick.ir.graph import Graph, Phase
 
 from .counter import Counted

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from slipstick.frontend.adapter import FakeWorld, faked
 from slipstick.frontend.loss import returned
+from slipstick.frontend.record.adapter import FakeWorld, faked
 from slipstick.ir.graph import Graph, Phase
 
 from ..markdown import by_reason

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 from torch.utils.module_tracker import ModuleTracker
 
-from slipstick.frontend.adapter import autograd_origin, swapped
+from slipstick.frontend.record.adapter import autograd_origin, swapped
 
 Shape = tuple[int, ...]
 # What runs recurrences: functions of modelling files by parts of their names, and modules by parts of their classes'.

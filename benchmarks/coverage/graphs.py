@@ -8,11 +8,11 @@ from time import perf_counter
 from types import MappingProxyType
 
 from slipstick.frontend import config_of, load_config
-from slipstick.frontend.failures import first_line
+from slipstick.frontend.record.failures import first_line
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Node, Phase, Region, Workload
 from slipstick.ir.ops import work_of
-from slipstick.ir.ops.scan import ScanAttrs
+from slipstick.ir.ops.fused.scan import ScanAttrs
 
 from .counter import Counted
 from .oracle import BATCH, KV, SEQ

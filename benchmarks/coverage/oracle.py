@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from slipstick.frontend.adapter import DataDependent, FakeWorld, make_fake, swapped
-from slipstick.frontend.failures import first_line
+from slipstick.frontend.record.adapter import DataDependent, FakeWorld, make_fake, swapped
+from slipstick.frontend.record.failures import first_line
 
 from .counter import Counted, Counter
 

@@ -16,7 +16,7 @@ _INTRODUCTION = f"""# Coverage
 <!-- Written by `make coverage`; a test measures some of its rows again. -->
 
 Every model type for which transformers has a causal language model, in the library's own sizes with few layers and
-each kind of layer kept (`frontend/small_configs.py`): traced, and counted a second time by PyTorch. Three more pages
+each kind of layer kept (`frontend/huggingface/configs/small_configs.py`): traced, and counted a second time by PyTorch. Three more pages
 say the same of [all model types](coverage_transformers.md), of [foreign packages](coverage_foreign.md) and of
 [ONNX files](coverage_onnx.md).
 
@@ -40,7 +40,7 @@ say the same of [all model types](coverage_transformers.md), of [foreign package
   counts that a token is routed to.
 - **Recurrences** (`scan`) are compared apart. The eager ones of transformers are loops over tokens or chunks that
   pad, repeat heads, and multiply and sum where a kernel would take a product; ours have the formulas of the
-  published algorithms (`ir/ops/scan.py`). The remarks say how many FLOPs ours have over those that torch counted
+  published algorithms (`ir/ops/fused/scan.py`). The remarks say how many FLOPs ours have over those that torch counted
   inside; no ratio is expected there, and `tests/oracles/test_scan_flops.py` holds each formula against the same code
   on its own terms. What is around recurrences, projections and gates, is in the columns.
 - **Plans.** Under how many of {len(PLANS)} plans a training step of {PLANNED} tokens is lowered and estimated:

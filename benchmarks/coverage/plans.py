@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from slipstick import Defaults, Family, Plan, estimate, load_system, lower, make_plan
-from slipstick.frontend.failures import first_line
+from slipstick.frontend.record.failures import first_line
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Workload
 

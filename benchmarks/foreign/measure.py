@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slipstick.frontend.failures import first_line
 from slipstick.frontend.module import trace
+from slipstick.frontend.record.failures import first_line
 from slipstick.ir.graph import Graph, Workload
 
 from ..coverage.compared import WORKLOADS, Compared, count, failed, ratios, sum_of_outputs

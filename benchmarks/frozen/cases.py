@@ -149,9 +149,9 @@ def _steps() -> Iterator[str]:
 def names(kind: str) -> list[str]:
     """Return the names of the catalogue's models or systems."""
     if kind == "models":
-        from slipstick.frontend.models import index
+        from slipstick.frontend.huggingface.configs.models import index
 
         return sorted(index())
-    from slipstick.backends.system import system_names
+    from slipstick.backends.machine.system import system_names
 
     return sorted(system_names())

@@ -12,9 +12,9 @@ from typing import TypeVar
 from torch import nn
 
 from slipstick.frontend import GraphCache, config_of, load_config
-from slipstick.frontend.failures import first_line
-from slipstick.frontend.small_configs import small_config
-from slipstick.frontend.unused import count_parameters
+from slipstick.frontend.fold.unused import count_parameters
+from slipstick.frontend.huggingface.configs.small_configs import small_config
+from slipstick.frontend.record.failures import first_line
 from slipstick.ir.graph import Graph, Role
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.shard import shard_by

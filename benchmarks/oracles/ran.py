@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from slipstick.ir.expr import Dim, as_expr, product
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role
 from slipstick.ir.ops import OpCall, call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
+from slipstick.ir.sizes.expr import Dim, as_expr, product
 from slipstick.ir.types import TensorType
 
 BATCH, SEQ = 1, 64

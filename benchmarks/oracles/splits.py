@@ -11,8 +11,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
-from slipstick.frontend.layers import find_stack
-from slipstick.passes.sharding.plans import Style, TpPlan, tp_plan
+from slipstick.frontend.fold.layers import find_stack
+from slipstick.passes.sharding.plans.plans import Style, TpPlan, tp_plan
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _STYLES: Mapping[Style, Callable[[], ParallelStyle]] = {Style.COLWISE: ColwiseParallel, Style.ROWWISE: RowwiseParallel}

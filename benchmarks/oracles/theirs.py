@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from slipstick.frontend.adapter import DispatchMode, swapped
+from slipstick.frontend.record.adapter import DispatchMode, swapped
 
 from .ran import BATCH, SEQ, Ran, Shape
 

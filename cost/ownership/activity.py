@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...backends.machine.system import System
 from ...backends.prices.ownership_schema import EnergySection
 from ...backends.prices.section import Prices
-from ...backends.program import Entry, Group
-from ...backends.system import System
-from ...backends.timing import Priced, Timing
+from ...backends.pricing.program import Entry, Group
+from ...backends.pricing.timing import Priced, Timing
 from ...ir.errors import UnknownNameError
-from ...ir.expr import Num
 from ...ir.graph import Phase, Workload
 from ...ir.ops import OpClass
 from ...ir.plan import IMBALANCE, PlanTable
-from ...ir.points import Points
+from ...ir.sizes.expr import Num
+from ...ir.sizes.points import Points
+from .cabling.trees import plain
 from .server import watts_of
-from .trees import plain
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...backends.package import Die, Package, Stack
+from ...backends.machine.package import Die, Package, Stack
+from ...backends.machine.system import System
 from ...backends.prices.section import Prices
-from ...backends.system import System
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from .owned import entry
 from .server import host_bytes
 from .system import SystemCost

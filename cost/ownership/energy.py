@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...backends.machine.system import System
 from ...backends.prices.section import Prices
-from ...backends.system import System
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from .activity import Activity, idle_w
 from .server import watts_of
 from .system import SystemCost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 
 YEAR_S = 365 * 86400.0
 

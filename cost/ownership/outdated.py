@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...backends.network.level import NetworkLevel
-from ...backends.system import System
+from ...backends.machine.system import System
+from ...backends.network.topology.level import NetworkLevel
 from .server import Basis
 
 # What dies are made for; memory has stacks of its own. Power moves energy and the building, latencies nothing.
@@ -30,7 +30,7 @@ _RATES = frozenset(("bandwidth", "links", "link_bandwidth"))
 def outdated(system: System, basis: Basis, rented: bool) -> tuple[str, ...]:
     """Return a line for each price or description that is of another machine: which numbers moved, and what to set.
 
-    >>> from slipstick.backends.system import load_system
+    >>> from slipstick.backends.machine.system import load_system
     >>> outdated(load_system("dgx-h100", ["node.num_chips=4"]), "market", rented=True)
     ('prices.cloud.H100-SXM5-80GB.price: of a machine with another node.num_chips; set it',)
     """

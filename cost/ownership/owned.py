@@ -10,7 +10,7 @@ import numpy as np
 
 from ...backends.prices.numbers import Quoted
 from ...ir.errors import UnknownNameError
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from ..bill import Bill
 
 V = TypeVar("V")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...backends.machine.system import System
 from ...backends.prices.section import Prices
-from ...backends.system import System
 from ...ir.errors import UnknownNameError
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from ..bill import Bill
 from .loans import YEAR_S
 from .system import SystemCost

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...backends.prices.section import Prices
-from ...ir.expr import Num
 from ...ir.graph import Workload
+from ...ir.sizes.expr import Num
 from .carbon import Embodied, operational_kg
 from .energy import StepEnergy
 from .ownership import Ownership

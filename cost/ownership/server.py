@@ -13,13 +13,13 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ...backends.machine import Fitted, Server
+from ...backends.machine.machine import Fitted, Server
+from ...backends.machine.system import Chip, System
 from ...backends.prices.section import Prices
-from ...backends.system import Chip, System
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from ..bill import Bill
+from .cabling.trees import plain
 from .owned import Owned, counted, entry
-from .trees import plain
 
 # Whether what is sold is priced as it is sold, or all is priced by what it is made of.
 Basis: TypeAlias = Literal["market", "build"]

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...backends.machine import Rack
+from ...backends.machine.machine import Rack
+from ...backends.machine.system import System
 from ...backends.prices.section import Prices
-from ...backends.system import System
 from ...ir.errors import UsageError
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from ..bill import Bill
-from .network import LevelCost, network_costs
+from .cabling.network import LevelCost, network_costs
+from .cabling.trees import plain
 from .owned import Owned
 from .server import Basis, part_cost, server_cost
 from .tco import Estate, facility_bill
-from .trees import plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...backends.machine import Cooling
+from ...backends.machine.machine import Cooling
 from ...backends.prices.ownership_schema import FacilitySection
 from ...backends.prices.section import Prices
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from ..bill import Bill
 from .loans import YEAR_S, total_interest_usd
 

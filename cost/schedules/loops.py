@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.pipelines import round_size
+from ...ir.plan.layout.pipelines import round_size
 from .tasks import Index, Kind, Order, OrderBuilder, Schedule
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.pipelines import INTERLEAVED, check_schedule
+from ...ir.plan.layout.pipelines import INTERLEAVED, check_schedule
 from .dualpipe import dualpipe, dualpipe_v
 from .loops import gpipe, interleaved, one_f_one_b
 from .tasks import Schedule

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.expr import Num
-from ...ir.pipelines import BIDIRECTIONAL, INTERLEAVED, V_SHAPED
-from .extrapolate import extrapolated_s, first_rounds
-from .forms import gpipe_s, one_f_one_b_s
-from .line import Line
-from .rounds import interleaved_s
-from .rows import Alike, Row, alike
+from ...ir.plan.layout.pipelines import BIDIRECTIONAL, INTERLEAVED, V_SHAPED
+from ...ir.sizes.expr import Num
+from .closed.extrapolate import extrapolated_s, first_rounds
+from .closed.forms import gpipe_s, one_f_one_b_s
+from .closed.line import Line
+from .closed.rounds import interleaved_s
+from .closed.rows import Alike, Row, alike
 from .tasks import Array, Index
 
 Flags = NDArray[np.bool_]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...ir.pipelines import round_size
+from ...ir.plan.layout.pipelines import round_size
 from .loops import in_rounds, round_robin
 from .tasks import Kind, Order, OrderBuilder, Schedule
 

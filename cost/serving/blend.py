@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .times import Array, Curve, Surface
+from .batching.times import Array, Curve, Surface
 
 
 def sum_curves(first: Curve, second: Curve, share: float = 1.0) -> Curve:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...backends.engine import Scheduler
+from ...backends.machine.software.engine import Scheduler
 from ...ir.errors import InfeasibleError
-from .requests import Lengths
-from .steps import contexts_of
-from .times import Array, Nums, StepTimes
+from .batching.steps import contexts_of
+from .batching.times import Array, Nums, StepTimes
+from .traffic.requests import Lengths
 
 GIB = 2.0**30
 

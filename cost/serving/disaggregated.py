@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.errors import UsageError
+from .batching.static import batch_prefill_s
+from .batching.steps import attention_over, decode_step_s, groups_of, way_in_s
+from .batching.times import Array, Curve, Nums
 from .capacity import max_batch
 from .metrics import ServingMetrics
-from .requests import Lengths
 from .search import first_reaching
-from .static import batch_prefill_s
-from .steps import attention_over, decode_step_s, groups_of, way_in_s
-from .times import Array, Curve, Nums
+from .traffic.requests import Lengths
 from .workers import Link as Link
 from .workers import Pool as Pool
 from .workers import Wire, Workers, at_once

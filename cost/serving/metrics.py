@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .times import Array, Nums
+from .batching.times import Array, Nums
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .times import Array
+from .batching.times import Array
 
 # Halvings of an interval: to a billionth of it.
 _HALVINGS = 40

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...backends.engine import Engine
+from ...backends.machine.software.engine import Engine
 from ...ir.errors import InfeasibleError, UsageError
+from .batching.continuous import most_throughput, steady
+from .batching.open_loop import at_rate
+from .batching.times import Array, StepTimes
 from .capacity import max_batch
-from .continuous import most_throughput, steady
 from .metrics import ServingMetrics
-from .open_loop import at_rate
-from .requests import Lengths
 from .search import last_meeting
-from .times import Array, StepTimes
+from .traffic.requests import Lengths
 
 # Rates that are tried at once, and how often the gap between two of them is searched again.
 _TRIED, _ROUNDS = 33, 4

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...ir.errors import InfeasibleError, UsageError
 from .disaggregated import Link, Pool, Way, decode_tpot_s, rates
-from .requests import Lengths
 from .search import last_meeting
 from .slo import SLO, num_for
+from .traffic.requests import Lengths
 
 _ANY = SLO()
 

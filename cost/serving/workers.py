@@ -7,9 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-from ...backends.engine import Engine
+from ...backends.machine.software.engine import Engine
 from ...ir.errors import UsageError
-from .times import Array, Nums, StepTimes
+from .batching.times import Array, Nums, StepTimes
 
 
 class Workers(Protocol):

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...backends.package import Assembly, Die, Package
+from ...backends.machine.package import Assembly, Die, Package
 from ...backends.prices.section import Prices
 from ...ir.errors import UsageError
 from ..bill import Bill
-from .die import GoodDie, good_die
+from .dies.die import GoodDie, good_die
 
 
 def check_finite(bill: Bill, package: Package, prices: Prices) -> None:

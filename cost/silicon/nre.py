@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...backends.package import Assembly, Die, Joint, Package
+from ...backends.machine.package import Assembly, Die, Joint, Package
 from ...backends.prices.numbers import Quoted
 from ...backends.prices.silicon_schema import NodePrices, SiliconSection
 from ...ir.errors import UsageError
-from ...ir.expr import Num
+from ...ir.sizes.expr import Num
 from ..bill import Bill
-from .built import build
-from .joints import layer_factor, wiring
-from .wafers import fields, shape
+from .dies.wafers import fields, shape
+from .packages.built import build
+from .packages.joints import layer_factor, wiring
 
 
 def design_bill(package: Package, others: Sequence[Package], book: SiliconSection) -> Bill:

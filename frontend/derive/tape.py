@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...ir.expr import Dim
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
-from ...ir.ops.layout import PermuteAttrs
-from ...ir.ops.normalize import ReduceAttrs
-from ...ir.ops.pointwise import ElementwiseAttrs, FillAttrs
+from ...ir.ops.tensors.layout import PermuteAttrs
+from ...ir.ops.tensors.normalize import ReduceAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
+from ...ir.sizes.expr import Dim
 from ...ir.types import DType, TensorType
-from ..flat import Flat, Said
+from ..aten.flat import Flat, Said
 
 VIEWS = ("reshape", "permute", "expand", "slice")
 _UNSAID = Said("")

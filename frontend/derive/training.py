@@ -7,13 +7,27 @@ from dataclasses import replace
 
 from ...ir.errors import TraceError, UnsupportedOpError
 from ...ir.graph import NO_ATTRS, Node, Phase, Role, Value
-from ...ir.ops.pointwise import FillAttrs
-from ...ir.ops.scan import KEEP_STATE
+from ...ir.ops.fused.scan import KEEP_STATE
+from ...ir.ops.tensors.pointwise import FillAttrs
 from ...ir.types import DType, TensorType
-from ..flat import Flat
-from ..tidy import tidy
-from . import rules_fused, rules_matmul, rules_pointwise, rules_rows, rules_views
+from ..aten.flat import Flat
+from ..aten.tidy import tidy
 from .rule import Grads, Rule
+from .rules import (
+    fused as rules_fused,
+)
+from .rules import (
+    matmul as rules_matmul,
+)
+from .rules import (
+    pointwise as rules_pointwise,
+)
+from .rules import (
+    rows as rules_rows,
+)
+from .rules import (
+    views as rules_views,
+)
 from .tape import VIEWS, Tape
 
 RULES: Mapping[str, Rule] = {

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...ir.errors import NotBuiltError, TraceError, UsageError
-from ...ir.expr import Dim, symbol
 from ...ir.graph import Workload
-from ..adapter import FakeWorld, faked, swapped
-from ..architectures import ModelConfig
-from ..failures import explained
-from ..lift import lifted
-from ..record import kept_mode
-from ..source_length import SOURCE
+from ...ir.sizes.expr import Dim, symbol
+from ..huggingface.configs.architectures import ModelConfig
+from ..huggingface.source_length import SOURCE
+from ..record.adapter import FakeWorld, faked, swapped
+from ..record.failures import explained
+from ..record.record import kept_mode
+from ..semantic.lift import lifted
 from ..workloads import HINTS
 from .kinds import ASIDE, IMAGES, KINDS, Dims, Kind
 from .known import Known
@@ -315,7 +315,7 @@ def _unlogged() -> Iterator[None]:
 @contextmanager
 def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
     """What surrounds a run of a model of transformers on fake tensors."""
-    from ..huggingface import patched
+    from ..huggingface.recording import patched
 
     with ExitStack() as scope:
         scope.enter_context(faked(model, world))

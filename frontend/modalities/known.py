@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..adapter import undisturbed
+from ..record.adapter import undisturbed
 
 _MAKERS = ("arange", "empty", "eye", "full", "ones", "scalar_tensor", "tril_indices", "triu_indices", "zeros")
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
-from ..adapter import swapped
-from ..architectures import ModelConfig
+from ..huggingface.configs.architectures import ModelConfig
+from ..record.adapter import swapped
 from .sizes import Sizes
 
 # Pixels of a side, where a config names no size: what packed encoders are fed by default is near it.

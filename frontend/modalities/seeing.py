@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ...ir.graph import Workload
-from ..adapter import FakeWorld
+from ..huggingface.seq2seq import prefilled_pair
 from ..loss import Labelled, returned
-from ..seq2seq import prefilled_pair
+from ..record.adapter import FakeWorld
 from ..workloads import Run, prefilled
 from .feeding import Feeds
 

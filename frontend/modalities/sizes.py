@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..architectures import ModelConfig
+from ..huggingface.configs.architectures import ModelConfig
 
 # Parts of a config that say what a picture or a sound is; the other parts are asked behind these.
 _TOWERS = ("vision", "visual", "image", "audio", "speech", "backbone")

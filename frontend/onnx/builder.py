@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ...ir.errors import NotUnderstoodError
-from ...ir.expr import Dim, Expr, as_expr
 from ...ir.graph import NO_ATTRS, Attrs, Node, Role, Value, Workload
 from ...ir.ops import OpCall, op_def
-from ...ir.ops.layout import PermuteAttrs
-from ...ir.ops.pointwise import ElementwiseAttrs, FillAttrs
+from ...ir.ops.tensors.layout import PermuteAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
+from ...ir.sizes.expr import Dim, Expr, as_expr
 from ...ir.types import DType, TensorType
-from ..flat import Flat, Origin, Said
-from .items import Content, Item, Packed
-from .symbols import Sizes, is_cache
+from ..aten.flat import Flat, Origin, Said
+from .shapes.items import Content, Item, Packed
+from .shapes.symbols import Sizes, is_cache
 
 MAX_NODES = 400_000
 _MAX_SEARCH = 1000

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import onnx
 
 from ...ir.errors import NotUnderstoodError
-from ...ir.expr import Dim, as_dim, as_expr, product, total
 from ...ir.graph import NO_ATTRS, Attrs
-from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from ...ir.ops.lookup import copied_dims, lookup_of
-from ...ir.ops.pointwise import ElementwiseAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.tensors.lookup import copied_dims, lookup_of
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.sizes.expr import Dim, as_dim, as_expr, product, total
 from ...ir.types import DType, TensorType
-from ..flat import Origin
+from ..aten.flat import Origin
 from .builder import Builder
-from .items import Content, Item, checked_dims
-from .symbols import flag
+from .shapes.items import Content, Item, checked_dims
+from .shapes.symbols import flag
 
 # Numbers of a tensor that an error asks for; more are a table, which nobody types.
 MAX_TOLD = 16

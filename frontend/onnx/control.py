@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import onnx
 
 from ...ir.errors import NotUnderstoodError, TraceError
-from ...ir.expr import Dim, Expr, total
 from ...ir.graph import Node
 from ...ir.ops import OpCall, op_def
-from ..flat import Origin
+from ...ir.sizes.expr import Dim, Expr, total
+from ..aten.flat import Origin
 from .builder import LIKELY, Builder
 from .call import Call, axis_of
-from .items import Item, constant, stored_item
-from .symbols import flag as flag_of
+from .shapes.items import Item, constant, stored_item
+from .shapes.symbols import flag as flag_of
 from .translate import Names, Translation
 
 MAX_TRIPS = 512

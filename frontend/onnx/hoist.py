@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...ir.graph import Role
-from ..flat import Flat
-from ..units import layers_of
+from ..aten.flat import Flat
+from ..fold.units import layers_of
 
 
 def hoisted(flat: Flat) -> Flat:

@@ -9,25 +9,25 @@ from pathlib import Path
 import onnx
 
 from ...ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError
-from ...ir.expr import Dim
 from ...ir.graph import Graph, Role, Workload
+from ...ir.sizes.expr import Dim
 from ...ir.types import DType, TensorType
 from ...ir.unpriced import unpriced_calls, unpriced_note
 from ...ir.verify import verify
-from ..blocks import Identity
-from ..decoding import require_past
+from ..aten.flat import Flat, Origin
 from ..derive import training
-from ..flat import Flat, Origin
-from ..layered import in_layers
+from ..fold.blocks import Identity
+from ..fold.layered import in_layers
+from ..fold.scoped import fold_by_scope
+from ..huggingface.decoding import require_past
 from ..recognise import recognise
-from ..scoped import fold_by_scope
 from .builder import Builder
+from .files.lifting import lifted, opset
+from .files.reading import printable, read_model
 from .hoist import hoisted
-from .items import Item, checked_dims, dtype_of, stored_item
-from .lifting import lifted, opset
-from .reading import printable, read_model
+from .shapes.items import Item, checked_dims, dtype_of, stored_item
+from .shapes.symbols import MEANINGS, Sizes, flag, is_cache, is_name
 from .straighten import straightened
-from .symbols import MEANINGS, Sizes, flag, is_cache, is_name
 from .translate import Names, Translation
 
 _KINDS = "|".join((*MEANINGS, "NUMBER"))

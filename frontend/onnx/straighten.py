@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from ...ir.expr import product
 from ...ir.graph import Node
-from ...ir.ops.layout import PermuteAttrs
-from ..flat import Flat
+from ...ir.ops.tensors.layout import PermuteAttrs
+from ...ir.sizes.expr import product
+from ..aten.flat import Flat
 
 
 def straightened(flat: Flat) -> Flat:

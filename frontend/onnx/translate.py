@@ -9,21 +9,21 @@ import numpy as np
 import onnx
 
 from ...ir.errors import NotUnderstoodError, SlipstickError, UnsupportedOpError, did_you_mean
-from ...ir.ops.attention import KvAppendAttrs
+from ...ir.ops.fused.attention import KvAppendAttrs
 from ...ir.ops.unpriced import NAME as UNPRICED
 from ...ir.ops.unpriced import UnpricedAttrs
 from ...ir.types import DType, TensorType
-from ..flat import Origin
+from ..aten.flat import Origin
 from .builder import CONSTANT, Builder
 from .call import Call, Rule
-from .items import Item, constant, stored_item
-from .known import computed
-from .lifting import modern
-from .positions import chosen, followed
-from .reading import MAX_DEPTH, ordered, place
-from .rules import CONTRIB, STANDARD, takes_sequences
+from .files.lifting import modern
+from .files.reading import MAX_DEPTH, ordered, place
+from .files.standard import body_of, has_body, with_defaults
+from .rules.table import CONTRIB, STANDARD, takes_sequences
 from .scopes import scopes
-from .standard import body_of, has_body, with_defaults
+from .shapes.items import Item, constant, stored_item
+from .shapes.known import computed
+from .shapes.positions import chosen, followed
 
 _STANDARD = ("", "ai.onnx")
 # Numbers in nodes are constants, not weights: more of them are looked at.
@@ -132,7 +132,7 @@ class Translation:
         call = modern(Call(node, inputs, self.build, Origin(scope), self.opset, attributes))
         function = self.functions.get((node.domain, node.op_type))
         if function is not None:
-            from .functions import inlined
+            from .files.functions import inlined
 
             return inlined(self, function, call)
         if node.domain in _STANDARD and node.op_type in ("If", "Loop", "Scan"):
@@ -149,7 +149,7 @@ class Translation:
 
     def _expanded(self, call: Call) -> Sequence[Item | None]:
         """Write an operator without a rule as the function that the standard defines it to be."""
-        from .functions import inlined
+        from .files.functions import inlined
 
         function, version = body_of(call)
         return inlined(replace(self, opset=version), function, with_defaults(call))

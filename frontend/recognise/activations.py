@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.graph import Node
-from ...ir.ops.pointwise import ElementwiseAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from .look import Look, fn_of
 from .rewrite import Draft
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...ir.graph import Node, Role
-from ...ir.ops.attention import KvAppendAttrs
-from ...ir.ops.layout import ConcatAttrs, PermuteAttrs
+from ...ir.ops.fused.attention import KvAppendAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs
 from .look import Look
 from .rewrite import Draft
 

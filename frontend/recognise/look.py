@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ...ir.graph import Node, Role, Value
-from ...ir.ops.normalize import ReduceAttrs
-from ...ir.ops.pointwise import ElementwiseAttrs
+from ...ir.ops.tensors.normalize import ReduceAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.types import DType
-from ..flat import Flat, Said
+from ..aten.flat import Flat, Said
 
 LAYOUT = ("reshape", "permute", "expand", "slice")
 UNCHANGED = ("cast", "copy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.graph import Node
-from ...ir.ops.normalize import NormAttrs, ReduceAttrs
+from ...ir.ops.tensors.normalize import NormAttrs, ReduceAttrs
 from ...ir.types import DType, TensorType
 from .look import UNCHANGED, Look, fn_of
 from .rewrite import Draft

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ..flat import Flat
-from ..tidy import tidy
+from ..aten.flat import Flat
+from ..aten.tidy import tidy
 from .activations import gelu, silu
-from .attention import attention
+from .attention.attention import attention
+from .attention.softmax import softmax
 from .copies import growing_cache, result_in_order, turned_ones
 from .norms import bare_norm, scaled_norm
 from .rewrite import Pattern, put
 from .rope import rope_by_complex, rope_by_copy, rope_by_parts
-from .softmax import softmax
 
 # Longer patterns come before those they hold: a norm with weight before one without, softmax before attention.
 PATTERNS: tuple[Pattern, ...] = (

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from ...ir.expr import Dim
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
+from ...ir.sizes.expr import Dim
 from ...ir.types import TensorType
-from ..flat import Flat
+from ..aten.flat import Flat
 from .look import LAYOUT, Look
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...ir.expr import Dim, as_dim, as_expr
 from ...ir.graph import Node
-from ...ir.ops.layout import SliceAttrs
-from ...ir.ops.pointwise import broadcast
+from ...ir.ops.tensors.layout import SliceAttrs
+from ...ir.ops.tensors.pointwise import broadcast
+from ...ir.sizes.expr import Dim, as_dim, as_expr
 from .look import UNCHANGED, Look, fn_of
 from .rewrite import Draft
 

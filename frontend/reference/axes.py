@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...ir.expr import Expr
 from ...ir.graph import Node, Region, Value
-from ...ir.ops.experts import ExpertsAttrs
-from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from ...ir.ops.matmul import MatmulAttrs
-from ...ir.ops.normalize import DimAttrs, ReduceAttrs
+from ...ir.ops.fused.experts import ExpertsAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
+from ...ir.sizes.expr import Expr
 from .layout import Layout, channel_dim, groups_of
 from .tensors import Axis, LayoutMismatchError, Local, axis_of
 

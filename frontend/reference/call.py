@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ...ir.errors import SlipstickError
-from ...ir.expr import Dim
 from ...ir.graph import Node, Value
 from ...ir.meaning import Argument
 from ...ir.placement import Shard
+from ...ir.sizes.expr import Dim
 
 
 class NotComputedError(SlipstickError):

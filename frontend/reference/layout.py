@@ -11,13 +11,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ...ir.expr import Dim, Expr, as_expr, evened
 from ...ir.graph import Graph, Node, Region, Role, Value
-from ...ir.ops.attention import AttentionAttrs
-from ...ir.ops.experts import ExpertsAttrs
-from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from ...ir.ops.matmul import MatmulAttrs
+from ...ir.ops.fused.attention import AttentionAttrs
+from ...ir.ops.fused.experts import ExpertsAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Shard
+from ...ir.sizes.expr import Dim, Expr, as_expr, evened
 from .call import zigzag
 from .tensors import Axis, Mesh, axis_of, block
 

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from ...ir.graph import Graph, Node, Phase, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.ops.normalize import DimAttrs
-from ...ir.ops.routing import RoutedAttrs
+from ...ir.ops.fused.routing import RoutedAttrs
+from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.placement import Partial, Replicate
 from .axes import Where, axes_of
 from .call import Call, NotComputedError
 from .collectives import Exchange, converted, joined
 from .layout import Layout, is_source, put_back, scattered
-from .ops_held import HELD, Here
-from .ops_loss import loss_of
+from .ops.held import HELD, Here
+from .ops.loss import loss_of
 from .stages import Ports
 from .table import REFERENCES
 from .tensors import Axis, LayoutMismatchError, Local

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...ir.graph import Node, Phase, Region, Role, Value
 from ...ir.layers import layer_row
-from ...ir.stages import SHARED, chunk_borders
+from ...ir.plan.layout.stages import SHARED, chunk_borders
 from .collectives import Exchange, cut
 from .layout import Layout
 from .tensors import LayoutMismatchError, Local

@@ -5,8 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from . import ops_attention, ops_conv, ops_experts, ops_loss, ops_norm, ops_plain, ops_scan
 from .call import Reference
+from .ops import (
+    attention as ops_attention,
+)
+from .ops import (
+    conv as ops_conv,
+)
+from .ops import (
+    experts as ops_experts,
+)
+from .ops import (
+    loss as ops_loss,
+)
+from .ops import (
+    norm as ops_norm,
+)
+from .ops import (
+    plain as ops_plain,
+)
+from .ops import (
+    scan as ops_scan,
+)
 
 REFERENCES: Mapping[str, Reference] = MappingProxyType(
     {

@@ -13,11 +13,11 @@ from torch import Tensor, fx
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from torch.overrides import TorchFunctionMode
 
-from ...ir.expr import Dim
 from ...ir.graph import Role
-from .. import semantic
-from ..adapter import FakeWorld
-from ..record import Recorder
+from ...ir.sizes.expr import Dim
+from ..record.adapter import FakeWorld
+from ..record.record import Recorder
+from ..semantic import semantic
 from .kernels import Kernels
 from .masks import Mask, meaning_of
 

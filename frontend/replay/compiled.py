@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, fx, nn
 
-from ..adapter import dynamo_source, size_of
+from ..record.adapter import dynamo_source, size_of
 from ..runs.guards import Condition, conditions
 from .interpreter import plain_path
 from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, hollow

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ...ir.errors import TraceError
-from ..adapter import FakeWorld
 from ..loss import loss_of
-from ..record import Tensors
+from ..record.adapter import FakeWorld
+from ..record.record import Tensors
 from .program import FixedInput, HeldInput, Program, SizeInput, TensorInput
 from .sizes import KV, Naming
 

@@ -11,13 +11,13 @@ from torch import Tensor, fx
 from torch._ops import HigherOrderOperator
 
 from ...ir.errors import SlipstickError, TraceError
-from .. import semantic
-from ..adapter import DataDependent
-from ..failures import first_line
-from ..flex import reach_of
-from ..record import Recorder
+from ..record.adapter import DataDependent
+from ..record.failures import first_line
+from ..record.record import Recorder
+from ..semantic import semantic
+from ..semantic.flex import reach_of
+from .files.read_graph import ReadGraph, is_graph
 from .joint import JointRecorder
-from .read_graph import ReadGraph, is_graph
 
 # Checks of shapes and counters of use: they compute nothing.
 _CHECKS = ("_assert", "sym_constrain", "_check", "_log_api_usage", "_functional_assert", "_guards_fn")

@@ -10,8 +10,8 @@ from torch.utils import _pytree as pytree
 
 from ...ir.errors import TraceError
 from ...ir.graph import Phase
-from ..adapter import FakeWorld
-from ..record import Recorder, Tensors
+from ..record.adapter import FakeWorld
+from ..record.record import Recorder, Tensors
 from .program import HeldInput, Program, TensorInput
 
 _FEWEST = 2  # so many results must have the shapes of all parameters, to be taken for their gradients

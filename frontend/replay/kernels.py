@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-from .. import semantic
-from ..record import Recorder
+from ..record.record import Recorder
+from ..semantic import semantic
 
 Handler = Callable[..., object]
 _MEAN = 1

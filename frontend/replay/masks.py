@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, fx
 
-from ...ir.expr import Expr
 from ...ir.graph import Role
-from ..adapter import undisturbed
-from .targets import is_checked
+from ...ir.sizes.expr import Expr
+from ..record.adapter import undisturbed
+from .files.targets import is_checked
 
 _PROBE = 7  # a window this long is seen at every example size
 _HIDDEN = -1e4  # additive masks put at least this onto what must not be seen

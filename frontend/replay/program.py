@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx, nn
 
-from ...ir.expr import Dim
+from ...ir.sizes.expr import Dim
 from ...ir.types import DType
-from ..dtypes import dtype_of
+from ..record.dtypes import dtype_of
 from ..runs.guards import Condition
-from .read_graph import ReadGraph
+from .files.read_graph import ReadGraph
 
 # A size without a limit is said to be at most some huge number.
 MOST_SIZE = 1 << 40

@@ -14,28 +14,28 @@ from torch import Tensor, fx
 from ...ir.errors import NotUnderstoodError, UnsupportedOpError
 from ...ir.graph import Bound, Graph, Workload
 from ...ir.verify import verify
-from ..adapter import FakeWorld, faked
-from ..aten import HANDLERS
-from ..balance import check_folding, check_products
-from ..blocks import Identity
-from ..decoding import require_past
+from ..aten.flat import Flat
+from ..aten.fx_import import Handler, import_fx
+from ..aten.lenient import Lenient, noted
+from ..aten.table import HANDLERS
+from ..aten.tidy import tidy
 from ..derive import forward_of, training
-from ..flat import Flat
-from ..fx_import import Handler, import_fx
-from ..layered import in_layers
-from ..lenient import Lenient, noted
-from ..lift import lifted
+from ..fold.balance import check_folding, check_products
+from ..fold.blocks import Identity
+from ..fold.layered import in_layers
+from ..fold.scoped import fold_by_scope
+from ..huggingface.decoding import require_past
 from ..recognise import recognise
-from ..record import Recorder, Tensors, kept_mode, of_loss, record_with
+from ..record.adapter import FakeWorld, faked
+from ..record.record import Recorder, Tensors, kept_mode, of_loss, record_with
 from ..runs.guards import Ranges
-from ..scoped import fold_by_scope
-from ..tidy import tidy
+from ..semantic.lift import lifted
 from .calls import Calls
 from .ends import LABELS, arguments, labels_for, loss_among, of_results, tensors_of
+from .files.read_graph import ReadGraph
 from .interpreter import Replay, scope_of
 from .joint import JointRecorder, backward_nodes, split_outputs
 from .program import Program
-from .read_graph import ReadGraph
 from .scopes import guessed_scopes
 from .sizes import BATCH, NAMES, SEQ, Naming, hints_for, longest, name_sizes
 

@@ -8,8 +8,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, TensorArgument
 
 from ...ir.errors import NotUnderstoodError
-from ...ir.expr import Dim
-from ..adapter import size_of, storage_id
+from ...ir.sizes.expr import Dim
+from ..record.adapter import size_of, storage_id
 from .program import MOST_SIZE, FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
 
 _HELD = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)

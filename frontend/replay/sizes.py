@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...ir.errors import NotUnderstoodError, UnknownNameError, UsageError
-from ...ir.expr import Dim, Expr, as_dim, as_expr, symbol
 from ...ir.graph import Workload
+from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol
 from .program import Program, SizeInput, TensorInput
 
 BATCH, SEQ, KV = "batch", "seq", "kv"

@@ -9,9 +9,9 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from ...ir.errors import UnknownNameError, UsageError
-from ...ir.expr import Dim, symbol
-from ..adapter import BufferAOTInput, ParamAOTInput, size_of
+from ...ir.sizes.expr import Dim, symbol
 from ..example_inputs import Dynamic
+from ..record.adapter import BufferAOTInput, ParamAOTInput, size_of
 from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, TensorInput, hollow
 from .sizes import BATCH, SEQ
 

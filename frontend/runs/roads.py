@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from ...ir.errors import TraceError, VerifyError
 from ...ir.graph import Bound, Graph
-from ..adapter import FakeWorld
 from ..example_inputs import Sizes
-from ..failures import asks_data, user_line
+from ..record.adapter import FakeWorld
+from ..record.failures import asks_data, user_line
 from ..workloads import HINTS
 from .guards import Condition
 

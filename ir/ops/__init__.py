@@ -8,27 +8,10 @@ from types import MappingProxyType
 
 from ..errors import UnknownNameError
 from ..graph import Node, Region
-from . import (
-    attention,
-    collectives,
-    conv,
-    custom,
-    experts,
-    host,
-    images,
-    index_keys,
-    layout,
-    lookup,
-    matmul,
-    normalize,
-    optimizer,
-    pointwise,
-    quantise,
-    routing,
-    scan,
-    unpriced,
-)
+from . import collectives, custom, host, optimizer, quantise, unpriced
 from .base import OpCall, OpClass, OpDef, Work
+from .fused import attention, experts, index_keys, routing, scan
+from .tensors import conv, images, layout, lookup, matmul, normalize, pointwise
 
 _FAMILIES = (
     matmul, attention, index_keys, experts, scan, conv, images, routing, pointwise, quantise, normalize, layout, lookup,
@@ -53,7 +36,7 @@ def work_of(region: Region, node: Node) -> Work:
     """Return what the node costs whatever the machine.
 
     >>> from slipstick.ir.types import DType, TensorType
-    >>> from slipstick.ir.ops.matmul import MatmulAttrs
+    >>> from slipstick.ir.ops.tensors.matmul import MatmulAttrs
     >>> t = lambda *dims: TensorType(dims, DType.BF16)
     >>> call = OpCall("matmul", MatmulAttrs("mk,nk->mn"), (t(2, 3), t(5, 3)), (t(2, 5),))
     >>> op_def("matmul").work(call).tensor_flops

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
 from ..errors import VerifyError
-from ..expr import Dim, Expr, as_expr, product, total
 from ..graph import NO_ATTRS, Attrs
+from ..sizes.expr import Dim, Expr, as_expr, product, total
 from ..types import TensorType
 
 A = TypeVar("A", bound=Attrs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..expr import Dim, Expr, as_dim, as_expr, evened, product, symbol, total
 from ..plan import IMBALANCE
+from ..sizes.expr import Dim, Expr, as_dim, as_expr, evened, product, symbol, total
 from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import ParseError
-from ..expr import Expr, as_expr
 from ..graph import Attrs
+from ..sizes.expr import Expr, as_expr
 from ..types import TensorType
 from .base import ZERO, OpCall, OpClass, OpDef, Work, traffic
 

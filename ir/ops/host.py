@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..expr import total
+from ..sizes.expr import total
 from .base import OpCall, OpClass, OpDef, Work, same_dims
 from .optimizer import OptimizerAttrs, check_optimizer, work_optimizer
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..expr import total
+from ..sizes.expr import total
 from ..types import DType
 from .base import Attrs, OpCall, OpClass, OpDef, Work, same_dims
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..expr import total
+from ..sizes.expr import total
 from .base import Attrs, OpCall, OpClass, OpDef, Work, same_dims
 
 # Absolute value, maximum, multiplication, rounding: an element of each copy.

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from ..errors import PlanError
 from ..graph import Workload
-from ..low_inference import AS_PUBLISHED
-from ..pipelines import chunks_of
+from .layout.pipelines import chunks_of
+from .low_inference import AS_PUBLISHED
 from .plan import Plan, numbers_first
 from .structure import structure_of
 from .word import Value

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from ..degrees import divisors
-from ..degrees import nearest as _near
 from ..errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError
 from ..graph import Workload
-from ..optimizer_states import check_states
-from ..pipelines import SCHEDULES, SPLIT_BACKWARD
-from ..precision import check_precision
+from .degrees import divisors
+from .degrees import nearest as _near
+from .layout.pipelines import SCHEDULES, SPLIT_BACKWARD
+from .optimizer_states import check_states
+from .precision import check_precision
 from .words import (
     AXES,
     LAYOUTS,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from ..errors import PlanError
-from ..pipelines import check_schedule, chunks_of
+from .layout.pipelines import check_schedule, chunks_of
 from .legality import (
     LARGEST,
     Above,

@@ -10,8 +10,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import PlanError
-from ..precision import read_pair
 from ..types import DType
+from .precision import read_pair
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import Annotated
 
 from ..graph import Workload
-from ..low_inference import AS_PUBLISHED, KV_WORDS, SAME
-from ..optimizer_states import FP32, MAIN, MOMENTS
-from ..pipelines import SCHEDULES
-from ..precision import NONE, PRECISIONS
 from ..types import DType
+from .layout.pipelines import SCHEDULES
+from .low_inference import AS_PUBLISHED, KV_WORDS, SAME
+from .optimizer_states import FP32, MAIN, MOMENTS
+from .precision import NONE, PRECISIONS
 from .word import Axis, Row, Word, changed, rows_of
 
 # Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges

@@ -12,8 +12,11 @@ from ...ir.graph import Attrs, Graph, Node, Region, Value
 from ...ir.ops import OpCall
 from ...ir.placement import REPLICATE, Placement, Shard
 from ...ir.types import TensorType
-from . import laws_messages, laws_moves, laws_products, laws_rows
 from .flow import counts_replicas, gradient_problems, message_problems
+from .laws import messages as laws_messages
+from .laws import moves as laws_moves
+from .laws import products as laws_products
+from .laws import rows as laws_rows
 from .lay import Law, Lay
 
 _FAMILIES = (laws_products, laws_rows, laws_moves, laws_messages)

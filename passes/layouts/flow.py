@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...ir.expr import Expr
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.ops.matmul import MatmulAttrs
+from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import Partial, Placement, Replicate, Shard
+from ...ir.sizes.expr import Expr
 from ...ir.types import TensorType
 
 REPLICAS = ("dp", "fsdp")

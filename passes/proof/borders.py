@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.expr import Dim, Expr, as_dim, as_expr
 from ...ir.graph import Graph, Phase, Port, Region, Role, Value
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Partial, Placement, Replicate, Shard
-from ...ir.shares import read_share
+from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr
+from ...ir.sizes.shares import read_share
 from .conversions import COPIES, localised
 from .refine import Fault
 

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from ...ir.graph import Node, Region
 from ...ir.ops import OpCall
 from ...ir.placement import REPLICATE, Partial, Placement
-from . import laws_blocks, laws_layout, laws_math
 from .conversions import (
     complaints,
     copies_complaints,
@@ -19,6 +18,9 @@ from .conversions import (
     summand_complaints,
 )
 from .entries import Law
+from .laws import blocks as laws_blocks
+from .laws import layout as laws_layout
+from .laws import math as laws_math
 
 LAWS: Mapping[str, Law] = MappingProxyType({**laws_math.LAWS, **laws_layout.LAWS, **laws_blocks.LAWS})
 UPDATES = ("optimizer_step", "host_optimizer_step")

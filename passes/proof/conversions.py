@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from ...ir.expr import Dim, Expr, as_dim, as_expr, evened, symbol, total
 from ...ir.graph import Node, Region, Value
-from ...ir.lone import without_lone
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.ops.layout import ConcatAttrs, SliceAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
-from ...ir.shares import share_name
+from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, evened, symbol, total
+from ...ir.sizes.lone import without_lone
+from ...ir.sizes.shares import share_name
 
 # What a collective takes and makes along its axes; a shard is one of the dim that the collective names.
 _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(

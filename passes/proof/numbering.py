@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from ...ir.expr import Dim, as_dim, as_expr
 from ...ir.graph import Attrs, Node, Region, Role, Value
-from ...ir.ops.attention import AttentionAttrs
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.ops.layout import SliceAttrs
-from ...ir.ops.pointwise import AccumulateAttrs, FillAttrs
-from ...ir.ops.routing import RoutedAttrs
+from ...ir.ops.fused.attention import AttentionAttrs
+from ...ir.ops.fused.routing import RoutedAttrs
+from ...ir.ops.tensors.layout import SliceAttrs
+from ...ir.ops.tensors.pointwise import AccumulateAttrs, FillAttrs
 from ...ir.plan import IMBALANCE
+from ...ir.sizes.expr import Dim, as_dim, as_expr
 from .conversions import global_dims
 
 Key: TypeAlias = tuple[object, ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ...ir.expr import Dim, product, symbol
 from ...ir.graph import Graph, Node, Region, Role
 from ...ir.ops import OpCall, call_of
+from ...ir.sizes.expr import Dim, product, symbol
 from .check import is_conversion, node_complaints
 from .conversions import global_dims
 from .numbering import Numbers, balanced, dims_of, key_of, source_key

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import call_of
-from ...ir.ops.pointwise import ElementwiseAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from .check import COPIES, is_conversion, node_complaints
 from .numbering import Key, Numbers, balanced, dims_of, key_of, parts, source_key
 from .refine import TRANSPARENT, Walk, spoken

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from ...ir.fixed_sizes import fixed_samples
 from ...ir.graph import Graph, Phase, Region, Role, Value
 from ...ir.layers import layer_row
 from ...ir.ops.host import DOWN
-from ...ir.stages import BOUNDARY, SHARED, between_stages
+from ...ir.plan.layout.stages import BOUNDARY, SHARED, between_stages
+from ...ir.sizes.fixed_sizes import fixed_samples
 from .borders import is_weight
 from .refine import Fault
 

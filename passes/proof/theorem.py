@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from ...ir.graph import Node, Region
-from ...ir.ops.conv import ConvAttrs
-from ...ir.ops.images import ChannelNormAttrs
-from ...ir.ops.pointwise import ElementwiseAttrs, FillAttrs
+from ...ir.ops.tensors.conv import ConvAttrs
+from ...ir.ops.tensors.images import ChannelNormAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
 from .check import is_conversion
 
 NOT_COVERED: Mapping[str, str] = MappingProxyType(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.expr import Expr
 from ...ir.graph import Node, Phase, Region, Role, Value
-from ...ir.ops.experts import ExpertsAttrs
-from ...ir.ops.matmul import MatmulAttrs
+from ...ir.ops.fused.experts import ExpertsAttrs
+from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
+from ...ir.sizes.expr import Expr
 from .follow import has_packed_channels
-from .plans import Style, TpPlan
+from .plans.plans import Style, TpPlan
 
 DP, FSDP, EP, UP, CP, TP = "dp", "fsdp", "ep", "up", "cp", "tp"
 ROWS = (Style.ROWWISE, Style.ROWWISE_SPLIT, Style.PACKED_ROWWISE)

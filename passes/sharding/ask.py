@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...ir.expr import Dim, Expr
 from ...ir.graph import Phase
 from ...ir.ops import OpCall
 from ...ir.placement import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
+from ...ir.sizes.expr import Dim, Expr
 
 # Each rank of these axes has samples of its own.
 DATA_AXES: tuple[str, ...] = ("dp", "fsdp", "ep")

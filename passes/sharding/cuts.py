@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from ...ir.expr import Dim, Expr, as_dim, as_expr, share, symbol, total
 from ...ir.graph import Constraint, Graph, Node, Region
-from ...ir.ops.attention import AttentionAttrs, extra_inputs
-from ...ir.ops.layout import ConcatAttrs, SliceAttrs
+from ...ir.ops.fused.attention import AttentionAttrs, extra_inputs
+from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import Placement, Shard
+from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, share, symbol, total
 from .follow import Spot, same_dims
-from .rules_layout import groups
+from .rules.layout import groups
 
 TP = "tp"
 # Ops between the projection of keys and attention that work on each entry or each head of its own.

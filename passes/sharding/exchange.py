@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.expr import Dim
 from ...ir.graph import Region
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Placement, Shard
+from ...ir.sizes.expr import Dim
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
-from ...ir.expr import Dim
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpCall, call_of
-from ...ir.ops.images import ChannelNormAttrs, WindowAttrs
-from ...ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from ...ir.ops.lookup import LookupAttrs
-from ...ir.ops.matmul import MatmulAttrs
-from ...ir.ops.normalize import ReduceAttrs
+from ...ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from ...ir.ops.tensors.lookup import LookupAttrs
+from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.ops.tensors.normalize import ReduceAttrs
+from ...ir.sizes.expr import Dim
 from ...ir.types import TensorType
-from .rules_layout import groups
+from .rules.layout import groups
 
 Label: TypeAlias = tuple[object, ...]
 Labels: TypeAlias = tuple[Label, ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...ir.expr import Dim, Expr, product, symbol
-from ...ir.fixed_sizes import fixed_sizes
 from ...ir.graph import Graph, Node, Region, Role, Value
 from ...ir.placement import PARTIAL, REPLICATE
+from ...ir.sizes.expr import Dim, Expr, product, symbol
+from ...ir.sizes.fixed_sizes import fixed_sizes
 from .annotate import DP, EP, FSDP
 from .ask import DATA_AXES
 from .builder import Placements, RegionBuilder

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
-from ...ir.expr import symbol
 from ...ir.graph import Constraint, Graph, Node, Phase, Region, Role, Value
 from ...ir.ops import call_of
-from ...ir.ops.attention import AttentionAttrs
-from ...ir.ops.routing import RoutedAttrs
+from ...ir.ops.fused.attention import AttentionAttrs
+from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
 from ...ir.plan import CP_METHODS
 from ...ir.saved import mark_saved
+from ...ir.sizes.expr import symbol
 from ...ir.types import DType
 from ..base import Pass, PassResult, require
 from .annotate import (
@@ -31,15 +31,15 @@ from .annotate import (
     splits_input,
 )
 from .ask import DATA_AXES, Answer, Ask
-from .auto import Ports
 from .builder import Placements, RegionBuilder
-from .choose import plan_for
 from .cuts import Cuts, cuts_of
 from .exchange import Exchange, routes, top_k
 from .follow import is_cut_apart
 from .own_batch import OwnBatch, data_axes, localised
-from .plans import TpPlan
-from .rules import answer_of, gathered_bytes
+from .plans.auto import Ports
+from .plans.choose import plan_for
+from .plans.plans import TpPlan
+from .rules.table import answer_of, gathered_bytes
 
 # Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
 BALANCED = ("allgather", "ring")

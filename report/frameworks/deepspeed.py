@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from ...ir.optimizer_states import FP32
 from ...ir.plan import ORDER
-from ...ir.precision import NONE
+from ...ir.plan.optimizer_states import FP32
+from ...ir.plan.precision import NONE
 from ...ir.types import DType
 from .export import Export, Subject, never_said, of_workload
 

@@ -12,8 +12,8 @@ from ...ir.errors import UsageError
 from ...ir.graph import Workload
 
 if TYPE_CHECKING:
-    from ...backends.engine import Scheduler
-    from ...backends.stack import StackConstants
+    from ...backends.machine.software.engine import Scheduler
+    from ...backends.machine.software.stack import StackConstants
     from ...ir.plan import Family, Plan
 
 # A flag and its value; None for one that stands alone.

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from types import MappingProxyType
 
-from ...ir.optimizer_states import FP32
 from ...ir.plan import ORDER
-from ...ir.precision import NONE
+from ...ir.plan.optimizer_states import FP32
+from ...ir.plan.precision import NONE
 from ...ir.types import DType
 from .export import Export, Flag, Subject, command, never_said, of_workload, torchrun
 from .megatron_model import shape_flags, shape_left

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from ...ir.optimizer_states import FP32
-from ...ir.precision import NONE
+from ...ir.plan.optimizer_states import FP32
+from ...ir.plan.precision import NONE
 from ...ir.types import DType
 from .export import Export, Flag, Subject, command, never_said, of_workload, torchrun
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from ...ir.graph import Workload
-from ...ir.precision import NONE
+from ...ir.plan.precision import NONE
 from .export import Export, Flag, Subject, command, of_workload
 
 NAME = "vLLM"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cost.moments import moments_by_node
+from ...cost.memory.moments import moments_by_node
+from ...cost.memory.states import copied_bytes
 from ...cost.schedules.tasks import Array, Kind
-from ...cost.states import copied_bytes
-from ...driver import Estimate, stage_memory
+from ...driver.estimate import Estimate, stage_memory
 from ...passes.gathers import saved_gathered
 from .nodes import keyed
 from .shape import Shape

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...cost.schedules.tasks import Kind
-from ...driver import Estimate
+from ...driver.estimate import Estimate
 from ...ir.graph import Workload
 from ...ir.units import format_bytes, format_time
 from ..columns import in_columns

@@ -11,11 +11,11 @@ from typing import TypeAlias
 import numpy as np
 
 from ...backends.network.collectives import collective_time
-from ...backends.program import Entry, group_factors
-from ...backends.timing import Priced
-from ...cost.beside import axis_of
+from ...backends.pricing.program import Entry, group_factors
+from ...backends.pricing.timing import Priced
 from ...cost.schedules.tasks import Kind
-from ...driver import Estimate
+from ...cost.step.beside import axis_of
+from ...driver.estimate import Estimate
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpClass, op_def
 from ...ir.ops.host import DOWN, UP, UPDATE

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.graph import Phase
+from .chrome.tracks import ONCE
 from .nodes import COPY_DOWN, COPY_UP, NodeTime, once_of
 from .shape import EXTRA_NAMES, Booking, stream_of
 from .spent import Spent, pace_once
 from .timeline import Timeline
-from .tracks import ONCE
 
 
 @dataclass(frozen=True, slots=True)

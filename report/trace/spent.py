@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.network.sms import lent_share
-from ...cost.account import Account
-from ...cost.rollup import LENT, lend
-from ...driver import Estimate
+from ...cost.step.account import Account
+from ...cost.step.rollup import LENT, lend
+from ...driver.estimate import Estimate
 from ...ir.graph import ONCE_A_STEP, Phase
-from ...ir.stages import StageClass, between_stages
+from ...ir.plan.layout.stages import StageClass, between_stages
 from .nodes import NodeTime
 
 Array = NDArray[np.float64]

@@ -11,9 +11,9 @@ import numpy as np
 from ...cost.schedules.loops import round_robin
 from ...cost.schedules.menu import schedule_of
 from ...cost.schedules.tasks import Index, Kind, OrderBuilder, Schedule
-from ...driver import Estimate
+from ...driver.estimate import Estimate
 from ...ir.graph import Graph, Workload
-from ...ir.stages import chunk_borders, chunk_rows
+from ...ir.plan.layout.stages import chunk_borders, chunk_rows
 
 
 @dataclass(frozen=True, slots=True)

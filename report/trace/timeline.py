@@ -10,8 +10,8 @@ import numpy as np
 
 from ...cost.schedules.simulate import run
 from ...cost.schedules.tasks import Array, Kind, Schedule, Simulated, StageTimes
-from ...cost.split_backward import weight_gradients
-from ...driver import Estimate
+from ...cost.step.split_backward import weight_gradients
+from ...driver.estimate import Estimate
 from ...ir.graph import Region
 from .nodes import Late, NodeTime, node_times, nodes_of
 from .shape import Booking, Ends, Shape, draw

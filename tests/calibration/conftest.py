@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from slipstick.calibration.run import Calibrated, Wanted, calibrate_device
+from slipstick.validation.measure.run import Calibrated, Wanted, calibrate_device
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from slipstick.ir.files import load_graph
-from slipstick.ir.parse import parse_graph
+from slipstick.ir.text.files import load_graph
+from slipstick.ir.text.parse import parse_graph
 
 Cli = Callable[..., CompletedProcess[str]]
 

@@ -90,7 +90,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
         def fail(kind: str, as_json: bool, columns: int | None) -> str:
             raise error
 
-        monkeypatch.setattr("slipstick.report.catalogue.list_text", fail)
+        monkeypatch.setattr("slipstick.report.catalogue.catalogue.list_text", fail)
 
     return install
 

@@ -14,10 +14,10 @@ from slipstick.cli.plan_text import plan_file_text, request_of
 from slipstick.cli.prepare import plan_of
 from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Workload
-from slipstick.ir.optimizer_states import MAIN, MOMENTS
-from slipstick.ir.pipelines import SCHEDULES
 from slipstick.ir.plan import KERNELS, OFFLOAD, RECOMPUTE, RESHARD, WORDS, Family, Plan, make_plan
 from slipstick.ir.plan.files import plan_yaml
+from slipstick.ir.plan.layout.pipelines import SCHEDULES
+from slipstick.ir.plan.optimizer_states import MAIN, MOMENTS
 from slipstick.ir.types import DType
 
 from .conftest import Cli

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstick.explore.search.block import Found
-from slipstick.explore.search.ledger import Ledger
-from slipstick.explore.search.run import Run
-from slipstick.explore.search.runs import Runs
+from slipstick.explore.block import Found
+from slipstick.explore.runs.ledger import Ledger
+from slipstick.explore.runs.run import Run
+from slipstick.explore.runs.runs import Runs
 
 from .conftest import Cli
 
@@ -172,6 +172,6 @@ def test_an_interrupt_may_say_how_to_go_on(cli: Cli, runs: Path, monkeypatch: py
     def stop(_: Runs) -> None:
         raise KeyboardInterrupt("interrupted: 1 of 2 blocks are kept")
 
-    monkeypatch.setattr("slipstick.explore.search.summary.summaries", stop)
+    monkeypatch.setattr("slipstick.explore.runs.summary.summaries", stop)
     done = cli("runs", "list")
     assert (done.returncode, done.stderr) == (130, "error: interrupted: 1 of 2 blocks are kept\n")

@@ -150,7 +150,7 @@ def test_a_run_goes_on_and_refuses_another_search(search: Cli, cli: Cli, monkeyp
     other = search("--resume", "tiny-llama.train-1", "--fix", "mbs=1")
     assert other.returncode == 2
     assert "another search" in other.stderr
-    monkeypatch.setattr("slipstick.explore.search.tool.tool_version", lambda: "9.9+other")
+    monkeypatch.setattr("slipstick.explore.runs.tool.tool_version", lambda: "9.9+other")
     old = cli("search", "--resume", "tiny-llama.train-1")
     assert old.returncode == 2
     assert "9.9+other" in old.stderr

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from slipstick.backends.system import System
+from slipstick.backends.machine.system import System
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
-from slipstick.ir.expr import Expr
 from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.sizes.expr import Expr
 
 GIB = 2**30
 HEADS = {"megatron-22b": 64, "megatron-175b": 96, "megatron-530b": 128, "megatron-1t": 160}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.system import System, load_system, system_names
+from slipstick.backends.machine.system import System, load_system, system_names
 from slipstick.cost.bill import Bill
 from slipstick.cost.money import Money, StepMoney, Terms, system_money
 from slipstick.driver import Estimate, estimate, worth

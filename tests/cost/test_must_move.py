@@ -8,10 +8,10 @@ import pytest
 
 from slipstick.cost.must_move import MustMove
 from slipstick.driver import lower
-from slipstick.ir.expr import as_expr
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.ops.base import ExpertsRead
 from slipstick.ir.plan import Family, PlanTable, make_plan
+from slipstick.ir.sizes.expr import as_expr
 
 # tiny-llama: 2 layers of hidden 64, keys and values of 32, MLP 96; vocabulary 160; 2 bytes each.
 HIDDEN, KV, MLP, VOCAB = 64, 32, 96, 160

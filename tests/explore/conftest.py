@@ -5,9 +5,9 @@ import pytest
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
 from slipstick.driver import lower
-from slipstick.explore.setting import Job, Setting
-from slipstick.ir.files import load_graph
+from slipstick.explore.designs.setting import Job, Setting
 from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.text.files import load_graph
 
 GRAPH = "tests/golden/tiny-llama.train.graph"
 

@@ -6,14 +6,14 @@ from collections import Counter
 
 from torch import nn
 
-from slipstick.frontend.adapter import FakeWorld
-from slipstick.frontend.aten import HANDLERS
-from slipstick.frontend.blocks import Identity
-from slipstick.frontend.flat import Flat
-from slipstick.frontend.fx_import import import_fx
-from slipstick.frontend.record import record
-from slipstick.frontend.tidy import tidy
-from slipstick.frontend.trace import _language_model, _prepared, _Subject
+from slipstick.frontend.aten.flat import Flat
+from slipstick.frontend.aten.fx_import import import_fx
+from slipstick.frontend.aten.table import HANDLERS
+from slipstick.frontend.aten.tidy import tidy
+from slipstick.frontend.fold.blocks import Identity
+from slipstick.frontend.fold.trace import _language_model, _prepared, _Subject
+from slipstick.frontend.record.adapter import FakeWorld
+from slipstick.frontend.record.record import record
 from slipstick.ir.graph import Node, Phase, Workload
 from slipstick.ir.ops import OpClass, op_def
 from slipstick.ir.types import DType

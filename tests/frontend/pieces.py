@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from slipstick.frontend import semantic, semantic_scan
+from slipstick.frontend.semantic import scan as semantic_scan
+from slipstick.frontend.semantic import semantic
 
 HIDDEN, HEADS, WIDTH = 64, 4, 16
 

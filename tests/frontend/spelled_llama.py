@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from slipstick.frontend import semantic
+from slipstick.frontend.semantic import semantic
 
 HIDDEN, HEADS, KV_HEADS, WIDTH, FFN, VOCAB = 64, 4, 2, 16, 96, 128
 

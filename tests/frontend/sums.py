@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from slipstick.ir.expr import Expr, total
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import work_of
+from slipstick.ir.sizes.expr import Expr, total
 
 
 def flops(graph: Graph, phase: Phase = Phase.FORWARD) -> Expr:

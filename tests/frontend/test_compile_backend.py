@@ -15,9 +15,9 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import slipstick
 from slipstick.ir.errors import UsageError
-from slipstick.ir.files import load_graph
 from slipstick.ir.graph import Phase
-from slipstick.ir.ops.attention import AttentionAttrs
+from slipstick.ir.ops.fused.attention import AttentionAttrs
+from slipstick.ir.text.files import load_graph
 
 from .nets_traced import IDS, LAYERS, VOCAB, Net
 from .sums import flops, num_ops

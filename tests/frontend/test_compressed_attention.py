@@ -12,10 +12,10 @@ pytest.importorskip("transformers", reason="builds the models; install slipstick
 
 from slipstick.benchmarks.coverage.graphs import counted, of_config
 from slipstick.benchmarks.coverage.oracle import BATCH, Oracle, count
-from slipstick.ir.expr import symbol
 from slipstick.ir.graph import Graph, Phase, Workload
-from slipstick.ir.ops.attention import AttentionAttrs
-from slipstick.ir.rounding import floor_div
+from slipstick.ir.ops.fused.attention import AttentionAttrs
+from slipstick.ir.sizes.expr import symbol
+from slipstick.ir.sizes.rounding import floor_div
 
 KV = symbol("kv")
 # Heads, their width, the indexer's, and tokens of a window that one entry stands for.

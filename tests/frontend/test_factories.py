@@ -15,9 +15,9 @@ from slipstick.ir.errors import (
     UnsupportedOpError,
     UsageError,
 )
-from slipstick.ir.expr import as_dim, symbol
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import work_of
+from slipstick.ir.sizes.expr import as_dim, symbol
 
 from .sums import flops
 

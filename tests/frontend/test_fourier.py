@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 import slipstick
-from slipstick.backends.system import load_system
+from slipstick.backends.machine.system import load_system
 from slipstick.driver import estimate
 from slipstick.ir.errors import SlipstickError
-from slipstick.ir.expr import total
 from slipstick.ir.graph import Graph, Node, Phase
 from slipstick.ir.ops import work_of
-from slipstick.ir.ops.images import WindowAttrs
+from slipstick.ir.ops.tensors.images import WindowAttrs
 from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.sizes.expr import total
 
 from .sums import flops
 

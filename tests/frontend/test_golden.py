@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from slipstick.frontend import load
-from slipstick.ir.parse import parse_graph
-from slipstick.ir.text import print_graph
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 

@@ -16,7 +16,7 @@ from slipstick.ir.errors import (
     TraceError,
     UnknownNameError,
 )
-from slipstick.ir.files import save_graph
+from slipstick.ir.text.files import save_graph
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
 

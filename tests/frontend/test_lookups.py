@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import slipstick
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import OpClass, op_def, work_of
-from slipstick.ir.ops.layout import SliceAttrs
-from slipstick.ir.ops.lookup import LookupAttrs
+from slipstick.ir.ops.tensors.layout import SliceAttrs
+from slipstick.ir.ops.tensors.lookup import LookupAttrs
 from slipstick.passes.manager import parse_pipeline
 
 HIDDEN, VOCAB = 16, 32

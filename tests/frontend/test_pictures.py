@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import slipstick
-from slipstick.backends.system import load_system
+from slipstick.backends.machine.system import load_system
 from slipstick.driver import estimate
-from slipstick.ir.expr import as_expr, symbol
 from slipstick.ir.graph import Graph, Node, Phase
-from slipstick.ir.ops.images import ChannelNormAttrs, WindowAttrs
-from slipstick.ir.ops.pointwise import ElementwiseAttrs
+from slipstick.ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
+from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
 from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.sizes.expr import as_expr, symbol
 from slipstick.passes.manager import parse_pipeline
 
 from .pictures import CHANNELS, SIDE, Decoder, Pointwise, ResNet, Windows

@@ -12,8 +12,8 @@ from slipstick import Family, estimate, load_system, make_plan
 from slipstick.frontend.module import trace
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Graph, Phase
-from slipstick.ir.parse import parse_graph
-from slipstick.ir.text import print_graph
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 
 from .sums import flops
 

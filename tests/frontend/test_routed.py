@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import slipstick
 from slipstick.ir.errors import TraceError
-from slipstick.ir.expr import symbol
 from slipstick.ir.graph import Graph, Phase
+from slipstick.ir.sizes.expr import symbol
 from tests.data import routed as nets
 
 from .sums import flops

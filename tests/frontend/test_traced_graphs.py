@@ -19,9 +19,9 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 import slipstick
 from slipstick.ir.errors import NotUnderstoodError, TraceError, UnknownNameError, UnsupportedOpError, UsageError
-from slipstick.ir.fixed_sizes import check_sizes
 from slipstick.ir.graph import Graph, Phase
-from slipstick.ir.ops.attention import AttentionAttrs
+from slipstick.ir.ops.fused.attention import AttentionAttrs
+from slipstick.ir.sizes.fixed_sizes import check_sizes
 
 from .nets_traced import IDS, LAYERS, VOCAB, Net
 from .sums import flops, num_ops

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.system import load_system
+from slipstick.backends.machine.system import load_system
 from slipstick.driver import estimate
 from slipstick.frontend import GraphCache, load
-from slipstick.ir.expr import symbol
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import call_of, op_def, work_of
 from slipstick.ir.ops.unpriced import UnpricedAttrs
-from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, make_plan
-from slipstick.ir.text import print_graph
+from slipstick.ir.sizes.expr import symbol
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 from slipstick.ir.unpriced import unpriced_byte_share, unpriced_calls
 
 BATCH, SEQ = symbol("batch"), symbol("seq")

@@ -59,7 +59,7 @@ def test_every_data_file_is_shipped(
 
 
 def test_no_stray_module_at_the_root(root: Path) -> None:
-    assert {path.name for path in root.glob("*.py")} == {"__init__.py", "__main__.py", "driver.py"}
+    assert {path.name for path in root.glob("*.py")} == {"__init__.py", "__main__.py"}
 
 
 def test_the_marker_of_types_is_there(root: Path) -> None:

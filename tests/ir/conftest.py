@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstick.ir.expr import Dim, symbol
 from slipstick.ir.graph import Graph, Node, Phase, Port, Region, Role, Run, Value, Workload
-from slipstick.ir.ops.matmul import MatmulAttrs
-from slipstick.ir.ops.pointwise import ElementwiseAttrs, FillAttrs
+from slipstick.ir.ops.tensors.matmul import MatmulAttrs
+from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
+from slipstick.ir.sizes.expr import Dim, symbol
 from slipstick.ir.types import DType, TensorType
 
 BATCH, SEQ = symbol("batch"), symbol("seq")

@@ -15,8 +15,8 @@ from slipstick.ir.errors import (
     UsageError,
     VerifyError,
 )
-from slipstick.ir.expr import symbol
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard, parse_placement
+from slipstick.ir.sizes.expr import symbol
 from slipstick.ir.types import DType, TensorType
 
 BATCH, TP = symbol("batch"), symbol("tp")

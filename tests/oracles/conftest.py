@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from slipstick.frontend import load
-from slipstick.frontend.models import read_config
+from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.graph import Graph
 
 

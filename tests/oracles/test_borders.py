@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from slipstick.frontend.blocks import Identity
-from slipstick.frontend.reference.compare import compare
-from slipstick.frontend.reference.double import in_double
-from slipstick.frontend.reference.subject import Answer, Subject
-from slipstick.frontend.trace import trace
+from slipstick.frontend.fold.blocks import Identity
+from slipstick.frontend.fold.trace import trace
+from slipstick.frontend.reference.models.compare import compare
+from slipstick.frontend.reference.models.double import in_double
+from slipstick.frontend.reference.models.subject import Answer, Subject
 from slipstick.frontend.user_module import build_from_factory
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family
-from slipstick.ir.stages import BOUNDARY
+from slipstick.ir.plan.layout.stages import BOUNDARY
 from slipstick.ir.types import DType
 from slipstick.passes.families import pipeline_for
 from slipstick.passes.proof.stages import exchange_faults

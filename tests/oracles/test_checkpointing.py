@@ -18,10 +18,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from slipstick.frontend.adapter import DispatchMode
-from slipstick.ir.expr import Expr
+from slipstick.frontend.record.adapter import DispatchMode
 from slipstick.ir.graph import Graph
 from slipstick.ir.ops import work_of
+from slipstick.ir.sizes.expr import Expr
 from slipstick.passes.manager import parse_pipeline
 
 transformers = pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")

@@ -22,11 +22,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from slipstick.frontend.adapter import DispatchMode
-from slipstick.ir.expr import Expr
+from slipstick.frontend.record.adapter import DispatchMode
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
+from slipstick.ir.sizes.expr import Expr
 from slipstick.passes.manager import parse_pipeline
 
 pytestmark = pytest.mark.oracle

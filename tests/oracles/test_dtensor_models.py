@@ -34,12 +34,12 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from slipstick.frontend import load
-from slipstick.frontend.adapter import DispatchMode
-from slipstick.frontend.models import read_config
-from slipstick.ir.expr import Dim, as_expr
+from slipstick.frontend.huggingface.configs.models import read_config
+from slipstick.frontend.record.adapter import DispatchMode
 from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
+from slipstick.ir.sizes.expr import Dim, as_expr
 from slipstick.passes.manager import parse_pipeline
 
 transformers = pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")

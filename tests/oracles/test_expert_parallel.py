@@ -34,15 +34,15 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, parallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from slipstick.driver import pipeline_for
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
-from slipstick.frontend.adapter import DispatchMode
-from slipstick.frontend.models import read_config
-from slipstick.ir.expr import Dim, as_expr
+from slipstick.frontend.huggingface.configs.models import read_config
+from slipstick.frontend.record.adapter import DispatchMode
 from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family
+from slipstick.ir.sizes.expr import Dim, as_expr
 from slipstick.ir.types import DType
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from slipstick.frontend import load
-from slipstick.frontend.adapter import swapped
-from slipstick.frontend.models import index, read_config
+from slipstick.frontend.huggingface.configs.models import index, read_config
+from slipstick.frontend.record.adapter import swapped
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import work_of
 

@@ -37,11 +37,11 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from slipstick.frontend.adapter import DispatchMode
-from slipstick.ir.expr import Dim, as_expr
+from slipstick.frontend.record.adapter import DispatchMode
 from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
+from slipstick.ir.sizes.expr import Dim, as_expr
 from slipstick.passes.manager import parse_pipeline
 
 if TYPE_CHECKING:

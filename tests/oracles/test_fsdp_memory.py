@@ -25,8 +25,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from slipstick.cost.moments import moments
-from slipstick.driver import pipeline_for
+from slipstick.cost.memory.moments import moments
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family

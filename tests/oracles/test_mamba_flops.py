@@ -8,8 +8,8 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from torch.utils.flop_counter import FlopCounterMode
 
 from slipstick.ir.ops import OpCall, op_def
-from slipstick.ir.ops.conv import ConvAttrs
-from slipstick.ir.ops.scan import ScanAttrs
+from slipstick.ir.ops.fused.scan import ScanAttrs
+from slipstick.ir.ops.tensors.conv import ConvAttrs
 from slipstick.ir.types import DType, TensorType
 
 mamba2 = pytest.importorskip("transformers.models.mamba2.modeling_mamba2", reason="the model; install slipstick[hf]")

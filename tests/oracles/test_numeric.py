@@ -12,23 +12,23 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="builds its models; install slipstick[hf]")
 
 from slipstick.benchmarks.numeric import BATCH, PLANS, SEQ, outcome, subject, verdicts
-from slipstick.frontend.models import config_of
-from slipstick.frontend.reference.compare import Verdict, compare
-from slipstick.frontend.reference.shrink import shrunken
-from slipstick.frontend.reference.subject import Answer, Subject, subject_of
-from slipstick.frontend.small_configs import small_config
+from slipstick.frontend.huggingface.configs.models import config_of
+from slipstick.frontend.huggingface.configs.small_configs import small_config
+from slipstick.frontend.reference.models.compare import Verdict, compare
+from slipstick.frontend.reference.models.shrink import shrunken
+from slipstick.frontend.reference.models.subject import Answer, Subject, subject_of
 from slipstick.ir.errors import VerifyError
-from slipstick.ir.expr import as_expr
 from slipstick.ir.graph import Graph, Node, Phase, Region
 from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE
 from slipstick.ir.plan import Family
-from slipstick.ir.stages import BOUNDARY
+from slipstick.ir.plan.layout.stages import BOUNDARY
+from slipstick.ir.sizes.expr import as_expr
 from slipstick.passes import manager
 from slipstick.passes.families import pipeline_for
-from slipstick.passes.sharding import rules
 from slipstick.passes.sharding.ask import Answer as Placed
 from slipstick.passes.sharding.ask import Ask
+from slipstick.passes.sharding.rules import table as rules
 
 pytestmark = pytest.mark.oracle
 

@@ -11,13 +11,13 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers", reason="builds its models; install slipstick[hf]")
 
 from slipstick.benchmarks.numeric import BATCH, SEQ, STEPS, kinds_for, outcome, step_verdicts, subject
-from slipstick.frontend.reference.compare import Verdict
-from slipstick.frontend.reference.serving import compare_step
-from slipstick.frontend.reference.steps import Step, step_of
-from slipstick.frontend.reference.subject import Subject
+from slipstick.frontend.reference.models.compare import Verdict
+from slipstick.frontend.reference.models.serving import compare_step
+from slipstick.frontend.reference.models.steps import Step, step_of
+from slipstick.frontend.reference.models.subject import Subject
 from slipstick.ir.graph import Graph, Node, Workload
-from slipstick.ir.ops.attention import AttentionAttrs
-from slipstick.ir.ops.layout import SliceAttrs
+from slipstick.ir.ops.fused.attention import AttentionAttrs
+from slipstick.ir.ops.tensors.layout import SliceAttrs
 from slipstick.ir.plan import Family
 from slipstick.passes.families import pipeline_for
 

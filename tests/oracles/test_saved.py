@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from slipstick.frontend import load
-from slipstick.frontend.blocks import Identity
-from slipstick.frontend.models import read_config
-from slipstick.frontend.trace import trace
+from slipstick.frontend.fold.blocks import Identity
+from slipstick.frontend.fold.trace import trace
+from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.frontend.user_module import build_from_factory
-from slipstick.ir.expr import Expr, as_expr, symbol, total
 from slipstick.ir.graph import Workload
+from slipstick.ir.sizes.expr import Expr, as_expr, symbol, total
 from slipstick.ir.types import DType
 
 pytestmark = pytest.mark.oracle
@@ -55,9 +55,9 @@ def shortened_config(name: str) -> str:
 
 def saved_by_autograd(module: torch.nn.Module, is_transformers: bool) -> Expr:
     """Bytes of all storages that autograd saves in one training step of every layer, parameters left out."""
-    from slipstick.frontend.adapter import FakeWorld, make_fake, storage_id
-    from slipstick.frontend.lift import lifted
-    from slipstick.frontend.record import kept_mode, record
+    from slipstick.frontend.record.adapter import FakeWorld, make_fake, storage_id
+    from slipstick.frontend.record.record import kept_mode, record
+    from slipstick.frontend.semantic.lift import lifted
     from slipstick.frontend.workloads import plan_run
 
     world = FakeWorld()
@@ -70,7 +70,7 @@ def saved_by_autograd(module: torch.nn.Module, is_transformers: bool) -> Expr:
 
     with ExitStack() as scope:
         if is_transformers:
-            from slipstick.frontend.huggingface import patched
+            from slipstick.frontend.huggingface.recording import patched
 
             scope.enter_context(patched(module))
         scope.enter_context(kept_mode(module, True))
@@ -87,7 +87,7 @@ def saved_by_autograd(module: torch.nn.Module, is_transformers: bool) -> Expr:
 @pytest.mark.parametrize("name", CASES)
 def test_saved_bytes_are_those_of_autograd(name: str) -> None:
     pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
-    from slipstick.frontend.building import build
+    from slipstick.frontend.huggingface.configs.building import build
 
     config, identity = shortened_config(name), Identity(name, Workload.TRAIN, DType.BF16)
     graph = trace(build(config, DType.BF16), identity, is_transformers=True)

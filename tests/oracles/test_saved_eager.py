@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from slipstick.backends.system import load_system
+from slipstick.backends.machine.system import load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
 from slipstick.frontend.cache import GraphCache
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph
-from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, make_plan
-from slipstick.ir.text import print_graph
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 from slipstick.passes.manager import parse_pipeline
 
 transformers = pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from slipstick.ir.ops import OpCall, op_def
-from slipstick.ir.ops.scan import ScanAttrs
+from slipstick.ir.ops.fused.scan import ScanAttrs
 from slipstick.ir.types import DType, TensorType
 
 torch = pytest.importorskip("torch")

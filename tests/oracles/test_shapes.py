@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from slipstick.frontend import load
-from slipstick.frontend.adapter import DispatchMode
+from slipstick.frontend.record.adapter import DispatchMode
 from slipstick.ir.graph import Graph
 from slipstick.ir.ops import work_of
 

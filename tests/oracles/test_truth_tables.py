@@ -12,7 +12,7 @@ import torch
 from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
 from slipstick.passes.proof.check import LAWS
 from slipstick.passes.proof.entries import Entry
-from slipstick.passes.sharding.rules import RULES
+from slipstick.passes.sharding.rules.table import RULES
 
 from .truth.cases import CASES
 from .truth.table import Row, holds, row

@@ -21,10 +21,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from slipstick.frontend import load
-from slipstick.frontend.models import read_config
-from slipstick.ir.expr import as_expr
+from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.graph import Graph, Node, Region, Role
-from slipstick.ir.shares import smallest_share
+from slipstick.ir.sizes.expr import as_expr
+from slipstick.ir.sizes.shares import smallest_share
 from slipstick.passes.manager import parse_pipeline
 
 transformers = pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.ir.expr import Expr
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role
 from slipstick.ir.ops import op_def, work_of
 from slipstick.ir.ops.base import OpClass
 from slipstick.ir.placement import Shard
+from slipstick.ir.sizes.expr import Expr
 from slipstick.passes.manager import parse_pipeline
 
 PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)

@@ -6,19 +6,19 @@ from collections import Counter
 
 import pytest
 
-from slipstick.backends.system import load_system
-from slipstick.cost.liveness import live_bytes
+from slipstick.backends.machine.system import load_system
+from slipstick.cost.memory.liveness import live_bytes
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
-from slipstick.ir.divisibility import check_divisibility
 from slipstick.ir.errors import PlanError
-from slipstick.ir.expr import Expr, share, symbol
 from slipstick.ir.graph import Graph, Region
 from slipstick.ir.ops import call_of, work_of
-from slipstick.ir.ops.attention import AttentionAttrs
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
+from slipstick.ir.ops.fused.attention import AttentionAttrs
 from slipstick.ir.placement import Shard
 from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.plan.divisibility import check_divisibility
+from slipstick.ir.sizes.expr import Expr, share, symbol
 from slipstick.passes.manager import parse_pipeline
 
 MBS, SEQ, TP, CP, UP = (symbol(s) for s in ("mbs", "seq", "tp", "cp", "up"))

@@ -13,20 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.system import System
+from slipstick.backends.machine.system import System
 from slipstick.cost.constraints import ConstraintProgram
-from slipstick.driver import estimate, lower, pipeline_for
+from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
-from slipstick.ir.divisibility import check_divisibility
 from slipstick.ir.errors import PlanError
-from slipstick.ir.expr import Expr, as_expr, symbol
 from slipstick.ir.graph import Graph, Phase, Region, Role
 from slipstick.ir.ops import OpClass, call_of, op_def, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
-from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, PlanTable, make_plan
-from slipstick.ir.points import Points
-from slipstick.ir.text import print_graph
+from slipstick.ir.plan.divisibility import check_divisibility
+from slipstick.ir.sizes.expr import Expr, as_expr, symbol
+from slipstick.ir.sizes.points import Points
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 
 MBS, SEQ, TP, EP = (symbol(s) for s in ("mbs", "seq", "tp", "ep"))
 MIXTRAL_ROWS = MBS * SEQ * 2 * 4096 * 2  # bytes of all rows of a replica: k = 2, h = 4096, bf16

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from slipstick.backends.system import System, load_system
+from slipstick.backends.machine.system import System, load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
-from slipstick.ir.expr import as_expr, symbol
 from slipstick.ir.graph import Graph, Phase, Region, Workload
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
+from slipstick.ir.sizes.expr import as_expr, symbol
 
 MBS, SEQ, TP, CF, IMB = (symbol(s) for s in ("mbs", "seq", "tp", "cf", "imb"))
 ROWS = MBS * SEQ * 2  # Mixtral: two experts a token

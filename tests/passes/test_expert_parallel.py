@@ -7,11 +7,11 @@ import pytest
 from slipstick.driver import lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
-from slipstick.ir.expr import as_expr, symbol
 from slipstick.ir.graph import Graph, Region, Role, Workload
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.sizes.expr import as_expr, symbol
 from slipstick.passes.manager import parse_pipeline
 
 MBS, SEQ = symbol("mbs"), symbol("seq")

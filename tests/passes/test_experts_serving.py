@@ -10,17 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.backends.system import load_system
+from slipstick.backends.machine.system import load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
-from slipstick.ir.expr import Expr, as_expr, symbol, total
 from slipstick.ir.graph import Graph, Node, Region, Role, Workload
 from slipstick.ir.ops import OpClass, call_of, op_def, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
-from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, make_plan
-from slipstick.ir.text import print_graph
+from slipstick.ir.sizes.expr import Expr, as_expr, symbol, total
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 
 MBS, TP, EP = symbol("mbs"), symbol("tp"), symbol("ep")
 TOKENS = MBS * 7168 * 2  # bytes of the tokens of a replica

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from slipstick.ir.graph import Graph
-from slipstick.ir.parse import parse_graph
-from slipstick.ir.precision import RECIPES
-from slipstick.ir.text import print_graph
+from slipstick.ir.plan.precision import RECIPES
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 from slipstick.passes.manager import parse_pipeline
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")

@@ -16,15 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.system import load_system
-from slipstick.driver import Estimates, Lowered, evaluate, lower, pipeline_for
-from slipstick.ir.expr import Expr
+from slipstick.backends.machine.system import load_system
+from slipstick.driver import Estimates, Lowered, evaluate, lower
+from slipstick.driver.estimate import pipeline_for
 from slipstick.ir.graph import ONCE_A_STEP, Graph, Node, Phase, Region, Role
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.placement import REPLICATE, Partial, Shard
 from slipstick.ir.plan import RESHARD, Family, PlanTable, make_plan
-from slipstick.ir.text import print_graph
+from slipstick.ir.sizes.expr import Expr
+from slipstick.ir.text.printer import print_graph
 from slipstick.ir.types import DType
 
 DEGREES = st.sampled_from([1, 2, 4, 8])

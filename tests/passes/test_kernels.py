@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstick.cost.liveness import live_bytes
+from slipstick.cost.memory.liveness import live_bytes
 from slipstick.driver import lower
-from slipstick.ir.expr import Expr
 from slipstick.ir.graph import Graph, Region
 from slipstick.ir.plan import Family
+from slipstick.ir.sizes.expr import Expr
 from slipstick.passes.manager import parse_pipeline
 
 Traced = Callable[[str], Graph]

@@ -10,14 +10,14 @@ from collections import Counter
 
 import pytest
 
-from slipstick.ir.divisibility import check_divisibility
 from slipstick.ir.errors import PlanError
-from slipstick.ir.expr import Expr, symbol
 from slipstick.ir.graph import Graph, Phase, Region, Role
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.placement import REPLICATE, Shard
 from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.plan.divisibility import check_divisibility
+from slipstick.ir.sizes.expr import Expr, symbol
 from slipstick.passes.manager import parse_pipeline
 
 MBS, SEQ = symbol("mbs"), symbol("seq")

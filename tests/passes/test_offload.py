@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.system import System, load_system
-from slipstick.driver import Lowered, estimate, lower, pipeline_for
+from slipstick.backends.machine.system import System, load_system
+from slipstick.driver import Lowered, estimate, lower
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError, UsageError
-from slipstick.ir.expr import Expr, as_expr, symbol, total
 from slipstick.ir.graph import Graph, Phase, Region, Role, Workload
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.host import DOWN, UP, UPDATE
 from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.ir.stages import BOUNDARY
+from slipstick.ir.plan.layout.stages import BOUNDARY
+from slipstick.ir.sizes.expr import Expr, as_expr, symbol, total
 from slipstick.passes.manager import parse_pipeline
 
 TOKENS, DP, ONE = symbol("mbs") * symbol("seq"), symbol("dp"), as_expr(1)

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.system import load_system
-from slipstick.cost.training_run import checkpoint_bytes
-from slipstick.driver import Estimate, estimate, lower, pipeline_for
+from slipstick.backends.machine.system import load_system
+from slipstick.cost.run.training_run import checkpoint_bytes
+from slipstick.driver import Estimate, estimate, lower
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError, SlipstickError, UnknownNameError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.ops import work_of
 from slipstick.ir.ops.optimizer import OptimizerAttrs
-from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, check_family, make_plan
-from slipstick.ir.text import print_graph
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 from slipstick.passes.manager import parse_pipeline
 
 pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")

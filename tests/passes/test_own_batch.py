@@ -11,9 +11,9 @@ from torch import Tensor, nn
 import slipstick
 from slipstick import Family, Workload
 from slipstick.ir.errors import PlanError, UsageError
-from slipstick.ir.fixed_sizes import check_sizes, counts_tokens, fixed_sizes
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Plan
+from slipstick.ir.sizes.fixed_sizes import check_sizes, counts_tokens, fixed_sizes
 
 BATCH = 4
 SYSTEM = slipstick.load_system("dgx-h100")

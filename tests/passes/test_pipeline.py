@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.driver import lower, pipeline_for
+from slipstick.driver import lower
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import UsageError
-from slipstick.ir.expr import Expr, as_expr, symbol
 from slipstick.ir.graph import Graph, Phase, Port, Region, Role, Run
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family
-from slipstick.ir.stages import BOUNDARY, SHARED
+from slipstick.ir.plan.layout.stages import BOUNDARY, SHARED
+from slipstick.ir.sizes.expr import Expr, as_expr, symbol
 from slipstick.passes.manager import parse_pipeline
 
 STACKS = Path(__file__).parent.parent / "data" / "stacks.py"

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.driver import lower, pipeline_for
+from slipstick.driver import lower
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Region, Role, Workload
-from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, check_family
-from slipstick.ir.precision import check_units
-from slipstick.ir.text import print_graph
+from slipstick.ir.plan.precision import check_units
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 from slipstick.ir.types import DType
 from slipstick.passes.manager import parse_pipeline
 

@@ -18,17 +18,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.system import System
-from slipstick.cost.liveness import live_bytes, received_gradients
-from slipstick.cost.moments import held_bytes, moments
-from slipstick.driver import Lowered, estimate, lower, pipeline_for
+from slipstick.backends.machine.system import System
+from slipstick.cost.memory.liveness import live_bytes, received_gradients
+from slipstick.cost.memory.moments import held_bytes, moments
+from slipstick.driver import Lowered, estimate, lower
+from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError
-from slipstick.ir.expr import Expr, symbol, total
 from slipstick.ir.graph import Graph, Phase, Region, Run
 from slipstick.ir.ops import work_of
-from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, make_plan
+from slipstick.ir.sizes.expr import Expr, symbol, total
+from slipstick.ir.text.parse import parse_graph
 from slipstick.passes.manager import parse_pipeline
 
 TOKENS = symbol("mbs") * symbol("seq")

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.program import Entry
+from slipstick.backends.pricing.program import Entry
 from slipstick.driver import Lowered, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import UsageError, VerifyError
-from slipstick.ir.expr import Expr, total
 from slipstick.ir.graph import Graph, Role, Workload
-from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family
-from slipstick.ir.text import print_graph
+from slipstick.ir.sizes.expr import Expr, total
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 from slipstick.ir.verify import verify
 from slipstick.passes.manager import parse_pipeline
 

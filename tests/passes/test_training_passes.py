@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 
 from slipstick.frontend import load
-from slipstick.ir.expr import Expr, symbol, total
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role, Workload
 from slipstick.ir.ops import call_of, op_def, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
+from slipstick.ir.sizes.expr import Expr, symbol, total
 from slipstick.ir.types import DType
 from slipstick.passes.manager import parse_pipeline
 

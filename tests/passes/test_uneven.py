@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.system import load_system
+from slipstick.backends.machine.system import load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
-from slipstick.ir.divisibility import Uneven, check_divisibility, legal_degrees
-from slipstick.ir.expr import Dim, as_expr, share
 from slipstick.ir.graph import Graph, Phase, Region, Role, Run, Workload
 from slipstick.ir.ops.collectives import CollectiveAttrs
-from slipstick.ir.ops.layout import SliceAttrs
-from slipstick.ir.parse import parse_graph
+from slipstick.ir.ops.tensors.layout import SliceAttrs
 from slipstick.ir.plan import Family, Plan, make_plan
+from slipstick.ir.plan.divisibility import Uneven, check_divisibility, legal_degrees
+from slipstick.ir.sizes.expr import Dim, as_expr, share
+from slipstick.ir.text.parse import parse_graph
 from slipstick.passes.manager import parse_pipeline
 
 HEAD_DIM = 16

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.system import load_system
+from slipstick.backends.machine.system import load_system
 from slipstick.driver import Lowered, estimate, lower
 from slipstick.frontend import load
-from slipstick.ir.expr import Expr, least, symbol
 from slipstick.ir.graph import Graph, Node, Region, Workload
 from slipstick.ir.ops import work_of
-from slipstick.ir.parse import parse_graph
 from slipstick.ir.plan import Family, make_plan
-from slipstick.ir.text import print_graph
+from slipstick.ir.sizes.expr import Expr, least, symbol
+from slipstick.ir.text.parse import parse_graph
+from slipstick.ir.text.printer import print_graph
 
 # Of each model: layers, elements of a cached token and layer, layers with a window, and the window.
 # Llama 2 7B: 32 heads of 128; Llama 3.1 70B: 8 key-value heads of 128; DeepSeek-V3: 512 + 64; gpt-oss: 8 of 64.

@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.cost.memory import MemoryProgram
-from slipstick.cost.stages import StageProgram
+from slipstick.cost.memory.peak import MemoryProgram
+from slipstick.cost.step.stages import StageProgram
 from slipstick.frontend import load
-from slipstick.ir.expr import Expr
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.placement import REPLICATE, Partial, Shard
 from slipstick.ir.plan import Family, PlanTable, make_plan
-from slipstick.ir.points import Points
+from slipstick.ir.sizes.expr import Expr
+from slipstick.ir.sizes.points import Points
 from slipstick.ir.types import DType
 from slipstick.passes.manager import parse_pipeline
 

@@ -9,12 +9,12 @@ from functools import cache
 import pytest
 from hypothesis import strategies as st
 
-from slipstick.backends.system import HostLink, HostMemory, System
+from slipstick.backends.machine.system import HostLink, HostMemory, System
 from slipstick.driver import Lowered, lower
-from slipstick.ir.degrees import divisors
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.ir.precision import RECIPES
+from slipstick.ir.plan.degrees import divisors
+from slipstick.ir.plan.precision import RECIPES
 from slipstick.ir.types import DType
 
 MODELS = ("tiny-llama", "tiny-gpt2", "tiny-mixtral")

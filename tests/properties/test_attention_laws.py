@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.constants import Kinds
-from slipstick.backends.kernels.attention import attention_times
-from slipstick.backends.kernels.attention_additive import additive_times
-from slipstick.backends.kernels.attention_decode import decode_times
-from slipstick.backends.kernels.attention_flash import flash_times
-from slipstick.backends.kernels.attention_sizes import AttentionSizes
-from slipstick.backends.kernels.attention_unfused import unfused_times
+from slipstick.backends.kernels.attention.additive import additive_times
+from slipstick.backends.kernels.attention.decode import decode_times
+from slipstick.backends.kernels.attention.flash import flash_times
+from slipstick.backends.kernels.attention.forms import attention_times
+from slipstick.backends.kernels.attention.sizes import AttentionSizes
+from slipstick.backends.kernels.attention.unfused import unfused_times
+from slipstick.backends.kernels.constants import Kinds
 from slipstick.backends.kernels.terms import KernelTimes
-from slipstick.backends.system import Chip, System, load_system
+from slipstick.backends.machine.system import Chip, System, load_system
 
 SYSTEM: System = load_system("dgx-h100")
 KERNELS, CHIP = SYSTEM.kernels, SYSTEM.chip

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.system import System
+from slipstick.backends.machine.system import System
 from slipstick.driver import Estimates, Lowered, estimate_many
-from slipstick.ir.expr import Expr
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role, Value
 from slipstick.ir.ops import op_def, work_of
 from slipstick.ir.ops.base import OpClass
 from slipstick.ir.placement import REPLICATE
 from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.ir.precision import RECIPES
+from slipstick.ir.plan.precision import RECIPES
+from slipstick.ir.sizes.expr import Expr
 from slipstick.passes.manager import parse_pipeline
 
 PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.system import System
-from slipstick.driver import Estimates, Lowered, estimate_many, evaluate, pipeline_for, screen
-from slipstick.ir.divisibility import check_divisibility
+from slipstick.backends.machine.system import System
+from slipstick.driver import Estimates, Lowered, estimate_many, evaluate, screen
+from slipstick.driver.estimate import pipeline_for
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
+from slipstick.ir.plan.divisibility import check_divisibility
 from slipstick.ir.types import DType
 from slipstick.passes.manager import parse_pipeline
 

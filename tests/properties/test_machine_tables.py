@@ -10,9 +10,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.network.level import Dragonfly, Edge, NetworkLevel
-from slipstick.backends.system import System, load_system
-from slipstick.backends.system_table import machine_at, machine_numbers, stacked, tabled
+from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.system_table import machine_at, machine_numbers, stacked, tabled
+from slipstick.backends.network.topology.level import Dragonfly, Edge, NetworkLevel
 from slipstick.driver import Estimate, Lowered, MachineEstimates, estimate, evaluate_machines, lower
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, make_plan

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.package import Assembly, Die, Harvest, Joint, Package, Stack
+from slipstick.backends.machine.package import Assembly, Die, Harvest, Joint, Package, Stack
 from slipstick.backends.prices.book import load_prices, profile_names
 from slipstick.backends.prices.section import Prices
 from slipstick.backends.prices.silicon_schema import CHOICES
 from slipstick.cost.bill import Bill
-from slipstick.cost.silicon.package import package_bill
-from slipstick.cost.silicon.wafers import dies_per_wafer
-from slipstick.cost.silicon.yields import die_yield
+from slipstick.cost.silicon.dies.wafers import dies_per_wafer
+from slipstick.cost.silicon.dies.yields import die_yield
+from slipstick.cost.silicon.packages.package import package_bill
 
 AREAS = st.floats(10.0, 600.0)
 FACTORS = st.floats(1.01, 1.4)

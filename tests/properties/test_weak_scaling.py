@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.frontend.models import names
-from slipstick.ir.expr import Expr, symbol
-from slipstick.ir.files import load_graph
+from slipstick.frontend.huggingface.configs.models import names
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import OpClass, op_def, work_of
+from slipstick.ir.sizes.expr import Expr, symbol
+from slipstick.ir.text.files import load_graph
 from slipstick.passes.manager import parse_pipeline
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.train.graph"))
@@ -79,7 +79,7 @@ def test_nor_of_any_model_of_the_catalogue(name: str) -> None:
 def test_nor_of_models_that_look_up_stack_scan_and_repeat(model_type: str) -> None:
     pytest.importorskip("transformers", reason="builds the models; install slipstick[hf]")
     from slipstick.benchmarks.coverage.graphs import of_config
-    from slipstick.frontend.small_configs import small_config
+    from slipstick.frontend.huggingface.configs.small_configs import small_config
     from slipstick.ir.graph import Workload
 
     logging.disable(logging.WARNING)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.backends.system import System
+from slipstick.backends.machine.system import System
 from slipstick.driver import Estimate, estimate
 from slipstick.ir.errors import InfeasibleError
 from slipstick.ir.graph import Graph, Workload

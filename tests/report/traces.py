@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, cast
 
-from slipstick.backends.system import System, load_system
+from slipstick.backends.machine.system import System, load_system
 from slipstick.driver import Estimate, estimate
-from slipstick.ir.files import load_graph
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
-from slipstick.report.trace.emit import Trace
-from slipstick.report.trace.writer import print_trace
+from slipstick.ir.text.files import load_graph
+from slipstick.report.trace.chrome.emit import Trace
+from slipstick.report.trace.chrome.writer import print_trace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from slipstick.backends.kernels.gemm import GemmConstants
-from slipstick.backends.system import System
+from slipstick.backends.machine.system import System
 from slipstick.frontend import GraphCache
 from slipstick.validation import kinds
-from slipstick.validation.cases import Array, Case
 from slipstick.validation.memory import MemoryJudge, Verdict
-from slipstick.validation.rows import NotJudged, Row
-from slipstick.validation.tables import read_table
+from slipstick.validation.rows.cases import Array, Case
+from slipstick.validation.rows.rows import NotJudged, Row
+from slipstick.validation.rows.tables import read_table
 
 HERE = Path(__file__).parent
 TOY_SYSTEMS = {"H100": "dgx-h100", "A100": "dgx-a100-80gb", "X1": "no-such-system"}

@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...backends.engine import Engine
-from ...backends.system import System
-from ...cost.serving.times import StepTimes
-from ...driver import Lowered, lower
+from ...backends.machine.software.engine import Engine
+from ...backends.machine.system import System
+from ...cost.serving.batching.times import StepTimes
+from ...driver.estimate import Lowered, lower
+from ...driver.serve.tables import Served, step_times
 from ...frontend import GraphCache, config_of, load_config
 from ...ir.graph import Graph, Workload
 from ...ir.plan import Family
 from ...ir.types import DType
-from ...serving.tables import Served, step_times
 from .cases import ServedCase
 from .engines import EngineRoom
 from .replicas import Replica

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...cost.serving.requests import Lengths
+from ...cost.serving.traffic.requests import Lengths
 from ...frontend import config_of
-from ..machines import system_of
-from ..models import named
-from ..rows import NotJudged, Row
+from ..rows.machines import system_of
+from ..rows.models import named
+from ..rows.rows import NotJudged, Row
 from .forms import Form, Measured, form_of, measured_of
 from .numerics import Numerics, numerics_of
 from .outliers import in_no_fit, outlier

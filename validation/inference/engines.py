@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 
-from ...backends.catalogue import read_file
-from ...backends.engine import Engine
-from ...backends.engine_file import load_engine
-from ...backends.system import System, load_system
+from ...backends.machine.files.catalogue import read_file
+from ...backends.machine.software.engine import Engine
+from ...backends.machine.software.engine_file import load_engine
+from ...backends.machine.system import System, load_system
 
 
 @dataclass(slots=True)

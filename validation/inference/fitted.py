@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...backends.catalogue import read_stack
-from ...backends.engine_schema import EngineFitSection
-from ...backends.system_build import section_of
-from ...backends.system_tree import Tree
-from ..split import ALL, in_first_half
+from ...backends.machine.files.catalogue import read_stack
+from ...backends.machine.files.system_build import section_of
+from ...backends.machine.files.system_tree import Tree
+from ...backends.machine.software.engine_schema import EngineFitSection
+from ..rows.split import ALL, in_first_half
 from .engines import chip_of
 
 TABLE = "inference"

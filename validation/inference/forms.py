@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from ..rows import NotJudged, Row
+from ..rows.rows import NotJudged, Row
 
 
 class Form(StrEnum):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...ir.types import DType
-from ..rows import NotJudged, Row
+from ..rows.rows import NotJudged, Row
 
 _DTYPES: Mapping[str, DType] = MappingProxyType({"fp16": DType.FP16, "bf16": DType.BF16})
 # Models that are published in low precision: what begins their names -> a table's word -> the recipe they were

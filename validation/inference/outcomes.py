@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from ...frontend import GraphCache
 from ...ir.errors import InternalError, SlipstickError, SystemFileError
-from ..outcomes import Outcome, Part
-from ..reading import read_rows
-from ..rows import Row
-from ..tables import Table
+from ..results.outcomes import Outcome, Part
+from ..rows.reading import read_rows
+from ..rows.rows import Row
+from ..rows.tables import Table
 from .bench import Bench, alike
 from .cases import ServedCase, served_case
 from .engines import EngineRoom

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..rows import Row
+from ..rows.rows import Row
 
 _OVERFLOW = "the cache was full and prompts queued: no static batch"
 _IDLE = (

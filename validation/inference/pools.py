@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...backends.system import System
+from ...backends.machine.system import System
 from ...cost.serving.disaggregated import Link, Pool, disaggregated
 from ...cost.serving.metrics import ServingMetrics
-from ..rows import NotJudged
+from ..rows.rows import NotJudged
 from . import replicas
 from .bench import Bench
 from .cases import ServedCase

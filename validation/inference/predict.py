@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...backends.engine import Engine
-from ...cost.serving.continuous import most_throughput, steady
+from ...backends.machine.software.engine import Engine
+from ...cost.serving.batching.continuous import most_throughput, steady
+from ...cost.serving.batching.offline import offline
+from ...cost.serving.batching.static import static_batch
+from ...cost.serving.batching.times import StepTimes
 from ...cost.serving.metrics import ServingMetrics
-from ...cost.serving.offline import offline
-from ...cost.serving.requests import Lengths
-from ...cost.serving.static import static_batch
-from ...cost.serving.times import StepTimes
-from ..rows import NotJudged
+from ...cost.serving.traffic.requests import Lengths
+from ..rows.rows import NotJudged
 from .bench import Bench
 from .cases import ServedCase
 from .forms import Form, Quantity

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.errors import PlanError
 from ...ir.plan import Family, Plan, make_plan
-from ..rows import NotJudged, Row
+from ..rows.rows import NotJudged, Row
 
 
 @dataclass(frozen=True, slots=True)

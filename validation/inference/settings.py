@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from ...backends.engine import Engine
-from ..rows import Row
+from ...backends.machine.software.engine import Engine
+from ..rows.rows import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ...backends.engine_file import engine_names
-from ..rows import Row
+from ...backends.machine.software.engine_file import engine_names
+from ..rows.rows import Row
 
 _ENGINES: Mapping[str, str] = MappingProxyType(
     {

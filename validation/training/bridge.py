@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..rows import Row
+from ..rows.rows import Row
 
 # From this container on recipes of models with experts capture whole steps in CUDA graphs and run the layers of two
 # micro-batches in turn (`cuda_graph_impl="full_iteration"`, `moe_a2a_overlap=True`, `cutedsl_fused_grouped_mlp=True`).

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...backends.system import System
+from ...backends.machine.system import System
 from ...frontend import config_of
 from ...ir.plan import Plan
 from ...ir.types import DType
-from ..machines import overrides_of, system_of
-from ..models import Architecture, architecture
 from ..plans import dtype_of, plan_of, stack_of
-from ..rows import NotJudged, Row
+from ..rows.machines import overrides_of, system_of
+from ..rows.models import Architecture, architecture
+from ..rows.rows import NotJudged, Row
 from .machine_shop import MachineShop
 from .network_state import HEALTHY_PORTS, NetworkState, network_state
 from .outliers import outlier

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...backends.stack_record import FitRecord, fit_records
-from ...backends.system import stack_names
-from ..split import ALL, in_first_half
+from ...backends.machine.software.stack_record import FitRecord, fit_records
+from ...backends.machine.system import stack_names
+from ..rows.split import ALL, in_first_half
 
 TABLE = "training"
 # Data sets that are in no fit: all their rows judge.

@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...backends.system import System
-from ...cost.stages import StageProgram
-from ...driver import Estimates, Lowered, evaluate, lower
+from ...backends.machine.system import System
+from ...cost.step.stages import StageProgram
+from ...driver.estimate import Estimates, Lowered, evaluate, lower
 from ...frontend import GraphCache, config_of, load_config
-from ...ir.divisibility import check_divisibility
 from ...ir.errors import InternalError, SlipstickError
 from ...ir.graph import Graph
 from ...ir.plan import Family, PlanTable
+from ...ir.plan.divisibility import check_divisibility
 from ...ir.types import DType
 from .cases import TrainingCase, machine_of
 from .machine_shop import MachineShop

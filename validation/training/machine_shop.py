@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ...backends.system import System, load_system
+from ...backends.machine.system import System, load_system
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..rows import Row
+from ..rows.rows import Row
 
 _BUS = re.compile(r"all-reduce bus bandwidth ([\d.]+) GB/s at this world size, intra-node ([\d.]+)")
 # An all-reduce over a healthy network of one 400 Gbit/s port a GPU: eight ports of a node at 22 GB/s each.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...frontend import GraphCache
-from ..outcomes import Outcome, Part
-from ..reading import read_rows
-from ..rows import Row
-from ..tables import Table
+from ..results.outcomes import Outcome, Part
+from ..rows.reading import read_rows
+from ..rows.rows import Row
+from ..rows.tables import Table
 from .cases import TrainingCase, training_case
 from .causes import cause_of, causes
 from .fitted import TABLE, StackRecords

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ..rows import Row
+from ..rows.rows import Row
 
 _ALLOCATOR = "most of the memory is reserved and messages inside the node run at a tenth: allocator or fallback"
 _TIMEOUT = "0.8 to 1.3 s a micro-batch where neighbours take 0.02 to 0.2: looks like a time-out"

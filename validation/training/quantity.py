@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..rows import NotJudged, Row
+from ..rows.rows import NotJudged, Row
 
 # Recomputing the forward phase of the layers adds a third to the FLOPs of forward and backward.
 AGAIN = 4.0 / 3.0

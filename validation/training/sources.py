@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ..rows import Row
+from ..rows.rows import Row
 from .bridge import bridge_cells
 
 GPT = MappingProxyType({"family": "gpt"})

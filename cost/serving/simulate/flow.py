@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from ....ir.errors import InternalError
-from ..traffic import Traffic
+from ..traffic.traffic import Traffic
 from .book import Book
 from .lane import Lane
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ....backends.engine import Scheduler
+from ....backends.machine.software.engine import Scheduler
 from ....ir.errors import InternalError
 from .book import NEVER, Book, Meters, Step, Work
 from .room import Room

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.errors import UsageError
-from ..times import Array
-from ..traffic import Index
+from ..batching.times import Array
+from ..traffic.traffic import Index
 from .book import Step
 from .spread import Spread, spread, weighted_spread
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from ....backends.engine import Scheduler
-from ..times import StepTimes
+from ....backends.machine.software.engine import Scheduler
+from ..batching.times import StepTimes
 
 # What rounding may leave of bytes that are all given back.
 _SLACK = 1e-9

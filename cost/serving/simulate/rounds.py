@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....ir.errors import UsageError
-from ..times import Array, Curve, StepTimes
-from ..traffic import Index
+from ..batching.times import Array, Curve, StepTimes
+from ..traffic.traffic import Index
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....backends.engine import Engine
+from ....backends.machine.software.engine import Engine
 from ....ir.errors import InfeasibleError, UsageError
-from ..times import Array, StepTimes
-from ..traffic import Index, Traffic
+from ..batching.times import Array, StepTimes
+from ..traffic.traffic import Index, Traffic
 from .book import Book, Meters, Work
 from .flow import Flow, Stage
 from .lane import Busy, Lane

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....backends.engine import Overheads
-from ..times import StepTimes
+from ....backends.machine.software.engine import Overheads
+from ..batching.times import StepTimes
 from .rounds import Rounds
 
 # Where a chunk of a prompt starts and stops.

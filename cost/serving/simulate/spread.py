@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..times import Array
+from ..batching.times import Array
 
 _SHARES = (0.5, 0.9, 0.95, 0.99)
 

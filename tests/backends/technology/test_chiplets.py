@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.package import D2d, Die
-from slipstick.backends.system import load_chip, load_system
-from slipstick.backends.technology.chip_file import chip_text, system_text
+from slipstick.backends.machine.package import D2d, Die
+from slipstick.backends.machine.system import load_chip, load_system
 from slipstick.backends.technology.d2d import JOINS, Join
 from slipstick.backends.technology.data import load_technology
 from slipstick.backends.technology.design import Budget, Design, design
-from slipstick.backends.technology.package_file import as_joint, usual_joint
+from slipstick.backends.technology.files.chip_file import chip_text, system_text
+from slipstick.backends.technology.files.package_file import as_joint, usual_joint
 from slipstick.backends.technology.packaging import packaged
 from slipstick.ir.errors import UnknownNameError, UsageError
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.system import load_chip, load_system
+from slipstick.backends.machine.system import load_chip, load_system
 from slipstick.backends.technology import engine
-from slipstick.backends.technology.chip_file import chip_text, system_text
 from slipstick.backends.technology.data import Technology, load_technology
 from slipstick.backends.technology.design import Budget, Design, design, study
 from slipstick.backends.technology.engine import Share
+from slipstick.backends.technology.files.chip_file import chip_text, system_text
 from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
 
 TECHNOLOGY = load_technology()

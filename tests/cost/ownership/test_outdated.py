@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstick.backends.system import load_system, system_names
-from slipstick.backends.system_table import tabled
+from slipstick.backends.machine.system import load_system, system_names
+from slipstick.backends.machine.system_table import tabled
 from slipstick.cost.money import Terms, system_money
 from slipstick.cost.ownership.outdated import outdated
 from slipstick.ir.errors import SystemFileError
-from slipstick.report.cost_views import cost_record, cost_text
-from slipstick.report.money import standing_record
+from slipstick.report.cost.cost_views import cost_record, cost_text
+from slipstick.report.cost.money import standing_record
 
 BUILT = Terms(basis="build")
 NODE = ("network.nvlink.size=72", "node.num_chips=72")

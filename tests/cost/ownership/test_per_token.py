@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.machine import LevelEquipment, Server
-from slipstick.backends.package import Assembly, Die, Package, Stack
+from slipstick.backends.machine.machine import LevelEquipment, Server
+from slipstick.backends.machine.package import Assembly, Die, Package, Stack
+from slipstick.backends.machine.system import System, load_system
 from slipstick.backends.prices.book import load_prices
-from slipstick.backends.system import System, load_system
 from slipstick.cost.ownership.carbon import embodied, operational_kg, package_kg
 from slipstick.cost.ownership.energy import step_energy
 from slipstick.cost.ownership.ownership import Ownership, ownership, rental
 from slipstick.cost.ownership.per_token import Work, money_metrics
 from slipstick.cost.ownership.system import system_cost
 from slipstick.ir.errors import UnknownNameError
-from slipstick.ir.expr import Num
 from slipstick.ir.graph import Workload
+from slipstick.ir.sizes.expr import Num
 
 H100 = Package(
     Assembly("package", "interposer", (Die("gh100", "N4", 814.0), Stack("hbm3", 16e9, 5.0))), price_usd=28_000.0

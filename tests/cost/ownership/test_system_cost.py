@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.machine import Fitted, LevelEquipment, Rack, Server
-from slipstick.backends.network.level import Topology
-from slipstick.backends.package import Assembly, Die, Package
+from slipstick.backends.machine.machine import Fitted, LevelEquipment, Rack, Server
+from slipstick.backends.machine.package import Assembly, Die, Package
+from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.network.topology.level import Topology
 from slipstick.backends.prices.book import load_prices
-from slipstick.backends.system import System, load_system
 from slipstick.cost.bill import Bill
 from slipstick.cost.ownership.system import system_cost
 from slipstick.ir.errors import UnknownNameError, UsageError

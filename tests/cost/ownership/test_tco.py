@@ -9,7 +9,7 @@ from slipstick.backends.prices.book import load_prices
 from slipstick.cost.bill import Bill
 from slipstick.cost.ownership.loans import YEAR_S, total_interest_usd
 from slipstick.cost.ownership.tco import Estate, facility_bill, yearly_bill
-from slipstick.ir.expr import Num
+from slipstick.ir.sizes.expr import Num
 
 NODE = Estate(it_usd=310_000.0, network_usd=0.0, power_w=10_200.0, num_servers=1.0)
 METHODS = ["chiplet-cloud", "annual"]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from slipstick.backends.machine.system import load_system
 from slipstick.backends.prices.book import load_prices
-from slipstick.backends.system import load_system
 from slipstick.cost.bill import Bill
-from slipstick.cost.silicon.package import package_bill
+from slipstick.cost.silicon.packages.package import package_bill
 
 SYSTEMS = {"h100": "dgx-h100", "b200": "dgx-b200", "mi300x": "mi300x-platform"}
 

@@ -7,14 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from slipstick.backends.package import Die, Harvest
+from slipstick.backends.machine.package import Die, Harvest
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.prices.silicon_schema import SiliconSection
-from slipstick.cost.silicon.die import good_die
-from slipstick.cost.silicon.machines import machine_usd, second_usd
-from slipstick.cost.silicon.tests_of_dies import passing
-from slipstick.cost.silicon.wafers import dies_per_wafer, field_use, fields, formula, placed, shape, stitches
-from slipstick.cost.silicon.yields import (
+from slipstick.cost.silicon.dies.die import good_die
+from slipstick.cost.silicon.dies.tests_of_dies import passing
+from slipstick.cost.silicon.dies.wafers import dies_per_wafer, field_use, fields, formula, placed, shape, stitches
+from slipstick.cost.silicon.dies.yields import (
     bose_einstein,
     die_yield,
     harvested,
@@ -23,6 +22,7 @@ from slipstick.cost.silicon.yields import (
     poisson,
     seeds,
 )
+from slipstick.cost.silicon.packages.machines import machine_usd, second_usd
 
 # Chiplet Actuary has 0.11 defects a cm2 on N5.
 N5 = 0.0011

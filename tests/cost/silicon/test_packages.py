@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slipstick.backends.package import Assembly, Bonding, D2d, Die, Harvest, Joint, Order, Package, Stack
+from slipstick.backends.machine.package import Assembly, Bonding, D2d, Die, Harvest, Joint, Order, Package, Stack
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.prices.section import Prices
 from slipstick.backends.technology.data import load_technology
 from slipstick.cost.bill import Bill
-from slipstick.cost.silicon.die import good_die
-from slipstick.cost.silicon.hybrid import bond_yield
-from slipstick.cost.silicon.level import Level
+from slipstick.cost.silicon.dies.die import good_die
+from slipstick.cost.silicon.dies.wafers import dies_per_wafer
 from slipstick.cost.silicon.nre import chip_usd
-from slipstick.cost.silicon.package import good_yield, package_bill, package_price_usd
-from slipstick.cost.silicon.wafers import dies_per_wafer
+from slipstick.cost.silicon.packages.hybrid import bond_yield
+from slipstick.cost.silicon.packages.level import Level
+from slipstick.cost.silicon.packages.package import good_yield, package_bill, package_price_usd
 from slipstick.ir.errors import UsageError
-from slipstick.ir.expr import Num
+from slipstick.ir.sizes.expr import Num
 
 FIVE = ("raw chips", "chip defects", "raw package", "package defects", "wasted dies")
 # Shares of Chiplet Actuary's 542 MUSD for a chip of 300 mm2 on N5.

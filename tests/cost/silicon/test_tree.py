@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from slipstick.backends.package import Assembly, D2d, Die, Package, Stack
+from slipstick.backends.machine.package import Assembly, D2d, Die, Package, Stack
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.prices.section import Prices
-from slipstick.cost.silicon.assembly import process_of
-from slipstick.cost.silicon.die import good_die
-from slipstick.cost.silicon.package import package_bill
-from slipstick.cost.silicon.pads import pads_of, power_pads
+from slipstick.cost.silicon.dies.die import good_die
+from slipstick.cost.silicon.dies.pads import pads_of, power_pads
+from slipstick.cost.silicon.packages.assembly import process_of
+from slipstick.cost.silicon.packages.package import package_bill
 from slipstick.ir.errors import UnknownNameError
 
 YEAR_S = 365 * 86400

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from slipstick.backends.engine import Engine
-from slipstick.cost.serving.sizes import Requests
-from slipstick.cost.serving.times import Array, Curve, StepTimes, Surface
-from slipstick.cost.serving.traffic import Traffic
+from slipstick.backends.machine.software.engine import Engine
+from slipstick.cost.serving.batching.times import Array, Curve, StepTimes, Surface
+from slipstick.cost.serving.traffic.sizes import Requests
+from slipstick.cost.serving.traffic.traffic import Traffic
 
 Made = Callable[..., StepTimes]
 

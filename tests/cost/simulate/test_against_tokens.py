@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.engine import Engine, Overheads, Scheduler
+from slipstick.backends.machine.software.engine import Engine, Overheads, Scheduler
+from slipstick.cost.serving.batching.times import Array, StepTimes
 from slipstick.cost.serving.simulate.run import Pool, simulate
-from slipstick.cost.serving.times import Array, StepTimes
-from slipstick.cost.serving.traffic import Traffic
+from slipstick.cost.serving.traffic.traffic import Traffic
 
 Naive = Callable[[StepTimes, Engine, Traffic], tuple[Array, Array]]
 OVER = Overheads(step_s=4e-4, sequence_s=1e-5, prompt_s=3e-3, prompt_token_s=1e-6, interference=0.7)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.engine import Engine, Overheads, Scheduler
+from slipstick.backends.machine.software.engine import Engine, Overheads, Scheduler
+from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.simulate.result import Simulated
 from slipstick.cost.serving.simulate.run import Pool, simulate
-from slipstick.cost.serving.sizes import Fixed, Mix, Uniform
-from slipstick.cost.serving.times import StepTimes
-from slipstick.cost.serving.traffic import Traffic, burst, closed, poisson
+from slipstick.cost.serving.traffic.sizes import Fixed, Mix, Uniform
+from slipstick.cost.serving.traffic.traffic import Traffic, burst, closed, poisson
 from slipstick.ir.errors import InfeasibleError, UsageError
 
 OVER = Overheads(step_s=4e-4, sequence_s=1e-5, prompt_s=3e-3, prompt_token_s=1e-6)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.engine import Engine, Overheads, Scheduler
-from slipstick.cost.serving.continuous import most_throughput, steady
-from slipstick.cost.serving.open_loop import at_rate
-from slipstick.cost.serving.requests import Lengths
+from slipstick.backends.machine.software.engine import Engine, Overheads, Scheduler
+from slipstick.cost.serving.batching.continuous import most_throughput, steady
+from slipstick.cost.serving.batching.open_loop import at_rate
+from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.simulate.run import Pool, simulate
-from slipstick.cost.serving.sizes import Fixed, Mix
-from slipstick.cost.serving.times import StepTimes
-from slipstick.cost.serving.traffic import closed, poisson
+from slipstick.cost.serving.traffic.requests import Lengths
+from slipstick.cost.serving.traffic.sizes import Fixed, Mix
+from slipstick.cost.serving.traffic.traffic import closed, poisson
 
 # One prompt a step, whole, and no tokens behind the first: one server whose service is one prefill.
 ONE_BY_ONE = Engine(scheduler=Scheduler(mixed=False, chunked_prefill=False, max_num_seqs=1))

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from slipstick.backends.engine import Engine
+from slipstick.backends.machine.software.engine import Engine
+from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.simulate.run import Pool, simulate
 from slipstick.cost.serving.simulate.spread import spread, weighted_spread
-from slipstick.cost.serving.sizes import Fixed, Lognormal, Mix
-from slipstick.cost.serving.times import StepTimes
-from slipstick.cost.serving.traffic import burst, closed, poisson
+from slipstick.cost.serving.traffic.sizes import Fixed, Lognormal, Mix
+from slipstick.cost.serving.traffic.traffic import burst, closed, poisson
 from slipstick.ir.errors import UsageError
 
 SIZES = Mix(Lognormal(300, 1.0), Lognormal(40, 1.0))

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstick.cost.serving.sizes import Fixed, Lognormal, Measured, Mix, Requests, Uniform
-from slipstick.cost.serving.trace_files import read_trace
-from slipstick.cost.serving.traffic import Traffic, burst, closed, poisson, poisson_for
-from slipstick.cost.serving.traffic_text import parse_sizes, parse_traffic
+from slipstick.cost.serving.traffic.sizes import Fixed, Lognormal, Measured, Mix, Requests, Uniform
+from slipstick.cost.serving.traffic.trace_files import read_trace
+from slipstick.cost.serving.traffic.traffic import Traffic, burst, closed, poisson, poisson_for
+from slipstick.cost.serving.traffic.traffic_text import parse_sizes, parse_traffic
 from slipstick.ir.errors import UsageError
 
 SOME = Mix(Fixed(100), Fixed(10))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slipstick.explore.search.block import Block, Found, cut
+from slipstick.explore.block import Block, Found, cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstick.explore.search.block import Found, joined
-from slipstick.explore.search.job import InProcess
-from slipstick.explore.search.ledger import Ledger
-from slipstick.explore.search.run import Run
-from slipstick.explore.search.running import Ran, run_blocks
+from slipstick.explore.block import Found, joined
+from slipstick.explore.job import InProcess
+from slipstick.explore.runs.ledger import Ledger
+from slipstick.explore.runs.run import Run
+from slipstick.explore.runs.running import Ran, run_blocks
 
 from .fake_job import FakeJob
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slipstick.explore.search.block import Block, Found
-from slipstick.explore.search.job import InProcess
-from slipstick.explore.search.staff import ONE_THREAD
+from slipstick.explore.block import Block, Found
+from slipstick.explore.executors.staff import ONE_THREAD
+from slipstick.explore.job import InProcess
 from slipstick.ir.errors import UsageError
 
 from .fake_job import FakeJob, FakeWorker

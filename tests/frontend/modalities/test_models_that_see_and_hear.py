@@ -8,14 +8,14 @@ from functools import cache
 
 import pytest
 
-from slipstick.frontend.building import build_noted
+from slipstick.frontend.huggingface.configs.building import build_noted
+from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
 from slipstick.frontend.loss import SUMMED
-from slipstick.frontend.models import config_of
 from slipstick.ir.errors import NotBuiltError, UsageError
-from slipstick.ir.expr import symbol
 from slipstick.ir.graph import Graph, Phase, Workload
-from slipstick.ir.ops.attention import AttentionAttrs
+from slipstick.ir.ops.fused.attention import AttentionAttrs
+from slipstick.ir.sizes.expr import symbol
 from slipstick.ir.types import DType
 from tests.frontend.sums import flops
 

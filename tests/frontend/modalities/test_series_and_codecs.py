@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from slipstick.frontend.adapter import FakeWorld, faked
+from slipstick.frontend.huggingface.configs.models import config_of
+from slipstick.frontend.huggingface.odd_models import decided
 from slipstick.frontend.loading import load_config
-from slipstick.frontend.models import config_of
-from slipstick.frontend.odd_models import decided
+from slipstick.frontend.record.adapter import FakeWorld, faked
 from slipstick.ir.graph import Graph, Workload
 from tests.frontend.sums import flops
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slipstick.frontend.onnx import load_onnx
-from slipstick.frontend.onnx.rules import CONTRIB, STANDARD
+from slipstick.frontend.onnx.rules.table import CONTRIB, STANDARD
 from slipstick.ir.errors import NotUnderstoodError
 
 from .conftest import Writer

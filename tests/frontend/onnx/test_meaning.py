@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 from slipstick.frontend import GraphCache, load
 from slipstick.frontend.onnx import load_onnx
 from slipstick.ir.errors import NotUnderstoodError, TraceError
-from slipstick.ir.expr import Expr, symbol, total
 from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.ops import work_of
+from slipstick.ir.sizes.expr import Expr, symbol, total
 
 from .conftest import Writer
 

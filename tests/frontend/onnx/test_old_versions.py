@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from slipstick.frontend.onnx import load_onnx
-from slipstick.frontend.onnx.lifting import lifted
+from slipstick.frontend.onnx.files.lifting import lifted
 from slipstick.frontend.onnx.loading import value_types
 from slipstick.ir.graph import Workload
 

@@ -11,9 +11,9 @@ import pytest
 from slipstick import Family, estimate, load_system, make_plan
 from slipstick.frontend.onnx import load_onnx
 from slipstick.frontend.onnx.loading import value_types
-from slipstick.ir.expr import total
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.ops import OpCall, op_def
+from slipstick.ir.sizes.expr import total
 
 from .conftest import Writer
 

@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from slipstick.frontend.onnx.files.reading import read_model
 from slipstick.frontend.onnx.loading import value_types
-from slipstick.frontend.onnx.reading import read_model
-from slipstick.ir.expr import as_expr
 from slipstick.ir.graph import Workload
+from slipstick.ir.sizes.expr import as_expr
 
 from .conftest import Writer
 

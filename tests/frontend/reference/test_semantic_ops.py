@@ -9,17 +9,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from slipstick.frontend.reference import ops_attention, ops_conv, ops_experts, ops_loss, ops_norm, ops_scan
 from slipstick.frontend.reference.call import Call, NotComputedError, Reference
+from slipstick.frontend.reference.ops import (
+    attention as ops_attention,
+)
+from slipstick.frontend.reference.ops import (
+    conv as ops_conv,
+)
+from slipstick.frontend.reference.ops import (
+    experts as ops_experts,
+)
+from slipstick.frontend.reference.ops import (
+    loss as ops_loss,
+)
+from slipstick.frontend.reference.ops import (
+    norm as ops_norm,
+)
+from slipstick.frontend.reference.ops import (
+    scan as ops_scan,
+)
 from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Value
 from slipstick.ir.meaning import Meaning, Step
-from slipstick.ir.ops.attention import AttentionAttrs, KvAppendAttrs
-from slipstick.ir.ops.conv import ConvAttrs
-from slipstick.ir.ops.experts import ExpertsAttrs, GroupedAttrs
-from slipstick.ir.ops.index_keys import IndexAttrs
-from slipstick.ir.ops.normalize import DimAttrs, NormAttrs
-from slipstick.ir.ops.routing import RoutedAttrs
-from slipstick.ir.ops.scan import ScanAttrs
+from slipstick.ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
+from slipstick.ir.ops.fused.experts import ExpertsAttrs, GroupedAttrs
+from slipstick.ir.ops.fused.index_keys import IndexAttrs
+from slipstick.ir.ops.fused.routing import RoutedAttrs
+from slipstick.ir.ops.fused.scan import ScanAttrs
+from slipstick.ir.ops.tensors.conv import ConvAttrs
+from slipstick.ir.ops.tensors.normalize import DimAttrs, NormAttrs
 from slipstick.ir.placement import REPLICATE, Shard
 from slipstick.ir.types import DType, TensorType
 

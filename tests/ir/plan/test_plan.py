@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slipstick.ir.errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import LARGEST, Family, Plan, PlanTable, divisors, make_plan, rank_order
-from slipstick.ir.precision import check_units
+from slipstick.ir.plan.precision import check_units
 from slipstick.ir.types import DType
 
 TRAIN = Family()

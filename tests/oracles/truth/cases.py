@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from slipstick.ir.graph import Attrs, Phase
-from slipstick.ir.ops.attention import AttentionAttrs, KvAppendAttrs
-from slipstick.ir.ops.conv import ConvAttrs
-from slipstick.ir.ops.experts import ExpertsAttrs, GroupedAttrs
-from slipstick.ir.ops.images import ChannelNormAttrs, WindowAttrs
-from slipstick.ir.ops.index_keys import IndexAttrs
-from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from slipstick.ir.ops.lookup import LookupAttrs
-from slipstick.ir.ops.matmul import MatmulAttrs
-from slipstick.ir.ops.normalize import DimAttrs, NormAttrs, ReduceAttrs
-from slipstick.ir.ops.pointwise import ElementwiseAttrs
-from slipstick.ir.ops.routing import RoutedAttrs
-from slipstick.ir.ops.scan import ScanAttrs, ScanBwdAttrs
+from slipstick.ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
+from slipstick.ir.ops.fused.experts import ExpertsAttrs, GroupedAttrs
+from slipstick.ir.ops.fused.index_keys import IndexAttrs
+from slipstick.ir.ops.fused.routing import RoutedAttrs
+from slipstick.ir.ops.fused.scan import ScanAttrs, ScanBwdAttrs
+from slipstick.ir.ops.tensors.conv import ConvAttrs
+from slipstick.ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
+from slipstick.ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from slipstick.ir.ops.tensors.lookup import LookupAttrs
+from slipstick.ir.ops.tensors.matmul import MatmulAttrs
+from slipstick.ir.ops.tensors.normalize import DimAttrs, NormAttrs, ReduceAttrs
+from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
 from slipstick.ir.placement import REPLICATE, Placement, Shard
 
 from .table import Case

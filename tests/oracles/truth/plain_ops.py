@@ -8,14 +8,31 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from slipstick.frontend.reference import ops_attention, ops_conv, ops_experts, ops_loss, ops_norm, ops_scan
 from slipstick.frontend.reference.call import Call, Reference
-from slipstick.frontend.reference.constants import attrs_of, share
-from slipstick.ir.ops.images import ChannelNormAttrs
-from slipstick.ir.ops.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from slipstick.ir.ops.matmul import MatmulAttrs
-from slipstick.ir.ops.normalize import DimAttrs, ReduceAttrs
-from slipstick.ir.ops.pointwise import ElementwiseAttrs
+from slipstick.frontend.reference.models.constants import attrs_of, share
+from slipstick.frontend.reference.ops import (
+    attention as ops_attention,
+)
+from slipstick.frontend.reference.ops import (
+    conv as ops_conv,
+)
+from slipstick.frontend.reference.ops import (
+    experts as ops_experts,
+)
+from slipstick.frontend.reference.ops import (
+    loss as ops_loss,
+)
+from slipstick.frontend.reference.ops import (
+    norm as ops_norm,
+)
+from slipstick.frontend.reference.ops import (
+    scan as ops_scan,
+)
+from slipstick.ir.ops.tensors.images import ChannelNormAttrs
+from slipstick.ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
+from slipstick.ir.ops.tensors.matmul import MatmulAttrs
+from slipstick.ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
+from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
 from slipstick.ir.placement import Shard
 
 _ONE: Mapping[str, Callable[[Tensor], Tensor]] = {

@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 from slipstick.frontend.reference.call import Call, zigzag
-from slipstick.frontend.reference.ops_loss import loss_of
+from slipstick.frontend.reference.ops.loss import loss_of
 from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Phase, Value
 from slipstick.ir.ops import OpCall
-from slipstick.ir.ops.attention import AttentionAttrs
+from slipstick.ir.ops.fused.attention import AttentionAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.proof.check import LAWS
 from slipstick.passes.proof.entries import Entry
 from slipstick.passes.sharding.ask import Ask
-from slipstick.passes.sharding.rules import RULES
+from slipstick.passes.sharding.rules.table import RULES
 
 from .plain_ops import REFERENCES
 

@@ -6,15 +6,15 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from slipstick.ir.expr import as_dim, as_expr
 from slipstick.ir.graph import Graph, Node, Phase, Port, Region, Role, Value
-from slipstick.ir.ops.attention import AttentionAttrs
 from slipstick.ir.ops.collectives import CollectiveAttrs
-from slipstick.ir.ops.layout import PermuteAttrs, SliceAttrs
-from slipstick.ir.ops.matmul import MatmulAttrs
-from slipstick.ir.ops.normalize import DimAttrs, ReduceAttrs
-from slipstick.ir.ops.pointwise import ElementwiseAttrs
+from slipstick.ir.ops.fused.attention import AttentionAttrs
+from slipstick.ir.ops.tensors.layout import PermuteAttrs, SliceAttrs
+from slipstick.ir.ops.tensors.matmul import MatmulAttrs
+from slipstick.ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
+from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
 from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
+from slipstick.ir.sizes.expr import as_dim, as_expr
 from slipstick.passes.proof.numbering import Numbers, parts
 
 Mutator = Callable[[Region], Iterator[tuple[str, Region]]]

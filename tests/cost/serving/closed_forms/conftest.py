@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slipstick.backends.engine import Engine, Overheads, Scheduler
-from slipstick.cost.serving.times import Curve, StepTimes, Surface
+from slipstick.backends.machine.software.engine import Engine, Overheads, Scheduler
+from slipstick.cost.serving.batching.times import Curve, StepTimes, Surface
 
 SIZES = np.unique(np.round(np.geomspace(1, 20_000, 60)))
 CONTEXTS = np.unique(np.round(np.geomspace(1, 16_384, 40)))

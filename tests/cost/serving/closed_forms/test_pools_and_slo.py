@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.engine import Engine
-from slipstick.cost.serving.continuous import steady
+from slipstick.backends.machine.software.engine import Engine
+from slipstick.cost.serving.batching.continuous import steady
+from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.disaggregated import Link, Pool, decode_tpot_s, disaggregated, exposed_s, rates
-from slipstick.cost.serving.requests import Lengths
 from slipstick.cost.serving.slo import SLO, concurrency_under, fewest_replicas, rate_under
 from slipstick.cost.serving.split import fewest_workers, rate_matched
-from slipstick.cost.serving.times import StepTimes
+from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.cost.serving.workers import ManyLinks, ManyPools
 from slipstick.ir.errors import InfeasibleError, UsageError
 

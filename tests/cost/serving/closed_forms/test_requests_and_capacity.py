@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.engine import Scheduler
+from slipstick.backends.machine.software.engine import Scheduler
+from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.capacity import held_bytes, longest_request, max_batch, room
-from slipstick.cost.serving.requests import Lengths
-from slipstick.cost.serving.times import StepTimes
+from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.ir.errors import InfeasibleError, UsageError
 
 Replica = Callable[..., StepTimes]

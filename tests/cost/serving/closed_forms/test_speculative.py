@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.engine import Engine
+from slipstick.backends.machine.software.engine import Engine
+from slipstick.cost.serving.batching.continuous import steady
+from slipstick.cost.serving.batching.speculative import Drafter, Speculation, best_length, speculate, tokens_per_round
+from slipstick.cost.serving.batching.steps import decode_step_s
+from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.capacity import max_batch
-from slipstick.cost.serving.continuous import steady
-from slipstick.cost.serving.requests import Lengths
-from slipstick.cost.serving.speculative import Drafter, Speculation, best_length, speculate, tokens_per_round
-from slipstick.cost.serving.steps import decode_step_s
-from slipstick.cost.serving.times import StepTimes
+from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.ir.errors import UsageError
 
 Replica = Callable[..., StepTimes]

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.engine import Engine
-from slipstick.cost.serving.continuous import most_throughput, steady
+from slipstick.backends.machine.software.engine import Engine
+from slipstick.cost.serving.batching.continuous import most_throughput, steady
+from slipstick.cost.serving.batching.open_loop import at_rate
+from slipstick.cost.serving.batching.static import static_batch
+from slipstick.cost.serving.batching.steps import stretch
+from slipstick.cost.serving.batching.times import StepTimes, Surface
 from slipstick.cost.serving.metrics import ServingMetrics
-from slipstick.cost.serving.open_loop import at_rate
-from slipstick.cost.serving.requests import Lengths
-from slipstick.cost.serving.static import static_batch
-from slipstick.cost.serving.steps import stretch
-from slipstick.cost.serving.times import StepTimes, Surface
+from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.ir.errors import InfeasibleError, UsageError
 
 Replica = Callable[..., StepTimes]

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slipstick.backends.engine import Engine
-from slipstick.cost.serving.continuous import life, steady
-from slipstick.cost.serving.coupled import busiest
-from slipstick.cost.serving.requests import Lengths
-from slipstick.cost.serving.times import StepTimes
+from slipstick.backends.machine.software.engine import Engine
+from slipstick.cost.serving.batching.continuous import life, steady
+from slipstick.cost.serving.batching.coupled import busiest
+from slipstick.cost.serving.batching.times import StepTimes
+from slipstick.cost.serving.traffic.requests import Lengths
 
 Replica = Callable[..., StepTimes]
 Engines = Callable[..., Engine]

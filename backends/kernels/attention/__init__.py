@@ -1,0 +1,1 @@
+"""Kernels of attention: fused, over a cache, additive, and as separate kernels."""

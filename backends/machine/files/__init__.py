@@ -1,0 +1,1 @@
+"""Files of machines: read, laid over one another, overridden, checked, with all faults at once."""

@@ -1,0 +1,254 @@
+"""Files of the catalogue and of users: found by name or path, and what they refer to put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from ....ir.errors import SystemFileError, UnknownNameError
+from ...network.topology.edges import with_edges
+from .faults import Keys, Origin
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from .system_tree import Tree
+
+# Calibrations over one another, each with its name; the last goes before the others.
+Layers: TypeAlias = "list[tuple[str, dict[str, Tree]]]"
+
+_PACKAGE = __name__.removesuffix(".machine.files.catalogue")
+# Numbers of stacks, and of engines, that were fitted to measurements: a file for each that has any, of the same name.
+FITS = "stack_fits"
+ENGINE_FITS = "engine_fits"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that was read: what people call it, where it is, what is in it, or in the part of it at some keys."""
+
+    name: str
+    where: str
+    file: Traversable
+    tree: dict[str, Tree]
+    part: Keys = ()
+
+    @property
+    def folder(self) -> Path | None:
+        """Where a file of a user lies, which is where paths in it start."""
+        return self.file.parent if isinstance(self.file, Path) else None
+
+    def origin(self, keys: Keys = (), inner: Keys = (), layer: str | None = None) -> Origin:
+        """Say that a part of a tree is a part of this file."""
+        return Origin(keys, self.where, self.file, (*self.part, *inner), layer)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A system with what it refers to in place, the calibrations of its kernels, and where each part was read."""
+
+    file: File
+    tree: dict[str, Tree]
+    layers: Layers
+    origins: tuple[Origin, ...]
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Name what the catalogue has of a kind: systems, chips, networks, stacks or calibration.
+
+    >>> "ndr-infiniband" in names("networks")
+    True
+    """
+    files = (resources.files(_PACKAGE) / kind).iterdir()
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml")))
+
+
+def read_file(kind: str, name_or_path: str | Path, folder: Path | None = None) -> File:
+    """Read a file of the catalogue by its name, or one by its path, which starts from `folder`.
+
+    UnknownNameError names the nearest in the catalogue; SystemFileError says why a file cannot be read.
+    """
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        return _of_catalogue(kind, str(name_or_path))
+    path = path if folder is None else folder / path
+    return read_at(path.name, str(path), path, f"{kind.removesuffix('s')} file '{path}'")
+
+
+def read_stack(
+    name_or_path: str | Path, folder: Path | None = None, unfitted: Collection[str] = (), kind: str = "stacks"
+) -> File:
+    """Read a software stack, or an engine; one that is `like` another has what it does not say itself from that one.
+
+    SystemFileError where stacks are like one another in a circle.
+    """
+    file, *above = lineage(name_or_path, folder, unfitted, kind)
+    tree: dict[str, Tree] = {}
+    for other in reversed(above):
+        # What is fitted of a stack is its own affair.
+        tree = laid_over(tree, {key: value for key, value in other.tree.items() if key != "fit"})
+    return replace(file, tree=laid_over(tree, file.tree))
+
+
+def on_chip(stack: dict[str, Tree], chip: Tree) -> dict[str, Tree]:
+    """Return a stack as it is on a chip: what it says of that chip alone laid over the rest.
+
+    >>> on_chip({"kernels": "eager", "chips": {"a100": {"kernels": "fused"}}}, "a100")
+    {'kernels': 'fused'}
+    """
+    rest = {key: value for key, value in stack.items() if key != "chips"}
+    chips = stack.get("chips")
+    here = chips.get(chip) if isinstance(chips, dict) and isinstance(chip, str) else None
+    return laid_over(rest, here) if isinstance(here, dict) else rest
+
+
+def lineage(
+    name_or_path: str | Path, folder: Path | None = None, unfitted: Collection[str] = (), kind: str = "stacks"
+) -> tuple[File, ...]:
+    """Return a stack (or an engine), the one it is `like`, and so on, each with what stands in its own file alone.
+
+    Over one of the catalogue lie the numbers that were fitted for it, unless it is one of `unfitted`.
+    SystemFileError where some are like one another in a circle.
+    """
+    found: list[File] = []
+    wanted: Tree = str(name_or_path)
+    while wanted is not None:
+        if not isinstance(wanted, str) or any(_same(wanted, folder, file, kind) for file in found):
+            one, last = kind.removesuffix("s"), found[-1].name
+            raise SystemFileError(f"{one} '{last}': like: {wanted} names no other {one} that ends the chain")
+        file = read_file(kind, wanted, folder)
+        tree = file.tree if wanted in unfitted else _with_fit(wanted, file.tree, kind)
+        wanted, folder = tree.get("like"), file.folder
+        found.append(replace(file, tree={key: value for key, value in tree.items() if key != "like"}))
+    return tuple(found)
+
+
+def laid_over(base: dict[str, Tree], tree: dict[str, Tree]) -> dict[str, Tree]:
+    """Lay a tree over another: sections join, numbers and lists are replaced."""
+    found = dict(base)
+    for key, value in tree.items():
+        under = base.get(key)
+        if isinstance(under, dict) and isinstance(value, dict) and "source" not in value:
+            value = laid_over(under, value)
+        found[key] = value
+    return found
+
+
+def _same(name_or_path: str, folder: Path | None, file: File, kind: str) -> bool:
+    if not _is_path(name_or_path):
+        return file.where == f"{kind}/{name_or_path}.yaml"
+    path = Path(name_or_path) if folder is None else folder / name_or_path
+    return isinstance(file.file, Path) and path.resolve() == file.file.resolve()
+
+
+def _with_fit(name: str, tree: dict[str, Tree], kind: str) -> dict[str, Tree]:
+    """Lay the numbers that were fitted for one of the catalogue over those that people set."""
+    fits = FITS if kind == "stacks" else ENGINE_FITS
+    if _is_path(name) or not (resources.files(_PACKAGE) / fits / f"{name}.yaml").is_file():
+        return tree
+    fitted = _of_catalogue(fits, name).tree
+    return laid_over(tree, {key: value for key, value in fitted.items() if key not in ("name", "like")})
+
+
+def _is_path(name: str) -> bool:
+    return name.endswith((".yaml", ".yml"))
+
+
+def assemble(name_or_path: str | Path, stack: str | None = None, calibration: str | None = None) -> Assembled:
+    """Read a system, and put chip, network and stack where it names them; see `load_system`."""
+    return assembled(read_file("systems", name_or_path), stack, calibration)
+
+
+def assembled(file: File, stack: str | None = None, calibration: str | None = None) -> Assembled:
+    """Put chip, network and stack where a system that was read names them."""
+    tree = dict(file.tree)
+    chip = tree.get("chip")
+    layers, origins = _calibrations(file, calibration or tree.pop("calibration", None), chip)
+    tree.pop("calibration", None)
+    origins.append(file.origin())
+    for key, kind, given in (("chip", "chips", chip), ("stack", "stacks", stack or tree.get("stack", "default"))):
+        if isinstance(given, str):
+            # What stands on the command line starts from where the user is, what stands in a file from the file.
+            folder = None if given is stack else file.folder
+            part = read_stack(given, folder) if kind == "stacks" else read_file(kind, given, folder)
+            tree[key] = on_chip(part.tree, chip) if kind == "stacks" else dict(part.tree)
+            origins.append(part.origin((key,)))
+    levels = list(_levels(file, tree.get("network")))
+    if levels:
+        tree["network"] = [with_edges(level, part.folder) for level, part, _ in levels]
+        origins += [part.origin(("network", place), inner) for place, (_, part, inner) in enumerate(levels)]
+    return Assembled(file, tree, layers, tuple(origins))
+
+
+def calibration_layers(given: Tree, chip: Tree, folder: Path | None = None) -> list[tuple[str, File | Tree]]:
+    """Return the constants that carry over, then those given or else those of the chip."""
+    base: list[tuple[str, File | Tree]] = [(name, read_file("calibration", name)) for name in carried_over()]
+    if isinstance(given, dict):
+        return [*base, ("calibration", given)]
+    name = given if isinstance(given, str) else chip if chip in names("calibration") else "default"
+    if name == "default" or not isinstance(name, str):
+        return base
+    file = read_file("calibration", name, folder)
+    return [*base, (file.name, file)]
+
+
+def carried_over() -> tuple[str, ...]:
+    """Name the calibrations for any chip: what people set, over which lies what was fitted over many chips.
+
+    >>> carried_over()[0]
+    'default'
+    """
+    return tuple(name for name in ("default", "joint") if name in names("calibration"))
+
+
+def _calibrations(system: File, given: Tree, chip: Tree) -> tuple[Layers, list[Origin]]:
+    layers: Layers = []
+    origins: list[Origin] = []
+    in_file = given is system.tree.get("calibration")
+    for name, found in calibration_layers(given, chip, system.folder if in_file else None):
+        if isinstance(found, File):
+            layers.append((name, found.tree))
+            origins.append(found.origin(layer=name))
+        elif isinstance(found, dict):
+            layers.append((name, found))
+            origins.append(system.origin(inner=("calibration",), layer=name))
+    return layers, origins
+
+
+def _levels(system: File, network: Tree) -> Iterator[tuple[Tree, File, Keys]]:
+    """Each level of a network, the file it stands in and the way to it there."""
+    entries = [network] if isinstance(network, str) else network
+    if not isinstance(entries, list):
+        return
+    for place, entry in enumerate(entries):
+        if not isinstance(entry, str):
+            yield entry, system, ("network", place)
+            continue
+        part = read_file("networks", entry, system.folder)
+        levels = part.tree.get("levels")
+        if not isinstance(levels, list):
+            raise SystemFileError(f"network '{part.name}' has no list of levels")
+        yield from ((level, part, ("levels", inner)) for inner, level in enumerate(levels))
+
+
+def _of_catalogue(kind: str, name: str) -> File:
+    known = names(kind)
+    if name not in known:
+        raise UnknownNameError.of(kind.removesuffix("s"), name, known)
+    file = resources.files(_PACKAGE) / kind / f"{name}.yaml"
+    return read_at(name, f"{kind}/{name}.yaml", file, f"{kind.removesuffix('s')} '{name}'")
+
+
+def read_at(name: str, where: str, file: Traversable, what: str) -> File:
+    """Read a file that was found; SystemFileError says why it cannot be."""
+    from .system_tree import read_tree
+
+    try:
+        return File(name, where, file, read_tree(file.read_text(encoding="utf-8"), name))
+    except OSError as error:
+        raise SystemFileError(f"cannot read {what}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SystemFileError(f"{what} is not UTF-8 text") from error

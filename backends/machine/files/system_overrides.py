@@ -1,0 +1,152 @@
+"""`--set` assignments laid onto a tree before it is checked, and the schema at a path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, get_args, get_origin
+
+from ....ir.errors import UnknownNameError, UsageError
+from ....ir.units import parse_quantity, split_quantity, units_of
+from ..system_schema import SystemSection
+from .system_numbers import Number, Section
+from .system_tree import Tree, assign, names_of, split_override
+
+Kind: TypeAlias = type[Section] | type[Number]
+# Money and machines come in units far from the base ones (years, cm2, TB): a number alone would be a slip.
+_WITH_UNITS = frozenset(("prices", "package", "server", "rack", "equipment"))
+
+
+def of_calibration(text: str) -> bool:
+    """Whether an assignment is to a constant of kernels."""
+    return split_override(text)[0][0] == "calibration"
+
+
+def as_layer(text: str) -> dict[str, Tree]:
+    """Turn `calibration.gemm.bf16.sustained=0.9` into a calibration of one constant."""
+    keys, value = split_override(text)
+    if len(keys) != 4:
+        raise UsageError(f"cannot set '{text}': write calibration.CLASS.KIND.CONSTANT=value")
+    _, cls, kind, key = keys
+    block: Tree = {key: value, "source": "--set", "confidence": "estimated"}
+    return {"kernels": {cls: {kind: block}}}
+
+
+def override(
+    tree: dict[str, Tree], text: str, top: type[Section] = SystemSection, called: str = "a system"
+) -> dict[str, Tree]:
+    """Return the tree with one assignment made; UnknownNameError for a key that a `top` has not.
+
+    A number alone is in base units; of a time, and in prices, packages, servers, racks and equipment, it is an error.
+
+    >>> override({"name": "mine", "chip": {"power": 1}}, "chip.power=3 kW")["chip"]["power"]["value"]
+    3.0
+    """
+    keys, value = split_override(text)
+    kind = kind_at(keys, tree, top, called)
+    path = ".".join(keys)
+    if kind is not None and not issubclass(kind, Number):
+        raise UnknownNameError(f"'{path}' is a section; set one of its keys: {', '.join(kind.model_fields)}")
+    needs_unit = not _WITH_UNITS.isdisjoint((called, *keys[:-1]))
+    return assign(tree, keys, value if kind is None else _leaf(kind, value, path, needs_unit))
+
+
+def _leaf(kind: type[Number], text: str, path: str, needs_unit: bool) -> Tree:
+    try:
+        number, unit = split_quantity(text)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    if (needs_unit or (kind.dimension == "s" and number)) and not unit and kind.dimension != "1":
+        raise UsageError(f"{path}: missing unit of '{text}': allowed: {units_of(kind.dimension)}")
+    return {
+        "value": number,
+        "unit": unit or kind.dimension,
+        "source": "--set",
+        "confidence": "estimated",
+    }
+
+
+def changed_paths(tree: dict[str, Tree], made: dict[str, Tree], overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths of the assignments that made another number of what the files say.
+
+    >>> tree = {"chip": {"power": {"value": 1, "unit": "kW"}}}
+    >>> texts = ["chip.power=1000 W"]
+    >>> changed_paths(tree, override(tree, texts[0]), texts)
+    ()
+    """
+    paths = dict.fromkeys(split_override(text)[0] for text in overrides)
+    return tuple(".".join(keys) for keys in paths if _number_at(tree, keys) != _number_at(made, keys))
+
+
+def _number_at(tree: Tree, keys: Sequence[str]) -> object:
+    """What stands at a path: a number in base units, text as it is, None for nothing."""
+    for key in keys:
+        names = names_of(tree)
+        if isinstance(tree, list):
+            tree = tree[names.index(key)] if key in names else None
+        else:
+            tree = tree.get(key) if isinstance(tree, dict) else None
+    value, unit = (tree.get("value"), tree.get("unit", "")) if isinstance(tree, dict) else (tree, "")
+    try:
+        return parse_quantity(f"{value} {unit}".strip()).value_si
+    except UsageError:
+        return value
+
+
+def kind_at(
+    keys: Sequence[str], tree: Tree, top: type[Section] = SystemSection, called: str = "a system"
+) -> Kind | None:
+    """Return the schema at a path, None for plain text; UnknownNameError names the nearest legal key.
+
+    Lists are entered by the names of their records, which are those of the tree.
+    """
+    kind: Kind | None = top
+    path = called
+    rest = list(keys)
+    while rest:
+        key = rest.pop(0)
+        if kind is None or issubclass(kind, Number):
+            raise UnknownNameError(f"'{path}' has no parts; set it as a whole, as in {path}=...")
+        kind.model_rebuild()
+        if key not in kind.model_fields:
+            raise UnknownNameError.of(f"key of {path}", key, kind.model_fields)
+        path = key if path == called else f"{path}.{key}"
+        tree = tree.get(key) if isinstance(tree, dict) else None
+        container, kinds = _held(kind.model_fields[key].annotation)
+        if container is list:
+            tree = _entry(tree, rest[:1], path, kinds)
+        elif container is dict:
+            tree = _named(tree, rest[:1], path, kinds)
+        if container is not None and rest:
+            path += f".{rest.pop(0)}"
+        kind = next((k for k in kinds if k.describes(tree)), kinds[-1] if kinds else None)
+    return kind
+
+
+def _entry(entries: Tree, wanted: Sequence[str], path: str, kinds: Sequence[Kind]) -> Tree:
+    """Return the entry of a list that has a name."""
+    names = names_of(entries)
+    if not wanted:
+        raise UnknownNameError(f"'{path}' is a list; go on with one of: {', '.join(names)}")
+    if wanted[0] not in names:
+        called = next((kind.called for kind in kinds if issubclass(kind, Section)), "entry")
+        raise UnknownNameError.of(f"{called} of {path}", wanted[0], names)
+    assert isinstance(entries, list)
+    return entries[names.index(wanted[0])]
+
+
+def _named(records: Tree, wanted: Sequence[str], path: str, kinds: Sequence[Kind]) -> Tree:
+    """Return what a mapping has under a name; one number alone makes no new record of several."""
+    found = records if isinstance(records, dict) else {}
+    if wanted and wanted[0] not in found and any(not issubclass(kind, Number) for kind in kinds):
+        raise UnknownNameError.of(f"name in {path}", wanted[0], found)
+    return found.get(wanted[0]) if wanted else None
+
+
+def _held(annotation: object) -> tuple[type | None, list[Kind]]:
+    """Return whether a field holds a list or a mapping of names, and the sections that it may hold."""
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return None, [annotation] if issubclass(annotation, Section | Number) else []
+    container = get_origin(annotation)
+    found = [_held(inner) for inner in get_args(annotation)]
+    inside = next((inner for inner, _ in found if inner is not None), None)
+    return container if container in (list, dict) else inside, [kind for _, kinds in found for kind in kinds]

@@ -1,0 +1,177 @@
+"""YAML text into a tree of plain values, and `--set` assignments onto that tree before it is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+import yaml
+
+from ....ir.errors import SystemFileError, UsageError
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader as BaseLoader
+else:
+    # libyaml is optional in PyYAML; without it the same grammar is read more slowly.
+    BaseLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | int | float | bool | None"
+
+
+class _Loader(BaseLoader):
+    """YAML 1.2 scalars: `989e12` is a number, `no` and `1:30` are text, a repeated key is an error."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML reads it from the class
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        _refuse_repeated(node)
+        return super().construct_mapping(node, deep)
+
+    def read(self) -> object:
+        """Return the document as plain values; PyYAML's own way there takes several times as long."""
+        node = self.get_single_node()
+        return None if node is None else self._plain(node, ())
+
+    def _plain(self, node: yaml.Node, above: tuple[yaml.Node, ...]) -> object:
+        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
+            return self._scalar(node)
+        if node in above:
+            raise SystemFileError(f"line {node.start_mark.line + 1}: a part that holds itself")
+        inside = (*above, node)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self._plain(entry, inside) for entry in node.value]
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map" and _has_plain_keys(node):
+            _refuse_repeated(node)
+            return {self._plain(key, inside): self._plain(value, inside) for key, value in node.value}
+        return self.construct_object(node, deep=True)
+
+    def _scalar(self, node: yaml.ScalarNode) -> object:
+        try:
+            return _SCALARS[node.tag](node.value)
+        except ValueError:  # a tag that somebody wrote
+            return self.construct_object(node)
+
+
+def _has_plain_keys(node: yaml.MappingNode) -> bool:
+    return all(key.tag in _SCALARS for key, _ in node.value)
+
+
+def _refuse_repeated(node: yaml.MappingNode) -> None:
+    keys = [str(key.value) for key, _ in node.value]
+    repeated = {key for key in keys if keys.count(key) > 1} if len(set(keys)) < len(keys) else ()
+    if repeated:
+        raise SystemFileError(f"line {node.start_mark.line + 1}: key given twice: {', '.join(sorted(repeated))}")
+
+
+_TAG = "tag:yaml.org,2002:"
+_SCALARS: Mapping[str, Callable[[str], object]] = MappingProxyType(
+    {
+        f"{_TAG}str": str,
+        f"{_TAG}int": int,
+        f"{_TAG}float": float,
+        f"{_TAG}null": lambda text: None,
+        f"{_TAG}bool": lambda text: text == "true",
+    }
+)
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|false", "tf"),
+    ("null", r"null|~|", ["n", "~", ""]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+):
+    _Loader.add_implicit_resolver(f"{_TAG}{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
+
+
+def read_tree(text: str, where: str) -> dict[str, Tree]:
+    """Read one YAML document whose top is a mapping; `where` names it in messages.
+
+    >>> read_tree("{peak: 989e12, name: no, time: 1:30, on: true}", "demo")
+    {'peak': 989000000000000.0, 'name': 'no', 'time': '1:30', 'on': True}
+    """
+    try:
+        tree = _Loader(text).read()
+    except yaml.YAMLError as error:
+        raise SystemFileError(f"{where}: not readable as YAML: {' '.join(str(error).split())}") from error
+    except SystemFileError as error:
+        raise SystemFileError(f"{where}: {error}") from error
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise SystemFileError(f"{where}: expected a mapping of names at the top, as in 'name: my-system'")
+    return tree
+
+
+def line_of(text: str, keys: Sequence[str | int]) -> int:
+    r"""Return the line of a key; where it is missing, of the mapping that should hold it.
+
+    >>> line_of("name: demo\nchip:\n  power: 3 W\n", ["chip", "power"]), line_of("a: 1", ["b"])
+    (3, 1)
+    """
+    node = yaml.compose(text, Loader=_Loader)
+    line = 1
+    for key in keys:
+        found = _below(node, key)
+        if found is None:
+            break
+        line, node = found
+    return line
+
+
+def _below(node: yaml.Node | None, key: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        pairs = [(k.start_mark.line + 1, v) for k, v in node.value if k.value == key]
+        return pairs[0] if pairs else None
+    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+        return node.value[key].start_mark.line + 1, node.value[key]
+    return None
+
+
+def split_override(text: str) -> tuple[tuple[str, ...], str]:
+    """Split `path.to.key=value`; a leading `system.` says nothing and is dropped.
+
+    >>> split_override("system.chip.memory.hbm.bandwidth=4.8TB/s")
+    (('chip', 'memory', 'hbm', 'bandwidth'), '4.8TB/s')
+    """
+    path, equals, value = text.partition("=")
+    keys = tuple(path.strip().split("."))
+    if not equals or not all(keys) or not value.strip():
+        raise UsageError(f"cannot set '{text}': write path=value, as in chip.memory.hbm.bandwidth=4.8TB/s")
+    return (keys[1:] if keys[0] == "system" and len(keys) > 1 else keys), value.strip()
+
+
+def assign(tree: dict[str, Tree], keys: Sequence[str], leaf: Tree) -> dict[str, Tree]:
+    """Return the tree with one leaf replaced; the tree given stays as it is.
+
+    A list of records is entered by the name of the record, or its place where it has none.
+    """
+    head, rest = keys[0], keys[1:]
+    if not rest:
+        return {**tree, head: leaf}
+    below = tree.get(head)
+    if isinstance(below, list):
+        return {**tree, head: _assign_named(below, rest, leaf)}
+    return {**tree, head: assign(below if isinstance(below, dict) else {}, rest, leaf)}
+
+
+def _assign_named(entries: list[Tree], keys: Sequence[str], leaf: Tree) -> list[Tree]:
+    found: list[Tree] = []
+    for name, entry in zip(names_of(entries), entries, strict=True):
+        if name != keys[0]:
+            found.append(entry)
+        elif len(keys) == 1:
+            found.append(leaf)
+        else:
+            found.append(assign(entry if isinstance(entry, dict) else {}, keys[1:], leaf))
+    return found
+
+
+def names_of(entries: Tree) -> list[str]:
+    """Name the records of a list for people; one without a name has its place in the list.
+
+    >>> names_of([{"name": "nvlink"}, {"nam": "typo"}])
+    ['nvlink', '1']
+    """
+    found = entries if isinstance(entries, list) else []
+    names = [entry.get("name") if isinstance(entry, dict) else None for entry in found]
+    return [name if isinstance(name, str) else str(place) for place, name in enumerate(names)]

@@ -1,0 +1,206 @@
+"""What a software stack does that a chip does not: its overheads, its kernels, what it hides, what the host costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ....ir.ops import OpClass
+
+# Of the bytes that an update moves (fp32 gradient, weight, and its states twice), those of the gradient.
+_GRADIENT_SHARE = 4.0 / 30.0
+# How sharply the greater of two times hides the smaller: 1 adds them, infinity is the greater alone.
+SHARPNESS = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostFloor:
+    """The least time that the host takes to issue work; where it is longer, the device waits.
+
+    Attributes:
+        layer_s: for a layer of one micro-batch, forward and backward; recomputing adds its share.
+        layer_tp_s: more for it where there is tensor parallelism.
+        layer_rank_s: more for it a tensor-parallel rank.
+        layer_far_rank_s: more for it a tensor-parallel rank beyond a node.
+        micro_batch_s: once a micro-batch and pipeline stage, never hidden.
+        step_s: once a step, never hidden.
+        sharpness: q of `(device^q + host^q)^(1/q)`, what a layer takes.
+    """
+
+    layer_s: float = 0.0
+    layer_tp_s: float = 0.0
+    layer_rank_s: float = 0.0
+    layer_far_rank_s: float = 0.0
+    micro_batch_s: float = 0.0
+    step_s: float = 0.0
+    sharpness: float = SHARPNESS
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Of the messages over an axis that dependencies let run beside computation, the share that does, 0 to 1.
+
+    Attributes:
+        tp: tensor parallelism: beside products that neither make nor need the message.
+        ep: exchanges of experts: beside what does not depend on them, as shared experts.
+        fsdp: what ZeRO 2 and 3 gather and scatter in a micro-batch: beside its computation.
+        dp: gradients of a step, and parameters gathered once: beside one backward, or forward, phase.
+        pp: between interleaved stages: beside their other chunks.
+        batches: exchanges of experts: beside the computation of another micro-batch, whose layers run in turn.
+    """
+
+    tp: float = 0.0
+    ep: float = 0.0
+    fsdp: float = 1.0
+    dp: float = 1.0
+    pp: float = 1.0
+    batches: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """Time of a message inside of a job over that of the same message alone: 1 and more.
+
+    Attributes:
+        tp: of tensor parallelism.
+        cp: of context parallelism.
+        ep: of expert parallelism.
+        pp: between pipeline stages.
+        dp: of data parallelism, sharded or not.
+    """
+
+    tp: float = 1.0
+    cp: float = 1.0
+    ep: float = 1.0
+    pp: float = 1.0
+    dp: float = 1.0
+
+    def of(self, axis: str) -> float:
+        """Return the factor of a mesh axis, or of several joined by `+`: that of the last."""
+        last = axis.split("+")[-1].split("/")[0]
+        found = {"tp": self.tp, "cp": self.cp, "up": self.cp, "ep": self.ep, "pp": self.pp}
+        return found.get(last, self.dp)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSlowdown:
+    """Time of kernels in training steps over that of the same kernels alone, as calibrations have them.
+
+    Clocks under the load of a whole node, and kernels of other versions, differ from those in tables of kernels.
+
+    Attributes:
+        matmul: of matrix products.
+        attention: of fused attention.
+        rowwise: of everything else on the device, but for updates.
+        experts: of banks of experts; None where it is that of matrix products.
+    """
+
+    matmul: float = 1.0
+    attention: float = 1.0
+    rowwise: float = 1.0
+    experts: float | None = None
+
+    def of(self, kind: OpClass) -> float:
+        """Return the factor of a class of ops."""
+        if kind is OpClass.EXPERTS and self.experts is not None:
+            return self.experts
+        if kind in (OpClass.MATMUL, OpClass.EXPERTS):
+            return self.matmul
+        if kind is OpClass.ATTENTION:
+            return self.attention
+        return 1.0 if kind in (OpClass.HOST, OpClass.OPTIMIZER) else self.rowwise
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAllReduce:
+    """A measured all-reduce: bytes on each rank, ranks, and the time it took."""
+
+    num_bytes: float
+    ranks: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkState:
+    """What was measured of a network, in place of its model or on top of it.
+
+    Attributes:
+        step_latency_s: more for each of the n - 1 steps of a collective over n ranks of more than two nodes.
+        all_reduces: times that replace the model for groups of as many ranks; all-gather and reduce-scatter are half.
+    """
+
+    step_latency_s: float = 0.0
+    all_reduces: tuple[MeasuredAllReduce, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StackConstants:
+    """What the software adds: time per kernel and per collective, memory that the model cannot have.
+
+    Attributes:
+        name: as people call it, `megatron-core`.
+        launch_s: time of a kernel launch, for kernels without a model of their own.
+        collective_launch_s: the same for a collective.
+        memory_reserve_bytes: what driver, context and communication libraries take outside of the allocator.
+        workspace_bytes: scratch buffers of libraries inside of the allocator.
+        memory_packing: share of what the allocator holds that tensors fill.
+        gradient_copy: whether data parallelism keeps gradients a second time, as they are computed, in its buckets.
+        kernels: what its kernels keep and write in place, as in a plan's family.
+        library: whose kernels it runs, by its name in calibrations.
+        custom_all_reduce: whether it has an all-reduce in one kernel for small messages, as serving engines do.
+        fused_all_reduce: whether a kernel behind an all-reduce that adds and normalises its result is part of it.
+        attention: its kernel of attention in training, by its name in calibrations.
+        issue_s: time of the host to issue a kernel, without which the next cannot start.
+        graph_issue_s: the same inside of a captured CUDA graph.
+        cuda_graph: whether kernels are captured into graphs and replayed.
+        host: the least time of a layer, a micro-batch and a step.
+        overlap: which messages it hides behind computation.
+        slowdown: how much longer messages take in a job than alone.
+        network: what was measured of the network it runs on.
+        scatter_p2p: whether tensor-parallel ranks send pieces to the next pipeline stage, which gathers them.
+        optimizer_passes: times that the update reads and writes its states: 1 where it is one kernel.
+        clip_passes: times that gradients are read or written to limit their norm before the update.
+        tf32: whether products of fp32 run on the matrix units in tf32.
+        limits_apart: whether the limits of the activation of experts with biases (gpt-oss) are kernels of their own.
+        heads_apart: whether attention over a cache reads it once a query head, also where heads share keys and values.
+        kernel_slowdown: how much longer kernels take in its steps than alone.
+        as_of: the year or month that it describes.
+    """
+
+    name: str
+    launch_s: float
+    collective_launch_s: float
+    memory_reserve_bytes: float
+    workspace_bytes: float = 0.0
+    memory_packing: float = 1.0
+    gradient_copy: bool = False
+    kernels: str = "plain"
+    library: str = "pytorch"
+    attention: str = "flash2"
+    issue_s: float = 0.0
+    graph_issue_s: float = 0.0
+    cuda_graph: bool = False
+    custom_all_reduce: bool = False
+    fused_all_reduce: bool = False
+    host: HostFloor = field(default_factory=HostFloor)
+    overlap: Overlap = field(default_factory=Overlap)
+    slowdown: Slowdown = field(default_factory=Slowdown)
+    network: NetworkState = field(default_factory=NetworkState)
+    scatter_p2p: bool = False
+    optimizer_passes: float = 1.0
+    clip_passes: float = 0.0
+    kernel_slowdown: KernelSlowdown = field(default_factory=KernelSlowdown)
+    tf32: bool = False
+    limits_apart: bool = False
+    heads_apart: bool = False
+    as_of: str = ""
+
+    def factor(self, kind: OpClass) -> float:
+        """Return the time of kernels of a class in its steps over that of one fused kernel alone."""
+        if kind is OpClass.OPTIMIZER:
+            return self.optimizer_passes + self.clip_passes * _GRADIENT_SHARE
+        return self.kernel_slowdown.of(kind)
+
+    @property
+    def spacing_s(self) -> float:
+        """The least time from one kernel to the next: what the host, or a captured graph, takes to issue one."""
+        return self.graph_issue_s if self.cuda_graph else self.issue_s

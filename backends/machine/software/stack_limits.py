@@ -1,0 +1,129 @@
+"""Numbers of a stack that a fit may move: by their path in a file, with the ends between which they stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from ....ir.errors import UnknownNameError
+from .stack import HostFloor, Overlap, StackConstants
+
+_MS = 1e-3
+_CHIPS = "chips."
+
+
+@dataclass(frozen=True, slots=True)
+class Movable:
+    """A number of a stack or an engine, in base units.
+
+    Attributes:
+        path: where it stands in a file, as in `host.layer`.
+        section: the part of `StackConstants` that holds it, empty where it holds it itself.
+        field: its field there, as in `layer_s`.
+        low: the least that it may be.
+        high: the most.
+        unit: in which it is written: `ms`, or nothing for a plain number.
+        rolled: whether it matters only where times of kernels and messages are put together.
+    """
+
+    path: str
+    section: str
+    field: str
+    low: float
+    high: float
+    unit: str = ""
+    rolled: bool = False
+
+    @property
+    def scale(self) -> float:
+        """One unit of it in base units."""
+        return _MS if self.unit == "ms" else 1.0
+
+    def of(self, holder: object) -> float:
+        """Return the number that a stack, or an engine, has; 1 for a factor that it does not say."""
+        found = getattr(getattr(holder, self.section) if self.section else holder, self.field)
+        return 1.0 if found is None else float(found)
+
+
+def _times(section: str, most_ms: Mapping[str, float]) -> list[Movable]:
+    return [Movable(f"{section}.{k}", section, f"{k}_s", 0.0, m * _MS, "ms", True) for k, m in most_ms.items()]
+
+
+def _plain(section: str, keys: str, low: float, high: float, rolled: bool = False) -> list[Movable]:
+    return [Movable(f"{section}.{key}", section, key, low, high, rolled=rolled) for key in keys.split()]
+
+
+MOVABLE: Mapping[str, Movable] = MappingProxyType(
+    {
+        one.path: one
+        for one in (
+            *_times("host", {"layer": 20, "layer_tp": 10, "layer_rank": 10, "layer_far_rank": 10}),
+            *_times("host", {"micro_batch": 10, "step": 100}),
+            *_plain("host", "sharpness", 1.0, 20.0, rolled=True),
+            *_plain("overlap", "tp ep fsdp dp pp batches", 0.0, 1.0, rolled=True),
+            *_plain("slowdown", "tp cp ep pp dp", 0.5, 5.0),
+            *_plain("kernel_slowdown", "matmul attention rowwise", 0.7, 4.0),
+            *_plain("kernel_slowdown", "experts", 0.25, 4.0),
+            Movable("optimizer_passes", "", "optimizer_passes", 1.0, 8.0),
+        )
+    }
+)
+
+
+def split_chip(path: str) -> tuple[str, str]:
+    """Split a path into the chip that it is about, empty for any chip, and the number.
+
+    >>> split_chip("chips.h100-sxm-80gb.kernel_slowdown.matmul"), split_chip("host.layer")
+    (('h100-sxm-80gb', 'kernel_slowdown.matmul'), ('', 'host.layer'))
+    """
+    if not path.startswith(_CHIPS):
+        return "", path
+    chip, _, number = path.removeprefix(_CHIPS).partition(".")
+    return chip, number
+
+
+def keys_of(path: str) -> tuple[str, ...]:
+    """Return the keys that lead to a number in a file.
+
+    >>> keys_of("chips.h100-sxm-80gb.host.layer")
+    ('chips', 'h100-sxm-80gb', 'host', 'layer')
+    """
+    return tuple(path.split("."))
+
+
+def movable(path: str, known: Mapping[str, Movable] = MOVABLE) -> Movable:
+    """Return the number at a path, of any chip or of one; UnknownNameError names the nearest.
+
+    >>> movable("host.layer").high, movable("chips.h100-sxm-80gb.host.layer").path
+    (0.02, 'host.layer')
+    """
+    number = split_chip(path)[1]
+    if number not in known:
+        raise UnknownNameError.of("number to fit", number, known)
+    return known[number]
+
+
+def moved(stack: StackConstants, values: Mapping[str, float]) -> StackConstants:
+    """Return a stack with numbers in the place of its own, by their paths, in base units.
+
+    >>> moved(StackConstants("mine", 0.0, 0.0, 0.0), {"host.layer": 2e-3, "overlap.dp": 0.5}).host.layer_s
+    0.002
+    """
+    parts: dict[str, dict[str, float]] = {}
+    for path, value in values.items():
+        number = movable(path)
+        parts.setdefault(number.section, {})[number.field] = value
+    return replace(
+        stack,
+        host=replace(stack.host, **parts.get("host", {})),
+        overlap=replace(stack.overlap, **parts.get("overlap", {})),
+        slowdown=replace(stack.slowdown, **parts.get("slowdown", {})),
+        kernel_slowdown=replace(stack.kernel_slowdown, **parts.get("kernel_slowdown", {})),
+        optimizer_passes=parts.get("", {}).get("optimizer_passes", stack.optimizer_passes),
+    )
+
+
+def priced_alike(stack: StackConstants) -> StackConstants:
+    """Return a stack without what matters only where times are put together: equal ones price each node alike."""
+    return replace(stack, host=HostFloor(), overlap=Overlap())

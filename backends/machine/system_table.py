@@ -1,0 +1,218 @@
+"""Many machines as one: a system some of whose numbers are columns, one number a machine.
+
+Numbers of chip, host and network levels may differ from row to row. What decides the form of a step or of a collective
+is the same for all: topologies, sizes of nodes and levels, the dtypes that there are, calibration and software.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...ir.errors import UnknownNameError, UsageError
+from ...ir.sizes.expr import Num
+from ..kernels.terms import Array
+from ..network.topology.level import NetworkLevel
+from .system import Chip, HostLink, HostMemory, Peaks, System
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+# The way to a number: fields, and places in tuples.
+Place: TypeAlias = "tuple[str | int, ...]"
+
+_CHIP: Mapping[str, str] = MappingProxyType(
+    {
+        "vector.fp32": "vector_flop_per_s", "num_sms": "num_sms", "clock": "clock_hz",
+        "memory.hbm.capacity": "hbm_bytes", "memory.hbm.bandwidth": "hbm_bytes_per_s",
+        "memory.l2.capacity": "l2_bytes", "memory.l2.bandwidth": "l2_bytes_per_s",
+        "memory.l2.partitions": "l2_partitions", "power": "power_w", "power_limit": "power_limit_w",
+    }
+)  # fmt: skip
+_LINK = MappingProxyType({"bandwidth": "bytes_per_s", "latency": "latency_s", "efficiency": "efficiency"})
+_MEMORY = MappingProxyType({"bandwidth": "bytes_per_s", "efficiency": "efficiency"})
+_LEVEL = MappingProxyType({**_LINK, "hop_latency": "hop_latency_s", "oversubscription": "oversubscription"})
+_SWITCH = MappingProxyType({"reduction_latency": "reduction_latency_s"})
+# Numbers that may be nothing at all; all others must be more.
+_LATENCIES = ("latency", "hop_latency", "reduction_latency")
+
+
+def tabled(system: System, columns: Mapping[str, ArrayLike]) -> System:
+    """Return a table of machines: a system with columns in place of some numbers, all equally long, in base units.
+
+    `columns` go by the paths of `--set`, of which `machine_numbers` names all. Each moves alone: a faster clock leaves
+    the peaks as they are. A table keeps the columns that it has already.
+
+    Raises:
+        UnknownNameError: a path at which such a machine has no number.
+        UsageError: columns of several lengths, or numbers that no machine has.
+
+    >>> from slipstick.backends.machine.system import load_system
+    >>> two = tabled(load_system("dgx-h100"), {"chip.memory.hbm.bandwidth": [3.35e12, 4.8e12]})
+    >>> num_machines(two), two.chip.hbm_bytes_per_s.tolist()
+    (2, [3350000000000.0, 4800000000000.0])
+    """
+    places = _places(system)
+    changed = list(system.changed)
+    for path, column in columns.items():
+        if path not in places:
+            raise UnknownNameError.of("number of a table of machines", path, list(places))
+        numbers = _checked(path, column)
+        if np.any(numbers != _at(system, places[path])):
+            changed.append(path)
+        system = _put(system, places[path], numbers)
+    num_machines(system)
+    return replace(system, changed=tuple(dict.fromkeys(changed)))
+
+
+def stacked(systems: Sequence[System]) -> System:
+    """Return systems of one form as one table, in their order; a number that all have in common stays one number.
+
+    UsageError where they differ in more than numbers of chip, host and network.
+    """
+    if not systems:
+        raise UsageError("a table needs at least one machine")
+    first = systems[0]
+    for other in systems[1:]:
+        _check_alike(first, other)
+    columns: dict[str, ArrayLike] = {}
+    for path, place in _places(first).items():
+        numbers = [_at(system, place) for system in systems]
+        if any(number != numbers[0] for number in numbers):
+            columns[path] = np.array(numbers, dtype=np.float64)
+    changed = dict.fromkeys(path for system in systems for path in system.changed)
+    return replace(tabled(first, columns), changed=tuple(changed))
+
+
+def machine_numbers(system: System) -> Mapping[str, Num]:
+    """Return the numbers of a system that may be columns, by path.
+
+    >>> from slipstick.backends.machine.system import load_system
+    >>> machine_numbers(load_system("dgx-h100"))["chip.num_sms"]
+    132
+    """
+    found = ((path, _at(system, place)) for path, place in _places(system).items())
+    return {path: number for path, number in found if number is not None}
+
+
+def num_machines(system: System) -> int | None:
+    """Return how many machines a system stands for; None for a single one, which has no columns.
+
+    UsageError where columns are of several lengths.
+    """
+    chip = system.chip
+    records = (chip, chip.peak_flop_per_s, chip.host_link, system.host, *system.levels)
+    lengths = {len(column) for record in records if record is not None for column in _columns(record)}
+    if len(lengths) > 1:
+        found = ((path, n) for path, n in machine_numbers(system).items() if isinstance(n, np.ndarray))
+        given = ", ".join(f"{path} has {len(column)}" for path, column in found)
+        raise UsageError(f"columns of a table of machines must be equally long: {given}")
+    return next(iter(lengths), None)
+
+
+def some_machines(system: System, rows: slice) -> System:
+    """Return some machines of a table."""
+    for place in _places(system).values():
+        number = _at(system, place)
+        if isinstance(number, np.ndarray):
+            system = _put(system, place, number[rows])
+    return system
+
+
+def machine_at(system: System, row: int) -> System:
+    """Return one machine of a table by itself, as plain numbers; IndexError beyond its end."""
+    for place in _places(system).values():
+        number = _at(system, place)
+        if isinstance(number, np.ndarray):
+            system = _put(system, place, float(number[row]))
+    return system
+
+
+def _columns(record: Chip | Peaks | HostLink | HostMemory | NetworkLevel) -> Iterator[Array]:
+    values = (getattr(record, field) for field in record.__slots__)
+    return (value for value in values if isinstance(value, np.ndarray))
+
+
+def _places(system: System) -> dict[str, Place]:
+    """The way to each number that may be a column; the links of a graph have rates of their own, which are its form."""
+    found: dict[str, Place] = {}
+    for dtype in system.chip.peak_flop_per_s.by_dtype():
+        found[f"chip.matmul.{dtype}"] = ("chip", "peak_flop_per_s", dtype)
+    found |= _under("chip", _CHIP, "chip")
+    if system.chip.host_link is not None:
+        found |= _under("chip.host_link", _LINK, "chip", "host_link")
+    if system.host is not None:
+        found |= _under("node.host_memory", _MEMORY, "host")
+    for k, level in enumerate(system.levels):
+        switch = _SWITCH if level.reduction_latency_s is not None else {}
+        keys = {key: field for key, field in (_LEVEL | switch).items() if not (level.edges and key == "bandwidth")}
+        found |= _under(f"network.{level.name}", keys, "levels", k)
+    return found
+
+
+def _under(path: str, keys: Mapping[str, str], *place: str | int) -> dict[str, Place]:
+    return {f"{path}.{key}": (*place, field) for key, field in keys.items()}
+
+
+def _at(system: System, place: Place) -> Num | None:
+    found: object = system
+    for step in place:
+        found = found[step] if isinstance(found, tuple) and isinstance(step, int) else getattr(found, str(step))
+    return cast("Num | None", found)
+
+
+def _put(record: T, place: Place, value: object) -> T:
+    """Return a record, or a tuple, with another value at the end of a way."""
+    if not place:
+        return cast(T, value)
+    step, rest = place[0], place[1:]
+    if isinstance(record, tuple):
+        items = (_put(item, rest, value) if k == step else item for k, item in enumerate(record))
+        return cast(T, tuple(items))
+    made = replace(cast("DataclassInstance", record), **{str(step): _put(getattr(record, str(step)), rest, value)})
+    return cast(T, made)
+
+
+def _checked(path: str, column: ArrayLike) -> Array:
+    numbers = np.array(column, dtype=np.float64)
+    if numbers.ndim != 1 or not numbers.size:
+        raise UsageError(f"{path}: a column has one number a machine, not the shape {numbers.shape}")
+    key = path.rpartition(".")[2]
+    legal = (numbers >= 0.0) if key in _LATENCIES else (numbers > 0.0)
+    legal &= np.isfinite(numbers) & ((numbers <= 1.0) | (key != "efficiency"))
+    if not legal.all():
+        row = int(legal.argmin())
+        allowed = "0 or more" if key in _LATENCIES else "above 0, at most 1" if key == "efficiency" else "above 0"
+        raise UsageError(f"{path}: {numbers[row]:g} of machine {row} is not allowed; it must be {allowed}, and finite")
+    return numbers
+
+
+def _check_alike(first: System, other: System) -> None:
+    """Refuse what differs in form: their numbers and names apart, both must be the same."""
+    places = _places(first)
+    apart = set(places) ^ set(_places(other))
+    if apart:
+        raise UsageError(
+            f"'{first.name}' and '{other.name}' cannot share a table: only one has {', '.join(sorted(apart))}"
+        )
+    one, two = _form(first, places), _form(other, places)
+    parts = [f.name for f in fields(System) if getattr(one, f.name) != getattr(two, f.name)]
+    if parts:
+        raise UsageError(
+            f"'{first.name}' and '{other.name}' cannot share a table: they differ in {', '.join(parts)} by more than "
+            "numbers of chip, host and network (a calibration that both share: calibration='default')"
+        )
+
+
+def _form(system: System, places: Mapping[str, Place]) -> System:
+    """What is left of a system without its names and numbers; a number that is left open stays so."""
+    for place in places.values():
+        if _at(system, place) is not None:
+            system = _put(system, place, 1.0)
+    return replace(system, name="", chip=replace(system.chip, name=""), sources=(), changed=())

@@ -1,0 +1,1 @@
+"""Algorithms of collectives, and which of them a level lets a collective use."""

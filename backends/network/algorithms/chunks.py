@@ -1,0 +1,79 @@
+"""Algorithms in chunks: the parts of the network work at the same time, each on another chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..topology.layout import Array
+from ..topology.links import LevelTerm, Link, Links, Price, Terms, levels_of
+from .levelwise import METHODS
+
+# Numbers of chunks that a pipeline over levels is tried with.
+CHUNKS = (2, 4, 8, 16, 32, 64, 128)
+
+
+def chunked(price: Price) -> Price:
+    """Run the parts of an algorithm one behind the other over q chunks: sum_l T_l(S/q) + (q-1) max_l T_l(S/q)."""
+
+    def best(volume: Array, links: Links) -> Terms:
+        tried = [_in_chunks(price(volume / q, links), q) for q in CHUNKS]
+        totals = np.stack([sum((t.latency_s + t.bandwidth_s for t in terms), start=np.zeros(())) for terms in tried])
+        at = np.argmin(totals, axis=0)
+        return tuple(_pick([terms[i] for terms in tried], at) for i in range(len(links)))
+
+    return best
+
+
+def _in_chunks(terms: Terms, chunks: int) -> Terms:
+    times = np.stack([np.asarray(t.latency_s + t.bandwidth_s) for t in terms])
+    slowest = np.argmax(times, axis=0)
+    repeats = [np.where(slowest == i, chunks, 1) for i in range(len(terms))]
+    return tuple(LevelTerm(t.level, t.latency_s * r, t.bandwidth_s * r) for t, r in zip(terms, repeats, strict=True))
+
+
+def rotated(passes: int, method: str) -> Price:
+    """All dimensions of a torus or mesh at once: of D chunks each starts in another one.
+
+    In every turn chunk j is in dimension i + j, and the turn takes as long as the slowest chunk. For D equal dimensions
+    of k: D (k - 1) steps and (N-1)/N S/D bytes at the bandwidth of one.
+    """
+
+    def price(volume: Array, links: Links) -> Terms:
+        return tuple(term for parts in levels_of(links) for term in _turns(passes, method, volume, parts))
+
+    return price
+
+
+def _turns(passes: int, method: str, volume: Array, parts: Sequence[Link]) -> Terms:
+    if len(parts) == 1:
+        return (_chunk(passes, method, volume, parts, 0, 0),)
+    return tuple(_turn(passes, method, volume, parts, i) for i in range(len(parts)))
+
+
+def _turn(passes: int, method: str, volume: Array, parts: Sequence[Link], index: int) -> LevelTerm:
+    num = len(parts)
+    chunks = [_chunk(passes, method, volume, parts, first, index) for first in range(num)]
+    times = np.stack([np.asarray(t.latency_s + t.bandwidth_s) for t in chunks])
+    return _pick(chunks, np.argmax(times, axis=0))
+
+
+def _chunk(passes: int, method: str, volume: Array, parts: Sequence[Link], first: int, index: int) -> LevelTerm:
+    """The part of one chunk in one turn: what it scattered before, over the parts it passed, is no longer with it."""
+    num = len(parts)
+    count, pattern = METHODS[method]
+    here = parts[(first + index) % num]
+    passed = parts[0].inside
+    for turn in range(index):
+        passed = passed * parts[(first + turn) % num].fanout
+    steps, moved = count(here)
+    return here.term(passes * steps, passes * moved * volume / num / passed, pattern)
+
+
+def _pick(terms: Sequence[LevelTerm], at: NDArray[np.intp]) -> LevelTerm:
+    latency = np.stack([np.asarray(t.latency_s) for t in terms])
+    bandwidth = np.stack([np.asarray(t.bandwidth_s) for t in terms])
+    row = np.asarray(at)[None]
+    return LevelTerm(terms[0].level, np.take_along_axis(latency, row, 0)[0], np.take_along_axis(bandwidth, row, 0)[0])

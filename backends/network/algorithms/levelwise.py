@@ -1,0 +1,138 @@
+"""Algorithms that go level by level: scatter inwards to outwards, and gather back the same way.
+
+Level l of n_l members has S/m_l of the vector by the time that the m_l ranks inside of each have scattered theirs. On a
+torus the dimensions are such levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from ..topology.lanes import Pattern
+from ..topology.layout import Array
+from ..topology.links import LevelTerm, Link, Links, Price, Terms
+
+# Most ranks that NCCL gathers or scatters through switches.
+_ARITY = 32
+# Steps and bytes, as a multiple of the vector, of scattering or gathering once over n members.
+Method: TypeAlias = Callable[[Link], tuple[Array, Array]]
+
+
+def _ring(link: Link) -> tuple[Array, Array]:
+    """N - 1 steps of S/n."""
+    return link.fanout - 1, (link.fanout - 1) / link.fanout
+
+
+def _direct(link: Link) -> tuple[Array, Array]:
+    """All shares at once, one step."""
+    return np.where(link.fanout > 1, 1.0, 0.0), (link.fanout - 1) / link.fanout
+
+
+def _halving(link: Link) -> tuple[Array, Array]:
+    """log2 n steps of S/2, S/4, ...; members beyond a power of 2 first give theirs to one of it: alpha + S/B."""
+    n = link.fanout
+    power = np.exp2(np.floor(np.log2(n)))
+    beyond = np.where(n > power, 1.0, 0.0)
+    return np.log2(power) + beyond, (power - 1) / power + beyond
+
+
+def _bruck(link: Link) -> tuple[Array, Array]:
+    """ceil(log2 n) steps that double what each has (Bruck et al. 1997)."""
+    return link.depth, (link.fanout - 1) / link.fanout
+
+
+METHODS: dict[str, tuple[Method, Pattern]] = {
+    "ring": (_ring, Pattern.RING),
+    "both": (_ring, Pattern.BOTH),
+    "direct": (_direct, Pattern.PEERS),
+    "halving": (_halving, Pattern.SWAP),
+    "bruck": (_bruck, Pattern.SWAP),
+}
+
+
+def scattered(method: str, passes: int) -> Price:
+    """Scatter, or gather, level by level; two passes make an all-reduce."""
+    return lambda volume, links: tuple(_once(method, passes, volume, x) for x in links)
+
+
+def _once(method: str, passes: int, volume: Array, link: Link) -> LevelTerm:
+    count, pattern = METHODS[method]
+    steps, moved = count(link)
+    return link.term(passes * steps, passes * moved * volume / link.inside, pattern)
+
+
+def hierarchical_tree(volume: Array, links: Links) -> Terms:
+    """All-reduce by a double tree on the outermost part spanned, between ring passes on those below."""
+    return tuple(_if_top(x, _tree(x, volume), _once("ring", 2, volume, x)) for x in links)
+
+
+def _if_top(link: Link, top: LevelTerm, below: LevelTerm) -> LevelTerm:
+    latency = np.where(link.is_top, top.latency_s, below.latency_s)
+    return LevelTerm(top.level, latency, np.where(link.is_top, top.bandwidth_s, below.bandwidth_s))
+
+
+def _tree(link: Link, volume: Array) -> LevelTerm:
+    return link.term(2 * link.depth, 2 * volume / link.inside, Pattern.SWAP)
+
+
+def recursive_doubling(volume: Array, links: Links) -> Terms:
+    """All-reduce in log2 n steps of the whole vector; beyond a power of 2 two more."""
+    return tuple(_doubled(x, volume) for x in links)
+
+
+def _doubled(link: Link, volume: Array) -> LevelTerm:
+    floor = np.floor(np.log2(link.fanout))
+    steps = floor + 2 * (link.depth - floor)
+    return link.term(steps, steps * volume, Pattern.SWAP)
+
+
+def binomial_tree(volume: Array, links: Links) -> Terms:
+    """Broadcast: ceil(log2 n_l) (alpha_l + S/B_l) a part."""
+    return tuple(x.term(x.depth, x.depth * volume, Pattern.SWAP) for x in links)
+
+
+def in_network(passes: int, whole: bool) -> Price:
+    """Switches reduce and copy on the levels that can: alpha_sw and S/B a pass, with `whole` in one pass of S.
+
+    An all-reduce takes 2 alpha_sw + S/B on the outermost part spanned (NVLS, SHARP); the parts below it scatter before
+    and gather after, by the switches where those can, else in rings. A library drives its all-gather and reduce-scatter
+    through switches for up to 32 ranks (NCCL 2.29: NCCL_MAX_NVLS_ARITY); more go in rings.
+    """
+
+    def price(volume: Array, links: Links) -> Terms:
+        return tuple(_switched(passes, whole, volume, x) for x in links)
+
+    return price
+
+
+def _switched(passes: int, whole: bool, volume: Array, link: Link) -> LevelTerm:
+    ring = _once("ring", passes, volume, link)
+    if link.share.level.reduction_latency_s is None:
+        return ring
+    n = link.fanout
+    part = np.where(link.is_top & whole, np.where(n > 1, 1.0, 0.0), passes * (n - 1) / n)
+    switched = link.switched(passes, part * volume / link.inside)
+    if whole or link.constants is None:
+        return switched
+    many = n > _ARITY
+    latency = np.where(many, ring.latency_s, switched.latency_s)
+    return LevelTerm(ring.level, latency, np.where(many, ring.bandwidth_s, switched.bandwidth_s))
+
+
+def in_network_tree(volume: Array, links: Links) -> Terms:
+    """All-reduce by switches inside of the innermost part, and a double tree over what is outside (NVLS tree of NCCL).
+
+    2 alpha_sw inside and 2 ceil(log2 n_l) alpha_l outside; S/B inside and 2 S/(m B) outside run at the same time, so
+    that the narrowest counts (NCCL 2.29, `src/graph/tuning.cc`: the lesser of the two bandwidths).
+    """
+    inner, *outer = links
+    first = inner.switched(2, np.where(inner.is_spanned, 1.0, 0.0) * volume)
+    trees = [_tree(x, np.where(x.is_spanned, 1.0, 0.0) * volume) for x in outer]
+    narrowest = np.stack([np.asarray(t.bandwidth_s) for t in (first, *trees)]).argmax(axis=0)
+    return tuple(
+        LevelTerm(t.level, t.latency_s, np.where(narrowest == i, t.bandwidth_s, 0.0))
+        for i, t in enumerate((first, *trees))
+    )

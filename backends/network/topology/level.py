@@ -1,0 +1,103 @@
+"""One level of a network as its makers describe it: what it joins, how, and how fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from ....ir.sizes.expr import Num
+
+from ...machine.machine import LevelEquipment
+
+Topology: TypeAlias = Literal[
+    "switch",
+    "crossbar",
+    "fully_connected",
+    "ring",
+    "line",
+    "mesh",
+    "torus",
+    "hypercube",
+    "fat_tree",
+    "rail_optimised",
+    "rail_only",
+    "dragonfly",
+    "graph",
+]
+# Where no two members are joined by a wire of their own, every collective library finds the same: a switch.
+SWITCHED: frozenset[Topology] = frozenset(("switch", "crossbar", "fat_tree", "rail_optimised", "rail_only"))
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A link of a graph, both ways; a node named by a number is a member of the level, any other a switch."""
+
+    one: str
+    other: str
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dragonfly:
+    """A dragonfly: p hosts at a router, a routers in a group, g groups, h global links a router.
+
+    Attributes:
+        hosts: p.
+        routers: a; all routers of a group are joined to one another.
+        groups: g, at most a h + 1.
+        global_links: h.
+        global_bytes_per_s: bandwidth of one global link, one direction.
+    """
+
+    hosts: int
+    routers: int
+    groups: int
+    global_links: int
+    global_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLevel:
+    """One level of the network, inner to outer.
+
+    Attributes:
+        name: as people call it, `nvlink`.
+        size: ranks in a group of this level, inner levels included; None outermost for no limit.
+        bytes_per_s: bandwidth of one rank into this level, one direction, all its links together.
+        latency_s: time of one step of a collective between neighbours for an empty message.
+        topology: how the groups of the level below are joined.
+        efficiency: part of `bytes_per_s` that large messages reach whatever the software.
+        hop_latency_s: what each further hop adds; None for `latency_s` again.
+        oversubscription: ranks below an uplink over those that it carries at full speed.
+        dims: lengths of the dimensions of a mesh or torus, innermost first.
+        bidirectional: whether a ring runs both ways.
+        reduction_latency_s: time of a step through switches that reduce and copy; None where they cannot.
+        algorithm: the one to use, `best` for the fastest of all; empty for what libraries have on this topology.
+        protocol: the kind of collective constants that its messages go by; empty for plain latency and bandwidth.
+        edges: the links of a graph.
+        dragonfly: the numbers of a dragonfly.
+        equipment: what it is built of, for money, power and carbon; None where nobody said.
+    """
+
+    name: str
+    size: int | None
+    bytes_per_s: Num
+    latency_s: Num
+    topology: Topology = "switch"
+    efficiency: Num = 1.0
+    hop_latency_s: Num | None = None
+    oversubscription: Num = 1.0
+    dims: tuple[int, ...] = ()
+    bidirectional: bool = True
+    reduction_latency_s: Num | None = None
+    algorithm: str = ""
+    protocol: str = ""
+    edges: tuple[Edge, ...] = ()
+    dragonfly: Dragonfly | None = None
+    equipment: LevelEquipment | None = None
+
+    @property
+    def further_hop_s(self) -> Num:
+        """Time that each hop after the first adds to a step."""
+        return self.latency_s if self.hop_latency_s is None else self.hop_latency_s

@@ -1,0 +1,200 @@
+"""A program on a system: all that does not depend on plans looked up, so that a table is priced in few calls."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import cast, get_args
+
+import numpy as np
+
+from ...ir.errors import UnsupportedOpError, UsageError
+from ..machine.system import System
+from ..machine.system_table import num_machines
+from ..network.algorithms.menu import Collective
+from ..network.collectives import Offer
+from .amounts import Array, Index
+from .models.built_in import built_in
+from .program import Entry, Group, Program, Sheet, group_of
+from .roofline import Backend, Pricer
+from .tallies import Tallies
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """A compute group, what prices it, its rows in the table of its sheet, and how much longer it takes in a step."""
+
+    group: Group
+    backend: Backend
+    price: Pricer
+    rows: slice
+    factors: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """A communication group in the table of its sheet.
+
+    Attributes:
+        group: the messages.
+        kind: the collective.
+        rows: its messages in the table of its sheet.
+        ranks: the rows of size and stride of each stretch of ranks.
+        factor: time in a step over time alone.
+    """
+
+    group: Group
+    kind: Collective
+    rows: slice
+    ranks: range
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A sheet whose groups are bound."""
+
+    sheet: Sheet
+    kernels: tuple[Kernels, ...]
+    messages: tuple[Messages, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """Messages of one page that are priced together: by row of its table, with the ranks that take part.
+
+    Attributes:
+        page: place of the page.
+        messages: the groups with their places among those of the page.
+        rows: the messages of all.
+        factors: rows of size and stride of each stretch of ranks.
+        copies: what the first size is to be divided by, one number a message.
+    """
+
+    page: int
+    messages: tuple[tuple[int, Messages], ...]
+    rows: Index
+    factors: tuple[tuple[Index, Index], ...]
+    copies: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A program bound to a system: pages of kernels, and offers of the network, each with what is priced by it.
+
+    `num_machines` is the length of a table of machines, None where the system is a single one.
+    """
+
+    program: Program
+    system: System
+    num_machines: int | None
+    pages: tuple[Page, ...]
+    talks: tuple[tuple[Offer, tuple[Talk, ...]], ...]
+    tallies: Tallies = field(default_factory=Tallies, compare=False, repr=False)
+
+
+class Bindings:
+    """A program bound to the system that was asked for last, by backends of the user and then the built-in models."""
+
+    __slots__ = ("_bound", "_first", "_program")
+
+    def __init__(self, program: Program, first: Sequence[Backend] = ()) -> None:
+        """Bind nothing yet; `first` are backends that are asked before the built-in models."""
+        self._program, self._first = program, tuple(first)
+        self._bound: Bound | None = None
+
+    def to(self, system: System) -> Bound:
+        """Return the program bound to a system, the same object for the same system."""
+        if self._bound is None or self._bound.system is not system:
+            self._bound = self.anew(system)
+        return self._bound
+
+    def anew(self, system: System) -> Bound:
+        """Return the program bound to a system, which is not kept; UsageError where two backends have one name."""
+        models = (*self._first, *built_in(system.kernels))
+        names = [model.name for model in models]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UsageError(f"two backends are called '{twice[0]}'; names in use: {', '.join(names)}")
+        return bind(self._program, system, models)
+
+    def behind(self, first: Sequence[Backend]) -> Bindings:
+        """Return the same program for other backends of the user."""
+        return Bindings(self._program, first)
+
+
+def bind(program: Program, system: System, backends: Sequence[Backend] | None = None) -> Bound:
+    """Bind a program to a system; the first backend that claims an entry prices it, by default a built-in model.
+
+    UnsupportedOpError when no backend claims a node, or no collective is of its kind.
+    """
+    models = built_in(system.kernels) if backends is None else backends
+    pages = tuple(_page(sheet, system, models) for sheet in program.sheets)
+    return Bound(program, system, num_machines(system), pages, _talks(pages, system))
+
+
+def _page(sheet: Sheet, system: System, models: Sequence[Backend]) -> Page:
+    claimed = [pair for g in sheet.groups if not g.axis for pair in _claimed(g, models)]
+    groups = (*(g for _, g in claimed), *(g for g in sheet.groups if g.axis))
+    whole = sheet if len(groups) == len(sheet.groups) else Sheet.of(sheet.symbols, groups)
+    kernels, messages, row = list[Kernels](), list[Messages](), 0
+    for k, group in enumerate(groups):
+        rows = slice(row, row + len(group.exprs))
+        if k < len(claimed):
+            backend = claimed[k][0]
+            factors = np.array([[system.stack.factor(e.kind)] for e in group.entries])
+            kernels.append(Kernels(group, backend, backend.bind(group, system), rows, factors))
+        else:
+            messages.append(_messages(group, row, system))
+        row = rows.stop
+    return Page(whole, tuple(kernels), tuple(messages))
+
+
+def _claimed(group: Group, backends: Sequence[Backend]) -> Iterable[tuple[Backend, Group]]:
+    """Split a group by the backend that claims each entry; usually one backend claims all."""
+    owner = [_owner(entry, backends) for entry in group.entries]
+    for index in sorted(set(owner)):
+        mine = tuple(e for e, i in zip(group.entries, owner, strict=True) if i == index)
+        yield backends[index], group if len(mine) == len(owner) else group_of(group.symbols, mine)
+
+
+def _owner(entry: Entry, backends: Sequence[Backend]) -> int:
+    for index, backend in enumerate(backends):
+        if backend.claims(entry):
+            return index
+    raise UnsupportedOpError(f"no backend prices '{entry.op}' at '{entry.scope}' ({entry.name})")
+
+
+def _kind(group: Group) -> Collective:
+    """A receive takes as long as the send it waits for."""
+    for kind in get_args(Collective):
+        if kind == group.collective.replace("recv", "send"):
+            return cast(Collective, kind)
+    raise UnsupportedOpError(f"no time model for collective '{group.collective}'")
+
+
+def _talks(pages: Sequence[Page], system: System) -> tuple[tuple[Offer, tuple[Talk, ...]], ...]:
+    """Put together, page by page, what the network prices alike: a gather and a scatter are one."""
+    asked: set[tuple[Collective, float]] = {(m.kind, m.group.across) for page in pages for m in page.messages}
+    offers = {(kind, across): Offer.of(kind, system, across) for kind, across in asked}
+    found: dict[Hashable, tuple[Offer, dict[int, list[tuple[int, Messages]]]]] = {}
+    for k, page in enumerate(pages):
+        for i, m in enumerate(page.messages):
+            offer = offers[m.kind, m.group.across]
+            found.setdefault(offer.alike, (offer, {}))[1].setdefault(k, []).append((i, m))
+    return tuple((offer, tuple(_talk(k, mine) for k, mine in parts.items())) for offer, parts in found.values())
+
+
+def _messages(group: Group, row: int, system: System) -> Messages:
+    stop = row + len(group.entries)
+    ranks = range(stop, row + len(group.exprs))
+    return Messages(group, _kind(group), slice(row, stop), ranks, system.stack.slowdown.of(group.axis))
+
+
+def _talk(page: int, messages: Sequence[tuple[int, Messages]]) -> Talk:
+    counts = [len(m.group.entries) for _, m in messages]
+    rows = np.concatenate([np.arange(m.rows.start, m.rows.stop) for _, m in messages])
+    columns = [np.repeat(column, counts) for column in zip(*(m.ranks for _, m in messages), strict=True)]
+    copies = np.repeat([float(m.group.axis.partition("/")[2] or 1) for _, m in messages], counts)
+    pairs = tuple(zip(columns[::2], columns[1::2], strict=True))
+    return Talk(page, tuple(messages), rows, pairs, copies[:, None])

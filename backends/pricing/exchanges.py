@@ -1,0 +1,98 @@
+"""Messages of a bound program priced by the network: those that it prices alike in one row, then cut apart again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..network.algorithms.menu import Collective
+from ..network.collectives import CollectiveTime
+from ..network.topology.layout import lay_out
+from .amounts import Array
+from .binding import Bound, Talk
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The messages of one group, entries x points: their place in a row of messages that were priced together."""
+
+    kind: Collective
+    whole: CollectiveTime
+    place: slice
+    shape: tuple[int, int]
+
+    @property
+    def time_s(self) -> Array:
+        """Seconds, entries x points."""
+        found = np.asarray(self.whole.time_s)[self.place]
+        return found.reshape(self.shape)
+
+    @property
+    def time(self) -> CollectiveTime:
+        """What the network made of these alone."""
+        return self.whole.part(self.kind, self.place)
+
+
+def exchanges(bound: Bound, values: Sequence[Array]) -> Mapping[tuple[int, int], Exchange]:
+    """Price the messages of every page, whose tables have these values; by the place of page and group."""
+    talks = [talk for _, part in bound.talks for talk in part]
+    if not talks:
+        return {}
+    row = _Row(bound.num_machines)
+    volume = row.of([values[t.page][t.rows] for t in talks])
+    (size, stride), *more = _ranks(talks, values, row)
+    shares = lay_out(size, stride, bound.system.levels, more)
+    found: dict[tuple[int, int], Exchange] = {}
+    start = 0
+    for offer, part in bound.talks:
+        stop = start + sum(t.rows.size * row.points(values[t.page]) for t in part)
+        whole = slice(start, stop)
+        times = offer.time(volume[whole], size[whole], stride[whole], [s.part_of(whole) for s in shares])
+        found |= _cut(times, part, values, row)
+        start = stop
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """How messages are put in a row: one behind the other point by point, or under one another on all machines."""
+
+    num_machines: int | None
+
+    def of(self, parts: Sequence[Array]) -> Array:
+        """Put tables of messages x points in a row."""
+        if self.num_machines is None:
+            return np.concatenate([part.reshape(-1) for part in parts])
+        return np.concatenate([np.broadcast_to(part, (len(part), self.num_machines)) for part in parts])
+
+    def points(self, values: Array) -> int:
+        """Return how many places a message of a page takes in the row."""
+        return values.shape[1] if self.num_machines is None else 1
+
+
+def _ranks(talks: Sequence[Talk], values: Sequence[Array], row: _Row) -> list[tuple[Array, Array]]:
+    """Size and stride of every stretch of ranks, message by message."""
+    found = []
+    for k in range(len(talks[0].factors)):
+        sizes = [values[t.page][t.factors[k][0]] for t in talks]
+        strides = [values[t.page][t.factors[k][1]] for t in talks]
+        if k == 0:
+            sizes = [size / t.copies for size, t in zip(sizes, talks, strict=True)]
+        found.append((row.of(sizes), row.of(strides)))
+    return found
+
+
+def _cut(
+    whole: CollectiveTime, talks: Sequence[Talk], values: Sequence[Array], row: _Row
+) -> Mapping[tuple[int, int], Exchange]:
+    found, start = dict[tuple[int, int], Exchange](), 0
+    for talk in talks:
+        num = row.points(values[talk.page])
+        for place, message in talk.messages:
+            shape = (len(message.group.entries), row.num_machines or num)
+            stop = start + shape[0] * num
+            found[talk.page, place] = Exchange(message.kind, whole, slice(start, stop), shape)
+            start = stop
+    return found

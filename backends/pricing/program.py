@@ -1,0 +1,312 @@
+"""A lowered graph compiled for pricing: work as tables of expressions, nodes grouped by the symbols they depend on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
+
+from ...ir.graph import Graph, Node, Phase, Region, Workload
+from ...ir.kernels import joined, kernel_work, source_of
+from ...ir.ops import OpCall, OpClass, Work, call_of, op_def, work_of
+from ...ir.ops.base import NO_ATTRS, Attrs
+from ...ir.ops.collectives import CollectiveAttrs, message_bytes
+from ...ir.plan import AXES, ORDER, rank_order
+from ...ir.sizes.expr import Expr, Num, as_expr, product, share, symbol, total
+from ...ir.sizes.exprtable import ExprTable
+from ...ir.types import DType
+from ..kernels.operands import unit_of
+from .amounts import SCALAR, Amounts, Array, Owners, Shape, amounts_of, exprs_of
+from .operand_types import operand_types
+
+Symbols: TypeAlias = tuple[str, ...]
+# Each has a model of its own; what is left passes over rows.
+_APART = frozenset((OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS, OpClass.HOST))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kernel to price: where its node is, how often its region runs, and what it does.
+
+    `dtype` is what it multiplies or reads first, `second` the type of weights, or of keys and values, where it differs.
+    `trains` says of what graph it is. `inside` names the ops of a kernel of several nodes in running order, `behind`
+    the mesh axis of the all-reduce whose result such a kernel reads.
+    """
+
+    region: str
+    key: int
+    op: str
+    kind: OpClass
+    phase: Phase
+    scope: str
+    count: int
+    dtype: DType
+    work: Work
+    axis: str = ""
+    message: Expr | None = None
+    across: float = 1.0
+    attrs: Attrs = NO_ATTRS
+    shape: Shape = SCALAR
+    second: DType | None = None
+    trains: bool = True
+    inside: tuple[str, ...] = ()
+    behind: str = ""
+
+    @property
+    def mixed(self) -> bool:
+        """Whether weights, or keys and values, are of a type that other units multiply."""
+        return self.second is not None and unit_of(str(self.second)) != unit_of(str(self.dtype))
+
+    @property
+    def name(self) -> str:
+        """The node's name for people: `block0/%17`."""
+        return f"{self.region}/%{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Entries of one kind of pricing that are priced at the same points, with their amounts as expressions.
+
+    Compute: see `amounts`. Communication: the message bytes, then the `factor_exprs` of the ranks that take part;
+    `axis` and `collective` say what runs, `across` the share of what goes to other nodes that crosses.
+    """
+
+    symbols: Symbols
+    entries: tuple[Entry, ...]
+    exprs: tuple[Expr, ...]
+    axis: str = ""
+    collective: str = ""
+    across: float = 1.0
+    owners: Owners | None = None
+
+    @property
+    def table(self) -> ExprTable:
+        """The expressions compiled by themselves."""
+        return ExprTable.of(self.exprs)
+
+    def amounts(self, env: Mapping[str, Num], num_points: int) -> Amounts:
+        """Evaluate what the entries of a compute group do; each symbol is a number or an array of `num_points`."""
+        return self.amounts_in(self.table.evaluate(env, num_points))
+
+    def amounts_in(self, values: Array) -> Amounts:
+        """Name the evaluated rows of a compute group."""
+        owners = self.owners or Owners.of([e.work for e in self.entries])
+        return amounts_of(len(self.entries), owners, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Groups that are priced at the same points, compute before communication, with all their rows as one table."""
+
+    symbols: Symbols
+    groups: tuple[Group, ...]
+    table: ExprTable
+
+    @classmethod
+    def of(cls, symbols: Symbols, groups: Sequence[Group]) -> Sheet:
+        """Put the rows of groups under one another."""
+        return cls(symbols, tuple(groups), ExprTable.of([e for g in groups for e in g.exprs]))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled graph: its nodes by the points at which they are priced; `order` lays mesh axes on ranks."""
+
+    graph: Graph
+    sheets: tuple[Sheet, ...]
+    order: str = ORDER
+
+    @property
+    def compute(self) -> tuple[Group, ...]:
+        """The groups of nodes that compute."""
+        return tuple(g for sheet in self.sheets for g in sheet.groups if not g.axis)
+
+    @property
+    def communication(self) -> tuple[Group, ...]:
+        """The groups of nodes that communicate."""
+        return tuple(g for sheet in self.sheets for g in sheet.groups if g.axis)
+
+    @property
+    def entries(self) -> Iterable[Entry]:
+        """Every priced node."""
+        return (e for sheet in self.sheets for g in sheet.groups for e in g.entries)
+
+
+def compile_graph(graph: Graph, order: str = ORDER) -> Program:
+    """Compile a lowered graph; free nodes are left out, nothing else is.
+
+    `order` names the mesh axes from neighbouring ranks outwards: `tp-cp-ep-dp-pp`.
+    """
+    found: dict[Symbols, list[Entry]] = {}
+    for region in graph.regions:
+        shared = joined(region)
+        for node in region.nodes:
+            if node.kernel is None and op_def(node.op).kind is not OpClass.FREE:
+                entry = _entry(graph, region, node, shared.get(node.key, (node,)))
+                found.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
+    axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
+    ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
+    return Program(graph, tuple(_sheet(s, entries, ranks) for s, entries in _joined(found).items()), order)
+
+
+def _padded(found: Mapping[str, Sequence[tuple[Expr, Expr]]]) -> Mapping[str, Sequence[Expr]]:
+    """Give all groups of ranks as many stretches, the last ones of one rank."""
+    most = max(map(len, found.values()), default=0)
+    return {axis: [*chain(*pairs), *[as_expr(1)] * (2 * (most - len(pairs)))] for axis, pairs in found.items()}
+
+
+def _joined(found: Mapping[Symbols, Sequence[Entry]]) -> Mapping[Symbols, Sequence[Entry]]:
+    """Let entries move in with more that depend on all their symbols and others: few calls instead of many small ones.
+
+    Those are priced at more points than they need, but never more than as many again at each.
+    """
+    homes = {symbols: list(entries) for symbols, entries in found.items()}
+    for symbols in sorted(found, key=lambda s: (len(s), s)):
+        larger = [s for s in homes if set(s) > set(symbols) and len(homes[s]) >= len(homes[symbols])]
+        if larger:
+            homes[max(larger, key=lambda s: (len(homes[s]), s))] += homes.pop(symbols)
+    return homes
+
+
+def _sheet(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Sheet:
+    compute: dict[OpClass, list[Entry]] = {}
+    talks: dict[tuple[str, str, float], list[Entry]] = {}
+    for entry in entries:
+        if entry.message is None:
+            compute.setdefault(entry.kind if entry.kind in _APART else OpClass.ELEMENTWISE, []).append(entry)
+        else:
+            talks.setdefault((entry.axis, entry.op, entry.across), []).append(entry)
+    groups = [group_of(symbols, compute[kind]) for kind in sorted(compute)]
+    groups += [_talk(symbols, talks[key], ranks) for key in sorted(talks)]
+    return Sheet.of(symbols, groups)
+
+
+def _talk(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Group:
+    first = entries[0]
+    messages = [e.message or as_expr(0) for e in entries]
+    return Group(symbols, tuple(entries), (*messages, *ranks[first.axis]), first.axis, first.op, first.across)
+
+
+def _entry(graph: Graph, region: Region, node: Node, inside: Sequence[Node]) -> Entry:
+    kind = op_def(node.op).kind
+    axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
+    dtype, second = operand_types(region, node)
+    return Entry(
+        region.name, node.key, node.op, kind, node.phase, node.scope, graph.counts[region.name],
+        dtype, _work(region, node, inside), axis,
+        message_bytes(call_of(region, node)) if kind is OpClass.COMMUNICATION else None,
+        across, node.attrs, _shape(call_of(region, node)), None if second is dtype else second,
+        graph.workload is Workload.TRAIN, tuple(n.op for n in inside) if len(inside) > 1 else (),
+        _reduced_before(region, inside),
+    )  # fmt: skip
+
+
+def _work(region: Region, node: Node, inside: Sequence[Node]) -> Work:
+    """What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way."""
+    alone = len(inside) == 1 or op_def(node.op).kind is OpClass.COMMUNICATION
+    return work_of(region, node) if alone else kernel_work(region, inside)
+
+
+def _reduced_before(region: Region, inside: Sequence[Node]) -> str:
+    """The mesh axis of the all-reduce whose result a kernel of several nodes reads, empty where there is none."""
+    if len(inside) == 1:
+        return ""
+    makers = (region.producer.get(source_of(region, i)) for n in inside for i in n.inputs)
+    summed = (m.attrs for m in makers if m is not None and m.op == "all_reduce")
+    return next((a.axis for a in summed if isinstance(a, CollectiveAttrs)), "")
+
+
+def _shape(call: OpCall) -> Shape:
+    """What the op runs over, its first operand or its result, as rows of its last dim; an optimizer over elements."""
+    if op_def(call.op).kind is OpClass.OPTIMIZER:
+        return Shape(total(p.numel for p in call.inputs[: len(call.inputs) // 2]), as_expr(1))
+    # A cache stays where it is: what is appended to it is what passes by.
+    types = call.inputs[-1:] if call.op == "kv_append" else [*call.inputs[:1], *call.outputs[:1]]
+    widest = max(types, key=lambda t: t.rank)
+    if not widest.dims:
+        return SCALAR
+    return Shape(product(widest.dims[:-1]), as_expr(widest.dims[-1]))
+
+
+def _symbols(entry: Entry, axes: Sequence[str], order: str) -> Symbols:
+    """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
+    if entry.message is not None:
+        names = rank_order(order)
+        inner = names[: max(names.index(a.split("/")[0]) for a in entry.axis.split("+")) + 1]
+        present = entry.message.symbols | {a for a in inner if a in axes}
+        return tuple(sorted(present))
+    found = {s for e in exprs_of([entry.work], [entry.shape]) for s in e.symbols}
+    return tuple(sorted(found | ({entry.behind} & set(axes))))
+
+
+def group_of(symbols: Symbols, entries: Iterable[Entry]) -> Group:
+    """Return a compute group of these entries."""
+    kept = tuple(entries)
+    works = [e.work for e in kept]
+    return Group(symbols, kept, tuple(exprs_of(works, [e.shape for e in kept])), owners=Owners.of(works))
+
+
+def stretches(axis: str, order: str = ORDER, present: Container[str] = AXES) -> list[tuple[list[str], list[str]]]:
+    """Return the axes of each stretch of side-by-side axes in a group, and those that lie inside of it.
+
+    Axes lie on the ranks in the given order, innermost first; one that is not present has degree 1.
+
+    >>> stretches("cp+dp", present=("tp", "cp", "ep", "dp"))
+    [(['cp'], ['tp']), (['dp'], ['tp', 'cp', 'ep'])]
+    """
+    found: list[tuple[list[str], list[str]]] = []
+    inside: list[str] = []
+    joined = False
+    for name in rank_order(order):
+        if name in axis.split("+"):
+            found = [*found[:-1], ([*found[-1][0], name], found[-1][1])] if joined else [*found, ([name], inside)]
+            joined = True
+        elif name in present:
+            joined = False
+        inside = [*inside, name] if name in present else inside
+    return found
+
+
+def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list[tuple[Num, Num]]:
+    """Return (size, stride in ranks) of each stretch of side-by-side axes in a group; axes not in `env` have degree 1.
+
+    Axes lie on the ranks in the given order, innermost first.
+
+    >>> group_factors("ep+dp", {"tp": 8, "ep": 4, "dp": 2})
+    [(8, 8)]
+    >>> group_factors("cp+dp", {"tp": 8, "cp": 2, "ep": 4, "dp": 2})
+    [(2, 8), (2, 64)]
+    >>> group_factors("dp", {"tp": 8, "dp": 2, "pp": 4}, "tp-pp-cp-ep-dp")
+    [(2, 32)]
+
+    `tp/8` are the neighbours over `tp` that share one of 8 things; there is one a rank while ranks are no more.
+
+    >>> group_factors("tp/8", {"tp": 16}), group_factors("tp/8", {"tp": 4})
+    ([(2.0, 1)], [(1.0, 1)])
+    """
+    base, _, count = axis.partition("/")
+    pairs = [(_degree(of, env), _degree(inside, env)) for of, inside in stretches(base, order, env)]
+    if not count:
+        return pairs
+    return [(ranks * -(-int(count) // ranks) / int(count), stride) for ranks, stride in pairs]
+
+
+def factor_exprs(axis: str, axes: Sequence[str], order: str = ORDER) -> list[tuple[Expr, Expr]]:
+    """Return what `group_factors` does as expressions of the degrees of `axes`, of `tp/8` eight times the size.
+
+    >>> factor_exprs("ep+dp", ("tp", "ep", "dp")), factor_exprs("tp/8", ("tp",))
+    ([(dp*ep, tp)], [(ceil_8_tp*tp, 1)])
+    """
+    base, _, count = axis.partition("/")
+    degrees = {name: symbol(name) for name in axes}
+    pairs = [
+        (product(degrees[n] for n in of if n in axes), product(degrees[n] for n in inside))
+        for of, inside in stretches(base, order, axes)
+    ]
+    return [(size * share(int(count), base), stride) for size, stride in pairs] if count else pairs
+
+
+def _degree(names: Sequence[str], env: Mapping[str, Num]) -> Num:
+    return math.prod(env.get(name, 1) for name in names)

@@ -1,0 +1,172 @@
+"""A program on a system for a table of plans: every node's time, priced once a distinct value of its symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.errors import UsageError
+from ...ir.plan import PlanTable
+from ...ir.sizes.points import Points
+from ..kernels.terms import KernelTimes
+from ..machine.system import System
+from ..network.collectives import CollectiveTime
+from .binding import Bound, Kernels, Messages, Page, bind
+from .exchanges import Exchange, exchanges
+from .program import Entry, Group, Program
+from .riding import along, taken_along
+from .roofline import Backend
+from .tallies import Tallies
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """One group priced at its distinct points: `point` says which of them each plan is, `backend` what priced it."""
+
+    group: Group
+    time_s: Array
+    point: NDArray[np.intp]
+    backend: Backend | None = None
+    kernels: KernelTimes | None = None
+    messages: Array | None = None
+    exchange: Exchange | None = None
+
+    @property
+    def collective(self) -> CollectiveTime | None:
+        """What the network made of the messages, algorithm by algorithm: entries x points in one row."""
+        return None if self.exchange is None else self.exchange.time
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The time of every node under every plan, kept in the compact form in which it was computed.
+
+    `pages` are what was priced, in the order of `priced`, with its expressions compiled.
+    """
+
+    program: Program
+    priced: tuple[Priced, ...]
+    num_plans: int
+    tallies: Tallies = field(default_factory=Tallies, compare=False, repr=False)
+    pages: tuple[Page, ...] = field(default=(), compare=False, repr=False)
+
+    def sizes(self, env: Callable[[Sequence[str]], tuple[Mapping[str, Array], int]]) -> Iterator[Array]:
+        """Evaluate the expressions of every group of `priced` again, at points that `env` gives for some symbols.
+
+        Sizes take more room than times: they are not kept.
+        """
+        for page in self.pages:
+            values = page.sheet.table.evaluate(*env(page.sheet.symbols))
+            yield from (values[kernels.rows] for kernels in page.kernels)
+            yield from (values[messages.rows.start : messages.ranks.stop] for messages in page.messages)
+
+    def sums(self, label: Callable[[Entry], K | None], once: bool = False) -> Mapping[K, Array]:
+        """Add up times by label; None leaves an entry out. Seconds, plan by plan.
+
+        Of one pass over the model, a repeated region as often as it runs; with `once`, of one run of each region.
+        """
+        stacks = [tuple(same) for _, same in groupby(self.priced, lambda p: id(p.point))]
+        entries = [[e for p in stack for e in p.group.entries] for stack in stacks]
+        out: dict[K, Array] = {}
+        for stack, tally in zip(stacks, self.tallies.of(entries, label, once), strict=True):
+            parts = tally.sums.of_rows(np.concatenate([p.time_s for p in stack]))[:, stack[0].point]
+            for key, part in zip(tally.labels, parts, strict=True):
+                out[key] = out[key] + part if key in out else part
+        return out
+
+    def find(self, name: str) -> tuple[Priced, int]:
+        """Return the group and row of a node by its name `region/%key`; KeyError when it is not priced."""
+        for p in self.priced:
+            for row, entry in enumerate(p.group.entries):
+                if entry.name == name:
+                    return p, row
+        raise KeyError(name)
+
+    def rows(self, plan: int = 0) -> Iterable[tuple[Entry, float]]:
+        """Yield every priced node with its time under one plan."""
+        for p in self.priced:
+            for row, entry in enumerate(p.group.entries):
+                yield entry, float(p.time_s[row, p.point[plan]])
+
+
+def annotate(
+    program: Program,
+    system: System,
+    plans: PlanTable,
+    backends: Sequence[Backend] | None = None,
+    points: Points | None = None,
+) -> Timing:
+    """Price every node; the first backend that claims an entry prices it. The default are the built-in models.
+
+    UnsupportedOpError when no backend claims a node.
+    """
+    return price(bind(program, system, backends), points or Points(plans))
+
+
+def price(bound: Bound, points: Points) -> Timing:
+    """Price every node of a program that is bound to a system; of a table of machines each plan has its own.
+
+    UsageError where there are not as many plans as machines.
+    """
+    placed = [points.of(page.sheet.symbols) for page in bound.pages]
+    values = [
+        page.sheet.table.evaluate(env, _num(point)) for page, (env, point) in zip(bound.pages, placed, strict=True)
+    ]
+    rows = [point for _, point in placed]
+    if bound.num_machines is not None:
+        values, rows = _row_by_row(values, rows, bound.num_machines)
+    talks = exchanges(bound, values)
+    priced: list[Priced] = []
+    for k, page in enumerate(bound.pages):
+        degrees = _degrees(page, placed[k], bound)
+        priced += [_computed(kernels, values[k], rows[k], bound, degrees) for kernels in page.kernels]
+        priced += [_sent(m, values[k], rows[k], talks[k, i]) for i, m in enumerate(page.messages)]
+    return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies, bound.pages)
+
+
+def _row_by_row(values: Sequence[Array], points: Sequence[Index], num_machines: int) -> tuple[list[Array], list[Index]]:
+    """Give every machine a point of its own; sizes that all plans have in common stay one column."""
+    every = np.arange(num_machines)
+    if any(len(point) != num_machines for point in points):
+        raise UsageError(f"a table of {num_machines} machines needs as many plans, one a row, not {len(points[0])}")
+    wide = [v if v.shape[1] == 1 else v[:, point] for v, point in zip(values, points, strict=True)]
+    return wide, [every] * len(wide)
+
+
+def _num(point: NDArray[np.intp]) -> int:
+    return int(point.max()) + 1
+
+
+def _degrees(page: Page, placed: tuple[Mapping[str, Array], Index], bound: Bound) -> Mapping[str, Array]:
+    """Degrees of the axes whose all-reduces may take kernels along, point by point; none where the stack has none."""
+    if not bound.system.stack.fused_all_reduce:
+        return {}
+    env, point = placed
+    axes = {e.behind for kernels in page.kernels for e in kernels.group.entries} & env.keys()
+    return {axis: env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
+
+
+def _computed(kernels: Kernels, values: Array, point: Index, bound: Bound, degrees: Mapping[str, Array]) -> Priced:
+    rows, spacing = values[kernels.rows], np.array(bound.system.stack.spacing_s)
+    times = kernels.price(kernels.group.amounts_in(rows))
+    if degrees and any(e.behind for e in kernels.group.entries):
+        rides = taken_along(kernels.group.entries, degrees)
+        times, spacing = along(times, rides), np.where(rides, 0.0, spacing)
+    issued = np.maximum(times.time_s * kernels.factors, spacing)
+    if bound.num_machines is not None:
+        issued = np.broadcast_to(issued, (len(issued), bound.num_machines))
+    return Priced(kernels.group, issued, point, kernels.backend, times)
+
+
+def _sent(messages: Messages, values: Array, point: NDArray[np.intp], exchange: Exchange) -> Priced:
+    lasting = exchange.time_s * messages.factor
+    return Priced(messages.group, lasting, point, messages=values[messages.rows], exchange=exchange)

@@ -1,0 +1,129 @@
+"""Bytes alive at every moment of a micro-batch: of a region's own nodes, and of what its neighbours have under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise, product
+from typing import NamedTuple
+
+from ...ir.graph import Graph, Node, Phase, Region, Role
+from ...ir.sizes.expr import Expr, as_expr, total
+from ...passes.gathers import gathers_parameter
+from .liveness import live_bytes, received_gradients, running
+
+NONE: frozenset[str] = frozenset()
+
+
+class Alive(NamedTuple):
+    """Bytes alive while a node of a region runs, on a device that has all of some regions."""
+
+    region: str
+    regions: frozenset[str]
+    num_bytes: Expr
+
+
+class _Beside(NamedTuple):
+    """Bytes beside a region, where a device has all of some regions."""
+
+    regions: frozenset[str]
+    num_bytes: Expr
+
+
+def moments(graph: Graph) -> Iterator[Alive]:
+    """Yield bytes alive while each node runs, kept or not: see `moments_by_node`."""
+    return (alive for _, alive in moments_by_node(graph))
+
+
+def moments_by_node(graph: Graph) -> Iterator[tuple[Node, Alive]]:
+    """Yield every node with the bytes alive while it runs, kept or not: of its own region, and of messages beside it.
+
+    With the bytes come the regions that a device must have for that: the node's own, and its neighbours that send.
+
+    Beside a region run the gather of the parameters that the next region reads, and in the backward phase the reduction
+    of the gradients that the region before made, as FSDP2 does: it prefetches one unit, and holds the input of a
+    reduce-scatter until the next one starts (`post_backward` in torch/distributed/fsdp/_fully_shard). Where layers are
+    recomputed in groups, the new results of the earlier ones of a group wait while the later ones run.
+    """
+    received, waiting = received_gradients(graph), _waiting(graph)
+    for region in graph.regions:
+        beside, senders = _beside(graph, region), _senders(region)
+        filled = {i for n in senders for i in n.inputs}
+        before = waiting.get(region.name, {as_expr(0)})
+        for node, live in zip(running(region), live_bytes(region, received), strict=True):
+            filling = node in senders or (node.op == "cast" and node.key in filled)
+            when = "forward" if node.phase is Phase.FORWARD else "sending" if filling else "backward"
+            for (names, more), held in product(beside[when], {as_expr(0)} if when == "forward" else before):
+                yield node, Alive(region.name, names | {region.name}, live + more + held)
+
+
+def _waiting(graph: Graph) -> Mapping[str, set[Expr]]:
+    """For each region, what the layers before it in its group have recomputed and hold."""
+    handed = {p.name for r in graph.regions for p in r.outputs if _recomputed(r, p.value)}
+    if not handed:
+        return {}
+    held = {r.name: held_bytes(r) for r in graph.regions}
+    reads = {r.name: any(v.name in handed for v in r.of_role(Role.PORT)) for r in graph.regions}
+    found: dict[str, set[Expr]] = {}
+    before = as_expr(0)
+    for name in graph.sequence():
+        before = before if reads[name] else as_expr(0)
+        found.setdefault(name, set()).add(before)
+        before = before + held[name]
+    return found
+
+
+def held_bytes(region: Region) -> Expr:
+    """Return the bytes of recomputed results that the backward phase of the region, or the next layer, reads."""
+    later = {i for n in region.nodes if n.phase is Phase.BACKWARD for i in n.inputs}
+    read = later | {p.value for p in region.outputs}
+    storages = {region.by_id[i].storage for i in read if _recomputed(region, i)}
+    return total(region.by_id[s].type.num_bytes for s in sorted(storages) if _recomputed(region, s))
+
+
+def _recomputed(region: Region, value: int) -> bool:
+    node = region.producer.get(value)
+    return node is not None and node.phase is Phase.RECOMPUTE
+
+
+def _beside(graph: Graph, region: Region) -> Mapping[str, list[_Beside]]:
+    """Bytes of messages beside a region's nodes, for each pair of neighbours; while it sends, only gathers are."""
+    pairs = _neighbours(graph)
+    later = [graph.region(b) for a, b in pairs if a == region.name]
+    earlier = [graph.region(a) for a, b in pairs if b == region.name]
+    forward = _messages(region, ((r, _gathered(r, forward=True)) for r in later))
+    gathers = _messages(region, ((r, _gathered(r, forward=False)) for r in earlier))
+    reductions = _messages(region, ((r, _reduced(r)) for r in later))
+    backward = [_Beside(a | b, x + y) for (a, x), (b, y) in product(gathers, reductions)]
+    return {"forward": forward, "backward": backward, "sending": gathers}
+
+
+def _messages(region: Region, found: Iterable[tuple[Region, Expr]]) -> list[_Beside]:
+    """Messages of neighbours; none at all where a device may have no neighbour that sends one."""
+    some = sorted((_Beside(frozenset({r.name}), e) for r, e in found if e != 0), key=str)
+    return some if any(names <= {region.name} for names, _ in some) else [_Beside(NONE, as_expr(0)), *some]
+
+
+def _neighbours(graph: Graph) -> set[tuple[str, str]]:
+    """Pairs of regions of which the second runs right behind the first in the forward phase."""
+    runs = [run for run in graph.schedule if run.count]
+    found = {pair for run in runs for pair in zip(run.regions, run.regions[1:], strict=False)}
+    found |= {(run.regions[-1], run.regions[0]) for run in runs if run.count > 1}
+    return found | {(a.regions[-1], b.regions[0]) for a, b in pairwise(runs)}
+
+
+def _gathered(region: Region, forward: bool) -> Expr:
+    """Bytes of the parameters that a region gathers in a phase and frees behind it."""
+    nodes = [n for n in running(region) if (n.phase is Phase.FORWARD) is forward and gathers_parameter(region, n)]
+    values = (region.by_id[o] for n in nodes for o in n.outputs)
+    return total(v.type.num_bytes for v in values if not v.saved)
+
+
+def _reduced(region: Region) -> Expr:
+    """Bytes of the gradients that a region sends in every micro-batch."""
+    return total(region.by_id[i].type.num_bytes for n in _senders(region) for i in n.inputs)
+
+
+def _senders(region: Region) -> list[Node]:
+    """What scatters gradients in every micro-batch."""
+    summed = {i for n in region.nodes if n.op == "accumulate" for i in n.inputs}
+    return [n for n in running(region) if n.op == "reduce_scatter" and summed.intersection(n.outputs)]

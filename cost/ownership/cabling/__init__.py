@@ -1,0 +1,1 @@
+"""Network levels into switches, adapters, cables and optics."""

@@ -1,0 +1,248 @@
+"""One schedule run for many plans at once: tasks that cannot wait for one another are done together.
+
+Steps of several numbers of micro-batches may run side by side: there is nothing that they wait for in one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from ..menu import schedule_of
+from ..simulate import TaskGraph, depths, graph_of
+from ..tasks import Array, Index, Kind, Order, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Units of tasks that may run at the same time, numbered one behind the other.
+
+    All that they read are rows of one table: ends of units, a row of zeros, seconds of tasks, and seconds of gradients
+    of weights.
+
+    Attributes:
+        first: the first unit.
+        stop: the one behind the last.
+        rows: for each unit the end of the one before it on its stage, behind these the ends of those that they wait
+            for, then what each takes, and where `late` is set, the gradients of weights that come before it.
+        late: whether gradients of weights come before any.
+        sends: the stage that sends what each waits for, or the number of stages for none.
+        second: of joined tasks: their places in the wave, what they wait for too, and the stage that sends it.
+    """
+
+    first: int
+    stop: int
+    rows: Index
+    late: bool
+    sends: Index
+    second: tuple[Index, Index, Index]
+
+
+@dataclass(frozen=True, slots=True)
+class Waves:
+    """One or more steps of a schedule as waves of units, one behind the other.
+
+    Attributes:
+        waves: the waves.
+        num_units: units in all; behind their rows in the table stands the row of zeros.
+        weights: stage and number of each row of gradients of weights.
+        first: the first unit of each stage, as (step, stage); it is a forward task.
+        last: its last one.
+        late: gradients of weights behind it, as (step, stage, 1).
+        rolls: whether stages go on to the next step without waiting for one another.
+    """
+
+    waves: tuple[Wave, ...]
+    num_units: int
+    weights: tuple[Index, Array]
+    first: Index
+    last: Index
+    late: Array
+    rolls: bool
+
+    def step_s(self, forward_s: Array, dgrad_s: Array, wgrad_s: Array, send_s: Array) -> Array:
+        """Return the seconds of every step, as (step, plan); times are those of each stage, as (stage, plan)."""
+        table = self._table(forward_s, dgrad_s, wgrad_s)
+        sends = np.concatenate([send_s, np.zeros_like(send_s[:1])]) if send_s.any() else None
+        held = np.empty((max(len(wave.rows) for wave in self.waves), table.shape[1]))
+        for wave in self.waves:
+            num, found = wave.stop - wave.first, held[: len(wave.rows)]
+            table.take(wave.rows, axis=0, out=found, mode="clip")
+            free, there = found[:num], found[num : 2 * num]
+            if wave.late:
+                np.add(free, found[3 * num :], out=free)
+            if sends is not None:
+                there += sends[wave.sends]
+            np.maximum(free, there, out=free)
+            place, waits, sent = wave.second
+            if len(place):
+                other = table[waits] if sends is None else table[waits] + sends[sent]
+                free[place] = np.maximum(free[place], other)
+            np.add(free, found[2 * num : 3 * num], out=table[wave.first : wave.stop])
+        done = table[self.last] + wgrad_s * self.late
+        if self.rolls:
+            done = done - (table[self.first] - forward_s)
+        return np.asarray(done.max(axis=1))
+
+    def _table(self, forward_s: Array, dgrad_s: Array, wgrad_s: Array) -> Array:
+        """Rows of units, still to be filled, then all that is known of a stage."""
+        both = dgrad_s + wgrad_s
+        stage, num = self.weights
+        known = [forward_s, dgrad_s, both, forward_s + dgrad_s + wgrad_s, wgrad_s[stage] * num[:, None]]
+        table = np.empty((self.num_units + 1 + sum(map(len, known)), forward_s.shape[1]))
+        table[self.num_units] = 0.0
+        np.concatenate(known, out=table[self.num_units + 1 :])
+        return table
+
+
+# Rows of seconds: forward, first part of the backward task, the whole of it, and a joined pair.
+_ROW = {Kind.FORWARD: 0, Kind.DGRAD: 1, Kind.BACKWARD: 2}
+_PAIR = 3
+
+
+@lru_cache(maxsize=256)
+def waves_of(name: str, num_stages: int, num_micro_batches: tuple[int, ...], num_chunks: int) -> Waves:
+    """Sort the tasks of steps of a schedule, one for each number of micro-batches, into waves."""
+    schedules = [schedule_of(name, num_stages, m, num_chunks) for m in num_micro_batches]
+    steps = [_Units.of(schedule, num_stages) for schedule in schedules]
+    starts = [0, *accumulate(len(step.depth) for step in steps)]
+    units = _Units.joined(steps, starts)
+    num = starts[-1]
+    order = np.argsort(units.depth, kind="stable")
+    number = np.empty(num + 1, dtype=np.int64)
+    number[order], number[-1] = np.arange(num), num
+    weights, row = _weights(units, num_stages)
+    first = np.stack([step.first + start for step, start in zip(steps, starts, strict=False)])
+    last = np.stack([step.last + start for step, start in zip(steps, starts, strict=False)])
+    rows = _Rows(
+        number[units.before], number[units.waits], units.sends, num + 1 + units.kind,
+        np.where(row >= 0, num + 1 + 4 * num_stages + row, num),
+    )  # fmt: skip
+    depth = units.depth[order]
+    edges = [0, *(np.flatnonzero(np.diff(depth)) + 1).tolist(), num]
+    waves = tuple(_wave(rows, order[a:b], a, b, num) for a, b in pairwise(edges))
+    behind = np.stack([step.behind for step in steps])[..., None]
+    return Waves(waves, num, weights, number[first], number[last], behind, schedules[0].rolls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """Every unit of a step, stage by stage; of what a unit waits for, -1 is nothing.
+
+    Attributes:
+        depth: units on the longest chain that ends with it.
+        stage: its stage.
+        before: the unit before it on its stage.
+        waits: up to two units whose results it needs, as (2, unit).
+        sends: the stages that send these, or the number of stages for none.
+        kind: the row of seconds that it takes.
+        late: gradients of weights that come before it.
+        first: the first unit of each stage.
+        last: its last one.
+        behind: gradients of weights behind that.
+    """
+
+    depth: Index
+    stage: Index
+    before: Index
+    waits: Index
+    sends: Index
+    kind: Index
+    late: Index
+    first: Index
+    last: Index
+    behind: Array
+
+    @classmethod
+    def of(cls, schedule: Schedule, num_stages: int) -> _Units:
+        """Link the tasks of a step."""
+        late, behind = _late(schedule)
+        graph = graph_of(_without_weights(schedule))
+        first, num = graph.first[:-1], graph.waits.shape[1]
+        before = np.arange(num) - 1
+        before[first] = -1
+        sends = np.where(graph.sender >= 0, graph.stage[graph.sender], num_stages)
+        stage = np.repeat(np.arange(num_stages), np.diff(graph.first))
+        count = np.bincount(graph.unit, late).astype(np.int64)
+        return cls(
+            np.array(depths(graph)), stage, before, graph.waits, sends, _kinds(graph, num_stages), count, first,
+            graph.first[1:] - 1, behind,
+        )  # fmt: skip
+
+    @classmethod
+    def joined(cls, steps: Sequence[_Units], starts: Sequence[int]) -> _Units:
+        """Put the units of steps one behind the other, from these numbers on."""
+        before = [np.where(s.before >= 0, s.before + k, -1) for s, k in zip(steps, starts, strict=False)]
+        waits = [np.where(s.waits >= 0, s.waits + k, -1) for s, k in zip(steps, starts, strict=False)]
+        depth, stage, kind, late = (
+            np.concatenate([getattr(s, name) for s in steps]) for name in ("depth", "stage", "kind", "late")
+        )
+        sends = np.concatenate([s.sends for s in steps], axis=1)
+        one = steps[0]
+        return cls(
+            depth, stage, np.concatenate(before), np.concatenate(waits, axis=1), sends, kind, late, one.first, one.last,
+            one.behind,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of the table that every unit reads, and which stages send it what it waits for."""
+
+    before: Index
+    waits: Index
+    sends: Index
+    kind: Index
+    late: Index
+
+
+def _wave(table: _Rows, units: Index, first: int, stop: int, none: int) -> Wave:
+    late = bool((table.late[units] != none).any())
+    rows = [table.before[units], table.waits[0, units], table.kind[units], *([table.late[units]] if late else [])]
+    two = np.flatnonzero(table.waits[1, units] != none)
+    second = (two, table.waits[1, units[two]], table.sends[1, units[two]])
+    return Wave(first, stop, np.concatenate(rows), late, table.sends[0, units], second)
+
+
+def _weights(units: _Units, num_stages: int) -> tuple[tuple[Index, Array], Index]:
+    """Distinct stages and numbers of gradients of weights that come before units; which of these, or -1, a unit has."""
+    code = np.where(units.late > 0, units.late * num_stages + units.stage, -1)
+    codes, row = np.unique(code, return_inverse=True)
+    none = int(codes[0] == -1)
+    found = codes[none:]
+    return (found % num_stages, (found // num_stages).astype(np.float64)), row.reshape(-1) - none
+
+
+def _without_weights(schedule: Schedule) -> Schedule:
+    """No task waits for gradients of weights but the next one on the stage."""
+    kept = [order.kind != Kind.WGRAD for order in schedule.orders]
+    orders = [
+        Order(o.chunk[k], o.micro_batch[k], o.kind[k], o.joined[k]) for o, k in zip(schedule.orders, kept, strict=True)
+    ]
+    return replace(schedule, orders=tuple(orders))
+
+
+def _late(schedule: Schedule) -> tuple[Array, Array]:
+    """Gradients of weights right before each other task, and behind the last one of each stage."""
+    before: list[Array] = []
+    behind: list[float] = []
+    for order in schedule.orders:
+        weights = order.kind == Kind.WGRAD
+        so_far = np.cumsum(weights)[~weights]
+        before.append(np.diff(so_far, prepend=0).astype(np.float64))
+        behind.append(float(weights.sum() - so_far[-1]))
+    return np.concatenate(before), np.array(behind)
+
+
+def _kinds(graph: TaskGraph, num_stages: int) -> Index:
+    """The row of seconds of each unit."""
+    row = np.array([_ROW.get(kind, 0) for kind in Kind])[graph.kind]
+    found = np.zeros(graph.waits.shape[1], dtype=np.int64)
+    found[graph.unit] = row * num_stages + graph.stage
+    joined = np.flatnonzero(graph.unit[1:] == graph.unit[:-1])
+    found[graph.unit[joined]] = _PAIR * num_stages + graph.stage[joined]
+    return found

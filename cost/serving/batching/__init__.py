@@ -1,0 +1,1 @@
+"""Engines in closed form: static, continuous and offline batches, speculative decoding."""

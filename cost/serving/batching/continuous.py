@@ -1,0 +1,213 @@
+"""Continuous batching in its steady state: requests come and go between steps, as fast as they are answered.
+
+With `B` requests in flight in a group, each of `o = output - 1` decode steps and `f` prompt tokens to compute, in
+steps of at most `Q` tokens, a request's life takes
+
+    N = max(o + n, B (f + o) / Q)   steps, n = max(1, f / Q) of them with its own prompt, or for want of budget more
+    b = 1 + (B - 1) o / N           decode beside it, and r = (B - 1) / N prompts of others are in each step
+    TPOT = decode(b) + x r prefill  where prefill is what a step grows by, and x the engine's interference
+    TTFT = n steps with its own prompt, and N - o - n of others' that it waits for
+
+Ranks that attend apart and share experts (`times.coupled`) wait for the one with most prompts in a step: see `met`.
+Where prompts run in steps of their own (`mixed` is off) nothing decodes meanwhile: `N = o + 1`, `b = B`, and prefill
+is that of prompts alone. Little's law ties both to the rate: requests in flight = rate x (TTFT + o TPOT).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....backends.machine.software.engine import Engine
+from ....ir.errors import UsageError
+from ..capacity import max_batch
+from ..metrics import ServingMetrics
+from ..traffic.requests import Lengths
+from .coupled import met
+from .steps import budget, decode_pass_s, groups_of, host_s, prefill_s, stretch, way_in_s
+from .times import Array, Nums, StepTimes
+
+# Batches that are tried for the greatest throughput.
+_TRIED = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Life:
+    """A request from the scheduler's hand to its last token, with `batch` in flight.
+
+    Attributes:
+        alone_s: its prompt, by itself.
+        first_s: until its first token, among the others.
+        tpot_s: mean time of a token behind the first.
+        burst_s: until the last first token of all that are in flight, had they come at the same moment.
+        stall_s: the longest gap.
+        total_s: until its last token.
+        decodes: requests that decode in a step beside it, itself among them; of all groups.
+    """
+
+    alone_s: Array
+    first_s: Array
+    tpot_s: Array
+    burst_s: Array
+    stall_s: Array
+    total_s: Array
+    decodes: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mix:
+    """What a step holds on average: see the head of this file."""
+
+    chunks: Array
+    steps: Array
+    decodes: Array
+    prompts: Array
+    chunk: Array
+
+
+def steady(times: StepTimes, engine: Engine, concurrency: Nums, lengths: Lengths) -> ServingMetrics:
+    """Return latencies and rates with `concurrency` requests under way: each answer is followed by a new request.
+
+    Requests beyond what the cache holds wait; their wait is part of TTFT. InfeasibleError where no request fits.
+    """
+    clients = np.asarray(concurrency, dtype=np.float64)
+    if (clients < 1).any():
+        raise UsageError(f"concurrency={clients[clients < 1].ravel()[0]:g}; allowed: 1 or more requests under way")
+    most = max_batch(times, engine.scheduler, lengths)
+    batch = np.minimum(clients, most)
+    found, full = life(times, engine, batch, lengths), np.where(clients >= most, 1.0, 0.0)
+    return _metrics(clients, batch, found, way_in_s(engine.overheads, lengths), lengths, full)
+
+
+def most_throughput(times: StepTimes, engine: Engine, lengths: Lengths) -> ServingMetrics:
+    """Return the steady state of the most requests a second: enough are always waiting, and the batch is the best.
+
+    Batches up to what the cache holds are tried. TTFT is that of a request that finds room at once.
+    """
+    most = max_batch(times, engine.scheduler, lengths)
+    tried = np.unique(np.rint(np.geomspace(1.0, np.maximum(most.max(), 1.0), _TRIED)))
+    batches = np.minimum(tried, most[..., None])
+    rates = batches / life(times, engine, batches, _stretched(lengths)).total_s
+    best = np.take_along_axis(batches, rates.argmax(axis=-1)[..., None], axis=-1)[..., 0]
+    found = life(times, engine, best, lengths)
+    return _metrics(best, best, found, np.zeros_like(best), lengths)
+
+
+def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Life:
+    """Return what a request goes through with `batch` of its kind in flight on the replica, whether or not they fit."""
+    groups = groups_of(times, batch)
+    in_group = np.asarray(batch, dtype=np.float64) / groups
+    slower, over = stretch(times, batch), engine.overheads
+    mix = _mixed(engine, in_group, lengths) if engine.scheduler.mixed else _apart(engine, in_group, lengths)
+    decode = decode_pass_s(times, mix.decodes, lengths)
+    # The others of ranks that wait for one another have as many requests, and none of them is the one asked for.
+    mean = mix.prompts + (1.0 - 1.0 / times.coupled) / mix.steps
+    beside = met(mean, times.coupled, times.shared, budget(engine.scheduler, lengths) / lengths.fresh)
+    others = slower * beside * _prompts_s(times, engine, mix, lengths)
+    joined = _joined_s(times, engine, mix, lengths)
+    step = slower * decode + host_s(over, mix.decodes)
+    tpot = step + over.interference * others
+    # What others' prompts take and do not add between tokens they add before the first: the work is done all the same.
+    before = lengths.gaps * np.maximum(1.0 - over.interference, 0.0) * others
+    waits = (mix.steps - lengths.gaps - mix.chunks) * (step + others) + mix.chunks * slower * joined + before
+    alone = prefill_s(times, engine, lengths)
+    first = alone + slower * _beside_s(times, engine, mix, lengths, decode) + waits
+    burst = slower * prefill_s(times, engine, lengths, in_group) + (in_group - 1.0) * _packed(engine, lengths) * step
+    stall = step + slower * _longest_s(times, engine, mix, lengths)
+    total, stall = first + lengths.gaps * tpot, np.maximum(stall, tpot)
+    return Life(alone, first, tpot, np.maximum(burst, first), stall, total, groups * mix.decodes)
+
+
+def _mixed(engine: Engine, batch: Array, lengths: Lengths) -> _Mix:
+    most, fresh, gaps = budget(engine.scheduler, lengths), lengths.fresh, lengths.gaps
+    chunks = np.maximum(1.0, fresh / most)
+    steps = np.maximum(gaps + chunks, batch * (fresh + gaps) / most)
+    prompts = (batch - 1.0) / steps
+    return _Mix(chunks, steps, 1.0 + prompts * gaps, prompts, np.maximum(fresh / chunks, prompts * fresh))
+
+
+def _apart(engine: Engine, batch: Array, lengths: Lengths) -> _Mix:
+    most, fresh = budget(engine.scheduler, lengths), lengths.fresh
+    prompts = (batch - 1.0) / (lengths.gaps + 1.0)
+    chunk = np.clip(prompts * fresh, np.minimum(fresh, most), most)
+    return _Mix(np.ones_like(chunk), lengths.gaps + 1.0 + 0.0 * batch, batch, prompts, chunk)
+
+
+def _prompts_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> Array:
+    """What one prompt of others adds, in steps of `chunk` tokens of prompts."""
+    attention = times.chunk_attention_s(lengths.cached, lengths.prompt)
+    if engine.scheduler.mixed:
+        grown = times.prompt_rest(mix.decodes + mix.chunk) - times.prompt_rest(mix.decodes)
+    else:
+        grown = times.prompt_rest(mix.chunk) + engine.overheads.step_s
+    return np.asarray(lengths.fresh / mix.chunk * np.maximum(grown, 0.0) + attention)
+
+
+def _joined_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> Array:
+    """What prompts of others add to a request's own chunks: beside them as much as fits, the rest in steps before."""
+    alone = mix.prompts * _prompts_s(times, engine, mix, lengths)
+    if not engine.scheduler.mixed:
+        return np.asarray(alone)
+    own = lengths.fresh / mix.chunks
+    beside = np.minimum(mix.chunk, np.maximum(budget(engine.scheduler, lengths) - own, 0.0))
+    before = mix.decodes + own
+    grown = np.maximum(times.prompt_rest(before + beside) - times.prompt_rest(before), 0.0)
+    attention = mix.prompts * times.chunk_attention_s(lengths.cached, lengths.prompt)
+    left = 1.0 - beside / mix.chunk
+    return np.asarray(mix.prompts * lengths.fresh / mix.chunk * grown + attention + left * (alone - attention))
+
+
+def _packed(engine: Engine, lengths: Lengths) -> Array:
+    """Steps of a prompt where all have come at once and steps are full; none beside decodes if it runs apart."""
+    return np.asarray(lengths.fresh / budget(engine.scheduler, lengths) * engine.scheduler.mixed)
+
+
+def _beside_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths, decode_s: Array) -> Array:
+    """What decodes of others add to the steps of a request's own prompt; nothing where it is alone."""
+    if not engine.scheduler.mixed:
+        return np.zeros_like(decode_s)
+    chunk = lengths.fresh / mix.chunks
+    both = decode_s + times.prompt_rest(mix.decodes + chunk) - times.prompt_rest(mix.decodes)
+    others = np.minimum(mix.decodes - 1.0, 1.0)
+    return np.asarray(others * mix.chunks * np.maximum(both - times.prompt_rest(chunk), 0.0))
+
+
+def _longest_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> Array:
+    """The most that prompts add to one step: the last chunk of a prompt, or as many prompts as fit, or were asked."""
+    most = np.minimum(budget(engine.scheduler, lengths), lengths.fresh)
+    tail = times.chunk_attention_s(np.maximum(lengths.prompt - most, 0.0), lengths.prompt)
+    under = mix.decodes if engine.scheduler.mixed else 0.0
+    base = times.prompt_rest(under) if engine.scheduler.mixed else 0.0
+    added = np.maximum(times.prompt_rest(under + most) - base, 0.0) + tail
+    return np.where(mix.prompts > 0, added, 0.0)
+
+
+def _metrics(
+    clients: Array, batch: Array, life: Life, way_in_s: Array, lengths: Lengths, full: Nums = 0.0
+) -> ServingMetrics:
+    rate = np.minimum(clients / (life.total_s + way_in_s), batch / life.total_s)
+    waits = np.maximum(clients / rate - life.total_s - way_in_s, 0.0)
+    # The last client of a full engine may find no place before the next answer ends.
+    waves = np.maximum((np.ceil(clients / batch) - 1.0) * life.total_s, full * life.total_s / batch)
+    ttft = way_in_s + waits + life.first_s
+    shape = rate.shape
+    return ServingMetrics(
+        concurrency=np.broadcast_to(clients, shape),
+        batch=np.broadcast_to(batch, shape),
+        decodes=np.broadcast_to(life.decodes, shape),
+        prompt=np.broadcast_to(np.asarray(lengths.prompt, dtype=np.float64), shape),
+        output=np.broadcast_to(np.asarray(lengths.output, dtype=np.float64), shape),
+        ttft_s=ttft,
+        ttft_low_s=np.broadcast_to(way_in_s + life.alone_s, shape),
+        ttft_high_s=np.maximum(way_in_s + life.burst_s + np.maximum(waits, waves), ttft),
+        tpot_s=np.where(lengths.gaps > 0, life.tpot_s, np.nan),
+        requests_per_s=rate,
+        stall_s=life.stall_s,
+    )
+
+
+def _stretched(lengths: Lengths) -> Lengths:
+    """The same lengths with a last axis, for a quantity that is tried at several values."""
+    prompt, output, cached = (np.asarray(n)[..., None] for n in (lengths.prompt, lengths.output, lengths.cached))
+    return Lengths(prompt, output, cached, lengths.shared)

@@ -1,0 +1,1 @@
+"""Requests: their lengths, when they come, and traces of them from files."""

@@ -1,0 +1,135 @@
+"""Lengths of requests: fixed, from a range, log-normal, or as they were measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....ir.errors import UsageError
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Tokens of each request: of its prompt, of its answer, and of its prompt that a cache holds already."""
+
+    prompt: Index
+    output: Index
+    cached: Index
+
+    def first(self, num: int) -> Requests:
+        """Return the first of them alone."""
+        return Requests(self.prompt[:num], self.output[:num], self.cached[:num])
+
+
+class Sizes(Protocol):
+    """What gives requests their lengths."""
+
+    def draw(self, random: np.random.Generator, num: int) -> Requests:
+        """Return so many requests."""
+        ...
+
+
+class Length(Protocol):
+    """A number of tokens that may differ from request to request."""
+
+    def draw(self, random: np.random.Generator, num: int) -> Index:
+        """Return so many lengths, each of at least one token."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The same number of tokens each time."""
+
+    tokens: int
+
+    def draw(self, random: np.random.Generator, num: int) -> Index:
+        """Return it so many times."""
+        return np.full(num, self.tokens, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Every number of tokens from `low` to `high` as often as the others."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.low <= self.high:
+            raise UsageError(f"a range of lengths goes from 1 or more upwards, and is {self.low}..{self.high}")
+
+    def draw(self, random: np.random.Generator, num: int) -> Index:
+        """Return so many of them."""
+        return random.integers(self.low, self.high, size=num, endpoint=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Lognormal:
+    """Lengths whose logarithm is normal, by their mean and their standard deviation over the mean."""
+
+    mean: float
+    cv: float
+
+    def __post_init__(self) -> None:
+        if not (self.mean >= 1 and 0 <= self.cv < math.inf):
+            given = f"mean {self.mean:g}, deviation {self.cv:g}"
+            raise UsageError(f"log-normal lengths have a mean of 1 or more and no negative deviation, not {given}")
+
+    def draw(self, random: np.random.Generator, num: int) -> Index:
+        """Return so many, rounded, none below 1.
+
+        >>> lengths = Lognormal(500.0, 1.0).draw(np.random.default_rng(0), 100_000)
+        >>> round(float(lengths.mean()), -1), round(float(lengths.std() / lengths.mean()), 1)
+        (500.0, 1.0)
+        """
+        spread = math.log1p(self.cv**2)
+        drawn = random.lognormal(math.log(self.mean) - spread / 2, math.sqrt(spread), num)
+        return np.maximum(np.rint(drawn), 1).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Prompts and answers whose lengths have nothing to do with each other.
+
+    Attributes:
+        prompt: tokens of a prompt.
+        output: tokens of an answer.
+        cached: share of each prompt that is in the cache.
+        cached_tokens: tokens of each prompt that are, where the share is 0.
+    """
+
+    prompt: Length
+    output: Length
+    cached: float = 0.0
+    cached_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cached < 1:
+            raise UsageError(
+                f"the share of a prompt in the cache must be 0 or more and below 1, and is {self.cached:g}"
+            )
+
+    def draw(self, random: np.random.Generator, num: int) -> Requests:
+        """Return so many requests."""
+        prompt, output = self.prompt.draw(random, num), self.output.draw(random, num)
+        share = np.minimum((prompt * self.cached).astype(np.int64), prompt - 1)
+        return Requests(prompt, output, share if self.cached else np.full(num, self.cached_tokens, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Requests drawn from those of a file, prompt and answer together."""
+
+    requests: Requests
+
+    def draw(self, random: np.random.Generator, num: int) -> Requests:
+        """Return so many of them, each as often as the others."""
+        chosen = random.integers(0, len(self.requests.prompt), size=num)
+        return Requests(self.requests.prompt[chosen], self.requests.output[chosen], self.requests.cached[chosen])

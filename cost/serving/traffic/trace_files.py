@@ -1,0 +1,185 @@
+"""Traces of requests from files: CSV and JSON lines, under the column names that public traces use.
+
+Known: our own (`arrival_s,prompt,output,cached,session`), Vidur's (`arrived_at,num_prefill_tokens,num_decode_tokens`),
+Azure's LLM inference traces (`TIMESTAMP,ContextTokens,GeneratedTokens`, dates), BurstGPT's (`Timestamp,Request
+tokens,Response tokens`, seconds), and Mooncake's JSON lines (`timestamp` in ms, `input_length`, `output_length`).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+
+from ....ir.errors import UsageError
+from ..batching.times import Array
+from .sizes import Measured, Requests
+from .traffic import Index, Traffic, check_traffic
+
+_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "arrival": ("arrival_s", "arrival_ms", "timestamp_s", "timestamp_ms", "timestamp", "arrived_at", "arrival",
+                    "arrival_time"),
+        "prompt": ("prompt", "prompt_tokens", "input_tokens", "input_length", "input_len", "num_prefill_tokens",
+                   "contexttokens", "request tokens"),
+        "output": ("output", "output_tokens", "output_length", "output_len", "num_decode_tokens", "generatedtokens",
+                   "response tokens"),
+        "cached": ("cached", "cached_tokens", "num_cached_tokens"),
+        "session": ("session", "session_id"),
+    }
+)  # fmt: skip
+_LINES = {".jsonl", ".ndjson"}
+_Cell = TypeVar("_Cell")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A file as rows by column name, with the line that each row began on."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: Sequence[Mapping[str, str]]
+    lines: Sequence[int]
+
+    def name(self, kind: str) -> str:
+        """The column of a kind, or nothing."""
+        lower = {column.strip().lower(): column for column in self.columns}
+        return next((lower[name] for name in _NAMES[kind] if name in lower), "")
+
+    def needed(self, kind: str) -> str:
+        """The column of a kind; UsageError where there is none."""
+        if found := self.name(kind):
+            return found
+        given, allowed = ", ".join(self.columns), ", ".join(_NAMES[kind])
+        raise UsageError(f"{self.path} has no column for {kind}: it has {given}, and looked for are {allowed}")
+
+    def read(self, column: str, what: str, read: Callable[[str], _Cell]) -> list[_Cell]:
+        """The cells of a column; UsageError with the line of the first that cannot be read."""
+        found = []
+        for row, line in zip(self.rows, self.lines, strict=True):
+            try:
+                found.append(read(row[column]))
+            except ValueError:
+                raise UsageError(f"{self.path}, line {line}: {column} is '{row[column]}', not {what}") from None
+        return found
+
+    def tokens(self, column: str) -> Index:
+        """A column of whole numbers; zeros where there is no such column."""
+        if not column:
+            return np.zeros(len(self.rows), dtype=np.int64)
+        return np.array(self.read(column, "a whole number", _whole), dtype=np.int64)
+
+    def requests(self) -> Requests:
+        """The tokens of each row."""
+        columns = (self.needed("prompt"), self.needed("output"), self.name("cached"))
+        return Requests(*(self.tokens(column) for column in columns))
+
+    def named(self, row: int) -> str:
+        """What a message calls a row."""
+        return f"{self.path}, line {self.lines[row]}: the request"
+
+
+def read_trace(path: Path, speed: float = 1.0) -> Traffic:
+    """Return the requests of a trace; at twice the `speed` they come in half the time.
+
+    Dates count from the first of them. Numbers are seconds, or milliseconds in a column that ends with `_ms` and in
+    JSON lines.
+
+    UsageError: no such file, no requests, columns that are missing, cells that are no numbers, negative times, times
+    out of order, requests without tokens; each with its line.
+    """
+    if not speed > 0:
+        raise UsageError(f"the speed of a trace must be above 0, and is {speed:g}")
+    table = _read(path)
+    arrival_s, requests = _arrivals(table), table.requests()
+    check_traffic(arrival_s, requests, table.named)
+    return Traffic(arrival_s / speed, requests, session=_sessions(table))
+
+
+def read_sizes(path: Path) -> Measured:
+    """Return the lengths of the requests of a file, whose times, if it has any, are not looked at."""
+    table = _read(path)
+    requests = table.requests()
+    check_traffic(np.zeros(len(requests.prompt)), requests, table.named)
+    return Measured(requests)
+
+
+def _read(path: Path) -> _Table:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            table = _json_lines(path, file) if path.suffix in _LINES else _csv(path, file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the trace {path} cannot be read: {error}") from None
+    if not table.rows:
+        raise UsageError(f"{path} has no requests")
+    return table
+
+
+def _csv(path: Path, file: Iterable[str]) -> _Table:
+    reader = csv.reader(file)
+    columns = tuple(next(reader, ()))
+    rows, lines = [], []
+    for cells in reader:
+        if not cells:
+            continue
+        if len(cells) != len(columns):
+            raise UsageError(f"{path}, line {reader.line_num}: {len(cells)} cells, and the header has {len(columns)}")
+        rows.append(dict(zip(columns, cells, strict=True)))
+        lines.append(reader.line_num)
+    return _Table(path, columns, rows, lines)
+
+
+def _json_lines(path: Path, file: Iterable[str]) -> _Table:
+    rows, lines = [], []
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            rows.append(_record(path, number, line))
+            lines.append(number)
+    columns = tuple(rows[0]) if rows else ()
+    if (bad := next((i for i, row in enumerate(rows) if tuple(row) != columns), None)) is not None:
+        raise UsageError(f"{path}, line {lines[bad]}: fields are {', '.join(rows[bad])}, and were {', '.join(columns)}")
+    return _Table(path, columns, rows, lines)
+
+
+def _record(path: Path, number: int, line: str) -> Mapping[str, str]:
+    """One object as text by name; what is no number or word of its own is not a length, and is left out."""
+    try:
+        found: object = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}, line {number}: not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}, line {number}: not an object: {line.strip()[:40]}")
+    plain = {str(key): str(value) for key, value in found.items() if isinstance(value, int | float | str)}
+    # Mooncake's timestamps are milliseconds; everything else says its unit or is in seconds.
+    return {"timestamp_ms" if key == "timestamp" else key: value for key, value in plain.items()}
+
+
+def _arrivals(table: _Table) -> Array:
+    column = table.needed("arrival")
+    if any(mark in table.rows[0][column] for mark in ":T"):
+        moments = table.read(column, "a date", datetime.fromisoformat)
+        return np.array([(moment - moments[0]).total_seconds() for moment in moments])
+    scale = 1e-3 if column.lower().endswith("_ms") else 1.0
+    return np.array(table.read(column, "a number", float), dtype=np.float64) * scale
+
+
+def _sessions(table: _Table) -> Index | None:
+    """Numbers of the sessions by first appearance; a row that names none is alone."""
+    if not (column := table.name("session")):
+        return None
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(r[column], len(numbers)) if r[column] else -1 for r in table.rows])
+
+
+def _whole(text: str) -> int:
+    number = float(text)
+    if not number.is_integer():
+        raise ValueError
+    return int(number)

@@ -1,0 +1,130 @@
+"""Traffic and lengths as people type them: `poisson:4,n=1000`, `closed:32`, `burst:64`, `trace.csv`; `128..1024`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ....ir.errors import UsageError, did_you_mean
+from ....ir.units import parse_quantity, parse_typed
+from .sizes import Fixed, Length, Lognormal, Mix, Sizes, Uniform
+from .trace_files import read_sizes, read_trace
+from .traffic import Traffic, burst, closed, poisson, poisson_for
+
+FORMS = (
+    "poisson:RATE[,n=N|duration=TIME][,burstiness=B][,seed=K]",
+    "closed:CLIENTS[,n=N][,think=TIME][,ramp=TIME][,seed=K]",
+    "burst:N[,seed=K]",
+    "FILE.csv|FILE.jsonl[,n=N][,speed=X]",
+)
+FILES = (".csv", ".jsonl", ".ndjson")
+
+
+def parse_traffic(text: str, sizes: Sizes) -> Traffic:
+    """Read what `--serve` says; lengths are those of `sizes`, or those of the trace.
+
+    UsageError: a kind or an option that is not known, a number that is none.
+
+    >>> traffic = parse_traffic("poisson:2/s,n=3,seed=1", Mix(Fixed(100), Uniform(10, 20)))
+    >>> len(traffic), traffic.requests.prompt
+    (3, array([100, 100, 100]))
+    >>> parse_traffic("closed:8,think=500ms", Mix(Fixed(100), Fixed(10))).think_s
+    0.5
+    """
+    head, *options = text.split(",")
+    if head.lower().endswith(FILES):
+        return _trace(Path(head), _options(text, options, ("n", "speed")))
+    kind, colon, value = head.partition(":")
+    makers: Mapping[str, tuple[Callable[[str, Mapping[str, str], Sizes], Traffic], tuple[str, ...]]] = {
+        "poisson": (_poisson, ("n", "duration", "burstiness", "seed")),
+        "closed": (_closed, ("n", "think", "ramp", "seed")),
+        "burst": (_burst, ("seed",)),
+    }
+    if not colon or kind not in makers:
+        raise UsageError(f"traffic is not '{text}'{did_you_mean(kind, list(makers))} allowed: {'; '.join(FORMS)}")
+    make, known = makers[kind]
+    return make(value, _options(text, options, known), sizes)
+
+
+def parse_sizes(prompt: str, output: str, cached: float = 0.0, cached_tokens: int = 0) -> Sizes:
+    """Read the lengths of prompts and answers; where the first is a file, both are drawn from it.
+
+    >>> parse_sizes("512", "100..200")
+    Mix(prompt=Fixed(tokens=512), output=Uniform(low=100, high=200), cached=0.0, cached_tokens=0)
+    """
+    if prompt.lower().endswith(FILES):
+        return read_sizes(Path(prompt))
+    return Mix(parse_length(prompt), parse_length(output), cached, cached_tokens)
+
+
+def parse_length(text: str) -> Length:
+    """Read one length: `512`, a range `128..1024`, or `lognormal:MEAN,CV`.
+
+    >>> parse_length("lognormal:512,0.8")
+    Lognormal(mean=512.0, cv=0.8)
+    """
+    if text.startswith("lognormal:"):
+        mean, comma, cv = text.removeprefix("lognormal:").partition(",")
+        return Lognormal(_number("mean", mean), _number("cv", cv if comma else "1"))
+    low, dots, high = text.partition("..")
+    if dots:
+        return Uniform(_count("low", low), _count("high", high))
+    tokens = _count("length", text)
+    if tokens < 1:
+        raise UsageError(f"a length must be 1 token or more, and is {tokens}")
+    return Fixed(tokens)
+
+
+def _poisson(rate: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
+    per_s, seed = parse_quantity(rate, "Hz").value_si, _count("seed", options.get("seed", "0"))
+    burstiness = _number("burstiness", options.get("burstiness", "1"))
+    if "duration" not in options:
+        return poisson(per_s, sizes, _count("n", options.get("n", "1000")), seed, burstiness)
+    if "n" in options:
+        raise UsageError("poisson takes a number of requests or a duration, not both")
+    return poisson_for(per_s, sizes, parse_typed(options["duration"], "s", "duration"), seed, burstiness)
+
+
+def _closed(clients: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
+    think_s, ramp_s = (parse_typed(options.get(name, "0"), "s", name) for name in ("think", "ramp"))
+    num, seed = _count("n", options["n"]) if "n" in options else 0, _count("seed", options.get("seed", "0"))
+    if "n" in options and num < 1:
+        raise UsageError(f"the number of requests must be 1 or more, and is {num}")
+    return closed(_count("clients", clients), sizes, num, seed, think_s, ramp_s)
+
+
+def _burst(num: str, options: Mapping[str, str], sizes: Sizes) -> Traffic:
+    return burst(_count("n", num), sizes, _count("seed", options.get("seed", "0")))
+
+
+def _trace(path: Path, options: Mapping[str, str]) -> Traffic:
+    traffic = read_trace(path, _number("speed", options.get("speed", "1")))
+    num = _count("n", options.get("n", str(len(traffic))))
+    if num < 1:
+        raise UsageError(f"the number of requests must be 1 or more, and is {num}")
+    return traffic.first(num)
+
+
+def _options(text: str, given: Sequence[str], known: Sequence[str]) -> Mapping[str, str]:
+    pairs = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if key not in known or not equals:
+            hint = did_you_mean(key, known)
+            raise UsageError(f"'{one}' is no option of '{text}'{hint} allowed: {', '.join(f'{k}=' for k in known)}")
+        pairs[key] = value
+    return pairs
+
+
+def _count(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{name} must be a whole number, and is '{text}'") from None
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{name} must be a number, and is '{text}'") from None

@@ -1,0 +1,1 @@
+"""Dies: wafers, yields, tests, pads, and what cannot be made."""

@@ -1,0 +1,1 @@
+"""Packages: what stands on them, how it is joined, and what is lost on the way."""

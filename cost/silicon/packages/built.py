@@ -1,0 +1,163 @@
+"""A tree of dies, memories and assemblies, built from the inside out; lines gathered by what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....backends.machine.package import Assembly, Die, Stack
+from ....backends.prices.silicon_schema import SiliconSection
+from ....ir.errors import UsageError
+from ....ir.sizes.expr import Num
+from ...bill import Bill
+from ..dies.die import GoodDie, good_die
+from .assembly import put_together
+from .hybrid import of_whole_wafers, stacked
+from .joints import joined
+from .level import Contents, Level
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines of a bill by what they are: the five parts of Chiplet Actuary, memory and tests."""
+
+    raw_chips: tuple[Bill, ...] = ()
+    chip_defects: tuple[Bill, ...] = ()
+    raw_package: tuple[Bill, ...] = ()
+    package_defects: tuple[Bill, ...] = ()
+    wasted: tuple[Bill, ...] = ()
+    memory: tuple[Bill, ...] = ()
+    tests: tuple[Bill, ...] = ()
+
+    def __add__(self, other: Lines) -> Lines:
+        return Lines(*(mine + its for mine, its in zip(self._all(), other._all(), strict=True)))
+
+    def times(self, count: Num) -> Lines:
+        """Return the lines so many times."""
+        return Lines(*(tuple(line.times(count) for line in lines) for lines in self._all()))
+
+    def _all(self) -> tuple[tuple[Bill, ...], ...]:
+        own = (self.raw_chips, self.chip_defects, self.raw_package, self.package_defects)
+        return (*own, self.wasted, self.memory, self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An assembly with all its lines, those of what it holds as well; `inner` are assemblies by their place in it."""
+
+    assembly: Assembly
+    level: Level
+    lines: Lines
+    contents: Contents
+    inner: Mapping[int, Built]
+
+
+def build(assembly: Assembly, book: SiliconSection) -> Built:
+    """Price one assembly from the inside out; designs of a table that cannot be are no numbers, or infinite."""
+    if not assembly.contents:
+        raise UsageError(f"assembly '{assembly.name}' holds nothing: give it a die")
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return _build(assembly, book)
+
+
+def _build(assembly: Assembly, book: SiliconSection) -> Built:
+    inner = {place: build(part, book) for place, part in _assemblies(assembly)}
+    dies = _dies(assembly, book)
+    contents = _contents(assembly, dies, inner, book)
+    level = _level(assembly, contents, dies, inner, book)
+    lines = Lines()
+    for place, part in enumerate(assembly.contents):
+        found = _lines_of(part, dies.get(place), inner.get(place), book)
+        lines += found.times(part.count)
+    return Built(assembly, level, lines + _own_lines(assembly, level), contents, inner)
+
+
+def _level(
+    assembly: Assembly, contents: Contents, dies: dict[int, GoodDie], inner: dict[int, Built], book: SiliconSection
+) -> Level:
+    if assembly.joint != "hybrid_bond":
+        by_tree = book.model("assembly") == "tree"
+        return put_together(assembly, contents, book) if by_tree else joined(assembly, contents, book)
+    base = dies[0].die.area_mm2 if 0 in dies else inner[0].level.footprint_mm2 if 0 in inner else None
+    if base is None:
+        raise UsageError(f"assembly '{assembly.name}': the first content carries the others; memory cannot")
+    return stacked(assembly, contents, base, book)
+
+
+def _assemblies(assembly: Assembly) -> Iterator[tuple[int, Assembly]]:
+    for place, part in enumerate(assembly.contents):
+        if isinstance(part, Assembly):
+            yield place, part
+
+
+def _dies(assembly: Assembly, book: SiliconSection) -> dict[int, GoodDie]:
+    """Price the dies of an assembly, by their place in it."""
+    found = {k: good_die(part, book) for k, part in enumerate(assembly.contents) if isinstance(part, Die)}
+    if assembly.joint != "hybrid_bond" or assembly.bonding == "die_to_wafer":
+        return found
+    if len(found) != len(assembly.contents):
+        raise UsageError(f"assembly '{assembly.name}': whole wafers are bonded of dies alone; use die_to_wafer")
+    return dict(zip(found, of_whole_wafers(tuple(found.values()), book), strict=True))
+
+
+def _contents(assembly: Assembly, dies: dict[int, GoodDie], inner: dict[int, Built], book: SiliconSection) -> Contents:
+    """Add up what is put on a substrate."""
+    usd: Num = 0.0
+    area: Num = 0.0
+    pieces: Num = 0.0
+    quality: Num = 1.0
+    for place, part in enumerate(assembly.contents):
+        one = _one(part, dies.get(place), inner.get(place), book)
+        usd = usd + one.usd * part.count
+        area = area + one.area_mm2 * part.count
+        pieces = pieces + part.count
+        quality = quality * np.power(one.quality, part.count)
+    return Contents(usd, area, pieces, quality)
+
+
+def _one(part: Die | Stack | Assembly, die: GoodDie | None, built: Built | None, book: SiliconSection) -> Contents:
+    """Return one of a content as it is put down."""
+    if die is not None:
+        return Contents(die.usd, die.die.area_mm2, 1.0, die.test.quality)
+    if built is not None:
+        return Contents(built.level.usd, built.level.footprint_mm2, 1.0, built.level.quality)
+    assert isinstance(part, Stack)
+    memory = book.memory(part.kind)
+    return Contents(part.num_bytes * memory.price.si, memory.footprint.si, 1.0)
+
+
+def _lines_of(part: Die | Stack | Assembly, die: GoodDie | None, built: Built | None, book: SiliconSection) -> Lines:
+    """Return the lines of one of a content."""
+    if built is not None:
+        return built.lines
+    if die is not None:
+        name = die.die.name
+        return Lines((die.raw_line(name),), (die.defect_line(name),), tests=(die.test_line(name),))
+    assert isinstance(part, Stack)
+    return Lines(memory=(memory_line(part, book),))
+
+
+def memory_line(stack: Stack, book: SiliconSection) -> Bill:
+    """Return the line of one stack or device of memory."""
+    price = book.memory(stack.kind).price.si
+    values = {"num_bytes": stack.num_bytes, "usd_per_byte": price}
+    numbers = (f"prices.memories.{stack.kind}.price",)
+    return Bill(stack.name, stack.num_bytes * price, "num_bytes * usd_per_byte", values, numbers)
+
+
+def _own_lines(assembly: Assembly, level: Level) -> Lines:
+    """Return what joining adds, each line under the name of the assembly."""
+    name = assembly.name
+    return Lines(
+        raw_chips=_named(f"{name} bumps", [level.bumps]),
+        raw_package=(Bill.of(name, level.raw),),
+        package_defects=_named(name, [level.package_defects]),
+        wasted=_named(name, [level.wasted]),
+        tests=_named(name, [level.test]),
+    )
+
+
+def _named(name: str, lines: Sequence[Bill]) -> tuple[Bill, ...]:
+    return tuple(Bill(name, line.usd, line.formula, line.values, line.numbers, line.parts) for line in lines)

@@ -1,0 +1,128 @@
+"""What may run beside a message: the work of its region that neither makes it nor needs it, found once in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...backends.pricing.program import Entry
+from ...ir.graph import Graph, Node, Phase, Region
+from ...ir.ops import OpClass, op_def
+from ...ir.ops.collectives import CollectiveAttrs
+
+_IN_A_PASS = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
+_BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
+Labels = Callable[[Entry], "tuple[str, str, bool] | None"]
+# Axes whose messages stand between products of one layer.
+AXES = ("tp", "ep")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Messages that something may hide, and what may hide them, both by axis: region and key of the node.
+
+    `labels` tell both apart by region and phase: true for messages, false for what may hide them.
+    """
+
+    messages: Mapping[str, frozenset[tuple[str, int]]]
+    windows: Mapping[str, frozenset[tuple[str, int]]]
+    labels: Mapping[str, Labels]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Beside:
+        """Find them in every region.
+
+        A node may run beside a message when neither depends on the other, both are of one phase, and every message
+        that the node waits for comes before this one: such as the gradients of weights beside the exchange of the
+        gradients of activations, or shared experts beside the exchange of the routed ones.
+        """
+        messages: dict[str, set[tuple[str, int]]] = {axis: set() for axis in AXES}
+        windows: dict[str, set[tuple[str, int]]] = {axis: set() for axis in AXES}
+        for region in graph.regions:
+            for axis, message, nodes in _found(region):
+                messages[axis].add((region.name, message))
+                windows[axis].update((region.name, key) for key in nodes)
+        labels = {axis: _labels(axis, frozenset(messages[axis]), frozenset(windows[axis])) for axis in AXES}
+        return cls(
+            {k: frozenset(v) for k, v in messages.items()}, {k: frozenset(v) for k, v in windows.items()}, labels
+        )
+
+
+def _labels(axis: str, messages: frozenset[tuple[str, int]], windows: frozenset[tuple[str, int]]) -> Labels:
+    def label(entry: Entry) -> tuple[str, str, bool] | None:
+        name = (entry.region, entry.key)
+        if name in messages and axis_of(entry) == axis:
+            return entry.region, phase_of(entry), True
+        return (entry.region, phase_of(entry), False) if name in windows else None
+
+    return label
+
+
+def phase_of(entry: Entry) -> str:
+    """The phase of a micro-batch that a node runs in; recomputation belongs to the backward phase."""
+    return "backward" if entry.phase in _BACKWARD else "forward"
+
+
+def axis_of(entry: Entry) -> str:
+    """The axis a message is booked on: a group over several data axes counts as `dp`, `up` as `cp`."""
+    last = entry.axis.split("+")[-1].split("/")[0]
+    return "cp" if last == "up" else last
+
+
+def _found(region: Region) -> Iterator[tuple[str, int, list[int]]]:
+    """Yield axis and key of each message that something may hide, with the keys of what may."""
+    nodes = [n for n in region.nodes if n.phase in _IN_A_PASS]
+    wanted = [n for n in nodes if _axis(n) in AXES]
+    if not wanted:
+        return
+    above = _ancestors(region)
+    talks = {n.key for n in nodes if isinstance(n.attrs, CollectiveAttrs)}
+    place = {n.key: k for k, n in enumerate(region.nodes)}
+    work = [n for n in nodes if _computes(n)]
+    for message in wanted:
+        may = [n.key for n in work if _may(n, message, above, talks, place)]
+        if may:
+            yield _axis(message), message.key, may
+
+
+def _may(
+    node: Node, message: Node, above: Mapping[int, frozenset[int]], talks: set[int], place: Mapping[int, int]
+) -> bool:
+    if (node.phase is Phase.FORWARD) is not (message.phase is Phase.FORWARD):
+        return False
+    if node.key in above[message.key] or message.key in above[node.key]:
+        return False
+    before = above[message.key] & talks
+    return all(place[k] < place[message.key] for k in (above[node.key] & talks) - before) and _after(
+        node, before, above
+    )
+
+
+def _after(node: Node, before: frozenset[int], above: Mapping[int, frozenset[int]]) -> bool:
+    """Whether a node could not have run before the message that the present one follows."""
+    return not before or bool(above[node.key] & before)
+
+
+def _ancestors(region: Region) -> dict[int, frozenset[int]]:
+    above: dict[int, frozenset[int]] = {}
+    for node in region.nodes:
+        made: set[int] = set()
+        for source in _sources(region, node.inputs):
+            made.add(source.key)
+            made |= above.get(source.key, frozenset())
+        above[node.key] = frozenset(made)
+    return above
+
+
+def _sources(region: Region, inputs: Sequence[int]) -> Iterator[Node]:
+    for value in inputs:
+        if value in region.producer:
+            yield region.producer[value]
+
+
+def _axis(node: Node) -> str:
+    return node.attrs.axis.split("+")[-1].split("/")[0] if isinstance(node.attrs, CollectiveAttrs) else ""
+
+
+def _computes(node: Node) -> bool:
+    return op_def(node.op).kind not in (OpClass.FREE, OpClass.COMMUNICATION, OpClass.HOST)

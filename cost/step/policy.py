@@ -1,0 +1,62 @@
+"""What software and hardware decide of a step beyond the times of its kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...backends.machine.software.stack import HostFloor, Overlap
+from ...backends.machine.system import System
+from ...backends.network.sms import lent_share
+from ...ir.plan import PlanTable
+from ...ir.sizes.expr import Num
+
+Array = NDArray[np.float64]
+# Of the host's time for a layer, what its forward phase takes; the backward phase issues twice as many kernels.
+FORWARD_SHARE = 1.0 / 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a step is put together.
+
+    Attributes:
+        host: the least time that the host takes.
+        overlap: which messages hide.
+        sm_share: part of the SMs that communication takes while it hides behind computation.
+        node_size: devices of a node.
+    """
+
+    host: HostFloor = field(default_factory=HostFloor)
+    overlap: Overlap = field(default_factory=Overlap)
+    sm_share: Num = 0.0
+    node_size: int = 8
+
+    @classmethod
+    def of(cls, system: System) -> Policy:
+        """Read it off a system: its software, and what its collectives take from the chip."""
+        return cls(system.stack.host, system.stack.overlap, lent_share(system), system.node_size)
+
+    def layer_s(self, plans: PlanTable) -> Array:
+        """Return the host's time for one layer of one micro-batch, forward and backward without recomputation.
+
+        layer + [tp > 1] layer_tp + tp layer_rank + max(0, tp - node) layer_far_rank
+        """
+        tp, host = plans.tp, self.host
+        far = np.maximum(tp - self.node_size, 0.0)
+        return np.asarray(
+            host.layer_s + (tp > 1.0) * host.layer_tp_s + tp * host.layer_rank_s + far * host.layer_far_rank_s
+        )
+
+
+def floored(device_s: Array, host_s: Array, sharpness: float) -> Array:
+    """Return (device^q + host^q)^(1/q): a layer takes what the slower of both takes, and a little more where both do.
+
+    >>> floored(np.array([3.0, 0.0]), np.array([4.0, 4.0]), 2.0)
+    array([5., 4.])
+    """
+    most = np.maximum(device_s, host_s)
+    scale = np.where(most > 0.0, most, 1.0)
+    return np.asarray(most * ((device_s / scale) ** sharpness + (host_s / scale) ** sharpness) ** (1.0 / sharpness))

@@ -1,0 +1,194 @@
+"""Node times to the step: parts that add up to the whole, as arrays over plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...backends.pricing.timing import Timing
+from ...ir.graph import Phase, Workload
+from ...ir.plan import PlanTable
+from ...ir.plan.layout.pipelines import SPLIT_BACKWARD
+from ...ir.sizes.expr import Num
+from ..schedules.pipeline import ClassTimes, Paced, pipeline_time
+from .account import Account, total_of
+from .overlap import hidden_behind_products
+from .policy import Policy
+from .stage_time import HIDDEN, Spent, StageTime, StageTimer
+from .stages import Staging
+from .step_program import StepProgram, label_of
+
+Array = NDArray[np.float64]
+Found = dict[tuple[str, str, str], Array]
+LENT = "compute.lent_sms"
+_USUAL = Policy()
+_OF_A_STAGE: tuple[Callable[[StageTime], Array], ...] = (
+    lambda stage: stage.forward_s,
+    lambda stage: stage.backward_s,
+    lambda stage: stage.wgrad_s,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Seconds a step, plan by plan. `breakdown` adds up to `time_s`; hidden communication is not part of it.
+
+    The breakdown is that of the stage that sets the pace; what it waits for others is the bubble. `forward_s` and
+    `backward_s` are of one micro-batch on that stage; `stages` has what each class of stages spends.
+    """
+
+    breakdown: Mapping[str, Array]
+    hidden_comm_s: Mapping[str, Array]
+    forward_s: Array
+    backward_s: Array
+    stages: tuple[StageTime, ...] = ()
+
+    @property
+    def time_s(self) -> Array:
+        """The step: the sum of the breakdown."""
+        return total_of(self.breakdown)
+
+    @property
+    def total_hidden_comm_s(self) -> Array:
+        """Communication between devices that hides; copies to and from the host are no communication."""
+        parts = [v for k, v in self.hidden_comm_s.items() if k.startswith("comm.")]
+        return np.asarray(sum(parts, np.zeros_like(self.forward_s)))
+
+    @property
+    def exposed_comm_s(self) -> Array:
+        """Communication that nothing hides."""
+        parts = [v for k, v in self.breakdown.items() if k.startswith("comm.")]
+        return np.asarray(sum(parts[1:], parts[0])) if parts else np.zeros_like(self.forward_s)
+
+
+def roll_up(
+    timing: Timing, plans: PlanTable, staging: Staging, policy: Policy = _USUAL, program: StepProgram | None = None
+) -> Step:
+    """Add up a step.
+
+    Of the SMs that communication takes while it hides behind computation, what they keep from computing is done after
+    it, in `compute.lent_sms`. Blocks taken apart for `async_tp` move by copy engines.
+
+    Every micro-batch runs forward and backward in full on every stage; the slowest stage sets the pace, and what it
+    waits for others as the schedule has it is the bubble: see `cost/schedules/pipeline.py`; of equal stages under 1F1B
+    (pp - 1)/vpp micro-batches (Narayanan et al., arXiv 2104.04473).
+    Tensor-parallel communication is exposed; taken apart (`async_tp`), it hides behind the products next to it, and
+    where the stack overlaps it, behind work that does not depend on it.
+    Data-parallel messages inside a phase (ZeRO 2 and 3) run behind that phase's computation. Parameters gathered once a
+    step run behind the forward phase of the first micro-batch: exposed is what does not fit there, and at least the
+    first message, without which nothing starts. Gradients reduced once a step run behind the backward phase of the last
+    micro-batch: exposed is what does not fit there, and at least the last message, which only starts when the backward
+    phase ends. The optimizer follows, and the gather of what it updated. Copies to and from the host are a stream a
+    direction: see `cost/step/copies.py`. No phase of a micro-batch is faster than the host issues it: see `Policy`.
+    """
+    program = program or StepProgram.of(timing.program)
+    spent = _with_hidden(timing.sums(label_of, once=True), timing, plans, policy, program)
+    timer = StageTimer(spent, _wgrad(timing, plans, program), staging, plans, policy, program)
+    stages = [timer.stage(k) for k in range(staging.num_classes)]
+    train = timing.program.graph.workload is Workload.TRAIN
+    paced = _pipelined(stages, plans, staging) if train else _passed_on(stages, staging)
+    best = _at(stages, paced.pace)
+    step = best.micro.times(plans.num_micro_batches if train else np.ones(len(plans)))
+    step.join(_dearest([s.once for s in stages], staging))
+    lend(step, policy.sm_share, plans.family.async_tp)
+    if train or np.any(paced.bubble_s > 0.0):
+        step.add("bubble", paced.bubble_s)
+    return Step(_in_order(step.exposed), step.hidden, best.forward_s, best.backward_s, tuple(stages))
+
+
+def _wgrad(timing: Timing, plans: PlanTable, program: StepProgram) -> Mapping[str, Array]:
+    """Seconds of computation for gradients of weights by region, where the schedule runs it apart."""
+    return timing.sums(program.wgrad, once=True) if plans.family.schedule in SPLIT_BACKWARD else {}
+
+
+def _pipelined(stages: Sequence[StageTime], plans: PlanTable, staging: Staging) -> Paced:
+    """Run the micro-batches of a step through the stages, as the schedule orders them."""
+    zero = np.zeros(len(plans))
+    there = [staging.is_there(k) for k in range(len(stages))]
+    forward, backward, wgrad = (
+        np.stack([np.where(t, get(s), zero) for t, s in zip(there, stages, strict=True)]) for get in _OF_A_STAGE
+    )
+    times = ClassTimes(forward, backward - wgrad, wgrad, np.zeros_like(forward))
+    schedule = plans.family.schedule
+    return pipeline_time(schedule, times, staging.rows, staging.which, staging.chunks, plans.num_micro_batches)
+
+
+def _passed_on(stages: Sequence[StageTime], staging: Staging) -> Paced:
+    """One batch passes through all stages in turn: the slowest one, and what the others take as its bubble."""
+    seconds = np.stack([np.where(staging.is_there(k), s.micro.total_s, 0.0) for k, s in enumerate(stages)])
+    # Row by row: a sum over an axis takes another order where there is one plan.
+    total_s = np.asarray(sum(seconds * staging.number[staging.which].T))
+    most = seconds.max(axis=0)
+    return Paced(total_s, (total_s - most) / staging.chunks, seconds.argmax(axis=0), most)
+
+
+def _at(stages: Sequence[StageTime], pace: NDArray[np.intp]) -> StageTime:
+    """Return the stage that sets the pace, plan by plan."""
+    best = stages[0]
+    for cls, stage in enumerate(stages[1:], 1):
+        here = pace == cls
+        best = StageTime(
+            best.forward.where(here, stage.forward), best.backward.where(here, stage.backward), best.once,
+            np.where(here, stage.wgrad_s, best.wgrad_s),
+        )  # fmt: skip
+    return best
+
+
+def lend(step: Account, sm_share: Num, by_engines: bool) -> None:
+    """Book the computation that waits for the SMs that hidden communication holds."""
+    none = ("comm.pp", *(("comm.tp",) if by_engines else ()))  # a send takes a channel or two
+    parts = [seconds for part, seconds in step.hidden.items() if part.startswith("comm.") and part not in none]
+    if parts and np.any(sm_share > 0.0):
+        step.add(LENT, sum(parts[1:], parts[0]) * sm_share)
+
+
+def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable, policy: Policy, program: StepProgram) -> Spent:
+    """Book what products, or work beside them, hide of messages apart from what is left exposed."""
+    found = dict(spent)
+    axes = {"tp": policy.overlap.tp, "ep": policy.overlap.ep}
+    if plans.family.async_tp:
+        axes["tp"] = 0.0
+        _hide_pairs(found, timing, plans, program)
+    for axis, share in axes.items():
+        if share > 0.0 and program.beside.messages[axis]:
+            _hide_beside(found, timing, program, axis, share)
+    return found
+
+
+def _hide_pairs(found: Found, timing: Timing, plans: PlanTable, program: StepProgram) -> None:
+    for (region, key), seconds in hidden_behind_products(timing, plans, program.pairs).items():
+        phase = timing.program.graph.region(region).producer[key].phase
+        name = "forward" if phase is Phase.FORWARD else "backward"
+        _move(found, region, name, "tp", seconds)
+
+
+def _hide_beside(found: Found, timing: Timing, program: StepProgram, axis: str, share: float) -> None:
+    """Hide messages over an axis behind what may run beside them, region by region and phase by phase."""
+    sums = timing.sums(program.beside.labels[axis], once=True)
+    for (region, phase, message), seconds in sums.items():
+        if message and (region, phase, False) in sums:
+            _move(found, region, phase, axis, np.minimum(seconds * share, sums[region, phase, False]))
+
+
+def _move(found: Found, region: str, phase: str, axis: str, seconds: Array) -> None:
+    """Take seconds from what is exposed of an axis to what hides."""
+    shown, hidden = (region, phase, f"comm.{axis}"), (region, phase, f"{HIDDEN}{axis}")
+    found[shown] = found[shown] - seconds
+    found[hidden] = found[hidden] + seconds if hidden in found else seconds
+
+
+def _dearest(accounts: list[Account], staging: Staging) -> Account:
+    """Return the account of the stage whose work behind the last micro-batch takes longest."""
+    best = accounts[0]
+    for cls, account in enumerate(accounts[1:], 1):
+        best = best.where((account.total_s > best.total_s) & staging.is_there(cls), account)
+    return best
+
+
+def _in_order(breakdown: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Compute by class, then communication, copies to and from the host, waiting for the host, bubble and optimizer."""
+    rank = {"compute": 0, "comm": 1, "offload": 2, "host": 3, "bubble": 4, "optimizer": 5}
+    return dict(sorted(breakdown.items(), key=lambda kv: (rank[kv[0].split(".")[0]], kv[0])))

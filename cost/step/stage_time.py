@@ -1,0 +1,204 @@
+"""What one stage spends on a micro-batch, and once a step: what is exposed, what hides, where the host is slower."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.graph import Workload
+from ...ir.ops.host import DOWN, UP
+from ...ir.plan import PlanTable
+from .account import Account
+from .copies import of_a_phase, of_the_update
+from .policy import FORWARD_SHARE, Policy, floored
+from .stages import Staging
+from .step_program import RING, Label, StepProgram
+
+Array = NDArray[np.float64]
+# Seconds of one run of a region, by region, phase and part.
+Spent = Mapping[Label, Array]
+# What runs once a step beside a micro-batch, and the phase that hides it.
+_WINDOWS = MappingProxyType({"prepare": "forward", "reduce": "backward"})
+# What something in the same region hides of the messages over an axis.
+HIDDEN = "hidden."
+# Data-parallel messages in the order in which they are sent: gradients are scattered, then their shards summed.
+DATA = ("comm.fsdp", "comm.dp")
+PHASES = ("forward", "backward")
+# What runs once a step and may be exposed at its edge, where the first region of a stage begins or ends.
+_EDGES = (*((phase, part) for phase in _WINDOWS for part in DATA), ("optimizer", DOWN), ("optimizer", UP))
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """What one class of stages spends on a micro-batch and, behind the last one, once a step.
+
+    `forward_s` and `backward_s` are all that a micro-batch takes there; `wgrad_s` is the part of the backward phase
+    that only makes gradients of weights.
+    """
+
+    forward: Account
+    backward: Account
+    once: Account
+    wgrad_s: Array
+
+    @property
+    def forward_s(self) -> Array:
+        """Seconds of the forward phase of a micro-batch."""
+        return self.forward.total_s
+
+    @property
+    def backward_s(self) -> Array:
+        """Seconds of the backward phase of a micro-batch, recomputation included."""
+        return self.backward.total_s
+
+    @property
+    def micro(self) -> Account:
+        """Both phases of a micro-batch."""
+        both = Account()
+        both.join(self.forward)
+        both.join(self.backward)
+        return both
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimer:
+    """Adds up stages of a table of plans."""
+
+    spent: Spent
+    wgrad: Mapping[str, Array]
+    staging: Staging
+    plans: PlanTable
+    policy: Policy
+    program: StepProgram
+
+    def stage(self, cls: int) -> StageTime:
+        """Add up one class of stages."""
+        runs = self.staging.runs(cls)
+        sums = self._sums(runs | self.staging.sent(cls))
+        zero = np.zeros(len(self.plans))
+        forward, backward = (self._pass(sums, phase, runs) for phase in PHASES)
+        edges = {key: _edge_message(self.spent, runs, *key, zero) for key in _EDGES if key in sums}
+        once = _once_a_step(sums, edges, zero, self.policy.overlap.dp)
+        if self.policy.host.step_s > 0.0 and self.plans.family.workload is Workload.TRAIN:
+            once.add("host", zero + self.policy.host.step_s)
+        return StageTime(forward, backward, once, self._wgrad(runs, backward))
+
+    def _sums(self, runs: Mapping[str, Array]) -> dict[tuple[str, str], Array]:
+        """Seconds of a stage by phase and part, in one order of addition whatever other plans the table has."""
+        sums: dict[tuple[str, str], Array] = {}
+        for (region, phase, part), seconds in self.spent.items():
+            times = runs.get(region)
+            if times is not None:
+                times = times * self.staging.share if phase in PHASES else times
+                key = (phase, part)
+                sums[key] = sums[key] + seconds * times if key in sums else seconds * times
+        return dict(sorted(sums.items()))
+
+    def _pass(self, sums: Mapping[tuple[str, str], Array], phase: str, runs: Mapping[str, Array]) -> Account:
+        """One phase of a micro-batch, no faster than the host issues it."""
+        parts = {part: s for (p, part), s in sums.items() if p == phase}
+        account = pass_account(parts, np.zeros(len(self.plans)), self.plans.columns["cp"], self.staging, self.policy)
+        host = self._host(phase, runs)
+        if np.any(host > 0.0):
+            device = account.total_s + np.zeros(len(self.plans))
+            account.add("host", floored(device, host, self.policy.host.sharpness) - device)
+        if phase == "forward" and self.policy.host.micro_batch_s > 0.0:
+            account.add("host", np.full(len(self.plans), self.policy.host.micro_batch_s))
+        return account
+
+    def _host(self, phase: str, runs: Mapping[str, Array]) -> Array:
+        """The host's time for the layers of a stage in one phase."""
+        each = self.policy.layer_s(self.plans)
+        total = np.zeros(len(self.plans))
+        for region in sorted(self.program.layers & runs.keys()):
+            again = self.program.issued_again[region] * FORWARD_SHARE
+            share = FORWARD_SHARE if phase == "forward" else 1.0 - FORWARD_SHARE + again
+            total = total + runs[region] * self.staging.share * share * each
+        return total
+
+    def _wgrad(self, runs: Mapping[str, Array], backward: Account) -> Array:
+        """Seconds of a micro-batch that make gradients of weights, never more than the backward phase."""
+        found = sum(
+            (s * runs[region] * self.staging.share for region, s in self.wgrad.items() if region in runs),
+            np.zeros(len(self.plans)),
+        )
+        return np.minimum(found, backward.total_s)
+
+
+def pass_account(parts: Mapping[str, Array], zero: Array, cp: Array, staging: Staging, policy: Policy) -> Account:
+    """Add up one phase of a micro-batch.
+
+    Data-parallel messages inside it run behind its computation; interleaved stages send behind the computation of their
+    other chunks. Ring attention passes blocks on behind the attention of the block it has: cp blocks take cp - 1 steps
+    of max(attention, exchange) and one more of attention, so that attention x (1 - 1/cp) hides as much of the ring.
+    Where the layers of two micro-batches run in turn, exchanges of experts run behind the computation of the other one.
+    Of what could hide, as much does as the stack lets run beside computation.
+    """
+    account = Account()
+    compute = sum((s for part, s in parts.items() if part.startswith("compute.")), zero)
+    windows = {**dict.fromkeys(DATA, compute), "comm.pp": np.where(staging.chunks > 1.0, compute, 0.0)}
+    shares = {**dict.fromkeys(DATA, policy.overlap.fsdp), "comm.pp": policy.overlap.pp}
+    if policy.overlap.batches > 0.0:
+        windows["comm.ep"], shares["comm.ep"] = compute, policy.overlap.batches
+    if RING in parts:
+        windows[RING] = parts.get("compute.attention", zero) * (1.0 - 1.0 / cp)
+    if DOWN in parts or UP in parts:
+        waiting = sum((np.maximum(parts[part] - compute, 0.0) for part in DATA if part in parts), zero)
+        copies, exposed = of_a_phase(parts, compute + waiting)
+        account.add("offload", exposed, copies - exposed)
+    for part, seconds in parts.items():
+        if part.startswith(HIDDEN):
+            account.add(f"comm.{part.removeprefix(HIDDEN)}", np.zeros_like(seconds), seconds)
+        elif part in (DOWN, UP):
+            continue
+        elif part not in windows:
+            account.add(part, seconds)
+        else:
+            hidden = np.minimum(seconds * shares.get(part, 1.0), windows[part])
+            account.add("comm.cp" if part == RING else part, seconds - hidden, hidden)
+    return account
+
+
+def _once_a_step(
+    sums: Mapping[tuple[str, str], Array], edges: Mapping[tuple[str, str], Array], zero: Array, share: float
+) -> Account:
+    """Gathers behind the first forward phase, reductions behind the last backward phase, then the optimizer."""
+    account = Account()
+    for phase, behind in _WINDOWS.items():
+        window = _free(sums, behind, zero)
+        for part in DATA:
+            if (phase, part) in sums:
+                seconds = sums[phase, part]
+                left = seconds - np.minimum(seconds * share, window)
+                exposed = np.minimum(seconds, np.maximum(left, edges[phase, part]))
+                account.add(part, exposed, seconds - exposed)
+                window = np.maximum(window - seconds, 0.0)
+    for (phase, part), seconds in sorted(sums.items()):
+        if (phase == "optimizer" and part not in (DOWN, UP)) or (phase in _WINDOWS and part not in DATA):
+            account.add(part, seconds)
+    if {("optimizer", DOWN), ("optimizer", UP)} & sums.keys():
+        last = {part: edges.get(("optimizer", part), zero) for part in (DOWN, UP)}
+        copies, exposed = of_the_update(sums, last, _free(sums, "backward", zero))
+        account.add("offload", exposed, copies - exposed)
+    return account
+
+
+def _free(sums: Mapping[tuple[str, str], Array], phase: str, zero: Array) -> Array:
+    """Time for messages of a step: computation of a phase, or copies that last longer, less its own messages."""
+    computing = sum((s for (p, part), s in sums.items() if p == phase and part.startswith("compute.")), zero)
+    lasting = np.maximum.reduce([np.asarray(computing), *(sums.get((phase, op), zero) for op in (DOWN, UP))])
+    return np.asarray(lasting - np.minimum(sum((sums.get((phase, part), zero) for part in DATA), zero), lasting))
+
+
+def _edge_message(spent: Spent, runs: Mapping[str, Array], phase: str, part: str, zero: Array) -> Array:
+    """What the first region of the stage sends: it gathers before all others, and its backward phase ends the step."""
+    found, taken = zero, np.zeros(len(zero), dtype=bool)
+    for region, times in runs.items():
+        here = (times > 0.0) & ~taken
+        found = np.where(here, spent.get((region, phase, part), zero), found)
+        taken |= here
+    return found

@@ -1,0 +1,196 @@
+"""Pipeline stages of a table of plans: each distinct layout once, and which of them a plan has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.graph import Graph, Region
+from ...ir.layers import num_layers
+from ...ir.ops import work_of
+from ...ir.plan import PlanTable
+from ...ir.plan.layout.layouts import Layouts
+from ...ir.plan.layout.stages import Layout, between_stages, by_cost
+from ...ir.sizes.expr import Expr, total
+from ...ir.sizes.exprtable import ExprTable
+from ...ir.sizes.points import Points, distinct
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Stage classes of every plan, from the first stage on; a plan with fewer classes than others has empty ones.
+
+    Attributes:
+        layouts: the distinct layouts.
+        which: the layout of each plan.
+        counts: runs of a region in one pass of a stage, as (layout, class, region).
+        messages: runs of what a region sends between stages that a stage waits for, in the same way.
+        first: earliest stage of a class, as (layout, class).
+        number: stages of a class, as (layout, class); 0 where a layout has no such class.
+        regions: names of the regions, in the order of `counts`.
+        chunks: chunks a stage, plan by plan.
+        stages: stages, plan by plan.
+        share: part of the micro-batches that run each region a stage holds, plan by plan: 1, or 1/2 of two copies.
+    """
+
+    layouts: tuple[Layout, ...]
+    which: Index
+    counts: Array
+    messages: Array
+    first: Array
+    number: Array
+    regions: tuple[str, ...]
+    stages: Array
+    chunks: Array
+    share: Array
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """The class of every stage from the first on, of each layout."""
+        return tuple(layout.stages for layout in self.layouts)
+
+    def part(self, plans: slice | Index) -> Staging:
+        """Return the stages of some plans."""
+        return replace(
+            self, which=self.which[plans], stages=self.stages[plans], chunks=self.chunks[plans], share=self.share[plans]
+        )
+
+    @property
+    def num_classes(self) -> int:
+        """The most classes that any plan has."""
+        return int(self.counts.shape[1])
+
+    def runs(self, cls: int) -> dict[str, Array]:
+        """Return region -> how often it runs in one pass of a stage of this class, plan by plan; absent: never."""
+        table = self.counts[:, cls, :]
+        own = ((k, name) for k, name in enumerate(self.regions) if not between_stages(name))
+        return {name: table[self.which, k] for k, name in own if table[:, k].any()}
+
+    def sent(self, cls: int) -> dict[str, Array]:
+        """Return region -> how often a stage of this class waits in one pass for what it sends between stages."""
+        table = self.messages[:, cls, :]
+        return {name: table[self.which, k] for k, name in enumerate(self.regions) if between_stages(name)}
+
+    def runs_in_all(self, regions: Sequence[str]) -> Array:
+        """Return how often these regions run in one pass of a micro-batch, plan by plan."""
+        places = [self.regions.index(name) for name in regions]
+        every = (self.counts[:, :, places].sum(axis=2) * self.number).sum(axis=1)
+        return np.asarray(every[self.which] * self.share)
+
+    def only(self, cls: int) -> Staging:
+        """Return the same layouts with one class of stages alone."""
+        one = slice(cls, cls + 1)
+        return replace(
+            self, counts=self.counts[:, one], messages=self.messages[:, one], first=self.first[:, one],
+            number=self.number[:, one],
+        )  # fmt: skip
+
+    def is_there(self, cls: int) -> NDArray[np.bool_]:
+        """Return which plans have a stage of this class."""
+        return np.asarray(self.number[self.which, cls] > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgram:
+    """A lowered graph ready to be laid on stages: what one run of each region costs, in tensor FLOPs of a rank."""
+
+    graph: Graph
+    policy: str
+    costs: ExprTable
+    recomputed: int = 0
+    layouts: Layouts = field(default_factory=Layouts, compare=False, repr=False)
+
+    @classmethod
+    def of(
+        cls, graph: Graph, policy: str = "auto", recomputed: int = 0, layouts: Layouts | None = None
+    ) -> StageProgram:
+        """Compile the costs by which stages are balanced; of each chunk the first so many layers are recomputed.
+
+        Layouts go to and come from `layouts`, which may serve other graphs too.
+        """
+        costs = ExprTable.of([_flops(r) for r in graph.regions])
+        return cls(graph, policy, costs, recomputed, Layouts() if layouts is None else layouts)
+
+    def laid(self, policy: str, recomputed: int) -> StageProgram:
+        """Return the same graph laid out in another way: see `of`."""
+        return (
+            self
+            if (policy, recomputed) == (self.policy, self.recomputed)
+            else replace(self, policy=policy, recomputed=recomputed)
+        )
+
+    def evaluate(self, plans: PlanTable, points: Points) -> Staging:
+        """Lay every plan on its stages; PlanError when one has more chunks than layers."""
+        pp, vpp = plans.stages
+        schedule = plans.family.schedule
+        degree, pair = _distinct(pp, vpp)
+        share, point = self._shares(points, degree, len(plans))
+        met, which = _met(pair, point, len(degree), len(share))
+        # A layout whose costs have no say is the same whatever they are.
+        blocks, kept = num_layers(self.graph), self.layouts.of(self.graph)
+        said = [by_cost(blocks, self.policy, p * v) for p, v in degree]
+        found = [
+            kept.lay(self.policy, *degree[d], share[s] if said[d] else None, self.recomputed, schedule) for d, s in met
+        ]
+        laid = {id(layout): layout for layout in found}
+        number = {name: k for k, name in enumerate(laid)}
+        index = np.array([number[id(layout)] for layout in found], dtype=np.intp)
+        return _staging(self.graph, list(laid.values()), index[which], pp, vpp)
+
+    def _shares(
+        self, points: Points, degrees: Sequence[tuple[int, int]], num: int
+    ) -> tuple[Sequence[tuple[float, ...] | None], Index]:
+        """Distinct costs by which stages are balanced, and which of them each plan has; None where they have no say.
+
+        Costs are against the dearest, rounded: plans that differ in nothing else have one layout.
+        """
+        blocks = num_layers(self.graph)
+        if not any(by_cost(blocks, self.policy, p * v) for p, v in degrees):
+            return [None], np.zeros(num, dtype=np.intp)
+        env, point = points.of(self.costs.symbols)
+        costs = self.costs.evaluate(env, int(point.max()) + 1)
+        if not costs.any():
+            return [None], np.zeros(num, dtype=np.intp)
+        rounded = np.round(costs / np.maximum(costs.max(axis=0), 1.0), 9).T.tolist()
+        number: dict[tuple[float, ...], int] = {}
+        share = np.array([number.setdefault(tuple(row), len(number)) for row in rounded], dtype=np.intp)
+        return list(number), share[point]
+
+
+def _flops(region: Region) -> Expr:
+    return total(work_of(region, n).tensor_flops for n in region.nodes)
+
+
+def _distinct(pp: Array, vpp: Array) -> tuple[list[tuple[int, int]], Index]:
+    """Return the distinct (pp, vpp) and which of them each plan has."""
+    base = int(vpp.max()) + 1
+    code = (pp * base + vpp).astype(np.intp)
+    first, which = distinct(code, int(code.max()) + 1)
+    return [divmod(c, base) for c in code[first].tolist()], which
+
+
+def _met(degree: Index, share: Index, num_degrees: int, num_shares: int) -> tuple[list[tuple[int, int]], Index]:
+    """Return the pairs of degree and share that plans have, and which of them each plan has."""
+    if num_shares == 1:
+        return [(d, 0) for d in range(num_degrees)], degree
+    code = degree * num_shares + share
+    first, which = distinct(code, num_degrees * num_shares)
+    return [divmod(c, num_shares) for c in code[first].tolist()], which
+
+
+def _staging(graph: Graph, layouts: Sequence[Layout], which: Index, pp: Array, vpp: Array) -> Staging:
+    most = max(len(layout.classes) for layout in layouts)
+    counts, messages = (np.zeros((len(layouts), most, len(graph.regions))) for _ in range(2))
+    first, number = np.zeros((len(layouts), most)), np.zeros((len(layouts), most))
+    for i, layout in enumerate(layouts):
+        for k, c in enumerate(layout.classes):
+            counts[i, k], messages[i, k], first[i, k], number[i, k] = c.counts, c.messages, c.first, c.number
+    share = np.array([1.0 / layout.copies for layout in layouts])[which]
+    names = tuple(r.name for r in graph.regions)
+    return Staging(tuple(layouts), which, counts, messages, first, number, names, pp, vpp, share)

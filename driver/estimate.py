@@ -1,0 +1,369 @@
+"""Model, plan and system to an estimate: load, lower, annotate, roll up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..backends.machine.system import System
+from ..backends.machine.system_table import num_machines, some_machines
+from ..backends.pricing.binding import Bindings
+from ..backends.pricing.program import Program, compile_graph
+from ..backends.pricing.roofline import Backend
+from ..backends.pricing.timing import Timing, price
+from ..cost.cautions import cautions
+from ..cost.constraints import ConstraintProgram
+from ..cost.flops import REPEATED, Convention, ModelFlops
+from ..cost.memory.peak import MemoryProgram
+from ..cost.money import StepMoney, Terms, Work, step_money, system_money
+from ..cost.must_move import MustMove
+from ..cost.replicated import Replicated
+from ..cost.run.training_run import Job, RunEstimate, TrainingRun
+from ..cost.step.counted import Counted
+from ..cost.step.policy import Policy
+from ..cost.step.prepared import Prepared, memory_of
+from ..cost.step.rollup import Step, roll_up
+from ..cost.step.stages import StageProgram, Staging
+from ..cost.step.step_program import StepProgram
+from ..ir.errors import PlanError, UsageError
+from ..ir.graph import Graph, Workload
+from ..ir.plan import Family, Plan, PlanTable
+from ..ir.plan.divisibility import Uneven, check_divisibility
+from ..ir.plan.layout.layouts import Layouts
+from ..ir.plan.precision import check_units
+from ..ir.plan.structure import check_axes
+from ..ir.sizes.fixed_sizes import check_sizes
+from ..ir.sizes.points import Points
+from ..passes.families import pipeline_for as pipeline_for
+from ..passes.fusion.absorb import Absorb, absorbed
+from ..passes.manager import Dump, PassTime, Pipeline
+
+Array = NDArray[np.float64]
+_ONE_KERNEL = (
+    "kernels=eager: norms, rotary embeddings and activations count as one kernel each; what the model's own code "
+    "spells out is in a graph that is loaded for it alone (spelled_out)"
+)
+# Machines of a table that are priced at a time: their arrays stay in the cache of a core.
+MACHINES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A model compiled for one family of plans: traced graph, lowered graph, and both as tables."""
+
+    source: Graph
+    graph: Graph
+    program: Program
+    bindings: Bindings
+    memory: MemoryProgram
+    stages: StageProgram
+    constraints: ConstraintProgram
+    uneven: Uneven
+    flops: ModelFlops
+    recomputed: ModelFlops
+    step: StepProgram
+    must_move: MustMove | None = None
+    pass_times: tuple[PassTime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The answer for a table of plans: metrics, breakdown and memory as columns."""
+
+    lowered: Lowered
+    plans: PlanTable
+    system: System
+    timing: Timing
+    staging: Staging
+    step: Step
+    memory_bytes: Mapping[str, Array]
+    metrics: Mapping[str, Array]
+    convention: Convention = Convention.FULL
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether each plan fits the device."""
+        return np.asarray(self.metrics["peak_mem_bytes"] <= self.system.chip.hbm_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The answer for one plan. `breakdown_s` adds up to `step_time_s`, `memory_bytes` to `peak_mem_bytes`.
+
+    `run` is there when a whole training run was asked for, `money` when it was priced: see `train` and `worth`.
+    `replicated` says what tensor parallelism does not divide; None without tensor parallelism.
+    """
+
+    plan: Plan
+    metrics: Mapping[str, float]
+    breakdown_s: Mapping[str, float]
+    hidden_comm_s: Mapping[str, float]
+    memory_bytes: Mapping[str, float]
+    warnings: tuple[str, ...]
+    table: Estimates
+    run: RunEstimate | None = None
+    money: StepMoney | None = None
+    replicated: Replicated | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan fits the device."""
+        return bool(self.table.fits[0])
+
+
+def lower(
+    graph: Graph,
+    family: Family,
+    pipeline: Pipeline | None = None,
+    stop_after: str | None = None,
+    dump: Dump | None = None,
+    backends: Sequence[Backend] = (),
+) -> Lowered:
+    """Lower a traced graph for a family and compile it; everything later is arithmetic on tables.
+
+    `backends` are asked, in their order and before the built-in models, which kernels they price.
+    """
+    if graph.axes:
+        raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
+    done = compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
+    return replace(done, bindings=done.bindings.behind(backends)) if backends else done
+
+
+def compiled(
+    graph: Graph, family: Family, lowered: Graph, times: Sequence[PassTime], layouts: Layouts | None = None
+) -> Lowered:
+    """Compile what passes have made of a traced graph for a family; layouts go to and come from `layouts`.
+
+    PlanError for a graph that is recorded for other kernels; a note where kernels are asked for that it does not hold.
+    """
+    if graph.spelled_out and family.kernels != "eager":
+        raise PlanError(
+            f"kernels={family.kernels}: {graph.name} is recorded with norms, rotary embeddings and activations as its "
+            "own code spells them out, which is kernels=eager; load it without spelled_out"
+        )
+    if family.kernels == "eager" and graph.workload is Workload.TRAIN and not graph.spelled_out:
+        graph, lowered = (replace(g, notes=(*g.notes, _ONE_KERNEL)) for g in (graph, lowered))
+    program = compile_graph(lowered, family.order)
+    asked = absorbed(graph) if any(t.name == Absorb.name for t in times) else graph
+    return Lowered(
+        graph,
+        lowered,
+        program,
+        Bindings(program),
+        MemoryProgram.of(lowered),
+        StageProgram.of(lowered, family.pp_layout, family.recompute_layers, layouts),
+        ConstraintProgram.of(lowered, graph),
+        Uneven.of(lowered),
+        ModelFlops.of(asked),
+        ModelFlops.of(lowered, REPEATED),
+        StepProgram.of(program),
+        None if graph.workload is Workload.TRAIN else MustMove.of(lowered),
+        tuple(times),
+    )
+
+
+def evaluate(
+    lowered: Lowered,
+    system: System,
+    plans: PlanTable,
+    convention: Convention = Convention.FULL,
+    prepared: Prepared | None = None,
+    backends: Sequence[Backend] | None = None,
+) -> Estimates:
+    """Price a table of plans; of plans only the axes are checked here (see `check_divisibility` for the rest).
+
+    `prepared` is what `screen` has worked out for exactly these plans on this system: see `Screened.fitting`.
+    `backends` take the place of those that the graph was lowered with: see `lower`.
+    """
+    if not lowered.graph.axes:
+        raise UsageError("the graph is not sharded: an estimate needs a pipeline with 'shard' in it, run to the end")
+    if backends is not None:
+        lowered = replace(lowered, bindings=lowered.bindings.behind(backends))
+    check_axes(lowered.graph.axes, plans.mesh)
+    check_units(plans.family, system.chip.name, system.chip.peak_flop_per_s.by_dtype())
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        ready = prepared or Prepared.of(lowered.stages, lowered.memory, system, plans)
+        timing = price(lowered.bindings.to(system), ready.points)
+        step = step_of(lowered, timing, Policy.of(system), plans, ready.staging)
+        counted = Counted(lowered.source, lowered.graph, lowered.flops, lowered.recomputed, lowered.must_move)
+        metrics = dict(counted.metrics(system, ready, step, convention))
+        if plans.family.offload:
+            metrics["host_mem_bytes"] = lowered.memory.host_bytes(ready.points, plans, ready.staging)
+    _check_finite(metrics, system)
+    return Estimates(lowered, plans, system, timing, ready.staging, step, ready.memory_bytes, metrics, convention)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineEstimates:
+    """The answer for one plan on a table of machines: metrics, breakdown and memory as columns, a row a machine."""
+
+    plan: Plan
+    system: System
+    metrics: Mapping[str, Array]
+    breakdown_s: Mapping[str, Array]
+    hidden_comm_s: Mapping[str, Array]
+    memory_bytes: Mapping[str, Array]
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether the plan fits each machine."""
+        return np.asarray(self.metrics["peak_mem_bytes"] <= self.system.chip.hbm_bytes)
+
+
+def evaluate_machines(
+    lowered: Lowered, system: System, plan: Plan, convention: Convention = Convention.FULL
+) -> MachineEstimates:
+    """Price one plan on each machine of a table: see `backends/machine/system_table.py`. PlanError when it is not legal."""
+    parts = [
+        (table.metrics, table.step.breakdown, table.step.hidden_comm_s, table.memory_bytes)
+        for table in machine_tables(lowered, system, plan, convention)
+    ]
+    joined = (
+        {name: np.concatenate([p[name] for p in found]) for name in found[0]} for found in zip(*parts, strict=True)
+    )
+    return MachineEstimates(plan, system, *joined)
+
+
+def machine_tables(
+    lowered: Lowered, system: System, plan: Plan, convention: Convention = Convention.FULL
+) -> Iterator[Estimates]:
+    """Price one plan on each machine of a table, MACHINES of them at a time. PlanError when it is not legal."""
+    one, num = _checked(lowered, [plan]), num_machines(system) or 1
+    for start in range(0, num, MACHINES):
+        rows = slice(start, min(start + MACHINES, num))
+        yield evaluate(lowered, some_machines(system, rows), one.repeated(rows.stop - start), convention)
+
+
+def step_of(lowered: Lowered, timing: Timing, policy: Policy, plans: PlanTable, staging: Staging) -> Step:
+    """Roll node times up to a step; of the system it knows the policy alone."""
+    return roll_up(timing, plans, staging, policy, lowered.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """What a table of plans needs before anything is timed: which are legal, and the bytes of the fullest device.
+
+    `prepared` are the legal ones, None where no plan is legal.
+    """
+
+    legal: NDArray[np.bool_]
+    fits: NDArray[np.bool_]
+    peak_mem_bytes: Array
+    prepared: Prepared | None = None
+
+    def fitting(self) -> Prepared | None:
+        """Return the plans that fit, in their order, ready for `evaluate`; None where none does."""
+        if self.prepared is None or not self.fits.any():
+            return None
+        return self.prepared.part(np.flatnonzero(self.fits[self.legal]))
+
+
+def screen(lowered: Lowered, system: System, plans: PlanTable) -> Screened:
+    """Check constraints and memory of a table of plans, without times; an illegal plan needs infinite memory."""
+    check_axes(lowered.graph.axes, plans.mesh)
+    points = Points(plans)
+    legal = lowered.constraints.hold(plans, points)
+    needed = np.full(len(plans), np.inf)
+    if not legal.any():
+        return Screened(legal, legal, needed)
+    if not legal.all():
+        rows = np.flatnonzero(legal)
+        plans = plans.part(rows)
+        points = points.part(plans, rows)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        prepared = Prepared.of(lowered.stages, lowered.memory, system, plans, points)
+    needed[legal] = prepared.peak_mem_bytes
+    return Screened(legal, needed <= system.chip.hbm_bytes, needed, prepared)
+
+
+def stage_memory(table: Estimates, cls: int) -> Mapping[str, Array]:
+    """Return bytes of a device of one class of stages by part, plan by plan; those of the fullest are reported."""
+    staging = table.staging.only(cls)
+    return memory_of(table.lowered.memory, table.system, Points(table.plans), table.plans, staging)
+
+
+def _check_finite(metrics: Mapping[str, Array], system: System) -> None:
+    # Adding up is quick, and leaves nothing finite where one is not.
+    if np.isfinite(sum(metrics.values())).all():
+        return
+    for name, values in metrics.items():
+        if not np.isfinite(values).all():
+            raise UsageError(f"{name} is beyond any number: a value of system '{system.name}' or of the plan is absurd")
+
+
+def estimate(
+    graph: Graph,
+    system: System,
+    plan: Plan,
+    convention: Convention = Convention.FULL,
+    lowered: Lowered | None = None,
+    backends: Sequence[Backend] | None = None,
+) -> Estimate:
+    """Answer for one plan: how long, what fits, where the time goes; `lowered` and `backends` as of `evaluate`.
+
+    PlanError when a degree does not divide what must be even. A plan that does not fit is answered too: see `fits`.
+    """
+    done = lowered or lower(graph, plan.family, pipeline_for(plan.family, plan.tp > 1))
+    table = evaluate(done, system, _checked(done, [plan]), convention, backends=backends)
+    metrics = {k: float(v[0]) for k, v in table.metrics.items()}
+    breakdown = {k: float(v[0]) for k, v in table.step.breakdown.items()}
+    sizes = {name: float(column[0]) for name, column in table.plans.columns.items()}
+    replicated = Replicated.of(done.graph, sizes) if plan.tp > 1 else None
+    warnings = cautions(done.graph, system, plan, metrics, breakdown, replicated)
+    return Estimate(
+        plan,
+        metrics,
+        breakdown,
+        {k: float(v[0]) for k, v in table.step.hidden_comm_s.items()},
+        {k: float(v[0]) for k, v in table.memory_bytes.items()},
+        (*done.graph.notes, *warnings, *done.uneven.notes(plan)),
+        table,
+        replicated=replicated,
+    )
+
+
+def train(answer: Estimate, run: TrainingRun) -> Estimate:
+    """Answer for a whole training run of steps such as this one: how long it takes, with checkpoints and failures.
+
+    UsageError when the steps are not of training, or nothing gets done between failures.
+    """
+    source, system = answer.table.lowered.source, answer.table.system
+    if source.workload is not Workload.TRAIN:
+        raise UsageError(f"a training run is made of training steps, and this is one of {source.workload}")
+    job = Job.of(source, system, answer.plan, answer.metrics["step_time_s"])
+    found = run.over(job)
+    return replace(answer, run=found, warnings=(*answer.warnings, *found.warnings(job, system)))
+
+
+def worth(answer: Estimate, terms: Terms | None = None) -> Estimate:
+    """Price the steps of an estimate, and its run where it has one: dollars, energy, carbon under the system's prices.
+
+    UsageError where the system cannot be priced at all; what is missing otherwise is in `money.money.unpriced`.
+    """
+    table, m = answer.table, answer.metrics
+    run_s = None if answer.run is None else answer.run.metrics.get("train_time_s")
+    work = Work(table.lowered.source.workload, m["step_time_s"], m["tokens_per_s"] * m["step_time_s"],
+                m["model_flops"], run_s)  # fmt: skip
+    money = system_money(table.system, answer.plan.num_gpus, terms)
+    found = step_money(money, work, table.timing, table.plans)
+    metrics = {name: float(np.ravel(value)[0]) for name, value in found.metrics.items()}
+    return replace(answer, money=replace(found, metrics=metrics))
+
+
+def estimate_many(lowered: Lowered, system: System, plans: Sequence[Plan]) -> Estimates:
+    """Price several plans of one family, each checked for divisibility and for sizes that the graph is of."""
+    return evaluate(lowered, system, _checked(lowered, plans))
+
+
+def _checked(lowered: Lowered, plans: Sequence[Plan]) -> PlanTable:
+    """Return the plans as a table; PlanError for the first that is not legal, with what would be."""
+    table = PlanTable.of(plans)
+    for plan in plans:
+        check_sizes(lowered.source, plan)
+    for plan, legal in zip(plans, lowered.constraints.hold(table, Points(table)), strict=True):
+        if not legal:
+            check_divisibility(lowered.graph, plan)
+    return table

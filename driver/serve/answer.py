@@ -1,0 +1,220 @@
+"""What a server makes of a load as one record: metrics by the names of the field, and parts that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...cost.flops import Convention, ModelFlops
+from ...cost.serving.batching.steps import groups_of
+from ...cost.serving.batching.times import Nums
+from ...cost.serving.capacity import held_bytes, room, sequence_bytes
+from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.simulate.result import Simulated
+from ...cost.serving.traffic.requests import Lengths
+from ..estimate import Estimate
+from .notes import room_notes, wave_notes
+from .parts import request_parts
+from .target import Target
+
+if TYPE_CHECKING:
+    from .load import Load
+    from .money import ServeMoney
+    from .pools import Pools
+    from .server import Server
+
+
+@dataclass(frozen=True, slots=True)
+class ServeEstimate:
+    """The answer for one load. `breakdown_s` adds up to `e2el_s`, `memory_bytes` to what the engine takes.
+
+    Attributes:
+        server: what answers.
+        lengths: of the requests.
+        load: how they come.
+        found: the closed form of one replica.
+        prefill: one prompt by itself (of a static batch, all of them).
+        decode: a decode step at the mean context.
+        metrics: of all replicas together, by the names of the field; SI units.
+        breakdown_s: where the time of a request goes.
+        memory_bytes: of a device, by part.
+        warnings: what a reader must know.
+        simulated: there when requests were simulated one by one: see `serve_traffic`.
+        pools: there when prompts and answers run on devices of their own; `server` then decodes.
+        money: there when it was priced: see `worth_serving`.
+    """
+
+    server: Server
+    lengths: Lengths
+    load: Load
+    found: ServingMetrics
+    prefill: Estimate
+    decode: Estimate
+    metrics: Mapping[str, float]
+    breakdown_s: Mapping[str, float]
+    memory_bytes: Mapping[str, float]
+    warnings: tuple[str, ...]
+    simulated: Simulated | None = None
+    pools: Pools | None = None
+    money: ServeMoney | None = None
+
+    @property
+    def num_gpus(self) -> int:
+        """All devices."""
+        return self.server.plan.num_gpus if self.pools is None else self.pools.num_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All that answers; numbers, or arrays over loads.
+
+    Attributes:
+        num_gpus: devices.
+        times: how many times as much as the closed form says.
+        most_per_s: the most of that a second.
+        room: requests that a replica runs at once.
+    """
+
+    num_gpus: Nums
+    times: Nums
+    most_per_s: Nums
+    room: Nums
+
+
+def answer_of(
+    server: Server, lengths: Lengths, load: Load, found: ServingMetrics, prefill: Estimate, decode: Estimate,
+    together: bool = False,
+) -> ServeEstimate:  # fmt: skip
+    """Put a closed form of one replica into the answer for all of them; prompts may have run together."""
+    whole = server.runs_together(load)
+    most = server.most_together(lengths, float(found.batch)) if whole else float(server.most(lengths).requests_per_s)
+    held = float(room(server.times, server.engine.scheduler, lengths, whole))
+    fleet = Fleet(server.plan.num_gpus, server.num_replicas, most, held)
+    notes = () if load.traffic else wave_notes(found) if together else room_notes(server, lengths, found)
+    return ServeEstimate(
+        server, lengths, load, found, prefill, decode,
+        dict(metrics_of(server, fleet, lengths, found, decode)),
+        request_parts(server, lengths, found, prefill, decode, together),
+        memory_of(server, lengths, found, decode),
+        (*warnings_of(server, prefill, decode), *notes),
+    )  # fmt: skip
+
+
+def warnings_of(server: Server, prefill: Estimate, decode: Estimate) -> tuple[str, ...]:
+    """Return what both steps warn of, and whether the numbers of the engine were ever held against measurements."""
+    engine, chip = server.engine, server.system.chip.name
+    told: tuple[str, ...] = ()
+    if not engine.is_free and (engine.accuracy is None or engine.accuracy.chip != chip):
+        like = "" if engine.accuracy is None else f", and they are those of {engine.accuracy.chip}"
+        told = (f"host times of {engine.name} are judgement on {chip}: no measured requests{like}",)
+    return tuple(dict.fromkeys((*prefill.warnings, *decode.warnings, *told)))
+
+
+def with_goodput(answer: ServeEstimate, target: Target) -> ServeEstimate:
+    """Say how many requests/s meet a target: in a closed form all are alike, so all or none."""
+    if not target:
+        return answer
+    good = answer.metrics["requests_per_s"] if bool(target.meets(answer.found)) else 0.0
+    return replace(answer, metrics={**answer.metrics, "request_goodput_rps": good})
+
+
+def with_inclusive_tpot(answer: ServeEstimate) -> ServeEstimate:
+    """Say the mean time of a token with the first one in it."""
+    metrics = {**answer.metrics, "inclusive_tpot_s": answer.metrics["e2el_s"] / float(answer.found.output)}
+    return replace(answer, metrics=metrics)
+
+
+def metrics_of(
+    server: Server, fleet: Fleet, lengths: Lengths, found: ServingMetrics, decode: Estimate
+) -> Iterator[tuple[str, float]]:
+    """Yield metrics of all that answers by their names; those of decode steps are of `server`."""
+    known = fleet_metrics(server, fleet, lengths, found, _decode_bytes(server, found, decode))
+    # What there is nothing of is not a number: a time between tokens of an answer that has one.
+    yield from ((name, float(value)) for name, value in known.items() if not np.isnan(value))
+
+
+def fleet_metrics(
+    server: Server, fleet: Fleet, lengths: Lengths, found: ServingMetrics, read_bytes: Nums
+) -> Mapping[str, Nums]:
+    """Return metrics of all that answers by their names; numbers, or arrays over loads, as those of `found` are.
+
+    `read_bytes` is what a device reads while each of its groups takes a decode step.
+    """
+    num_gpus, replicas = fleet.num_gpus, fleet.times
+    tokens = found.output_tokens_per_s * replicas
+    flops = request_flops(server, lengths, server.convention)
+    latencies = {name: getattr(found, name) for name in ("ttft_s", "ttft_low_s", "ttft_high_s", "tpot_s", "itl_s")}
+    drafted = {} if server.speculation is None else {"tokens_per_round": np.asarray(server.tokens_per_gap)}
+    return {
+        **latencies, "e2el_s": found.e2el_s,
+        "requests_per_s": found.requests_per_s * replicas,
+        "tokens_per_s": tokens,
+        "tokens_per_s_per_gpu": tokens / num_gpus,
+        "tokens_per_s_per_user": found.tokens_per_s_per_user,
+        "total_tokens_per_s": found.total_tokens_per_s * replicas,
+        "total_tokens_per_s_per_gpu": found.total_tokens_per_s * replicas / num_gpus,
+        "concurrency": found.concurrency * replicas,
+        "batch": found.batch,
+        "max_batch": np.asarray(fleet.room),
+        "serve_utilization": found.requests_per_s / fleet.most_per_s,
+        **drafted,
+        "mfu": flops * found.requests_per_s * replicas / (_peak(server) * num_gpus),
+        "mbu": read_bytes / (_bandwidth(server) * found.itl_s),
+        "flops_per_request": np.asarray(flops),
+        "kv_bytes_per_request": held_bytes(server.times, server.engine.scheduler, lengths.total),
+    }  # fmt: skip
+
+
+def request_flops(server: Server, lengths: Lengths, convention: Convention = Convention.FULL) -> float:
+    """Return the model FLOPs of a request: its prompt less what is cached, and its decode steps.
+
+    Those of a step are linear in the context: all of them are as many as of the mean one each.
+    """
+    prompt, output, cached = (float(np.asarray(n)) for n in (lengths.prompt, lengths.output, lengths.cached))
+    of_prompt, of_step = server.served.prefill.flops, server.served.decode.flops
+    first = _flops(of_prompt, prompt, 0.0, convention)
+    first -= _flops(of_prompt, cached, 0.0, convention) if cached else 0.0
+    return first + (output - 1.0) * _flops(of_step, 1.0, prompt + output / 2, convention)
+
+
+def _flops(flops: ModelFlops, seq: float, context: float, convention: Convention) -> float:
+    env = {"batch": np.ones(1), "seq": np.array([seq]), "kv": np.array([context])}
+    return float(np.sum(flops.total(env, convention)))
+
+
+def _peak(server: Server) -> float:
+    return float(server.system.chip.matmul_flop_per_s(str(server.served.decode.source.dtype)))
+
+
+def _bandwidth(server: Server) -> float:
+    return float(server.system.chip.hbm_bytes_per_s)
+
+
+def _decode_bytes(server: Server, found: ServingMetrics, decode: Estimate) -> float:
+    """What a device reads while each of the groups takes a step."""
+    moved = decode.table.lowered.must_move
+    groups = float(groups_of(server.times, found.batch))
+    return 0.0 if moved is None else float(moved.evaluate(decode.table.plans)[0]) * groups
+
+
+def memory_of(
+    server: Server, lengths: Lengths, found: ServingMetrics, decode: Estimate
+) -> Mapping[str, float]:  # fmt: skip
+    """Return what the engine takes of the fullest device: weights, room for a step, and the cache, in use and free."""
+    at, capacity = server.engine.scheduler, float(server.system.chip.hbm_bytes)
+    free = server.times.free_bytes
+    taken = capacity * at.memory_utilization - free / at.cache_utilization
+    parts = {name: decode.memory_bytes[name] for name in ("weights", "reserved")}
+    drafter = 0.0 if server.speculation is None else server.speculation.drafter.weight_bytes
+    used = min(float(found.batch * sequence_bytes(server.times, at, lengths)), free)
+    return {
+        "weights": parts["weights"],
+        "draft_weights": drafter,
+        "kv_cache_in_use": used,
+        "kv_cache_free": free - used,
+        "temporary": max(taken - drafter - sum(parts.values()), 0.0),
+        "reserved": parts["reserved"],
+    }

@@ -1,0 +1,51 @@
+"""What a reader must know of figures under a load: batches in waves, queues without end, room that may run out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...cost.serving.capacity import room
+from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.traffic.requests import Lengths
+
+if TYPE_CHECKING:
+    from .server import Server
+
+# Relative room for rounding.
+_SLACK = 1e-9
+
+
+def wave_notes(found: ServingMetrics) -> Iterator[str]:
+    """Say how a static batch that does not fit runs, and how many of it are under way on average."""
+    asked, wave = float(found.concurrency), float(found.batch)
+    if asked <= wave * (1.0 + _SLACK):
+        return
+    under_way = float(found.requests_per_s * found.e2el_s)
+    yield (
+        f"{asked:.4g} requests of a replica start at once and run in {round(asked / wave)} waves of {wave:.4g}: TTFT "
+        f"is the mean over waves, and {under_way:.4g} are under way on average"
+    )
+
+
+def overload_notes(come_per_s: float, most_per_s: float) -> Iterator[str]:
+    """Say that requests come faster than they can be answered; of bursts and closed loops, at no rate, nothing."""
+    if most_per_s < come_per_s < math.inf:
+        yield (
+            f"{come_per_s:.3g} requests/s come and {most_per_s:.3g} can be answered: their queue grows, and latencies "
+            "with the number of requests"
+        )
+
+
+def room_notes(server: Server, lengths: Lengths, found: ServingMetrics) -> Iterator[str]:
+    """Say that sequences which grow may run out of room, where the scheduler does not set it aside."""
+    scheduler = server.engine.scheduler
+    if scheduler.reserve_output:
+        return
+    whole = float(room(server.times, scheduler, lengths, whole=True))
+    if float(found.batch) > whole * (1.0 + _SLACK):
+        yield (
+            f"the KV cache holds {whole:g} requests at their full length and {float(found.batch):.4g} run: some "
+            "may be put back and computed anew, which is not in these figures; --serve shows it"
+        )

@@ -1,0 +1,171 @@
+"""A model on a system under a serving engine: what requests see, what it answers in all, and where their time goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...backends.machine.software.engine import Engine
+from ...backends.machine.system import System
+from ...cost.flops import Convention
+from ...cost.serving.batching.continuous import most_throughput
+from ...cost.serving.batching.speculative import Speculation
+from ...cost.serving.batching.static import static_batch
+from ...cost.serving.batching.steps import groups_of, way_in_s
+from ...cost.serving.batching.times import StepTimes
+from ...cost.serving.capacity import max_batch
+from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.traffic.requests import Lengths
+from ...ir.errors import UsageError
+from ...ir.plan import Plan
+from ...ir.sizes.fixed_sizes import check_served
+from ..estimate import Estimate, Lowered, estimate
+from .answer import ServeEstimate, answer_of, with_goodput
+from .load import Load, under_load
+from .tables import Served, step_times
+from .target import ANYTHING, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Replicas of a model that answer requests.
+
+    Attributes:
+        served: the model, lowered for both phases.
+        system: the machine, with the numbers of its stack that the engine was fitted with.
+        plan: degrees of a replica, and how many there are (`dp`).
+        engine: what schedules, and what its host costs.
+        times: what steps of one replica take.
+        longest: most tokens of a request, prompt and answer.
+        speculation: how tokens are drafted, None where none are; `times` and `engine` then have rounds, by the token.
+        checking: times of rounds whose drafts take no time.
+        convention: how masked attention counts in FLOPs.
+    """
+
+    served: Served
+    system: System
+    plan: Plan
+    engine: Engine
+    times: StepTimes
+    longest: int
+    speculation: Speculation | None = None
+    checking: StepTimes | None = None
+    convention: Convention = Convention.FULL
+
+    @classmethod
+    def of(cls, served: Served, system: System, plan: Plan, engine: Engine, longest: int) -> Server:
+        """Price the steps of a replica; UsageError for requests that the model's graphs do not hold for."""
+        check_positions(served, longest)
+        machine = engine.under(system)
+        times = step_times(served, machine, plan, engine.scheduler, longest)
+        return cls(served, machine, plan, engine, times, longest)
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas, which share the requests evenly."""
+        return self.plan.dp
+
+    @property
+    def tokens_per_gap(self) -> float:
+        """Tokens that come at once."""
+        return 1.0 if self.speculation is None else self.speculation.tokens
+
+    def most(self, lengths: Lengths) -> ServingMetrics:
+        """Return the steady state of one replica in which it answers most requests."""
+        return most_throughput(self.times, self.engine, lengths)
+
+    def runs_together(self, load: Load) -> bool:
+        """Whether requests start and end together: as asked, or because the engine has nothing else."""
+        return load.batch is not None or self.engine.scheduler.batching == "static"
+
+    def most_together(self, lengths: Lengths, batch: float = 1.0) -> float:
+        """Return the most requests/s of static batches that follow each other: of all that fit, and of one given."""
+        most = float(max_batch(self.times, self.engine.scheduler, lengths, whole=True))
+        tried = np.union1d(np.arange(1.0, most + 1.0), min(batch, most))
+        found = static_batch(self.times, self.engine, tried, lengths)
+        # The next batch is on its way in while one runs.
+        return float(np.max(tried / (found.e2el_s - way_in_s(self.engine.overheads, lengths))))
+
+    def phase(self, lowered: Lowered, batch: float, seq: float, context: float = 0.0) -> Estimate:
+        """Estimate one step of a phase: so many sequences a replica, tokens of each, and tokens in the cache."""
+        rows = max(1, round(batch))
+        family = replace(self.plan.family, workload=lowered.source.workload)
+        plan = replace(
+            self.plan, micro_batch=rows, global_batch=rows * self.plan.dp, seq_len=max(1, round(seq)),
+            kv_len=round(context), family=family,
+        )  # fmt: skip
+        return estimate(lowered.source, self.system, plan, self.convention, lowered)
+
+
+def serve(server: Server, lengths: Lengths, load: Load, target: Target = ANYTHING) -> ServeEstimate:
+    """Answer for requests of given lengths under a load; of a target says how many requests/s meet it.
+
+    InfeasibleError where no request fits, where more requests are asked for than can be answered, and where no load is
+    given and one request alone misses the target.
+    """
+    check_longest(server, lengths)
+    each = load.of_replica(server.num_replicas)
+    together = together_of(server, each, lengths)
+    if together is not None:
+        found = static_batch(server.times, server.engine, together, lengths)
+    else:
+        found = under_load(server.times, server.engine, each, lengths, target)
+    found = replace(found, tokens_per_gap=server.tokens_per_gap)
+    prefill, decode = phases_of(server, lengths, found, together is not None)
+    return with_goodput(answer_of(server, lengths, load, found, prefill, decode, together is not None), target)
+
+
+def together_of(server: Server, load: Load, lengths: Lengths) -> float | None:
+    """Return the requests of a replica that run together: as asked, or because its engine has nothing else.
+
+    None with continuous batching; UsageError for a rate of requests that such an engine would have to gather first.
+    """
+    if load.batch is not None or not server.runs_together(load):
+        return load.batch
+    if load.requests_per_s is not None:
+        raise UsageError(f"engine {server.engine.name} runs static batches: say how many requests, with --batch")
+    if load.concurrency is not None:
+        return load.concurrency
+    return float(max_batch(server.times, server.engine.scheduler, lengths, whole=True))
+
+
+def replicated(server: Server, num: int) -> Server:
+    """Return so many replicas of a server that has one, or one rank with attention of its own."""
+    gpus = server.plan.num_gpus // server.plan.dp * num
+    batch = server.plan.micro_batch * num
+    return replace(server, plan=replace(server.plan, dp=num, num_gpus=gpus, global_batch=batch))
+
+
+def phases_of(
+    server: Server, lengths: Lengths, found: ServingMetrics, together: bool
+) -> tuple[Estimate, Estimate]:  # fmt: skip
+    """Estimate one prompt by itself, or `together` all of a batch, and a decode step at the mean context.
+
+    With pipeline stages either is of one group of the batch.
+    """
+    prompt, output = float(np.asarray(lengths.prompt)), float(np.asarray(lengths.output))
+    groups = float(groups_of(server.times, found.batch))
+    fresh = float(lengths.fresh)
+    first = server.phase(server.served.prefill, float(found.batch) / groups if together else 1.0, fresh)
+    step = server.phase(server.served.decode, float(found.decodes) / groups, prompt + output / 2, prompt + output / 2)
+    return first, step
+
+
+def check_positions(served: Served, longest: int) -> None:
+    """Raise UsageError for requests that are longer than the model's positions, or that its graphs do not hold for."""
+    for lowered in (served.prefill, served.decode):
+        check_served(lowered.source, longest)
+    most = served.decode.source.max_positions
+    if most and longest > most:
+        raise UsageError(
+            f"requests of {longest:,} tokens, prompt and answer, are beyond the {most:,} positions of "
+            f"'{served.decode.source.name}'; with this prompt and answer at most {most:,} in all"
+        )
+
+
+def check_longest(server: Server, lengths: Lengths) -> None:
+    """Raise UsageError for requests beyond what the tables of a server were made for."""
+    longest = int(np.max(lengths.total))
+    if longest > server.longest:
+        raise UsageError(f"requests of {longest:,} tokens, and the server was priced for {server.longest:,} at most")

@@ -1,0 +1,123 @@
+"""The fewest devices that answer so many requests a second within given latencies, and the plan that does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ....backends.machine.system import System
+from ....cost.serving.batching.continuous import most_throughput, steady
+from ....cost.serving.batching.open_loop import at_rate
+from ....cost.serving.capacity import max_batch
+from ....cost.serving.metrics import ServingMetrics
+from ....cost.serving.slo import num_for
+from ....ir.errors import InfeasibleError, NotBuiltError, PlanError
+from ....ir.units import format_time
+from ..server import Server, replicated
+from ..target import Target, latencies_text
+from .shapes import Shape
+from .size_pools import Tried, pool_choices
+from .sizing import Choice, Lower, Missed, Question, Sizing
+
+# Shares of the greatest rate that are looked at; the last is short of it, for at it the queue has no end.
+_SHARES = np.concatenate([np.geomspace(1e-3, 0.5, 16), np.linspace(0.55, 0.99, 45)])
+
+
+def size(question: Question, system: System, shapes: Iterable[Shape], lowered: Lower, disagg: str = "auto") -> Sizing:
+    """Try shapes; fewest devices first, of equal ones those with the most room left.
+
+    Replicas do both phases, pools one each (`disagg` is `on`), or both are tried (`auto`).
+    InfeasibleError where none meets the target, with the nearest that can be had.
+    """
+    tried = [_tried(question, system, shape, lowered) for shape in shapes]
+    servers = {server.shape: server for server in tried if isinstance(server, Tried)}
+    found = [_choice(question, one) for one in servers.values()] if disagg != "on" else []
+    found += pool_choices(question, servers) if disagg != "off" else []
+    choices = sorted((c for c in found if isinstance(c, Choice)), key=lambda c: (c.num_gpus, -c.most_per_s))
+    missed = tuple(m for m in (*tried, *found) if isinstance(m, Missed))
+    missed += tuple(map(_alone(question), servers.values())) if not choices and disagg == "on" else ()
+    affordable = tuple(c for c in choices if c.num_gpus <= question.most_gpus)
+    if not affordable:
+        raise InfeasibleError(_nearest(question, choices, missed))
+    return Sizing(question, affordable, missed)
+
+
+def _tried(question: Question, system: System, shape: Shape, lowered: Lower) -> Tried | Missed:
+    try:
+        served, plan = lowered(shape)
+        longest = int(np.max(question.lengths.total))
+        server = replace(Server.of(served, system, plan, question.engine, longest), convention=question.convention)
+        max_batch(server.times, server.engine.scheduler, question.lengths)
+        return Tried(shape, server)
+    except (PlanError, NotBuiltError, InfeasibleError) as error:
+        return Missed(shape, str(error))
+
+
+def _choice(question: Question, tried: Tried) -> Choice | Missed:
+    """The greatest rate of a replica within the target says how many it takes."""
+    shape, server, lengths = tried.shape, tried.server, question.lengths
+    engine = server.engine
+    most = float(most_throughput(server.times, engine, lengths).requests_per_s)
+    rates = most * _SHARES
+    # Far below what it can answer a request is alone.
+    found = at_rate(server.times, engine, rates, lengths)
+    good = question.target.meets(found)
+    if not good[0]:
+        return Missed(shape, "", steady(server.times, engine, 1.0, lengths))
+    last = len(rates) - 1 if good.all() else int(np.argmin(good)) - 1
+    best = _refined(question, server, rates[last], rates[min(last + 1, len(rates) - 1)])
+    copies = num_for(question.requests_per_s, best * shape.dp)
+    return Choice(
+        f"{copies} x ({shape})",
+        copies * shape.num_gpus,
+        best * copies * shape.dp,
+        replicated(server, copies * shape.dp),
+    )
+
+
+def _alone(question: Question) -> Callable[[Tried], Missed]:
+    """What one request has on a shape by itself."""
+    return lambda one: Missed(one.shape, "", steady(one.server.times, one.server.engine, 1.0, question.lengths))
+
+
+def _refined(question: Question, server: Server, low: float, high: float) -> float:
+    """The greatest rate between two that still meets the target."""
+    rates = np.linspace(low, high, 33)
+    good = question.target.meets(at_rate(server.times, server.engine, rates, question.lengths))
+    return float(rates[len(rates) - 1 if good.all() else max(int(np.argmin(good)) - 1, 0)])
+
+
+def _nearest(question: Question, choices: Sequence[Choice], missed: Sequence[Missed]) -> str:
+    """What is asked, and what comes nearest to it."""
+    if choices:
+        least = choices[0]
+        return (
+            f"{question.requests_per_s:g} requests/s with {question.target or 'any latency'} take {least.num_gpus} "
+            f"GPUs, {least.name}, and {question.most_gpus} may be bought"
+        )
+    alone = [(m.shape, m.alone) for m in missed if m.alone is not None]
+    if not alone:
+        return "no shape holds the model and one request: " + "; ".join(f"{m.shape}: {m.why}" for m in missed[-2:])
+    return "; ".join(_shortfalls(question.target, alone))
+
+
+def _shortfalls(target: Target, alone: Sequence[tuple[Shape, ServingMetrics]]) -> Iterator[str]:
+    """Each latency that no shape meets; else that no shape meets both."""
+    told = False
+    for name, asked, field in (("TTFT", target.ttft_s, "ttft_s"), ("TPOT", target.tpot_s, "tpot_s")):
+        if asked is None:
+            continue
+        shape, least = min(((s, float(getattr(m, field))) for s, m in alone), key=lambda pair: pair[1])
+        if least > asked:
+            told = True
+            own = f"the least is {format_time(least)} with {shape}, one request alone"
+            yield f"{name} {format_time(asked)} asked; {own}"
+    if not told:
+        first = min(alone, key=lambda pair: float(pair[1].ttft_s))
+        step = min(alone, key=lambda pair: float(pair[1].tpot_s))
+        yield (
+            f"{target} asked, and no shape has both: {first[0]} has {latencies_text(first[1])}, {step[0]} "
+            f"{latencies_text(step[1])}, one request alone"
+        )

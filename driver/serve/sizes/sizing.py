@@ -1,0 +1,97 @@
+"""What is asked of a size, and what is found: plans that answer everything in time, and shapes that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ....backends.machine.software.engine import Engine
+from ....cost.flops import Convention
+from ....cost.serving.metrics import ServingMetrics
+from ....cost.serving.traffic.requests import Lengths
+from ....ir.errors import UsageError
+from ....ir.plan import Plan
+from ..answer import ServeEstimate
+from ..load import Load
+from ..pools import Pools, serve_pools
+from ..server import Server, serve
+from ..tables import Served
+from ..target import Target
+from .shapes import Shape
+
+# Graphs of a shape and its plan with one replica; PlanError or NotBuiltError where there is none.
+Lower = Callable[[Shape], tuple[Served, Plan]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be answered.
+
+    Attributes:
+        requests_per_s: that come, at random.
+        target: latencies they may have, as means.
+        lengths: of each of them.
+        engine: what serves.
+        most_gpus: devices that may be bought.
+        convention: how masked attention counts in FLOPs.
+    """
+
+    requests_per_s: float
+    target: Target
+    lengths: Lengths
+    engine: Engine
+    most_gpus: int = 10**6
+    convention: Convention = Convention.FULL
+
+    def __post_init__(self) -> None:
+        """UsageError for no requests."""
+        if not 0 < self.requests_per_s < float("inf"):
+            raise UsageError(f"target of {self.requests_per_s:g} requests/s; allowed: more than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A plan that answers everything.
+
+    Attributes:
+        name: as people write it: `3 x (tp4)`.
+        num_gpus: devices in all.
+        most_per_s: requests that it answers within the target.
+        server: replicas that do all of the work, or those that decode.
+        pools: prompts and answers apart; None where replicas do both.
+    """
+
+    name: str
+    num_gpus: int
+    most_per_s: float
+    server: Server
+    pools: Pools | None = None
+
+    def answer(self, question: Question) -> ServeEstimate:
+        """Return the whole answer at the rate that is asked for."""
+        load = Load(requests_per_s=question.requests_per_s)
+        if self.pools is not None:
+            return serve_pools(self.pools, question.lengths, load, question.target)
+        return serve(self.server, question.lengths, load, question.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A shape that does not, and the least latencies that one request alone has on it; None where it does not fit."""
+
+    shape: Shape
+    why: str
+    alone: ServingMetrics | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """What was found: the choices, fewest devices first, and what misses the target."""
+
+    question: Question
+    choices: tuple[Choice, ...]
+    missed: tuple[Missed, ...]
+
+    def answers(self, most: int) -> Iterator[ServeEstimate]:
+        """Yield the whole answers of the first choices."""
+        return (choice.answer(self.question) for choice in self.choices[:most])

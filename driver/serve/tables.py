@@ -1,0 +1,142 @@
+"""Step times of one plan as tables: both lowered graphs priced at the points of a grid, each in one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...backends.machine.software.engine import Scheduler
+from ...backends.machine.system import System
+from ...backends.pricing.program import Entry
+from ...cost.serving.batching.times import Array, Curve, StepTimes, Surface
+from ...ir.errors import UsageError
+from ...ir.graph import Workload
+from ...ir.ops import OpClass
+from ...ir.plan import Family, Plan, PlanTable
+from ...ir.plan.divisibility import check_divisibility
+from ..estimate import Estimates, Lowered, evaluate
+
+# Every batch up to here is priced by itself; beyond, and for lengths, points lie this factor apart.
+EACH = 32
+STEP = 2.0**0.25
+LENGTH_STEP = 2.0**0.5
+PROMPTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model lowered for both phases of serving."""
+
+    prefill: Lowered
+    decode: Lowered
+
+    def __post_init__(self) -> None:
+        """UsageError where a graph is of another phase."""
+        for lowered, phase in ((self.prefill, Workload.PREFILL), (self.decode, Workload.DECODE)):
+            if lowered.source.workload is not phase:
+                given = lowered.source.workload
+                raise UsageError(f"serving needs a {phase} graph, and '{lowered.source.name}' is of {given}")
+
+
+def step_times(served: Served, system: System, plan: Plan, scheduler: Scheduler, longest: int) -> StepTimes:
+    """Price the steps of one replica of a plan, for requests of up to `longest` tokens in all.
+
+    Degrees are those of `plan`; batches and lengths are those of the grid. Times never fall where a step grows: a
+    smaller step can be padded to a larger one. PlanError where a degree does not divide.
+    """
+    check_divisibility(served.decode.graph, plan)
+    contexts = _grid(longest, LENGTH_STEP, 1)
+    batches = _grid(scheduler.max_num_seqs, STEP, EACH)
+    tokens = _grid(max(scheduler.max_batched_tokens, longest) + scheduler.max_num_seqs, STEP, 1)
+    prompts = np.array([n for n in PROMPTS if n <= max(2, scheduler.max_num_seqs)], dtype=np.float64)
+    decodes = _priced(served.decode, system, plan, *_pairs(batches, contexts))
+    steps = _priced(served.prefill, system, plan, np.ones_like(tokens), tokens)
+    attended = _priced(served.prefill, system, plan, *_pairs(prompts, contexts))
+    shape = (len(batches), len(contexts))
+    in_steps = tokens <= _largest(scheduler, longest)
+    attention = _attention_s(decodes).reshape(shape)
+    rest = (decodes.metrics["step_time_s"].reshape(shape) - attention)[:, 0]
+    return StepTimes(
+        Curve(batches, _rising(rest)),
+        Surface(batches, contexts, _rising(_rising(attention).T).T),
+        Curve(tokens, _rising(steps.metrics["step_time_s"] - _attention_s(steps))),
+        Surface(prompts, contexts, _attention_s(attended).reshape(len(prompts), len(contexts))),
+        Curve(contexts, decodes.memory_bytes["kv_cache"].reshape(shape)[0]),  # of one sequence: batches start at one
+        _free_bytes(system, scheduler, _taken_bytes(decodes), _taken_bytes(steps)[in_steps]),
+        plan.pp,
+        _pace(decodes),
+        plan.dp if plan.ep > 1 or plan.etp > plan.tp else 1,
+        _shared(steps),
+    )
+
+
+def _grid(most: int, step: float, each: int) -> Array:
+    """Return every whole number up to `each`, and from there points `step` apart up to `most`."""
+    few = np.arange(1, each + 1, dtype=np.float64)
+    more = np.floor(each * step ** np.arange(1, max(1, np.ceil(np.log(max(most, 2) / each) / np.log(step))) + 1))
+    return np.unique(np.concatenate([few[few < max(most, 2)], more[more < most], [max(most, 2)]]))
+
+
+def _pairs(rows: Array, columns: Array) -> tuple[Array, Array]:
+    first, second = np.meshgrid(rows, columns, indexing="ij")
+    return first.ravel(), second.ravel()
+
+
+def _priced(lowered: Lowered, system: System, plan: Plan, batch: Array, length: Array) -> Estimates:
+    """Price a graph at batches of a replica and lengths: tokens in the cache of a decode step, or of a prompt."""
+    cached = length if lowered.source.workload is Workload.DECODE else np.zeros_like(length)
+    one = PlanTable.of([replace(plan, family=_family(lowered, plan))]).repeated(len(batch))
+    return evaluate(lowered, system, replace(one, micro_batch=batch, num_micro_batches=np.ones_like(batch),
+                                             seq_len=length, kv_len=cached))  # fmt: skip
+
+
+def _family(lowered: Lowered, plan: Plan) -> Family:
+    return replace(plan.family, workload=lowered.source.workload)
+
+
+def _attention_s(table: Estimates) -> Array:
+    """Attention of one pass over the model, point by point."""
+    found = table.timing.sums(_is_attention)
+    return np.asarray(found.get(True, np.zeros(len(table.plans))))
+
+
+def _is_attention(entry: Entry) -> bool:
+    return entry.kind is OpClass.ATTENTION
+
+
+def _shared(steps: Estimates) -> float:
+    """Part of the greatest step of prompts that is experts, and messages over the ranks that share them."""
+    parts = steps.timing.sums(_is_shared)
+    return float(parts[True][-1] / steps.metrics["step_time_s"][-1]) if True in parts else 0.0
+
+
+def _is_shared(entry: Entry) -> bool:
+    return entry.kind is OpClass.EXPERTS or (entry.kind is OpClass.COMMUNICATION and "ep" in entry.axis)
+
+
+def _rising(values: Array) -> Array:
+    return np.maximum.accumulate(values, axis=0)
+
+
+def _largest(scheduler: Scheduler, longest: int) -> int:
+    """Tokens of the largest step; where prompts are never cut, a whole one may be larger than a step should be."""
+    prompt = 0 if scheduler.chunked_prefill else longest
+    return max(scheduler.max_batched_tokens, prompt) + scheduler.max_num_seqs
+
+
+def _taken_bytes(table: Estimates) -> Array:
+    """Memory of the fullest device less the cache, point by point."""
+    parts = [value for name, value in table.memory_bytes.items() if name != "kv_cache"]
+    return np.asarray(sum(parts, np.zeros(len(table.plans))))
+
+
+def _free_bytes(system: System, scheduler: Scheduler, *taken: Array) -> float:
+    """Memory that the engine may take less what is not cache, in the step that needs most."""
+    most = max(float(part.max()) for part in taken)
+    return (float(system.chip.hbm_bytes) * scheduler.memory_utilization - most) * scheduler.cache_utilization
+
+
+def _pace(decodes: Estimates) -> float:
+    waiting = decodes.step.breakdown.get("bubble")
+    return 1.0 if waiting is None else float(1.0 - (waiting / decodes.metrics["step_time_s"])[0])

@@ -1,0 +1,1 @@
+"""Spaces of chip designs: their machines as columns, their money and time."""

@@ -1,0 +1,174 @@
+"""Blocks to the machines of a Ray cluster; a worker or machine that is lost is replaced, its pieces are done again."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ...ir.errors import UsageError
+from ..block import Block, Found
+from ..job import Job
+from .crew import work_through
+from .processes import check_num_workers, num_cores
+from .ray_cluster import cluster, need_ray
+from .ray_worker import RayWorker, versions
+from .retry import Pieces
+from .staff import Gone, Refused, Report
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.actor import ActorHandle
+
+# How long to wait for news before looking whether the cluster has grown.
+_LISTEN_S = 5.0
+# What Ray says of an actor that could not be made, which takes no more than the code of our package.
+_NOT_MADE = "error raised in its creation task"
+
+
+@dataclass(frozen=True, slots=True)
+class OnRay:
+    """Has blocks worked on by actors of a Ray cluster, each on one core; the answers are those of one process.
+
+    Attributes:
+        address: `HOST:PORT` of the head node of a cluster that this machine is part of, or `auto`; None starts a
+            cluster of this machine alone, for as long as the search takes.
+        num_workers: how many; None is one for each core of the cluster, also of those that join it later.
+        timeout_s: how long the head node may take to answer.
+    """
+
+    address: str | None = None
+    num_workers: int | None = None
+    timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        check_num_workers(self.num_workers)
+        need_ray()
+
+    def run(self, job: Job, blocks: Iterable[Block]) -> Generator[Found]:
+        """Yield what is found in each block, as it comes; see `Executor`.
+
+        Raises:
+            UsageError: no cluster answers at the address, it has no cores, or a machine of it has another version.
+            InternalError: see `work_through`.
+            SlipstickError: what a worker cannot do anything about, such as a model that it cannot read.
+        """
+        with cluster(self.address, self.num_workers or num_cores(), self.timeout_s):
+            yield from work_through(_RayCrew(job, self.num_workers), Pieces(blocks, job.columns))
+
+
+class _Method(Protocol):
+    """A method of an actor as it is called from elsewhere."""
+
+    def remote(self, *arguments: object) -> ObjectRef[bytes]: ...
+
+
+class _Actor(Protocol):
+    """`RayWorker` as it is seen from elsewhere."""
+
+    @property
+    def open(self) -> _Method: ...
+
+    @property
+    def work(self) -> _Method: ...
+
+
+@dataclass(slots=True)
+class _Hired:
+    """An actor, and what it was asked and has not answered, in order."""
+
+    actor: _Actor
+    asked: deque[ObjectRef[bytes]] = field(default_factory=deque)
+
+
+class _RayCrew:
+    """One actor a worker: it opens the search once, keeps to its part, and dies of one piece, which is then known.
+
+    Tasks would be simpler to send. But Ray picks the process of a task, so that each process comes to lower every
+    family of the space, and it repeats a task that killed its worker without saying so.
+    """
+
+    def __init__(self, job: Job, num_workers: int | None) -> None:
+        import ray
+
+        self._job = ray.put(pickle.dumps(job))
+        self._versions = versions()
+        self._num_workers = num_workers
+        self._staff: dict[int, _Hired] = {}
+        self._num_hired = 0
+
+    def size(self) -> int:
+        return self._num_workers or _num_cores_of_cluster()
+
+    def hire(self) -> int:
+        import ray
+
+        # Ray would begin the next piece on its own in an actor that it restarts: those who die are replaced by us.
+        actor = cast("_Actor", ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorker).remote())
+        self._num_hired += 1
+        self._staff[self._num_hired] = _Hired(actor, deque([actor.open.remote(self._versions, self._job)]))
+        return self._num_hired
+
+    def give(self, number: int, piece: Block) -> None:
+        hired = self._staff[number]
+        hired.asked.append(hired.actor.work.remote(piece.number, piece.part, piece.first, piece.last))
+
+    def hear(self) -> Sequence[tuple[int, Report]]:
+        import ray
+
+        numbers = {hired.asked[0]: number for number, hired in self._staff.items() if hired.asked}
+        ready, _ = ray.wait(list(numbers), num_returns=1, timeout=_LISTEN_S)
+        return [(numbers[ref], self._heard(numbers[ref])) for ref in ready]
+
+    def dismiss(self) -> None:
+        while self._staff:
+            self._end(self._staff.popitem()[1])
+
+    def _heard(self, number: int) -> Report:
+        import ray
+        from ray.exceptions import RayError
+
+        hired = self._staff[number]
+        try:
+            packet = ray.get(hired.asked[0])
+        except RayError as error:
+            self._end(self._staff.pop(number))
+            return Refused(_not_installed(error)) if _NOT_MADE in str(error) else Gone(_ending(error))
+        hired.asked.popleft()
+        report: Report = pickle.loads(packet)
+        return report
+
+    def _end(self, hired: _Hired) -> None:
+        import ray
+
+        with suppress(Exception):
+            ray.kill(cast("ActorHandle[RayWorker]", hired.actor))
+
+
+def _num_cores_of_cluster() -> int:
+    import ray
+
+    num_cores = int(ray.cluster_resources().get("CPU", 0.0))  # type: ignore[no-untyped-call]
+    if num_cores < 1:
+        raise UsageError("the Ray cluster has no cores to work on: join a machine with 'ray start --address=HOST:PORT'")
+    return num_cores
+
+
+def _not_installed(error: Exception) -> UsageError:
+    """Return the error of a machine that cannot even load the code of a worker."""
+    why = str(error).strip().splitlines()[-1]
+    return UsageError(f"a machine of the Ray cluster cannot load {versions()} ({why}); install the same on all")
+
+
+def _ending(error: Exception) -> str:
+    """Return how an actor ended, as far as Ray knows, which may be long, with numbers that are different every time.
+
+    >>> _ending(RuntimeError("The actor died. Worker exit type: SYSTEM_ERROR Worker exit detail: end of file."))
+    'killed its worker (RuntimeError, SYSTEM_ERROR)'
+    """
+    known = re.search(r"exit type: (\w+)", str(error))
+    return f"killed its worker ({type(error).__name__}{f', {known[1]}' if known else ''})"

@@ -1,0 +1,158 @@
+"""Blocks to processes of this machine; one that is killed is replaced, and what it was doing is done again."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from ...ir.errors import UsageError
+from ..block import Block, Found
+from ..job import Job
+from .crew import work_through
+from .process_worker import serve
+from .retry import Pieces
+from .staff import Gone, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Has blocks worked on by processes of this machine, each on one core; what kills one costs it alone.
+
+    Attributes:
+        num_workers: how many; None is one for each core that this process may use.
+    """
+
+    num_workers: int | None = None
+
+    def __post_init__(self) -> None:
+        check_num_workers(self.num_workers)
+
+    def run(self, job: Job, blocks: Iterable[Block]) -> Generator[Found]:
+        """Yield what is found in each block, as it comes; see `Executor`.
+
+        As with anything that starts processes, what a script does must lie under `if __name__ == "__main__"`.
+
+        Raises:
+            InternalError: see `work_through`.
+            SlipstickError: what a worker cannot do anything about, such as a model that it cannot read.
+        """
+        size = self.num_workers or num_cores()
+        return work_through(_ProcessCrew(job, size), Pieces(blocks, job.columns))
+
+
+def check_num_workers(num_workers: int | None) -> None:
+    """UsageError for fewer workers than one."""
+    if num_workers is not None and num_workers < 1:
+        raise UsageError(f"{num_workers} workers can do nothing; it takes 1 at least")
+
+
+def num_cores() -> int:
+    """Return how many cores this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Hired:
+    process: SpawnProcess
+    connection: Connection
+
+
+class _ProcessCrew:
+    """One process and one pipe a worker, so that it is known which piece a process died of.
+
+    A pool of the standard library is broken as a whole when one of its processes dies, and names neither the process
+    nor its piece. Processes are spawned: a copy of a process that has threads (torch starts some) may hang for ever.
+    """
+
+    def __init__(self, job: Job, size: int) -> None:
+        self._job = pickle.dumps(job)
+        self._size = size
+        self._staff: dict[int, _Hired] = {}
+        self._num_hired = 0
+
+    def size(self) -> int:
+        return self._size
+
+    def hire(self) -> int:
+        ours, theirs = get_context("spawn").Pipe()
+        process = get_context("spawn").Process(target=serve, args=(theirs, self._job, os.getcwd()), daemon=True)
+        with _interrupts_blocked():
+            process.start()
+        # The only open end must be the worker's: when it dies, ours is at its end.
+        theirs.close()
+        self._num_hired += 1
+        self._staff[self._num_hired] = _Hired(process, ours)
+        return self._num_hired
+
+    def give(self, number: int, piece: Block) -> None:
+        with suppress(OSError):
+            self._staff[number].connection.send(piece)
+
+    def hear(self) -> Sequence[tuple[int, Report]]:
+        ready = wait([hired.connection for hired in self._staff.values()])
+        return [(number, self._heard(number)) for number, hired in [*self._staff.items()] if hired.connection in ready]
+
+    def dismiss(self) -> None:
+        for hired in self._staff.values():
+            hired.process.kill()
+        while self._staff:
+            self._bury(self._staff.popitem()[1])
+
+    def _heard(self, number: int) -> Report:
+        try:
+            packet = self._staff[number].connection.recv_bytes()
+        except (EOFError, OSError):
+            return Gone(self._bury(self._staff.pop(number)))
+        report: Report = pickle.loads(packet)
+        return report
+
+    def _bury(self, hired: _Hired) -> str:
+        """Leave no trace of a worker that is dead or dying, and return how it ended."""
+        hired.process.join(timeout=5.0)
+        if hired.process.exitcode is None:
+            hired.process.kill()
+            hired.process.join()
+        code = hired.process.exitcode or 0
+        hired.process.close()
+        hired.connection.close()
+        return _ending(code)
+
+
+def _ending(code: int) -> str:
+    """Return how a process ended, from its exit code.
+
+    >>> _ending(-9), _ending(3)
+    ('killed by signal 9 (SIGKILL)', 'its worker ended with exit code 3')
+    """
+    if code >= 0:
+        return f"its worker ended with exit code {code}"
+    names = {int(known): known.name for known in signal.Signals}
+    return f"killed by signal {-code}" + (f" ({names[-code]})" if -code in names else "")
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Keep Ctrl-C from a process that is started now, from its first instruction on: it is for its parent to end it.
+
+    The terminal sends it to all; a worker that is still loading would answer with a traceback.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    from multiprocessing.resource_tracker import ensure_running
+
+    # Started with the first process otherwise, it would open the signal again.
+    ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

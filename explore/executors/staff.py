@@ -1,0 +1,116 @@
+"""What a worker in another process says of itself and of its pieces, and how it comes to say it.
+
+Loads nothing heavy: a worker sets how many threads libraries may start before it loads any.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...ir.errors import InternalError, SlipstickError
+
+if TYPE_CHECKING:
+    from ..block import Block, Found
+    from ..job import Job, Worker
+
+# What libraries of numbers read before they start threads: one for each worker, whose number is for others to say.
+ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The search is open, pieces may come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What is found in the oldest piece that was given and not answered."""
+
+    found: Found
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The oldest piece failed, the worker lives on."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """There is an error that is the user's to see, and no piece will do better."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The worker is no more; what it was doing is lost."""
+
+    why: str
+
+
+Report = Ready | Done | Failed | Refused | Gone
+
+
+def opened(job: Callable[[], Job]) -> Worker | Refused:
+    """Open a job; whatever keeps it from opening would do so in any worker."""
+    try:
+        return job().open()
+    except Exception as error:
+        return Refused(_noted(error))
+
+
+def worked(worker: Worker, piece: Block) -> Done | Failed | Refused:
+    """Work on a piece; an error for people to read is no candidate's fault, any other may be."""
+    try:
+        return Done(worker.work(piece))
+    except InternalError as error:
+        return Failed(in_words(error))
+    except SlipstickError as error:
+        return Refused(error)
+    except Exception as error:
+        return Failed(in_words(error))
+
+
+def packed(report: Report) -> bytes:
+    """Return a report as bytes that can be read in the process that asked; an error that cannot is told in words."""
+    try:
+        packet = pickle.dumps(report, protocol=pickle.HIGHEST_PROTOCOL)
+        if isinstance(report, Refused):
+            pickle.loads(packet)
+    except Exception as error:
+        cause = report.error if isinstance(report, Refused) else error
+        return pickle.dumps(Refused(InternalError(f"a worker failed: {in_words(cause)}")))
+    return packet
+
+
+def in_words(error: Exception) -> str:
+    """Return an error on one line, with where it was raised.
+
+    >>> in_words(KeyError("tp"))
+    "KeyError: 'tp'"
+    """
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    text = text if len(text) <= _LONGEST_REASON else text[: _LONGEST_REASON - 3] + "..."
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{text} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else text
+
+
+def _noted(error: Exception) -> Exception:
+    """Return the error with the worker's traceback, which does not travel by itself; people's errors need none."""
+    if not isinstance(error, SlipstickError) or isinstance(error, InternalError):
+        error.add_note("In a worker:\n" + "".join(traceback.format_exception(error)))
+    return error

@@ -1,0 +1,1 @@
+"""Spaces of plans: what may be chosen, and blocks of plans pruned and priced."""

@@ -1,0 +1,259 @@
+"""A search of plans of one model on one or more machines: its parts, its blocks, and the plan behind each row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+
+from ...cost.flops import Convention
+from ...cost.money import Terms
+from ...ir.errors import PlanError
+from ...ir.graph import Graph, Workload
+from ...ir.kept import Kept
+from ...ir.layers import num_layers
+from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, make_plan
+from ...ir.plan.divisibility import has_experts
+from ...ir.plan.layout.pipelines import SCHEDULES
+from ...ir.plan.legality import Above
+from ...ir.sizes.fixed_sizes import counts_tokens
+from ...ir.text.printer import print_graph
+from ..block import Array, Block, cut
+from ..goals import Goal, Limit
+from ..machine import Machine, contents
+from .degrees import NUMBERS, Counts, candidates
+from .space import PlanSpace
+from .worker import PlanWorker
+
+# Column of the part that a row is of.
+PART = "part"
+# Tables of candidates that are kept, a few megabytes each.
+_TABLES = 64
+# Columns that all rows of a part share, besides its machine.
+WORDS = ("sp", "zero", "recompute", "schedule", "cp_method")
+_STEP = (
+    "step_time_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu", "hfu", "model_flops", "model_flop_per_s_per_gpu",
+    "peak_mem_bytes", "exposed_comm_s", "hidden_comm_s",
+)  # fmt: skip
+# Of a graph without tokens.
+_SAMPLES = ("samples_per_s", "samples_per_s_per_gpu")
+# What is offloaded; zero where nothing is.
+_HOST = "host_mem_bytes"
+_OWN: Mapping[Workload, tuple[str, ...]] = {
+    Workload.TRAIN: ("bubble_fraction",),
+    Workload.PREFILL: ("ttft_s", "mbu"),
+    Workload.DECODE: ("tpot_s", "tokens_per_s_per_user", "mbu"),
+}
+_MONEY = (
+    "usd_per_gpu_hour", "usd_per_step", "usd_capex", "usd_opex", "usd_tco", "tokens_per_usd", "model_flops_per_usd",
+    "model_flop_per_s_per_w", "average_power_w", "j_per_token", "j_per_token_facility", "kg_co2e_per_mtok",
+)  # fmt: skip
+_PER_MTOK: Mapping[Workload, str] = {
+    Workload.TRAIN: "usd_per_mtok",
+    Workload.PREFILL: "usd_per_mtok_input",
+    Workload.DECODE: "usd_per_mtok_output",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMachine(Machine):
+    """A system, and the families that its software starts from.
+
+    Attributes:
+        bases: families that have all that a space does not choose: kernels, types, layouts.
+    """
+
+    bases: tuple[Family, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Plans of one family on one machine, all with the same degrees above one; `base` is what the family starts from.
+
+    `machine` and `base` are places among those of the job.
+    """
+
+    family: Family
+    above: Above
+    machine: int
+    base: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanJob:
+    """Every legal plan of a space on every machine.
+
+    Attributes:
+        graph: the model as it was traced.
+        space: what may be chosen in a plan.
+        machines: on which.
+        goals: what it is for, the first first.
+        limits: what a plan must keep besides.
+        text: the space as YAML.
+        rows_at_once: most candidates of a block.
+        terms: how the machines are come by; None to leave money out.
+        convention: how masked attention counts in MFU.
+    """
+
+    graph: Graph
+    space: PlanSpace
+    machines: tuple[PlanMachine, ...]
+    goals: tuple[Goal, ...]
+    limits: tuple[Limit, ...] = ()
+    text: str = ""
+    rows_at_once: int = 16384
+    terms: Terms | None = None
+    convention: Convention = Convention.FULL
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts, machines of one family behind one another.
+
+        PlanError where there is no family at all.
+        """
+        found: dict[tuple[Family, Above], dict[int, int]] = {}
+        for k, machine in enumerate(self.machines):
+            for base in machine.bases:
+                for pair in self._families[base]:
+                    found.setdefault(pair, {}).setdefault(k, self.bases.index(base))
+        parts = [Part(*pair, k, base) for pair, machines in found.items() for k, base in machines.items()]
+        if not parts:
+            raise PlanError("the space is empty: what is fixed contradicts itself, so there is no family of plans")
+        return tuple(parts)
+
+    @cached_property
+    def _families(self) -> Mapping[Family, Sequence[tuple[Family, Above]]]:
+        """By each base the families that start from it: the same on every machine."""
+        experts = has_experts(self.graph)
+        return {base: tuple(self.space.families(base, experts)) for base in self.bases}
+
+    @cached_property
+    def bases(self) -> tuple[Family, ...]:
+        """What families start from, on any machine."""
+        return tuple(dict.fromkeys(base for machine in self.machines for base in machine.bases))
+
+    @cached_property
+    def num_blocks(self) -> int:
+        """Layers that pipeline stages share out."""
+        return num_layers(self.graph)
+
+    @property
+    def digest(self) -> str:
+        """What tells this search from any other."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        text = "\n".join(
+            [print_graph(self.graph), repr(self.space), repr(self.machines), repr(self.goals), repr(self.limits),
+             repr((self.rows_at_once, self.terms, self.convention)), *contents(self.machines), *self._files()]
+        )  # fmt: skip
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _files(self) -> Iterator[str]:
+        """Yield what files of tensor-parallel plans say."""
+        for path in sorted({base.tp_plan for base in self.bases}):
+            if Path(path).suffix and Path(path).is_file():
+                yield Path(path).read_text(encoding="utf-8")
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of each row."""
+        own = _OWN[self.graph.workload]
+        asked = {goal.name for goal in self.goals} | {limit.name for limit in self.limits}
+        host = (_HOST,) if _HOST in asked or any(base.offload for base in self.bases) else ()
+        samples = () if counts_tokens(self.graph) else _SAMPLES
+        return (*_STEP, *samples, *own, *host, *(money_of(self.graph.workload) if self.terms is not None else ()))
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Part, system, numbers, words and metrics of each row."""
+        return (PART, "system", "base", *NUMBERS, *WORDS, *self.metrics)
+
+    @cached_property
+    def words(self) -> Mapping[str, tuple[str, ...]]:
+        """Of each column whose numbers stand for words, the words from 0 on."""
+        return {
+            "system": tuple(map(str, self.machines)),
+            "base": tuple(_label(base, self.bases) for base in self.bases),
+            "recompute": RECOMPUTE,
+            "schedule": SCHEDULES,
+            "cp_method": ("none", *CP_METHODS),
+        }
+
+    def words_of(self, part: Part) -> Mapping[str, float]:
+        """Return what a part puts into all its rows: numbers, or places among `words`."""
+        f, words = part.family, self.words
+        return {
+            "system": float(part.machine), "base": float(part.base), "sp": float(f.sp), "zero": float(f.zero),
+            "recompute": float(words["recompute"].index(f.recompute)),
+            "schedule": float(words["schedule"].index(f.schedule)),
+            "cp_method": float(words["cp_method"].index(f.cp)),
+        }  # fmt: skip
+
+    def numbers(self, part: Part) -> Counts:
+        """Return all candidates of a part; those of parts that differ in nothing that numbers depend on are one."""
+        f = part.family
+        key = (f.schedule, f.etp, f.usp, f.hsdp, part.above)
+        return self._tables.of(key, lambda: candidates(self.space.degrees, f, part.above, self.num_blocks))
+
+    @cached_property
+    def _tables(self) -> Kept[Hashable, Counts]:
+        return Kept(_TABLES)
+
+    @cached_property
+    def _blocks(self) -> tuple[Block, ...]:
+        found: list[Block] = []
+        for k, part in enumerate(self.parts):
+            found += cut(k, self.numbers(part).shape[1], self.rows_at_once, len(found))
+        return tuple(found)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what follows from the rest, and would be much to send."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def blocks(self) -> Sequence[Block]:
+        """Return the blocks of all parts, in order."""
+        return self._blocks
+
+    def open(self) -> PlanWorker:
+        """Return a worker that has nothing lowered yet."""
+        return PlanWorker(self)
+
+    def plan_of(self, row: Mapping[str, Array], at: int) -> Plan:
+        """Return the plan of a row of its columns."""
+        part = self.parts[int(row[PART][at])]
+        return plan_of(self.space, part.family, [int(row[name][at]) for name in NUMBERS])
+
+
+def plan_of(space: PlanSpace, family: Family, numbers: Sequence[int]) -> Plan:
+    """Return the plan of a candidate; PlanError when it is not one."""
+    gpus, tp, pp, cp, ep, etp, dp, vpp, mbs, gbs, up, fsdp = numbers
+    return make_plan(
+        num_gpus=gpus, seq_len=space.seq_len, family=family, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, dp=dp, vpp=vpp,
+        micro_batch=mbs, global_batch=gbs, kv_len=space.kv_len, cp_ulysses=up, dp_shard=fsdp,
+        capacity_factor=space.capacity_factor if family.capacity else None,
+        expert_imbalance=space.expert_imbalance if family.imbalance else 1.0,
+    )  # fmt: skip
+
+
+def money_of(workload: Workload) -> tuple[str, ...]:
+    """Return the metrics of money that a step of a workload has."""
+    return (_PER_MTOK[workload], *_MONEY)
+
+
+def known_metrics(workload: Workload) -> tuple[str, ...]:
+    """Return every metric that a search of plans can be for."""
+    return (*_STEP, *_OWN[workload], _HOST, *money_of(workload))
+
+
+def _label(base: Family, bases: Sequence[Family]) -> str:
+    """What a base has that another has not, as `precision=fp8`; nothing where there is one."""
+    names = [f.name for f in fields(Family) if any(getattr(base, f.name) != getattr(other, f.name) for other in bases)]
+    return " ".join(f"{name}={_word(getattr(base, name))}" for name in names)
+
+
+def _word(value: object) -> str:
+    return "+".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)

@@ -1,0 +1,44 @@
+"""Families of plans of one model lowered one behind the other: what they have in common is worked out once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...driver.estimate import Lowered, compiled, pipeline_for
+from ...ir.graph import Graph
+from ...ir.kept import Kept
+from ...ir.plan import Family
+from ...ir.plan.layout.layouts import Layouts
+from ...passes.base import Pass
+from ...passes.manager import Prefixes
+
+# Families compiled and graphs in between that are kept, some megabytes each for a large model.
+FAMILIES, GRAPHS = 24, 64
+
+
+class Lowerings:
+    """Lowers families of one graph as `lower` does, and keeps what the next ones may need.
+
+    Families that differ in nothing that the graph shows, as the schedule, are one; those that differ in how layers lie
+    on stages share all but that; others share the passes with which their pipelines begin, and all share layouts.
+    """
+
+    __slots__ = ("_compiled", "_graph", "_layouts", "_prefixes")
+
+    def __init__(self, graph: Graph, families: int = FAMILIES, graphs: int = GRAPHS) -> None:
+        """Keep a traced graph; so many families and graphs at most, those asked for last."""
+        self._graph = graph
+        self._prefixes = Prefixes(graph, graphs)
+        self._compiled = Kept[tuple[tuple[Pass, ...], str], Lowered](families)
+        self._layouts = Layouts()
+
+    def of(self, family: Family) -> Lowered:
+        """Return the graph lowered for a family, with the errors of `lower`."""
+        pipeline = pipeline_for(family)
+
+        def made() -> Lowered:
+            return compiled(self._graph, family, *self._prefixes.run(pipeline), self._layouts)
+
+        found = self._compiled.of((pipeline.passes, family.order), made)
+        stages = found.stages.laid(family.pp_layout, family.recompute_layers)
+        return found if stages is found.stages else replace(found, stages=stages)

@@ -1,0 +1,129 @@
+"""The structure of a plan that may be chosen: every family of plans that makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ...ir.errors import NotBuiltError, PlanError
+from ...ir.graph import Workload
+from ...ir.plan import CP_METHODS, Family
+from ...ir.plan.layout.pipelines import SCHEDULES, SPLIT_BACKWARD
+from ...ir.plan.legality import Above, check_exchange, check_together
+from .degrees import Degrees
+
+# A search has a degree that it has not chosen yet.
+_SOME = {"tp": "above 1", "pp": "above 1", "cp": "above 1", "ep": "above 1", "dp_shard": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """Words and switches of a plan, as tuples of what may be chosen. Those that a degree of one leaves idle are not.
+
+    Attributes:
+        sp: sequence parallelism.
+        zero: ZeRO stages.
+        recompute: what is recomputed.
+        schedule: order of micro-batches on stages.
+        cp: how attention crosses context-parallel ranks.
+        etp: whether experts are split over tp, or whole.
+    """
+
+    sp: tuple[bool, ...] = (True, False)
+    zero: tuple[int, ...] = (0, 1, 2, 3)
+    recompute: tuple[str, ...] = ("none", "selective", "full")
+    schedule: tuple[str, ...] = SCHEDULES
+    cp: tuple[str, ...] = CP_METHODS
+    etp: tuple[bool, ...] = (True, False)
+
+    @classmethod
+    def usual(cls, workload: Workload) -> Choices:
+        """Return all that a workload has; a step of inference has no gradients, and one that decodes no sequence."""
+        if workload is Workload.TRAIN:
+            return cls()
+        sp = (False,) if workload is Workload.DECODE else (True, False)
+        return cls(sp=sp, zero=(0,), recompute=("none",), schedule=("1f1b",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSpace:
+    """What may be chosen in a plan.
+
+    Attributes:
+        degrees: its numbers.
+        choices: its words and switches.
+        seq_len: tokens of a sequence.
+        kv_len: tokens already cached, of decode.
+        capacity_factor: rows that an expert has room for, over the mean; None for as many as come.
+        expert_imbalance: rows of the busiest expert-parallel rank over the mean, where experts are dealt out.
+    """
+
+    degrees: Degrees
+    choices: Choices
+    seq_len: int
+    kv_len: int = 0
+    capacity_factor: float | None = None
+    expert_imbalance: float = 1.0
+
+    def families(self, base: Family, has_experts: bool) -> Iterator[tuple[Family, Above]]:
+        """Yield each family once, with the degrees that are above one in it; `base` has all that is not chosen.
+
+        A combination that contradicts itself, as an offload of parameters without ZeRO 3, is none.
+        """
+        seen: set[tuple[Family, Above]] = set()
+        for above in Above.all():
+            if above.ep and not has_experts:
+                continue
+            for family in self._of(base, above, has_experts):
+                if (family, above) not in seen and not contradiction(family, above):
+                    seen.add((family, above))
+                    yield family, above
+
+    def why_none(self, base: Family, has_experts: bool) -> str:
+        """Return the first contradiction of all families that start from `base`; nothing where one makes sense."""
+        first = ""
+        for above in Above.all():
+            for family in self._of(base, above, has_experts) if has_experts or not above.ep else ():
+                told = contradiction(family, above)
+                if not told:
+                    return ""
+                first = first or told
+        return first
+
+    def _of(self, base: Family, above: Above, has_experts: bool) -> Iterator[Family]:
+        """Families of some degrees above one, some of them twice."""
+        c = self.choices
+        etps = c.etp if has_experts else (True,)
+        usps = {up > 1 for up in self.degrees.cp_ulysses or (1, 2)} if above.cp else {False}
+        # Families that differ in their schedule share a graph: they are neighbours.
+        for sp, cp, etp, usp, recompute, zero, schedule in product(
+            c.sp, c.cp, etps, sorted(usps), c.recompute, c.zero, c.schedule
+        ):
+            if (schedule in SPLIT_BACKWARD and not above.pp) or (usp and cp == "ulysses"):
+                continue
+            yield replace(
+                _without_exchange(base) if not above.ep else base,
+                sp=sp and above.tp, zero=zero, recompute=recompute, schedule=schedule if above.pp else "1f1b",
+                cp=cp if above.cp else "none", etp=etp or not above.tp, usp=usp, ep=above.ep, pp=above.pp,
+                scatter_p2p=base.scatter_p2p and above.pp, imbalance=self.expert_imbalance > 1.0 and above.ep,
+            )  # fmt: skip
+
+
+def _without_exchange(base: Family) -> Family:
+    """Where no rows travel, nothing says how."""
+    return replace(base, dispatch_dtype="same", routing_nodes=0, exchange="alltoall")
+
+
+def contradiction(family: Family, above: Above) -> str:
+    """Return why a family contradicts itself or asks for what is not modelled, as `make_plan` has it; else nothing.
+
+    >>> contradiction(Family(offload=("optimizer", "params"), zero=1), Above(False, False, False, False))
+    'offload of params goes with zero=3, where they lie in shards, not zero=1'
+    """
+    try:
+        check_together(family, above, _SOME)
+        check_exchange(family)
+    except (PlanError, NotBuiltError) as error:
+        return str(error)
+    return ""

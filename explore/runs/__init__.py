@@ -1,0 +1,1 @@
+"""Searches that are kept: ledgers, what they hold, and their plans as files."""

@@ -1,0 +1,200 @@
+"""The plans of a run as files for other programs: CSV, and Parquet through DuckDB; in order, with bounded memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ...ir.errors import UnknownNameError, UsageError
+from ..block import Array
+from .ledger import Ledger
+from .where import Condition
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+Columns = Mapping[str, Array]
+Cell = str | int | float | None
+# Rows of a Parquet file that are gathered before they are written; DuckDB's own groups have as many.
+_ROWS_AT_ONCE = 122_880
+# Integers below this are all floats.
+_WHOLE = 2.0**53
+
+
+class Output(Protocol):
+    """Where bytes go: a file, a zipped one, stdout."""
+
+    def write(self, data: bytes, /) -> int:
+        """Take some."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which columns of which rows of a run.
+
+    Attributes:
+        ledger: of the run.
+        names: of columns, in order.
+        conditions: all must hold.
+    """
+
+    ledger: Ledger
+    names: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+
+    @classmethod
+    def of(cls, ledger: Ledger, names: Sequence[str] | None, conditions: Iterable[str]) -> Selection:
+        """Read what a user wants of a run; all columns where none are named.
+
+        UnknownNameError for a column that the run does not have, UsageError for one named twice or no condition.
+        """
+        run = ledger.run
+        for name in names or ():
+            if name not in run.columns:
+                raise UnknownNameError.of("column", name, run.columns)
+        if names is not None and (not names or len(set(names)) < len(names)):
+            raise UsageError("columns: name one or more, each once")
+        read = tuple(Condition.of(text, run.columns, run.words) for text in conditions)
+        return cls(ledger, run.columns if names is None else tuple(names), read)
+
+    def tables(self) -> Iterator[Columns]:
+        """Yield the rows of each block that has some, in the order of candidates; UsageError at damage."""
+        for found in self.ledger.kept():
+            if not found.num_rows:
+                continue
+            chosen = np.ones(found.num_rows, dtype=np.bool_)
+            for condition in self.conditions:
+                chosen &= condition.holds(found.columns[condition.name])
+            if chosen.any():
+                yield {name: found.columns[name][chosen] for name in self.names}
+
+
+def write_csv(selection: Selection, out: Output) -> int:
+    """Write rows as CSV with a heading, and return how many there are.
+
+    Numbers have all their digits and read back as they are; whole ones have no point, and what is none is left empty.
+    """
+    words = selection.ledger.run.words
+    _write_rows(out, [selection.names])
+    num_rows = 0
+    for table in selection.tables():
+        columns = [cells(column, words.get(name)) for name, column in table.items()]
+        _write_rows(out, zip(*columns, strict=True))
+        num_rows += len(columns[0])
+    return num_rows
+
+
+def write_parquet(selection: Selection, path: Path) -> int:
+    """Write rows as a Parquet file, and return how many there are; the file is whole or not there at all.
+
+    Numbers are doubles, words are text; what was searched, and by which version, is in the file's metadata. Rows go
+    through files beside the target, as large as the result. UsageError where DuckDB is missing or cannot write.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise UsageError("Parquet needs slipstick[results]: pip install 'slipstick[results]'; CSV does not") from None
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, _alone() as db:
+            num_rows = _write_parts(db, selection, Path(folder))
+            whole = Path(folder, path.name)
+            _join_parts(db, selection, Path(folder), whole)
+            whole.replace(path)
+    except duckdb.Error as error:
+        raise UsageError(f"cannot write '{path}': {error}") from error
+    return num_rows
+
+
+def _alone() -> DuckDBPyConnection:
+    """A database in memory, which downloads nothing."""
+    import duckdb
+
+    return duckdb.connect(
+        ":memory:", config={"memory_limit": "512MB", "threads": "1", "autoinstall_known_extensions": "false"}
+    )
+
+
+def _write_parts(db: DuckDBPyConnection, selection: Selection, folder: Path) -> int:
+    """Write rows to numbered files, one at least, so that there is a heading."""
+    wanted = ", ".join(_sql(name, selection.ledger.run.words.get(name)) for name in selection.names)
+    num_rows, num_parts = 0, 0
+    for table in _gathered(selection):
+        db.register("rows_of_part", dict(table))
+        file = folder / f"part-{num_parts:06}.parquet"
+        db.execute(f"COPY (SELECT {wanted} FROM rows_of_part) TO {_literal(str(file))} (FORMAT parquet)")
+        db.unregister("rows_of_part")
+        num_rows, num_parts = num_rows + len(next(iter(table.values()))), num_parts + 1
+    return num_rows
+
+
+def _gathered(selection: Selection) -> Iterator[Columns]:
+    """Tables of many rows each, from those of blocks; one without rows where there are none."""
+    waiting: list[Columns] = []
+    num_waiting, nothing = 0, True
+    for table in selection.tables():
+        waiting.append(table)
+        num_waiting += len(next(iter(table.values())))
+        if num_waiting >= _ROWS_AT_ONCE:
+            yield _stacked(waiting)
+            waiting, num_waiting, nothing = [], 0, False
+    if waiting:
+        yield _stacked(waiting)
+    elif nothing:
+        yield {name: np.zeros(0) for name in selection.names}
+
+
+def _stacked(tables: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def _join_parts(db: DuckDBPyConnection, selection: Selection, folder: Path, whole: Path) -> None:
+    """Join the parts in their order; a folder may have a name that DuckDB would take for a pattern."""
+    pattern = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(folder)) + "/part-*.parquet"
+    run = selection.ledger.run
+    told = {"slipstick_version": run.tool_version, "slipstick_digest": run.digest, "slipstick_command": run.command,
+            "slipstick_space": run.text}  # fmt: skip
+    metadata = ", ".join(f"{name}: {_literal(text)}" for name, text in told.items())
+    db.execute(
+        f"COPY (SELECT * FROM read_parquet({_literal(pattern)})) TO {_literal(str(whole))} "
+        f"(FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{metadata}}})"
+    )
+
+
+def _sql(name: str, words: Sequence[str] | None) -> str:
+    quoted = '"' + name.replace('"', '""') + '"'
+    if words is None:
+        return quoted
+    return f"([{', '.join(map(_literal, words))}])[CAST({quoted} AS INTEGER) + 1] AS {quoted}"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def cells(column: Array, words: Sequence[str] | None) -> Sequence[Cell]:
+    """Return a column as cells of CSV: words, integers, floats, or nothing for nan."""
+    if words is not None:
+        return [words[int(place)] for place in column]
+    is_whole = (np.abs(column) < _WHOLE) & (np.trunc(column) == column)
+    values: Sequence[float] = column.tolist()
+    if not is_whole.any() and not np.isnan(column).any():
+        return values
+    pairs = zip(values, is_whole.tolist(), strict=True)
+    return [int(value) if whole else None if value != value else value for value, whole in pairs]
+
+
+def _write_rows(out: Output, rows: Iterable[Sequence[Cell]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    out.write(text.getvalue().encode())

@@ -1,0 +1,94 @@
+"""A whole search in one call: every block worked on, the best kept, the rest counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .best import Best
+from .block import Found
+from .goals import Goal
+from .job import Executor, InProcess, Job
+from .runs.ledger import Ledger
+from .runs.running import Ran, run_blocks
+
+
+class Aimed(Job, Protocol):
+    """A job that knows what it is for."""
+
+    @property
+    def goals(self) -> Sequence[Goal]:
+        """What should be good, the first first."""
+        ...
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many candidates went which way.
+
+    Attributes:
+        num_candidates: combinations that multiply and divide as they must.
+        num_legal: of these, those that the model can be cut by.
+        num_kept: those that were evaluated and keep every limit.
+        pruned: the others, by the reason.
+        crashed: those that failed, in words.
+    """
+
+    num_candidates: int = 0
+    num_legal: int = 0
+    num_kept: int = 0
+    pruned: Counter[str] = field(default_factory=Counter)
+    crashed: list[str] = field(default_factory=list)
+
+    def take(self, found: Found) -> None:
+        """Count one more block."""
+        self.num_candidates += found.num_candidates
+        self.num_legal += found.num_legal
+        self.num_kept += found.num_rows
+        self.pruned.update(found.pruned)
+        self.crashed += found.crashed
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search found.
+
+    Attributes:
+        best: the first rows, the front, and a cloud of others.
+        tally: where all candidates went.
+        ran: blocks that were done now, and before.
+    """
+
+    best: Best
+    tally: Tally
+    ran: Ran
+
+
+def search(
+    job: Aimed,
+    executor: Executor | None = None,
+    ledger: Ledger | None = None,
+    top: int = 20,
+    watch: Callable[[Found, Best], None] | None = None,
+) -> Searched:
+    """Work on every block of a job, and gather what is found.
+
+    Args:
+        job: what is searched.
+        executor: where; None for this process.
+        ledger: keeps each block as it is done, and gives those that it holds; None for none.
+        top: best rows that are kept, besides the Pareto front.
+        watch: is shown each block, and the best so far.
+    """
+    best, tally = Best(job.goals, top), Tally()
+
+    def take(found: Found) -> None:
+        best.take(found)
+        tally.take(found)
+        if watch is not None:
+            watch(found, best)
+
+    ran = run_blocks(job, executor or InProcess(), ledger, take)
+    return Searched(best, tally, ran)

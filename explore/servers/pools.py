@@ -1,0 +1,169 @@
+"""Prompts and answers apart, under every load that is tried: all numbers of workers of a pair of units at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cost.serving.capacity import room, room_of_prompts
+from ...cost.serving.disaggregated import PoolMetrics, Rates, Way, decode_tpot_s, disaggregated, rates
+from ...cost.serving.metrics import ServingMetrics
+from ...cost.serving.workers import ManyLinks, ManyPools
+from ...driver.serve.drafts import num_layers
+from ...driver.serve.pools import link_of
+from ...driver.serve.server import Server
+from ..block import Array
+from ..plans.worker import TOO_LARGE
+from .rows import OF_POOLS, Rows
+from .space import ServingSpace
+from .units import Group
+from .verdicts import KEPT, SAME, TOO_MANY, Codes, Sorted, counted, missed, verdicts
+
+# Loads between two tried ones that are looked at at a time for the most that meets what is asked.
+_BETWEEN = 15
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Many:
+    """Pairs of pools that differ in numbers alone; each is a row of arrays of one column.
+
+    Attributes:
+        prefill: workers of prompts.
+        decode: workers of answers.
+        link: what joins them.
+        able: what they can do.
+        held: requests that both hold at once.
+    """
+
+    prefill: ManyPools
+    decode: ManyPools
+    link: ManyLinks
+    able: Rates
+    held: Array
+
+    @classmethod
+    def of(cls, space: ServingSpace, group: Group, servers: tuple[Server, Server], place: NDArray[np.intp]) -> Many:
+        """Make some of the pairs of a group, by their place in it."""
+        ways, batch = np.divmod(place[:, None], len(group.at_once))
+        first, then = servers
+        counts = (group.prompts[ways].astype(np.float64), group.workers[ways].astype(np.float64))
+        gpus = [server.plan.num_gpus // server.plan.dp for server in servers]
+        at_once = np.array(group.at_once, dtype=np.float64)[batch]
+        prefill = ManyPools(times=first.times, engine=first.engine, workers=counts[0], gpus=gpus[0], batch=at_once)
+        decode = ManyPools(times=then.times, engine=then.engine, workers=counts[1], gpus=gpus[1])
+        able = rates(prefill, decode, space.lengths)
+        held = np.floor(able.batch * counts[1] + counts[0] * at_once)
+        return cls(prefill, decode, _links(space, then, counts[0] * gpus[0] + counts[1] * gpus[1]), able, held)
+
+    def under(self, space: ServingSpace, clients: Array) -> PoolMetrics:
+        """Return what the pools do with so many requests under way; a row a pair."""
+        return disaggregated(self.prefill, self.decode, self.link, clients, space.lengths)
+
+
+def _links(space: ServingSpace, server: Server, num_gpus: Array) -> ManyLinks:
+    """What joins pools on so many devices, as `serving.pools.link_of` has it."""
+    layers = num_layers(server.served) if space.stream_kv else 1
+    different, which = np.unique(num_gpus, return_inverse=True)
+    links = [link_of(server.system, int(n), layers, space.kv_bytes_per_s) for n in different]
+    rate, latency = (np.array(column)[which].reshape(num_gpus.shape) for column in
+                     ([link.bytes_per_s for link in links], [link.latency_s for link in links]))  # fmt: skip
+    return ManyLinks(bytes_per_s=rate, latency_s=latency, layers=layers)
+
+
+def pools(space: ServingSpace, group: Group, servers: tuple[Server, Server], first: int, last: int) -> Sorted:
+    """Sort the candidates of a group of pools from `first` to before `last`; `servers` are of prompts, of answers."""
+    prefill, decode = servers
+    prompts = float(room_of_prompts(prefill.times, prefill.engine.scheduler, space.lengths))
+    if prompts < 1 or float(room(decode.times, decode.engine.scheduler, space.lengths)) < 1:
+        return Sorted({TOO_LARGE: last - first}, last - first)
+    num_loads = len(space.batches) + space.has_target
+    place = np.arange(first // num_loads, -(-last // num_loads))
+    codes = np.repeat(_of_one(space, group, servers, place, prompts), num_loads, axis=1)
+    left = np.flatnonzero(codes[:, 0] == KEPT)
+    begin, end = first - place[0] * num_loads, last - place[0] * num_loads
+    if not len(left):
+        return Sorted(counted(codes.ravel()[begin:end]), last - first)
+    many = Many.of(space, group, servers, place[left])
+    found, codes[left] = _loads(space, many)
+    kept = begin + np.flatnonzero(codes.ravel()[begin:end] == KEPT)
+    pruned = counted(codes.ravel()[begin:end])
+    if not len(kept):
+        return Sorted(pruned, last - first)
+    of_left = np.searchsorted(left, kept // num_loads)
+    return Sorted(pruned, last - first, _rows(group, servers, many, found, (of_left, kept % num_loads)))
+
+
+def _of_one(
+    space: ServingSpace, group: Group, servers: tuple[Server, Server], place: NDArray[np.intp], prompts: float
+) -> Codes:
+    """What is wrong with pairs whatever the load, a row a pair: prompts that do not fit, and one request too slow."""
+    many = Many.of(space, group, servers, place)
+    least = Way(many.prefill, many.decode, many.link, space.lengths).least_s()
+    codes = missed(space, least, decode_tpot_s(many.decode, space.lengths, 1.0))
+    codes[many.prefill.batch > prompts] = TOO_MANY
+    return codes
+
+
+def _loads(space: ServingSpace, many: Many) -> tuple[PoolMetrics, Codes]:
+    """Closed forms under each load that is tried, those beyond the room as one request, and verdicts; a row a pair."""
+    clients = many.decode.workers * np.array(space.batches, dtype=np.float64)
+    fits = clients <= many.held
+    found = many.under(space, np.where(fits, clients, 1.0))
+    codes = np.where(fits, verdicts(space, found.served), np.int8(TOO_MANY))
+    if not space.has_target:
+        return found, codes
+    best = _most_within(space, many, clients, codes)
+    last = many.under(space, np.maximum(best, 1.0))
+    same = ((clients == best) & fits).any(axis=1, keepdims=True)
+    return _beside(found, last), np.hstack([codes, np.where(same, np.int8(SAME), verdicts(space, last.served))])
+
+
+def _most_within(space: ServingSpace, many: Many, clients: Array, codes: Codes) -> Array:
+    """The most requests under way that meet what is asked, one column; zero where none do.
+
+    Latencies never fall as requests grow, so it lies between the last load that is kept and the next.
+    """
+    low = np.max(np.where(codes == KEPT, clients, 0.0), axis=1, keepdims=True)
+    late = (codes != KEPT) & (codes != TOO_MANY) & (clients > low)
+    high = np.min(np.where(late, clients, many.held + 1.0), axis=1, keepdims=True)
+    shares = np.arange(1.0, _BETWEEN + 1.0) / (_BETWEEN + 1.0)
+    while ((wide := high - low) > 1.0).any():
+        tried = np.clip(np.floor(low + wide * shares), np.maximum(low, 1.0), np.maximum(high - 1.0, 1.0))
+        tried = np.where(wide > 1.0, np.maximum(tried, low + 1.0), np.maximum(low, 1.0))
+        good = verdicts(space, many.under(space, tried).served) == KEPT
+        more = np.max(np.where(good, tried, low), axis=1, keepdims=True)
+        less = np.min(np.where(~good & (tried > more), tried, high), axis=1, keepdims=True)
+        low, high = np.where(wide > 1.0, more, low), np.where(wide > 1.0, less, high)
+    return np.asarray(low)
+
+
+def _beside(one: PoolMetrics, more: PoolMetrics) -> PoolMetrics:
+    """Put the columns of two side by side."""
+    pairs = ((f.name, getattr(one.served, f.name), getattr(more.served, f.name)) for f in fields(ServingMetrics))
+    served = {name: np.hstack([a, b]) for name, a, b in pairs if isinstance(a, np.ndarray)}
+    return PoolMetrics(
+        replace(one.served, **served), np.hstack([one.prefill_busy, more.prefill_busy]),
+        np.hstack([one.decode_busy, more.decode_busy]), one.transfer_s, one.gpus,
+    )  # fmt: skip
+
+
+def _rows(
+    group: Group, servers: tuple[Server, Server], many: Many, found: PoolMetrics,
+    at: tuple[NDArray[np.intp], NDArray[np.intp]],
+) -> Rows:  # fmt: skip
+    """Rows of the pairs and loads at some places of a table."""
+    shape = found.served.ttft_s.shape
+
+    def of(column: Array) -> Array:
+        return np.asarray(np.broadcast_to(column, shape)[at])
+
+    columns = {f.name: getattr(found.served, f.name) for f in fields(ServingMetrics)}
+    served = replace(found.served, **{name: of(c) for name, c in columns.items() if isinstance(c, np.ndarray)})
+    prefill, decode = servers
+    return Rows(
+        group, decode, prefill, of(many.decode.workers), of(many.prefill.workers), of(np.asarray(many.prefill.batch)),
+        served, of(np.minimum(many.able.prefill_per_s, many.able.decode_per_s)), float(np.max(many.able.batch)),
+        {name: of(getattr(found, name)) for name in OF_POOLS},
+    )  # fmt: skip

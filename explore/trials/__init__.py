@@ -1,0 +1,1 @@
+"""Machines that an optimiser chooses, one batch after the other."""

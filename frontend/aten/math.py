@@ -1,0 +1,169 @@
+"""ATen arithmetic to the IR: products, pointwise functions, norms, softmax, reductions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+
+from torch import Tensor, fx
+
+from ...ir.ops.fused.experts import GroupedAttrs
+from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.ops.tensors.normalize import DimAttrs, NormAttrs, ReduceAttrs
+from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ..record.writes import write_back
+from .fx_import import POINTWISE, STEPS, Handler, Importer, is_inplace, op_name
+
+# `mul` and `div` of one operand are scalings by a number, of which a sharded sum is the sum: what is not linear has a
+# name of its own.
+POINTWISE_FUNCTIONS = {
+    "add": "add", "sub": "sub", "rsub": "sub", "mul": "mul", "div": "div", "neg": "neg", "pow": "pow", "exp": "exp",
+    "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "abs": "abs", "sign": "sign",
+    "silu": "silu", "silu_backward": "silu_bwd", "gelu": "gelu", "gelu_backward": "gelu_bwd", "relu": "relu",
+    "threshold_backward": "relu_bwd", "tanh": "tanh", "tanh_backward": "tanh_bwd", "sigmoid": "sigmoid",
+    "sigmoid_backward": "sigmoid_bwd", "softplus": "softplus", "softplus_backward": "softplus_bwd", "sin": "sin",
+    "cos": "cos", "erf": "erf", "erfinv": "erfinv", "maximum": "max", "minimum": "min", "clamp": "clamp",
+    "clamp_min": "clamp", "clamp_max": "clamp", "where": "where", "masked_fill": "where", "eq": "compare",
+    "ne": "compare",
+    "lt": "compare", "le": "compare", "gt": "compare", "ge": "compare", "logical_not": "not", "bitwise_not": "not",
+    "logical_and": "and", "bitwise_and": "and", "logical_or": "or", "bitwise_or": "or", "floor": "floor",
+    "floor_divide": "floor_div", "remainder": "remainder", "fmod": "remainder", "round": "round", "isnan": "compare",
+    "tril": "where", "triu": "where", "native_dropout": "dropout", "native_dropout_backward": "dropout_bwd",
+    "addcmul": "addcmul", "hardtanh": "clamp", "nan_to_num": "where", "leaky_relu": "relu", "rrelu_with_noise": "relu",
+    "rrelu_with_noise_backward": "relu_bwd", "square": "square",
+    "hardshrink_backward": "relu_bwd", "softshrink_backward": "relu_bwd", "log1p": "log", "expm1": "exp", "sgn": "sign",
+}  # fmt: skip
+
+POINTWISE_STEPS = frozenset(f"aten.{name}" for name in POINTWISE_FUNCTIONS if "dropout" not in name)
+
+
+def _pointwise(im: Importer, node: fx.Node) -> None:
+    fn = POINTWISE_FUNCTIONS[op_name(node).removeprefix("aten.")]
+    outs = im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs((fn,)))
+    if is_inplace(node):
+        write_back(im, node, outs[0])
+
+
+def _chain(im: Importer, node: fx.Node) -> None:
+    """One kernel for what torch calls pointwise: the functions of its steps, or the operator's own name."""
+    names = node.meta.get(STEPS) or (op_name(node),)
+    fns = tuple(POINTWISE_FUNCTIONS.get(plain, plain) for plain in (n.partition(".")[2] for n in names))
+    outs = im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs(fns))
+    if is_inplace(node):
+        write_back(im, node, outs[0])
+
+
+def _mm(im: Importer, node: fx.Node) -> None:
+    im.emit(node, "matmul", im.inputs(node), MatmulAttrs("mk,kn->mn"))
+
+
+def _addmm(im: Importer, node: fx.Node) -> None:
+    bias, left, right = im.inputs(node)
+    im.emit(node, "matmul", (left, right, bias), MatmulAttrs("mk,kn->mn"))
+
+
+def _bmm(im: Importer, node: fx.Node) -> None:
+    *bias, left, right = im.inputs(node)
+    im.emit(node, "matmul", (left, right, *bias), MatmulAttrs("bmk,bkn->bmn"))
+
+
+def _grouped_mm(im: Importer, node: fx.Node) -> None:
+    inputs = im.inputs(node)
+    weight_grad = all(im.flat.values[i].type.rank == 2 for i in inputs[:2])
+    im.emit(node, "grouped_matmul", inputs, GroupedAttrs(weight_grad))
+
+
+def _layer_norm(im: Importer, node: fx.Node) -> None:
+    im.emit(node, "norm", im.inputs(node), NormAttrs("layer"))
+
+
+def _layer_norm_bwd(im: Importer, node: fx.Node) -> None:
+    """`native_layer_norm_backward(dy, x, shape, mean, rstd, weight, bias)`; the bias itself is not read.
+
+    The kernel makes the gradient of x though nobody asked for it.
+    """
+    grad, x, mean, rstd, *rest = im.inputs(node)
+    inputs, (dx, *others) = (grad, x, mean, rstd, *rest[:1]), node.meta["val"]
+    if isinstance(dx, Tensor):
+        im.emit(node, "norm_bwd", inputs, NormAttrs("layer"))
+        return
+    made = [t for t in others if isinstance(t, Tensor)]
+    kinds = [(im.flat.values[x].type, None), *((im.type_of(t), None) for t in made)]
+    _, *outs = im.flat.emit("norm_bwd", inputs, kinds, im.origin(node), NormAttrs("layer"))
+    im.bind(node, outs, made)
+
+
+def _softmax(im: Importer, node: fx.Node) -> None:
+    im.emit(node, "softmax", im.inputs(node)[:1], DimAttrs(_dim(im, node, 1)))
+
+
+def _softmax_bwd(im: Importer, node: fx.Node) -> None:
+    im.emit(node, "softmax_bwd", im.inputs(node)[:2], DimAttrs(_dim(im, node, 2)))
+
+
+def _dim(im: Importer, node: fx.Node, position: int) -> int:
+    rank = im.rank(node)
+    given = node.args[position] if len(node.args) > position else node.kwargs.get("dim", -1)
+    return int(str(given)) % max(rank, 1)
+
+
+def _reduce(im: Importer, node: fx.Node) -> None:
+    _reduced(im, node, op_name(node).removeprefix("aten."), 1)
+
+
+def _vector_norm(im: Importer, node: fx.Node) -> None:
+    """`linalg_vector_norm(x, order, dims, keepdim)`."""
+    _reduced(im, node, "norm", 2)
+
+
+def _reduced(im: Importer, node: fx.Node, fn: str, position: int) -> None:
+    (source, *_) = im.inputs(node)
+    rank = im.rank(node)
+    given = node.args[position] if len(node.args) > position else node.kwargs.get("dim")
+    if given is None or given == []:
+        dims = tuple(range(rank))
+    elif isinstance(given, int):
+        dims = (given % max(rank, 1),)
+    else:
+        assert isinstance(given, list | tuple)
+        dims = tuple(sorted(int(str(d)) % max(rank, 1) for d in given))
+    named = node.kwargs.get("keepdim", False)
+    keep = bool(node.args[position + 1]) if len(node.args) > position + 1 else bool(named)
+    im.emit(node, "reduce", (source,), ReduceAttrs(fn, dims, keep and bool(dims)), keep=1)
+
+
+def _extreme(im: Importer, node: fx.Node) -> None:
+    """`max` and `min`: of two tensors, over all dims, or along one, with the places where it is asked for them."""
+    fn = op_name(node).removeprefix("aten.")
+    if len(im.inputs(node)) == 2:
+        im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs((fn,)))
+    elif any(u.users for u in node.users if u.target is operator.getitem and u.args[1] == 1):
+        im.emit(node, "topk", im.inputs(node), DimAttrs(_dim(im, node, 1)))
+    else:
+        _reduced(im, node, f"a{fn}", 1)
+
+
+def _along(op: str, position: int) -> Handler:
+    def handler(im: Importer, node: fx.Node) -> None:
+        im.emit(node, op, im.inputs(node)[:1], DimAttrs(_dim(im, node, position)))
+
+    return handler
+
+
+HANDLERS: Mapping[str, Handler] = {
+    **{f"aten.{name}": _pointwise for name in POINTWISE_FUNCTIONS},
+    POINTWISE: _chain,
+    "aten.mm": _mm, "aten.addmm": _addmm, "aten.bmm": _bmm, "aten.baddbmm": _bmm,
+    "aten._grouped_mm": _grouped_mm,
+    "aten.native_layer_norm": _layer_norm, "aten.native_layer_norm_backward": _layer_norm_bwd,
+    "aten._softmax": _softmax, "aten._log_softmax": _softmax,
+    "aten._softmax_backward_data": _softmax_bwd, "aten._log_softmax_backward_data": _softmax_bwd,
+    **dict.fromkeys(("aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.argmax", "aten.argmin", "aten.any",
+                     "aten.all", "aten.prod", "aten.var", "aten.std", "aten.logsumexp"), _reduce),
+    "aten.max": _extreme, "aten.min": _extreme,
+    "aten.linalg_vector_norm": _vector_norm,
+    **dict.fromkeys(("aten.cumsum", "aten.cumprod", "aten.logcumsumexp"), _along("cumsum", 1)),
+    "aten.topk": _along("topk", 2),
+    "aten.median": _along("topk", 1), "aten.kthvalue": _along("topk", 2), "aten.mode": _along("topk", 1),
+    "aten.sort": _along("sort", 1), "aten.argsort": _along("sort", 1),
+}  # fmt: skip

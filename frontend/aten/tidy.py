@@ -1,0 +1,149 @@
+"""The flat graph made canonical: products over real dims, chains of views shortened, what nobody reads removed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.graph import Node, Phase, Role
+from ...ir.ops.fused.scan import CACHE_WRITES
+from ...ir.ops.tensors.layout import PermuteAttrs
+from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.sizes.expr import Dim
+from .flat import Flat, Origin
+from .matmul_fold import fold, permuted
+
+
+def tidy(flat: Flat) -> Flat:
+    """Return the canonical form; results, gradients and the work of every operator stay the same."""
+    flat = _fold_matmuls(flat)
+    flat = _shorten_views(flat)
+    flat = _absorb_permutes(flat)
+    flat = _sweep(flat)
+    return _repair_links(flat)
+
+
+def _fold_matmuls(flat: Flat) -> Flat:
+    out = Flat(dict(flat.values), [], list(flat.results), dict(flat.grads), said=flat.said)
+    producer: dict[int, Node] = {}
+    for node in flat.nodes:
+        found = fold(node, out.values, producer) if node.op == "matmul" else None
+        made = [node] if found is None else _folded_nodes(out, node, found.left, found.right, found.spec, found.dims)
+        for new in made:
+            out.nodes.append(new)
+            producer.update(dict.fromkeys(new.outputs, new))
+    return out
+
+
+def _folded_nodes(out: Flat, node: Node, left: int, right: int, spec: str, dims: tuple[Dim, ...]) -> list[Node]:
+    old = out.values[node.key]
+    matmul = replace(node, inputs=(left, right, *node.inputs[2:]), attrs=MatmulAttrs(spec))
+    if dims == old.type.dims:
+        return [matmul]
+    new = out.value(old.type.with_dims(dims), None)
+    out.values[old.id] = replace(old, storage=new)
+    out.renamed[old.id] = new
+    _move_storage(out, old.id, new)
+    view = Node("reshape", (new,), (old.id,), scope=node.scope, phase=node.phase, forward=node.forward)
+    return [replace(matmul, outputs=(new,)), view]
+
+
+def _move_storage(out: Flat, old: int, new: int) -> None:
+    for ident, v in out.values.items():
+        if v.storage == old:
+            out.values[ident] = replace(v, storage=new)
+
+
+def _shorten_views(flat: Flat) -> Flat:
+    """Reshape of reshape and permute of permute become one; a view that changes nothing disappears."""
+    out = Flat(dict(flat.values), [], [], {}, dict(flat.renamed), flat.said)
+    producer: dict[int, Node] = {}
+    alias: dict[int, int] = {}
+    for given in flat.nodes:
+        node = replace(given, inputs=tuple(alias.get(i, i) for i in given.inputs))
+        node = _merge_with_source(node, producer)
+        if _changes_nothing(node, out):
+            alias[node.key] = out.renamed[node.key] = node.inputs[0]
+            continue
+        out.nodes.append(node)
+        producer.update(dict.fromkeys(node.outputs, node))
+    out.results = [alias.get(i, i) for i in flat.results]
+    out.grads = {p: alias.get(g, g) for p, g in flat.grads.items()}
+    return out
+
+
+def _merge_with_source(node: Node, producer: dict[int, Node]) -> Node:
+    source = producer.get(node.inputs[0]) if node.op in ("reshape", "permute") else None
+    if source is None or source.op != node.op:
+        return node
+    if isinstance(node.attrs, PermuteAttrs) and isinstance(source.attrs, PermuteAttrs):
+        dims = tuple(source.attrs.dims[d] for d in node.attrs.dims)
+        return replace(node, inputs=source.inputs, attrs=PermuteAttrs(dims))
+    return replace(node, inputs=source.inputs)
+
+
+def _changes_nothing(node: Node, flat: Flat) -> bool:
+    if isinstance(node.attrs, PermuteAttrs):
+        return node.attrs.dims == tuple(range(len(node.attrs.dims)))
+    if node.op != "reshape":
+        return False
+    return flat.values[node.key].type.dims == flat.values[node.inputs[0]].type.dims
+
+
+def _absorb_permutes(flat: Flat) -> Flat:
+    """A product that is only read permuted comes out permuted."""
+    uses: dict[int, int] = {}
+    for i in [i for n in flat.nodes for i in n.inputs] + flat.results + list(flat.grads.values()):
+        uses[i] = uses.get(i, 0) + 1
+    producer = {n.key: n for n in flat.nodes}
+    swallowed: dict[int, Node] = {}
+    for node in flat.nodes:
+        source = producer.get(node.inputs[0]) if node.op == "permute" else None
+        if source is not None and source.op == "matmul" and uses[source.key] == 1:
+            swallowed[source.key] = node
+    out = Flat(flat.values, [], flat.results, flat.grads, flat.renamed, flat.said)
+    gone = {n.key for n in swallowed.values()}
+    for node in flat.nodes:
+        if node.key in gone:
+            continue
+        view = swallowed.get(node.key)
+        if view is not None and isinstance(view.attrs, PermuteAttrs) and isinstance(node.attrs, MatmulAttrs):
+            out.renamed[node.key] = view.key
+            node = replace(node, outputs=view.outputs, attrs=permuted(node.attrs, view.attrs.dims))
+            out.values[view.key] = replace(out.values[view.key], storage=view.key)
+        out.nodes.append(node)
+    return out
+
+
+def _sweep(flat: Flat) -> Flat:
+    """Keep what results, gradients, KV appends and kept states need, and what ran again, needed or not."""
+    needed = set(flat.results) | set(flat.grads.values())
+    kept: list[Node] = []
+    for node in reversed(flat.nodes):
+        if needed.intersection(node.outputs) or node.op in CACHE_WRITES or node.phase is Phase.RECOMPUTE:
+            needed.update(node.inputs)
+            kept.append(node)
+    kept.reverse()
+    made = {o for n in kept for o in n.outputs}
+    needed |= made | set(flat.grads)
+    values = {i: v for i, v in flat.values.items() if i in needed and (i in made or v.role is not Role.RESULT)}
+    return Flat(values, kept, flat.results, flat.grads, flat.renamed, flat.said)
+
+
+def _repair_links(flat: Flat) -> Flat:
+    """Forward links name nodes that still exist; storages are owned by values that still exist."""
+    owner: dict[int, int] = {}
+    for ident, v in sorted(flat.values.items()):
+        owner.setdefault(v.storage, v.storage if v.storage in flat.values else ident)
+    values = {i: replace(v, storage=owner[v.storage]) for i, v in flat.values.items()}
+    key_of = {o: n.key for n in flat.nodes for o in n.outputs if n.phase is Phase.FORWARD}
+    nodes = [n if n.forward is None else replace(n, forward=key_of.get(_now(flat, n.forward))) for n in flat.nodes]
+    return Flat(values, nodes, flat.results, flat.grads, said=flat.said)
+
+
+def _now(flat: Flat, key: int) -> int:
+    while key in flat.renamed:
+        key = flat.renamed[key]
+    return key
+
+
+__all__ = ["Origin", "tidy"]

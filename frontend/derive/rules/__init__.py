@@ -1,0 +1,1 @@
+"""Backward rules, one an op."""

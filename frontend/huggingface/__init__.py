@@ -1,0 +1,1 @@
+"""Models of transformers: their configs, and how they are recorded."""

@@ -1,0 +1,393 @@
+"""A small config of any model type of transformers: the library's own sizes, few layers, every kind of layer kept.
+
+What the library's own defaults lack (a number of experts that is None, a hybrid without attention) is filled in from
+the published models of that type, so that what comes out is a model that somebody could run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol, cast
+
+from ....ir.errors import NotUnderstoodError, did_you_mean
+
+Fields = Mapping[str, object]
+
+_DEPTHS = (
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
+    "num_encoder_layers", "num_decoder_layers", "num_blocks", "depth",
+)  # fmt: skip
+# Layers below the number are of one kind, those from it on of another.
+_FIRST = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+# Layers of one kind come again after so many, at this place among them.
+_PERIODS = (
+    ("attn_layer_period", "attn_layer_offset"), ("expert_layer_period", "expert_layer_offset"),
+    ("decoder_sparse_step", ""), ("interleave_moe_layer_step", ""), ("moe_layer_interval", ""),
+)  # fmt: skip
+_TYPES = ("layer_types", "layers_block_type", "layers_num_experts")
+_PATTERN = "block_types"  # layer i is of kind pattern[i % len(pattern)]
+_SHARED = "num_kv_shared_layers"
+_NOT_BUILT = ("vision", "audio", "image", "video", "vq", "text_encoder", "depth_decoder")
+_HANDED_OVER = ("out_hidden_size", "hidden_size")
+# A tower with a width of its own under this name hands over what it calls its hidden size (Qwen2-VL).
+_OWN_WIDTH = "embed_dim"
+_FEATURE_LAYERS, _SECTIONS = "feature_layer", "mrope_section"
+# Ids of tokens that stand for what a tower reads, which are the last of the vocabulary where nobody gave them.
+_PLACES = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index")
+_TOWERS = ("vision_config", "audio_config")
+# What the published models of time series predict, with the month and the age of a value (tourism-monthly).
+_PREDICTED, _OF_TIME = 24, 2
+# Backbones of timm are ResNet-50 by default, which transformers has as well: its stages are numbered alike.
+_FOREIGN_BACKBONE, _LAST_STAGE = "timm_backbone", 4
+_MIN_LAYERS = 2
+
+# Gemma 3n has 35 layers, of which 15 share, and long programs for each: here is every kind of them.
+_GEMMA3N: Fields = {
+    "num_hidden_layers": 8, "num_kv_shared_layers": 2, "layer_types": ["sliding_attention", "full_attention"] * 4,
+    "activation_sparsity_pattern": [0.95, 0.95] + [0.0] * 6,
+}  # fmt: skip
+
+# GLM-4.1V and its kin turn half of a head, in sections of time, height and width.
+_GLM_ROPE: Fields = {
+    "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12],
+    }
+}  # fmt: skip
+
+# What the defaults of a type lack, by model type; the sizes are those of the model named.
+_PUBLISHED: Mapping[str, Fields] = MappingProxyType(
+    {
+        "aria": {"vision_config": {"image_size": 980, "patch_size": 14}},
+        "bamba": {"attn_layer_indices": [2]},  # Bamba-9B: 9, 18, 27
+        "chameleon": {"vocabulary_map": {"<image>": 8711, "IMGIMGAZ": 4}},
+        "cohere_compass": {
+            "text_config": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}}
+        },
+        "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+        "dbrx": {  # dbrx-base
+            "d_model": 6144, "n_heads": 48, "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 5e5},
+            "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+        },
+        "deepseek_v2": {"num_experts_per_tok": 6, "first_k_dense_replace": 1},  # DeepSeek-V2-Lite
+        "dots1": {  # dots.llm1.base
+            "n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1,
+        },
+        "esm": {  # esm2_t6_8M_UR50D
+            "vocab_size": 33, "hidden_size": 320, "num_hidden_layers": 6, "num_attention_heads": 20,
+            "intermediate_size": 1280, "mask_token_id": 32, "pad_token_id": 1, "position_embedding_type": "rotary",
+            "token_dropout": True,
+        },
+        "gemma3": {"vision_config": {"image_size": 896, "patch_size": 14}},
+        "paligemma": {"projection_dim": 3072, "vision_config": {"projection_dim": 3072}},
+        "gemma4_assistant": {
+            "text_config": {
+                "model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
+            }
+        },
+        "gemma4_unified_assistant": {"text_config": {"model_type": "gemma4_unified_text"}},
+        "gemma3n": {"text_config": {"model_type": "gemma3n_text", **_GEMMA3N}},
+        "gemma3n_text": _GEMMA3N,
+        "granitemoehybrid": {  # granite-4.0-h-small: one of ten
+            "num_hidden_layers": 3, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+        },
+        "glm4_moe": {"head_dim": 128},  # GLM-4.5
+        "glm46v": {"text_config": {"model_type": "glm4v_text", **_GLM_ROPE}},
+        "glm4v": {"text_config": {"model_type": "glm4v_text", **_GLM_ROPE}},
+        "glm4v_text": _GLM_ROPE,
+        "glm4v_moe": {"text_config": {"model_type": "glm4v_moe_text", "head_dim": 128, **_GLM_ROPE}},
+        "glm4v_moe_text": {"head_dim": 128, **_GLM_ROPE},  # GLM-4.5V
+        "glm_image": {"text_config": {"model_type": "glm_image_text", **_GLM_ROPE}},
+        "glm_image_text": _GLM_ROPE,
+        "glmga": {"text_config": {"model_type": "glm4v_text", **_GLM_ROPE}},
+        "granite_speech": {"projector_config": {"model_type": "blip_2_qformer", "encoder_hidden_size": 1024}},
+        "granite_speech_plus": {"projector_config": {"model_type": "blip_2_qformer", "encoder_hidden_size": 1024}},
+        "hunyuan_v1_dense": {"head_dim": 128, "num_key_value_heads": 8},  # Hunyuan-7B
+        "hunyuan_vl": {"text_config": {"head_dim": 128}},  # HunyuanOCR
+        "hunyuan_vl_text": {"head_dim": 128},
+        "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 64, "moe_topk": 8},  # Hunyuan-A13B
+        "lfm2": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-1.2B: 10 and 6
+        "lfm2_moe": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-8B-A1B
+        "llama4": {"vision_config": {"hidden_size": 1408, "num_hidden_layers": 34, "vision_output_dim": 4096}},
+        "ministral": {"head_dim": 128},
+        "lw_detr": {"projector_scale_factors": [1.0]},  # lwdetr_tiny
+        "moonshine_streaming": {"num_key_value_heads": 8},  # moonshine-streaming-tiny: as many as heads
+        "mpt": {"attn_config": {"alibi": True}},  # mpt-7b
+        "nemotron": {"num_key_value_heads": 8},  # nemotron-4 and minitron use grouped queries
+        "nemotron_h": {"layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"] * 2},
+        "qwen4_exp": {
+            "text_config": {
+                "model_type": "qwen4_exp_text", "indexer_n_heads": 8, "indexer_kv_heads": 1, "indexer_head_dim": 256,
+                "indexer_budget": 2048, "indexer_compress_ratio": 4,
+            }
+        },
+        "qwen4_exp_text": {
+            "indexer_n_heads": 8, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 2048,
+            "indexer_compress_ratio": 4,
+        },
+        # A head that joins all stages, of which the backbone hands over the last by default.
+        "uvdoc": {"backbone_config": {"model_type": "uvdoc_backbone", "out_indices": [1, 2, 3, 4, 5, 6]}},
+        "t5gemma2_encoder": {"text_config": {"model_type": "t5gemma2_text", "dropout_rate": 0.0}},
+        "xmod": {"default_language": "en_XX"},
+        "smolvlm": {"scale_factor": 4, "vision_config": {"image_size": 512, "patch_size": 16}},  # SmolVLM2-500M
+        "modernvbert": {"vision_config": {"image_size": 512, "patch_size": 16}},
+        "t5gemma2": {"encoder": {"vision_config": {"image_size": 896, "patch_size": 14}}},
+        # Two layers that share their attention at least: transformers ties the second to the first.
+        "zamba": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
+        "zamba2": {"num_hidden_layers": 6, "layers_block_type": ["linear_attention", "linear_attention", "hybrid"] * 2},
+    }
+)  # fmt: skip
+
+
+class _Config(Protocol):
+    """What is read of a config object of transformers."""
+
+    model_type: str
+
+
+def small_config(model_type: str, is_whole: bool = False) -> Fields:
+    """Return fields for `transformers.AutoConfig.for_model(model_type, **fields)`: few layers, each kind among them.
+
+    A type with a causal language model gets that: `architectures` names its class, and models that are encoders, or
+    have one, are told to be decoders. With `is_whole` it is the model of all parts, encoders of pictures and sound
+    shallow as well. NotUnderstoodError for a type that transformers does not know.
+    """
+    config = _default(model_type)
+    if is_whole:
+        given = {**_PUBLISHED.get(model_type, {}), **_towers_left_out(config), **_filled_in(config)}
+        config = _made(model_type, given)
+        return _fitted(config, _reduced(config, given, without=()))
+    causal = _causal_class(model_type)
+    fields = dict(_reduced(config, _PUBLISHED.get(model_type, {})))
+    if causal:
+        fields |= {"architectures": [causal], **_as_decoder(config)}
+    return fields
+
+
+def shallow_fields(fields: Fields) -> tuple[Fields, Fields]:
+    """Return the fields of a config with few layers, each kind among them, and all that the config object then says.
+
+    NotUnderstoodError for a type that transformers does not know.
+    """
+    from transformers import AutoConfig
+
+    model_type = str(fields["model_type"])
+    _default(model_type)
+    rest = {k: v for k, v in fields.items() if k != "model_type"}
+    config = cast("_Config", AutoConfig.for_model(model_type, **rest))
+    few = {**_reduced(config, rest), "model_type": model_type}
+    made = AutoConfig.for_model(model_type, **{k: v for k, v in few.items() if k != "model_type"})
+    return few, cast("Fields", made.to_dict())
+
+
+def _default(model_type: str) -> _Config:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if model_type not in CONFIG_MAPPING:
+        near = did_you_mean(model_type, list(CONFIG_MAPPING))
+        raise NotUnderstoodError(f"transformers has no model type '{model_type}'{near}")
+    return _made(model_type, _PUBLISHED.get(model_type, {}))
+
+
+def _made(model_type: str, given: Fields) -> _Config:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    return cast("Callable[..., _Config]", CONFIG_MAPPING[model_type])(**given)
+
+
+def _towers_left_out(config: _Config) -> Fields:
+    """Encoders of pictures and sound that a default config is without, in their own default sizes."""
+    parts: Mapping[str, type] = getattr(config, "sub_configs", {})
+    lacking = {n: kind for n, kind in parts.items() if getattr(config, n, 0) is None and n in _TOWERS}
+    types = {n: getattr(kind, "model_type", "") for n, kind in lacking.items()}
+    return {n: {"model_type": model_type} for n, model_type in types.items() if model_type}
+
+
+def _causal_class(model_type: str) -> str:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    found = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type, "")
+    return found if isinstance(found, str) else found[0]
+
+
+def _as_decoder(config: _Config) -> Fields:
+    told = {"is_decoder": True} if hasattr(config, "is_decoder") else {}
+    return told | ({"is_encoder_decoder": False} if getattr(config, "is_encoder_decoder", False) else {})
+
+
+def _reduced(config: _Config, given: Fields, without: Sequence[str] = _NOT_BUILT) -> Fields:
+    """The given fields and those that make the config shallow, its parts first."""
+    fields: dict[str, object] = dict(given)
+    for name, part in _parts(config, without):
+        inside = _reduced(part, cast(Fields, given.get(name) or {}), without)
+        if inside:
+            fields[name] = {"model_type": part.model_type, **inside} if part.model_type else inside
+    depth = _depth(config)
+    if depth > _MIN_LAYERS and not _hands_over_many(config):
+        fields |= _shallow(config, depth)
+    return fields
+
+
+def _hands_over_many(config: _Config) -> bool:
+    """Whether others read the output of several layers or stages, by their number: then all of them stay."""
+    indices = getattr(config, "_out_indices", None)
+    return isinstance(indices, list | tuple) and len(indices) > 1
+
+
+def _filled_in(config: _Config) -> Fields:
+    """What the defaults leave open of a whole model, or leave to another package that has the same backbone."""
+    fields: dict[str, object] = {}
+    if getattr(config, "prediction_length", 0) is None:
+        fields |= {"prediction_length": _PREDICTED, "num_time_features": _OF_TIME}
+    backbone = getattr(config, "backbone_config", None)
+    if getattr(backbone, "model_type", "") == _FOREIGN_BACKBONE:
+        indices = getattr(backbone, "out_indices", None) or [_LAST_STAGE]
+        fields["backbone_config"] = {"model_type": "resnet", "out_indices": list(indices)}
+    return fields
+
+
+def _fitted(config: _Config, fields: Fields) -> Fields:
+    """The fields with parts that fit together, which the defaults may miss.
+
+    A tower hands over what is as wide as the text; layers that features are taken from are among those that are left;
+    the sections of rotary angles fill half a head.
+    """
+    made: dict[str, object] = {**fields, **_sectioned(config, fields)}
+    width = getattr(getattr(config, "text_config", None), "hidden_size", None)
+    for name, part in _parts(config, ()):
+        given = cast(Fields, made.get(name) or {})
+        handed = next(
+            (n for n in _HANDED_OVER if hasattr(part, n) and (n == _HANDED_OVER[0] or hasattr(part, _OWN_WIDTH))), ""
+        )
+        fitted = {**given, **_sectioned(part, given), **({handed: width} if handed and width is not None else {})}
+        if fitted:
+            made[name] = fitted
+    vocabulary = _number(cast(_Config, getattr(config, "text_config", config)), "vocab_size")
+    places = [n for n in _PLACES if vocabulary and getattr(config, n, 0) is None]
+    return {**made, **_among_the_left(config, made), **{n: cast(int, vocabulary) - 1 for n in places}}
+
+
+def _sectioned(config: _Config, fields: Fields) -> Fields:
+    """Rotary parameters whose sections, of time, height and width, add up to half a head."""
+    rope = getattr(config, "rope_parameters", None)
+    sections = rope.get(_SECTIONS) if isinstance(rope, Mapping) else None
+    if rope is None or not isinstance(sections, list):
+        return {}
+    heads, width = _number(config, "num_attention_heads"), _number(config, "hidden_size")
+    if not heads or not width:
+        return {}
+    head = _number(config, "head_dim") or width // heads
+    angles = int(head * float(rope.get("partial_rotary_factor", 1.0))) // 2
+    scaled = [n * angles // sum(sections) for n in sections]
+    scaled[-1] += angles - sum(scaled)
+    return {} if scaled == sections else {"rope_parameters": {**rope, _SECTIONS: scaled}}
+
+
+def _among_the_left(config: _Config, fields: Fields) -> Fields:
+    """The layers that features are taken from, none of them beyond those that a tower has left."""
+    parts = (cast(Fields, fields.get(name) or {}) for name, _ in _parts(config, ()) if "vision" in name)
+    left = next((n for part in parts for d in _DEPTHS if isinstance(n := part.get(d), int)), 0)
+    found = _within_all(config, left) if left else {}
+    for name, part in _parts(config, ()) if left else ():
+        if inside := _within_all(part, left):
+            found[name] = {**cast(Fields, fields.get(name) or {}), **inside}
+    return found
+
+
+def _within_all(config: _Config, depth: int) -> dict[str, object]:
+    taken = {n: v for n, v in vars(config).items() if _FEATURE_LAYERS in n and v is not None}
+    return {n: _within(v, depth) for n, v in taken.items() if _within(v, depth) != v}
+
+
+def _within(layer: object, depth: int) -> object:
+    if isinstance(layer, list | tuple):
+        return [_within(one, depth) for one in layer]
+    return max(min(layer, depth - 1), -depth) if isinstance(layer, int) else layer
+
+
+def _parts(config: _Config, without: Sequence[str]) -> Iterator[tuple[str, _Config]]:
+    """Configs inside a config; those left out, by words in their names, are not built."""
+    for name in getattr(config, "sub_configs", {}):
+        part = getattr(config, name, None)
+        if hasattr(part, "model_type") and not any(word in name for word in without):
+            yield name, cast(_Config, part)
+
+
+def _depth(config: _Config) -> int:
+    found = (getattr(config, name, None) for name in _DEPTHS)
+    return next((n for n in found if isinstance(n, int)), 0)
+
+
+def _shallow(config: _Config, depth: int) -> Fields:
+    """Depths and lists of the first layers, as many as hold every kind.
+
+    Layers at the end that share the keys and values of earlier ones are kinds of their own: some of them stay too.
+    """
+    shared = _number(config, _SHARED) or 0
+    own = depth - shared if shared < depth else depth
+    kinds = [_kind(config, i, depth) for i in range(depth)]
+    kept = [*range(_prefix(kinds[:own])), *(range(own, own + _prefix(kinds[own:])) if own < depth else ())]
+    fields: dict[str, object] = {}
+    for name, value in list(vars(config).items()):
+        if name in _DEPTHS and isinstance(value, int):
+            fields[name] = len(kept)
+        elif _is_index_list(name, value):
+            fields[name] = [place for place, i in enumerate(kept) if i in cast("Sequence[int]", value)]
+        elif isinstance(value, list | tuple) and len(value) == depth and not name.startswith("_"):
+            fields[name] = [value[i] for i in kept]
+    if shared:
+        fields[_SHARED] = sum(i >= own for i in kept) if own < depth else len(kept)
+    return {**fields, **_derived(config, fields, len(kept))}
+
+
+def _prefix(kinds: Sequence[object]) -> int:
+    """How many layers to keep: all kinds are among them, and they are at least twice as many as there are kinds."""
+    names = set(kinds)
+    needed = max(kinds.index(kind) for kind in names) + 1
+    return min(len(kinds), max(needed, 2 * len(names), _MIN_LAYERS))
+
+
+def _kind(config: _Config, i: int, depth: int) -> tuple[object, ...]:
+    """What tells layers apart: their entries in lists, and where they stand among numbers that a config counts by."""
+    values = {**vars(config), **{name: getattr(config, name, None) for name in _TYPES}}
+    indices = {k: v for k, v in values.items() if _is_index_list(k, v)}
+    chosen = [i in cast("Sequence[int]", v) for v in indices.values()]
+    rest = ((k, v) for k, v in values.items() if k not in indices and not k.startswith("_"))
+    lists = [repr(v[i]) for _, v in rest if isinstance(v, list | tuple) and len(v) == depth]
+    first = [i < number for name in _FIRST if (number := _number(config, name)) is not None]
+    pattern = getattr(config, _PATTERN, None)
+    turn = [pattern[i % len(pattern)]] if isinstance(pattern, list | tuple) and pattern else []
+    return (*lists, *chosen, *first, *_turns(config, i), *turn)
+
+
+def _turns(config: _Config, i: int) -> Iterator[bool]:
+    for period_name, offset_name in _PERIODS:
+        period = _number(config, period_name)
+        if period:
+            offset = _number(config, offset_name) if offset_name else period - 1
+            yield i % period == (offset or 0)
+
+
+def _is_index_list(name: str, value: object) -> bool:
+    """Whether a field lists the layers that are of some kind: `mlp_only_layers`, `cross_attention_layers`."""
+    named = name.endswith(("_layers", "_layer_ids", "_layer_indices", "_layer_idxs")) and not name.startswith("_")
+    if not named or not isinstance(value, list | tuple) or name == "no_rope_layers":
+        return False
+    return all(isinstance(v, int) for v in value) and len(set(value)) == len(value)
+
+
+def _number(config: _Config, name: str) -> int | None:
+    found = getattr(config, name, None)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _derived(config: _Config, fields: Fields, total: int) -> Fields:
+    """Fields from which a config makes its lists of layers anew, in its own notation."""
+    if hasattr(config, "attention_types") and "attention_layers" in fields:
+        return {"attention_types": [[fields["attention_layers"], 1]]}
+    if hasattr(config, "num_layers_per_stack"):
+        return {"num_hidden_layers": total, "num_layers_per_stack": None}
+    return {}
+
+
+__all__ = ["shallow_fields", "small_config"]

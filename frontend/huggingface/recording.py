@@ -1,0 +1,95 @@
+"""Models of transformers as they are recorded: semantic operators in place of what they spell out, and their caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from torch import nn
+
+from ...ir.errors import TraceError
+from ...ir.graph import Hint
+from ..modalities.pictures import placed
+from ..record.adapter import swapped
+from .odd_models import decided
+from .operators.attention import attend, attention_patched, no_mask
+from .operators.compressed import compressed
+from .operators.experts import banked, experts
+from .operators.indexer import indexed
+from .operators.linear import scanned
+from .operators.old_attention import fused_attention, is_fused
+from .operators.scans import scans
+
+IMPLEMENTATION = "slipstick"
+
+
+def register() -> None:
+    """Make our attention and experts known to transformers under the name that models are built with."""
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, attend)
+    ALL_MASK_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, no_mask)
+    ALL_EXPERTS_FUNCTIONS.register(IMPLEMENTATION, experts)
+
+
+@contextmanager
+def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
+    """Replace, for the time of a recording, what transformers spells out in many small operators.
+
+    Rotary embedding (a function of the modelling file; not with `spelled_out`), the packed-sequence check (which reads
+    data), checks of pictures against their tokens, the assembly of keys from latents (written in place, value by
+    value), and recurrences (loops over positions).
+    """
+    import transformers.masking_utils as masking
+    import transformers.pytorch_utils as cached
+
+    with ExitStack() as stack:
+        # Positions of a picture are kept by its sizes, and open sizes are no keys: as in a compilation nothing is kept.
+        stack.enter_context(swapped(cached, "is_torchdynamo_compiling", lambda: True))
+        stack.enter_context(swapped(masking, "find_packed_sequence_indices", lambda position_ids: None))
+        stack.enter_context(attention_patched(model, IMPLEMENTATION, spelled_out))
+        stack.enter_context(indexed(model))
+        stack.enter_context(compressed(model))
+        stack.enter_context(banked(model))
+        stack.enter_context(scans(model))
+        stack.enter_context(scanned(model))
+        stack.enter_context(fused_attention(model))
+        stack.enter_context(decided(model))
+        stack.enter_context(placed(model))
+        if is_fused(model):
+            stack.enter_context(_unmasked(str(getattr(model.config, "_attn_implementation", ""))))
+        yield
+
+
+@contextmanager
+def _unmasked(implementation: str) -> Iterator[None]:
+    """Let transformers make no mask for one of its own kinds of attention."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+    before = ALL_MASK_ATTENTION_FUNCTIONS[implementation]
+    ALL_MASK_ATTENTION_FUNCTIONS[implementation] = no_mask
+    try:
+        yield
+    finally:
+        ALL_MASK_ATTENTION_FUNCTIONS[implementation] = before
+
+
+def hints_on(model: nn.Module) -> tuple[Hint, ...]:
+    """The plans that a transformers model (or one that wraps such models alike) carries for splitting its layers."""
+    plans = (("tp", getattr(model, "tp_plan", None)), ("ep", getattr(model, "ep_plan", None)))
+    return tuple(
+        Hint(axis, str(path), str(style))
+        for axis, plan in plans
+        if isinstance(plan, dict)
+        for path, style in plan.items()
+    )
+
+
+def config_of(model: nn.Module):  # type: ignore[no-untyped-def]
+    """Return the model's own config object; TraceError when it has none."""
+    config = getattr(model, "config", None)
+    if config is None:
+        raise TraceError(f"{type(model).__name__} has no config")
+    return config

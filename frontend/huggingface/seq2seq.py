@@ -1,0 +1,168 @@
+"""What is run of a model that has an encoder and a decoder: both in a training step, one token in a decode step.
+
+The encoder reads `src` tokens, or as many frames of sound as the config fixes. A training step decodes `seq` tokens. A
+prefill encodes a prompt and decodes the token that starts an answer; with sound, it decodes the `seq` tokens that
+prompt the decoder. A decode step adds one token behind `kv` decoded ones and reads the cached keys and values of the
+encoder's output, which were made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from ...ir.errors import NotBuiltError
+from ...ir.graph import Workload
+from ..loss import loss_of
+from ..record.adapter import FakeWorld
+from ..record.failures import explained
+from ..semantic.lift import lifted
+from ..workloads import HINTS, Held, Output, Run, ids_of, symbolic_past
+from .operators.cache import Past, cache_class
+from .source_length import SOURCE
+
+_CACHE_OF_ENCODER = "cross_"
+
+
+def plan_seq2seq(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
+    """Return inputs and call for one workload of an encoder-decoder of transformers."""
+    if workload is Workload.TRAIN:
+        return _train(model, world)
+    return _prefill(model, world) if workload is Workload.PREFILL else _decode(model, world)
+
+
+def _train(model: nn.Module, world: FakeWorld) -> Run:
+    source, target = _source(model, world), ids_of(world, "batch", "seq")
+    with world.mode:
+        labels = torch.empty(target.shape, dtype=torch.int64, device="cpu")
+
+    def call() -> tuple[Tensor, ...]:
+        return (loss_of(model(**source, decoder_input_ids=target, use_cache=False), labels),)
+
+    return Run({**source, "decoder_input_ids": target, "labels": labels}, call)
+
+
+def _prefill(model: nn.Module, world: FakeWorld) -> Run:
+    source = _source(model, world)
+    first = ids_of(world, "batch", "seq" if _hears(model) else 1)
+    given = {**source, "decoder_input_ids": first}
+
+    return Run(given, lambda: (prefilled_pair(model, given),))
+
+
+def prefilled_pair(model: nn.Module, inputs: Mapping[str, object]) -> Tensor:
+    """Encode, decode what starts an answer and return the logits of its last token; a cache keeps both sides."""
+    out: Output = model(**inputs, past_key_values=_cache([], []), use_cache=True)
+    return out.logits[:, -1:]
+
+
+def _decode(model: nn.Module, world: FakeWorld) -> Run:
+    from transformers.modeling_outputs import BaseModelOutput
+
+    token = ids_of(world, "batch", 1)
+    own, crossed = _pasts(model, world)
+    with world.mode:
+        encoded = torch.empty(token.shape[0], crossed[0].length, _width(model), dtype=next(model.parameters()).dtype)
+    inputs: dict[str, Tensor] = {"decoder_input_ids": token}
+    for prefix, pasts in (("", own), (_CACHE_OF_ENCODER, crossed)):
+        for i, past in enumerate(pasts):
+            inputs |= {name.replace(f".{i}.", f".{i}.{prefix}", 1): t for name, t in past.named(i)}
+
+    def call() -> tuple[Tensor, ...]:
+        past = _cache(own, crossed)
+        encoder_outputs = BaseModelOutput(last_hidden_state=encoded)  # its keys and values are cached: nobody reads it
+        out = model(encoder_outputs=encoder_outputs, decoder_input_ids=token, past_key_values=past, use_cache=True)
+        return (out.logits,)
+
+    return Run(inputs, call)
+
+
+class _Caches(Protocol):
+    """What is read of a cache of transformers for decoders that look at an encoder."""
+
+    self_attention_cache: _Layers
+    cross_attention_cache: _Layers
+
+
+class _Layers(Protocol):
+    layers: list[Held]
+
+
+def _cache(own: list[Past], crossed: list[Past]) -> _Caches:
+    from transformers.cache_utils import EncoderDecoderCache
+
+    given = cache_class()
+    both = EncoderDecoderCache(given(own), given([replace(past, is_complete=True) for past in crossed]))
+    return cast(_Caches, both)
+
+
+def _pasts(model: nn.Module, world: FakeWorld) -> tuple[list[Past], list[Past]]:
+    """The shapes that the model caches, by one tiny prefill of its own; then with symbolic lengths."""
+    cache = _cache([], [])
+    source = {name: t.new_zeros(2, *(4 if isinstance(s, torch.SymInt) else s for s in t.shape[1:]))
+              for name, t in _source(model, world).items()}  # fmt: skip
+    with explained(model), world.mode, torch.no_grad(), lifted(model):
+        start = torch.zeros(2, 3, dtype=torch.int64)
+        model(**source, decoder_input_ids=start, past_key_values=cache, use_cache=True)
+    own = [symbolic_past(layer, world, "kv") for layer in cache.self_attention_cache.layers]
+    crossed = [symbolic_past(layer, world, _length(model, layer)) for layer in cache.cross_attention_cache.layers]
+    return [past for past in own if past.keys is not None], [past for past in crossed if past.keys is not None]
+
+
+def _length(model: nn.Module, layer: Held) -> str | int:
+    return int(layer.keys.shape[2]) if _hears(model) and layer.keys is not None else SOURCE
+
+
+def _source(model: nn.Module, world: FakeWorld) -> Mapping[str, Tensor]:
+    """What the encoder reads: tokens of a prompt, or frames of sound of the length that the config fixes."""
+    if not _hears(model):
+        return {"input_ids": ids_of(world, "batch", SOURCE)}
+    dtype = next(model.parameters()).dtype
+    return {_main_input(model): world.tensor(("batch", *_frames(model)), dtype, HINTS)}
+
+
+def _frames(model: nn.Module) -> tuple[int, int]:
+    """Dims of the sound of one sequence; NotBuiltError where the config fixes no length."""
+    if (found := fixed_frames(model)) is not None:
+        return found
+    raise NotBuiltError(
+        f"{type(model).__name__} reads '{_main_input(model)}', of which the config does not fix a length, so that its "
+        "cache has none; ask for --phase train or prefill"
+    )
+
+
+def fixed_frames(model: nn.Module) -> tuple[int, int] | None:
+    """Return the dims of the sound of one sequence, by what the encoders of such models read; None of other models."""
+    config = model.config
+    longest = getattr(config, "max_source_positions", None)
+    if isinstance(mels := getattr(config, "num_mel_bins", None), int) and isinstance(longest, int):
+        # WhisperEncoder: two convolutions, the second with stride 2, then as many positions as the config says.
+        return mels, 2 * longest
+    if isinstance(width := getattr(config, "input_feat_per_channel", None), int) and isinstance(longest, int):
+        return longest, width * int(getattr(config, "input_channels", 1))
+    return None
+
+
+def reads_known(model: nn.Module) -> bool:
+    """Whether what a language model reads is known: tokens, or sound of a length that the config fixes."""
+    is_two = bool(getattr(model.config, "is_encoder_decoder", False))
+    return not _hears(model) or (is_two and fixed_frames(model) is not None)
+
+
+def _hears(model: nn.Module) -> bool:
+    return _main_input(model) != "input_ids"
+
+
+def _main_input(model: nn.Module) -> str:
+    return str(getattr(model, "main_input_name", "input_ids"))
+
+
+def _width(model: nn.Module) -> int:
+    return int(getattr(model.config, "d_model", None) or model.config.hidden_size)  # type: ignore[union-attr,arg-type]
+
+
+__all__ = ["fixed_frames", "plan_seq2seq", "prefilled_pair", "reads_known"]

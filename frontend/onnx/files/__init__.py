@@ -1,0 +1,1 @@
+"""ONNX files to checked models: read without weights, lifted, functions written out."""

@@ -1,0 +1,102 @@
+"""Files of old versions of the standard operators: lifted by onnx's own converter, or read as they are.
+
+From version 13 on sizes and axes are inputs; before they are attributes. The converter knows most operators; a file
+that it refuses is read as it is, by rules that know the old forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx
+from onnx import shape_inference, version_converter
+
+from ....ir.errors import NotUnderstoodError
+from ....ir.types import DType
+from ..call import Call
+from ..shapes.items import Item, constant
+
+# The version that rules are written for, and older ones that are lifted to it.
+LIFTED_TO = 13
+_STANDARD = ("", "ai.onnx")
+# What onnx's own code raises of files that it does not understand.
+CONVERTER_ERRORS = (
+    version_converter.ConvertError, shape_inference.InferenceError, RuntimeError, ValueError, TypeError, IndexError,
+)  # fmt: skip
+
+
+def opset(model: onnx.ModelProto) -> int:
+    """Return the version of the standard operators; NotUnderstoodError for one beyond the newest that is known."""
+    newest = int(onnx.defs.onnx_opset_version())
+    found: list[int] = [entry.version for entry in model.opset_import if entry.domain in _STANDARD]
+    if not found:
+        return 1 if model.ir_version < 3 and not model.opset_import else newest
+    if not 1 <= found[0] <= newest:
+        raise NotUnderstoodError(
+            f"opset {found[0]}: 1 to {newest} are understood; onnx.version_converter makes others of it"
+        )
+    return found[0]
+
+
+def lifted(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Return the model in a version that rules are written for where onnx's converter makes it so, and what to say.
+
+    Bodies and local functions are not converted by it, so that a model with any is read as it is.
+    """
+    version = opset(model)
+    if version >= LIFTED_TO:
+        return model, ()
+    if model.functions or _has_bodies(model.graph):
+        return model, (f"opset {version} is read as it is",)
+    try:
+        made = version_converter.convert_version(model, LIFTED_TO)
+    except (*CONVERTER_ERRORS, AttributeError):
+        return model, (f"opset {version} is read as it is: onnx's converter does not lift it",)
+    if made is None or not made.graph.node:
+        return model, (f"opset {version} is read as it is: onnx's converter does not lift it",)
+    _keep_stored(model.graph, made.graph)
+    return made, (f"opset {version} is read as {LIFTED_TO}, lifted by onnx's converter",)
+
+
+def _has_bodies(graph: onnx.GraphProto) -> bool:
+    return any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute)
+
+
+def _keep_stored(old: onnx.GraphProto, new: onnx.GraphProto) -> None:
+    """Put weights back as they were: the converter forgets where their numbers are."""
+    before = {t.name: t for t in old.initializer}
+    for tensor in new.initializer:
+        source = before.get(tensor.name)
+        if source is not None and list(source.dims) == list(tensor.dims):
+            tensor.CopyFrom(source)
+
+
+# What old forms keep as an attribute, and which input it has become.
+_BECAME_INPUTS: Mapping[str, Mapping[str, int]] = {
+    "Reshape": {"shape": 1}, "Squeeze": {"axes": 1}, "Unsqueeze": {"axes": 1}, "ReduceSum": {"axes": 1},
+    "Slice": {"starts": 1, "ends": 2, "axes": 3}, "Pad": {"pads": 1, "paddings": 1}, "Split": {"split": 1},
+    "TopK": {"k": 1}, "Upsample": {"scales": 1}, "Expand": {"shape": 1}, "Tile": {"repeats": 1},
+}  # fmt: skip
+
+
+def modern(call: Call) -> Call:
+    """Return a call with attributes of old forms as the inputs that they have become."""
+    places = _BECAME_INPUTS.get(call.op)
+    if places is None or call.node.domain not in _STANDARD:
+        return call
+    inputs = list(call.inputs)
+    for name, place in places.items():
+        given = call.attributes.get(name)
+        if given is None or (place < len(inputs) and inputs[place] is not None):
+            continue
+        inputs += [None] * (place + 1 - len(inputs))
+        inputs[place] = _numbers(given)
+    return replace(call, inputs=tuple(inputs))
+
+
+def _numbers(attribute: onnx.AttributeProto) -> Item:
+    if attribute.type == onnx.AttributeProto.FLOATS:
+        return constant(np.array(list(attribute.floats), dtype=object), DType.FP32)
+    return constant([attribute.i] if attribute.type == onnx.AttributeProto.INT else list(attribute.ints))

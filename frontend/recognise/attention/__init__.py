@@ -1,0 +1,1 @@
+"""Attention in single steps to one operator."""

@@ -1,0 +1,215 @@
+"""A lowered prefill or decode step on simulated ranks against the module itself: logits, tokens, and every cache."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from ....ir.graph import Graph, Node, Region, Role, Value, Workload
+from ....ir.ops.fused.scan import CACHE_WRITES
+from ....ir.ops.tensors.matmul import MatmulAttrs
+from ....ir.ops.tensors.normalize import ReduceAttrs
+from ..call import NotComputedError
+from ..layout import Layout
+from ..run import Instance, Runner
+from ..tensors import LayoutMismatchError, Mesh
+from .compare import Difference, Verdict, batch_ranks, relative, uneven
+from .double import in_double
+from .steps import Step
+from .subject import Subject
+
+_NORMED, _TABLE = "_normed", ".table_"
+_LAYER = re.compile(r"\.(\d+)(\.|$)")
+_LENGTH = 2  # dim of tokens in a cache of keys [batch, heads, tokens, head dim]
+_NAMES = {"kv_append": ("keys", "values", "index_keys"), "keep_state": ("conv_state", "state")}
+
+
+def compare_step(subject: Subject, lowered: Graph, degrees: Mapping[str, int], step: Step) -> Verdict:
+    """Run a lowered serving step with these degrees (those not named are 1) and compare it with the module's."""
+    start = perf_counter()
+    mesh = Mesh({a: degrees.get(a, 1) for a in lowered.axes if a != "pp"})
+    batch = step.inputs["input_ids"].shape[0]
+    length = {"kv": step.length} if step.workload is Workload.DECODE else {"seq": step.length}
+    sizes = {**mesh.degrees, "pp": 1, "imb": 1, "batch": batch, "mbs": batch // batch_ranks(mesh), **length}
+    refused = next(uneven(lowered, sizes), None)
+    if refused is not None:
+        return Verdict(num_ranks=len(mesh.ranks), reason=refused, time_s=perf_counter() - start)
+    try:
+        with in_double():
+            tables = _tables(subject, step, {**sizes, **dict.fromkeys(mesh.degrees, 1)}) if _has_tables(lowered) else {}
+            runner = StepRunner(Layout(lowered, mesh, sizes), subject, {**step.inputs, **tables}, degrees.get("pp", 1))
+            found = runner.run()
+    except NotComputedError as error:
+        return Verdict(num_ranks=len(mesh.ranks), reason=str(error), time_s=perf_counter() - start)
+    except LayoutMismatchError as error:
+        return Verdict(num_ranks=len(mesh.ranks), broken=str(error), time_s=perf_counter() - start)
+    theirs = {name.rpartition(".")[0] for name in step.kept}
+    if alone := sorted(name for name in runner.kept if name.rpartition(".")[0] not in theirs):
+        return Verdict(num_ranks=len(mesh.ranks), reason=f"the module keeps '{alone[0]}' in no cache of transformers")
+    rows = (*_made(step, found.results), *_kept(step, runner.kept))
+    return Verdict(rows, (), len(mesh.ranks), found.num_nodes, perf_counter() - start)
+
+
+def _made(step: Step, results: Mapping[str, Tensor]) -> Iterator[Difference]:
+    """Logits, and the tokens that are drawn of them without noise."""
+    ours = results.get("logits", results["result0"])
+    theirs = step.logits[:, -ours.shape[1] :]
+    yield Difference("logits", relative(ours, theirs))
+    if "logits" in results:
+        same = torch.equal(results["result0"].reshape(-1).long(), theirs.argmax(-1).reshape(-1))
+        yield Difference("tokens", 0.0 if same else float("inf"))
+
+
+def _kept(step: Step, ours: Mapping[str, Tensor]) -> Iterator[Difference]:
+    """What is kept for the next step; of a cache with a window, the tokens that the window leaves."""
+    latent = {name.rpartition(".")[0] for name in ours if name.endswith(".latents")}
+    for name, theirs in step.kept.items():
+        layer, _, what = name.rpartition(".")
+        if (what == "latents") != (layer in latent):
+            continue
+        if name not in ours:
+            yield Difference(f"{name} (not kept)", float("inf"))
+        else:
+            yield Difference(name, relative(ours[name], _last(theirs, ours[name].shape)))
+    yield from (Difference(f"{name} (not the module's)", float("inf")) for name in ours if name not in step.kept)
+
+
+def _last(whole: Tensor, shape: Sequence[int]) -> Tensor:
+    """The last tokens of a cache of keys or values, where there is room for fewer."""
+    if whole.dim() == len(shape) == _LENGTH + 2 and shape[_LENGTH] < whole.shape[_LENGTH]:
+        return whole[:, :, whole.shape[_LENGTH] - shape[_LENGTH] :]
+    return whole
+
+
+class StepRunner(Runner):
+    """A run that also knows what serving passes make of parameters, tables and caches."""
+
+    def __init__(self, layout: Layout, subject: Subject, inputs: Mapping[str, Tensor], num_stages: int = 1) -> None:
+        """Know the recorded graph beside the lowered one: which round is which layer, which norms passes moved."""
+        super().__init__(layout, subject.state, inputs, num_stages)
+        self.recorded = subject.graph
+        self.kept: dict[str, Tensor] = {}
+        self.order: list[Instance] = []
+
+    def rounds(self, graph: Graph) -> list[Instance]:
+        """Rounds of the recorded graph, whose names say which regions are layers."""
+        self.order = [replace(e, region=graph.region(e.region.name)) for e in super().rounds(self.recorded)]
+        return self.order
+
+    def first_ports(self) -> Mapping[str, Tensor]:
+        """Run the first region alone, and return what it hands on."""
+        self.forward(self.rounds(self.layout.graph)[0])
+        return {name: parts[0].tensor for name, (parts, _) in self.ports.held.items()}
+
+    def whole(self, each: Instance, v: Value) -> Tensor | None:
+        """Return a tensor of the module for a parameter, buffer or input."""
+        if (moved := self._moved_norm(each, v)) is not None:
+            return self.state.get(moved)
+        _, table, port = v.name.partition(_TABLE)
+        found = self.inputs.get(table + port) if table else super().whole(each, v)
+        if found is not None and v.role is Role.CACHE:
+            return _last(found, [self.layout.size(v, d) for d in range(v.type.rank)])
+        return self._side_by_side(each, v) if found is None else found
+
+    def node(self, each: Instance, node: Node) -> None:
+        """Run a node; keep what it writes to a cache, and the logits of which tokens are drawn."""
+        super().node(each, node)
+        if node.op in CACHE_WRITES:
+            made = self.rebuilt(each.region, node.key, each.held[node.key])
+            self.kept[self._cache_name(each, node)] = made
+        if isinstance(node.attrs, ReduceAttrs) and node.attrs.fn == "argmax" and _is_result(each.region, node):
+            self.logits["logits"] = self.rebuilt(each.region, node.inputs[0], each.held[node.inputs[0]])
+
+    def _cache_name(self, each: Instance, node: Node) -> str:
+        """The name of the cache that a node writes to; a prompt's caches begin here, and are named as they come."""
+        region = each.region
+        owner = region.by_id.get(region.by_id[node.key].storage)
+        if owner is not None and owner.role is Role.CACHE:
+            return each.name(owner)
+        said = _LAYER.search(node.scope)
+        layer = int(said.group(1)) if said else each.layer
+        taken = (f"cache.{layer}.{name}" for name in (*_NAMES[node.op], "state.1", "state.2"))
+        return next((name for name in taken if name not in self.kept), f"cache.{layer}.more")
+
+    def _moved_norm(self, each: Instance, v: Value) -> str | None:
+        """The parameter of a norm that stands at the end of a region for the one that runs next: that one's own.
+
+        A region that repeats has one norm there for all rounds; behind the last it is the head's.
+        """
+        region = each.region
+        norm, index = _norm_of(region, v.id) if v.role is Role.PARAM else (None, 0)
+        named = (p.name for p in region.outputs if norm and p.value == norm.key and p.name.endswith(_NORMED))
+        port = next(named, "")
+        if not port:
+            return None
+        place = next(k for k, other in enumerate(self.order) if other is each)
+        for reader in self.order[place + 1 :]:
+            if any(w.name == port for w in reader.region.of_role(Role.PORT)):
+                recorded = self.recorded.region(reader.region.name)
+                read = _first_norm(recorded, port.removesuffix(_NORMED)).inputs[index]
+                while read in recorded.producer:
+                    read = recorded.producer[read].inputs[0]
+                return reader.name(recorded.by_id[read])
+        return None
+
+    def _side_by_side(self, each: Instance, v: Value) -> Tensor | None:
+        """Weights that were joined under one name, put side by side along the columns of their product."""
+        name = each.name(v)
+        parts = [self.state.get(n) for n in _parts(name)]
+        readers = [n for n in each.region.users.get(v.id, ()) if isinstance(n.attrs, MatmulAttrs)]
+        if not readers or any(p is None for p in parts) or len(parts) < 2:
+            return None
+        attrs = readers[0].attrs
+        assert isinstance(attrs, MatmulAttrs)
+        _, right, out = attrs.letters
+        return torch.cat([p for p in parts if p is not None], 0 if v.type.rank == 1 else right.index(out[-1]))
+
+
+def _norm_of(region: Region, value: int) -> tuple[Node | None, int]:
+    """Return the norm that reads a value as a weight, or what is made of that alone, and as which of its inputs."""
+    for user in region.users.get(value, ()):
+        if user.op == "norm" and value in user.inputs[1:]:
+            return user, user.inputs.index(value)
+        if user.inputs == (value,):
+            return _norm_of(region, user.key)
+    return None, 0
+
+
+def _parts(name: str) -> list[str]:
+    """Names of which `joined_name` made one: parts of a path stand side by side where paths differ.
+
+    >>> _parts("layers.0.q_proj+k_proj.weight")
+    ['layers.0.q_proj.weight', 'layers.0.k_proj.weight']
+    """
+    columns = [part.split("+") for part in name.split(".")]
+    count = max(map(len, columns))
+    if any(len(c) not in (1, count) for c in columns):
+        return []
+    return [".".join(c[k] if len(c) > 1 else c[0] for c in columns) for k in range(count)]
+
+
+def _first_norm(region: Region, port: str) -> Node:
+    value = next(v.id for v in region.of_role(Role.PORT) if v.name == port)
+    return next(n for n in region.users[value] if n.op == "norm" and n.inputs[0] == value)
+
+
+def _is_result(region: Region, node: Node) -> bool:
+    return any(p.value == node.key and p.name.startswith("result") for p in region.outputs)
+
+
+def _has_tables(graph: Graph) -> bool:
+    return any(_TABLE in v.name for r in graph.regions for v in r.values)
+
+
+def _tables(subject: Subject, step: Step, sizes: Mapping[str, int]) -> Mapping[str, Tensor]:
+    """Sines and cosines of a step's positions, as the recorded graph makes them, by the names that tables have."""
+    runner = StepRunner(Layout(subject.graph, Mesh({}), sizes), subject, step.inputs)
+    return {_TABLE + name: t for name, t in runner.first_ports().items()}
+
+
+__all__ = ["StepRunner", "compare_step"]

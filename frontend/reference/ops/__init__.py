@@ -1,0 +1,1 @@
+"""Reference implementations of ops on one rank."""

@@ -1,0 +1,179 @@
+"""Recurrences along the sequence, one step after another, whatever the chunks that a kernel runs them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - the field's name for it
+
+from ....ir.ops.fused.scan import DELTA, GATED, KEEP_STATE, LINEAR, ScanAttrs
+from ..call import Call, NotComputedError, Reference
+from ..differentiate import gradients
+from ..models.constants import number
+
+_L2_EPS = 1e-6
+
+
+def scan(call: Call) -> tuple[Tensor, ...]:
+    """Result [b, L, h, p] and state [b, h, n, p] of values, operands and the state before."""
+    return _run(call, _attrs(call), call.inputs)[: len(call.dims)]
+
+
+def scan_bwd(call: Call) -> tuple[Tensor, ...]:
+    """Gradients of values and operands, in order; not of the state before."""
+    grad, *given = call.inputs
+    return gradients(lambda t: _run(call, _attrs(call), t)[0], given, grad)[: len(call.dims)]
+
+
+def _attrs(call: Call) -> ScanAttrs:
+    """The attributes; those of the backward op are a kind of them."""
+    assert isinstance(call.node.attrs, ScanAttrs)
+    return call.node.attrs
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """What every step needs, [b, L, h, ..]: S = decay S + k v^T, y = S^T q.
+
+    `beta` makes it a delta rule: what the state holds under k is taken off v first.
+    """
+
+    v: Tensor
+    q: Tensor
+    k: Tensor
+    decay: Tensor
+    beta: Tensor | None = None
+
+
+def _run(call: Call, attrs: ScanAttrs, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    operands = inputs[: len(inputs) - attrs.has_state]
+    state = inputs[-1] if attrs.has_state else None
+    v, *others = operands
+    if attrs.kind == GATED:
+        return _gated(v, others, state)
+    if attrs.kind == LINEAR and len(others) != 3:
+        return _xlstm(v, others, state)
+    if attrs.kind == LINEAR and others[0].dim() == 3:
+        return _rwkv(v, others, state)
+    if attrs.kind == LINEAR:
+        q, k, slope = others
+        decay = torch.exp(-slope).reshape(1, 1, -1, 1).expand(*v.shape[:3], 1)
+        return _stepped(_Steps(v, _by_head(q, v), _by_head(k, v), decay), state)
+    return _delta(call, attrs, (v, *others), state) if attrs.kind == DELTA else _selective(call, (v, *others), state)
+
+
+def _stepped(s: _Steps, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Run all steps; a decay is one number a head, or one a row of the state."""
+    b, length, h, p = s.v.shape
+    held = s.v.new_zeros(b, h, s.k.shape[3], p) if state is None else state
+    made: list[Tensor] = []
+    for t in range(length):
+        held = held * s.decay[:, t].unsqueeze(-1)
+        v = s.v[:, t]
+        if s.beta is not None:
+            v = (v - torch.einsum("bhnp,bhn->bhp", held, s.k[:, t])) * s.beta[:, t].unsqueeze(-1)
+        held = held + torch.einsum("bhn,bhp->bhnp", s.k[:, t], v)
+        made.append(torch.einsum("bhnp,bhn->bhp", held, s.q[:, t]))
+    return torch.stack(made, dim=1), held
+
+
+def _by_head(t: Tensor, v: Tensor) -> Tensor:
+    """One row a head of q or k [b, L, groups, n], of which each group of heads shares one."""
+    return t.repeat_interleave(v.shape[2] // t.shape[2], dim=2)
+
+
+def _limited(step: Tensor, least: float, most: float) -> Tensor:
+    """Time steps of at least so much, and at most so much where that is not negative."""
+    return step.clamp(min=least or None, max=most if most >= 0 else None) if least or most >= 0 else step
+
+
+def _selective(call: Call, operands: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Mamba and Mamba-2: v, C, B, dt, z where given, A, then D and the bias of dt where given.
+
+    S = exp(dt A) S + dt B v, y = C S + D v, times silu(z); dt is softplus(dt + bias), unless recorded otherwise,
+    within its limits.
+    """
+    v, c, b, dt, *rest = operands
+    gates, parameters = [t for t in rest if t.dim() > 2], [t for t in rest if t.dim() <= 2]
+    a, *own = parameters
+    skip, bias = (own[0] if own else None), (own[1] if len(own) > 1 else None)
+    step = dt if bias is None else dt + bias
+    step = F.softplus(step) if number(call, "softplus", 1) else step
+    step = _limited(step, number(call, "least", 0.0), number(call, "most", -1.0))
+    decay = torch.exp(step.unsqueeze(-1) * (a if a.dim() == 2 else a.unsqueeze(-1)))
+    y, held = _stepped(_Steps(v * step.unsqueeze(-1), _by_head(c, v), _by_head(b, v), decay), state)
+    y = y if skip is None else y + skip.reshape(1, 1, -1, 1) * v
+    return (y * F.silu(gates[0].reshape(y.shape)) if gates else y), held
+
+
+def _delta(call: Call, attrs: ScanAttrs, operands: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The gated delta rule over v, q, k, log decay [b, L, h] or [b, L, h, n], beta [b, L, h].
+
+    Kernels that step normalise queries and keys themselves.
+    """
+    v, q, k, g, beta = operands
+    if number(call, "l2", attrs.chunk == 0):
+        q, k = (t * torch.rsqrt(t.square().sum(-1, keepdim=True) + _L2_EPS) for t in (q, k))
+    q = _by_head(q, v) * float(q.shape[3]) ** -0.5
+    decay = torch.exp(g if g.dim() == 4 else g.unsqueeze(-1))
+    return _stepped(_Steps(v, q, _by_head(k, v), decay, beta), state)
+
+
+def _gated(v: Tensor, others: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """An elementwise recurrence h = a h + v over v [b, L, c, 1] and a [b, L, c]."""
+    (decay,) = others
+    held = v.new_zeros(v.shape[0], v.shape[2], v.shape[3]) if state is None else state[:, :, 0]
+    made: list[Tensor] = []
+    for t in range(v.shape[1]):
+        held = held * decay[:, t].unsqueeze(-1) + v[:, t]
+        made.append(held)
+    return torch.stack(made, dim=1), held.unsqueeze(2)
+
+
+def _rwkv(v: Tensor, others: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """RWKV-4: a weighted average of the past, over key [b, L, c], decay [c] and the weight of the token itself [c]."""
+    key, decay, first = others
+    if state is not None:
+        raise NotComputedError("RWKV from a state in the cache")
+    num = den = v.new_zeros(v.shape[0], v.shape[2])
+    made: list[Tensor] = []
+    kept = torch.exp(-torch.exp(decay))
+    for t in range(v.shape[1]):
+        now, new = torch.exp(key[:, t] + first), torch.exp(key[:, t])
+        made.append((num + now * v[:, t, :, 0]) / (den + now))
+        num, den = num * kept + new * v[:, t, :, 0], den * kept + new
+    return torch.stack(made, dim=1).unsqueeze(-1), torch.stack((num, den, torch.zeros_like(num)), dim=2).unsqueeze(-1)
+
+
+def _xlstm(v: Tensor, others: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The matrix memory of xLSTM over q, k [b, L, h, n] and the logits of both gates [b, L, h].
+
+    Numerator and normaliser are kept relative to the running maximum m of the gates' exponents.
+    """
+    q, k, i, f = others
+    if state is not None:
+        raise NotComputedError("xLSTM from a state in the cache")
+    held = v.new_zeros(*v.shape[:1], v.shape[2], k.shape[3], v.shape[3])
+    norm, m = v.new_zeros(held.shape[:3]), v.new_zeros(held.shape[:2])
+    made: list[Tensor] = []
+    for t in range(v.shape[1]):
+        log_f = F.logsigmoid(f[:, t])
+        top = torch.maximum(log_f + m, i[:, t])
+        keep, add = torch.exp(log_f + m - top).unsqueeze(-1), torch.exp(i[:, t] - top).unsqueeze(-1)
+        held = held * keep.unsqueeze(-1) + (add * k[:, t]).unsqueeze(-1) * v[:, t].unsqueeze(2)
+        norm, m = norm * keep + add * k[:, t], top
+        query = q[:, t] * float(k.shape[3]) ** -0.5
+        size = torch.maximum((norm * query).sum(-1).abs(), torch.exp(-m)) + 1e-6
+        made.append(torch.einsum("bhnp,bhn->bhp", held, query) / size.unsqueeze(-1))
+    return torch.stack(made, dim=1), held
+
+
+def keep_state(call: Call) -> tuple[Tensor, ...]:
+    """A state stays as it is."""
+    return call.inputs[:1]
+
+
+REFERENCES: Mapping[str, Reference] = {"scan": scan, "scan_bwd": scan_bwd, KEEP_STATE: keep_state}

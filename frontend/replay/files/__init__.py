@@ -1,0 +1,1 @@
+"""Exported programs from files: JSON parts read without torch's own reader."""

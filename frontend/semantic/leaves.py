@@ -1,0 +1,147 @@
+"""Leaves: modules that describe, in operators with a known meaning, what a user's own class computes.
+
+Routing that looks at data, custom kernels and loops over positions cannot be recorded. Declared a leaf, a class is
+replaced by one of these modules for the time of a recording: same parameters in number, same result in shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the field's name for it
+
+from ...ir.errors import UsageError
+from . import semantic
+
+Leaf: TypeAlias = Callable[[nn.Module], nn.Module]
+Leaves: TypeAlias = Mapping[type[nn.Module], Leaf]
+
+_LAYOUTS = {"bhsd": (0, 1, 2, 3), "bshd": (0, 2, 1, 3), "sbhd": (1, 2, 0, 3)}
+
+
+class Experts(nn.Module):
+    """Banks of experts: `forward(x [.., hidden], idx [.., k], weights [.., k])` gives [.., hidden].
+
+    Each expert is `down(act(gate x) * up x)`, without `gated` `down(act(up x))`.
+    """
+
+    def __init__(self, hidden: int, ffn: int, num_experts: int, gated: bool = True, bias: bool = False) -> None:
+        """Hold the banks: up [experts, (2) ffn, hidden], down [experts, hidden, ffn], and their biases."""
+        super().__init__()
+        width = 2 * ffn if gated else ffn
+        self.gated = gated
+        self.up = nn.Parameter(torch.empty(num_experts, width, hidden))
+        self.down = nn.Parameter(torch.empty(num_experts, hidden, ffn))
+        self.up_bias = nn.Parameter(torch.empty(num_experts, width)) if bias else None
+        self.down_bias = nn.Parameter(torch.empty(num_experts, hidden)) if bias else None
+
+    def forward(self, x: Tensor, idx: Tensor, weights: Tensor) -> Tensor:
+        """Send each row to its k experts and sum what comes back, weighted."""
+        rows, chosen, shares = (t.reshape(-1, t.shape[-1]) for t in (x, idx, weights))
+        out = semantic.experts(
+            rows, chosen, shares, self.up, self.down, self.up_bias, self.down_bias, self.gated, False
+        )  # fmt: skip
+        return out[0].reshape(x.shape)
+
+
+class MixtureOfExperts(nn.Module):
+    """Router, experts and, with `shared_ffn`, an expert for every row: `forward(x [.., hidden])` gives x's shape."""
+
+    def __init__(
+        self, hidden: int, ffn: int, num_experts: int, top_k: int, gated: bool = True, bias: bool = False,
+        shared_ffn: int = 0, router_bias: bool = False,
+    ) -> None:  # fmt: skip
+        """Hold a router, the banks, and the shared expert's matrices."""
+        super().__init__()
+        self.top_k = top_k
+        self.router = nn.Linear(hidden, num_experts, bias=router_bias)
+        self.experts = Experts(hidden, ffn, num_experts, gated, bias)
+        self.shared_up = nn.Linear(hidden, 2 * shared_ffn if gated else shared_ffn, bias=bias) if shared_ffn else None
+        self.shared_down = nn.Linear(shared_ffn, hidden, bias=bias) if shared_ffn else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Softmax over the logits of all experts, the k largest of a row, and their sum."""
+        weights, idx = torch.topk(torch.softmax(self.router(x).float(), dim=-1), self.top_k, dim=-1)
+        out: Tensor = self.experts(x, idx, weights.to(x.dtype))
+        return out if self.shared_up is None else out + self._shared(x)
+
+    def _shared(self, x: Tensor) -> Tensor:
+        assert self.shared_up is not None
+        assert self.shared_down is not None
+        wide: Tensor = self.shared_up(x)
+        if self.experts.gated:
+            gate, up = wide.chunk(2, dim=-1)
+            act = F.silu(gate) * up
+        else:
+            act = F.silu(wide)
+        out: Tensor = self.shared_down(act)
+        return out
+
+
+class Attention(nn.Module):
+    """Fused attention without parameters: `forward(q, k, v)` in one of three layouts; further arguments are ignored.
+
+    `bhsd` [batch, heads, length, dim] gives the same back, `bshd` and `sbhd` (Megatron) theirs. `flat` joins heads and
+    dim of the result.
+    """
+
+    def __init__(self, causal: bool = True, window: int = 0, layout: str = "bhsd", flat: bool = False) -> None:
+        """Remember what the mask is: causal or not, and over how many keys (0: all)."""
+        super().__init__()
+        if layout not in _LAYOUTS:
+            raise UsageError(f"attention layout '{layout}': legal are {', '.join(_LAYOUTS)}")
+        self.causal, self.window, self.layout, self.flat = causal, window, layout, flat
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, *ignored: object) -> Tensor:
+        """Attend; key-value heads may be fewer than query heads."""
+        order = _LAYOUTS[self.layout]
+        q, k, v = (t.permute(order) for t in (q, k, v))
+        out = semantic.attention(q, k, v, None, self.causal, self.window, 0.0)[0]
+        back = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3), "sbhd": (1, 0, 2, 3)}[self.layout]
+        out = out.permute(back)
+        return out.flatten(-2) if self.flat else out
+
+
+def put_leaves(module: nn.Module, leaves: Leaves) -> None:
+    """Replace every part of a declared class by its leaf, on `meta`; call it under `preserved`.
+
+    UsageError when a leaf has another number of parameters than what it stands for.
+    """
+    for path, part, leaf in list(_declared(module, leaves)):
+        dtype = next((p.dtype for p in part.parameters()), torch.get_default_dtype())
+        described = _described(part, leaf, dtype)
+        _check_size(path, part, described)
+        parent, _, name = path.rpartition(".")
+        module.get_submodule(parent)._modules[name] = described
+
+
+def _declared(module: nn.Module, leaves: Leaves) -> Iterator[tuple[str, nn.Module, Leaf]]:
+    for path, part in module.named_modules():
+        leaf = next((made for kind, made in leaves.items() if isinstance(part, kind)), None)
+        if leaf is not None and path:
+            yield path, part, leaf
+
+
+def _described(part: nn.Module, leaf: Leaf, dtype: torch.dtype) -> nn.Module:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype if dtype.is_floating_point else before)
+    try:
+        with torch.device("meta"):
+            return leaf(part)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _check_size(path: str, part: nn.Module, described: nn.Module) -> None:
+    have, want = (sum(p.numel() for p in m.parameters()) for m in (described, part))
+    if have != want:
+        raise UsageError(
+            f"the leaf for '{path}' ({type(part).__name__}) has {have} parameters, the module {want}; give the leaf "
+            "the sizes of the module"
+        )
+
+
+__all__ = ["Attention", "Experts", "Leaf", "Leaves", "MixtureOfExperts", "put_leaves"]

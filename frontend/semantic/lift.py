@@ -1,0 +1,249 @@
+"""Library calls and well-known module classes to semantic operators, for the time of a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the field's name for it
+from torch.overrides import TorchFunctionMode
+
+from ..record import apart
+from ..record.adapter import swapped
+from ..record.again import one_kind_of_checkpoint
+from ..record.shapes import adaptive_avg_pool, interpolate
+from . import recurrent, semantic
+from .constants import norm_constants
+
+# What torch takes where an epsilon is not given: that of the element type; references compute in float64.
+_EPSILON = torch.finfo(torch.float64).eps
+# What is not lifted goes to torch's own, whatever stands under its name while a recording lasts.
+_cross_entropy_of_torch, _pad_of_torch = F.cross_entropy, F.pad
+
+
+class Lift(TorchFunctionMode):
+    """Turns calls of torch.nn.functional into semantic operators before they are taken apart.
+
+    A function of torch.nn.functional that calls another one hands itself to this mode first and then runs outside it:
+    what it calls is lifted by name (`lifted`).
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        lifted = _LIFTED.get(func)
+        return (lifted or func)(*args, **(kwargs or {}))
+
+
+def _sdpa(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """Fused attention; a mask that is given stays a tensor that is read, for what is in it is not known here."""
+    del enable_gqa
+    lead = query.shape[:-2]
+    q, k, v = (_four_dims(t) for t in (query, key, value))
+    bias = attn_mask
+    if bias is not None and query.dim() == 3 and bias.dim() == 3:
+        bias = bias.unsqueeze(1)
+    while bias is not None and bias.dim() < 4:
+        bias = bias.unsqueeze(0)
+    if bias is not None and bias.dim() > 4:
+        bias = bias.expand(*lead[:-1], *bias.shape[-3:]).flatten(0, -4)
+    out, _ = semantic.attention(q, k, v, None, is_causal, 0, dropout_p, bias, None, 0.0, scale or 0.0)
+    made = out.transpose(1, 2)
+    return made if query.dim() == 4 else made.reshape(*lead, *made.shape[-2:])
+
+
+def _four_dims(x: Tensor) -> Tensor:
+    """Look at `[.., length, dim]` as `[batch, heads, length, dim]`: one head where there is no dim for it."""
+    while x.dim() < 4:
+        x = x.unsqueeze(-3)
+    return x.flatten(0, -4) if x.dim() > 4 else x
+
+
+def _rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    del normalized_shape
+    scale = input.new_ones(input.shape[-1:]) if weight is None else weight
+    return semantic.rms_norm(input, scale, _EPSILON if eps is None else eps)[0]
+
+
+def _cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
+    ignore_index: int = -100, reduce: bool | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """Rows of logits to one loss; soft targets, class weights and one loss a row keep torch's own operators."""
+    plain = weight is None and size_average is None and reduce is None and reduction != "none" and not label_smoothing
+    if plain and input.dim() == 2 and target.dim() == 1:
+        return semantic.cross_entropy(input, target, ignore_index, reduction)[0]
+    return _cross_entropy_of_torch(
+        input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+    )
+
+
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """One operator with a boolean mask, as on a GPU, instead of the CPU's random tensor in full precision."""
+    del inplace
+    return torch.native_dropout(input, p, True)[0] if training and p > 0.0 else input
+
+
+def _layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    return torch.native_layer_norm(input, normalized_shape, weight, bias, eps)[0]
+
+
+def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """A product and a sum: the two at once do not take open sizes."""
+    return torch.add(input if beta == 1 else input * beta, torch.bmm(batch1, batch2), alpha=alpha)
+
+
+def _pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """Constant padding as a concat, which takes open sizes as they are; negative amounts are cut off."""
+    if mode != "constant":
+        return _pad_of_torch(input, list(pad), mode, value)
+    out = input
+    for i in range(len(pad) // 2):
+        out = _padded(out, input.dim() - 1 - i, pad[2 * i], pad[2 * i + 1], value or 0.0)
+    return out
+
+
+def _padded(x: Tensor, dim: int, before: int, behind: int, value: float) -> Tensor:
+    first, size = max(-before, 0), x.shape[dim] + min(before, 0) + min(behind, 0)
+    kept = x if min(before, behind) >= 0 else x.narrow(dim, first, size)
+    parts = [_filled(kept, dim, before, value), kept, _filled(kept, dim, behind, value)]
+    given = [p for p in parts if p is not None]
+    return torch.cat(given, dim) if len(given) > 1 else kept
+
+
+def _filled(like: Tensor, dim: int, size: int, value: float) -> Tensor | None:
+    sizes = [size if i == dim else s for i, s in enumerate(like.shape)]
+    return like.new_full(sizes, value) if size > 0 else None
+
+
+def _log_sigmoid(input: Tensor) -> Tensor:
+    """As torch computes it on a GPU: no second result that is kept."""
+    return -F.softplus(-input)
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """A direction at a length of its own: v g / |v|, with one length for each place along a dim."""
+    over = [d for d in range(v.dim()) if d != dim]
+    return v * (g / v.square().sum(over, keepdim=True).sqrt())
+
+
+def _masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Rows of a source in place of the rows that a mask marks, in order: a lookup by their number and a choice.
+
+    So features of pictures take the places of their tokens. Where there are as many a sample,
+    each takes its own: [batch, s, width] from [batch, n, width]. A mask that does not mark whole rows is left to torch.
+    """
+    rows = _row_mask(mask, input, source)
+    if rows is None or input.dim() != 3 or not _is_shared(source.numel(), input.shape[0], input.shape[2]):
+        return torch.masked_scatter(input, mask, source)
+    number = (rows.long().cumsum(1) - 1).clamp(min=0)
+    own = source.reshape(input.shape[0], source.numel() // (input.shape[0] * input.shape[-1]), input.shape[-1])
+    taken = torch.gather(own, 1, number.unsqueeze(-1).expand(input.shape))
+    return torch.where(rows.unsqueeze(-1), taken, input)
+
+
+def _set_rows(self: Tensor, index: object, value: object) -> None:
+    """`x[mask] = rows` with a mask [batch, s] of rows of [batch, s, width]: the rows of a source in their places."""
+    marks = index if isinstance(index, Tensor) and index.dtype is torch.bool and index.dim() == 2 else None
+    rows = value if isinstance(value, Tensor) and value.dim() == 2 and self.dim() == 3 else None
+    if marks is None or rows is None or rows.shape[-1] != self.shape[-1]:
+        Tensor.__setitem__(self, cast(Tensor, index), cast(Tensor, value))
+    else:
+        self.copy_(_masked_scatter(self, marks.unsqueeze(-1), rows))
+
+
+def _is_shared(size: int | torch.SymInt, batch: int | torch.SymInt, width: int | torch.SymInt) -> bool:
+    """Whether a source has as many rows for each of the samples, for any number of them or for the given one."""
+    if isinstance(size, torch.SymInt):
+        return True
+    return isinstance(batch, int) and isinstance(width, int) and size % (batch * width) == 0
+
+
+def _row_mask(mask: Tensor, input: Tensor, source: Tensor) -> Tensor | None:
+    """The mask [..] of the rows of [.., width], where one entry stands for each row and sources are as wide."""
+    repeats = mask.dim() == input.dim() and (mask.shape[-1] == 1 or mask.stride(-1) == 0)
+    return mask[..., 0] if repeats and source.shape[-1] == input.shape[-1] else None
+
+
+_LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
+    F.scaled_dot_product_attention: _sdpa,
+    F.rms_norm: _rms_norm,
+    F.cross_entropy: _cross_entropy,
+    F.dropout: _dropout,
+    F.layer_norm: _layer_norm,
+    F.logsigmoid: _log_sigmoid,
+    F.pad: _pad,
+    F.interpolate: interpolate,
+    F.adaptive_avg_pool1d: adaptive_avg_pool(F.adaptive_avg_pool1d, 1),
+    F.adaptive_avg_pool2d: adaptive_avg_pool(F.adaptive_avg_pool2d, 2),
+    F.adaptive_avg_pool3d: adaptive_avg_pool(F.adaptive_avg_pool3d, 3),
+    torch.baddbmm: _baddbmm,
+    Tensor.baddbmm: _baddbmm,
+    Tensor.masked_scatter: _masked_scatter,
+    Tensor.__setitem__: _set_rows,
+    torch._weight_norm: _weight_norm,  # pyright: ignore[reportPrivateImportUsage]
+    **recurrent.LIFTED,
+    **apart.LIFTED,
+}
+_LIFTED_BY_NAME = {name: found for name, found in vars(F).items() if callable(found) and found in _LIFTED}
+
+
+def _norm_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    eps, offset = norm_constants(module)
+    return lambda x: semantic.rms_norm(x, weight, eps, offset)[0]
+
+
+def _gelu_forward(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    del module
+    return lambda x: F.gelu(x, approximate="tanh")
+
+
+# Those of T5's kind subtract no mean, whatever they are called (transformers: "T5LayerNorm").
+_RMS_NORMS = (
+    "RMSNorm", "T5LayerNorm", "SwitchTransformersLayerNorm", "UdopLayerNorm", "Pop2PianoLayerNorm",
+    "Pix2StructLayerNorm",
+)  # fmt: skip
+
+
+def _is_rms_norm(module: nn.Module) -> bool:
+    """A class named ..RMSNorm, or as T5 calls it, with one weight and no gate: what fused kernels replace."""
+    named = type(module).__name__.endswith(_RMS_NORMS) and type(module) is not nn.RMSNorm
+    return named and isinstance(getattr(module, "weight", None), Tensor) and len(list(module.parameters())) == 1
+
+
+def _is_written_out_gelu(module: nn.Module) -> bool:
+    """A GELU spelled as eight pointwise operators, equal to the tanh approximation."""
+    return type(module).__name__ in ("NewGELUActivation", "FastGELUActivation", "GELUTanh")
+
+
+@contextmanager
+def lifted(module: nn.Module, spelled_out: bool = False) -> Iterator[None]:
+    """Record under this: library calls are lifted and, unless `spelled_out`, forwards of known classes replaced."""
+    with ExitStack() as stack:
+        for part in () if spelled_out else module.modules():
+            if _is_rms_norm(part):
+                stack.enter_context(swapped(part, "forward", _norm_forward(part)))
+            elif _is_written_out_gelu(part):
+                stack.enter_context(swapped(part, "forward", _gelu_forward(part)))
+        for name, found in _LIFTED_BY_NAME.items():
+            stack.enter_context(swapped(F, name, _LIFTED[found]))
+        stack.enter_context(one_kind_of_checkpoint())
+        stack.enter_context(Lift())
+        yield

@@ -1,0 +1,1 @@
+"""Ops that are one kernel of many steps: attention, experts, scans."""

@@ -1,0 +1,137 @@
+"""A bank of experts taken apart: rows to their experts, the products, rows back to their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...plan import CAPACITY, IMBALANCE
+from ...sizes.expr import Dim, Expr, as_expr, product, symbol, total
+from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
+from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedAttrs(Attrs):
+    """`capacity` says that every expert takes a fixed number of rows: capacity factor x top-k x tokens in all.
+
+    `own` names mesh axes (`tp`, `ep`) whose ranks all have the tokens: each takes the rows of its own experts out of
+    them, and its results are a part of the sum.
+    """
+
+    capacity: bool = False
+    own: str = ""
+
+    @property
+    def ranks(self) -> Expr:
+        """Ranks that share the rows of the same tokens."""
+        return product(symbol(a) for a in self.own.split("+") if a)
+
+
+def _rows(call: OpCall, tokens: Dim, top_k: Dim) -> Expr:
+    """Rows of all experts: every copy of a token, or what the experts have room for, padded where that is more."""
+    attrs = call.attrs_as(RoutedAttrs)
+    copies = as_expr(tokens) * top_k / attrs.ranks
+    return copies * symbol(CAPACITY) if attrs.capacity else copies
+
+
+def _same_rows(call: OpCall, given: Dim, tokens: Dim, top_k: Dim) -> Iterator[str]:
+    """Of its own experts' rows the busiest rank has more than the mean."""
+    want = _rows(call, tokens, top_k)
+    more = want * symbol(IMBALANCE) if call.attrs_as(RoutedAttrs).own else want
+    if as_expr(given) not in (want, more):
+        yield f"rows of tokens x k: {given} is not {want}"
+
+
+def _check_dispatch(call: OpCall) -> Iterator[str]:
+    x, idx = call.inputs
+    rows = call.outputs[0]
+    yield from same_dims(rows.dims[1:], x.dims[1:], "hidden")
+    yield from _same_rows(call, rows.dims[0], x.dims[0], idx.dims[1])
+
+
+def _check_combine(call: OpCall) -> Iterator[str]:
+    rows, weights, _ = call.inputs
+    out = call.outputs[0]
+    yield from same_dims(rows.dims[1:], out.dims[1:], "hidden")
+    yield from _same_rows(call, rows.dims[0], weights.dims[0], weights.dims[1])
+
+
+def _check_back(call: OpCall) -> Iterator[str]:
+    """The gradient of the rows is as large as the rows."""
+    if not call.inputs or not call.outputs:
+        yield "needs inputs and outputs"
+
+
+def _work_combine(call: OpCall) -> Work:
+    """A weighted sum of k rows a token."""
+    return traffic(call, call.inputs[0].numel * 2)
+
+
+def _widths(call: OpCall) -> tuple[Expr, Expr, Expr, Expr, Dim]:
+    """Rows, hidden, up width, inner size and number of experts of a bank, forward or backward."""
+    first = 1 if call.op == "expert_bank" else 2
+    rows, up, down = call.inputs[first - 1], call.inputs[first], call.inputs[first + 1]
+    transposed = call.attrs_as(ExpertsAttrs).transposed
+    ffn = as_expr(down.dims[1] if transposed else down.dims[2])
+    width = as_expr(up.dims[2] if transposed else up.dims[1])
+    return as_expr(rows.dims[0]), as_expr(rows.dims[1]), width, ffn, up.dims[0]
+
+
+def _check_bank(call: OpCall) -> Iterator[str]:
+    rows, hidden, width, ffn, _ = _widths(call)
+    for name, out, want in zip(
+        ("result", "up projection", "activation"), call.outputs, (hidden, width, ffn), strict=True
+    ):
+        yield from same_dims(tuple(as_expr(d) for d in out.dims), (rows, want), name)
+
+
+def _work_bank(call: OpCall) -> Work:
+    """Two grouped products over the rows; the weights of every expert move once."""
+    rows, hidden, width, ffn, groups = _widths(call)
+    one = as_expr(1)
+    return Work(
+        tensor_flops=rows * hidden * 2 * (width + ffn),
+        vector_flops=rows * ffn * ACTIVATION_FLOPS,
+        read_bytes=total(t.num_bytes for t in call.inputs) + call.outputs[1].num_bytes + call.outputs[2].num_bytes,
+        write_bytes=total(t.num_bytes for t in call.outputs),
+        gemms=(GemmShape(one, rows, width, hidden, groups), GemmShape(one, rows, hidden, ffn, groups)),
+        experts=ExpertsRead(total(t.num_bytes for t in call.inputs[1:3]), rows, as_expr(groups)),
+    )
+
+
+def _work_bank_bwd(call: OpCall) -> Work:
+    """Four grouped products: input and weight gradients of both projections."""
+    rows, hidden, width, ffn, groups = _widths(call)
+    one = as_expr(1)
+    inner = rows * (width + ffn) * call.inputs[0].dtype.num_bytes
+    return Work(
+        tensor_flops=rows * hidden * 4 * (width + ffn),
+        vector_flops=rows * ffn * ACTIVATION_BACKWARD_FLOPS,
+        read_bytes=total(t.num_bytes for t in call.inputs) + inner,
+        write_bytes=total(t.num_bytes for t in call.outputs) + inner,
+        gemms=(
+            GemmShape(one, rows, ffn, hidden, groups), GemmShape(one, hidden, ffn, rows, groups),
+            GemmShape(one, rows, hidden, width, groups), GemmShape(one, width, hidden, rows, groups),
+        ),
+    )  # fmt: skip
+
+
+OPS = (
+    OpDef("dispatch", OpClass.MEMORY, traffic, "tokens copied once an expert they go to; inputs: x, expert ids",
+          _check_dispatch, RoutedAttrs, min_inputs=2, max_inputs=2),
+    OpDef("dispatch_bwd", OpClass.MEMORY, traffic, "sum over a token's copies; inputs: row gradients, expert ids",
+          _check_back, RoutedAttrs, min_inputs=2, max_inputs=2),
+    OpDef("expert_bank", OpClass.EXPERTS, _work_bank,
+          "experts on their rows; inputs: rows, up, down, biases; outputs: result, up projection, activation",
+          _check_bank, ExpertsAttrs, min_inputs=3, max_inputs=5, num_outputs=3),
+    OpDef("expert_bank_bwd", OpClass.EXPERTS, _work_bank_bwd,
+          "backward of the bank; inputs: gradient, rows, up, down, up projection, activation; outputs: gradients of "
+          "rows, up, down and biases; a gradient that is quantised may come in columns too, last",
+          _check_back, ExpertsAttrs, min_inputs=6, max_inputs=7, num_outputs=None),
+    OpDef("combine", OpClass.MEMORY, _work_combine, "weighted sum of a token's rows; inputs: rows, weights, expert ids",
+          _check_combine, RoutedAttrs, min_inputs=3, max_inputs=3),
+    OpDef("combine_bwd", OpClass.MEMORY, _work_combine,
+          "backward of combine; inputs: gradient, rows, weights, expert ids; outputs: gradients of rows and weights",
+          _check_back, RoutedAttrs, min_inputs=4, max_inputs=4, num_outputs=2),
+)  # fmt: skip

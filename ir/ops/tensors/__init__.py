@@ -1,0 +1,1 @@
+"""Ops on tensors: products, pointwise chains, norms, convolutions, views and lookups."""

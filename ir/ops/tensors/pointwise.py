@@ -1,0 +1,119 @@
+"""Elementwise chains, casts, rotary embedding: work by element, traffic by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...sizes.expr import Dim, total
+from ..base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, traffic
+
+# FLOPs an element on the vector units; transcendental functions are counted as their usual polynomial length.
+FLOPS_PER_ELEMENT = {
+    "silu": 10, "silu_bwd": 20, "gelu": 10, "gelu_bwd": 20, "tanh": 8, "tanh_bwd": 3, "sigmoid": 8, "sigmoid_bwd": 3,
+    "exp": 4, "log": 4, "sqrt": 2, "rsqrt": 2, "pow": 4, "sin": 8, "cos": 8, "div": 2, "dropout": 2, "dropout_bwd": 2,
+    "softplus": 8, "softplus_bwd": 8, "erf": 8, "erfinv": 8, "relu": 1, "relu_bwd": 1,
+    "reciprocal": 2, "floor_div": 2, "remainder": 2, "softsign": 2, "square": 1, "addcmul": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseAttrs(Attrs):
+    """`fns` are the functions of the chain in order; a fused chain has several.
+
+    `mul` and `div` of one operand scale it by a number; `add` and `sub` of one have a number as the other.
+    """
+
+    fns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FillAttrs(Attrs):
+    """`kind` is zeros, ones, constant, arange, random, eye, or empty, which writes nothing."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulateAttrs(Attrs):
+    """`fused`: the product that makes the gradient adds it to the sum itself; no gradient of its own is written."""
+
+    fused: bool = False
+
+
+def broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
+    """Return the shape two operands broadcast to, None when they do not.
+
+    >>> broadcast((4, 1, 3), (5, 3))
+    (4, 5, 3)
+    """
+    n = max(len(a), len(b))
+    left, right = (1,) * (n - len(a)) + a, (1,) * (n - len(b)) + b
+    if any(x != y and x != 1 and y != 1 for x, y in zip(left, right, strict=True)):
+        return None
+    return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
+
+
+def _check(call: OpCall) -> Iterator[str]:
+    shape: tuple[Dim, ...] = ()
+    for t in call.inputs:
+        joined = broadcast(shape, t.dims)
+        if joined is None:
+            yield f"operands {', '.join(map(str, call.inputs))} do not broadcast"
+            return
+        shape = joined
+    widest = max((o.dims for o in call.outputs), key=len)
+    if call.inputs and broadcast(shape, widest) != widest:
+        yield f"result {call.outputs[0]} does not hold the operands {', '.join(map(str, call.inputs))}"
+
+
+def _work(call: OpCall) -> Work:
+    numel = call.outputs[0].numel
+    flops = sum(FLOPS_PER_ELEMENT.get(f, 1) for f in call.attrs_as(ElementwiseAttrs).fns)
+    return traffic(call, numel * flops)
+
+
+def _check_same(call: OpCall) -> Iterator[str]:
+    yield from same_dims(call.outputs[0].dims, call.inputs[0].dims, "result")
+
+
+def _work_rope(call: OpCall) -> Work:
+    """Three FLOPs a rotated element; the tensor is read and written once, the tables read once."""
+    return traffic(call, call.outputs[0].numel * 3)
+
+
+def _work_fill(call: OpCall) -> Work:
+    if call.attrs_as(FillAttrs).kind == "empty":
+        return Work()
+    return Work(write_bytes=total(t.num_bytes for t in call.outputs))
+
+
+def _work_accumulate(call: OpCall) -> Work:
+    """Add a gradient to the running sum of the step: read both, write the sum.
+
+    Fused into the product that makes the gradient, the sum is read and written where the gradient would be written.
+    """
+    kept, given = call.outputs[0].num_bytes, call.inputs[0].num_bytes
+    if call.attrs_as(AccumulateAttrs).fused:
+        return Work(vector_flops=call.outputs[0].numel, read_bytes=kept, write_bytes=kept - given)
+    return Work(vector_flops=call.outputs[0].numel, read_bytes=given + kept, write_bytes=kept)
+
+
+OPS = (
+    OpDef(
+        "elementwise", OpClass.ELEMENTWISE, _work, "a chain of pointwise functions with broadcasting",
+        _check, ElementwiseAttrs, min_inputs=1, num_outputs=None,
+    ),
+    OpDef("cast", OpClass.ELEMENTWISE, traffic, "change of dtype", _check_same),
+    OpDef("rope", OpClass.ELEMENTWISE, _work_rope, "rotary embedding; inputs: x, cos, sin", _check_same, min_inputs=3,
+          max_inputs=3),
+    OpDef("rope_bwd", OpClass.ELEMENTWISE, _work_rope, "backward of rotary embedding; inputs: dx, cos, sin",
+          _check_same, min_inputs=3, max_inputs=3),
+    OpDef("fill", OpClass.ELEMENTWISE, _work_fill, "a tensor made from nothing: zeros, a range, random numbers",
+          no_check, FillAttrs, min_inputs=0, max_inputs=1),
+    OpDef(
+        "accumulate", OpClass.ELEMENTWISE, _work_accumulate, "a gradient added to the step's running sum", _check_same,
+        AccumulateAttrs, max_inputs=1,
+    ),
+    OpDef("identity", OpClass.FREE, free, "the same tensor under another name (a region's output)", _check_same),
+)  # fmt: skip

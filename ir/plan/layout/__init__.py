@@ -1,0 +1,1 @@
+"""How layers fall on pipeline stages: partitions, placements of chunks, layouts that plans share."""

@@ -1,0 +1,69 @@
+"""Layouts of graphs on stages, kept: plans and graphs that differ in nothing that a layout depends on share it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from ...graph import Graph
+from ...kept import Kept
+from .partition import Balance
+from .pipelines import BIDIRECTIONAL, V_SHAPED, chunks_of
+from .stages import Layout, lay_sizes, stage_sizes
+
+# Rows of blocks in memory at a time, a few hundred kilobytes each; layouts, a few kilobytes each; and graphs.
+_BALANCES = 32
+_LAYOUTS = 8192
+_FRAMES = 64
+# Of a graph, all that a layout depends on: its regions, and how often it runs which.
+Frame = tuple[tuple[str, ...], tuple[tuple[tuple[str, ...], int], ...]]
+
+
+def frame_of(graph: Graph) -> Frame:
+    """Return all that layouts of a graph depend on."""
+    return tuple(r.name for r in graph.regions), tuple((run.regions, run.count) for run in graph.schedule)
+
+
+class Layouts:
+    """Layouts asked for so far, by all that they depend on: one of these may serve all graphs of a model."""
+
+    __slots__ = ("_balances", "_frames")
+
+    def __init__(self) -> None:
+        """Keep none yet."""
+        self._frames = Kept[Frame, LayoutsOf](_FRAMES)
+        self._balances = Kept[Hashable, Balance](_BALANCES)
+
+    def of(self, graph: Graph) -> LayoutsOf:
+        """Return the layouts of a graph, or of another one with the same regions in the same order."""
+        return self._frames.of(frame_of(graph), lambda: LayoutsOf(graph, self._balances))
+
+
+class LayoutsOf:
+    """Layouts of one graph asked for so far."""
+
+    __slots__ = ("_asked", "_balances", "_laid", "graph")
+
+    def __init__(self, graph: Graph, balances: Kept[Hashable, Balance]) -> None:
+        """Keep none yet; rows of blocks are kept in `balances`."""
+        self.graph = graph
+        self._asked = Kept[Hashable, Layout](_LAYOUTS)
+        self._laid = Kept[Hashable, Layout](_LAYOUTS)
+        self._balances = balances
+
+    def lay(
+        self, policy: str, pp: int, vpp: int, costs: tuple[float, ...] | None = None, recomputed: int = 0,
+        schedule: str = "1f1b",
+    ) -> Layout:  # fmt: skip
+        """Return what `lay_stages` would, the same object wherever it is equal; the same errors."""
+        vpp = chunks_of(schedule, vpp) if pp > 1 else vpp
+        where = schedule if schedule in V_SHAPED + BIDIRECTIONAL else ""
+
+        def laid() -> Layout:
+            sizes = stage_sizes(self.graph, policy, pp, vpp, costs, self._balance)
+            key = (pp, vpp, sizes, recomputed, where)
+            return self._laid.of(key, lambda: lay_sizes(self.graph, pp, vpp, sizes, recomputed, schedule))
+
+        return self._asked.of((policy, pp, vpp, costs, recomputed, where), laid)
+
+    def _balance(self, costs: Sequence[float], first: float, last: float) -> Balance:
+        return self._balances.of((tuple(costs), first, last), lambda: Balance(costs, first, last))

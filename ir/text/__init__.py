@@ -1,0 +1,1 @@
+"""Graphs as text and back: printed, read, kept in files, seen by networkx."""

@@ -1,0 +1,70 @@
+"""Files that are whole or not there at all; graphs among them, gzipped when the name ends in .gz, without torch."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+from ..errors import ParseError
+from ..graph import Graph
+from .parse import parse_graph
+from .printer import print_graph
+
+
+def save_graph(graph: Graph, path: Path) -> None:
+    """Write a graph; the file is complete or not there at all."""
+    data = print_graph(graph).encode()
+    write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def load_graph(path: Path) -> Graph:
+    """Read a graph; ParseError names the file and the line."""
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ParseError(f"{path}: cannot be read as a graph: {error}") from error
+    try:
+        return parse_graph(text)
+    except ParseError as error:
+        raise ParseError(f"{path}: {error}") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open beside the target, then rename: readers see the old file or the new one, never a part.
+
+    A link stays a link, and what is no file, such as a pipe or a device, is written to and not replaced.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as out:
+            yield out
+        return
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A folder and not a bare temporary file, whose mode would hide the result from other users.
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        part = Path(folder, path.name)
+        with part.open("wb") as out:
+            yield out
+            out.flush()
+            # A rename may reach the disk before what it names: after a crash the file would be empty.
+            os.fsync(out.fileno())
+        part.replace(path)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file: see `replacing`."""
+    with replacing(path) as out:
+        out.write(data)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file; after a failure or a crash the old file is there as it was."""
+    write_atomically(path, text.encode())

@@ -1,0 +1,242 @@
+"""Latent attention of a decode step over the latents: the expanding product goes into queries and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeGuard
+
+from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Role, Value, Workload
+from ...ir.meaning import In, Meaning, Out, Step
+from ...ir.ops.fused.attention import AttentionAttrs
+from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
+from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.sizes.expr import Dim, as_dim, as_expr
+from ..base import Pass, PassResult, require_sharded, rewritten
+
+_LENGTH, _WIDTH = 2, 3  # dims of queries, keys and values [batch, heads, length, head dim]
+CACHE = "latents"
+
+
+@dataclass(frozen=True, slots=True)
+class Absorb(Pass):
+    """Attend over cached latents instead of keys and values made from them, and cache one tensor for all heads.
+
+    With W_uk and W_uv the halves of the expanding matrix by head, scores are (q_nope W_uk) c + q_rope k_rope, and
+    outputs are (p c) W_uv: the same numbers, and per token and layer c and k_rope are read once instead of
+    multiplied out for every head. What vLLM (`vllm/model_executor/layers/attention/mla_attention.py`), SGLang
+    (`forward_absorb_core` in `sglang/srt/models/deepseek_v2.py`) and TensorRT-LLM do in decode; DeepSeek-V2, arXiv
+    2405.04434, section 2.1.2. Prefill stays as it is, for there the products cost less than wider scores.
+    """
+
+    name: ClassVar[str] = "absorb"
+
+    def requires(self, graph: Graph) -> None:
+        """Heads get their placements from `shard`."""
+        require_sharded(self.name, graph, sharded=False)
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Rewrite the regions of a decode step that hold latent attention."""
+        if graph.workload is not Workload.DECODE:
+            return PassResult(graph, changed=False)
+        return rewritten(graph, _rewrite)
+
+
+def absorbed(graph: Graph) -> Graph:
+    """Return a traced graph with its latent attention as `absorb` leaves it."""
+    return Absorb().apply(graph).graph
+
+
+def expands(graph: Graph) -> bool:
+    """Whether some decode step makes keys and values of all cached tokens anew: multiplies a cache by a parameter."""
+    return any(_expands(r, n) for r in graph.regions for n in r.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Latent:
+    """Values and nodes around one attention: what is cached, what expands it, what the queries are.
+
+    Attributes:
+        attention: the call itself.
+        queries: its queries, the part without positions first.
+        appends: of latents and of rotated keys.
+        weight: the matrix [heads x (keys + values), rank].
+        gone: nodes that the rewrite leaves out.
+    """
+
+    attention: Node
+    queries: tuple[int, int]
+    appends: tuple[Node, Node]
+    weight: int
+    gone: tuple[Node, ...]
+
+
+@dataclass
+class _Parts:
+    """A region under reconstruction."""
+
+    region: Region
+    values: list[Value] = field(default_factory=list)
+
+    def value(self, like: int, dims: Sequence[Dim], storage: int | None = None) -> int:
+        """A new value of another one's element type, or a view of a third one."""
+        ident = max(v.id for v in (*self.region.values, *self.values)) + 1
+        kind = self._known(like).type.with_dims(tuple(dims))
+        self.values.append(Value(ident, kind, ident if storage is None else self._known(storage).storage))
+        return ident
+
+    def cache(self, like: int, dims: Sequence[Dim]) -> int:
+        """A new cache in the place of another one."""
+        ident, old = self.value(like, dims), self.region.by_id[like]
+        name = f"{old.name.rpartition('.')[0]}.{CACHE}"
+        self.values[-1] = replace(self.values[-1], role=Role.CACHE, name=name)
+        return ident
+
+    def dims(self, value: int) -> tuple[Dim, ...]:
+        """Dims of a value."""
+        return self._known(value).type.dims
+
+    def _known(self, value: int) -> Value:
+        return self.region.by_id[value] if value in self.region.by_id else next(v for v in self.values if v.id == value)
+
+
+def _rewrite(region: Region) -> Region:
+    found = {f.attention.key: f for n in region.nodes if n.op == "attention" for f in _latent(region, n)}
+    if not found:
+        return region
+    parts = _Parts(region)
+    left_out = {n.key for f in found.values() for n in f.gone}
+    nodes: list[Node] = []
+    for node in region.nodes:
+        if node.key in found:
+            nodes += _over_latents(parts, found[node.key])
+        elif node.key not in left_out:
+            nodes.append(node)
+    return _region(parts, nodes)
+
+
+def _region(parts: _Parts, nodes: Sequence[Node]) -> Region:
+    """The region with these nodes and the values they use."""
+    region = parts.region
+    used = {i for n in nodes for i in (*n.inputs, *n.outputs)} | {p.value for p in region.outputs}
+    values = tuple(v for v in (*region.values, *parts.values) if v.id in used)
+    return replace(region, values=values, nodes=tuple(nodes))
+
+
+def _latent(region: Region, node: Node) -> Iterator[_Latent]:
+    """Yield what is around an attention whose keys and values are made from cached latents, if that is all of it."""
+    queries, keys, values = (_producer(region, i) for i in node.inputs[:3])
+    if not _joins(queries) or not _joins(keys) or values is None or values.op != "slice":
+        return
+    nope = _producer(region, keys.inputs[0])
+    made = _chain(region, values.inputs[0], ("permute", "reshape", "matmul"))
+    repeated = _chain(region, keys.inputs[1], ("expand", "kv_append"))
+    if made is None or repeated is None or nope is None or (nope.op, nope.inputs) != ("slice", values.inputs):
+        return
+    product, appended = made[-1], repeated[-1]
+    latents = _producer(region, product.inputs[0])
+    if latents is None or latents.op != "kv_append" or region.by_id[product.inputs[1]].role is not Role.PARAM:
+        return
+    gone = (queries, keys, values, nope, *made, *repeated, latents)
+    if _is_theirs(region, gone, node) and len(latents.inputs) == len(appended.inputs) == 2:
+        yield _Latent(node, (queries.inputs[0], queries.inputs[1]), (latents, appended), product.inputs[1], gone)
+
+
+def _producer(region: Region, value: int) -> Node | None:
+    return region.producer.get(value)
+
+
+def _joins(node: Node | None) -> TypeGuard[Node]:
+    return node is not None and node.attrs == ConcatAttrs(_WIDTH) and len(node.inputs) == 2
+
+
+def _chain(region: Region, value: int, ops: Sequence[str]) -> tuple[Node, ...] | None:
+    """The nodes that make a value one from another, last first; None where they are others."""
+    found: list[Node] = []
+    for op in ops:
+        node = region.producer.get(value)
+        if node is None or node.op != op:
+            return None
+        found.append(node)
+        value = node.inputs[0]
+    return tuple(found)
+
+
+def _is_theirs(region: Region, nodes: Sequence[Node], reader: Node) -> bool:
+    """Whether nobody but these nodes and their reader looks at what they make."""
+    known = {n.key for n in (*nodes, reader)}
+    outs = {o for n in nodes for o in n.outputs}
+    users = {u.key for o in outs for u in region.users.get(o, ())}
+    return users <= known and not outs & {p.value for p in region.outputs}
+
+
+def _expands(region: Region, node: Node) -> bool:
+    """Whether a node multiplies a whole cache by a parameter."""
+    if node.op != "matmul":
+        return False
+    maker = region.producer.get(node.inputs[0])
+    return maker is not None and maker.op == "kv_append" and region.by_id[node.inputs[1]].role is Role.PARAM
+
+
+def _over_latents(parts: _Parts, found: _Latent) -> Iterator[Node]:
+    """The nodes in the place of one attention: queries into latents, attention, outputs out of latents."""
+    node, scope = found.attention, next(n.scope for n in found.gone if n.op == "matmul")
+    batch, heads, length, nope = parts.dims(found.queries[0])
+    rank, wide = parts.dims(found.weight)[1], parts.dims(node.inputs[2])[_WIDTH]
+    width = as_dim(as_expr(rank) + parts.dims(found.queries[1])[_WIDTH])
+    yield from (halves := _Halves.of(parts, found, (heads, nope, wide, rank))).nodes(found.weight, node, scope)
+    into = parts.value(found.queries[0], (batch, heads, length, rank))
+    yield _node(node, "matmul", (found.queries[0], halves.keys), into, MatmulAttrs("abcd,bde->abce"), scope)
+    query = parts.value(node.inputs[0], (batch, heads, length, width))
+    yield _node(node, "concat", (into, found.queries[1]), query, ConcatAttrs(_WIDTH))
+    cached = yield from _appended(parts, found, width)
+    latents = parts.value(cached, (*parts.dims(cached)[:_WIDTH], rank), cached)
+    yield _node(node, "slice", (cached,), latents, SliceAttrs(_WIDTH, 0))
+    out = parts.value(node.key, (batch, length, heads, rank))
+    assert isinstance(node.attrs, AttentionAttrs)
+    attrs = replace(node.attrs, latent=True)
+    yield replace(node, inputs=(query, cached, latents, *node.inputs[3:]), outputs=(out, node.outputs[1]), attrs=attrs)
+    yield _node(node, "matmul", (out, halves.values), node.key, MatmulAttrs("abcd,ced->abce"), scope)
+
+
+@dataclass(frozen=True, slots=True)
+class _Halves:
+    """The expanding matrix seen by head, and the parts of it that make keys and values."""
+
+    whole: int
+    keys: int
+    values: int
+    split: Dim
+
+    @classmethod
+    def of(cls, parts: _Parts, found: _Latent, sizes: tuple[Dim, Dim, Dim, Dim]) -> _Halves:
+        heads, nope, wide, rank = sizes
+        weight, both = found.weight, as_dim(as_expr(nope) + wide)
+        whole, keys, values = (parts.value(weight, (heads, d, rank), weight) for d in (both, nope, wide))
+        return cls(whole, keys, values, nope)
+
+    def nodes(self, weight: int, like: Node, scope: str) -> Iterator[Node]:
+        yield _node(like, "reshape", (weight,), self.whole, scope=scope)
+        yield _node(like, "slice", (self.whole,), self.keys, SliceAttrs(1, 0), scope)
+        yield _node(like, "slice", (self.whole,), self.values, SliceAttrs(1, self.split), scope)
+
+
+def _appended(parts: _Parts, found: _Latent, width: Dim) -> Generator[Node, None, int]:
+    """Both new entries side by side, behind one cache of both; returns that."""
+    first, second = found.appends
+    old = parts.cache(first.inputs[0], (*parts.dims(first.inputs[0])[:_WIDTH], width))
+    new = parts.value(first.inputs[1], (*parts.dims(first.inputs[1])[:_WIDTH], width))
+    cached = parts.value(first.key, (*parts.dims(first.key)[:_WIDTH], width), old)
+    yield _node(first, "concat", (first.inputs[1], second.inputs[1]), new, ConcatAttrs(_WIDTH))
+    yield replace(first, inputs=(old, new), outputs=(cached,))
+    return cached
+
+
+def _node(like: Node, op: str, inputs: tuple[int, ...], output: int, attrs: Attrs = NO_ATTRS, scope: str = "") -> Node:
+    """A node in the place of others; a slice says where in the whole tensor it begins."""
+    meaning = None
+    if isinstance(attrs, SliceAttrs):
+        begins = (("self", In(0)), ("dim", attrs.dim), ("start", attrs.start))
+        meaning = Meaning((Step("aten.slice.Tensor", begins),), (Out(0),))
+    made = replace(like, op=op, inputs=inputs, outputs=(output,), attrs=attrs, scope=scope or like.scope)
+    return replace(made, meaning=meaning)

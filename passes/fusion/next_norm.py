@@ -1,0 +1,127 @@
+"""The norm at a layer's beginning moves to the end of what comes before, where the sum that it reads is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ...ir.graph import Graph, Node, Port, Region, Role, Value
+from ..base import Pass, PassResult, require_sharded
+from ..recompute.rerun import needed
+
+_NORMED = "_normed"
+
+
+@dataclass(frozen=True, slots=True)
+class NextNorm(Pass):
+    """Hand the hidden state on together with its norm: both leave the kernel that adds the last branch of a layer.
+
+    The first norm then stands behind the embedding, and the end of the last layer has that before the head. Serving
+    engines carry `hidden_states` and `residual` from layer to layer for it, and send both to the next pipeline stage:
+    `fused_add_rms_norm` of vLLM and SGLang, `next_layer_layernorm` of TensorRT-LLM.
+    """
+
+    name: ClassVar[str] = "next_norm"
+
+    def requires(self, graph: Graph) -> None:
+        """Where the norm reads and writes comes from `shard`."""
+        require_sharded(self.name, graph, sharded=True)
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Move the norms of every port that all its readers normalise alike."""
+        made = graph
+        for port in sorted({p.name for r in graph.regions for p in r.outputs}):
+            norms = _norms(graph, port)
+            made = _moved(made, port, norms) if norms else made
+        return PassResult(made, changed=made is not graph)
+
+
+def _norms(graph: Graph, port: str) -> Mapping[str, Node]:
+    """Return, by region, the norm of a port; nothing where a reader has none, several or another kind."""
+    found = {r.name: _norms_of(r, v) for r in graph.regions for v in r.of_role(Role.PORT) if v.name == port}
+    kinds = {_kind(graph.region(name), nodes[0]) if len(nodes) == 1 else None for name, nodes in found.items()}
+    made_inside = any(p.name == port and p.value in r.producer for r in graph.regions for p in r.outputs)
+    return (
+        {name: nodes[0] for name, nodes in found.items()}
+        if len(kinds) == 1 and None not in kinds and made_inside
+        else {}
+    )
+
+
+def _norms_of(region: Region, v: Value) -> list[Node]:
+    found = [n for n in region.users.get(v.id, ()) if n.op == "norm" and n.inputs[0] == v.id]
+    return [n for n in found if all(region.by_id[i].role is Role.PARAM for i in _sources(region, n))]
+
+
+def _made_for(region: Region, norm: Node) -> list[Node]:
+    """Return, in order, the nodes that make what a norm reads beside the state, such as one plus its weight."""
+    return needed(region.nodes, {n.key for n in region.nodes}, set(norm.inputs[1:]))
+
+
+def _sources(region: Region, norm: Node) -> list[int]:
+    """Return what a norm reads beside the state, and what that is made of: values that no node makes."""
+    read = (*norm.inputs[1:], *(i for n in _made_for(region, norm) for i in n.inputs))
+    return [i for i in dict.fromkeys(read) if i not in region.producer]
+
+
+def _kind(region: Region, norm: Node) -> tuple[object, ...]:
+    return norm.attrs, *region.types(norm.inputs), *region.types(norm.outputs)
+
+
+def _moved(graph: Graph, port: str, norms: Mapping[str, Node]) -> Graph:
+    before = {r.name: r for r in graph.regions}
+    after = _readers(graph, port, norms)
+    made = dict(before)
+    for name, norm in norms.items():
+        made[name] = _without(made[name], port, norm)
+    for name, reader in after.items():
+        made[name] = _with(made[name], port, before[reader], norms[reader])
+    return graph.with_regions(tuple(made.values()))
+
+
+def _readers(graph: Graph, port: str, norms: Mapping[str, Node]) -> Mapping[str, str]:
+    """Return, for each region that makes the port, the region that reads it next, the first time that it runs."""
+    makers = {r.name for r in graph.regions for p in r.outputs if p.name == port}
+    found: dict[str, str] = {}
+    waiting: set[str] = set()
+    for name in graph.sequence():
+        if name in norms:
+            found.update((maker, name) for maker in waiting if maker not in found)
+            waiting.clear()
+        if name in makers:
+            waiting.add(name)
+    return found
+
+
+def _without(region: Region, port: str, norm: Node) -> Region:
+    """Read the normed state from a port of its own."""
+    makers = _made_for(region, norm)
+    moved = {norm.key, *(n.key for n in makers)}
+    read = {i for n in region.nodes if n.key not in moved for i in n.inputs} | {p.value for p in region.outputs}
+    moved -= {n.key for n in needed(makers, moved, read)}  # what others read as well stays
+    nodes = tuple(n for n in region.nodes if n.key not in moved)
+    left = read | {norm.key} | {i for n in nodes for i in (*n.inputs, *n.outputs)}
+    gone = {i for n in (*makers, norm) for i in (*n.inputs, *n.outputs)} - left
+    normed = replace(region.by_id[norm.key], role=Role.PORT, name=port + _NORMED)
+    values = (normed if v.id == norm.key else v for v in region.values if v.id not in gone)
+    return replace(region, values=tuple(values), nodes=nodes)
+
+
+def _with(region: Region, port: str, reader: Region, norm: Node) -> Region:
+    """Make the normed state where the port is made."""
+    start = max(v.id for v in region.values) + 1
+    moved = [*_made_for(reader, norm), norm]
+    old = dict.fromkeys((*_sources(reader, norm), *(o for n in moved for o in n.outputs)))
+    fresh = {i: start + k for k, i in enumerate(old)}
+    values = (_fresh(reader.by_id[i], fresh) for i in old)
+    number = {**fresh, norm.inputs[0]: next(p.value for p in region.outputs if p.name == port)}
+    nodes = tuple(
+        replace(n, inputs=tuple(number[i] for i in n.inputs), outputs=tuple(fresh[o] for o in n.outputs)) for n in moved
+    )
+    outputs = (*region.outputs, Port(port + _NORMED, fresh[norm.key]))
+    return replace(region, values=(*region.values, *values), nodes=(*region.nodes, *nodes), outputs=outputs)
+
+
+def _fresh(v: Value, fresh: Mapping[int, int]) -> Value:
+    return replace(v, id=fresh[v.id], storage=fresh.get(v.storage, fresh[v.id]))

@@ -1,0 +1,66 @@
+"""The loss in two steps, as PyTorch's own cross-entropy runs it: log-softmax, then the likelihood of the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from ...ir.graph import Graph, Node, Region, Value, Workload
+from ...ir.meaning import In, Meaning, Out, Step
+from ...ir.ops.tensors.normalize import DimAttrs
+from ..base import Pass, PassResult, require_sharded, rewritten
+
+# What the two nodes compute: the logarithm of a softmax. The loss of that is the loss of the logits.
+_LOG = Meaning((Step("aten._log_softmax", (("self", In(0)),)),), (Out(0),))
+_LOG_BWD = Meaning((Step("aten._log_softmax_backward_data", (("grad_output", In(0)), ("output", In(1)))),), (Out(0),))
+
+
+@dataclass(frozen=True, slots=True)
+class TwoStepLoss(Pass):
+    """Keep log-probabilities instead of logits, and make two gradients of their size in the backward phase.
+
+    `torch.nn.functional.cross_entropy` calls `log_softmax` and `nll_loss`; their backward functions each write a
+    tensor of the size of the logits (`aten/src/ATen/native/SoftMax.cpp`, `LossNLL.cpp`). At that moment three tensors
+    of fp32 logits exist, 12 bytes a logit.
+    """
+
+    name: ClassVar[str] = "two_step_loss"
+
+    def requires(self, graph: Graph) -> None:
+        """Statistics over a sharded vocabulary are put in by `shard`."""
+        require_sharded(self.name, graph, sharded=True)
+
+    def apply(self, graph: Graph) -> PassResult:
+        """Rewrite the region that holds the loss."""
+        if graph.workload is not Workload.TRAIN:
+            return PassResult(graph, changed=False)
+        return rewritten(graph, _rewrite, resave=True)
+
+
+def _rewrite(region: Region) -> Region:
+    loss = next((n for n in region.nodes if n.op == "cross_entropy"), None)
+    back = next((n for n in region.nodes if n.op == "cross_entropy_bwd"), None)
+    if loss is None or back is None:
+        return region
+    fresh = max(v.id for v in region.values) + 1
+    logits, grad = region.by_id[loss.inputs[0]], region.by_id[back.key]
+    made = (_like(logits, fresh), _like(grad, fresh + 1))
+    attrs = DimAttrs(logits.type.rank - 1, across=True)
+    first = replace(loss, op="softmax", inputs=(logits.id,), outputs=(fresh,), attrs=attrs, meaning=_LOG)
+    last = replace(back, op="softmax_bwd", inputs=(fresh + 1, fresh), attrs=attrs, forward=fresh, meaning=_LOG_BWD)
+    inner = replace(back, inputs=(back.inputs[0], fresh, *back.inputs[2:]), outputs=(fresh + 1,))
+    steps = {
+        loss.key: (first, replace(loss, inputs=(fresh, *loss.inputs[1:]))),
+        back.key: (inner, last),
+    }
+    return replace(region, values=(*region.values, *made), nodes=tuple(_replaced(region, steps)))
+
+
+def _like(v: Value, ident: int) -> Value:
+    return replace(v, id=ident, storage=ident, saved=False)
+
+
+def _replaced(region: Region, steps: dict[int, tuple[Node, Node]]) -> Iterator[Node]:
+    for node in region.nodes:
+        yield from steps.get(node.key, (node,))

@@ -1,0 +1,1 @@
+"""Layout laws of ops: which placements of operands and results go together."""

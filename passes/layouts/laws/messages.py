@@ -1,0 +1,37 @@
+"""Layout laws of collectives: each converts just the placement that it says, along its own axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ....ir.ops.collectives import CollectiveAttrs
+from ..lay import REPLICATE, Law, Lay, Partial, Placement, Shard
+
+
+def converts(lay: Lay) -> Iterator[str]:
+    """On its axes a message turns one placement into another; along the others everything stays as it lies."""
+    attrs = lay.call.attrs_as(CollectiveAttrs)
+    own = lay.axis in attrs.axes
+    for i, (have, made) in enumerate(zip(lay.ins, lay.outs, strict=False)):
+        if own and not _is_conversion(lay.call.op, attrs.dim, have, made):
+            says = f"{lay.call.op} over {attrs.axis} (dim {attrs.dim}) turns {_SAYS[lay.call.op]}"
+            yield f"{says}, and {lay.input(i)} becomes {made}"
+        elif not own and have != made:
+            yield f"{lay.call.op} over {attrs.axis} changes {lay.axis}: {lay.input(i)} becomes {made}"
+
+
+def _is_conversion(op: str, dim: int, have: Placement, made: Placement) -> bool:
+    if op in ("all_gather", "ring_gather"):
+        return isinstance(have, Shard) and have.dim == dim and made == REPLICATE
+    if op in ("reduce_scatter", "ring_scatter"):
+        return isinstance(have, Partial) and isinstance(made, Shard) and made.dim == dim
+    if op == "all_to_all":
+        return isinstance(have, Shard) and isinstance(made, Shard) and have != made
+    return isinstance(have, Partial) and made == REPLICATE
+
+
+_SAYS: Mapping[str, str] = {
+    "all_gather": "S to R", "ring_gather": "S to R", "reduce_scatter": "P to S", "ring_scatter": "P to S",
+    "all_to_all": "S to S", "all_reduce": "P to R",
+}  # fmt: skip
+LAWS: Mapping[str, Law] = dict.fromkeys(_SAYS, converts)

@@ -1,0 +1,1 @@
+"""Products, weights and caches in low precision, in training and in inference."""

@@ -1,0 +1,257 @@
+"""The operands of a layer's products in low precision: casts put in, gathers moved behind them, weights kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Region, Role, Value
+from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.ops.quantise import QuantiseAttrs
+from ...ir.plan.precision import Recipe
+from .low_products import Operand, Side, operands
+
+Copies = Mapping[Side, int]
+_COMPILED = ("elementwise", "norm", "norm_bwd", "cast", "rope", "rope_bwd")
+
+
+def lowered(region: Region, recipe: Recipe, keep: bool, fused: bool, gather: bool) -> Region:
+    """Return a layer whose products of weights read operands in low precision."""
+    wanted = operands(region)
+    if not wanted:
+        return region
+    draft = _Draft(region, recipe, keep, fused, gather)
+    for value in dict.fromkeys(o.value for o in wanted if o.weight):
+        _weight(draft, [o for o in wanted if o.value == value])
+    groups: dict[int, list[Operand]] = {}
+    for o in (o for o in wanted if not o.weight):
+        groups.setdefault(_base(draft, o.value, wanted), []).append(o)
+    for base, found in groups.items():
+        _activation(draft, base, found)
+    draft.low |= _inner(region) if keep else set()
+    return draft.made()
+
+
+def _inner(region: Region) -> set[int]:
+    """What banks of experts activate, which their own backward alone reads: kept as their second product reads it."""
+    banks = {n.key: n.outputs[2] for n in region.nodes if n.op == "expert_bank"}
+    return {o for o in banks.values() if all(n.forward in banks for n in region.users.get(o, ()))}
+
+
+@dataclass
+class _Draft:
+    """A region in the making: new values, nodes in front of old ones, and what operands become."""
+
+    region: Region
+    recipe: Recipe
+    keep: bool
+    fused: bool
+    gather: bool
+    values: list[Value] = field(default_factory=list)
+    front: dict[int, list[Node]] = field(default_factory=dict)
+    start: dict[Phase, list[Node]] = field(default_factory=dict)
+    operands: dict[tuple[int, int], int] = field(default_factory=dict)
+    extra: dict[int, list[int]] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    low: set[int] = field(default_factory=set)
+
+    def like(self, old: int) -> int:
+        """Add a value like another one, in low precision and with a storage of its own."""
+        v = next((w for w in self.values if w.id == old), None) or self.region.by_id[old]
+        ident = max(w.id for w in self.region.values) + 1 + len(self.values)
+        kind = replace(v.type, dtype=self.recipe.dtype)
+        self.values.append(Value(ident, kind, ident, placements=v.placements))
+        return ident
+
+    def cast(self, source: int, sides: Iterable[Side], user: Node, phase: Phase) -> tuple[Node, Copies]:
+        """Make the node that quantises a value into the copies wanted, for a user in some phase."""
+        wanted = [s for s in Side if s in set(sides)]
+        copies = {s: self.like(source) for s in wanted}
+        attrs = QuantiseAttrs(self._reads(source, wanted, phase))
+        return _node(user, "quantise", source, tuple(copies.values()), phase, attrs), copies
+
+    def _reads(self, source: int, sides: Sequence[Side], phase: Phase) -> int:
+        rows, columns, both = self.recipe.reads
+        reads = both if len(sides) == 2 else rows if sides == [Side.ROWS] else columns
+        maker = self.region.producer.get(source)
+        near = self.fused and maker is not None and maker.op in _COMPILED and maker.phase is phase
+        return reads - (near and reads > 1)
+
+    def turned(self, source: int, user: Node, phase: Phase) -> tuple[Node, int]:
+        """Make the node that writes a copy in rows once more, transposed."""
+        made = self.like(source)
+        return _node(user, "copy", source, (made,), phase), made
+
+    def give(self, found: Iterable[Operand], copies: Copies) -> None:
+        """Let operands be the copies; of two for one place the second comes behind all inputs."""
+        for o in found:
+            if (o.node.key, o.index) in self.operands:
+                self.extra.setdefault(o.node.key, []).append(copies[o.side])
+            else:
+                self.operands[o.node.key, o.index] = copies[o.side]
+
+    def before(self, user: Node, node: Node) -> None:
+        self.front.setdefault(user.key, []).append(node)
+
+    def made(self) -> Region:
+        nodes = list(self.start.get(Phase.PREPARE, ()))
+        turn = next((k for k, n in enumerate(self.region.nodes) if n.phase is Phase.BACKWARD), None)
+        nodes += self.start.get(Phase.FORWARD, ())
+        for k, node in enumerate(self.region.nodes):
+            nodes += self.start.get(Phase.BACKWARD, ()) if k == turn else ()
+            nodes += self.front.get(node.key, ())
+            nodes += [] if node.key in self.gone else [self._renamed(node)]
+        old = (v for v in self.region.values if v.id not in self.gone)
+        kinds = (
+            replace(v, type=replace(v.type, dtype=self.recipe.dtype)) if v.id in self.low else v for v in old
+        )  # fmt: skip
+        return replace(self.region, values=(*kinds, *self.values), nodes=tuple(nodes))
+
+    def _renamed(self, node: Node) -> Node:
+        inputs = (self.operands.get((node.key, k), i) for k, i in enumerate(node.inputs))
+        return replace(node, inputs=(*inputs, *self.extra.get(node.key, ())))
+
+
+def _node(user: Node, op: str, source: int, outputs: tuple[int, ...], phase: Phase, attrs: Attrs = NO_ATTRS) -> Node:
+    """A node for a user; what a backward product casts belongs to its forward product."""
+    forward = user.forward if phase is Phase.BACKWARD else None
+    return Node(op, (source,), outputs, attrs, user.scope, phase, forward)
+
+
+def _phase(o: Operand) -> Phase:
+    return o.node.phase
+
+
+def _by_phase(found: Iterable[Operand]) -> Mapping[Phase, list[Operand]]:
+    phases: dict[Phase, list[Operand]] = {}
+    for o in found:
+        phases.setdefault(o.node.phase, []).append(o)
+    return phases
+
+
+def _sides(found: Iterable[Operand]) -> list[Side]:
+    return list(dict.fromkeys(o.side for o in found))
+
+
+# Weights.
+
+
+def _weight(draft: _Draft, found: list[Operand]) -> None:
+    """One weight as some phases see it: a parameter, or what was gathered of one."""
+    value = found[0].value
+    maker = draft.region.producer.get(value)
+    readers = {n.key for n in draft.region.users[value]}
+    alone = readers <= {o.node.key for o in found}
+    if draft.gather and alone and _rests_low(draft, value, maker):
+        _resting(draft, found, maker)
+    elif maker is None and draft.keep:
+        node, copies = draft.cast(value, _sides(found), found[0].node, Phase.PREPARE)
+        draft.start.setdefault(Phase.PREPARE, []).append(node)
+        draft.give(found, copies)
+    else:
+        for phase, users in _by_phase(found).items():
+            node, copies = draft.cast(value, _sides(users), users[0].node, phase)
+            draft.before(users[0].node, node)
+            draft.give(users, copies)
+
+
+def _rests_low(draft: _Draft, value: int, maker: Node | None) -> bool:
+    """Whether the weight is a parameter itself, or gathered from one as it is."""
+    if maker is None:
+        return True
+    return maker.op == "all_gather" and draft.region.by_id[maker.inputs[0]].role is Role.PARAM
+
+
+def _resting(draft: _Draft, found: list[Operand], maker: Node | None) -> None:
+    """A weight that comes in low precision: cast where it lies in shards, or resting so where it is whole."""
+    value = found[0].value
+    draft.low.add(value)
+    if maker is not None:
+        phase = maker.phase
+        node, copies = draft.cast(maker.inputs[0], [Side.ROWS], found[0].node, phase)
+        draft.start.setdefault(phase, []).append(node)
+        draft.operands[maker.key, 0] = copies[Side.ROWS]
+    columns = [o for o in found if o.side is Side.COLUMNS]
+    if not columns:
+        return
+    once = maker is None and draft.keep
+    phase = Phase.PREPARE if once else columns[0].node.phase
+    node, made = draft.turned(value, columns[0].node, phase)
+    if once:
+        draft.start.setdefault(phase, []).append(node)
+    else:
+        draft.before(columns[0].node, node)
+    draft.give(columns, {Side.COLUMNS: made})
+
+
+# Activations and gradients.
+
+
+def _base(draft: _Draft, value: int, wanted: Sequence[Operand]) -> int:
+    """What is quantised: the operand, or what it was gathered from where it travels quantised."""
+    maker = draft.region.producer.get(value)
+    return value if maker is None or not _travels(draft, maker, wanted) else maker.inputs[0]
+
+
+def _travels(draft: _Draft, maker: Node, wanted: Sequence[Operand]) -> bool:
+    """Whether a gather over tp feeds products alone, which then can read what was quantised before."""
+    attrs = maker.attrs
+    if not draft.recipe.sends or maker.op != "all_gather" or not isinstance(attrs, CollectiveAttrs):
+        return False
+    readers = {n.key for n in draft.region.users[maker.key]}
+    products = {o.node.key for o in wanted if o.node.op == "matmul"}
+    leaves = any(p.value == maker.key for p in draft.region.outputs)
+    return attrs.axis == "tp" and readers <= products and not leaves
+
+
+def _activation(draft: _Draft, base: int, found: list[Operand]) -> None:
+    """Quantise one tensor: once for both phases where the copy is kept, else in each that reads it."""
+    phases = _by_phase(found)
+    kept = draft.keep and Phase.FORWARD in phases
+    groups = [found] if kept else list(phases.values())
+    for users in groups:
+        phase = users[0].node.phase
+        first = _first(draft, base, users)
+        sides = {s for group in _by_phase(users).values() for s in _sent(draft, base, group)}
+        node, copies = draft.cast(base, sides, users[0].node, phase)
+        draft.before(first, node)
+        for group in _by_phase(users).values():
+            _read(draft, base, group, copies)
+
+
+def _first(draft: _Draft, base: int, users: Sequence[Operand]) -> Node:
+    """The node in front of which a tensor is quantised: the first product of it, or gather for one."""
+    place = {n.key: k for k, n in enumerate(draft.region.nodes)}
+    found = (o.node if o.value == base else draft.region.producer[o.value] for o in users)
+    return min(found, key=lambda n: place[n.key])
+
+
+def _sent(draft: _Draft, base: int, group: Sequence[Operand]) -> list[Side]:
+    """The copies that are wanted in front of a message: one of both where the other is made of it behind."""
+    sides: list[Side] = []
+    for value in dict.fromkeys(o.value for o in group):  # the tensor itself may be read as well
+        wanted = _sides(o for o in group if o.value == value)
+        turned = value != base and draft.recipe.turns and len(wanted) == 2
+        sides += [Side.ROWS] if turned else wanted
+    return list(dict.fromkeys(sides))
+
+
+def _read(draft: _Draft, base: int, group: Sequence[Operand], copies: Copies) -> None:
+    """Let the products of one phase read the copies, gathered where they have to be."""
+    for value in dict.fromkeys(o.value for o in group):
+        users = [o for o in group if o.value == value]
+        if value == base:
+            draft.give(users, copies)
+            continue
+        gather = draft.region.producer[value]
+        draft.gone.add(value)
+        whole: dict[Side, int] = {}
+        for side in _sent(draft, base, users):
+            whole[side] = draft.like(value)
+            draft.before(gather, replace(gather, inputs=(copies[side],), outputs=(whole[side],)))
+        missing = [s for s in _sides(users) if s not in whole]
+        for side in missing:
+            columns = next(o.node for o in users if o.side is side)
+            node, whole[side] = draft.turned(whole[Side.ROWS], columns, columns.phase)
+            draft.before(columns, node)
+        draft.give(users, whole)

@@ -1,0 +1,1 @@
+"""Activation recomputation: what the forward phase does not keep, the backward phase computes again."""

@@ -1,0 +1,282 @@
+"""A tensor-parallel plan for a model that nobody annotated: found by sharding the graph in every way that matters.
+
+Each matrix is split by columns, by rows, or kept whole. Matrices that read the same value are tried together (q, k and
+v; gate and up), and a region is cut into branches where a single value is alive, which every plan has whole on each
+rank there (the residual stream). Inside a branch the search is exhaustive; then each matrix is tried on its own.
+Each region is searched by itself, between whole activations, and a branch like one before is split as that was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from ....ir.errors import PlanError
+from ....ir.graph import Graph, Node, Phase, Region, Role, Run
+from ....ir.ops import call_of, work_of
+from ....ir.ops.collectives import CollectiveAttrs, message_bytes
+from ....ir.ops.tensors.layout import SliceAttrs
+from ....ir.placement import Placement
+from ....ir.sizes.expr import Dim, as_expr
+from .plans import MADE_PLANS, Style, TpPlan
+
+AUTO = "auto"
+# What is as dear as one byte between ranks: FLOPs and bytes of memory of an H100 in the time of one NVLink byte
+# (989 TFLOP/s, 3350 GB/s and 450 GB/s of its data sheet).
+FLOPS_A_BYTE, MEMORY_BYTES_A_BYTE = 2200.0, 7.4
+# An optimizer step reads and writes about 28 bytes for each 2-byte weight (fp32 master, two moments, gradient); eight
+# micro-batches share one. In inference the same amount stands for the memory that a whole weight takes.
+OPTIMIZER_BYTES_A_BYTE = 14.0 / 8
+TOKENS, SMALLEST_DEGREE = 4096, 2
+# A branch with more combinations is searched neighbour by neighbour: what one cuts by columns the next cuts by rows.
+MOST_COMBINATIONS, NEIGHBOURS = 81, 2
+
+Ports = Mapping[str, Mapping[str, Placement]]
+Styles = dict[str, Style]
+# What shards a graph by a plan; ports that no region of it makes lie as said.
+Lower = Callable[[Graph, TpPlan, Ports | None], Graph]
+
+
+def is_auto(name: str) -> bool:
+    """Whether a plan's name asks for a search: `auto`, or `auto:8` for one that must hold at a degree of 8."""
+    return name.partition(":")[0] == AUTO
+
+
+def degree_of(name: str) -> int:
+    """Return the degree at which a plan must be legal; PlanError when it is no number above 1."""
+    given = name.partition(":")[2] or str(SMALLEST_DEGREE)
+    if not given.isdigit() or int(given) < 1:
+        raise PlanError(f"'{name}': behind auto: stands the tensor-parallel degree, a number; allowed: auto, auto:8")
+    return max(int(given), SMALLEST_DEGREE)
+
+
+def find_plan(graph: Graph, degree: int, lower: Lower) -> TpPlan:
+    """Return the plan of least cost at a degree; equal costs go to columns before rows before whole."""
+    whole = lower(graph, TpPlan(AUTO, ()), None)
+    ports = {v.name: dict(v.placements) for r in whole.regions for v in r.of_role(Role.PORT)}
+    search, seen = _Search(graph, ports, degree, lower), set[str]()
+    for name in graph.sequence_once():
+        search.graph = _alone(graph, name)
+        for branch in _branches(graph.region(name), seen):
+            search.branch(branch)
+    return TpPlan(AUTO, tuple(search.styles.items()), doc=MADE_PLANS[AUTO])
+
+
+def _alone(graph: Graph, name: str) -> Graph:
+    """One region of a graph, and those that read a parameter of it; activations enter and leave it whole."""
+    names = {v.name for v in graph.region(name).of_role(Role.PARAM)}
+    kept = [r for r in graph.regions if r.name == name or any(v.name in names for v in r.of_role(Role.PARAM))]
+    runs = tuple(Run((r.name,), graph.counts[r.name]) for r in kept)
+    return replace(graph, regions=tuple(kept), schedule=runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The parameters of one product, and the ways to split them: a style for each."""
+
+    names: tuple[str, ...]
+    options: tuple[tuple[Style, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers that are split alike."""
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def choices(self) -> list[Styles]:
+        """What the parameters can be, together."""
+        ways = zip(*(layer.options for layer in self.layers), strict=True)
+        return [
+            {n: s for layer, way in zip(self.layers, taken, strict=True) for n, s in zip(layer.names, way, strict=True)}
+            for taken in ways
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The groups between two places where one value is alive; branches of equal `looks` are split alike."""
+
+    groups: tuple[Group, ...]
+    looks: tuple[object, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters, in the order of the branch."""
+        return [n for group in self.groups for layer in group.layers for n in layer.names]
+
+
+@dataclass
+class _Search:
+    """The best styles so far; what is not named is whole."""
+
+    graph: Graph
+    ports: Ports
+    degree: int
+    lower: Lower
+    styles: Styles = field(default_factory=dict)
+    known: dict[tuple[object, ...], float] = field(default_factory=dict)
+    branches: dict[tuple[object, ...], list[Style | None]] = field(default_factory=dict)
+
+    def branch(self, branch: Branch) -> None:
+        """Search a branch, or split it as one that looks the same; shared parameters are looked at everywhere."""
+        alone = len(self.graph.regions) == 1
+        if alone and branch.looks in self.branches:
+            styles = zip(branch.names, self.branches[branch.looks], strict=True)
+            self.styles |= {name: style for name, style in styles if style is not None}
+            return
+        for few in _together(branch.groups):
+            self.try_groups(few)
+        for layer in (layer for group in branch.groups for layer in group.layers):
+            self.try_groups([Group((layer,))])
+        if alone:
+            self.branches[branch.looks] = [self.styles.get(name) for name in branch.names]
+
+    def try_groups(self, groups: Sequence[Group]) -> None:
+        """Keep the best of all combinations of what these groups can be."""
+        best, kept = self.cost(self.styles), self.styles
+        for choice in product(*(g.choices for g in groups)):
+            styles = dict(self.styles)
+            for part in choice:
+                styles |= part
+            cost = self.cost(styles) if styles != self.styles else best
+            if cost < best * (1 - 1e-9):
+                best, kept = cost, styles
+        self.styles = kept
+
+    def cost(self, styles: Styles) -> float:
+        """What a micro-batch and an optimizer step cost one rank, in bytes between ranks; infinite when not legal."""
+        lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())), self.ports)
+        env = self._env()
+        if any(_number(c.dim, env) % self.degree for c in lowered.constraints if c.axis == "tp"):
+            return math.inf
+        return sum(self._region_cost(r, env) * lowered.counts[r.name] for r in lowered.regions)
+
+    def _env(self) -> Mapping[str, float]:
+        length = float(min(self.graph.max_positions or TOKENS, TOKENS))
+        return {"mbs": 1.0, "seq": length, "kv": length, "dp": 1.0, "tp": float(self.degree)}
+
+    def _region_cost(self, region: Region, env: Mapping[str, float]) -> float:
+        weights = sum(_number(v.type.num_bytes, env) for v in region.of_role(Role.PARAM))
+        nodes = (n for n in region.nodes if n.phase in (Phase.FORWARD, Phase.BACKWARD))
+        return sum(self._node_cost(region, n, env) for n in nodes) + weights * (
+            OPTIMIZER_BYTES_A_BYTE / MEMORY_BYTES_A_BYTE
+        )
+
+    def _node_cost(self, region: Region, node: Node, env: Mapping[str, float]) -> float:
+        """The same op on the same types costs the same under every plan, so it is worked out once."""
+        key = (node.op, node.attrs, region.types(node.inputs), region.types(node.outputs))
+        if key not in self.known:
+            self.known[key] = self._worked_out(region, node, env)
+        return self.known[key]
+
+    def _worked_out(self, region: Region, node: Node, env: Mapping[str, float]) -> float:
+        if isinstance(node.attrs, CollectiveAttrs):
+            passes = 2 if node.op == "all_reduce" else 1
+            share = (self.degree - 1) / self.degree if node.attrs.axis == "tp" else 0.0
+            return passes * share * _number(message_bytes(call_of(region, node)), env)
+        work = work_of(region, node)
+        moved = _number(work.read_bytes, env) + _number(work.write_bytes, env)
+        return _number(work.tensor_flops, env) / FLOPS_A_BYTE + moved / MEMORY_BYTES_A_BYTE
+
+
+def _number(dim: Dim, env: Mapping[str, float]) -> float:
+    return float(as_expr(dim).evaluate(env))
+
+
+def _together(groups: Sequence[Group]) -> Iterator[Sequence[Group]]:
+    """A branch, or where it has too many combinations, each group with the next."""
+    if math.prod(len(g.choices) for g in groups) <= MOST_COMBINATIONS:
+        yield groups
+    else:
+        yield from (groups[k : k + NEIGHBOURS] for k in range(len(groups) - NEIGHBOURS + 1))
+
+
+def _branches(region: Region, seen: set[str]) -> Iterator[Branch]:
+    """The branches of a region with something to split, in the order in which they run; a shared matrix counts once."""
+    for nodes in _cut(region):
+        groups = tuple(_groups(region, nodes, seen))
+        if groups:
+            ways = tuple(layer.options for group in groups for layer in group.layers)
+            calls = tuple((n.op, n.attrs, region.types(n.inputs), region.types(n.outputs)) for n in nodes)
+            yield Branch(groups, (calls, ways))
+
+
+def _cut(region: Region) -> Iterator[list[Node]]:
+    """Cut the forward phase wherever only one activation is still needed; tables that no weight shaped do not count."""
+    nodes = [n for n in region.nodes if n.phase is Phase.FORWARD]
+    last = {_root(region, i): k for k, n in enumerate(nodes) for i in n.inputs}
+    shaped = {v.id for v in region.of_role(Role.PARAM, Role.PORT)}
+    alive = {v.id for v in region.of_role(Role.PORT) if v.id in last}
+    stretch: list[Node] = []
+    for k, node in enumerate(nodes):
+        stretch.append(node)
+        if shaped & {_root(region, i) for i in node.inputs}:
+            made = {_root(region, o) for o in node.outputs}
+            shaped, alive = shaped | made, alive | made
+        alive = {v for v in alive if last.get(v, -1) > k}
+        if len(alive) <= 1:
+            yield stretch
+            stretch = []
+    if stretch:
+        yield stretch
+
+
+def _root(region: Region, value: int) -> int:
+    """What a view looks at: views are the same value here."""
+    return region.by_id[value].storage
+
+
+def _groups(region: Region, nodes: Sequence[Node], seen: set[str]) -> Iterator[Group]:
+    """Layers of the same op and options that read the same value."""
+    together: dict[object, list[Layer]] = {}
+    for node in nodes:
+        names = tuple(region.by_id[i].name for i in node.inputs if region.by_id[i].role is Role.PARAM)
+        styles = _options(region, node)
+        if not names or not styles or seen.issuperset(names):
+            continue
+        read = next(_root(region, i) for i in node.inputs if region.by_id[i].role is not Role.PARAM)
+        together.setdefault((node.op, styles, read), []).append(Layer(names, _each(node, styles, len(names))))
+        seen.update(names)
+    yield from (Group(tuple(layers)) for layers in together.values())
+
+
+def _options(region: Region, node: Node) -> tuple[Style, ...]:
+    if node.op == "embedding":
+        return (Style.EMBEDDING, Style.REPLICATE)
+    if node.op in ("experts", "expert_bank"):
+        return (Style.PACKED_COLWISE, Style.REPLICATE)
+    if node.op != "matmul":
+        return ()
+    if _is_cut_apart(region, node.key):
+        return (Style.PACKED_COLWISE, Style.ROWWISE, Style.REPLICATE)
+    packed = (Style.PACKED_COLWISE,) if _is_stacked(region, node.key) else ()
+    return (Style.COLWISE, *packed, Style.ROWWISE, Style.REPLICATE)
+
+
+def _each(node: Node, styles: tuple[Style, ...], num: int) -> tuple[tuple[Style, ...], ...]:
+    """A style for each parameter of a node: of an expert bank (up, down, biases) the second is split by rows."""
+    if node.op in ("experts", "expert_bank"):
+        columns = Style.PACKED_COLWISE
+        return ((columns, Style.ROWWISE, columns, Style.ROWWISE)[:num], (Style.REPLICATE,) * num)
+    return tuple((style,) * num for style in styles)
+
+
+def _is_stacked(region: Region, value: int) -> bool:
+    """Whether a result is seen as [.., parts, heads, dim]: q, k and v may lie side by side in it, or head by head."""
+    rank = region.by_id[value].type.rank
+    views = (n for n in region.users.get(value, ()) if n.op == "reshape" and n.phase is Phase.FORWARD)
+    return any(region.by_id[n.key].type.rank >= rank + 2 for n in views)
+
+
+def _is_cut_apart(region: Region, value: int) -> bool:
+    """Whether a result is several tensors side by side in its last dim, which the model slices out of it."""
+    v = region.by_id[value]
+    users = [n for n in region.users.get(value, ()) if n.phase is Phase.FORWARD]
+    alike = [n for n in users if region.by_id[n.key].storage == v.storage]
+    cut = any(isinstance(n.attrs, SliceAttrs) and n.attrs.dim == v.type.rank - 1 for n in users)
+    same = (n for n in alike if region.by_id[n.key].type.dims[-1] == v.type.dims[-1])
+    return cut or any(_is_cut_apart(region, n.key) for n in same)

@@ -1,0 +1,103 @@
+"""A file of tensor-parallel styles (YAML, JSON or TOML) to a plan, and a plan to the text of such a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ....ir.errors import UnknownNameError, UsageError
+from .plans import Style, TpPlan, style_of
+
+SUFFIXES = (".json", ".toml", ".yaml", ".yml")
+_EAGER = "eager_grads"
+
+
+def names_file(name: str) -> bool:
+    """Whether a plan's name is the path of a file."""
+    return name.endswith(SUFFIXES)
+
+
+def read_plan(path: str) -> TpPlan:
+    """Read a plan from a file of `pattern: style` entries; the first match wins.
+
+    `eager_grads: true` says that each layer reduces its own input gradient. UsageError names file, line and key.
+    """
+    entries: list[tuple[str, Style]] = []
+    eager = False
+    for pattern, word, where in _pairs(path, _text(path)):
+        if pattern == _EAGER:
+            eager = _truth(word, where)
+        else:
+            entries.append((pattern, _style(pattern, word, where)))
+    if not entries:
+        raise UsageError(f"'{path}' names no layer; an entry looks like `model.layers.*.mlp.up_proj: colwise`")
+    return TpPlan(path, tuple(entries), eager_grads=eager, doc=f"read from '{path}'")
+
+
+def plan_text(plan: TpPlan, parameters: Mapping[str, Style]) -> str:
+    """Write what a plan does with each parameter as a file that `read_plan` reads back (YAML, in the plan's order)."""
+    lines = [f"# tensor-parallel plan '{plan.name}', parameter by parameter; what is not named is replicated"]
+    lines += [f"{_EAGER}: true"] if plan.eager_grads else []
+    lines += [f'"{name}": {style}' for name, style in parameters.items() if style is not Style.REPLICATE]
+    return "\n".join(lines) + "\n"
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read tensor-parallel plan '{path}': {reason}") from error
+
+
+def _style(pattern: str, word: str, where: str) -> Style:
+    try:
+        return style_of(word)
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{where}: '{pattern}': {error}") from error
+
+
+def _truth(word: str, where: str) -> bool:
+    if word not in ("true", "false"):
+        raise UsageError(f"{where}: {_EAGER} is '{word}'; allowed: true, false")
+    return word == "true"
+
+
+def _pairs(path: str, text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield pattern, style and place of each entry."""
+    yield from _from_toml(path, text) if path.endswith(".toml") else _from_yaml(path, text)
+
+
+def _from_toml(path: str, text: str) -> Iterator[tuple[str, str, str]]:
+    import tomllib
+
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"'{path}' is not TOML: {error}") from error
+    for key, value in found.items():
+        where = f"{path}, key '{key}'"
+        if not isinstance(value, str | bool):
+            raise UsageError(f"{where}: a pattern with dots is written in quotes, and its style is a word")
+        yield key, str(value).lower() if isinstance(value, bool) else value, where
+
+
+def _from_yaml(path: str, text: str) -> Iterator[tuple[str, str, str]]:
+    """JSON is YAML too; nodes know their lines, which loaded values do not."""
+    import yaml
+
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise UsageError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise UsageError(f"'{path}' holds no mapping; an entry looks like `model.layers.*.mlp.up_proj: colwise`")
+    seen: set[str] = set()
+    for key, value in root.value:
+        where = f"{path}, line {key.start_mark.line + 1}"
+        if not isinstance(key, yaml.ScalarNode) or not isinstance(value, yaml.ScalarNode):
+            raise UsageError(f"{where}: an entry is a pattern and one word, such as `model.layers.*.up_proj: colwise`")
+        if key.value in seen:
+            raise UsageError(f"{where}: '{key.value}' stands twice")
+        seen.add(key.value)
+        yield str(key.value), str(value.value), where

@@ -1,0 +1,1 @@
+"""One sharding rule an op: the placements of its results from those of its operands."""

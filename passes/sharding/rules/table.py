@@ -1,0 +1,94 @@
+"""The table of sharding rules: one for every op that can meet a sharded value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from ....ir.errors import UnsupportedOpError
+from ....ir.graph import Node
+from ....ir.ops import OpCall
+from ....ir.sizes.expr import Dim, Expr, total
+from ..ask import (
+    DATA_AXES,
+    REPLICATE,
+    Answer,
+    Ask,
+    Placement,
+    Rule,
+    makes_own_samples,
+    per_replica,
+    replicate_all,
+    shares_samples,
+)
+from . import (
+    attention as rules_attention,
+)
+from . import (
+    images as rules_images,
+)
+from . import (
+    layout as rules_layout,
+)
+from . import (
+    lookup as rules_lookup,
+)
+from . import (
+    matmul as rules_matmul,
+)
+from . import (
+    pointwise as rules_pointwise,
+)
+from . import (
+    routing as rules_routing,
+)
+from . import (
+    scan as rules_scan,
+)
+from . import (
+    semantic as rules_semantic,
+)
+
+_FAMILIES = (
+    rules_matmul, rules_pointwise, rules_layout, rules_lookup, rules_attention, rules_semantic, rules_routing,
+    rules_scan, rules_images,
+)  # fmt: skip
+RULES: Mapping[str, Rule] = MappingProxyType({op: rule for f in _FAMILIES for op, rule in f.RULES.items()})
+
+
+def rule_for(op: str, where: str) -> Rule:
+    """Return the rule of an op; UnsupportedOpError names the node's module."""
+    if op not in RULES:
+        raise UnsupportedOpError(
+            f"op '{op}' at '{where or 'the top'}' has no sharding rule, and an input of it is sharded; "
+            f"--replicate-unknown gathers its inputs; ops with a rule: {', '.join(sorted(RULES))}"
+        )
+    return RULES[op]
+
+
+def answer_of(node: Node, ask: Ask, replicate_unknown: bool) -> Answer:
+    """Ask the node's rule; without one, whole inputs give whole outputs, and others are made whole only on request.
+
+    What has no rule, or whose rule wants all inputs whole, runs per replica over data parallelism: never on the global
+    batch.
+    """
+    samples = shares_samples(ask)
+    if node.op not in RULES and (samples or replicate_unknown or all(p == REPLICATE for p in ask.given)):
+        found = replicate_all(ask)
+    else:
+        found = rule_for(node.op, node.scope)(ask)
+    if samples and found == replicate_all(ask):
+        return per_replica(ask)
+    return makes_own_samples(ask, found)
+
+
+def gathered_bytes(node: Node, call: OpCall, given: Sequence[Sequence[Placement]]) -> Expr | None:
+    """Bytes that an op without a rule makes its inputs whole for, None for an op that has one or asks for nothing.
+
+    `given` says how each input lies along the axes over which it is made whole: those of data parallelism are none.
+    """
+    if node.op in RULES:
+        return None
+    changed = [t.num_bytes for t, where in zip(call.inputs, given, strict=True) if any(p != REPLICATE for p in where)]
+    local: dict[str, Dim] = dict.fromkeys(DATA_AXES, 1)
+    return total(changed).substitute(local) if changed else None

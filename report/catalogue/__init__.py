@@ -1,0 +1,1 @@
+"""What there is: models, machines, stacks, engines and prices, as lists and in full."""

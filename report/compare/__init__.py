@@ -1,0 +1,1 @@
+"""Two saved reports into what changed, and limits on it."""

@@ -1,0 +1,203 @@
+"""A JSON report on disk into what can be compared: metrics, the parts that they are made of, and the inputs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...ir.errors import UsageError
+from ..metrics import METRICS
+
+REPORT = "slipstick/report/1"
+VALIDATION = "slipstick/validation/2"
+# Of a summary of `slipstick validate`, what is compared; all but the counts are fractions.
+FIGURES = ("median_ape", "mean_ape", "p90_ape", "worst_ape", "bias")
+COUNTS = ("n", "skipped", "excluded")
+_HOW = "write one with `slipstick estimate ... --format json > FILE`"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a metric is made of.
+
+    Attributes:
+        name: the section of the report.
+        title: what people call it.
+        of: the metric.
+        unit: of the values.
+        values: by part.
+        add_up: whether they add up to the metric.
+    """
+
+    name: str
+    title: str
+    of: str
+    unit: str
+    values: Mapping[str, float]
+    add_up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One report as it was written: inputs are flat, by path such as `plan.tp`."""
+
+    path: str
+    schema: str
+    inputs: Mapping[str, str]
+    metrics: Mapping[str, float]
+    parts: Sequence[Parts]
+    fits: bool = True
+    warnings: Sequence[str] = ()
+
+    def unit(self, metric: str) -> str:
+        """Return the unit of a metric: of one that is not known, as its name ends."""
+        if metric in METRICS:
+            return METRICS[metric].unit
+        if metric in FIGURES:
+            return "1"
+        return {"s": "s", "bytes": "B"}.get(metric.rpartition("_")[2], "")
+
+
+def read_saved(path: str) -> Saved:
+    """Read a report from a file (.gz too) or from stdin, which is `-`.
+
+    UsageError when it cannot be read, is not JSON, or is not a report that this version writes.
+    """
+    return saved(_text(path), path)
+
+
+def saved(text: str, path: str) -> Saved:
+    """Read a report from its JSON text; `path` is what it is called. UsageError as for `read_saved`."""
+    tree = _parsed(text, path)
+    schema = tree.get("schema")
+    if schema == REPORT:
+        return _estimate(tree, path)
+    if schema == VALIDATION:
+        return _validation(tree, path)
+    if schema is None:
+        raise UsageError(f"'{path}' is not a report: it has no 'schema'; {_HOW}")
+    raise UsageError(f"'{path}' has the schema '{schema}'; what can be compared: {REPORT}, {VALIDATION}; {_HOW}")
+
+
+def _text(path: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return (gzip.decompress(data) if path.endswith(".gz") else data).decode()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageError(f"cannot read '{path}': {reason}") from error
+
+
+def _parsed(text: str, path: str) -> Mapping[str, object]:
+    try:
+        tree: object = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        found = "is empty" if not text.strip() else f"is not JSON: {error}"
+        raise UsageError(f"'{path}' {found}; {_HOW}") from error
+    if not isinstance(tree, dict):
+        raise UsageError(f"'{path}' is not a report: it holds a {type(tree).__name__}; {_HOW}")
+    return tree
+
+
+def _estimate(tree: Mapping[str, object], path: str) -> Saved:
+    memory = dict(_numbers(tree, "memory", path))
+    capacity = memory.pop("capacity", None)
+    inputs = {"tool_version": _shown(tree.get("tool_version"))} | _flat(_mapping(tree, "inputs", path))
+    if capacity is not None:
+        inputs["system.memory_bytes"] = _shown(capacity)
+    run = _mapping(tree, "run", path)
+    warnings = tree.get("warnings")
+    return Saved(
+        path, REPORT, inputs, _needed(_numbers(tree, "metrics", path), path),
+        (
+            Parts("breakdown", "Where the time goes", _whole(tree, path), "s", _numbers(tree, "breakdown", path)),
+            Parts("hidden_comm", "Hidden communication", "hidden_comm_s", "s", _numbers(tree, "hidden_comm", path)),
+            Parts("memory", "Memory of a GPU", "peak_mem_bytes", "B", memory),
+            Parts("time_shares", "Time of the run", "train_goodput", "1", _numbers(run, "time_shares", path), False),
+        ),
+        tree.get("feasible") is not False,
+        tuple(map(str, warnings)) if isinstance(warnings, list) else (),
+    )  # fmt: skip
+
+
+def _whole(tree: Mapping[str, object], path: str) -> str:
+    """The metric that the breakdown adds up to: a step, or a request of a server."""
+    return "e2el_s" if _mapping(tree, "inputs", path).get("phase") == "serve" else "step_time_s"
+
+
+def _needed(metrics: Mapping[str, float], path: str) -> Mapping[str, float]:
+    if not metrics:
+        raise UsageError(f"'{path}' has no metrics; {_HOW}")
+    return metrics
+
+
+def _validation(tree: Mapping[str, object], path: str) -> Saved:
+    """A summary of `slipstick validate`: errors of all rows, and data set by data set."""
+    overall = _figures(_mapping(tree, "overall", path))
+    datasets = _mapping(tree, "datasets", path)
+    by_set = {name: _figures(_mapping(datasets, name, path)) for name in datasets}
+    parts = [
+        Parts(figure, f"{figure} by data set", figure, "1", _column(by_set, figure), False) for figure in FIGURES[:4]
+    ]
+    return Saved(path, VALIDATION, {}, _needed(overall, path), parts)
+
+
+def _figures(record: Mapping[str, object]) -> Mapping[str, float]:
+    found = {name: _number(record.get(name)) for name in (*COUNTS, *FIGURES)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _column(by_set: Mapping[str, Mapping[str, float]], figure: str) -> Mapping[str, float]:
+    return {name: record[figure] for name, record in by_set.items() if figure in record}
+
+
+def _mapping(tree: Mapping[str, object], key: str, path: str) -> Mapping[str, object]:
+    value = tree.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UsageError(f"'{path}': {key} is a {type(value).__name__}, not an object; {_HOW}")
+    return value
+
+
+def _numbers(tree: Mapping[str, object], key: str, path: str) -> Mapping[str, float]:
+    found = {name: (_number(value), value) for name, value in _mapping(tree, key, path).items()}
+    for name, (number, value) in found.items():
+        if number is None:
+            raise UsageError(f"'{path}': {key}.{name} is {json.dumps(value)}, not a finite number; {_HOW}")
+    return {name: number for name, (number, _) in found.items() if number is not None}
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    """Inputs by path; each override is an input of its own."""
+    found: dict[str, str] = {}
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            found |= _flat(value, f"{key}.")
+        elif name == "overrides" and isinstance(value, list):
+            found |= {f"--set {k}": v for k, _, v in (str(one).partition("=") for one in value)}
+        else:
+            found[key] = _shown(value)
+    return found
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return {None: "none", True: "yes", False: "no"}[value] if value is None or value is True or value is False else (
+        f"{value:.12g}" if isinstance(value, float) else str(value)
+    )  # fmt: skip

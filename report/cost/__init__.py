@@ -1,0 +1,1 @@
+"""What a system and its steps cost, taken apart."""

@@ -1,0 +1,1 @@
+"""Chip designs, gathered and ranked."""

@@ -1,0 +1,179 @@
+"""Spaces of chip designs, gathered and ranked: as CSV and JSON here, as a table for people in `designs_table`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...explore.designs.designs import Designs, column_of
+from ...explore.pareto import pareto
+from ...ir.errors import InfeasibleError, UnknownNameError, UsageError
+from ...ir.units import format_bytes
+
+Array = NDArray[np.float64]
+Cell = str | int | float | bool | None
+WORDS = ("node", "num_dies", "unit", "memory", "link", "joint", "d2d", "join")
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """What should be small, or large where `signs` is -1; the first one sorts."""
+
+    names: tuple[str, ...]
+    signs: tuple[float, ...]
+
+    @classmethod
+    def of(cls, text: str | None, timed: bool) -> Goals:
+        """Read `usd_per_mtok,+mfu`; the usual goals where nothing is said.
+
+        UsageError where nothing is named, or something twice.
+
+        >>> Goals.of("usd_per_mtok,+mfu", True)
+        Goals(names=('usd_per_mtok', 'mfu'), signs=(1.0, -1.0))
+        """
+        usual = "usd_per_step,step_time_s" if timed else "+fp16_flops_per_usd,+hbm_bytes_per_usd"
+        words = [word.strip() for word in (usual if text is None else text).split(",") if word.strip()]
+        names = tuple(word.lstrip("+-").strip() for word in words)
+        if not all(names) or not names or len(set(names)) < len(names):
+            raise UsageError(f"--objective '{text}': one column or more, each once, with a + where more is better")
+        return cls(names, tuple(-1.0 if word.startswith("+") else 1.0 for word in words))
+
+    def __str__(self) -> str:
+        """Print as they are typed."""
+        return ",".join(f"{'+' if sign < 0 else ''}{name}" for name, sign in zip(self.names, self.signs, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """All designs of a space as one table.
+
+    Attributes:
+        goals: by which they are ranked.
+        words: what is a word or a count, by name.
+        columns: what is a number, by name; nan where a design has none.
+        reason: why a design cannot be built, 0 where it can: see `explore/designs/reasons.py`.
+        legal: which can be built and hold what the plan needs.
+        best: which of these no other beats in every goal.
+        order: the legal ones, the best by the first goal first.
+        unpriced: what is missing in the money of all, with what to add.
+    """
+
+    goals: Goals
+    words: Mapping[str, Sequence[str | int]]
+    columns: Mapping[str, Array]
+    reason: Array
+    legal: NDArray[np.bool_]
+    best: NDArray[np.bool_]
+    order: NDArray[np.intp]
+    unpriced: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, found: Sequence[Designs], goals: Goals) -> Ranking:
+        """Gather and rank designs.
+
+        Raises:
+            UsageError: none of them can be built.
+            InfeasibleError: none of them holds what the plan needs.
+            UnknownNameError: a goal that is no column.
+        """
+        reason = np.concatenate([d.reason for d in found])
+        names = dict.fromkeys(name for designs in found for name in designs.columns)
+        columns = {name: np.concatenate([column_of(d, name) for d in found]) for name in names}
+        legal = _legal(columns, reason)
+        for name in goals.names:
+            if name not in columns:
+                raise UnknownNameError.of("objective", name, columns)
+        aims = [np.where(legal, columns[n] * s, np.inf) for n, s in zip(goals.names, goals.signs, strict=True)]
+        # Of equals by the first goal, the better by the next.
+        order = np.lexsort(aims[::-1])[: int(legal.sum())]
+        unpriced = tuple(dict.fromkeys(line for designs in found for line in designs.unpriced))
+        return cls(goals, _words(found), columns, reason, legal, pareto(aims), order, unpriced)
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """Name what the sums have no price of; carbon aside."""
+        names = dict.fromkeys(line.partition(":")[0] for line in self.unpriced)
+        return tuple(name for name in names if not name.startswith("carbon"))
+
+    def chosen(self, only_best: bool, top: int | None) -> NDArray[np.intp]:
+        """Return the rows that are shown: all legal ones, or those that no other beats; the first of them."""
+        rows = self.order[self.best[self.order]] if only_best else self.order
+        return rows[:top]
+
+
+def _legal(columns: Mapping[str, Array], reason: Array) -> NDArray[np.bool_]:
+    built = np.equal(reason, 0)
+    if not built.any():
+        raise UsageError(f"none of {len(reason):,} designs can be built")
+    if "fits" not in columns:
+        return built
+    legal = built & np.greater(columns["fits"], 0)
+    if not legal.any():
+        needed, largest = np.nanmin(columns["peak_mem_bytes"]), np.nanmax(columns["hbm_bytes"])
+        num = int(built.sum())
+        raise InfeasibleError(
+            f"{'the design has not' if num == 1 else f'none of {num:,} designs has'} the memory that the plan needs: "
+            f"{format_bytes(float(needed))} of a GPU, and the largest has {format_bytes(float(largest))}"
+        )
+    return legal
+
+
+def _words(found: Sequence[Designs]) -> dict[str, list[str | int]]:
+    words: dict[str, list[str | int]] = {name: [] for name in WORDS}
+    for designs in found:
+        form = asdict(designs.form)
+        for name in WORDS:
+            words[name] += [form[name]] * len(designs.reason)
+    return words
+
+
+def designs_csv(ranking: Ranking, rows: NDArray[np.intp]) -> str:
+    """Return rows as CSV, every column of them."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_names(ranking))
+    writer.writerows(_cells(ranking, rows))
+    return text.getvalue()
+
+
+def designs_json(ranking: Ranking, rows: NDArray[np.intp], more: Mapping[str, object] | None = None) -> str:
+    """Return rows as a JSON document: goals, how many designs there were, and every column of each row.
+
+    `more` is what else it says of all designs.
+    """
+    names = _names(ranking)
+    document: dict[str, object] = {
+        "objective": str(ranking.goals),
+        "num_designs": len(ranking.reason),
+        "num_built": int((ranking.reason == 0).sum()),
+        "num_legal": int(ranking.legal.sum()),
+        "standing": "at least" if ranking.without else "firm",
+        "unpriced": list(ranking.unpriced),
+        **(more or {}),
+        "designs": [dict(zip(names, cells, strict=True)) for cells in _cells(ranking, rows)],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _names(ranking: Ranking) -> list[str]:
+    return [*ranking.words, *ranking.columns, "pareto"]
+
+
+def _cells(ranking: Ranking, rows: NDArray[np.intp]) -> Iterator[tuple[Cell, ...]]:
+    """Rows of plain values; what is no number is left empty."""
+    words = [[column[k] for k in rows] for column in ranking.words.values()]
+    numbers = [_plain(name, column[rows]) for name, column in ranking.columns.items()]
+    return zip(*words, *numbers, ranking.best[rows].tolist(), strict=True)
+
+
+def _plain(name: str, column: Array) -> list[Cell]:
+    if name == "fits":
+        return [value > 0 for value in column.tolist()]
+    return [value if math.isfinite(value) else None for value in column.tolist()]

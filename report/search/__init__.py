@@ -1,0 +1,1 @@
+"""What a search found: tables, the front, and why one plan beats another."""

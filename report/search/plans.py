@@ -1,0 +1,128 @@
+"""Rows of a search of plans: a plan of a step on a system each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...cost.money import Terms
+from ...driver.estimate import Estimate, estimate
+from ...explore.best import Columns
+from ...explore.goals import Goal, Limit
+from ...explore.plans.job import PlanJob, PlanMachine
+from ...ir.plan import Plan
+from ...ir.plan.files import Word, Words
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRows:
+    """What rows of a job stand for; `model` is as people name it."""
+
+    job: PlanJob
+    model: str
+
+    @property
+    def search(self) -> PlanJob:
+        """What is searched."""
+        return self.job
+
+    @property
+    def goals(self) -> Sequence[Goal]:
+        """What was searched for."""
+        return self.job.goals
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """What every row keeps."""
+        return self.job.limits
+
+    @property
+    def digest(self) -> str:
+        """Of the search."""
+        return self.job.digest
+
+    @property
+    def words(self) -> Mapping[str, Sequence[str]]:
+        """Of columns whose numbers stand for words, the words."""
+        return self.job.words
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Columns that are metrics."""
+        return self.job.metrics
+
+    @property
+    def shown(self) -> Sequence[str]:
+        """The metrics that people look at first."""
+        of_samples = "samples_per_s_per_gpu"
+        rate = of_samples if of_samples in self.job.metrics else "tokens_per_s_per_gpu"
+        return ("step_time_s", rate, "mfu", "peak_mem_bytes")
+
+    @property
+    def hidden(self) -> Sequence[str]:
+        """Columns that say nothing outside of the search."""
+        return ("part",) if len(self.job.bases) > 1 else ("part", "base")
+
+    @property
+    def of(self) -> str:
+        """Families and systems."""
+        families = len({self.job.parts[block.part].family for block in self.job.blocks()})
+        several = len(self.job.machines) > 1
+        systems = f"{len(self.job.machines):,} systems" if several else str(self.job.machines[0])
+        return f"{families:,} famil{'y' if families == 1 else 'ies'} on {systems}"
+
+    def label(self, rows: Columns, at: int) -> str:
+        """Return a row's plan as people write it."""
+        return plan_label(self.job.plan_of(rows, at))
+
+    def others(self, rows: Columns, at: int) -> Mapping[str, str]:
+        """Return the system where there are several, and types, kernels and the like where they are varied."""
+        told: dict[str, str] = {}
+        if len(self.job.space.degrees.num_gpus) > 1:
+            told["GPUs"] = f"{int(rows['gpus'][at])}"
+        if len(self.job.bases) > 1:
+            told["with"] = self.job.words["base"][int(rows["base"][at])]
+        if len(self.job.machines) > 1:
+            words = [(one.name, *one.overrides) for one in self.job.machines]
+            mine = words[int(rows["system"][at])]
+            told["system"] = " ".join(word for word in mine if not all(word in others for others in words))
+        return told
+
+    def answer(self, rows: Columns, at: int) -> Estimate:
+        """Return the whole answer of a row."""
+        return estimate(self.job.graph, self.machine(rows, at).load(), self.job.plan_of(rows, at), self.job.convention)
+
+    def around(self, rows: Columns, at: int) -> Words:
+        """Return what a plan file says of a row besides its plan."""
+        machine = self.machine(rows, at)
+        named = {"stack": machine.stack, "calibration": machine.calibration, "prices": machine.prices}
+        told: dict[str, Word] = {"model": self.model, "system": machine.name, "dtype": str(self.job.graph.dtype)}
+        told |= {name: value for name, value in named.items() if value is not None}
+        return told | ({"set": list(machine.overrides)} if machine.overrides else {})
+
+    @property
+    def terms(self) -> Terms | None:
+        """How machines are come by; None where money is left out."""
+        return self.job.terms
+
+    def machine(self, rows: Columns, at: int) -> PlanMachine:
+        """Return the machine of a row."""
+        return self.job.machines[int(rows["system"][at])]
+
+
+def plan_label(plan: Plan) -> str:
+    """Return degrees and words of a plan as people write them.
+
+    >>> from slipstick.ir.plan import Family, make_plan
+    >>> plan_label(make_plan(num_gpus=16, seq_len=4096, family=Family(sp=True, zero=1), tp=8, global_batch=64))
+    'tp8 dp2 mbs1 sp zero1'
+    """
+    f = plan.family
+    words = [
+        f"mbs{plan.micro_batch}", "sp" if f.sp else "", f"zero{f.zero}" if f.zero else "",
+        f.cp if plan.cp > 1 else "", f"ulysses{plan.cp_ulysses}" if plan.cp_ulysses > 1 else "",
+        f.schedule if plan.pp > 1 and f.schedule != "1f1b" else "",
+        f"recompute={f.recompute}" if f.recompute != "none" else "", f.precision if f.precision != "none" else "",
+        f"offload={'+'.join(f.offload)}" if f.offload else "",
+    ]  # fmt: skip
+    return " ".join((plan.degrees, *filter(None, words)))

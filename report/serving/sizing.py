@@ -1,0 +1,126 @@
+"""What was found for a number of requests a second: the plan, what it gives, and the plans behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ... import __version__
+from ...ir.units import format_time
+from ..cost.money import usd_text
+from ..labels import batch_of, low_types
+from ..tables import print_side_by_side, titled_table
+from .json import serving_record
+from .money import serving_money_lines
+from .screen import serving_tables
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ...driver.serve.answer import ServeEstimate
+    from ...driver.serve.sizes.sizing import Choice, Missed, Sizing
+
+SCHEMA = "slipstick/size/1"
+# Shapes that miss the target of which one reads.
+MISSES = 6
+
+
+def sizing_text(found: Sizing, answers: Sequence[ServeEstimate], columns: int, color: bool = False) -> str:
+    """Return the answer for so many columns: the plan, its latencies and memory, others, and what misses the target."""
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=columns, force_terminal=color, highlight=False)
+    best = answers[0]
+    with console.capture() as captured:
+        console.print(_headline(found, best), style="bold", markup=False)
+        console.print(_verdict(found.choices[0], best), markup=False)
+        print_side_by_side(console, [_plans(found, answers), *_misses(found.missed), *serving_tables(best, False)[:2]])
+        for line in (*serving_money_lines(best), *(f"note: {w}" for w in best.warnings)):
+            console.print(line, markup=False)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def _headline(found: Sizing, best: ServeEstimate) -> str:
+    asked, server = found.question, best.server
+    prompt, output = (float(np.asarray(n)) for n in (asked.lengths.prompt, asked.lengths.output))
+    graph = server.served.decode.source
+    target = f"  {asked.target}" if asked.target else ""
+    return (
+        f"{graph.name}  size  {asked.requests_per_s:g} requests/s  isl {prompt:g}  osl {output:g}{target}  "
+        f"{server.engine.name}  {server.system.name}  {graph.dtype}{low_types(server.plan.family)}"
+    )
+
+
+def _verdict(choice: Choice, best: ServeEstimate) -> str:
+    chip = best.server.system.chip.name
+    room = choice.most_per_s / best.metrics["requests_per_s"] - 1.0
+    return (
+        f"{choice.num_gpus} x {chip}: {choice.name}, batch {best.metrics['batch']:.0f} a {batch_of(best.server)}; "
+        f"{choice.most_per_s:.3g} requests/s within the target, {room:.0%} more"
+    )
+
+
+def _plans(found: Sizing, answers: Sequence[ServeEstimate]) -> Table:
+    table = titled_table("Plans: GPUs, TTFT, TPOT, batch, load, room, 1M tokens out", 8)
+    for choice, answer in zip(found.choices, answers, strict=False):
+        m = answer.metrics
+        usd = "-" if answer.money is None else usd_text(answer.money.money, answer.money.metrics["usd_per_mtok_output"])
+        gap = format_time(m["tpot_s"]) if "tpot_s" in m else "-"
+        table.add_row(
+            choice.name, f"{choice.num_gpus}", format_time(m["ttft_s"]), gap,
+            f"{m['batch']:.0f}", f"{m['serve_utilization']:.0%}", f"{choice.most_per_s / m['requests_per_s'] - 1:.0%}",
+            usd,
+        )  # fmt: skip
+    return table
+
+
+def _misses(missed: Sequence[Missed]) -> Iterator[Table]:
+    """Shapes that hold the model and are too slow, with what one request alone has on them."""
+    slow = [(m.shape, m.alone) for m in missed if m.alone is not None]
+    if not slow:
+        return
+    table = titled_table("Too slow, one request alone: TTFT, TPOT", 3)
+    for shape, alone in slow[:MISSES]:
+        gap = "-" if np.isnan(float(alone.tpot_s)) else format_time(float(alone.tpot_s))
+        table.add_row(str(shape), format_time(float(alone.ttft_s)), gap)
+    yield table
+
+
+def sizing_json(found: Sizing, answers: Sequence[ServeEstimate]) -> str:
+    """Return the same as JSON: what was asked, each plan with its whole answer, and what misses the target."""
+    asked = found.question
+    report = {
+        "schema": SCHEMA,
+        "tool_version": __version__,
+        "units": "SI",
+        "target": {
+            "requests_per_s": asked.requests_per_s, "ttft_s": asked.target.ttft_s, "tpot_s": asked.target.tpot_s,
+            "isl": float(np.asarray(asked.lengths.prompt)), "osl": float(np.asarray(asked.lengths.output)),
+        },
+        "choices": [
+            {
+                "name": choice.name, "num_gpus": choice.num_gpus,
+                "most_requests_per_s": choice.most_per_s,
+                "headroom": choice.most_per_s / answer.metrics["requests_per_s"] - 1.0, **serving_record(answer),
+            }
+            for choice, answer in zip(found.choices, answers, strict=False)
+        ],
+        "missed": [
+            {
+                "shape": _shape(one), "why": one.why or "too slow",
+                "ttft_s": None if one.alone is None else float(one.alone.ttft_s),
+                "tpot_s": None if one.alone is None else float(one.alone.tpot_s),
+            }
+            for one in found.missed
+        ],
+    }  # fmt: skip
+    return json.dumps(report, indent=2)
+
+
+def _shape(one: Missed) -> dict[str, int]:
+    shape = one.shape
+    return {"tp": shape.tp, "pp": shape.pp, "ep": shape.ep, "dp": shape.dp, "num_gpus": shape.num_gpus}

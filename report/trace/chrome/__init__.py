@@ -1,0 +1,1 @@
+"""A timeline as the events of a Chrome trace."""

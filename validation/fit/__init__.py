@@ -1,0 +1,1 @@
+"""Constants fitted to half of the measurements, and files of them."""

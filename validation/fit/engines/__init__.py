@@ -1,0 +1,1 @@
+"""Numbers of serving engines fitted to measured requests."""

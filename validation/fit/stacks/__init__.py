@@ -1,0 +1,1 @@
+"""Numbers of software stacks fitted to measured training steps."""

@@ -1,0 +1,1 @@
+"""Tables of measured kernels, layers and collectives, judged kind by kind."""

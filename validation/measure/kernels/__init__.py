@@ -1,0 +1,1 @@
+"""Kernels of the machine at hand, as real models run them."""

@@ -1,0 +1,139 @@
+"""Files of measurements into rows; every fault of every file is told at once, with its line."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...ir.errors import UsageError, did_you_mean
+from .rows import Row
+
+# What a message lists at most; the rest is counted.
+MOST_FAULTS = 50
+# Columns that hold nothing but numbers, none of them negative; other columns are text or a table's own.
+NUMBERS = frozenset(
+    (
+        "batch", "m", "n", "k", "time_us", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "kv_cache_bytes",
+        "rows", "cols", "n_elements", "bytes_moved_min", "n_gpus", "n_nodes", "gpus_per_node_used", "size_bytes",
+        "ep", "tp", "pp", "cp", "dp", "etp", "vpp", "tokens_per_gpu", "m_per_group", "n_groups", "hidden",
+        "inter_size", "n_experts", "topk", "bandwidth_gb_per_s", "sms_used", "layers", "ffn_hidden", "vocab",
+        "moe_ffn_hidden", "shared_expert_ffn", "seq_len", "layers_per_virtual_stage", "micro_batch", "global_batch",
+        "peak_allocated_bytes", "peak_reserved_bytes", "peak_reserved_gib", "batch_or_concurrency", "input_tokens",
+        "output_tokens", "moe_tp", "attention_dp", "prefill_batch", "prefill_workers", "prefill_tp", "prefill_ep",
+        "decode_batch", "decode_workers", "decode_tp", "decode_ep", "ttft_ms", "tpot_ms", "total_latency_ms",
+        "output_tokens_per_s_total",
+    )
+)  # fmt: skip
+# A measured time or size of nothing divides by zero.
+POSITIVE = frozenset(
+    (
+        "time_us", "peak_allocated_bytes", "peak_reserved_bytes", "peak_reserved_gib", "ttft_ms", "tpot_ms",
+        "total_latency_ms", "output_tokens_per_s_total",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A file of measurements: its columns and its rows, in order."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def read_table(path: Path, faults: list[str]) -> Table:
+    """Read a file; what is wrong with it is added to `faults`, and what is right is returned.
+
+    Raises:
+        UsageError: it cannot be read at all.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = _lines(file)
+            header = tuple(name.strip() for name in next(lines, (1, []))[1])
+            rows = tuple(_rows(path, header, lines, faults))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"cannot read '{path}' as a table: {_plain(error)}") from error
+    repeated = [name for name, times in Counter(header).items() if times > 1]
+    if repeated:
+        faults.append(f"{path}, line 1: column given twice: {', '.join(repeated)}")
+    if not rows:
+        faults.append(f"{path} is empty" if not header else f"{path} holds no rows, only a header")
+    return Table(path, header, rows)
+
+
+def raise_all(faults: Sequence[str]) -> None:
+    """Raise one UsageError for all that was found, if anything was."""
+    if not faults:
+        return
+    if len(faults) == 1:
+        raise UsageError(faults[0])
+    more = [f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
+    raise UsageError("\n  ".join([f"{len(faults)} faults:", *faults[:MOST_FAULTS], *more]))
+
+
+def cell_faults(table: Table) -> Iterator[str]:
+    """Yield what is no number where a number belongs, each with file, line and column."""
+    columns = [name for name in table.columns if name in NUMBERS]
+    for row in table.rows:
+        for name in columns:
+            wrong = _wrong(row, name)
+            if wrong:
+                yield f"{table.path}, line {row.line}: {wrong}"
+
+
+def nearest_kind(table: Table, kinds: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """Return the kind of table, each given with the columns it needs, that most columns speak for.
+
+    Raises:
+        UsageError: no kind has all it needs; says what the nearest lacks.
+    """
+    fitting = [(len(needed), name) for name, needed in kinds if set(needed) <= set(table.columns)]
+    if fitting:
+        return max(fitting)[1]
+    lacking = {name: [c for c in needed if c not in table.columns] for name, needed in kinds}
+    name = min(lacking, key=lambda n: (len(lacking[n]) / len(dict(kinds)[n]), n))
+    near = did_you_mean(lacking[name][0], table.columns).removeprefix(";")
+    raise UsageError(
+        f"{table.path}, line 1: no known kind of table; nearest: {name}, which needs the columns "
+        f"{', '.join(lacking[name])} as well;{near} kinds: {', '.join(sorted(lacking))} "
+        "(docs/validation.md lists their columns)"
+    )
+
+
+def _lines(file: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield records with the line they begin on; cells in quotes may span lines."""
+    reader, line = csv.reader(file), 1
+    for cells in reader:
+        if cells:
+            yield line, cells
+        line = reader.line_num + 1
+
+
+def _rows(
+    path: Path, header: Sequence[str], lines: Iterator[tuple[int, list[str]]], faults: list[str]
+) -> Iterator[Row]:
+    for line, cells in lines:
+        if len(cells) == len(header):
+            yield Row(dict(zip(header, cells, strict=True)), line)
+        else:
+            faults.append(f"{path}, line {line}: {len(cells)} cells under {len(header)} columns")
+
+
+def _wrong(row: Row, column: str) -> str | None:
+    try:
+        number = row.measured(column)
+    except UsageError as error:
+        return str(error)
+    if number is None or number > 0 or (number == 0 and column not in POSITIVE):
+        return None
+    needed = "above 0" if column in POSITIVE else "0 or more"
+    return f"row '{row.id}', column '{column}': {row.text(column)} must be {needed}"
+
+
+def _plain(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
