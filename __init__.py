@@ -4,7 +4,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slipstick.backends.machine.system import System, load_system
+    from slipstick.backends.machine.load import load_system
+    from slipstick.backends.machine.system import System
     from slipstick.backends.machine.system_table import tabled
     from slipstick.driver import (
         Estimate,
@@ -114,7 +115,7 @@ _MODULE_OF = {
     "evaluate_machines": "slipstick.driver",
     "load": "slipstick.frontend",
     "load_exported": "slipstick.frontend.exported",
-    "load_system": "slipstick.backends.machine.system",
+    "load_system": "slipstick.backends.machine.load",
     "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
     "plan_of": "slipstick.ir.plan",

@@ -85,7 +85,7 @@ def shapes(kind: str, repeat: str) -> Samples:
 
 def single(model: str, stages: str, repeat: str) -> Samples:
     """Time one estimate of a graph that is loaded and lowered."""
-    from slipstick.backends.machine.system import load_system
+    from slipstick.backends.machine.load import load_system
     from slipstick.driver import estimate, lower
     from slipstick.ir.plan import Family, make_plan
 
@@ -101,7 +101,7 @@ def single(model: str, stages: str, repeat: str) -> Samples:
 
 def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
     """Time a table of random legal plans, and say how much memory the process took at most."""
-    from slipstick.backends.machine.system import load_system
+    from slipstick.backends.machine.load import load_system
     from slipstick.driver import evaluate
 
     from .plans import random_plans
@@ -115,7 +115,7 @@ def evaluation(model: str, num_plans: str, repeat: str) -> Samples:
 
 def decoding(model: str, num_points: str, repeat: str) -> Samples:
     """Time a table of decode steps, each of another degree, batch or context."""
-    from slipstick.backends.machine.system import load_system
+    from slipstick.backends.machine.load import load_system
     from slipstick.driver import evaluate, lower
     from slipstick.frontend import GraphCache, load
     from slipstick.ir.graph import Workload
@@ -148,7 +148,7 @@ def requests(model: str, load: str, num_requests: str, repeat: str) -> Samples:
 
 def machines(model: str, num_machines: str, repeat: str) -> Samples:
     """Time one plan on a table of random chip designs, and say how much memory the process took at most."""
-    from slipstick.backends.machine.system import load_system
+    from slipstick.backends.machine.load import load_system
     from slipstick.driver import evaluate_machines
     from slipstick.ir.plan import Family, make_plan
 
@@ -196,7 +196,7 @@ def products(num: str, repeat: str) -> Samples:
     import numpy as np
 
     from slipstick.backends.kernels.gemm import gemm_sizes, gemm_times
-    from slipstick.backends.machine.system import load_system
+    from slipstick.backends.machine.load import load_system
 
     system = load_system(SYSTEM)
     random = np.random.default_rng(0)
@@ -212,7 +212,7 @@ def products(num: str, repeat: str) -> Samples:
 
 def screening(model: str, num_plans: str, repeat: str) -> Samples:
     """Time constraints and memory of a table of plans over every axis, nothing timed."""
-    from slipstick.backends.machine.system import load_system
+    from slipstick.backends.machine.load import load_system
     from slipstick.driver import lower, screen
     from slipstick.ir.plan import Family
 
@@ -226,7 +226,7 @@ def screening(model: str, num_plans: str, repeat: str) -> Samples:
 
 def searched(model: str, repeat: str) -> Samples:
     """Time all plans of one family as a search does: those that are legal and fit are timed; how many do."""
-    from slipstick.backends.machine.system import load_system
+    from slipstick.backends.machine.load import load_system
     from slipstick.driver import evaluate, lower, screen
     from slipstick.ir.plan import Family
 
@@ -302,7 +302,7 @@ def pipelines(schedule: str, num_chunks: str, num_plans: str, repeat: str) -> Sa
 
 def doubling(model: str, num_plans: str, repeat: str) -> Samples:
     """Time a table, and the same with twice the layers, micro-batches or GPUs, taking turns."""
-    from slipstick.backends.machine.system import load_system
+    from slipstick.backends.machine.load import load_system
     from slipstick.driver import evaluate
 
     from .plans import random_plans

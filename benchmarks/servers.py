@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.engine import Engine
 from slipstick.backends.machine.software.engine_file import load_engine
-from slipstick.backends.machine.system import load_system
 from slipstick.cost.serving.batching.continuous import most_throughput
 from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.traffic.requests import Lengths

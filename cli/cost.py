@@ -71,7 +71,7 @@ def cost_command(
     slipstick cost dgx-h100 --gpus 1024
     slipstick cost dgx-h100 --breakdown package --explain 'chip defects'
     """  # noqa: D301
-    from ..backends.machine.system import load_system
+    from ..backends.machine.load import load_system
     from ..cost.money import Terms, system_money
 
     loaded = load_system(system, overrides, prices=prices)

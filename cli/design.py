@@ -211,7 +211,7 @@ def _given(flag: str, text: str | None, dimension: str) -> float:
 
 def _network(name: str) -> str:
     """A network of the catalogue or a file; UnknownNameError names the nearest."""
-    from ..backends.machine.system import load_network
+    from ..backends.machine.load import load_network
 
     load_network(name)
     return name

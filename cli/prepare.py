@@ -112,7 +112,7 @@ def _progress(request: Request) -> Callable[[str], None] | None:
 
 def system_of(request: Request) -> System:
     """Load the system with its overrides; UsageError when none was named."""
-    from ..backends.machine.system import load_system, system_names
+    from ..backends.machine.load import load_system, system_names
 
     at = request.machine
     if at.system is None:
@@ -145,7 +145,7 @@ def _stack(request: Request) -> StackConstants | None:
         return system_of(request).stack
     if request.machine.stack is None:
         return None
-    from ..backends.machine.system import load_stack
+    from ..backends.machine.load import load_stack
 
     return load_stack(request.machine.stack)
 

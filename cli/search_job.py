@@ -198,7 +198,7 @@ def _full(key: str, system: System | None) -> str:
     """The path of a number by its end, where one alone ends so: `system.hbm.bandwidth`."""
     if key.split(".")[0] in _TOPS or system is None:
         return key
-    from ..backends.machine.system import system_numbers
+    from ..backends.machine.load import system_numbers
 
     end = key.removeprefix("system.")
     paths = [number.path for number in system_numbers(system)]

@@ -162,7 +162,7 @@ def _setting(
     volume: float | None,
     gross_margin: float | None,
 ) -> Setting:
-    from ..backends.machine.system import load_network
+    from ..backends.machine.load import load_network
     from ..backends.prices.book import USUAL, load_prices
     from ..backends.technology.data import PARTS, load_technology
     from ..explore.designs.setting import Setting

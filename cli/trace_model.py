@@ -85,7 +85,7 @@ def trace_command(
     if not coverage:
         write_text(contents_json(found) if form == "json" else contents_text(found, columns()), output)
         return 0
-    from ..backends.machine.system import load_system
+    from ..backends.machine.load import load_system
     from ..report.explain.pricing import priced_ops
 
     machine = load_system(system, (), stack)

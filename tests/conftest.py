@@ -99,8 +99,9 @@ def made_up() -> "System":
     """A machine of round numbers, so that times can be had by hand; every efficiency is another one."""
     from slipstick.backends.kernels.constants import KernelConstants
     from slipstick.backends.kernels.roofline import RooflineConstants
+    from slipstick.backends.machine.chip import Chip, Peaks
     from slipstick.backends.machine.software.stack import StackConstants
-    from slipstick.backends.machine.system import Chip, Peaks, System
+    from slipstick.backends.machine.system import System
     from slipstick.backends.network.topology.level import NetworkLevel
 
     peaks = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=None, int8=None)

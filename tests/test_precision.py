@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import Estimate, estimate
 from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.driver import Estimates, Lowered, evaluate, lower, screen
 from slipstick.ir.graph import Graph, Run
 from slipstick.ir.plan import Family, PlanTable

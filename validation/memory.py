@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from ..backends.machine.system import load_stack
+from ..backends.machine.load import load_stack
 from ..cost.memory.peak import Holding
 from ..cost.step.stages import StageProgram
 from ..driver.estimate import Lowered, lower

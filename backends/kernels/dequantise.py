@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..machine.system import Chip
+    from ..machine.chip import Chip
 
 FP4 = "fp4"
 

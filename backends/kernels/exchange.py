@@ -12,7 +12,7 @@ from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
     from ...ir.sizes.expr import Num
-    from ..machine.system import Chip
+    from ..machine.chip import Chip
 
 # Bytes of an element that is sent: fp8 with a scale of four bytes for 128 elements.
 FP8_BYTES = 1.0 + 4.0 / 128.0

@@ -14,7 +14,7 @@ from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
     from ...ir.sizes.expr import Num
-    from ..machine.system import Chip
+    from ..machine.chip import Chip
 
 # Bytes of an element outside of the products: rows travel, are activated and added up in 16 bits at every precision.
 ROW_BYTES = 2.0

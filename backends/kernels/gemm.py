@@ -21,7 +21,7 @@ from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
     from ...ir.sizes.expr import Num
-    from ..machine.system import Chip
+    from ..machine.chip import Chip
 
 # Tiles that libraries hold kernels for, rows x columns of the result (CUTLASS's profiler lists them).
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))

@@ -14,7 +14,7 @@ from .terms import Array, KernelTimes
 
 if TYPE_CHECKING:
     from ...ir.sizes.expr import Num
-    from ..machine.system import Chip
+    from ..machine.chip import Chip
 
 # Rows that a tile holds, by dtype: each group is padded to them. The measured tables tell 16, 64 and 128 apart only for
 # nvfp4, whose kernels have one family of tiles.

@@ -13,7 +13,7 @@ from .terms import Array, KernelTimes, as_rows
 
 if TYPE_CHECKING:
     from ...ir.sizes.expr import Num
-    from ..machine.system import Chip
+    from ..machine.chip import Chip
 
 # Blocks of threads that share an SM when each takes a row.
 BLOCKS_PER_SM = 4

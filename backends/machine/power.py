@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...ir.sizes.expr import Num
-from .system import Chip, Peaks
+from .chip import Chip, Peaks
 
 # Part of the design power that does not follow the clock: leakage, memory, links. Idle and memory-bound readings of
 # data-centre GPUs lie between a fifth and two fifths of it.

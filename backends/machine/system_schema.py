@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from ...ir.errors import UsageError
 from ..network.topology.section import LevelSection, level_faults
+from .chip import Chip, HostLink, HostMemory, Peaks
 from .files.system_numbers import (
     Bandwidth,
     Capacity,
@@ -21,7 +22,6 @@ from .files.system_numbers import (
 from .machine_schema import RackSection, ServerSection
 from .package_schema import PackageSection
 from .software.stack_schema import StackSection
-from .system import Chip, HostLink, HostMemory, Peaks
 
 
 class MatmulSection(Section):

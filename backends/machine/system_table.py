@@ -18,7 +18,8 @@ from ...ir.errors import UnknownNameError, UsageError
 from ...ir.sizes.expr import Num
 from ..kernels.terms import Array
 from ..network.topology.level import NetworkLevel
-from .system import Chip, HostLink, HostMemory, Peaks, System
+from .chip import Chip, HostLink, HostMemory, Peaks
+from .system import System
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -13,8 +13,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from ...backends.machine.chip import Chip
 from ...backends.machine.machine import Fitted, Server
-from ...backends.machine.system import Chip, System
+from ...backends.machine.system import System
 from ...backends.prices.section import Prices
 from ...ir.sizes.expr import Num
 from ..bill import Bill

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...backends.machine.load import read_system
 from ...backends.machine.package import Package
-from ...backends.machine.system import System, read_system
+from ...backends.machine.system import System
 from ...backends.machine.system_table import machine_numbers, tabled
 from ...backends.network.topology.level import NetworkLevel
 from ...backends.technology.design import Design

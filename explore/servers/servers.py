@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...backends.machine.load import load_system
 from ...backends.machine.software.engine import Engine
 from ...backends.machine.software.engine_file import load_engine
-from ...backends.machine.system import System, load_system
+from ...backends.machine.system import System
 from ...cost.flops import Convention
 from ...driver.estimate import lower
 from ...driver.serve.server import Server

@@ -18,7 +18,8 @@ from .stacks import stack_record
 if TYPE_CHECKING:
     from ...backends.machine.files.records import NumberRecord
     from ...backends.network.topology.level import NetworkLevel
-from ...backends.machine.system import Chip, System
+from ...backends.machine.chip import Chip
+from ...backends.machine.system import System
 
 # What JSON shows: numbers are raw, in SI units; the end of a key says which.
 Record = Mapping[str, object]
@@ -27,7 +28,7 @@ Rows = list[list[str]]
 
 def systems() -> list[Record]:
     """Return the systems of the catalogue."""
-    from ...backends.machine.system import load_system, system_names
+    from ...backends.machine.load import load_system, system_names
 
     return [
         {
@@ -45,7 +46,7 @@ def systems() -> list[Record]:
 
 def chips() -> list[Record]:
     """Return the chips of the catalogue."""
-    from ...backends.machine.system import chip_names, load_chip
+    from ...backends.machine.load import chip_names, load_chip
 
     return [_chip(name, load_chip(name)[0]) for name in chip_names()]
 
@@ -65,7 +66,7 @@ def _chip(name: str, chip: Chip) -> Record:
 
 def networks() -> list[Record]:
     """Return the networks of the catalogue."""
-    from ...backends.machine.system import load_network, network_names
+    from ...backends.machine.load import load_network, network_names
 
     return [_network(name, load_network(name)[0]) for name in network_names()]
 
@@ -103,7 +104,7 @@ def _left_out(numbers: Sequence[NumberRecord]) -> str:
 
 
 def _of_system(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence[NumberRecord]]:
-    from ...backends.machine.system import load_system, system_numbers
+    from ...backends.machine.load import load_system, system_numbers
 
     system = load_system(name, overrides)
     title = "\n".join([_title(system), *machine_lines(system)])
@@ -119,7 +120,7 @@ def _title(system: System) -> str:
 
 
 def _of_chip(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence[NumberRecord]]:
-    from ...backends.machine.system import load_chip, load_package
+    from ...backends.machine.load import load_chip, load_package
 
     chip, numbers = load_chip(name)
     package = load_package(name)
@@ -128,7 +129,7 @@ def _of_chip(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence
 
 
 def _of_network(name: str, overrides: Sequence[str]) -> tuple[str, Record, Sequence[NumberRecord]]:
-    from ...backends.machine.system import load_network
+    from ...backends.machine.load import load_network
 
     levels, numbers = load_network(name)
     shown = ", ".join(f"{v.name} ({v.topology}, {v.size or 'any number'})" for v in levels)

@@ -18,8 +18,8 @@ Record = Mapping[str, object]
 
 def stacks() -> list[Record]:
     """Return the stacks of the catalogue, in short."""
+    from ...backends.machine.load import load_stack, stack_names
     from ...backends.machine.software.stack_record import fit_records
-    from ...backends.machine.system import load_stack, stack_names
 
     return [_short(load_stack(name), fit_records(name)) for name in stack_names()]
 
@@ -38,8 +38,8 @@ def _short(stack: StackConstants, fits: Sequence[FitRecord]) -> Record:
 
 def stack_record(name: str) -> tuple[str, Record, Sequence[NumberRecord]]:
     """Return a title, everything as raw numbers, and every number as written, of one stack by name or path."""
+    from ...backends.machine.load import load_stack, stack_numbers
     from ...backends.machine.software.stack_record import fit_records
-    from ...backends.machine.system import load_stack, stack_numbers
 
     stack, fits = load_stack(name), fit_records(name)
     written = {number.path: number for number in stack_numbers(name)}

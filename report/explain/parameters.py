@@ -10,8 +10,9 @@ import numpy as np
 
 from ...backends.kernels.constants import KernelConstants
 from ...backends.kernels.operands import unit_of
+from ...backends.machine.chip import Chip, Peaks
 from ...backends.machine.software.stack import StackConstants
-from ...backends.machine.system import Chip, Peaks, System
+from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
 from ...backends.pricing.timing import Priced, Timing
 

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from slipstick.backends.machine.system import system_names
+from slipstick.backends.machine.load import system_names
 from slipstick.cli.cost import VIEWS
 
 Cli = Callable[..., CompletedProcess[str]]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from subprocess import CompletedProcess
 
-from slipstick.backends.machine.system import stack_names
+from slipstick.backends.machine.load import stack_names
 
 Cli = Callable[..., CompletedProcess[str]]
 

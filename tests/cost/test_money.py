@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import System, load_system, system_names
+from slipstick.backends.machine.load import load_system, system_names
+from slipstick.backends.machine.system import System
 from slipstick.cost.bill import Bill
 from slipstick.cost.money import Money, StepMoney, Terms, system_money
 from slipstick.driver import Estimate, estimate, worth

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.driver import Estimate, Lowered, estimate, estimate_many, evaluate, lower
 from slipstick.driver.estimate import pipeline_for
 from slipstick.ir.errors import PlanError, UsageError

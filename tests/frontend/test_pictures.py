@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import slipstick
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate
 from slipstick.ir.graph import Graph, Node, Phase
 from slipstick.ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.graph import Graph, Phase

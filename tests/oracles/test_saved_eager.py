@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
 from slipstick.frontend.cache import GraphCache

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.cost.memory.liveness import live_bytes
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load

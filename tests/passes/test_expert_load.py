@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError

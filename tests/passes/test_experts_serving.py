@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import Estimates, Lowered, evaluate, lower
 from slipstick.driver.estimate import pipeline_for
 from slipstick.ir.graph import ONCE_A_STEP, Graph, Node, Phase, Region, Role

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.driver import Lowered, estimate, lower
 from slipstick.driver.estimate import pipeline_for
 from slipstick.frontend import load

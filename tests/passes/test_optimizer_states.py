@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.cost.run.training_run import checkpoint_bytes
 from slipstick.driver import Estimate, estimate, lower
 from slipstick.driver.estimate import pipeline_for

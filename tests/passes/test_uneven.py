@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph, Phase, Region, Role, Run, Workload

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import Lowered, estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph, Node, Region, Workload

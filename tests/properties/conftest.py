@@ -9,7 +9,8 @@ from functools import cache
 import pytest
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import HostLink, HostMemory, System
+from slipstick.backends.machine.chip import HostLink, HostMemory
+from slipstick.backends.machine.system import System
 from slipstick.driver import Lowered, lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, Plan, make_plan

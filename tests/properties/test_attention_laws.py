@@ -19,7 +19,9 @@ from slipstick.backends.kernels.attention.sizes import AttentionSizes
 from slipstick.backends.kernels.attention.unfused import unfused_times
 from slipstick.backends.kernels.constants import Kinds
 from slipstick.backends.kernels.terms import KernelTimes
-from slipstick.backends.machine.system import Chip, System, load_system
+from slipstick.backends.machine.chip import Chip
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 
 SYSTEM: System = load_system("dgx-h100")
 KERNELS, CHIP = SYSTEM.kernels, SYSTEM.chip

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.machine.system_table import machine_at, machine_numbers, stacked, tabled
 from slipstick.backends.network.topology.level import Dragonfly, Edge, NetworkLevel
 from slipstick.driver import Estimate, Lowered, MachineEstimates, estimate, evaluate_machines, lower

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import Lowered, estimate, evaluate, lower, screen
 from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Graph

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from slipstick.backends.kernels.terms import ADDED, RESOURCES, KernelTimes
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.driver import Estimate, estimate
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, make_plan

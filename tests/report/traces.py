@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, cast
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.driver import Estimate, estimate
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from ...backends.machine.files.catalogue import read_file
+from ...backends.machine.load import load_system
 from ...backends.machine.software.engine import Engine
 from ...backends.machine.software.engine_file import load_engine
-from ...backends.machine.system import System, load_system
+from ...backends.machine.system import System
 
 
 @dataclass(slots=True)

@@ -15,7 +15,9 @@ from ...backends.kernels.attention.sizes import AttentionSizes
 from ...backends.kernels.attention.unfused import UnfusedConstants, unfused_times
 from ...backends.kernels.limits import limits_of
 from ...backends.kernels.terms import KernelTimes
-from ...backends.machine.system import Chip, System, load_system
+from ...backends.machine.chip import Chip
+from ...backends.machine.load import load_system
+from ...backends.machine.system import System
 from ...ir.errors import InternalError
 from ..rows.cases import Array, Case
 from ..rows.machines import system_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ...backends.machine.system import load_system
+from ...backends.machine.load import load_system
 from ...driver.estimate import estimate_many, lower
 from ...frontend import GraphCache, config_of, load_config
 from ...ir.errors import InternalError, SlipstickError, UsageError

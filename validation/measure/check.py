@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...backends.machine.system import load_system
+from ...backends.machine.load import load_system
 from ...driver.estimate import estimate
 from ...frontend import load
 from ...ir.ops import OpClass

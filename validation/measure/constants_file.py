@@ -14,7 +14,8 @@ from ... import __version__
 from ...backends.kernels.limits import Limit, limits_of
 from ...backends.machine.files.catalogue import read_file
 from ...backends.machine.files.system_tree import read_tree
-from ...backends.machine.system import System, load_system
+from ...backends.machine.load import load_system
+from ...backends.machine.system import System
 from ...ir.text.files import write_whole
 from ..fit.calibrate import KindFit
 from ..fit.calibration_file import check, text_of, updated

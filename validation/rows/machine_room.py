@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ...backends.kernels.constants import KernelConstants, read_constants
 from ...backends.machine.files.catalogue import Layers, assemble, carried_over, names, read_file
-from ...backends.machine.system import System, load_system
+from ...backends.machine.load import load_system
+from ...backends.machine.system import System
 from .rows import NotJudged
 from .split import Fitted, fits_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...backends.machine.load import stack_names
 from ...backends.machine.software.stack_record import FitRecord, fit_records
-from ...backends.machine.system import stack_names
 from ..rows.split import ALL, in_first_half
 
 TABLE = "training"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ...backends.machine.system import System, load_system
+from ...backends.machine.load import load_system
+from ...backends.machine.system import System
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from ..terms import Array, KernelTimes
 from .sizes import AttentionSizes
 
 if TYPE_CHECKING:
-    from ...machine.system import Chip
+    from ...machine.chip import Chip
 
 # Running maximum and sum of a row in fp32, each read and written: 4 x 4 bytes a pass (Dao et al., arXiv 2205.14135).
 STATISTICS_BYTES = 16.0

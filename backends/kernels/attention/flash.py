@@ -12,7 +12,7 @@ from ..terms import Array, KernelTimes
 from .sizes import TILE_ROWS, AttentionSizes
 
 if TYPE_CHECKING:
-    from ...machine.system import Chip
+    from ...machine.chip import Chip
 
 # Exponentials a streaming multiprocessor does in a clock: CUDA C++ Programming Guide, throughput of special functions,
 # the same from compute capability 7.0 to 10.0.

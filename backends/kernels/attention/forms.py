@@ -12,7 +12,7 @@ from .flash import FlashConstants, flash_times
 from .sizes import AttentionSizes, Flags
 
 if TYPE_CHECKING:
-    from ...machine.system import Chip
+    from ...machine.chip import Chip
 
 # Queries of a sequence up to which a library may still take its decode kernel: tokens guessed ahead, a short chunk.
 FEW_QUERIES = 64.0

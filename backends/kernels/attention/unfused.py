@@ -12,7 +12,7 @@ from ..terms import KernelTimes
 from .sizes import AttentionSizes
 
 if TYPE_CHECKING:
-    from ...machine.system import Chip
+    from ...machine.chip import Chip
 
 
 @dataclass(frozen=True, slots=True)

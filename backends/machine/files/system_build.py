@@ -6,19 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import ValidationError
-
 from ....ir.errors import did_you_mean
 from ...kernels.constants import KernelConstants, Laid, Layers, lay_constants, library_names
 from ...network.topology.level import NetworkLevel
 from ...network.topology.parts import link_rates
 from ...network.topology.section import LevelSection, network_level
+from ..chip import Chip
 from ..machine_schema import rack_of, server_of
 from ..package import Package
 from ..package_schema import PackageSection, d2d_levels, package_of
 from ..software.stack import StackConstants
 from ..software.stack_schema import StackSection, as_stack
-from ..system import Chip, System
+from ..system import System
 from ..system_schema import (
     ChipSection,
     NetworkSection,
@@ -31,9 +30,9 @@ from ..system_schema import (
 from .catalogue import on_chip
 from .faults import Fault, Locate, all_of, nowhere
 from .records import NumberRecord
-from .system_numbers import Number, Section, leaves_of
+from .sections import checked, records_of, section_of
+from .system_numbers import Section
 from .system_overrides import as_layer, changed_paths, of_calibration, override
-from .system_report import faults_of
 from .system_tree import Tree, split_override
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def build_system(
     for text in kept:
         tree = override(tree, text, top)
     changed = changed_paths(given, tree, kept)
-    file, faults = _checked(top, tree)
+    file, faults = checked(top, tree)
     layers = [*calibrations, *(("--set", as_layer(text)) for text in overrides if of_calibration(text))]
     laid = lay(calibrations[-1][0], layers, _library(tree))
     faults += [] if file is None else _protocol_faults(file.network, laid.constants)
@@ -219,26 +218,6 @@ def build_network(
     """Check a network; return its levels with every number of its file."""
     section = section_of(NetworkSection, tree, f"network '{where}'", locate)
     return tuple(network_level(level) for level in section.levels), tuple(records_of(section))
-
-
-def records_of(section: Section, path: str = "") -> Iterator[NumberRecord]:
-    """Return every number of a section with its path, in the order of the schema."""
-    return (leaf.record(here) for here, leaf in leaves_of(section, path) if isinstance(leaf, Number))
-
-
-def _checked(top: type[S], tree: dict[str, Tree]) -> tuple[S | None, list[Fault]]:
-    try:
-        return top.model_validate(tree), []
-    except ValidationError as error:
-        return None, list(faults_of(error, tree, top))
-
-
-def section_of(top: type[S], tree: dict[str, Tree], what: str, locate: Locate = nowhere) -> S:
-    """Check a tree against its schema; SystemFileError lists all faults, each where it lies."""
-    section, faults = _checked(top, tree)
-    if section is None:
-        raise all_of(what, faults, locate)
-    return section
 
 
 def _library(tree: dict[str, Tree]) -> str:

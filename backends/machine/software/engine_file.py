@@ -9,7 +9,7 @@ from pathlib import Path
 from ..files.catalogue import File, laid_over, lineage, names, read_file, read_stack
 from ..files.faults import in_files
 from ..files.records import NumberRecord
-from ..files.system_build import records_of, section_of
+from ..files.sections import records_of, section_of
 from ..files.system_overrides import override
 from ..files.system_tree import Tree
 from .engine import Engine, EngineAccuracy

@@ -55,7 +55,7 @@ class Scale:
 @cache
 def scale_of(like: str | Path) -> Scale:
     """Return what a node of a system has; UnknownNameError for a system that there is not."""
-    from ...machine.system import load_system
+    from ...machine.load import load_system
 
     system = load_system(like)
     level, package = system.levels[0], system.package

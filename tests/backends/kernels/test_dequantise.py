@@ -11,7 +11,8 @@ from slipstick.backends.kernels.dequantise import widen_clocks, widens
 from slipstick.backends.kernels.experts import ExpertSizes, experts_times
 from slipstick.backends.kernels.gemm import GemmMachine, gemm_sizes
 from slipstick.backends.kernels.operands import OPERAND_BYTES, UNITS
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.ir.types import DType
 
 

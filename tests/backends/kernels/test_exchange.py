@@ -22,7 +22,7 @@ from slipstick.backends.kernels.exchange import (
     reached_places,
 )
 from slipstick.backends.kernels.terms import Array
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 
 H100 = load_system("dgx-h100").chip
 RATES = ExchangeRates(450e9, 50e9)

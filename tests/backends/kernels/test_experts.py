@@ -13,7 +13,7 @@ from slipstick.backends.kernels.experts import ExpertsConstants, ExpertSizes, ex
 from slipstick.backends.kernels.grouped import GroupedConstants, GroupedSizes, grouped_times, padded
 from slipstick.backends.kernels.loads import balanced_loads, power_law_imbalance, power_law_loads
 from slipstick.backends.kernels.terms import Array
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 
 H100 = load_system("dgx-h100").chip
 PEAK = H100.matmul_flop_per_s("bf16")

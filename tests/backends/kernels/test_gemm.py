@@ -19,7 +19,8 @@ from slipstick.backends.kernels.gemm import (
 )
 from slipstick.backends.kernels.limits import Scope, limits_of
 from slipstick.backends.kernels.operands import OPERAND_BYTES, gemm_kinds
-from slipstick.backends.machine.system import Chip, Peaks, load_system
+from slipstick.backends.machine.chip import Chip, Peaks
+from slipstick.backends.machine.load import load_system
 from slipstick.ir.errors import UnknownNameError
 
 # 100 units of 1 GHz, 100 TFLOP/s, 1 TB/s: a tile of 128 x 128 takes 2 * 128^2 / 1e12 s a step of k.

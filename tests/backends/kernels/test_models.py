@@ -14,7 +14,7 @@ from slipstick.backends.kernels.gemm import GemmMachine, GemmSizes, gemm_sizes, 
 from slipstick.backends.kernels.grouped import GroupedSizes, grouped_times
 from slipstick.backends.kernels.rowwise import RowwiseSizes, rowwise_times
 from slipstick.backends.kernels.terms import Array, KernelTimes
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.pricing.models.attention import AttentionModel
 from slipstick.backends.pricing.models.experts import ExpertsModel
 from slipstick.backends.pricing.models.gemm import GemmModel

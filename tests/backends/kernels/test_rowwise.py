@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from slipstick.backends.kernels.rowwise import RowwiseConstants, RowwiseSizes, rowwise_times
 from slipstick.backends.kernels.rowwise_kinds import kind_of_op, specials_per_element
-from slipstick.backends.machine.system import Chip, load_system
+from slipstick.backends.machine.chip import Chip
+from slipstick.backends.machine.load import load_system
 from slipstick.ir.ops import OPS, OpClass
 
 H100 = load_system("dgx-h100").chip

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from slipstick.backends.machine.load import load_network, load_system, network_names, system_names
 from slipstick.backends.machine.machine import Fitted, LevelEquipment, Rack, Server
-from slipstick.backends.machine.system import System, load_network, load_system, network_names, system_names
+from slipstick.backends.machine.system import System
 from slipstick.backends.prices.book import load_prices
 from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from slipstick.backends.machine.load import chip_names, load_chip, load_system, system_names, system_numbers
 from slipstick.backends.machine.package import Assembly, D2d, Die, Harvest, Stack
-from slipstick.backends.machine.system import System, chip_names, load_chip, load_system, system_names, system_numbers
+from slipstick.backends.machine.system import System
 from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
 
 # 26 mm x 33 mm, the field of a wafer scanner.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.power import clock_share, powered
-from slipstick.backends.machine.system import load_system
 
 CHIP = load_system("dgx-h100").chip
 

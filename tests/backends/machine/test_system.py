@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.backends.machine.files.system_tree import assign, read_tree, split_override
-from slipstick.backends.machine.system import load_system, system_names, system_numbers
+from slipstick.backends.machine.load import load_system, system_names, system_numbers
 from slipstick.ir.errors import SystemFileError, UnknownNameError, UsageError
 
 

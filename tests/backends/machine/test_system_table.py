@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slipstick.backends.machine.system import HostLink, HostMemory, System, load_system
+from slipstick.backends.machine.chip import HostLink, HostMemory
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.machine.system_table import (
     machine_at,
     machine_numbers,

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.kernels.collective import CollectiveConstants, wire_times
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.network.algorithms.menu import ALGORITHMS, Collective
 from slipstick.backends.network.bounds import bandwidth_bound, bisection_bound, latency_bound
 from slipstick.backends.network.collectives import Candidate, collective_time

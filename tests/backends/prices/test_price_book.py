@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.machine.files.system_build import records_of
+from slipstick.backends.machine.files.sections import records_of
 from slipstick.backends.machine.files.system_numbers import Number, Section
 from slipstick.backends.machine.files.system_overrides import override
 from slipstick.backends.prices.book import USUAL, laid_down, load_prices, profile_file, profile_names, shipped

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.pricing.binding import Bindings, Bound, bind
 from slipstick.backends.pricing.program import group_factors

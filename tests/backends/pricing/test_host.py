@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.backends.machine.system import HostLink, HostMemory, System, load_system
+from slipstick.backends.machine.chip import HostLink, HostMemory
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.pricing.program import compile_graph
 from slipstick.backends.pricing.timing import annotate
 from slipstick.driver import Estimate, estimate

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slipstick.backends.kernels.terms import KernelTimes
-from slipstick.backends.machine.system import load_stack, load_system
+from slipstick.backends.machine.load import load_stack, load_system
 from slipstick.backends.pricing.riding import along
 from slipstick.driver import Lowered, estimate, lower
 from slipstick.ir.graph import Graph

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from slipstick.backends.kernels.terms import KernelTimes
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.pricing.amounts import Amounts
 from slipstick.backends.pricing.program import Entry, Group
 from slipstick.backends.pricing.roofline import Pricer, Roofline

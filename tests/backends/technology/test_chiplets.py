@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.load import load_chip, load_system
 from slipstick.backends.machine.package import D2d, Die
-from slipstick.backends.machine.system import load_chip, load_system
 from slipstick.backends.technology.d2d import JOINS, Join
 from slipstick.backends.technology.data import load_technology
 from slipstick.backends.technology.design import Budget, Design, design

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import load_chip, load_system
+from slipstick.backends.machine.load import load_chip, load_system
 from slipstick.backends.technology import engine
 from slipstick.backends.technology.data import Technology, load_technology
 from slipstick.backends.technology.design import Budget, Design, design, study

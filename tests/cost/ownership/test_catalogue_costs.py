@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from slipstick.backends.machine.system import load_system, system_names
+from slipstick.backends.machine.load import load_system, system_names
 from slipstick.backends.prices.book import load_prices, profile_names
 from slipstick.cost.ownership.system import system_cost
 from slipstick.cost.silicon.packages.package import good_yield, package_bill

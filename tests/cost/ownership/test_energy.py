@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.machine import Server
 from slipstick.backends.machine.package import Assembly, Package, Stack
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.prices.book import load_prices
 from slipstick.cost.ownership.activity import Activity, activity, idle_w, memory_kind
 from slipstick.cost.ownership.energy import StepEnergy, step_energy

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstick.backends.machine.system import load_system, system_names
+from slipstick.backends.machine.load import load_system, system_names
 from slipstick.backends.machine.system_table import tabled
 from slipstick.cost.money import Terms, system_money
 from slipstick.cost.ownership.outdated import outdated

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.machine import LevelEquipment, Server
 from slipstick.backends.machine.package import Assembly, Die, Package, Stack
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.prices.book import load_prices
 from slipstick.cost.ownership.carbon import embodied, operational_kg, package_kg
 from slipstick.cost.ownership.energy import step_energy

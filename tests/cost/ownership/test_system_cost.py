@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.machine import Fitted, LevelEquipment, Rack, Server
 from slipstick.backends.machine.package import Assembly, Die, Package
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.network.topology.level import Topology
 from slipstick.backends.prices.book import load_prices
 from slipstick.cost.bill import Bill

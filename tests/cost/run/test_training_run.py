@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.backends.machine.system import HostLink, HostMemory, System, load_system
+from slipstick.backends.machine.chip import HostLink, HostMemory
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.cost.run.goodput import shares
 from slipstick.cost.run.training_run import (
     Amount,

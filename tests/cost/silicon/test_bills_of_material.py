@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.prices.book import load_prices
 from slipstick.cost.bill import Bill
 from slipstick.cost.silicon.packages.package import package_bill

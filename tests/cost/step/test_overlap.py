@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.stack import Overlap
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.system import System
 from slipstick.cost.step.overlap import pairs_of
 from slipstick.cost.step.policy import Policy
 from slipstick.cost.step.stage_time import pass_account

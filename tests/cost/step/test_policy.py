@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.stack import HostFloor, Overlap
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.system import System
 from slipstick.cost.step.beside import Beside
 from slipstick.cost.step.policy import Policy, floored
 from slipstick.driver import Lowered, estimate, lower

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.engine import Overheads
 from slipstick.backends.machine.software.engine_file import load_engine
-from slipstick.backends.machine.system import load_system
 from slipstick.cost.serving.batching.speculative import Drafter, Speculation
 from slipstick.cost.serving.capacity import held_bytes
 from slipstick.cost.serving.traffic.requests import Lengths

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.backends.machine.system import System, read_system
+from slipstick.backends.machine.load import read_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
 from slipstick.backends.technology.fits import Reason

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate_many, lower
 from slipstick.driver.estimate import pipeline_for
 from slipstick.explore.plans.lowerings import Lowerings

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.cost.flops import Convention, ModelFlops
 from slipstick.driver import estimate, lower
 from slipstick.driver.estimate import pipeline_for

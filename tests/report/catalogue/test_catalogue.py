@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slipstick.backends.machine.system import load_system, system_numbers
+from slipstick.backends.machine.load import load_system, system_numbers
 from slipstick.ir.errors import UnknownNameError
 from slipstick.report.catalogue.catalogue import list_text, show_text
 from slipstick.report.columns import in_columns

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.ir.graph import Graph, Node, Region, Role, Run, Value, Workload
 from slipstick.ir.ops.unpriced import UnpricedAttrs
 from slipstick.ir.sizes.expr import symbol

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slipstick.backends.machine.files.records import NumberRecord
-from slipstick.backends.machine.system import load_system, system_names
+from slipstick.backends.machine.load import load_system, system_names
 from slipstick.cost.bill import Bill
 from slipstick.cost.money import Terms, system_money
 from slipstick.ir.errors import UnknownNameError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.machine.system import load_system, system_names
+from slipstick.backends.machine.load import load_system, system_names
 from slipstick.cost.money import Money, Terms, system_money
 from slipstick.report.cost.cost_views import cost_csv, cost_record, cost_text
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.cost.money import Terms, system_money
 from slipstick.cost.run.training_run import TrainingRun
 from slipstick.driver import Estimate, estimate, train, worth

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.cost.flops import Convention
 from slipstick.driver import Estimate, estimate
 from slipstick.ir.graph import Graph, Workload

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import Estimate, estimate
 from slipstick.ir.errors import UnknownNameError
 from slipstick.ir.graph import Graph

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.engine import Scheduler
 from slipstick.backends.machine.software.stack import Overlap
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.system import System
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Workload

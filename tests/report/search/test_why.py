@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.driver import Estimate, estimate, worth
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan

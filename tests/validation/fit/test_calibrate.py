@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.backends.machine.files.system_tree import Tree, read_tree
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.ir.errors import UnknownNameError, UsageError
 from slipstick.validation.fit.calibrate import Calibrated, Choice, KindFit, calibrate
 from slipstick.validation.fit.calibration_file import check, heading_of, text_of, updated

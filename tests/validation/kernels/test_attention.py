@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from slipstick.backends.kernels.constants import CLASSES
 from slipstick.backends.kernels.limits import limits_of
 from slipstick.backends.kernels.roofline import RooflineConstants
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.ir.errors import InternalError
 from slipstick.validation.kernels.attention import IMPOSSIBLE, AttentionJudge, Measured
 from slipstick.validation.rows.cases import Case

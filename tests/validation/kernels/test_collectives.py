@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from slipstick.backends.kernels.collective import CollectiveConstants
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.network.collectives import collective_time
 from slipstick.validation.kernels.collectives import CollectiveJudge, CollectiveSizes
 from slipstick.validation.rows.cases import Case

@@ -11,7 +11,7 @@ import pytest
 from slipstick.backends.kernels.constants import kind_of
 from slipstick.backends.kernels.experts import ExpertsConstants
 from slipstick.backends.kernels.rowwise import RowwiseSizes
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.ir.errors import InternalError
 from slipstick.validation.kernels.elementwise import ElementwiseJudge
 from slipstick.validation.rows.cases import Case

@@ -12,7 +12,7 @@ import pytest
 
 from slipstick.backends.kernels.gemm import GemmSizes
 from slipstick.backends.kernels.limits import limits_of
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.ir.errors import InternalError, UsageError
 from slipstick.validation.fit.calibrate import Calibrated, Choice, calibrate
 from slipstick.validation.kernels.gemm import GemmJudge

@@ -12,7 +12,7 @@ import pytest
 from slipstick.backends.kernels.constants import kind_of
 from slipstick.backends.kernels.exchange import ExchangeSizes
 from slipstick.backends.kernels.experts import ExpertSizes
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.ir.errors import InternalError
 from slipstick.validation.kernels.moe import MoeJudge
 from slipstick.validation.kernels.moe_sizes import MoeSizes

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.cli import run
 from slipstick.ir.errors import UsageError
 from slipstick.ir.ops import OpClass

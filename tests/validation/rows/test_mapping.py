@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstick.backends.machine.system import load_stack
+from slipstick.backends.machine.load import load_stack
 from slipstick.ir.plan import Plan
 from slipstick.validation.plans import plan_of, stack_of
 from slipstick.validation.rows.models import architecture

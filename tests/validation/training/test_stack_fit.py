@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstick.backends.machine.load import load_stack, load_system
 from slipstick.backends.machine.software.stack_limits import moved, split_chip
-from slipstick.backends.machine.system import load_stack, load_system
 from slipstick.driver import evaluate
 from slipstick.frontend import GraphCache
 from slipstick.validation.fit.stacks.fit import StackFit, fit_stacks

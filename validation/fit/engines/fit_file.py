@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ....backends.machine.files.catalogue import laid_over
-from ....backends.machine.files.system_build import section_of
+from ....backends.machine.files.sections import section_of
 from ....backends.machine.software.engine_limits import ENGINE_MOVABLE
 from ....backends.machine.software.engine_schema import EngineSection
 from ....backends.machine.software.stack_limits import movable

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....backends.machine.files.catalogue import File, lineage, on_chip, read_file, read_stack
-from ....backends.machine.files.system_build import build_stack, section_of
+from ....backends.machine.files.sections import section_of
+from ....backends.machine.files.system_build import build_stack
+from ....backends.machine.load import stack_names
 from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import MOVABLE, keys_of, split_chip
 from ....backends.machine.software.stack_schema import StackSection
-from ....backends.machine.system import stack_names
 from ....ir.errors import UsageError
 from ...training.cases import TrainingCase
 from ...training.fitted import JUDGES_ONLY

@@ -12,7 +12,7 @@ from slipstick.backends.kernels.attention.forms import attention_times
 from slipstick.backends.kernels.attention.sizes import AttentionSizes
 from slipstick.backends.kernels.attention.unfused import UnfusedConstants, unfused_times
 from slipstick.backends.kernels.terms import KernelTimes
-from slipstick.backends.machine.system import Chip, Peaks
+from slipstick.backends.machine.chip import Chip, Peaks
 
 PEAKS = Peaks(bf16=100e12, fp16=100e12, tf32=None, fp32=10e12, fp8=200e12, int8=None)
 CHIP = Chip("toy", PEAKS, 8e12, 100, 1e9, 64 * 2**30, 1e12, 2**25, 500.0)

@@ -9,7 +9,7 @@ import pytest
 
 from slipstick.backends.machine.files.catalogue import names, read_file
 from slipstick.backends.machine.files.file_schemas import FILES, SystemFile, file_schema
-from slipstick.backends.machine.system import (
+from slipstick.backends.machine.load import (
     chip_names,
     load_chip,
     load_network,

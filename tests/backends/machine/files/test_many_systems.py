@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.backends.machine.files.many_systems import Systems
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.ir.errors import SlipstickError
 
 ASKED = (

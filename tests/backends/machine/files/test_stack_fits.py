@@ -12,9 +12,9 @@ import pytest
 from slipstick.backends.machine.files import catalogue
 from slipstick.backends.machine.files.catalogue import lineage, read_stack
 from slipstick.backends.machine.files.file_schemas import file_schema
+from slipstick.backends.machine.load import load_stack, load_system, stack_names, stack_numbers
 from slipstick.backends.machine.software.stack_limits import MOVABLE, movable, moved, priced_alike
 from slipstick.backends.machine.software.stack_record import fit_records
-from slipstick.backends.machine.system import load_stack, load_system, stack_names, stack_numbers
 from slipstick.ir.errors import SystemFileError, UnknownNameError
 
 FIT = """

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from slipstick.backends.machine.files.file_schemas import file_schema
+from slipstick.backends.machine.load import load_system, stack_names
 from slipstick.backends.machine.software.engine import Engine
 from slipstick.backends.machine.software.engine_file import engine_names, engine_numbers, load_engine
 from slipstick.backends.machine.software.engine_limits import ENGINE_MOVABLE, engine_moved
-from slipstick.backends.machine.system import load_system, stack_names
 from slipstick.ir.errors import SystemFileError, UnknownNameError
 
 MINE = """

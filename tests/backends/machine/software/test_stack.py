@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slipstick.backends.machine.load import load_stack, load_system, stack_names
 from slipstick.backends.machine.software.stack import HostFloor, Overlap, Slowdown
-from slipstick.backends.machine.system import load_stack, load_system, stack_names
 from slipstick.backends.network.collectives import collective_time
 from slipstick.driver import evaluate, lower
 from slipstick.frontend import load

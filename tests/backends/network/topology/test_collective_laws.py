@@ -9,7 +9,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from slipstick.backends.machine.system import System, load_system, system_names
+from slipstick.backends.machine.load import load_system, system_names
+from slipstick.backends.machine.system import System
 from slipstick.backends.network.algorithms.menu import Collective
 from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.network.topology.layout import lay_out

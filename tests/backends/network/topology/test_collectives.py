@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.stack import MeasuredAllReduce
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.network.algorithms.measured import with_measured
 from slipstick.backends.network.algorithms.menu import Collective
 from slipstick.backends.network.collectives import Candidate, CollectiveTime, collective_time

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.backends.network.topology.bisection import bisection
 from slipstick.backends.network.topology.edges import read_edges
 from slipstick.backends.network.topology.level import Edge, NetworkLevel

@@ -6,7 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from slipstick.backends.machine.system import System, load_system
+from slipstick.backends.machine.load import load_system
+from slipstick.backends.machine.system import System
 from slipstick.backends.network.algorithms.menu import Collective
 from slipstick.backends.network.collectives import Candidate, collective_time
 from slipstick.backends.network.topology.lanes import Pattern, lane

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate, lower
 from slipstick.frontend.huggingface.configs.models import Config
 from slipstick.frontend.loading import load, load_config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate, lower
 from slipstick.ir.errors import UnsupportedOpError
 from slipstick.ir.graph import Graph, Phase

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import Estimate
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
