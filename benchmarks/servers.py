@@ -13,7 +13,8 @@ from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.driver import lower
 from slipstick.driver.serve.load import Load
-from slipstick.driver.serve.server import Server, serve
+from slipstick.driver.serve.serve import serve
+from slipstick.driver.serve.server import Server
 from slipstick.driver.serve.tables import Served, step_times
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.graph import Graph, Workload

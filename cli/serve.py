@@ -114,8 +114,8 @@ def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[in
 
 def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> ServeEstimate:
     """Answer in closed form, or request by request where `--serve` says so, on one server or on pools."""
-    from ..driver.serve.pools import serve_pools
-    from ..driver.serve.server import serve
+    from ..driver.serve.serve import serve
+    from ..driver.serve.serve_pools import serve_pools
     from ..driver.serve.simulated import serve_traffic, serve_traffic_apart
 
     traffic, load, target = serving.traffic, serving.load, serving.target

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...cost.flops import Convention, ModelFlops
+from ...cost.money import Money
+from ...cost.ownership.energy import StepEnergy
+from ...cost.ownership.ownership import Ownership
 from ...cost.serving.batching.steps import groups_of
 from ...cost.serving.batching.times import Nums
 from ...cost.serving.capacity import held_bytes, room, sequence_bytes
@@ -16,15 +18,29 @@ from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.simulate.result import Simulated
 from ...cost.serving.traffic.requests import Lengths
 from ..estimate import Estimate
+from .load import Load
 from .notes import room_notes, wave_notes
 from .parts import request_parts
+from .pools import Pools
+from .server import Server
 from .target import Target
 
-if TYPE_CHECKING:
-    from .load import Load
-    from .money import ServeMoney
-    from .pools import Pools
-    from .server import Server
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeMoney:
+    """What requests cost on a system.
+
+    Attributes:
+        money: of the system, whatever it does.
+        owned: the same at the power that serving draws.
+        energy: of a request, by what takes it.
+        metrics: by name; tokens are those that are written, prompts are in their price.
+    """
+
+    money: Money
+    owned: Ownership
+    energy: StepEnergy
+    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,29 +15,12 @@ from ...cost.ownership.per_token import money_metrics
 from ...ir.graph import Workload
 from ...ir.sizes.expr import Num
 from ..estimate import Estimate
-from .answer import ServeEstimate
+from .answer import ServeEstimate, ServeMoney
 
 # A request takes the place of a step.
 _RENAMED = MappingProxyType({"usd_per_step": "usd_per_request"})
 # What machines draw whatever they do.
 _AT_REST = frozenset(("idle", "hosts", "network", "packages"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeMoney:
-    """What requests cost on a system.
-
-    Attributes:
-        money: of the system, whatever it does.
-        owned: the same at the power that serving draws.
-        energy: of a request, by what takes it.
-        metrics: by name; tokens are those that are written, prompts are in their price.
-    """
-
-    money: Money
-    owned: Ownership
-    energy: StepEnergy
-    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

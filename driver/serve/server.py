@@ -12,7 +12,7 @@ from ...cost.flops import Convention
 from ...cost.serving.batching.continuous import most_throughput
 from ...cost.serving.batching.speculative import Speculation
 from ...cost.serving.batching.static import static_batch
-from ...cost.serving.batching.steps import groups_of, way_in_s
+from ...cost.serving.batching.steps import way_in_s
 from ...cost.serving.batching.times import StepTimes
 from ...cost.serving.capacity import max_batch
 from ...cost.serving.metrics import ServingMetrics
@@ -21,10 +21,8 @@ from ...ir.errors import UsageError
 from ...ir.plan import Plan
 from ...ir.sizes.fixed_sizes import check_served
 from ..estimate import Estimate, Lowered, estimate
-from .answer import ServeEstimate, answer_of, with_goodput
-from .load import Load, under_load
+from .load import Load
 from .tables import Served, step_times
-from .target import ANYTHING, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,58 +96,11 @@ class Server:
         return estimate(lowered.source, self.system, plan, self.convention, lowered)
 
 
-def serve(server: Server, lengths: Lengths, load: Load, target: Target = ANYTHING) -> ServeEstimate:
-    """Answer for requests of given lengths under a load; of a target says how many requests/s meet it.
-
-    InfeasibleError where no request fits, where more requests are asked for than can be answered, and where no load is
-    given and one request alone misses the target.
-    """
-    check_longest(server, lengths)
-    each = load.of_replica(server.num_replicas)
-    together = together_of(server, each, lengths)
-    if together is not None:
-        found = static_batch(server.times, server.engine, together, lengths)
-    else:
-        found = under_load(server.times, server.engine, each, lengths, target)
-    found = replace(found, tokens_per_gap=server.tokens_per_gap)
-    prefill, decode = phases_of(server, lengths, found, together is not None)
-    return with_goodput(answer_of(server, lengths, load, found, prefill, decode, together is not None), target)
-
-
-def together_of(server: Server, load: Load, lengths: Lengths) -> float | None:
-    """Return the requests of a replica that run together: as asked, or because its engine has nothing else.
-
-    None with continuous batching; UsageError for a rate of requests that such an engine would have to gather first.
-    """
-    if load.batch is not None or not server.runs_together(load):
-        return load.batch
-    if load.requests_per_s is not None:
-        raise UsageError(f"engine {server.engine.name} runs static batches: say how many requests, with --batch")
-    if load.concurrency is not None:
-        return load.concurrency
-    return float(max_batch(server.times, server.engine.scheduler, lengths, whole=True))
-
-
 def replicated(server: Server, num: int) -> Server:
     """Return so many replicas of a server that has one, or one rank with attention of its own."""
     gpus = server.plan.num_gpus // server.plan.dp * num
     batch = server.plan.micro_batch * num
     return replace(server, plan=replace(server.plan, dp=num, num_gpus=gpus, global_batch=batch))
-
-
-def phases_of(
-    server: Server, lengths: Lengths, found: ServingMetrics, together: bool
-) -> tuple[Estimate, Estimate]:  # fmt: skip
-    """Estimate one prompt by itself, or `together` all of a batch, and a decode step at the mean context.
-
-    With pipeline stages either is of one group of the batch.
-    """
-    prompt, output = float(np.asarray(lengths.prompt)), float(np.asarray(lengths.output))
-    groups = float(groups_of(server.times, found.batch))
-    fresh = float(lengths.fresh)
-    first = server.phase(server.served.prefill, float(found.batch) / groups if together else 1.0, fresh)
-    step = server.phase(server.served.decode, float(found.decodes) / groups, prompt + output / 2, prompt + output / 2)
-    return first, step
 
 
 def check_positions(served: Served, longest: int) -> None:

@@ -16,8 +16,10 @@ from ...cost.serving.traffic.traffic import Traffic
 from .answer import ServeEstimate, answer_of
 from .load import Load
 from .notes import overload_notes
-from .pools import Pools, answer_of_pools, most_of
-from .server import Server, phases_of
+from .pools import Pools, most_of
+from .serve import phases_of
+from .serve_pools import answer_of_pools
+from .server import Server
 from .target import Target
 
 PERCENTILES = ("p50", "p90", "p99")

@@ -9,8 +9,10 @@ from ...driver.serve.answer import ServeEstimate
 from ...driver.serve.drafts import num_layers
 from ...driver.serve.load import Load
 from ...driver.serve.money import worth_serving
-from ...driver.serve.pools import Pools, link_of, serve_pools
-from ...driver.serve.server import Server, replicated, serve
+from ...driver.serve.pools import Pools, link_of
+from ...driver.serve.serve import serve
+from ...driver.serve.serve_pools import serve_pools
+from ...driver.serve.server import Server, replicated
 from ...ir.errors import UsageError
 from ..machine import Machine
 from .job import ServingJob

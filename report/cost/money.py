@@ -15,7 +15,7 @@ from .bills import bill_record
 if TYPE_CHECKING:
     from ...cost.money import Money, StepMoney
     from ...driver.estimate import Estimate
-    from ...driver.serve.money import ServeMoney
+    from ...driver.serve.answer import ServeMoney
 
 # The price of a million tokens, by what they are.
 PER_MTOK = (("usd_per_mtok", "1M tokens"), ("usd_per_mtok_input", "1M in"), ("usd_per_mtok_output", "1M out"))

@@ -10,7 +10,8 @@ from ....cost.serving.disaggregated import Pool
 from ....cost.serving.split import fewest_workers
 from ....ir.errors import InfeasibleError, UsageError
 from ..load import Load
-from ..pools import Pools, link_of, most_of, serve_pools
+from ..pools import Pools, link_of, most_of
+from ..serve_pools import serve_pools
 from ..server import Server, replicated
 from .shapes import Shape
 from .sizing import Choice, Missed, Question

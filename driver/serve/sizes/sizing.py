@@ -13,8 +13,10 @@ from ....ir.errors import UsageError
 from ....ir.plan import Plan
 from ..answer import ServeEstimate
 from ..load import Load
-from ..pools import Pools, serve_pools
-from ..server import Server, serve
+from ..pools import Pools
+from ..serve import serve
+from ..serve_pools import serve_pools
+from ..server import Server
 from ..tables import Served
 from ..target import Target
 from .shapes import Shape

@@ -24,8 +24,10 @@ from slipstick.driver.serve.answer import ServeEstimate, request_flops
 from slipstick.driver.serve.drafts import draft_model, drafting, num_layers, prediction_head
 from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.money import worth_serving
-from slipstick.driver.serve.pools import Pools, link_of, serve_pools
-from slipstick.driver.serve.server import Server, check_positions, serve
+from slipstick.driver.serve.pools import Pools, link_of
+from slipstick.driver.serve.serve import serve
+from slipstick.driver.serve.serve_pools import serve_pools
+from slipstick.driver.serve.server import Server, check_positions
 from slipstick.driver.serve.simulated import serve_traffic, serve_traffic_apart
 from slipstick.driver.serve.tables import Served
 from slipstick.driver.serve.target import Target

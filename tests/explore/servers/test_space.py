@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from slipstick.cli import run
 from slipstick.driver.serve.load import Load
-from slipstick.driver.serve.pools import serve_pools
-from slipstick.driver.serve.server import serve
+from slipstick.driver.serve.serve import serve
+from slipstick.driver.serve.serve_pools import serve_pools
 from slipstick.explore.block import Found, joined
 from slipstick.explore.job import InProcess, Worker
 from slipstick.explore.machine import Machine
