@@ -10,7 +10,8 @@ from ..ir.meaning import In, Meaning, Out, Step
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.tensors.normalize import ReduceAttrs
 from ..ir.placement import REPLICATE, Shard
-from ..ir.sizes.expr import Dim, as_dim, evened, symbol
+from ..ir.sizes.expr import Dim, as_dim, symbol
+from ..ir.sizes.rounding import evened
 from ..ir.types import DType
 from .base import Pass, PassResult, require_sharded
 

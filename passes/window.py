@@ -12,7 +12,8 @@ from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import Shard
-from ..ir.sizes.expr import Dim, as_dim, as_expr, least
+from ..ir.sizes.expr import Dim, as_dim, as_expr
+from ..ir.sizes.rounding import least
 from .base import Pass, PassResult, require_sharded, rewritten
 
 _CACHED, _PROMPT = "kv", "seq"  # symbols of the tokens in the cache of a decode step, and of those of a prompt

@@ -14,8 +14,9 @@ from ...ir.ops import OpCall, OpClass, Work, call_of, op_def, work_of
 from ...ir.ops.base import NO_ATTRS, Attrs
 from ...ir.ops.collectives import CollectiveAttrs, message_bytes
 from ...ir.plan import AXES, ORDER, rank_order
-from ...ir.sizes.expr import Expr, Num, as_expr, product, share, symbol, total
+from ...ir.sizes.expr import Expr, Num, as_expr, product, symbol, total
 from ...ir.sizes.exprtable import ExprTable
+from ...ir.sizes.rounding import share
 from ...ir.types import DType
 from ..kernels.operands import unit_of
 from .amounts import SCALAR, Amounts, Array, Owners, Shape, amounts_of, exprs_of

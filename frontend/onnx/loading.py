@@ -22,6 +22,7 @@ from ..fold.scoped import fold_by_scope
 from ..huggingface.decoding import require_past
 from ..recognise import recognise
 from .builder import Builder
+from .control import controlled
 from .files.lifting import lifted, opset
 from .files.reading import printable, read_model
 from .hoist import hoisted
@@ -116,7 +117,9 @@ def translated(
         names.items[info.name] = build.told(info.name, Item(kind, build.flat.value(kind, None, Role.INPUT, info.name)))
     functions = {(f.domain, f.name): f for f in model.functions}
     declared = _declared(results, sizes) if lenient else None
-    translation = Translation(build, functions, opset(model), declared, cached=_cached(model.graph, workload))
+    translation = Translation(
+        build, functions, opset(model), controlled, declared, cached=_cached(model.graph, workload)
+    )
     translation.run(model.graph.node, names, stored, "")
     _refuse_idle(dims, sizes, [*given, *results])
     return names, build

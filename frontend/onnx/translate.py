@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import onnx
@@ -49,16 +50,25 @@ class Names:
         raise NotUnderstoodError(f"'{name}' is read, and nothing makes it")
 
 
+class Control(Protocol):
+    """Writes a node that runs bodies: `If`, `Loop` and `Scan`."""
+
+    def __call__(self, translation: Translation, call: Call, names: Names) -> Sequence[Item | None]:
+        """Return what the node makes."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Translation:
     """One pass over a model: what it is written to, its local functions, the version of its operators.
 
-    `cached` names results that are keys and values, which stay behind as a cache.
+    `control` writes nodes that run bodies, for which it comes back here (`control.controlled`); `cached` names results that are keys and values, which stay behind as a cache.
     """
 
     build: Builder
     functions: Mapping[tuple[str, str], onnx.FunctionProto]
     opset: int
+    control: Control
     unpriced: Mapping[str, TensorType] | None = None
     depth: int = 0
     cached: frozenset[str] = frozenset()
@@ -132,13 +142,9 @@ class Translation:
         call = modern(Call(node, inputs, self.build, Origin(scope), self.opset, attributes))
         function = self.functions.get((node.domain, node.op_type))
         if function is not None:
-            from .files.functions import inlined
-
-            return inlined(self, function, call)
+            return self._inlined(function, call)
         if node.domain in _STANDARD and node.op_type in ("If", "Loop", "Scan"):
-            from .control import controlled
-
-            return controlled(self, call, names)
+            return self.control(self, call, names)
         if any(i is not None and i.parts is not None for i in inputs) and not takes_sequences(node):
             raise NotUnderstoodError("a sequence is given where a tensor is needed")
         found = computed(call) or chosen(call)
@@ -149,10 +155,20 @@ class Translation:
 
     def _expanded(self, call: Call) -> Sequence[Item | None]:
         """Write an operator without a rule as the function that the standard defines it to be."""
-        from .files.functions import inlined
-
         function, version = body_of(call)
-        return inlined(replace(self, opset=version), function, with_defaults(call))
+        return replace(self, opset=version)._inlined(function, with_defaults(call))
+
+    def _inlined(self, function: onnx.FunctionProto, call: Call) -> Sequence[Item | None]:
+        """Write the body of a local function for one call."""
+        if len(call.inputs) > len(function.input):
+            raise NotUnderstoodError(f"function '{function.name}' takes {len(function.input)} inputs")
+        names = Names(dict.fromkeys(function.input))
+        names.items.update(zip(function.input, call.inputs, strict=False))
+        given = {a.name: a for a in function.attribute_proto} | dict(call.attributes)
+        nodes = [_filled(node, given) for node in function.node]
+        self.deeper().run(nodes, names, {}, call.origin.scope)
+        made = call.node.output
+        return [names.find(name) if k < len(made) and made[k] else None for k, name in enumerate(function.output)]
 
     def _cached(self, item: Item, scope: str) -> Item:
         """Keep new keys or values as a cache; what an operator keeps itself stays as it is."""
@@ -215,3 +231,19 @@ def _constant(node: onnx.NodeProto) -> Item:
             values = list(a.floats) if a.name.endswith("s") else a.f
             return constant(np.array(values, dtype=object), DType.FP32)
     raise NotUnderstoodError(f"{place(node)} holds no numbers")
+
+
+def _filled(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
+    """Put the caller's attributes in for those that refer to them; one that nobody gives is left out."""
+    if not any(a.ref_attr_name for a in node.attribute):
+        return node
+    made = onnx.NodeProto()
+    made.CopyFrom(node)
+    del made.attribute[:]
+    for attribute in node.attribute:
+        source = given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+        if source is not None:
+            copy = made.attribute.add()
+            copy.CopyFrom(source)
+            copy.name = attribute.name
+    return made

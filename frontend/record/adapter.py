@@ -33,8 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from ...ir.errors import TraceError
 from ...ir.graph import Bound
 from ...ir.meaning import Argument
-from ...ir.sizes.derived import Derived
-from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol
+from ...ir.sizes.expr import Derived, Dim, Expr, as_dim, as_expr, symbol
 from ...ir.sizes.rounding import floor_div, larger, smaller
 from ..runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding, users_line
 from .quotients import SizeExpr, converted

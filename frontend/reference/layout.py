@@ -17,7 +17,8 @@ from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Shard
-from ...ir.sizes.expr import Dim, Expr, as_expr, evened
+from ...ir.sizes.expr import Dim, Expr, as_expr
+from ...ir.sizes.rounding import evened
 from .call import zigzag
 from .tensors import Axis, Mesh, axis_of, block
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..plan import IMBALANCE
-from ..sizes.expr import Dim, Expr, as_dim, as_expr, evened, product, symbol, total
+from ..sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
+from ..sizes.rounding import evened
 from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
 

@@ -7,12 +7,11 @@ of its own (`ir/sizes/rounding.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from .derived import Derived
-from .shares import depends_on, least_name, number_of, read_least, read_share, share_name
+from .shares import read_least, read_share
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,11 +81,11 @@ class Expr:
 
     def __sub__(self, other: Dim | float) -> Expr:
         """Subtract."""
-        return self + _as_expr(other) * -1
+        return self + as_expr(other) * -1
 
     def __rsub__(self, other: Dim | float) -> Expr:
         """Subtract from a number."""
-        return _as_expr(other) - self
+        return as_expr(other) - self
 
     def __mul__(self, other: Dim | float) -> Expr:
         """Multiply out."""
@@ -114,7 +113,7 @@ class Expr:
 
     def __truediv__(self, other: Dim | float) -> Expr:
         """Divide by a number or by an expression of one term."""
-        divisor = _as_expr(other)
+        divisor = as_expr(other)
         if len(divisor.terms) != 1:
             raise ZeroDivisionError(f"can only divide by one term, not by '{divisor}'")
         ((m, c),) = divisor.terms
@@ -184,41 +183,84 @@ class Expr:
 
 
 Dim: TypeAlias = int | Expr
+# Makes the expression again, from arguments that changed.
+Build = Callable[[Dim, Dim], Dim]
+# How each is written, by the name of what builds it; `ir/sizes/expr_text.py` reads it back.
+_FORMS = {"floor_div": "floor({}/{})", "larger": "max({};{})", "smaller": "min({};{})"}
+
+
+class Derived(str):
+    """A symbol that is written as what it stands for, without a space: `floor((seq+127)/128)`.
+
+    An expression stays a polynomial: this is a symbol like any other, but its value follows from those of the symbols
+    in its arguments, and it changes with them where these are substituted.
+
+    Attributes:
+        build: makes the expression of two arguments, simplified; `floor_div`, `larger` or `smaller`.
+        args: the two arguments.
+    """
+
+    build: Build
+    args: tuple[Expr, Expr]
+
+    def __new__(cls, build: Build, args: tuple[Expr, Expr]) -> Derived:
+        """Write the symbol down, and keep what it stands for."""
+        made = super().__new__(cls, _FORMS[build.__name__].format(*map(_unspaced, args)))
+        made.build, made.args = build, args
+        return made
+
+    def __getnewargs__(self) -> tuple[Build, tuple[Expr, Expr]]:  # type: ignore[override]
+        """Return what a copy is made of."""
+        return self.build, self.args
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The symbols that the value follows from."""
+        return self.args[0].symbols | self.args[1].symbols
+
+    def value(self, env: Mapping[str, Num]) -> Num:
+        """Return the value; numbers or arrays."""
+        a, b = (arg.evaluate(env) for arg in self.args)
+        if self.build.__name__ == "floor_div":
+            return a // b
+        is_larger = self.build.__name__ == "larger"
+        if isinstance(a, float) and isinstance(b, float):
+            return max(a, b) if is_larger else min(a, b)
+        import numpy as np  # of plans in a table alone, which have loaded it
+
+        return np.maximum(a, b) if is_larger else np.minimum(a, b)
+
+
+def depends_on(name: str) -> frozenset[str]:
+    """Return the symbols whose values a symbol needs: the axis of a share, the length of a limited one, or itself."""
+    if isinstance(name, Derived):
+        return name.symbols
+    found = read_share(name) or read_least(name)
+    return frozenset({name if found is None else found[1]})
+
+
+def number_of(name: str, env: Mapping[str, Num]) -> Num:
+    """Return the value of a symbol; that of a share, a limited length or a derived one follows from what it needs.
+
+    >>> number_of("ceil_50257_tp", {"tp": 2.0}), number_of("least_128_seq", {"seq": 4096.0})
+    (25129.0, 128.0)
+    """
+    if name in env:
+        return env[name]
+    if isinstance(name, Derived):
+        return name.value(env)
+    if (share := read_share(name)) is not None:
+        size, axis = share
+        return -(-size // env[axis])
+    if (least := read_least(name)) is not None:
+        limit, value = least[0], env[least[1]]
+        return float(min(value, limit)) if isinstance(value, int | float) else value.clip(max=limit)
+    return env[name]
 
 
 def symbol(name: str) -> Expr:
     """Return the expression that is one symbol."""
     return Expr._of(((((name, 1),), 1),))
-
-
-def share(size: int, axis: str) -> Expr:
-    """Return size/axis rounded up: the largest share when whole things are dealt out.
-
-    >>> share(8, "tp").evaluate({"tp": 16.0}), (share(8, "tp") * 128).evaluate({"tp": 3.0})
-    (1.0, 384.0)
-    """
-    return symbol(share_name(size, axis))
-
-
-def least(limit: int, length: str) -> Expr:
-    """Return a length that is at most `limit`: what a window leaves of it.
-
-    >>> least(128, "seq").evaluate({"seq": 4096.0}), (least(127, "kv") + 1).evaluate({"kv": 100.0})
-    (128.0, 101.0)
-    """
-    return symbol(least_name(limit, length))
-
-
-def evened(value: Dim) -> Dim:
-    """Return the expression with every share as the plain quotient, as if all degrees divided.
-
-    >>> evened(share(8, "tp") * 128)
-    1024/tp
-    """
-    if not isinstance(value, Expr):
-        return value
-    found = {s: sh for s in value.factors if (sh := read_share(s))}
-    return as_dim(value.substitute({s: as_expr(sh[0]) / symbol(sh[1]) for s, sh in found.items()}) if found else value)
 
 
 def as_dim(value: Expr | int | float) -> Dim:
@@ -227,18 +269,13 @@ def as_dim(value: Expr | int | float) -> Dim:
     >>> as_dim(symbol("tp") * 8 / symbol("tp"))
     8
     """
-    expr = _as_expr(value)
+    expr = as_expr(value)
     if not expr.terms:
         return 0
     if len(expr.terms) == 1 and expr.terms[0][0] == ():
         constant = expr.terms[0][1]
         return constant if isinstance(constant, int) else expr
     return expr
-
-
-def as_expr(value: Dim | float) -> Expr:
-    """Return the value as an expression."""
-    return _as_expr(value)
 
 
 def product(dims: Iterable[Dim]) -> Expr:
@@ -269,12 +306,12 @@ def divide_exactly(value: Dim, divisor: Dim) -> Dim | None:
     >>> divide_exactly(4096, 32), divide_exactly(4096, 3)
     (128, None)
     """
-    d = _as_expr(divisor)
+    d = as_expr(divisor)
     if not d.terms:
         return None
     if len(d.terms) != 1:
-        return 1 if _as_expr(value) == d else None
-    quotient = _as_expr(value) / d
+        return 1 if as_expr(value) == d else None
+    quotient = as_expr(value) / d
     return as_dim(quotient) if quotient.is_integral else None
 
 
@@ -290,7 +327,8 @@ def _print_power(s: str, e: int) -> str:
     return s if e == 1 else f"{s}^{e}"
 
 
-def _as_expr(value: Dim | float) -> Expr:
+def as_expr(value: Dim | float) -> Expr:
+    """Return the value as an expression."""
     return value if isinstance(value, Expr) else _constant(value)
 
 
@@ -311,11 +349,11 @@ def _constant_terms(value: Coefficient) -> Terms:
 
 def _replaced(name: str, env: Mapping[str, Dim]) -> Expr:
     if isinstance(name, Derived) and name not in env:
-        return _as_expr(name.build(*(as_dim(arg.substitute(env)) for arg in name.args)))
+        return as_expr(name.build(*(as_dim(arg.substitute(env)) for arg in name.args)))
     found, limited = read_share(name), read_least(name)
     of = found or limited
     if name in env or of is None or of[1] not in env:
-        return _as_expr(env.get(name, symbol(name)))
+        return as_expr(env.get(name, symbol(name)))
     size, given = of[0], env[of[1]]
     if not isinstance(given, int):
         raise ValueError(f"'{name}' has a value only for a number of {of[1]}, not for '{given}'")
@@ -351,3 +389,8 @@ def _over(a: Coefficient, b: Coefficient) -> Coefficient:
 
 def _tidy(c: Coefficient) -> Coefficient:
     return int(c) if isinstance(c, float) and c.is_integer() and abs(c) < 2**53 else c
+
+
+def _unspaced(arg: Expr) -> str:
+    text = str(arg).replace(" ", "")
+    return f"({text})" if any(sign in text for sign in "+/") else text

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .expr import Expr, Monomial, Num
+from .expr import Expr, Monomial, Num, depends_on, number_of
 from .rowsums import RowSums
-from .shares import depends_on, number_of
 
 Index = NDArray[np.intp]
 # Rows times points that stay in a core's cache.

@@ -1,4 +1,4 @@
-"""Sizes that are no polynomials: floor and ceiling of a quotient, a rest, the larger and the smaller of two sizes.
+"""Sizes that are no polynomials: floor and ceiling of a quotient, a rest, the larger and the smaller of two, shares.
 
 Strided convolutions, blocks of a fixed length and windows have them. They are exact: what divides is divided, the rest
 is a symbol of its own whose value is worked out with the numbers of a plan.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd
 
-from .derived import Derived
-from .expr import Dim, Expr, Monomial, as_dim, as_expr, divide_exactly, symbol
+from .expr import Derived, Dim, Expr, Monomial, as_dim, as_expr, divide_exactly, symbol
+from .shares import least_name, read_share, share_name
 
 
 def floor_div(above: Dim, below: Dim) -> Dim:
@@ -113,3 +113,33 @@ def _joined(rest: Expr, below: int) -> tuple[Expr, int] | None:
 
 
 __all__ = ["ceil_div", "floor_div", "larger", "modulo", "smaller"]
+
+
+def share(size: int, axis: str) -> Expr:
+    """Return size/axis rounded up: the largest share when whole things are dealt out.
+
+    >>> share(8, "tp").evaluate({"tp": 16.0}), (share(8, "tp") * 128).evaluate({"tp": 3.0})
+    (1.0, 384.0)
+    """
+    return symbol(share_name(size, axis))
+
+
+def least(limit: int, length: str) -> Expr:
+    """Return a length that is at most `limit`: what a window leaves of it.
+
+    >>> least(128, "seq").evaluate({"seq": 4096.0}), (least(127, "kv") + 1).evaluate({"kv": 100.0})
+    (128.0, 101.0)
+    """
+    return symbol(least_name(limit, length))
+
+
+def evened(value: Dim) -> Dim:
+    """Return the expression with every share as the plain quotient, as if all degrees divided.
+
+    >>> evened(share(8, "tp") * 128)
+    1024/tp
+    """
+    if not isinstance(value, Expr):
+        return value
+    found = {s: sh for s in value.factors if (sh := read_share(s))}
+    return as_dim(value.substitute({s: as_expr(sh[0]) / symbol(sh[1]) for s, sh in found.items()}) if found else value)

@@ -12,7 +12,8 @@ from ...ir.meaning import In, Meaning, Out, Step
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import Placement, Shard
-from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, evened, symbol, total
+from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
+from ...ir.sizes.rounding import evened
 from ..base import Pass, PassResult, require_sharded, rewritten
 from ..names import joined_name, parent_of
 from ..routers import routers

@@ -9,8 +9,9 @@ from ...ir.graph import Node, Region, Value
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
-from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, evened, symbol, total
+from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.lone import without_lone
+from ...ir.sizes.rounding import evened
 from ...ir.sizes.shares import share_name
 
 # What a collective takes and makes along its axes; a shard is one of the dim that the collective names.

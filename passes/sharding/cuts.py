@@ -11,7 +11,8 @@ from ...ir.graph import Constraint, Graph, Node, Region
 from ...ir.ops.fused.attention import AttentionAttrs, extra_inputs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import Placement, Shard
-from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, share, symbol, total
+from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
+from ...ir.sizes.rounding import share
 from .follow import Spot, same_dims
 from .rules.layout import groups
 

@@ -18,7 +18,8 @@ from slipstick.ir.ops.fused.attention import AttentionAttrs
 from slipstick.ir.placement import Shard
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.plan.divisibility import check_divisibility
-from slipstick.ir.sizes.expr import Expr, share, symbol
+from slipstick.ir.sizes.expr import Expr, symbol
+from slipstick.ir.sizes.rounding import share
 from slipstick.passes.manager import parse_pipeline
 
 MBS, SEQ, TP, CP, UP = (symbol(s) for s in ("mbs", "seq", "tp", "cp", "up"))

@@ -19,7 +19,8 @@ from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.ops.tensors.layout import SliceAttrs
 from slipstick.ir.plan import Family, Plan, make_plan
 from slipstick.ir.plan.divisibility import Uneven, check_divisibility, legal_degrees
-from slipstick.ir.sizes.expr import Dim, as_expr, share
+from slipstick.ir.sizes.expr import Dim, as_expr
+from slipstick.ir.sizes.rounding import share
 from slipstick.ir.text.parse import parse_graph
 from slipstick.passes.manager import parse_pipeline
 

@@ -15,7 +15,8 @@ from slipstick.frontend import load
 from slipstick.ir.graph import Graph, Node, Region, Workload
 from slipstick.ir.ops import work_of
 from slipstick.ir.plan import Family, make_plan
-from slipstick.ir.sizes.expr import Expr, least, symbol
+from slipstick.ir.sizes.expr import Expr, symbol
+from slipstick.ir.sizes.rounding import least
 from slipstick.ir.text.parse import parse_graph
 from slipstick.ir.text.printer import print_graph
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from slipstick.ir.graph import Constraint
 from slipstick.ir.plan import Plan, PlanTable
 from slipstick.ir.plan.divisibility import suits
-from slipstick.ir.sizes.expr import as_dim, as_expr, evened, share, symbol
+from slipstick.ir.sizes.expr import as_dim, as_expr, symbol
 from slipstick.ir.sizes.expr_text import parse_expr
 from slipstick.ir.sizes.exprtable import ExprTable
 from slipstick.ir.sizes.points import Points
+from slipstick.ir.sizes.rounding import evened, share
 from slipstick.ir.sizes.shares import read_share, share_name, smallest_share
 
 SIZES, DEGREES = st.integers(1, 10**7), st.integers(1, 10**4)
