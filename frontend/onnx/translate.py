@@ -62,7 +62,8 @@ class Control(Protocol):
 class Translation:
     """One pass over a model: what it is written to, its local functions, the version of its operators.
 
-    `control` writes nodes that run bodies, for which it comes back here (`control.controlled`); `cached` names results that are keys and values, which stay behind as a cache.
+    `control` writes nodes that run bodies, for which it comes back here (`control.controlled`); `cached` names results
+    that are keys and values, which stay behind as a cache.
     """
 
     build: Builder
