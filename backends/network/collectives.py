@@ -136,7 +136,7 @@ def collective_time(
         np.asarray(group_size, float), np.asarray(stride, float), np.asarray(message_bytes, float)
     )
     rest = [(np.broadcast_to(np.asarray(n, float), size.shape), np.asarray(s, float)) for n, s in more]
-    return Offer.of(kind, system, across).time(volume, size, step, lay_out(size, step, system.levels, rest))
+    return CollectiveModel.of(kind, system, across).time(volume, size, step, lay_out(size, step, system.levels, rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CollectiveModel:
     """What a system has for one collective, whatever its size: algorithms, and constants of the parts of the network.
 
     Attributes:
@@ -179,7 +179,7 @@ class Offer:
     state: NetworkState
 
     @classmethod
-    def of(cls, kind: Collective, system: System, across: float = 1.0) -> Offer:
+    def of(cls, kind: Collective, system: System, across: float = 1.0) -> CollectiveModel:
         """Look up all that does not depend on the plan; UnknownNameError as `collective_time`."""
         if kind not in ALGORITHMS:
             raise UnknownNameError.of("collective", kind, ALGORITHMS)

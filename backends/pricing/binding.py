@@ -12,17 +12,17 @@ from ...ir.errors import UnsupportedOpError, UsageError
 from ..machine.system import System
 from ..machine.system_table import num_machines
 from ..network.algorithms.menu import Collective
-from ..network.collectives import Offer
+from ..network.collectives import CollectiveModel
 from .amounts import Array, Index
 from .models.built_in import built_in
-from .program import Entry, Group, Program, Sheet, group_of
+from .program import Entry, Group, PricingTable, Program, group_of
 from .roofline import Backend, Pricer
 from .tallies import Tallies
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """A compute group, what prices it, its rows in the table of its sheet, and how much longer it takes in a step."""
+    """A compute group, what prices it, its rows in its pricing table, and how much longer it takes in a step."""
 
     group: Group
     backend: Backend
@@ -33,12 +33,12 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """A communication group in the table of its sheet.
+    """A communication group in its pricing table.
 
     Attributes:
         group: the messages.
         kind: the collective.
-        rows: its messages in the table of its sheet.
+        rows: its messages in its pricing table.
         ranks: the rows of size and stride of each stretch of ranks.
         factor: time in a step over time alone.
     """
@@ -51,27 +51,27 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A sheet whose groups are bound."""
+class BoundTable:
+    """A pricing table whose groups are bound: compute groups to backends, messages to collectives."""
 
-    sheet: Sheet
+    source: PricingTable
     kernels: tuple[Kernels, ...]
     messages: tuple[Messages, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
-    """Messages of one page that are priced together: by row of its table, with the ranks that take part.
+class CollectiveBatch:
+    """Messages of one table that are priced together: by row, with the ranks that take part.
 
     Attributes:
-        page: place of the page.
-        messages: the groups with their places among those of the page.
+        table: place of the table among those of the program.
+        messages: the groups with their places among those of the table.
         rows: the messages of all.
         factors: rows of size and stride of each stretch of ranks.
         copies: what the first size is to be divided by, one number a message.
     """
 
-    page: int
+    table: int
     messages: tuple[tuple[int, Messages], ...]
     rows: Index
     factors: tuple[tuple[Index, Index], ...]
@@ -80,7 +80,7 @@ class Talk:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A program bound to a system: pages of kernels, and offers of the network, each with what is priced by it.
+    """A program bound to a system: tables of kernels, and models of the network, each with what is priced by it.
 
     `num_machines` is the length of a table of machines, None where the system is a single one.
     """
@@ -88,8 +88,8 @@ class Bound:
     program: Program
     system: System
     num_machines: int | None
-    pages: tuple[Page, ...]
-    talks: tuple[tuple[Offer, tuple[Talk, ...]], ...]
+    tables: tuple[BoundTable, ...]
+    batches: tuple[tuple[CollectiveModel, tuple[CollectiveBatch, ...]], ...]
     tallies: Tallies = field(default_factory=Tallies, compare=False, repr=False)
 
 
@@ -129,14 +129,14 @@ def bind(program: Program, system: System, backends: Sequence[Backend] | None = 
     UnsupportedOpError when no backend claims a node, or no collective is of its kind.
     """
     models = built_in(system.kernels) if backends is None else backends
-    pages = tuple(_page(sheet, system, models) for sheet in program.sheets)
-    return Bound(program, system, num_machines(system), pages, _talks(pages, system))
+    tables = tuple(_bound_table(source, system, models) for source in program.tables)
+    return Bound(program, system, num_machines(system), tables, _batches(tables, system))
 
 
-def _page(sheet: Sheet, system: System, models: Sequence[Backend]) -> Page:
-    claimed = [pair for g in sheet.groups if not g.axis for pair in _claimed(g, models)]
-    groups = (*(g for _, g in claimed), *(g for g in sheet.groups if g.axis))
-    whole = sheet if len(groups) == len(sheet.groups) else Sheet.of(sheet.symbols, groups)
+def _bound_table(source: PricingTable, system: System, models: Sequence[Backend]) -> BoundTable:
+    claimed = [pair for g in source.groups if not g.axis for pair in _claimed(g, models)]
+    groups = (*(g for _, g in claimed), *(g for g in source.groups if g.axis))
+    whole = source if len(groups) == len(source.groups) else PricingTable.of(source.symbols, groups)
     kernels, messages, row = list[Kernels](), list[Messages](), 0
     for k, group in enumerate(groups):
         rows = slice(row, row + len(group.exprs))
@@ -147,7 +147,7 @@ def _page(sheet: Sheet, system: System, models: Sequence[Backend]) -> Page:
         else:
             messages.append(_messages(group, row, system))
         row = rows.stop
-    return Page(whole, tuple(kernels), tuple(messages))
+    return BoundTable(whole, tuple(kernels), tuple(messages))
 
 
 def _claimed(group: Group, backends: Sequence[Backend]) -> Iterable[tuple[Backend, Group]]:
@@ -173,16 +173,18 @@ def _kind(group: Group) -> Collective:
     raise UnsupportedOpError(f"no time model for collective '{group.collective}'")
 
 
-def _talks(pages: Sequence[Page], system: System) -> tuple[tuple[Offer, tuple[Talk, ...]], ...]:
-    """Put together, page by page, what the network prices alike: a gather and a scatter are one."""
-    asked: set[tuple[Collective, float]] = {(m.kind, m.group.across) for page in pages for m in page.messages}
-    offers = {(kind, across): Offer.of(kind, system, across) for kind, across in asked}
-    found: dict[Hashable, tuple[Offer, dict[int, list[tuple[int, Messages]]]]] = {}
-    for k, page in enumerate(pages):
-        for i, m in enumerate(page.messages):
-            offer = offers[m.kind, m.group.across]
-            found.setdefault(offer.alike, (offer, {}))[1].setdefault(k, []).append((i, m))
-    return tuple((offer, tuple(_talk(k, mine) for k, mine in parts.items())) for offer, parts in found.values())
+def _batches(
+    tables: Sequence[BoundTable], system: System
+) -> tuple[tuple[CollectiveModel, tuple[CollectiveBatch, ...]], ...]:
+    """Put together, table by table, what the network prices alike: a gather and a scatter are one."""
+    asked: set[tuple[Collective, float]] = {(m.kind, m.group.across) for table in tables for m in table.messages}
+    models = {(kind, across): CollectiveModel.of(kind, system, across) for kind, across in asked}
+    found: dict[Hashable, tuple[CollectiveModel, dict[int, list[tuple[int, Messages]]]]] = {}
+    for k, table in enumerate(tables):
+        for i, m in enumerate(table.messages):
+            model = models[m.kind, m.group.across]
+            found.setdefault(model.alike, (model, {}))[1].setdefault(k, []).append((i, m))
+    return tuple((model, tuple(_batch(k, mine) for k, mine in parts.items())) for model, parts in found.values())
 
 
 def _messages(group: Group, row: int, system: System) -> Messages:
@@ -191,10 +193,10 @@ def _messages(group: Group, row: int, system: System) -> Messages:
     return Messages(group, _kind(group), slice(row, stop), ranks, system.stack.slowdown.of(group.axis))
 
 
-def _talk(page: int, messages: Sequence[tuple[int, Messages]]) -> Talk:
+def _batch(table: int, messages: Sequence[tuple[int, Messages]]) -> CollectiveBatch:
     counts = [len(m.group.entries) for _, m in messages]
     rows = np.concatenate([np.arange(m.rows.start, m.rows.stop) for _, m in messages])
     columns = [np.repeat(column, counts) for column in zip(*(m.ranks for _, m in messages), strict=True)]
     copies = np.repeat([float(m.group.axis.partition("/")[2] or 1) for _, m in messages], counts)
     pairs = tuple(zip(columns[::2], columns[1::2], strict=True))
-    return Talk(page, tuple(messages), rows, pairs, copies[:, None])
+    return CollectiveBatch(table, tuple(messages), rows, pairs, copies[:, None])

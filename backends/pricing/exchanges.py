@@ -11,7 +11,7 @@ from ..network.algorithms.menu import Collective
 from ..network.collectives import CollectiveTime
 from ..network.topology.layout import lay_out
 from .amounts import Array
-from .binding import Bound, Talk
+from .binding import Bound, CollectiveBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,20 @@ class Exchange:
 
 
 def exchanges(bound: Bound, values: Sequence[Array]) -> Mapping[tuple[int, int], Exchange]:
-    """Price the messages of every page, whose tables have these values; by the place of page and group."""
-    talks = [talk for _, part in bound.talks for talk in part]
-    if not talks:
+    """Price the messages of every table, evaluated to these values; by the place of table and group."""
+    batches = [batch for _, part in bound.batches for batch in part]
+    if not batches:
         return {}
     row = _Row(bound.num_machines)
-    volume = row.of([values[t.page][t.rows] for t in talks])
-    (size, stride), *more = _ranks(talks, values, row)
+    volume = row.of([values[t.table][t.rows] for t in batches])
+    (size, stride), *more = _ranks(batches, values, row)
     shares = lay_out(size, stride, bound.system.levels, more)
     found: dict[tuple[int, int], Exchange] = {}
     start = 0
-    for offer, part in bound.talks:
-        stop = start + sum(t.rows.size * row.points(values[t.page]) for t in part)
+    for model, part in bound.batches:
+        stop = start + sum(t.rows.size * row.points(values[t.table]) for t in part)
         whole = slice(start, stop)
-        times = offer.time(volume[whole], size[whole], stride[whole], [s.part_of(whole) for s in shares])
+        times = model.time(volume[whole], size[whole], stride[whole], [s.part_of(whole) for s in shares])
         found |= _cut(times, part, values, row)
         start = stop
     return found
@@ -68,31 +68,31 @@ class _Row:
         return np.concatenate([np.broadcast_to(part, (len(part), self.num_machines)) for part in parts])
 
     def points(self, values: Array) -> int:
-        """Return how many places a message of a page takes in the row."""
+        """Return how many places a message of a table takes in the row."""
         return values.shape[1] if self.num_machines is None else 1
 
 
-def _ranks(talks: Sequence[Talk], values: Sequence[Array], row: _Row) -> list[tuple[Array, Array]]:
+def _ranks(batches: Sequence[CollectiveBatch], values: Sequence[Array], row: _Row) -> list[tuple[Array, Array]]:
     """Size and stride of every stretch of ranks, message by message."""
     found = []
-    for k in range(len(talks[0].factors)):
-        sizes = [values[t.page][t.factors[k][0]] for t in talks]
-        strides = [values[t.page][t.factors[k][1]] for t in talks]
+    for k in range(len(batches[0].factors)):
+        sizes = [values[t.table][t.factors[k][0]] for t in batches]
+        strides = [values[t.table][t.factors[k][1]] for t in batches]
         if k == 0:
-            sizes = [size / t.copies for size, t in zip(sizes, talks, strict=True)]
+            sizes = [size / t.copies for size, t in zip(sizes, batches, strict=True)]
         found.append((row.of(sizes), row.of(strides)))
     return found
 
 
 def _cut(
-    whole: CollectiveTime, talks: Sequence[Talk], values: Sequence[Array], row: _Row
+    whole: CollectiveTime, batches: Sequence[CollectiveBatch], values: Sequence[Array], row: _Row
 ) -> Mapping[tuple[int, int], Exchange]:
     found, start = dict[tuple[int, int], Exchange](), 0
-    for talk in talks:
-        num = row.points(values[talk.page])
-        for place, message in talk.messages:
+    for batch in batches:
+        num = row.points(values[batch.table])
+        for place, message in batch.messages:
             shape = (len(message.group.entries), row.num_machines or num)
             stop = start + shape[0] * num
-            found[talk.page, place] = Exchange(message.kind, whole, slice(start, stop), shape)
+            found[batch.table, place] = Exchange(message.kind, whole, slice(start, stop), shape)
             start = stop
     return found

@@ -98,15 +98,15 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """Groups that are priced at the same points, compute before communication, with all their rows as one table."""
+class PricingTable:
+    """Groups that are priced at the same points, compute before communication, with the expressions of all their rows as one."""
 
     symbols: Symbols
     groups: tuple[Group, ...]
-    table: ExprTable
+    exprs: ExprTable
 
     @classmethod
-    def of(cls, symbols: Symbols, groups: Sequence[Group]) -> Sheet:
+    def of(cls, symbols: Symbols, groups: Sequence[Group]) -> PricingTable:
         """Put the rows of groups under one another."""
         return cls(symbols, tuple(groups), ExprTable.of([e for g in groups for e in g.exprs]))
 
@@ -116,23 +116,23 @@ class Program:
     """A compiled graph: its nodes by the points at which they are priced; `order` lays mesh axes on ranks."""
 
     graph: Graph
-    sheets: tuple[Sheet, ...]
+    tables: tuple[PricingTable, ...]
     order: str = ORDER
 
     @property
     def compute(self) -> tuple[Group, ...]:
         """The groups of nodes that compute."""
-        return tuple(g for sheet in self.sheets for g in sheet.groups if not g.axis)
+        return tuple(g for table in self.tables for g in table.groups if not g.axis)
 
     @property
     def communication(self) -> tuple[Group, ...]:
         """The groups of nodes that communicate."""
-        return tuple(g for sheet in self.sheets for g in sheet.groups if g.axis)
+        return tuple(g for table in self.tables for g in table.groups if g.axis)
 
     @property
     def entries(self) -> Iterable[Entry]:
         """Every priced node."""
-        return (e for sheet in self.sheets for g in sheet.groups for e in g.entries)
+        return (e for table in self.tables for g in table.groups for e in g.entries)
 
 
 def compile_graph(graph: Graph, order: str = ORDER) -> Program:
@@ -149,11 +149,11 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
                 found.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
     axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
     ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
-    return Program(graph, tuple(_sheet(s, entries, ranks) for s, entries in _joined(found).items()), order)
+    return Program(graph, tuple(_table(s, entries, ranks) for s, entries in _joined(found).items()), order)
 
 
 def _padded(found: Mapping[str, Sequence[tuple[Expr, Expr]]]) -> Mapping[str, Sequence[Expr]]:
-    """Give all groups of ranks as many stretches, the last ones of one rank."""
+    """Give all groups of ranks as many contiguous_axis_runs, the last ones of one rank."""
     most = max(map(len, found.values()), default=0)
     return {axis: [*chain(*pairs), *[as_expr(1)] * (2 * (most - len(pairs)))] for axis, pairs in found.items()}
 
@@ -171,20 +171,20 @@ def _joined(found: Mapping[Symbols, Sequence[Entry]]) -> Mapping[Symbols, Sequen
     return homes
 
 
-def _sheet(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Sheet:
+def _table(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> PricingTable:
     compute: dict[OpClass, list[Entry]] = {}
-    talks: dict[tuple[str, str, float], list[Entry]] = {}
+    batches: dict[tuple[str, str, float], list[Entry]] = {}
     for entry in entries:
         if entry.message is None:
             compute.setdefault(entry.kind if entry.kind in _APART else OpClass.ELEMENTWISE, []).append(entry)
         else:
-            talks.setdefault((entry.axis, entry.op, entry.across), []).append(entry)
+            batches.setdefault((entry.axis, entry.op, entry.across), []).append(entry)
     groups = [group_of(symbols, compute[kind]) for kind in sorted(compute)]
-    groups += [_talk(symbols, talks[key], ranks) for key in sorted(talks)]
-    return Sheet.of(symbols, groups)
+    groups += [_batch(symbols, batches[key], ranks) for key in sorted(batches)]
+    return PricingTable.of(symbols, groups)
 
 
-def _talk(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Group:
+def _batch(symbols: Symbols, entries: Sequence[Entry], ranks: Mapping[str, Sequence[Expr]]) -> Group:
     first = entries[0]
     messages = [e.message or as_expr(0) for e in entries]
     return Group(symbols, tuple(entries), (*messages, *ranks[first.axis]), first.axis, first.op, first.across)
@@ -249,12 +249,14 @@ def group_of(symbols: Symbols, entries: Iterable[Entry]) -> Group:
     return Group(symbols, kept, tuple(exprs_of(works, [e.shape for e in kept])), owners=Owners.of(works))
 
 
-def stretches(axis: str, order: str = ORDER, present: Container[str] = AXES) -> list[tuple[list[str], list[str]]]:
+def contiguous_axis_runs(
+    axis: str, order: str = ORDER, present: Container[str] = AXES
+) -> list[tuple[list[str], list[str]]]:
     """Return the axes of each stretch of side-by-side axes in a group, and those that lie inside of it.
 
     Axes lie on the ranks in the given order, innermost first; one that is not present has degree 1.
 
-    >>> stretches("cp+dp", present=("tp", "cp", "ep", "dp"))
+    >>> contiguous_axis_runs("cp+dp", present=("tp", "cp", "ep", "dp"))
     [(['cp'], ['tp']), (['dp'], ['tp', 'cp', 'ep'])]
     """
     found: list[tuple[list[str], list[str]]] = []
@@ -288,7 +290,7 @@ def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list
     ([(2.0, 1)], [(1.0, 1)])
     """
     base, _, count = axis.partition("/")
-    pairs = [(_degree(of, env), _degree(inside, env)) for of, inside in stretches(base, order, env)]
+    pairs = [(_degree(of, env), _degree(inside, env)) for of, inside in contiguous_axis_runs(base, order, env)]
     if not count:
         return pairs
     return [(ranks * -(-int(count) // ranks) / int(count), stride) for ranks, stride in pairs]
@@ -304,7 +306,7 @@ def factor_exprs(axis: str, axes: Sequence[str], order: str = ORDER) -> list[tup
     degrees = {name: symbol(name) for name in axes}
     pairs = [
         (product(degrees[n] for n in of if n in axes), product(degrees[n] for n in inside))
-        for of, inside in stretches(base, order, axes)
+        for of, inside in contiguous_axis_runs(base, order, axes)
     ]
     return [(size * share(int(count), base), stride) for size, stride in pairs] if count else pairs
 

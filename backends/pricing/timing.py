@@ -16,7 +16,7 @@ from ...ir.sizes.points import Points
 from ..kernels.terms import KernelTimes
 from ..machine.system import System
 from ..network.collectives import CollectiveTime
-from .binding import Bound, Kernels, Messages, Page, bind
+from .binding import Bound, BoundTable, Kernels, Messages, bind
 from .exchanges import Exchange, exchanges
 from .program import Entry, Group, Program
 from .riding import along, taken_along
@@ -50,24 +50,24 @@ class Priced:
 class Timing:
     """The time of every node under every plan, kept in the compact form in which it was computed.
 
-    `pages` are what was priced, in the order of `priced`, with its expressions compiled.
+    `tables` are what was priced, in the order of `priced`, with its expressions compiled.
     """
 
     program: Program
     priced: tuple[Priced, ...]
     num_plans: int
     tallies: Tallies = field(default_factory=Tallies, compare=False, repr=False)
-    pages: tuple[Page, ...] = field(default=(), compare=False, repr=False)
+    tables: tuple[BoundTable, ...] = field(default=(), compare=False, repr=False)
 
     def sizes(self, env: Callable[[Sequence[str]], tuple[Mapping[str, Array], int]]) -> Iterator[Array]:
         """Evaluate the expressions of every group of `priced` again, at points that `env` gives for some symbols.
 
         Sizes take more room than times: they are not kept.
         """
-        for page in self.pages:
-            values = page.sheet.table.evaluate(*env(page.sheet.symbols))
-            yield from (values[kernels.rows] for kernels in page.kernels)
-            yield from (values[messages.rows.start : messages.ranks.stop] for messages in page.messages)
+        for table in self.tables:
+            values = table.source.exprs.evaluate(*env(table.source.symbols))
+            yield from (values[kernels.rows] for kernels in table.kernels)
+            yield from (values[messages.rows.start : messages.ranks.stop] for messages in table.messages)
 
     def sums(self, label: Callable[[Entry], K | None], once: bool = False) -> Mapping[K, Array]:
         """Add up times by label; None leaves an entry out. Seconds, plan by plan.
@@ -117,20 +117,20 @@ def price(bound: Bound, points: Points) -> Timing:
 
     UsageError where there are not as many plans as machines.
     """
-    placed = [points.of(page.sheet.symbols) for page in bound.pages]
+    placed = [points.of(table.source.symbols) for table in bound.tables]
     values = [
-        page.sheet.table.evaluate(env, _num(point)) for page, (env, point) in zip(bound.pages, placed, strict=True)
+        table.source.exprs.evaluate(env, _num(point)) for table, (env, point) in zip(bound.tables, placed, strict=True)
     ]
     rows = [point for _, point in placed]
     if bound.num_machines is not None:
         values, rows = _row_by_row(values, rows, bound.num_machines)
-    talks = exchanges(bound, values)
+    batches = exchanges(bound, values)
     priced: list[Priced] = []
-    for k, page in enumerate(bound.pages):
-        degrees = _degrees(page, placed[k], bound)
-        priced += [_computed(kernels, values[k], rows[k], bound, degrees) for kernels in page.kernels]
-        priced += [_sent(m, values[k], rows[k], talks[k, i]) for i, m in enumerate(page.messages)]
-    return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies, bound.pages)
+    for k, table in enumerate(bound.tables):
+        degrees = _degrees(table, placed[k], bound)
+        priced += [_computed(kernels, values[k], rows[k], bound, degrees) for kernels in table.kernels]
+        priced += [_sent(m, values[k], rows[k], batches[k, i]) for i, m in enumerate(table.messages)]
+    return Timing(bound.program, tuple(priced), points.num_plans, bound.tallies, bound.tables)
 
 
 def _row_by_row(values: Sequence[Array], points: Sequence[Index], num_machines: int) -> tuple[list[Array], list[Index]]:
@@ -146,12 +146,12 @@ def _num(point: NDArray[np.intp]) -> int:
     return int(point.max()) + 1
 
 
-def _degrees(page: Page, placed: tuple[Mapping[str, Array], Index], bound: Bound) -> Mapping[str, Array]:
+def _degrees(table: BoundTable, placed: tuple[Mapping[str, Array], Index], bound: Bound) -> Mapping[str, Array]:
     """Degrees of the axes whose all-reduces may take kernels along, point by point; none where the stack has none."""
     if not bound.system.stack.fused_all_reduce:
         return {}
     env, point = placed
-    axes = {e.behind for kernels in page.kernels for e in kernels.group.entries} & env.keys()
+    axes = {e.behind for kernels in table.kernels for e in kernels.group.entries} & env.keys()
     return {axis: env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
 
 

@@ -62,9 +62,9 @@ def priced_ops(graph: Graph, system: System, sizes: Mapping[str, Num]) -> tuple[
 def _kernels(graph: Graph, system: System, sizes: Mapping[str, Num]) -> Iterator[tuple[Entry, Backend, float]]:
     """Every node that is a kernel, what prices it, and the seconds of all its runs."""
     env = {name: np.array([float(size)]) for name, size in sizes.items()}
-    for page in bind(compile_graph(graph), system).pages:
-        values = page.sheet.table.evaluate(env, 1)
-        for kernels in page.kernels:
+    for table in bind(compile_graph(graph), system).tables:
+        values = table.source.exprs.evaluate(env, 1)
+        for kernels in table.kernels:
             times = kernels.price(kernels.group.amounts_in(values[kernels.rows])).time_s * kernels.factors
             for entry, time_s in zip(kernels.group.entries, times[:, 0], strict=True):
                 yield entry, kernels.backend, float(time_s) * entry.count

@@ -61,12 +61,12 @@ def test_the_same_system_is_bound_once(lowered: Lowered, system: System) -> None
 
 
 def test_every_message_is_in_one_row(bound: Bound) -> None:
-    placed = [(t.page, i) for _, talks in bound.talks for t in talks for i, _ in t.messages]
-    assert sorted(placed) == [(k, i) for k, page in enumerate(bound.pages) for i in range(len(page.messages))]
+    placed = [(b.table, i) for _, batches in bound.batches for b in batches for i, _ in b.messages]
+    assert sorted(placed) == [(k, i) for k, t in enumerate(bound.tables) for i in range(len(t.messages))]
 
 
 def test_gathers_and_scatters_go_together_and_sends_apart(bound: Bound) -> None:
-    kinds = [{m.kind for t in talks for _, m in t.messages} for _, talks in bound.talks]
+    kinds = [{m.kind for b in batches for _, m in b.messages} for _, batches in bound.batches]
     assert {"all_gather", "reduce_scatter"} in kinds
     assert {"send"} in kinds
 
