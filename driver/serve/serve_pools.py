@@ -30,9 +30,6 @@ Under = Callable[[Array], PoolMetrics]
 _ROUNDS, _TRIED, _MOST = 2, 256, 1e9
 
 
-Under = Callable[[Array], PoolMetrics]
-
-
 def serve_pools(pools: Pools, lengths: Lengths, load: Load, target: Target = ANYTHING) -> ServeEstimate:
     """Answer for requests under a load; without one, as many as both pools can do within a target.
 

@@ -5,7 +5,8 @@ import networkx as nx
 
 
 def test_imports_make_no_circle() -> None:
-    graph, imports = grimp.build_graph("slipstick", cache_dir=None), nx.DiGraph()
+    graph = grimp.build_graph("slipstick", cache_dir=None)
+    imports: nx.DiGraph[str] = nx.DiGraph()
     for module in graph.modules:
         imports.add_edges_from((module, other) for other in graph.find_modules_directly_imported_by(module))
     circles = [sorted(group) for group in nx.strongly_connected_components(imports) if len(group) > 1]
