@@ -108,7 +108,7 @@ def system_money(system: System, num_gpus: Num, terms: Terms | None = None) -> M
         UsageError: a package that cannot be made, no accelerators, switches that nobody names, a cost without end.
         UnknownNameError: a node, memory, part or, where it is rented, a chip that the price book does not have.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> money = system_money(load_system("dgx-h100"), 1024)
     >>> 1.0 < float(money.owned.gpu_hour.usd) < 4.0
     True

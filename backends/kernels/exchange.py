@@ -71,7 +71,7 @@ def exchange_times(sizes: ExchangeSizes, rates: ExchangeRates, chip: Chip, const
 
     L bytes go over links of the node, N over the network; c f is what the kernel's SMs copy in a second.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> one, rates = ExchangeConstants(20e-6, 0.5, 1000.0, 1.0, 0.8), ExchangeRates(450e9, 50e9)
     >>> sizes = ExchangeSizes(np.array(450e6), np.array(0.0))
     >>> float(exchange_times(sizes, rates, load_system("dgx-h100").chip, one).time_s.round(6))

@@ -76,7 +76,7 @@ def rowwise_times(sizes: RowwiseSizes, chip: Chip, constants: RowwiseConstants) 
     clock times the pace: bytes, instructions that move them, the wait of a block for its row, arithmetic.
 
     >>> import numpy as np
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> one = RowwiseConstants(2e-6, 0.9, 20.0, 0.2, 1.0, 0.5)
     >>> none = np.zeros(1)
     >>> call = RowwiseSizes(np.array([4096.0]), np.array([4096.0]), np.array([6 * 4096.0**2]), none, none)

@@ -20,7 +20,7 @@ def clock_share(chip: Chip) -> Num:
     Dynamic power goes as f V^2 and V as f, so the clock goes as the third root of what is left for it. A limit that
     leaves nothing gives a hundredth.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> f'{clock_share(load_system("dgx-h100", ["chip.power_limit=500 W"]).chip):.3f}'  # of 700 W
     '0.840'
     """

@@ -54,7 +54,7 @@ def tabled(system: System, columns: Mapping[str, ArrayLike]) -> System:
         UnknownNameError: a path at which such a machine has no number.
         UsageError: columns of several lengths, or numbers that no machine has.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> two = tabled(load_system("dgx-h100"), {"chip.memory.hbm.bandwidth": [3.35e12, 4.8e12]})
     >>> num_machines(two), two.chip.hbm_bytes_per_s.tolist()
     (2, [3350000000000.0, 4800000000000.0])
@@ -94,7 +94,7 @@ def stacked(systems: Sequence[System]) -> System:
 def machine_numbers(system: System) -> Mapping[str, Num]:
     """Return the numbers of a system that may be columns, by path.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> machine_numbers(load_system("dgx-h100"))["chip.num_sms"]
     132
     """

@@ -127,7 +127,7 @@ def collective_time(
         UnknownNameError: a kind that is not a collective, a protocol without constants.
         PlanError: a group that does not fit the network.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> result = collective_time("all_reduce", 2.0**30, 64, 1, load_system("dgx-h100"))
     >>> f"{result.time_s * 1e3:.0f} ms", [row.algorithm for row in result.compared()]
     ('6 ms', ['ring', 'double_tree', 'hierarchical_ring', 'hierarchical_tree', 'in_network_tree'])

@@ -16,7 +16,7 @@ def lent_share(system: System) -> Num:
 
     A library drives its links between nodes from the same SMs.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> round(lent_share(load_system("dgx-h100")) * 132)
     16
     """
@@ -28,7 +28,7 @@ def sm_share(system: System, level: str) -> Num:
 
     Products that run at the same time have the rest, so that they take 1/(1 - share) of their time alone.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> round(sm_share(load_system("dgx-h100"), "nvlink") * 132)
     16
     """

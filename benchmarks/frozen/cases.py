@@ -152,6 +152,6 @@ def names(kind: str) -> list[str]:
         from slipstick.frontend.huggingface.configs.models import index
 
         return sorted(index())
-    from slipstick.backends.machine.system import system_names
+    from slipstick.backends.machine.load import system_names
 
     return sorted(system_names())

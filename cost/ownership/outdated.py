@@ -30,7 +30,7 @@ _RATES = frozenset(("bandwidth", "links", "link_bandwidth"))
 def outdated(system: System, basis: Basis, rented: bool) -> tuple[str, ...]:
     """Return a line for each price or description that is of another machine: which numbers moved, and what to set.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> outdated(load_system("dgx-h100", ["node.num_chips=4"]), "market", rented=True)
     ('prices.cloud.H100-SXM5-80GB.price: of a machine with another node.num_chips; set it',)
     """

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 import slipstick
-from slipstick.backends.machine.system import load_system
+from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Node, Phase

@@ -1,8 +1,10 @@
 """Imports go downward only, and between floors they are relative."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,18 @@ def test_imports_go_downward_only(root: Path) -> None:
         [sys.executable, "-c", code, "--no-cache"], cwd=root, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_documents_list_the_floors_that_the_linter_keeps(root: Path) -> None:
+    contracts = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    floors = [floor for layer in layers for floor in layer.split(" | ")]
+    said = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("**Floors.**")[2].partition(" A module ")[0]
+    assert re.findall(r"`(\w+)`", said) == floors
+    drawn = (root / "docs/architecture.md").read_text(encoding="utf-8").split("```text\n")[2].split("```")[0]
+    assert [name for name in re.findall(r"(\w+)/", drawn) if name in floors] == floors
 
 
 def test_floors_import_each_other_relatively(root: Path, floors: tuple[Path, ...]) -> None:

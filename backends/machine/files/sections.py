@@ -22,6 +22,7 @@ def records_of(section: Section, path: str = "") -> Iterator[NumberRecord]:
 
 
 def checked(top: type[S], tree: dict[str, Tree]) -> tuple[S | None, list[Fault]]:
+    """Check a tree against its schema; return the section, or None and all faults."""
     try:
         return top.model_validate(tree), []
     except ValidationError as error:

@@ -70,7 +70,7 @@ def lay_out(
     Raises:
         PlanError: a group below one rank, or one that reaches past the outermost level.
 
-    >>> from slipstick.backends.machine.system import load_system
+    >>> from slipstick.backends.machine.load import load_system
     >>> [int(share.fanout) for share in lay_out(16, 2, load_system("dgx-h100").levels)]
     [4, 4]
     """

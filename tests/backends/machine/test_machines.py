@@ -204,7 +204,7 @@ def test_prices_are_the_usual_ones_unless_some_are_given(mine: Callable[..., Sys
 
 def test_the_book_is_not_read_for_a_system_that_says_nothing_of_prices() -> None:
     code = (
-        "import sys; from slipstick.backends.machine.system import load_system; load_system('dgx-h100');"
+        "import sys; from slipstick.backends.machine.load import load_system; load_system('dgx-h100');"
         "assert not {m for m in sys.modules if m.startswith('slipstick.backends.prices.') and m[-5:] != 'given'}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
