@@ -9,7 +9,8 @@ from .shares import read_share
 def without_lone(value: Dim) -> Dim:
     """Return the expression with each share of a single thing as 1: whoever holds some of it holds all.
 
-    >>> from slipstick.ir.sizes.expr import share, symbol
+    >>> from slipstick.ir.sizes.expr import symbol
+    >>> from slipstick.ir.sizes.rounding import share
     >>> str(without_lone(share(1, "tp") * 128 + symbol("seq")))
     'seq + 128'
     """
