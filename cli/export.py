@@ -89,8 +89,8 @@ def server_subject(request: Request, serving: Serving) -> Subject:
 
 def _config(request: Request) -> Mapping[str, object] | None:
     """The model's config.json, None where it comes from elsewhere."""
+    from ..frontend.forms import has_config
     from ..frontend.huggingface.configs.models import read_config
-    from ..frontend.loading import has_config
 
     if not has_config(request.source.model):
         return None

@@ -187,8 +187,8 @@ def _precision(request: Request) -> Published:
 
 def published_otherwise(request: Request) -> tuple[str, ...]:
     """Say so where a model that was published quantised is served in the model's type."""
+    from ..frontend.forms import has_config
     from ..frontend.huggingface.configs.published import published_precision
-    from ..frontend.loading import has_config
 
     words, model = request.words, request.source.model
     if words.phase == "train" or words.precision != "none" or words.precision_of or not has_config(model):
@@ -204,8 +204,8 @@ def published_otherwise(request: Request) -> tuple[str, ...]:
 
 def no_heads(request: Request, heads: int | None) -> tuple[str, ...]:
     """Say so where heads of a model draft, and its config names none."""
+    from ..frontend.forms import has_config
     from ..frontend.huggingface.configs.models import read_config
-    from ..frontend.loading import has_config
 
     model = request.source.model
     if not heads or not has_config(model) or json.loads(read_config(model).text).get(_HEADS):

@@ -33,8 +33,8 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
     What cannot be run is said with its reason, and fails nothing. The model is made small, its own graph is not read.
     """
     del traced
+    from ..frontend.forms import has_config
     from ..frontend.huggingface.configs.models import read_config
-    from ..frontend.loading import has_config
     from ..frontend.reference.models.shrink import shrunken
     from ..frontend.reference.models.subject import subject_of
 

@@ -216,7 +216,7 @@ class MachineEstimates:
 def evaluate_machines(
     lowered: Lowered, system: System, plan: Plan, convention: Convention = Convention.FULL
 ) -> MachineEstimates:
-    """Price one plan on each machine of a table: see `backends/machine/system_table.py`. PlanError when it is not legal."""
+    """Price one plan on each machine of a table: see `backends/machine/system_table.py`. PlanError if not legal."""
     parts = [
         (table.metrics, table.step.breakdown, table.step.hidden_comm_s, table.memory_bytes)
         for table in machine_tables(lowered, system, plan, convention)

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 # What open sizes are, by the program's own names of them.
 Dims: TypeAlias = Mapping[str, str | int]
 
-SUFFIX = ".pt2"
-PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
-
 
 def load_exported(
     program: ExportedProgram,
@@ -74,4 +71,4 @@ def refuse_pickle(path: str) -> NoReturn:
     )
 
 
-__all__ = ["PICKLED", "SUFFIX", "Dims", "load_exported", "load_pt2", "refuse_pickle"]
+__all__ = ["Dims", "load_exported", "load_pt2", "refuse_pickle"]

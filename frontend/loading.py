@@ -14,7 +14,8 @@ from ..ir.text.files import load_graph
 from ..ir.types import DType
 from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key
-from .exported import PICKLED, SUFFIX, load_pt2, refuse_pickle
+from .exported import load_pt2, refuse_pickle
+from .forms import ONNX, PICKLED, SAVED, SUFFIX, has_config, names_factory
 from .huggingface.configs.models import Config, read_config
 from .huggingface.source_length import with_source
 from .runs.asked import Asked
@@ -23,8 +24,6 @@ Report = Callable[[str], None]
 
 # What weights and activations may be in; narrower types come with their scales, which are not modelled yet.
 COMPUTE_TYPES = (DType.BF16, DType.FP16, DType.FP32)
-_SAVED = (".graph", ".graph.gz")
-_ONNX = ".onnx"
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 # A length at which a graph of a config must hold, or the longest that the config allows where that is less: what code
 # does may depend on it, and an example is short.
@@ -68,15 +67,15 @@ def load(
     """
     kind, element = _workload(workload), DType.parse(str(dtype))
     _refuse_unread(model, dims, asked, images)
-    if model.endswith(_ONNX):
+    if model.endswith(ONNX):
         graph = _onnx(Path(model), kind, dims, cache, allow_unpriced)
     elif model.endswith(SUFFIX):
         graph = _exported(model, kind, element, dims, allow_unpriced)
-    elif model.endswith(_SAVED):
+    elif model.endswith(SAVED):
         graph = _saved(Path(model), kind)
     elif model.endswith(PICKLED):
         refuse_pickle(model)
-    elif _names_factory(model):
+    elif names_factory(model):
         graph = _record_factory(model, kind, element, report, allow_unpriced, spelled_out, asked)
     else:
         graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced, spelled_out, images)
@@ -85,9 +84,9 @@ def load(
 
 def _refuse_unread(model: str, dims: Mapping[str, str], asked: Asked, images: int) -> None:
     """Refuse words on inputs that a model of this kind does not read."""
-    if not _names_factory(model):
+    if not names_factory(model):
         asked.refuse_but_of_factories(model)
-    if dims and not model.endswith((_ONNX, SUFFIX)):
+    if dims and not model.endswith((ONNX, SUFFIX)):
         raise UsageError(f"--dim {next(iter(dims))}: of ONNX and .pt2 files only, which '{model}' is not")
     if images and not has_config(model):
         raise UsageError(
@@ -145,20 +144,10 @@ def check(model: str, dtype: DType | str) -> None:
         read_config(model)
 
 
-def has_config(model: str) -> bool:
-    """Whether a model comes from a config, neither saved as a graph, nor exported, nor made by code."""
-    return not model.endswith((*_SAVED, _ONNX, SUFFIX, *PICKLED)) and not _names_factory(model)
-
-
 def _workload(given: str) -> Workload:
     if given not in list(Workload):
         raise UnknownNameError.of("workload", given, list(Workload))
     return Workload(given)
-
-
-def _names_factory(model: str) -> bool:
-    where, colon, name = model.rpartition(":")
-    return bool(colon) and bool(where) and name.isidentifier()
 
 
 def _saved(path: Path, workload: Workload) -> Graph:

@@ -30,7 +30,7 @@ from .huggingface.configs.architectures import speaks
 from .huggingface.decoding import require_past
 from .huggingface.live_model import is_of_transformers, recordable, what_runs
 from .huggingface.recording import hints_on
-from .huggingface.seq2seq import reads_known
+from .huggingface.seq2seq import plan_run, reads_known
 from .loss import SUMMED, Labelled, returned
 from .modalities.feeding import Feeds, all_feeds, check_sees
 from .modalities.seeing import plan_fed
@@ -43,7 +43,7 @@ from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
 from .runs.routed import put_routed
 from .semantic.leaves import Leaves, put_leaves
-from .workloads import Run, plan_run
+from .workloads import Run
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 _NO_LEAVES: Leaves = MappingProxyType({})

@@ -63,12 +63,8 @@ class Run:
     call: Callable[[], tuple[Tensor, ...]]
 
 
-def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
-    """Return inputs (with symbolic batch, sequence and KV length) and what to call on them."""
-    if is_transformers and getattr(model.config, "is_encoder_decoder", False):
-        from .huggingface.seq2seq import plan_seq2seq
-
-        return plan_seq2seq(model, world, workload)
+def plan_one(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
+    """Return inputs (with symbolic batch, sequence and KV length) and what to call on them, of a model of one part."""
     if workload is Workload.TRAIN:
         return _train(model, world, is_transformers)
     if not is_transformers:

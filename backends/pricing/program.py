@@ -99,7 +99,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PricingTable:
-    """Groups that are priced at the same points, compute before communication, with the expressions of all their rows as one."""
+    """Groups that are priced at the same points, compute before communication, their rows one table."""
 
     symbols: Symbols
     groups: tuple[Group, ...]

@@ -16,9 +16,9 @@ _INTRODUCTION = f"""# Coverage
 <!-- Written by `make coverage`; a test measures some of its rows again. -->
 
 Every model type for which transformers has a causal language model, in the library's own sizes with few layers and
-each kind of layer kept (`frontend/huggingface/configs/small_configs.py`): traced, and counted a second time by PyTorch. Three more pages
-say the same of [all model types](coverage_transformers.md), of [foreign packages](coverage_foreign.md) and of
-[ONNX files](coverage_onnx.md).
+each kind of layer kept (`frontend/huggingface/configs/small_configs.py`): traced, and counted a second time by
+PyTorch. Three more pages say the same of [all model types](coverage_transformers.md), of
+[foreign packages](coverage_foreign.md) and of [ONNX files](coverage_onnx.md).
 
 - **Columns.** `forward` and `step` (forward and backward) are of a training step of {BATCH} x {SEQ} tokens,
   `prefill` of a prompt of as many, `decode` of one more token behind {KV} cached ones. A number is the FLOPs of our

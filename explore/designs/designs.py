@@ -50,7 +50,7 @@ _OF_MAKING = ("kg_co2e_per_mtok", "tco2e_embodied", "tco2e")
 class Designs:
     """The designs of one form: columns by name, a row a design; nan where it cannot be built.
 
-    `reason` says why not: see `explore/designs/reasons.py`; `unpriced` names what is missing in the money, with what to add.
+    `reason` says why not: see `explore/designs/reasons.py`; `unpriced` names what money lacks, with what to add.
     """
 
     form: Form

@@ -15,7 +15,7 @@ from ...driver.serve.drafts import num_layers
 from ...driver.serve.pools import link_of
 from ...driver.serve.server import Server
 from ..block import Array
-from ..plans.worker import TOO_LARGE
+from ..plans.job import TOO_LARGE
 from .rows import OF_POOLS, Rows
 from .space import ServingSpace
 from .units import Group

@@ -12,7 +12,7 @@ from ...cost.serving.metrics import ServingMetrics
 from ...cost.serving.traffic.requests import Lengths
 from ...driver.serve.server import Server
 from ..block import Array
-from ..plans.worker import TOO_LARGE
+from ..plans.job import TOO_LARGE
 from .rows import Rows, taken
 from .space import ServingSpace
 from .units import Group

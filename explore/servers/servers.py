@@ -18,7 +18,7 @@ from ...ir.plan import Family, PlanWords, check_family, make_plan, structure_of
 from ...ir.plan.low_inference import AS_PUBLISHED
 from ...ir.plan.precision import check_units
 from ..machine import Machine
-from ..plans.worker import UNEVEN
+from ..plans.job import UNEVEN
 from .space import ServingSpace, Setting
 from .units import Unit
 

@@ -11,9 +11,8 @@ from ...ir.errors import InternalError, SlipstickError, UsageError
 from ..best import Best
 from ..block import Block, Found
 from ..job import Executor, Job
-from ..plans.job import PlanJob, PlanMachine
+from ..plans.job import UNEVEN, PlanJob, PlanMachine, PlanWorker
 from ..plans.lowerings import Lowerings
-from ..plans.worker import UNEVEN, PlanWorker
 from ..runs.ledger import Ledger
 from ..runs.running import Ran, telling
 from ..searching import Searched, Tally

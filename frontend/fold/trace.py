@@ -16,12 +16,13 @@ from ..aten.fx_import import Handler, import_fx
 from ..aten.lenient import Lenient, noted
 from ..aten.table import HANDLERS
 from ..aten.tidy import tidy
+from ..huggingface.seq2seq import plan_run
 from ..record.adapter import FakeWorld, faked
 from ..record.preserve import OneDevice
 from ..record.record import kept_mode, record
 from ..semantic.flex import flex_lifted
 from ..semantic.lift import lifted
-from ..workloads import Run, plan_run
+from ..workloads import Run
 from .balance import check_folding, check_products
 from .blocks import Identity, NotAlikeError, fold
 from .layered import in_layers

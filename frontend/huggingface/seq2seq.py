@@ -21,15 +21,17 @@ from ..loss import loss_of
 from ..record.adapter import FakeWorld
 from ..record.failures import explained
 from ..semantic.lift import lifted
-from ..workloads import HINTS, Held, Output, Run, ids_of, symbolic_past
+from ..workloads import HINTS, Held, Output, Run, ids_of, plan_one, symbolic_past
 from .operators.cache import Past, cache_class
 from .source_length import SOURCE
 
 _CACHE_OF_ENCODER = "cross_"
 
 
-def plan_seq2seq(model: nn.Module, world: FakeWorld, workload: Workload) -> Run:
-    """Return inputs and call for one workload of an encoder-decoder of transformers."""
+def plan_run(model: nn.Module, world: FakeWorld, workload: Workload, is_transformers: bool) -> Run:
+    """Return inputs and call for one workload of any module; encoder-decoders are those of transformers."""
+    if not (is_transformers and getattr(model.config, "is_encoder_decoder", False)):
+        return plan_one(model, world, workload, is_transformers)
     if workload is Workload.TRAIN:
         return _train(model, world)
     return _prefill(model, world) if workload is Workload.PREFILL else _decode(model, world)
@@ -165,4 +167,4 @@ def _width(model: nn.Module) -> int:
     return int(getattr(model.config, "d_model", None) or model.config.hidden_size)  # type: ignore[union-attr,arg-type]
 
 
-__all__ = ["fixed_frames", "plan_seq2seq", "prefilled_pair", "reads_known"]
+__all__ = ["fixed_frames", "plan_run", "prefilled_pair", "reads_known"]

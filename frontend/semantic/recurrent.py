@@ -1,6 +1,7 @@
 """LSTM, GRU and RNN of torch as what runs: one product for all that comes in, one a step for what goes round, a scan.
 
-The state of an LSTM, c' = f c + i g, and of a GRU, h' = z h + (1 - z) n, is a gated recurrence (`ir/ops/fused/scan.py`). What
+The state of an LSTM, c' = f c + i g, and of a GRU, h' = z h + (1 - z) n, is a gated recurrence
+(`ir/ops/fused/scan.py`). What
 goes round is a result of the step before; a part of what comes in, which has its sizes, stands for it.
 """
 

@@ -8,17 +8,68 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 from ..errors import NotBuiltError, PlanError, UnknownNameError, UsageError
 from ..graph import Workload
 from ..types import DType
 from .low_inference import INFERENCE, KV_WORDS, SAME
 
-if TYPE_CHECKING:
-    from . import Family
-
 NONE = "none"
+
+
+class Words(Protocol):
+    """What a plan says of precision; each is explained in `ir/plan/words.py`."""
+
+    @property
+    def workload(self) -> Workload:
+        """What is lowered."""
+        ...
+
+    @property
+    def precision(self) -> str:
+        """The recipe."""
+        ...
+
+    @property
+    def precision_of(self) -> tuple[tuple[str, str], ...]:
+        """Recipes by patterns of paths."""
+        ...
+
+    @property
+    def published_of(self) -> tuple[tuple[str, str], ...]:
+        """Recipes of a checkpoint."""
+        ...
+
+    @property
+    def bf16_first(self) -> int:
+        """First layers that stay in bf16."""
+        ...
+
+    @property
+    def bf16_last(self) -> int:
+        """Last layers that stay in bf16."""
+        ...
+
+    @property
+    def fp8_param_gather(self) -> bool:
+        """Whether gathers carry fp8."""
+        ...
+
+    @property
+    def kv_dtype(self) -> str:
+        """Type of the cache."""
+        ...
+
+    @property
+    def main_params_dtype(self) -> str:
+        """Type of master weights."""
+        ...
+
+    @property
+    def offload(self) -> tuple[str, ...]:
+        """What rests on the host."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +115,7 @@ OF_TRAINING = (
 PRECISIONS = (NONE, *dict.fromkeys((*RECIPES, *INFERENCE)))
 
 
-def check_precision(family: Family) -> None:
+def check_precision(family: Words) -> None:
     """Raise for a word that is no recipe of the workload, or for options that do not go with one."""
     if family.precision not in PRECISIONS:
         raise UnknownNameError.of("precision", family.precision, PRECISIONS)
@@ -82,12 +133,12 @@ def check_precision(family: Family) -> None:
     _check_pairs(family)
 
 
-def lowers(family: Family) -> bool:
+def lowers(family: Words) -> bool:
     """Whether any weight may run by a recipe of low precision."""
     return any(recipe != NONE for recipe in recipes_in(family))
 
 
-def recipes_in(family: Family) -> tuple[str, ...]:
+def recipes_in(family: Words) -> tuple[str, ...]:
     """Name the recipes that a family asks for, `none` too, each once."""
     pairs = (*family.published_of, *family.precision_of)
     return tuple(dict.fromkeys((family.precision, *(recipe for _, recipe in pairs))))
@@ -105,7 +156,7 @@ def read_pair(text: str) -> tuple[str, str]:
     return pattern, recipe
 
 
-def _check_pairs(family: Family) -> None:
+def _check_pairs(family: Words) -> None:
     pairs = (*family.published_of, *family.precision_of)
     if pairs and family.workload is Workload.TRAIN:
         raise NotBuiltError(OF_TRAINING)
@@ -123,7 +174,7 @@ def recipes_of(workload: Workload) -> Collection[str]:
     return RECIPES if workload is Workload.TRAIN else INFERENCE
 
 
-def _check_workload(family: Family) -> None:
+def _check_workload(family: Words) -> None:
     legal = (NONE, *recipes_of(family.workload))
     if family.precision not in legal:
         other = "inference" if family.workload is Workload.TRAIN else "training"
@@ -132,7 +183,7 @@ def _check_workload(family: Family) -> None:
         raise PlanError(f"kv-dtype={family.kv_dtype}: of inference only; training keeps no KV cache: leave it out")
 
 
-def _check_gather(family: Family) -> None:
+def _check_gather(family: Words) -> None:
     if family.main_params_dtype == NONE:
         raise PlanError("fp8-param-gather with main-params-dtype=none: weights in fp8 need others to be updated")
     legal = [name for name, r in RECIPES.items() if r.turns_weights and r.dtype is not DType.NVFP4]
@@ -145,7 +196,7 @@ def _check_gather(family: Family) -> None:
         raise NotBuiltError("fp8-param-gather with --offload optimizer: not modelled in this version; use one of them")
 
 
-def check_units(family: Family, chip: str, peaks: Collection[str]) -> None:
+def check_units(family: Words, chip: str, peaks: Collection[str]) -> None:
     """Raise PlanError where a chip has no matrix units for the recipe; `peaks` are the dtypes that it has."""
     for precision in recipes_in(family):
         unit = unit_of(precision, family.workload)
@@ -178,6 +229,6 @@ def unit_of(precision: str, workload: Workload = Workload.TRAIN) -> str:
     return "fp4" if RECIPES[precision].dtype is DType.NVFP4 else "fp8"
 
 
-def trains_low(family: Family) -> bool:
+def trains_low(family: Words) -> bool:
     """Whether the family trains by a recipe of low precision."""
     return family.precision != NONE and family.workload is Workload.TRAIN

@@ -1,4 +1,8 @@
-"""What stands around designs in these tests, and what they run."""
+"""What stands around designs in these tests, what they run, and jobs that other processes import."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +13,7 @@ from slipstick.explore.designs.setting import Job, Setting
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.text.files import load_graph
 
+ROOT = Path(__file__).resolve().parents[2]
 GRAPH = "tests/golden/tiny-llama.train.graph"
 
 
@@ -23,3 +28,12 @@ def job(pytestconfig: pytest.Config) -> Job:
     family = Family(sp=True, pp=True, zero=1)
     plan = make_plan(num_gpus=16, tp=2, pp=2, seq_len=64, global_batch=64, family=family)
     return Job(lower(load_graph(pytestconfig.rootpath / GRAPH), family), plan, 1000.0)
+
+
+@pytest.fixture(scope="module")
+def jobs_are_importable() -> Iterator[None]:
+    """Let other processes import the jobs of tests under the names that they have in this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        yield

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from slipstick.explore.block import Block, Found, cut, joined
 from slipstick.explore.job import InProcess
 
-from .search.fake_job import FakeJob
+from .fake_job import FakeJob
 
 
 @given(st.integers(0, 200), st.integers(1, 50), st.integers(0, 5))

@@ -11,7 +11,7 @@ from typing import cast
 from ....ir.errors import NotBuiltError, NotUnderstoodError, UsageError
 from ....ir.plan.low_inference import INFERENCE
 from ....ir.plan.precision import NONE
-from ...loading import has_config
+from ...forms import has_config
 from .models import Config, index, read_config
 from .published_parts import Fields, groups_of, inside, left_out, patterns_of
 

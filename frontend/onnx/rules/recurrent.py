@@ -1,6 +1,7 @@
 """LSTM, GRU and RNN: one product over all steps for what comes in, one a step for what goes round, and the state.
 
-The state of an LSTM, c' = f c + i g, and of a GRU, h' = z h + (1 - z) n, is a gated recurrence (`ir/ops/fused/scan.py`).
+The state of an LSTM, c' = f c + i g, and of a GRU, h' = z h + (1 - z) n, is a gated recurrence
+(`ir/ops/fused/scan.py`).
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from slipstick.explore.executors.on_ray import OnRay
 from slipstick.explore.executors.ray_cluster import cluster
 from slipstick.ir.errors import UsageError
 
-from ..search.fake_job import FakeJob
-from ..search.odd_jobs import StuckJob, TellingJob, same
+from ..fake_job import FakeJob
+from ..odd_jobs import StuckJob, TellingJob, same
 
 pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="starts a cluster; install slipstick[ray]"),
@@ -31,8 +31,8 @@ pytestmark = [
 SCRIPT = """
 import sys
 from slipstick.explore.executors.on_ray import OnRay
-from tests.explore.search.fake_job import FakeJob
-from tests.explore.search.odd_jobs import same
+from tests.explore.fake_job import FakeJob
+from tests.explore.odd_jobs import same
 job = FakeJob(num_candidates=16)
 print(same(list(OnRay(sys.argv[1]).run(job, job.blocks())), job))
 """

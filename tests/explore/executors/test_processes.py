@@ -19,8 +19,8 @@ from slipstick.explore.block import Found
 from slipstick.explore.executors.processes import Processes
 from slipstick.ir.errors import UsageError
 
-from ..search.fake_job import FakeJob
-from ..search.odd_jobs import RefusedJob, StuckJob, TellingJob, same
+from ..fake_job import FakeJob
+from ..odd_jobs import RefusedJob, StuckJob, TellingJob, same
 
 pytestmark = pytest.mark.usefixtures("jobs_are_importable")
 
@@ -30,7 +30,7 @@ SCRIPT = """
 import signal
 from multiprocessing import active_children
 from slipstick.explore.executors.processes import Processes
-from tests.explore.search.fake_job import FakeJob
+from tests.explore.fake_job import FakeJob
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -17,7 +17,7 @@ from slipstick.explore.executors.on_ray import OnRay
 from slipstick.explore.executors.ray_cluster import check_answers
 from slipstick.ir.errors import UsageError
 
-from ..search.fake_job import FakeJob
+from ..fake_job import FakeJob
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from slipstick.explore.executors.staff import Done, Failed, Gone, Ready, Refused
 from slipstick.explore.job import InProcess
 from slipstick.ir.errors import InternalError, UsageError
 
-from ..search.fake_job import FakeJob
+from ..fake_job import FakeJob
 
 
 def finished(job: FakeJob, harmful: frozenset[int]) -> list[Found]:

@@ -14,8 +14,8 @@ from slipstick.explore.executors.ray_worker import RayWorker, versions
 from slipstick.explore.executors.staff import Done, Failed, Ready, Refused, Report, in_words, opened, packed, worked
 from slipstick.ir.errors import InternalError, NotUnderstoodError, UsageError
 
-from ..search.fake_job import FakeJob, FakeWorker
-from ..search.odd_jobs import RefusedJob
+from ..fake_job import FakeJob, FakeWorker
+from ..odd_jobs import RefusedJob
 
 
 class Raising:

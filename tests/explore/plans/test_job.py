@@ -14,9 +14,8 @@ from slipstick.explore.block import Block, Found, joined
 from slipstick.explore.goals import Limit, goals_of
 from slipstick.explore.job import InProcess
 from slipstick.explore.plans.degrees import Degrees
-from slipstick.explore.plans.job import PlanJob, PlanMachine, known_metrics
+from slipstick.explore.plans.job import TOO_LARGE, PlanJob, PlanMachine, known_metrics
 from slipstick.explore.plans.space import Choices, PlanSpace
-from slipstick.explore.plans.worker import TOO_LARGE
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
 from slipstick.ir.text.files import load_graph

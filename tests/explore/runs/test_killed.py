@@ -19,7 +19,7 @@ from slipstick.explore.runs.ledger import Ledger, lock_of
 from slipstick.explore.runs.lock import holder
 from slipstick.ir.errors import UsageError
 
-from ..search.kept_run import LONG, VERSION, read_all, resumed, table_of
+from ..kept_run import LONG, VERSION, read_all, resumed, table_of
 
 ROOT = Path(__file__).resolve().parents[3]
 # The same search without its waits.
@@ -31,7 +31,7 @@ NUM_BLOCKS = len(LONG.blocks())
 def _searching(path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that begins the search, or goes on with it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.explore.search.kept_run", str(path)],
+        [sys.executable, "-m", "tests.explore.kept_run", str(path)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -16,8 +16,8 @@ from slipstick.explore.runs.packed import Head, ends, packed, unpacked
 from slipstick.explore.runs.running import Ran, run_blocks
 from slipstick.ir.errors import InternalError, StorageError, UsageError
 
-from ..search.fake_job import FakeJob
-from ..search.kept_run import VERSION, finished, read_all, resumed, run_of, table_of
+from ..fake_job import FakeJob
+from ..kept_run import VERSION, finished, read_all, resumed, run_of, table_of
 
 JOB = FakeJob()
 FLOATS = st.floats(width=64, allow_nan=True, allow_infinity=True)

@@ -13,8 +13,8 @@ from slipstick.explore.runs.runs import Runs, called, new_name
 from slipstick.explore.runs.summary import Counts, Summary, summaries
 from slipstick.ir.errors import UnknownNameError, UsageError
 
-from ..search.fake_job import FakeJob
-from ..search.kept_run import VERSION, finished, run_of
+from ..fake_job import FakeJob
+from ..kept_run import VERSION, finished, run_of
 
 JOB = FakeJob()
 

@@ -9,7 +9,7 @@ import pytest
 import slipstick
 from slipstick.explore.runs.tool import digest_of, tool_version
 
-FILES = ("__init__.py", "driver/estimate.py", "ir/__init__.py", "ir/plan.py", "ir/data/chips.yaml")
+FILES = ("__init__.py", "driver.py", "ir/__init__.py", "ir/plan.py", "ir/data/chips.yaml")
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def test_what_makes_no_numbers_does_not_count(package: Path, name: str) -> None:
 
 
 def test_a_line_that_moves_to_the_next_file_counts(package: Path) -> None:
-    (package / "driver/estimate.py").write_text("a", encoding="utf-8")
+    (package / "driver.py").write_text("a", encoding="utf-8")
     (package / "ir" / "__init__.py").write_text("b", encoding="utf-8")
     before = digest_of(package)
-    (package / "driver/estimate.py").write_text("ab", encoding="utf-8")
+    (package / "driver.py").write_text("ab", encoding="utf-8")
     (package / "ir" / "__init__.py").write_text("", encoding="utf-8")
     assert digest_of(package) != before

@@ -24,7 +24,7 @@ from slipstick.driver.serve.serve_pools import serve_pools
 from slipstick.explore.block import Found, joined
 from slipstick.explore.job import InProcess, Worker
 from slipstick.explore.machine import Machine
-from slipstick.explore.plans.worker import TOO_LARGE, UNEVEN
+from slipstick.explore.plans.job import TOO_LARGE, UNEVEN
 from slipstick.explore.servers.answers import answer_of, command_of
 from slipstick.explore.servers.job import ServingJob, serving_job
 from slipstick.explore.servers.rows import COLUMNS, METRICS, MONEY, OF_POOLS

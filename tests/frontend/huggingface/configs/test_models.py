@@ -231,7 +231,8 @@ def test_a_file_that_is_no_config_is_named_with_its_problem(tmp_path: Path, data
 
 def test_reading_a_config_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from slipstick.frontend.huggingface.configs.models import names, read_config; read_config(names()[0]); "
+        "import sys; from slipstick.frontend.huggingface.configs.models import names, read_config; "
+        "read_config(names()[0]); "
         "print([m for m in ('torch', 'transformers', 'pydantic', 'yaml') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

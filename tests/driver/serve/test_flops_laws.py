@@ -14,7 +14,7 @@ from slipstick.cost.flops import Convention, ModelFlops
 from slipstick.frontend import load
 from slipstick.ir.graph import Workload
 
-CONFIGS = Path(__file__).parents[1] / "data" / "configs"
+CONFIGS = Path(__file__).parents[2] / "data" / "configs"
 HIDDEN, VOCAB = 64, 160
 
 
