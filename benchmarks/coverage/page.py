@@ -10,7 +10,7 @@ from .plans import PLANS
 from .plans import SEQ as PLANNED
 from .result import RATIOS, WORKLOADS, Result
 
-_HEADING = ("type", "class", "layers", "parameters", *RATIOS, "plans", "remarks")
+HEADING = ("type", "class", "layers", "parameters", *RATIOS, "plans", "remarks")
 _INTRODUCTION = f"""# Coverage
 
 <!-- Written by `make coverage`; a test measures some of its rows again. -->
@@ -54,7 +54,7 @@ PyTorch. Three more pages say the same of [all model types](coverage_transformer
 
 def page(results: Sequence[Result]) -> str:
     """Return the whole page."""
-    return f"{_INTRODUCTION}\n{summary(results)}\n\n{table(_HEADING, map(cells, results))}\n"
+    return f"{_INTRODUCTION}\n{summary(results)}\n\n{table(HEADING, map(cells, results))}\n"
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -108,4 +108,4 @@ def _remarks(result: Result) -> Iterator[str]:
         yield result.oracle if result.oracle == "real tensors" else f"not counted: {short(result.oracle)}"
 
 
-__all__ = ["cells", "page", "row_of", "summary"]
+__all__ = ["HEADING", "cells", "page", "row_of", "summary"]
