@@ -221,7 +221,7 @@ class FakeWorld:
                 self._cache[expr] = as_dim(converted(expr, self._written or self.names))
             except TraceError as error:
                 place = self._places.get(expr, "")
-                raise TraceError(f"{error}{f', made at {place}' if place else ''}") from error
+                raise type(error)(f"{error}{f', made at {place}' if place else ''}") from error
         return self._cache[expr]
 
 

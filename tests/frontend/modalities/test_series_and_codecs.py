@@ -58,8 +58,8 @@ def test_an_episode_is_three_tokens_a_step() -> None:
 
 
 def test_a_prompt_is_encoded_and_decoded_into_a_cache_of_both() -> None:
-    found = flops(recorded(PAIR, images=1)).evaluate({"batch": 2.0, "src": 6.0, "seq": 4.0})
-    d, ffn, vocabulary, source, target = 16, 32, 50, 6, 4
+    found = flops(recorded(PAIR)).evaluate({"batch": 2.0, "src": 6.0, "seq": 6.0})
+    d, ffn, vocabulary, source, target = 16, 32, 50, 6, 1
     mlp = 2 * 2 * d * ffn
     encoder = source * (4 * 2 * d * d + 4 * source * d + mlp)
     own = target * (4 * 2 * d * d + 4 * target * d)

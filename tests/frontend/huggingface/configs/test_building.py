@@ -13,7 +13,7 @@ from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.source_length import with_source
 from slipstick.frontend.loading import load_config
 from slipstick.ir.caches import kept_caches
-from slipstick.ir.errors import NotBuiltError
+from slipstick.ir.errors import NotBuiltError, UsageError
 from slipstick.ir.graph import Graph, Role, Workload
 from slipstick.ir.ops.fused.attention import AttentionAttrs
 from slipstick.ir.sizes.expr import symbol
@@ -144,7 +144,9 @@ def test_the_encoder_reads_as_many_tokens_as_it_is_given() -> None:
 
 def test_a_graph_without_an_encoder_comes_back_as_it_is() -> None:
     graph = recorded(BERT, "prefill")
-    assert with_source(graph, 512) is graph
+    assert with_source(graph) is graph
+    with pytest.raises(UsageError, match="has no encoder that reads tokens; leave it out"):
+        with_source(graph, 512)
 
 
 def test_sound_has_the_length_that_the_config_fixes() -> None:
