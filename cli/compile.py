@@ -51,7 +51,7 @@ def compile_command(ctx: click.Context, request: Request, emit: str, output: str
         raise UsageError("--stop-after leaves an unfinished graph, which has no costs; see it with --emit sharded")
     if len(kinds) > 1 and output == "-":
         raise UsageError(f"--emit {emit} writes {len(kinds)} files: name a folder with -o")
-    if run_of(request) is not None and "report" not in kinds:
+    if run_of(request.run, request.words.phase) is not None and "report" not in kinds:
         raise UsageError(f"a training run is part of the report, and --emit {emit} writes none")
     check_model(request)
     graph, plan = sized(request)
@@ -117,7 +117,7 @@ def _answer(request: Request, plan: Plan, system: System, lowered: Lowered) -> E
     from ..report.advice import shortage
 
     answer = estimate(lowered.source, system, plan, Convention(request.flops_convention), lowered)
-    run = run_of(request)
+    run = run_of(request.run, request.words.phase)
     answer = priced(request, answer if run is None else train(answer, run))
     lacking = shortage(answer)
     if lacking is not None:

@@ -151,7 +151,7 @@ def _step(request: Request, engine: str | None) -> Estimate:
         system, request = engine_stack(request, engine)
     else:
         system = system_of(request)
-    run = run_of(request)
+    run = run_of(request.run, request.words.phase)
     graph, plan = sized(request, system.stack)
     from ..cost.flops import Convention
     from ..driver.estimate import estimate, train

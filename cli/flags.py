@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import click
@@ -194,3 +194,26 @@ SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
     {"Workload": tuple(_worded("Workload")), "Plan": tuple(_worded("Plan")), "Machine": _MACHINE,
      "Training run": RUN_FLAGS, "Money": MONEY, "Compiler": _COMPILER, "Other": _OTHER}
 )  # fmt: skip
+
+# Sections whose flags say what is estimated; the others say how a run is made and watched.
+_SAID = ("Workload", "Plan", "Machine", "Training run", "Money")
+_OTHERS = (*WORDS, "allow_unpriced", "flops_convention")
+
+
+def words_of(more: Sequence[tuple[str, Sequence[click.Option]]]) -> Mapping[str, click.Parameter]:
+    """Return the flags that a plan file may stand for, by their keys: those that verbs share, and of servers."""
+    shared = [flag for name in _SAID for flag in SECTIONS[name]]
+    others = [flag for section in SECTIONS.values() for flag in section if flag_name(flag) in _OTHERS]
+    served = [flag for _, section in more for flag in section]
+    return {flag_name(p): p for p in (MODEL, *shared, *others, *served)}
+
+
+def flag_name(param: click.Parameter) -> str:
+    """Return the key of a parameter: the first long name of its flag, as in `dp_shard` for --dp-shard."""
+    long = [name for name in param.opts if name.startswith("--")]
+    return (long or param.opts)[0].lstrip("-").replace("-", "_")
+
+
+def takes_list(flag: click.Parameter) -> bool:
+    """Whether a flag takes words separated by commas, which a file may write as a list."""
+    return "LIST" in str(flag.metavar)

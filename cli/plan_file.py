@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import UnknownNameError, UsageError
+from .flags import flag_name, takes_list, words_of
 
 if TYPE_CHECKING:
     import yaml
@@ -40,9 +41,7 @@ def defaults(text: str, path: str, ctx: click.Context) -> Mapping[str, object]:
 
     UnknownNameError for a key that is none, UsageError for a value that its flag refuses, both with the line.
     """
-    from .plan_schema import words
-
-    known = words()
+    known = _words_of_files(ctx)
     flags = {name: p for p in ctx.command.get_params(ctx) if (name := flag_name(p)) in known}
     found: dict[str, object] = {}
     for entry in entries(text, path):
@@ -86,17 +85,6 @@ def is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) in given
 
 
-def flag_name(param: click.Parameter) -> str:
-    """Return the key of a parameter: the first long name of its flag, as in `dp_shard` for --dp-shard."""
-    long = [name for name in param.opts if name.startswith("--")]
-    return (long or param.opts)[0].lstrip("-").replace("-", "_")
-
-
-def takes_list(flag: click.Parameter) -> bool:
-    """Whether a flag takes words separated by commas, which a file may write as a list."""
-    return "LIST" in str(flag.metavar)
-
-
 def entries(text: str, path: str) -> Sequence[Entry]:
     """Read the entries of a plan file, but for its schema; UsageError names the line of what is none."""
     import yaml
@@ -110,6 +98,13 @@ def entries(text: str, path: str) -> Sequence[Entry]:
     found = list(_entries(top, path))
     _check_schema(found, path)
     return tuple(entry for entry in found if entry.key != _SCHEMA)
+
+
+def _words_of_files(ctx: click.Context) -> Mapping[str, click.Parameter]:
+    """What a plan file may say, whatever verb reads it: flags of `estimate`, which has all words of a plan."""
+    root = ctx.find_root()
+    whole = root.command.get_command(root, "estimate") if isinstance(root.command, click.Group) else ctx.command
+    return words_of(getattr(whole, "more", ()))
 
 
 def _text(path: str) -> str:
@@ -159,9 +154,7 @@ def _flag(entry: Entry, flags: Mapping[str, click.Parameter], path: str, ctx: cl
     for flag in flags.values():
         if name in {opt.lstrip("-").replace("-", "_") for opt in flag.opts}:
             return flag
-    from .plan_schema import words
-
-    if name in words():
+    if name in _words_of_files(ctx):
         raise UsageError(
             f"{path}:{entry.line}: {entry.key}: `slipstick {ctx.info_name}` takes no such flag: leave it out"
         )

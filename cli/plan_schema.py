@@ -7,15 +7,10 @@ from typing import TypeAlias
 
 import click
 
-from ..ir.plan.words import WORDS
-from .flags import MODEL, SECTIONS
-from .plan_file import flag_name, takes_list
+from .flags import takes_list, words_of
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-# Sections whose flags say what is estimated; the others say how a run is made and watched.
-_SECTIONS = ("Workload", "Plan", "Machine", "Training run", "Money")
-_OTHERS = (*WORDS, "allow_unpriced", "flops_convention")
 _TYPES: Mapping[type, str] = {click.types.IntParamType: "integer", click.types.FloatParamType: "number"}
 
 
@@ -44,10 +39,7 @@ def words() -> Mapping[str, click.Parameter]:
     """Return the flags that a plan file may stand for, of steps and of servers, by their keys."""
     from .estimate import EstimateCommand
 
-    shared = [flag for name in _SECTIONS for flag in SECTIONS[name]]
-    others = [flag for section in SECTIONS.values() for flag in section if flag_name(flag) in _OTHERS]
-    served = [flag for _, section in EstimateCommand.more for flag in section]
-    return {flag_name(p): p for p in (MODEL, *shared, *others, *served)}
+    return words_of(EstimateCommand.more)
 
 
 def _property(flag: click.Option) -> dict[str, Json]:

@@ -13,7 +13,6 @@ from ..ir.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from ..cost.run.training_run import Amount, Checkpoints, Failures, TrainingRun, Unit
-    from .options import Request
 
 
 def _text(name: str, metavar: str, help: str) -> click.Option:
@@ -74,16 +73,14 @@ _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _STEPS = re.compile(r"([0-9]+)\s*steps?")
 
 
-def run_of(request: Request) -> TrainingRun | None:
+def run_of(run: RunWords, phase: str) -> TrainingRun | None:
     """Return the training run that was asked for, if any; UsageError for flags that do not go together."""
-    amount, unit = _length(request.run)
-    checkpoints, failures = _checkpoints(request.run), _failures(request.run)
+    amount, unit = _length(run)
+    checkpoints, failures = _checkpoints(run), _failures(run)
     if amount is None and checkpoints is None and failures is None:
         return None
-    if request.words.phase != "train":
-        raise UsageError(
-            f"--tokens, --checkpoint-..., --mtbf are for training runs, and --phase is {request.words.phase}"
-        )
+    if phase != "train":
+        raise UsageError(f"--tokens, --checkpoint-..., --mtbf are for training runs, and --phase is {phase}")
     from ..cost.run.training_run import TrainingRun
 
     return TrainingRun(amount=amount, unit=unit, checkpoints=checkpoints, failures=failures)

@@ -145,7 +145,7 @@ def _check(request: Request) -> None:
         raise UsageError("a sweep designs its systems: leave --system out; --like NAME says what stands around them")
     if request.rent:
         raise UsageError("nobody rents out a chip that is being designed: leave --rent out")
-    if request.source.model == NO_MODEL and run_of(request) is not None:
+    if request.source.model == NO_MODEL and run_of(request.run, request.words.phase) is not None:
         raise UsageError("a run is of a model: name one in place of 'none', or leave --tokens and the like out")
     if request.compiler.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
@@ -196,7 +196,7 @@ def _job(request: Request) -> Job:
     from ..explore.designs.setting import Job
 
     check_model(request)
-    run = run_of(request)
+    run = run_of(request.run, request.words.phase)
     graph, plan = sized(request)
     num_steps = None if run is None else _num_steps(run, plan)
     return Job(lower_of(request, graph, plan.family), plan, num_steps, Convention(request.flops_convention))
