@@ -68,7 +68,7 @@ def test_every_verb_refuses_a_length_that_the_graph_is_not_of(cli: Cli, data: Pa
         (("{net}:factory", "--phase", "prefill", "--loss", "{net}:squared"), "--loss {net}:squared: of training"),
         (("{net}:factory", "--fixed", "seq=64", "--fixed", "seq=32"), "--fixed says 2 things of 'seq'"),
         (("{net}:factory", "--input", "ids:int64[batch,seq]", "--input", "ids:int64[batch,8]"), "2 things of 'ids'"),
-        (("{net}:Rows", "--input", "x:bf16[batch,16]", "--seq", "64"), "--seq 64: 'Rows' reads no sequence"),
+        (("{net}:Rows", "--input", "input:bf16[batch,16]", "--seq", "64"), "--seq 64: 'Rows' reads no sequence"),
     ],
 )
 def test_words_on_inputs_that_a_model_does_not_read_are_refused(

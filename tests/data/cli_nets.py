@@ -37,8 +37,8 @@ class Rows(nn.Linear):
     def __init__(self) -> None:
         super().__init__(16, 16)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input)
 
 
 def factory() -> nn.Module:

@@ -10,6 +10,7 @@ import pytest
 import sympy  # type: ignore[import-untyped]
 import torch
 from numpy.typing import NDArray
+from sympy.parsing.sympy_parser import parse_expr  # type: ignore[import-untyped]
 from torch.utils._sympy.functions import PythonMod
 
 import slipstick
@@ -182,6 +183,6 @@ def test_a_condition_is_looked_at_once_and_far_only_where_near_does_not_end(monk
 )
 def test_a_range_is_the_same_near_and_far(text: str, recorded: int, legal: str) -> None:
     seq = sympy.Symbol("seq", integer=True, positive=True)
-    expr = sympy.sympify(text, locals={"seq": seq, "Mod": PythonMod})
+    expr = parse_expr(text, local_dict={"seq": seq, "Mod": PythonMod})
     (bound,) = Ranges({"seq": recorded}).bounds([Condition(expr, "here")])
     assert bound.legal == legal
