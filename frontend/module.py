@@ -31,6 +31,7 @@ from .huggingface.decoding import require_past
 from .huggingface.live_model import is_of_transformers, recordable, what_runs
 from .huggingface.recording import hints_on
 from .huggingface.seq2seq import plan_run, reads_known
+from .leaves import Leaves, put_leaves
 from .loss import SUMMED, Labelled, returned
 from .modalities.feeding import Feeds, all_feeds, check_sees
 from .modalities.seeing import plan_fed
@@ -42,7 +43,6 @@ from .runs.model_run import Loss, ModelRun
 from .runs.open_ints import open_ints
 from .runs.roads import Attempt, Wanted, along_roads
 from .runs.routed import put_routed
-from .semantic.leaves import Leaves, put_leaves
 from .workloads import Run
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)

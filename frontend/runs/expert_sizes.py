@@ -10,7 +10,7 @@ from torch import nn
 
 from ...ir.errors import UsageError
 from ..example_inputs import needed_arguments
-from ..semantic.leaves import Experts, MixtureOfExperts
+from ..leaves import Experts, MixtureOfExperts
 
 Shape = tuple[int, ...]
 Bank = TypeVar("Bank", bound=Experts)

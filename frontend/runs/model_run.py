@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...ir.errors import UsageError
 from ..example_inputs import Dynamic, Inputs
-from ..semantic.leaves import Leaves
+from ..leaves import Leaves
 
 Loss: TypeAlias = Callable[[object], Tensor]
 

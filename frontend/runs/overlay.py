@@ -15,8 +15,8 @@ from ...ir.errors import UnknownNameError, UsageError, check_once
 from ...ir.graph import Workload
 from ...ir.types import DType
 from ..example_inputs import Dynamic, needed_arguments
+from ..leaves import Attention, Leaf, Leaves
 from ..record.dtypes import torch_type
-from ..semantic.leaves import Attention, Leaf, Leaves
 from ..user_module import user_function
 from ..workloads import HINTS
 from .asked import Asked, InputText, LeafText, read_fixed, read_input, read_leaf

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ...ir.errors import TraceError
 from ..example_inputs import needed_arguments
-from ..semantic.leaves import Experts
+from ..leaves import Experts
 from .expert_sizes import bank_like
 
 _MOST_NUMBERS = 1 << 26  # of parameters beside the experts: a routing with more is not run

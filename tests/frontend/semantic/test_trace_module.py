@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import slipstick
-from slipstick.frontend.semantic import leaves
+from slipstick.frontend import leaves
 from slipstick.frontend.semantic.flex import Reach, reach_of
 from slipstick.ir.errors import TraceError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Role

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from ...ir.errors import UsageError
-from . import semantic
+from ..ir.errors import UsageError
+from .semantic import semantic
 
 Leaf: TypeAlias = Callable[[nn.Module], nn.Module]
 Leaves: TypeAlias = Mapping[type[nn.Module], Leaf]
