@@ -13,9 +13,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
-from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..modes import FunctionMode
 from ..record.adapter import swapped
 
 # What a training step leaves out at random, by fields of configs: masked frames of sound, layers.
@@ -46,21 +46,18 @@ def decided(model: nn.Module) -> Iterator[None]:
         yield
 
 
-class _AllFinite(TorchFunctionMode):
+class _AllFinite(FunctionMode):
     """Answers whether a tensor holds what is no number by no: a model that is trained makes none."""
 
     def __init__(self) -> None:
         super().__init__()
         self._answers: MutableMapping[Tensor, bool] = WeakTensorKeyDictionary()
 
-    def __torch_function__(
-        self, func: Callable[..., object], types: object, args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:  # fmt: skip
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         answers = [a for t in args if isinstance(t, Tensor) and (a := self._answers.get(t)) is not None]
         if func is Tensor.__bool__ and answers:
             return answers[0]
-        out = func(*args, **(kwargs or {}))
+        out = func(*args, **kwargs)
         if isinstance(out, Tensor) and func in _ASKS_FOR_NUMBERS:
             self._answers[out] = _ASKS_FOR_NUMBERS[func]
         elif isinstance(out, Tensor) and answers and func in _OF_ALL:

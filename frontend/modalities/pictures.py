@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.overrides import TorchFunctionMode
 
 from ..huggingface.configs.architectures import ModelConfig
+from ..modes import FunctionMode
 from ..record.adapter import swapped
 from .sizes import Sizes
 
@@ -150,18 +150,15 @@ def _packed(config: object) -> bool:
     return True
 
 
-class _OnePiece(TorchFunctionMode):
+class _OnePiece(FunctionMode):
     """Hands out the features of all pictures in one piece: they are put one behind another again."""
 
-    def __torch_function__(
-        self, func: Callable[..., object], types: object, args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:  # fmt: skip
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         whole = args[0] if args else None
         asked = func in (Tensor.unbind, Tensor.__len__) and isinstance(whole, Tensor)
         if asked and isinstance(whole, Tensor) and isinstance(whole.shape[0], torch.SymInt):
             return 1 if func is Tensor.__len__ else (whole.flatten(0, 1),)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _in_one_piece(original: Callable[..., object]) -> Callable[..., object]:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch._functorch._aot_autograd.subclass_parametrization import unwrap_tensor_subclass_parameters
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.errors import TraceError
+from ..modes import FunctionMode
 from .adapter import FakeWorld
 
 # In the place of a GPU that this machine need not have.
@@ -70,7 +70,7 @@ def refuse_unreadable(module: nn.Module) -> None:
             )
 
 
-class OneDevice(TorchFunctionMode):
+class OneDevice(FunctionMode):
     """Puts on one device what code puts on a GPU: `x.cuda()`, `x.to("cuda:0")`, `torch.ones(8, device="cuda")`.
 
     Where a tensor lies says nothing of what is computed, and a GPU need not be here.
@@ -81,14 +81,9 @@ class OneDevice(TorchFunctionMode):
         super().__init__()
         self._device = torch.device(device)
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        given = {name: self._placed(value) for name, value in (kwargs or {}).items()}
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run the call with devices replaced."""
+        given = {name: self._placed(value) for name, value in kwargs.items()}
         if func is Tensor.cuda:
             return cast(Tensor, args[0]).to(self._device)
         return func(*(self._placed(a) for a in args), **given)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, fx
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
-from torch.overrides import TorchFunctionMode
 
 from ...ir.graph import Role
 from ...ir.sizes.expr import Dim
+from ..modes import FunctionMode
 from ..record.adapter import FakeWorld
 from ..record.record import Recorder
 from ..semantic import semantic
@@ -26,7 +26,7 @@ _RESHAPES = ("aten.view", "aten._unsafe_view", "aten.reshape", "aten.clone", "at
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-class Calls(TorchFunctionMode):
+class Calls(FunctionMode):
     """Hands library calls, spelled as functions or as ATen operators, to their semantic forms."""
 
     def __init__(self, recorder: Recorder, world: FakeWorld, hints: Mapping[str, int]) -> None:
@@ -50,14 +50,9 @@ class Calls(TorchFunctionMode):
             **Kernels(recorder, self._attend).handlers(),
         }
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        return self._handlers.get(func, func)(*args, **(kwargs or {}))
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run what stands for the call."""
+        return self._handlers.get(func, func)(*args, **kwargs)
 
     def _attention(
         self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,

@@ -19,12 +19,12 @@ from itertools import product
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from ...ir.errors import TraceError
 from ..example_inputs import needed_arguments
 from ..leaves import Experts
+from ..modes import FunctionMode
 from .expert_sizes import bank_like
 
 _MOST_NUMBERS = 1 << 26  # of parameters beside the experts: a routing with more is not run
@@ -63,7 +63,7 @@ class _ReachedError(Exception):
     """All that a recording needs of a module's own code has run."""
 
 
-class _Watch(TorchFunctionMode):
+class _Watch(FunctionMode):
     """Keeps the tensors that calls make, in order; a copy of each while numbers run, until the first expert does."""
 
     def __init__(self, last: int = -1) -> None:
@@ -72,14 +72,8 @@ class _Watch(TorchFunctionMode):
         self.is_over = False
         self._last = last
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        out = func(*args, **(kwargs or {}))
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        out = func(*args, **kwargs)
         if self.is_over:
             return out
         for made in out if isinstance(out, tuple | list) else (out,):

@@ -9,8 +9,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
-from torch.overrides import TorchFunctionMode
 
+from ..modes import FunctionMode
 from ..record import apart
 from ..record.adapter import swapped
 from ..record.again import one_kind_of_checkpoint
@@ -24,22 +24,17 @@ _EPSILON = torch.finfo(torch.float64).eps
 _cross_entropy_of_torch, _pad_of_torch = F.cross_entropy, F.pad
 
 
-class Lift(TorchFunctionMode):
+class Lift(FunctionMode):
     """Turns calls of torch.nn.functional into semantic operators before they are taken apart.
 
     A function of torch.nn.functional that calls another one hands itself to this mode first and then runs outside it:
     what it calls is lifted by name (`lifted`).
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Run the operator that stands for the call."""
         lifted = _LIFTED.get(func)
-        return (lifted or func)(*args, **(kwargs or {}))
+        return (lifted or func)(*args, **kwargs)
 
 
 def _sdpa(

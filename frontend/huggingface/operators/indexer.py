@@ -9,8 +9,8 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from ...modes import FunctionMode
 from ...record.adapter import swapped
 from ...semantic import semantic
 
@@ -27,7 +27,7 @@ class _FoundError(Exception):
         self.operands = operands
 
 
-class _Products(TorchFunctionMode):
+class _Products(FunctionMode):
     """Looks for operands among matrix products; lets `.float()` be: kernels score in the type of the model, or fp8."""
 
     def __init__(self) -> None:
@@ -35,13 +35,7 @@ class _Products(TorchFunctionMode):
         super().__init__()
         self.operands: list[tuple[Tensor, Tensor]] = []
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         if func is torch.Tensor.float:
             return args[0]
         if func is torch.matmul:
@@ -51,7 +45,7 @@ class _Products(TorchFunctionMode):
             self.operands.append((left, right))
             if (found := _scores(self.operands)) is not None:
                 raise _FoundError(found)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 @contextmanager

@@ -7,28 +7,23 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from ...modes import FunctionMode
 
 _NARROW = (torch.float32, torch.bfloat16, torch.float16)
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 
 
-class Double(TorchFunctionMode):
+class Double(FunctionMode):
     """Turns every mention of a narrower floating type in a call into float64, so that nothing is rounded on the way."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run the call with the types replaced."""
         if func in _CASTS:
             (given, *_) = args
             assert isinstance(given, Tensor)
             return given.double()
-        return func(*map(_widened, args), **{name: _widened(value) for name, value in (kwargs or {}).items()})
+        return func(*map(_widened, args), **{name: _widened(value) for name, value in kwargs.items()})
 
 
 def _widened(given: object) -> object:
