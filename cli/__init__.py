@@ -21,11 +21,11 @@ from ..ir.errors import InternalError, SlipstickError, did_you_mean
 # Verb -> module and one line for --help; a verb is imported when it is used.
 VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "calibrate": ("calibrate", "Fit the constants of kernels to tables of measurements."),
+        "calibrate": ("calibrate.kernels", "Fit the constants of kernels to tables of measurements."),
         "compare": ("compare", "Say what changed between two reports and why; gates for continuous integration."),
         "compile": ("compile", "Write the traced, sharded or costed graph, or the report, to files."),
         "cost": ("cost", "Say what a system costs: dies, packages, servers, network, a GPU for an hour."),
-        "design": ("design", "Design a chip or a system from area and power on a technology node."),
+        "design": ("designs.design", "Design a chip or a system from area and power on a technology node."),
         "estimate": ("estimate", "Say how long a step takes, whether it fits, and where the time goes."),
         "export": ("export", "Write a plan as flags or a file of Megatron-LM, torchtitan, DeepSpeed or vLLM."),
         "list": (
@@ -33,14 +33,14 @@ VERBS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "List models, systems, chips, networks, stacks, engines, prices, passes, ops, metrics or plans.",
         ),
         "runs": ("runs", "List, show, export or remove the searches that were kept."),
-        "schema": ("schema", "Print the JSON Schema of a file that you may write."),
-        "search": ("search", "Price every legal plan of a model on a machine, or on many, and show the best."),
+        "schema": ("plans.schemas", "Print the JSON Schema of a file that you may write."),
+        "search": ("search.search", "Price every legal plan of a model on a machine, or on many, and show the best."),
         "show": (
             "catalogue",
             "Print one model, system, chip, network, stack, engine, book of prices, pass, op, metric or plan.",
         ),
-        "size": ("size", "Find the fewest GPUs that answer so many requests a second in time."),
-        "sweep": ("sweep", "Cost thousands of chip designs, and time a model on each of them."),
+        "size": ("serving.size", "Find the fewest GPUs that answer so many requests a second in time."),
+        "sweep": ("designs.sweep", "Cost thousands of chip designs, and time a model on each of them."),
         "trace": ("trace_model", "Say what a model is made of, and how each of its operators is priced."),
         "validate": ("validate", "Judge predictions against a table of measurements."),
     }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from ..ir.errors import UsageError
-from .flags import Named
-from .output import columns
+from .flags.shared import Named
+from .output.files import columns
 
 KINDS = (
     "chips", "engines", "metrics", "models", "networks", "ops", "passes", "prices", "stacks", "systems", "tp-plans",

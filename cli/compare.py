@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from ..ir.errors import GateError, UsageError
-from .flags import Named
-from .output import columns
+from .flags.shared import Named
+from .output.files import columns
 
 
 @click.command("compare")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import UsageError
-from .options import PlanCommand, Request
-from .output import write_text
+from .flags.request import PlanCommand, Request
+from .flags.run import run_of
+from .output.files import write_text
 from .prepare import check_model, lower_of, priced, sized, system_of
-from .run_flags import run_of
-from .verify import VERIFIERS
+from .verify.kinds import VERIFIERS
 
 if TYPE_CHECKING:
     from ..backends.machine.system import System

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import UsageError
-from .flags import MONEY, Named
-from .output import columns, write_text
+from .flags.shared import MONEY, Named
+from .output.files import columns, write_text
 
 if TYPE_CHECKING:
     from ..backends.machine.system import System

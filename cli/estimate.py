@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import InfeasibleError, UsageError
-from .draft_flags import DRAFTS
-from .flags import Named
-from .options import Request
-from .output import columns, write_text
-from .pool_flags import POOLS
+from .flags.request import Request
+from .flags.run import RUN_FLAGS, run_of
+from .flags.shared import Named
+from .output.files import columns, write_text
+from .output.timeline import emit_trace
 from .prepare import (
     check_model,
     lower_of,
@@ -22,11 +22,11 @@ from .prepare import (
     sized,
     system_of,
 )
-from .run_flags import RUN_FLAGS, run_of
-from .serve import engine_stack, serve_command
-from .serve_checks import check_phase, check_requests
-from .serve_flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand, Serving
-from .trace import emit_trace
+from .serving.checks import check_phase, check_requests
+from .serving.drafts import DRAFTS
+from .serving.flags import ENGINE, LIMITS, LOADS, REQUESTS, TARGETS, ServeCommand, Serving
+from .serving.pools import POOLS
+from .serving.serve import engine_stack, serve_command
 
 if TYPE_CHECKING:
     from ..driver.estimate import Estimate

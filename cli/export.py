@@ -10,13 +10,13 @@ import click
 
 from ..ir.errors import UsageError
 from .estimate import OF_SERVING, OF_STEPS, EstimateCommand
-from .flags import Named
-from .options import Request
-from .output import write_text
+from .flags.request import Request
+from .flags.shared import Named
+from .output.files import write_text
 from .prepare import check_model, lower_of, plan_of, sized, system_of
-from .serve import machine_of
-from .serve_checks import check_degrees, check_phase
-from .serve_flags import USUAL_ENGINE, Serving
+from .serving.checks import check_degrees, check_phase
+from .serving.flags import USUAL_ENGINE, Serving
+from .serving.serve import machine_of
 
 if TYPE_CHECKING:
     from ..ir.graph import Graph
@@ -134,7 +134,7 @@ def _speculation(serving: Serving) -> Mapping[str, int | str] | None:
     """What drafts, in vLLM's words; None where nothing does."""
     drafts = serving.drafts
     if drafts.draft is not None:
-        from .draft_flags import USUAL_LENGTH
+        from .serving.drafts import USUAL_LENGTH
 
         length = USUAL_LENGTH if drafts.draft_length is None else drafts.draft_length
         return {"model": _hub_name(drafts.draft) or drafts.draft, "num_speculative_tokens": length}

@@ -12,9 +12,9 @@ import click
 
 from ..ir.errors import NotBuiltError, UsageError, check_once
 from ..ir.plan.low_inference import AS_PUBLISHED
-from .options import Request
-from .output import writing
-from .plan_file import is_given
+from .flags.request import Request
+from .output.files import writing
+from .plans.file import is_given
 
 if TYPE_CHECKING:
     from ..backends.machine.software.stack import StackConstants

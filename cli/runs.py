@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from ..ir.errors import UsageError, did_you_mean
-from .flags import Named
-from .output import columns, writing
+from .flags.shared import Named
+from .output.files import columns, writing
 
 if TYPE_CHECKING:
     from ..explore.runs.export import Selection

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .flags import DESCRIBING, Named
-from .output import columns, write_text
-from .plan_file import is_given
+from .flags.shared import DESCRIBING, Named
+from .output.files import columns, write_text
+from .plans.file import is_given
 from .prepare import dims_of, length_for
 
 if TYPE_CHECKING:

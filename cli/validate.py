@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..ir.errors import InfeasibleError, UsageError
-from .flags import Named
-from .output import columns, write_text
+from .flags.shared import Named
+from .output.files import columns, write_text
 
 if TYPE_CHECKING:
     from ..validation.results.outcomes import Outcome

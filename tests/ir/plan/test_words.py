@@ -9,9 +9,9 @@ from typing import Annotated
 import click
 import pytest
 
-from slipstick.cli.flags import SECTIONS, option_of
-from slipstick.cli.plan_schema import plan_schema
-from slipstick.cli.search_axes import CHOICES, NUMBERS, REFUSED, SINGLE, flags_of_a_space
+from slipstick.cli.flags.shared import SECTIONS, option_of
+from slipstick.cli.plans.schema import plan_schema
+from slipstick.cli.search.axes import CHOICES, NUMBERS, REFUSED, SINGLE, flags_of_a_space
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.plan import WORDS, Family, PlanWords, Policy, check_family, structure_of
 from slipstick.ir.plan.files import plan_words

@@ -1,0 +1,1 @@
+"""`slipstick calibrate`: constants fitted to measurements, of kernels, stacks and serving engines."""

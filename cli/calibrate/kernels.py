@@ -1,0 +1,244 @@
+"""`slipstick calibrate`: constants of kernels from tables of measurements, or from the machine at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import UsageError
+from ..flags.shared import Named
+from ..output.files import columns, writing
+
+if TYPE_CHECKING:
+    from ...backends.machine.files.system_tree import Tree
+    from ...validation.fit.calibrate import KindFit
+
+
+@click.command("calibrate")
+@click.option(
+    "--from",
+    "files",
+    multiple=True,
+    metavar="FILE.csv",
+    type=click.Path(path_type=Path),
+    help="A table of measured kernels, as for `slipstick validate`. Repeatable.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Fit the rows with this cell only, as in accelerator=L40S. Repeatable, as for `slipstick validate`.",
+)
+@click.option("--leave-out", multiple=True, metavar="SYSTEM", help="Use no row of this system. Repeatable.")
+@click.option(
+    "--part",
+    type=Named(("half", "all")),
+    default="half",
+    show_default=True,
+    help="Configurations to fit: half of them, so that the others judge, or all.",
+)
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="Fit every constant over all chips at once: what a chip has that was never measured.  [default: those of each "
+    "chip and library by itself]",
+)
+@click.option(
+    "--stack",
+    metavar="NAME[,NAME...]",
+    help="Fit what these software stacks leave free, together, to measured training steps instead of kernels; `all`: "
+    "every stack that says what is free.",
+)
+@click.option(
+    "--engine",
+    metavar="NAME[,NAME...]",
+    help="Fit what these serving engines leave free, on each chip by itself, to measured requests instead of kernels; "
+    "`all`: every engine that says what is free.",
+)
+@click.option(
+    "--device",
+    type=Named(("cpu", "cuda")),
+    help="Measure this machine instead: kernels as PyTorch runs them, peaks, bandwidth; under torchrun collectives.",
+)
+@click.option("--threads", type=int, metavar="N", default=1, show_default=True, help="With --device: threads to use.")
+@click.option("--quick", is_flag=True, help="With --device: few sizes, once; seconds instead of minutes.")
+@click.option("--check", is_flag=True, help="With --device: train a small Llama afterwards, predicted and measured.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT.yaml|FOLDER",
+    help="File to write; or a folder, which gets one file a chip. Kinds of kernels that are in a file and are not "
+    "fitted stay.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+def calibrate_command(
+    files: tuple[Path, ...], where: tuple[str, ...], leave_out: tuple[str, ...], part: str, joint: bool,
+    stack: str | None, engine: str | None, device: str | None, threads: int, quick: bool, check: bool, output: str,
+    quiet: bool,
+) -> int:  # fmt: skip
+    """Fit the constants of kernel models to tables of measurements and write them as a calibration.
+
+    Robust least squares on the logarithm of predicted / measured. The file says which data sets were fitted, which half
+    of their configurations, and how near both halves come; `slipstick validate` reads it to tell rows that were fitted
+    from rows that judge.
+
+    With --device the machine at hand is measured first. The folder gets DEVICE.yaml, a system that --system takes,
+    DEVICE.calibration.yaml with its constants, and the tables.
+
+    With --stack the host's time, overlap and slowdowns of software stacks are fitted to training steps: the numbers
+    that a stack's file leaves free, to the data sets that it names. What is written is a stack like the one fitted.
+
+    With --engine the host's time of serving engines is fitted to measured requests in the same way, chip by chip.
+    """
+    report = _reporter(quiet)
+    if device is not None:
+        choices = {
+            "--where": where, "--leave-out": leave_out, "--joint": joint, "--part": part != "half", "--stack": stack,
+            "--engine": engine,
+        }  # fmt: skip
+        _refuse_mixed(files, [name for name, given in choices.items() if given], output)
+        return _measure(device, threads, quick, check, Path(output), report)
+    if not files:
+        raise UsageError("nothing to fit: give --from FILE.csv, or --device cpu to measure this machine")
+    _refuse_of_device({"--quick": quick, "--check": check, "--threads": threads != 1})
+    if stack is not None and engine is not None:
+        raise UsageError("--stack and --engine are two fits: give one of them")
+    if stack is not None or engine is not None:
+        _refuse_of_kernels({"--where": where, "--leave-out": leave_out, "--joint": joint})
+        return _of_software(files, stack, engine, part, Path(output), report)
+    _refuse_unreadable(Path(output))
+    from ...validation.fit.calibrate import Choice, calibrate
+
+    choice = Choice(where=where, leave_out=leave_out, split=part, joint=joint)
+    found = calibrate(files, choice, report)
+    for why, rows in found.skipped.items():
+        report(f"{rows} rows in no fit: {why}")
+    by_file = _by_file(Path(output), found.fits, joint)
+    click.echo(_table(found.fits))
+    for path, fits in by_file.items():
+        _write(path, fits)
+    return 0
+
+
+def _reporter(quiet: bool) -> Callable[[str], None]:
+    """Return what writes progress to stderr, or nowhere."""
+    return (lambda _: None) if quiet else (lambda line: click.echo(line, err=True))
+
+
+def _of_software(
+    files: tuple[Path, ...], stack: str | None, engine: str | None, part: str, output: Path,
+    report: Callable[[str], None],
+) -> int:  # fmt: skip
+    from .engines import calibrate_engines
+    from .stacks import calibrate_stacks
+
+    if engine is not None:
+        return calibrate_engines(files, engine, part, output, report)
+    return calibrate_stacks(files, stack or "", part, output, report)
+
+
+def _refuse_mixed(files: tuple[Path, ...], choices: Sequence[str], output: str) -> None:
+    if files:
+        raise UsageError("--device measures what it fits: leave out --from")
+    if choices:
+        raise UsageError(f"--device fits all that it measures: leave out {', '.join(choices)}")
+    if output.endswith((".yaml", ".yml")):
+        raise UsageError(f"--device writes several files: give a folder instead of '{output}'")
+    # Said before minutes of measuring, not behind them.
+    if Path(output).exists() and not Path(output).is_dir():
+        raise UsageError(f"--device writes several files: '{output}' is a file and not a folder")
+
+
+def _refuse_of_device(given: Mapping[str, bool]) -> None:
+    idle = [name for name, is_given in given.items() if is_given]
+    if idle:
+        raise UsageError(f"{', '.join(idle)}: only with --device, which measures")
+
+
+def _refuse_of_kernels(given: Mapping[str, object]) -> None:
+    idle = [name for name, is_given in given.items() if is_given]
+    if idle:
+        raise UsageError(
+            f"{', '.join(idle)}: not with --stack or --engine, whose files say which rows they are fitted to"
+        )
+
+
+def _refuse_unreadable(output: Path) -> None:
+    """Say before a fit that the file it would update is no calibration."""
+    if output.suffix in (".yaml", ".yml"):
+        _tree_of(output)
+
+
+def _tree_of(path: Path) -> tuple[str, Mapping[str, Tree]]:
+    """Return the text and the tree of a calibration; both are empty where there is no file."""
+    from ...backends.machine.files.system_tree import read_tree
+
+    if path.is_dir():
+        raise UsageError(f"cannot write '{path}': Is a directory")
+    try:
+        old = path.read_text(encoding="utf-8") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read '{path}', the calibration to update: {error}") from error
+    return old, read_tree(old, path.name) if old else {}
+
+
+def _measure(device: str, threads: int, quick: bool, check: bool, folder: Path, report: Callable[[str], None]) -> int:
+    from ...validation.measure.run import Wanted, calibrate_device
+
+    wanted = Wanted(device, threads, quick, check)
+    found = calibrate_device(wanted, folder, report)
+    if found.fits:
+        click.echo(_table(found.fits))
+    for judged in found.checks:
+        click.echo(f"\n{judged.text()}")
+    for path in found.files:
+        click.echo(f"wrote {path}", err=True)
+    return 0
+
+
+def _by_file(output: Path, fits: Sequence[KindFit], joint: bool) -> dict[Path, list[KindFit]]:
+    one_file = output.suffix in (".yaml", ".yml")
+    owners = dict.fromkeys(fit.owner for fit in fits)
+    if one_file and len(owners) > 1:
+        raise UsageError(f"'{output}' would hold {len(owners)} chips ({', '.join(owners)}): give a folder, --where or "
+                         "--leave-out for one of them, or --joint")  # fmt: skip
+    if joint and not one_file:
+        raise UsageError(f"--joint makes one file: give -o NAME.yaml instead of the folder '{output}'")
+    found: dict[Path, list[KindFit]] = {}
+    for fit in fits:
+        found.setdefault(output if one_file else output / f"{fit.owner}.yaml", []).append(fit)
+    return found
+
+
+def _write(path: Path, fits: Sequence[KindFit]) -> None:
+    from ... import __version__
+    from ...ir.text.files import write_whole
+    from ...validation.fit.calibration_file import check, heading_of, text_of, updated
+    from ...validation.rows.machine_room import base_layers
+
+    old, before = _tree_of(path)
+    tree = updated(before, fits, f"slipstick {__version__}", path.stem)
+    check(tree, base_layers())
+    heading = heading_of(old) or f"Constants of kernels fitted to measurements{_of(fits)}; `slipstick calibrate`."
+    with writing(path):
+        write_whole(path, text_of(tree, heading))
+
+
+def _of(fits: Sequence[KindFit]) -> str:
+    return f" of {fits[0].owner}" if fits[0].owner else ""
+
+
+def _table(fits: Sequence[KindFit]) -> str:
+    from ...report.columns import in_columns
+
+    lines = [["chip", "class", "kind", "fitted", "median", "p90", "judged", "median", "p90", "bias", "excluded"]]
+    for fit in fits:
+        ours = [str(fit.fit.num), f"{fit.fit.median:.1%}", f"{fit.fit.p90:.1%}"]
+        j = fit.judged
+        theirs = ["0", "", "", ""] if j is None else [str(j.num), f"{j.median:.1%}", f"{j.p90:.1%}", f"{j.bias:+.1%}"]
+        lines.append([fit.owner or "all", fit.cls, fit.kind, *ours, *theirs, str(fit.num_excluded)])
+    return in_columns(lines, columns())

@@ -1,0 +1,1 @@
+"""`slipstick design` and `slipstick sweep`: chips from budgets, and designs by the thousand."""

@@ -1,0 +1,217 @@
+"""`slipstick design`: chips and machines from budgets of area and power on a technology node, and areas of dies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import UsageError
+from ..flags.shared import Named
+from ..output.files import write_text
+
+if TYPE_CHECKING:
+    from ...backends.technology.data import Technology
+    from ...backends.technology.design import Budget
+    from ...backends.technology.voltage import Clamp
+
+WHATS = ("chip", "system", "study", "area")
+CLAMPS = ("budget", "paper")
+# As `backends/technology` has them, which the help must not load.
+JOINS = ("line", "ring", "mesh", "fully_connected")
+JOINTS = ("organic", "fan_out", "interposer", "embedded_bridge", "fan_out_bridge")
+
+
+@click.command("design")
+@click.argument("what", type=Named(WHATS))
+@click.option("--node", metavar="NAME", help="Technology node, as N5. A study may name several, as N7,N5; all if none.")
+@click.option("--area", metavar="AREA", help="Silicon of all dies together, as 814mm2.")
+@click.option("--die-area", metavar="AREA", help="Silicon of one die, in place of --area.")
+@click.option("--power", metavar="POWER", help="Power of the package, as 700W.")
+@click.option("--dies", "--chiplets", "dies", default=1, show_default=True, help="How many dies make up the area.")
+@click.option(
+    "--d2d", default="", metavar="NAME", help="Interface between dies, as ucie-advanced: each die is then a device."
+)
+@click.option("--d2d-bandwidth", metavar="RATE", help="To each neighbouring die, one direction, as 2TB/s.")
+@click.option("--join", type=Named(JOINS), default="line", show_default=True, help="How dies with --d2d are joined.")
+@click.option("--unit", default="h100", show_default=True, metavar="NAME", help="Unit of compute and floor plan.")
+@click.option("--memory", default="hbm3", show_default=True, metavar="NAME", help="Stacks of memory beside the dies.")
+@click.option("--stacks", type=int, metavar="N", help="Stacks of memory of the package; as many as fit if not given.")
+@click.option("--link", default="nvlink4", show_default=True, metavar="NAME", help="Lanes to other chips.")
+@click.option(
+    "--joint",
+    type=Named(JOINTS),
+    help="How dies and memory are joined in the package; by default interposer with HBM, else organic.",
+)
+@click.option(
+    "--clamp",
+    type=Named(CLAMPS),
+    default="budget",
+    show_default=True,
+    help="What units do below their least voltage: keep to the power, or slow down as in the paper.",
+)
+@click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, ... of your own.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a number of the technology.")
+@click.option("--name", default="designed", show_default=True, help="Name of what is designed.")
+@click.option("--node-size", default=8, show_default=True, help="Packages that share a node, of a system.")
+@click.option(
+    "--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes of a system."
+)
+@click.option(
+    "--like",
+    default="dgx-h100",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="System whose servers, racks and switches stand around the chips; '' for none, which then cannot be priced.",
+)
+@click.option("--die", metavar="NAME", help="Die whose area to tell by part; all that are known if not given.")
+@click.option(
+    "--format", "form", type=Named(("table", "json")), default="table", show_default=True, help="Of a study or an area."
+)
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+def design_command(
+    what: str,
+    node: str | None,
+    area: str | None,
+    die_area: str | None,
+    power: str | None,
+    dies: int,
+    d2d: str,
+    d2d_bandwidth: str | None,
+    join: str,
+    unit: str,
+    memory: str,
+    stacks: int | None,
+    link: str,
+    joint: str | None,
+    clamp: str,
+    technology: Path | None,
+    overrides: tuple[str, ...],
+    name: str,
+    node_size: int,
+    network: str,
+    like: str,
+    die: str | None,
+    form: str,
+    output: str,
+) -> int:
+    """Design a chip, or a system of such chips, as a YAML file; or study one budget on several nodes.
+
+    Of chiplets, each die is a device, and the interface that joins them a level of the network. The other way round, an
+    area tells the silicon of a die from what is on it.
+
+    \b
+    slipstick design chip --node N5 --area 814mm2 --power 700W -o chip.yaml
+    slipstick design system --node N5 --chiplets 2 --die-area 800mm2 --power 1400W --d2d ucie-advanced --d2d-bandwidth 2TB/s
+    slipstick design study --area 826mm2 --power 400W --unit a100 --memory hbm2e
+    slipstick design area --die ga100
+    """  # noqa: D301, E501
+    from ...backends.technology.data import load_technology
+    from ...backends.technology.design import design, study
+    from ...backends.technology.files.chip_file import chip_text, system_text
+    from ...backends.technology.files.package_file import as_joint
+    from .tables import area_table, study_table
+
+    known = load_technology(technology, overrides)
+    if what == "area":
+        write_text(area_table(known, die, node, form), output)
+        return 0
+    nodes = tuple(node.split(",")) if node else ()
+    area_mm2, power_w = _area_mm2(area, die_area, dies), _given("--power", power, "W")
+    budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
+    budget = _joined(budget, d2d, d2d_bandwidth, join)
+    if what == "study":
+        write_text(study_table(study(budget, known, nodes), form), output)
+        return 0
+    _check_names(what, nodes, name, node_size, known)
+    how = as_joint(joint) if joint else None
+    made = design(budget, known)
+    _warn_of_field(area_mm2 / dies)
+    if what == "chip":
+        write_text(chip_text(made, name, known, how), output)
+    else:
+        write_text(system_text(made, name, node_size, _network(network), known, how, like), output)
+    return 0
+
+
+def _warn_of_field(die_mm2: float) -> None:
+    """A design beyond one field of lithography is drawn all the same; its cost would be refused."""
+    from ...backends.prices.book import load_prices
+
+    wafer = load_prices().section.wafer
+    field_mm2 = wafer.field_width.si * wafer.field_height.si
+    if die_mm2 > field_mm2:
+        area = f"a die of {die_mm2:g} mm2 is beyond the field of lithography of {field_mm2:g} mm2"
+        click.echo(f"warning: {area}: nobody can make it in one piece, and `slipstick cost` refuses it", err=True)
+
+
+def _check_names(what: str, nodes: tuple[str, ...], name: str, node_size: int, known: Technology) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+        raise UsageError(f"--name '{name}': letters, digits, '_', '.' and '-' only")
+    if node_size < 1:
+        raise UsageError(f"--node-size {node_size}: at least one chip shares a node")
+    if len(nodes) != 1:
+        raise UsageError(f"a {what} is of one node: --node {', '.join(known.node_names)}")
+
+
+def _budget(
+    node: str,
+    area_mm2: float,
+    power_w: float,
+    unit: str,
+    memory: str,
+    link: str,
+    dies: int,
+    clamp: str,
+    stacks: int | None,
+) -> Budget:
+    from ...backends.technology.design import Budget
+
+    how: Clamp = "paper" if clamp == "paper" else "budget"
+    return Budget(node, area_mm2, power_w, unit, memory, link, dies, how, num_stacks=stacks)
+
+
+def _joined(budget: Budget, d2d: str, bandwidth: str | None, join: str) -> Budget:
+    """The same budget with an interface between its dies."""
+    from ...backends.technology.d2d import as_join
+
+    if not d2d:
+        if bandwidth is not None:
+            raise UsageError("--d2d-bandwidth is of an interface between dies: say which, as in --d2d ucie-advanced")
+        return budget
+    if bandwidth is None and budget.num_dies != 1:
+        raise UsageError(f"--d2d {d2d} needs a bandwidth to each neighbour, as in --d2d-bandwidth 2TB/s")
+    rate = 0.0 if bandwidth is None else _given("--d2d-bandwidth", bandwidth, "B/s")
+    return replace(budget, d2d=d2d, d2d_bytes_per_s=rate, join=as_join(join))
+
+
+def _area_mm2(area: str | None, die_area: str | None, dies: int) -> float:
+    """Silicon of all dies together."""
+    if (area is None) == (die_area is None):
+        raise UsageError("a chip needs one of --area, of all dies together, and --die-area, of one")
+    return _given("--area", area, "mm2") if area is not None else dies * _given("--die-area", die_area, "mm2")
+
+
+def _given(flag: str, text: str | None, dimension: str) -> float:
+    from ...ir.units import parse_quantity, split_quantity, units_of
+
+    if text is None:
+        raise UsageError(f"missing {flag}: a number and one of: {units_of(dimension)}")
+    try:
+        value = parse_quantity(text, dimension).value_si
+    except UsageError as error:
+        raise UsageError(f"{flag}: {error}") from None
+    if not split_quantity(text)[1]:
+        raise UsageError(f"{flag}: missing unit of '{text}': allowed: {units_of(dimension)}")
+    return value
+
+
+def _network(name: str) -> str:
+    """A network of the catalogue or a file; UnknownNameError names the nearest."""
+    from ...backends.machine.load import load_network
+
+    load_network(name)
+    return name

@@ -1,0 +1,213 @@
+"""`slipstick sweep`: chip designs by the thousand, with their silicon, their money, and the time of a model on them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import UsageError
+from ..flags.request import Request
+from ..flags.run import run_of
+from ..flags.shared import Named
+from ..output.files import write_text
+from ..prepare import check_model, lower_of, sized
+from ..search.sampling import Sampling
+from .axes import Axes, SweepCommand
+from .trials import Chosen, Wanted, choose, has_trials, sampled_of
+
+if TYPE_CHECKING:
+    from ...backends.technology.data import Technology
+    from ...cost.run.training_run import TrainingRun
+    from ...explore.designs.setting import Job, Setting
+    from ...explore.designs.space import DesignSpace
+    from ...ir.plan import Plan
+
+NO_MODEL = "none"
+USUAL_GPUS = 1024
+TOP = 20
+
+
+@click.command("sweep", cls=SweepCommand)
+@click.option("--node", default="N5", show_default=True, metavar="LIST", help="Technology nodes, as N5,N3.")
+@click.option("--die-area", required=True, metavar="AXIS", help="Areas of one die: 400:800:100mm2, or 400,600mm2.")
+@click.option("--power", metavar="AXIS", help="Powers of a package, as 700,1000W.")
+@click.option("--power-density", metavar="AXIS", help="In its place, for each mm2 of its dies, as 0.6:1.0:0.1W/mm2.")
+@click.option("--chiplets", "--dies", default="1", show_default=True, metavar="AXIS", help="Dies of a package.")
+@click.option(
+    "--d2d",
+    default="",
+    metavar="LIST",
+    help="Interfaces between dies, each of which then is a GPU: ucie-advanced; `none` for dies that together are one.",
+)
+@click.option("--d2d-bandwidth", metavar="AXIS", help="Of these to each neighbour, one direction: 1,2TB/s.")
+@click.option("--join", metavar="LIST", help="How dies are joined by them: line, ring, mesh, ...  [default: line]")
+@click.option("--unit", default="h100", show_default=True, metavar="LIST", help="Units of compute.")
+@click.option("--memory", default="hbm3", show_default=True, metavar="LIST", help="Stacks of memory, as hbm3,hbm3e.")
+@click.option("--stacks", metavar="AXIS", help="Stacks of a package.  [default: as many as fit]")
+@click.option("--link", default="nvlink4", show_default=True, metavar="LIST", help="Lanes to other packages.")
+@click.option("--joint", metavar="LIST", help="How dies and memory are joined.  [default: as usual with the memory]")
+@click.option("--packages", "--node-size", default=8, show_default=True, help="Packages of a node.")
+@click.option("--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes.")
+@click.option("--like", default="dgx-h100", show_default=True, metavar="NAME|FILE", help="Servers, racks and switches.")
+@click.option("--volume", type=float, metavar="N", help="Packages made of a design, over which it is paid off.")
+@click.option("--gross-margin", type=float, metavar="X", help="Part of a package's price that its maker keeps.")
+@click.option("--technology", type=click.Path(path_type=Path), metavar="FILE", help="Nodes, units, memories and links.")
+@click.option(
+    "--objective",
+    "objectives",
+    metavar="LIST",
+    help="Columns that should be small (with a + large): by the first rows are sorted, by all they are Pareto-optimal "
+    "or not.  [default: usd_per_step,step_time_s; without a model +fp16_flops_per_usd,+hbm_bytes_per_usd]",
+)
+@click.option("--pareto", "only_pareto", is_flag=True, help="Only rows that no other beats in all objectives.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first rows.  [default: 20 of a table]")
+@click.option(
+    "--best-system", metavar="FILE", help="Write the system of the first row as well, for `cost` and `estimate`."
+)
+@click.option(
+    "--format", "form", type=Named(("table", "csv", "json")), default="table", show_default=True, help="Output."
+)
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+def sweep_command(
+    request: Request,
+    axes: Axes,
+    sampling: Sampling,
+    study: Path | None,
+    packages: int,
+    network: str,
+    like: str,
+    volume: float | None,
+    gross_margin: float | None,
+    technology: Path | None,
+    objectives: str | None,
+    only_pareto: bool,
+    top: int | None,
+    best_system: str | None,
+    form: str,
+    output: str,
+) -> int:
+    """Cost a space of chip designs, and time MODEL on each of them under one plan.
+
+    Every combination is a design: the technology engine builds its chip, the price book its package and the system
+    around it, all of it priced by what it is made of, and the model's step runs on it. MODEL `none` leaves time out.
+    What is set with --set is a number of the prices, of the technology, or of the system around the chips.
+
+    \b
+    slipstick sweep none --die-area 200:800:50mm2 --chiplets 1,2,4 --power-density 0.8W/mm2 --gpus 1024
+    slipstick sweep llama-3.1-8b --node N5,N3 --die-area 400:800:50mm2 --power 700,1000W --gpus 64 --tp 8 --gbs 64
+    slipstick sweep none --die-area 200..800mm2 --chiplets 1,2,4 --power-density 0.5..1.2W/mm2 --gpus 1024 --trials 300
+    """  # noqa: D301
+    from ...report.designs.designs import Goals
+
+    _check(request)
+    chosen = None
+    if has_trials(axes, sampling, study):
+        told = (replace(request, quiet=False, cache=True), packages, network, like, volume, gross_margin, technology)
+        chosen = Chosen(sampled=sampled_of(axes), sampling=sampling, study=study, asked=repr(told))
+    space = axes.space() if chosen is None else chosen.sampled.space
+    goals = Goals.of(objectives, request.source.model != NO_MODEL)
+    setting = _setting(request, technology, packages, network, like, volume, gross_margin)
+    _check_names(space, setting.technology)
+    job = None if request.source.model == NO_MODEL else _job(request)
+    wanted = Wanted(goals, only_pareto, TOP if top is None and form == "table" else top, form, best_system)
+    if chosen is not None:
+        text, best = choose(chosen, setting, job, wanted, request.quiet)
+    else:
+        text, best = _all(space, setting, job, wanted, request.quiet)
+    write_text(text, output)
+    if best_system is not None:
+        write_text(best, best_system)
+    return 0
+
+
+def _all(space: DesignSpace, setting: Setting, job: Job | None, wanted: Wanted, quiet: bool) -> tuple[str, str]:
+    """Every design of a space: the answer, and the system of the first row where it is wanted."""
+    from ...explore.designs.designs import check_some, explore, system_text_at
+    from ...report.designs.designs import Ranking
+
+    started = time.perf_counter()
+    found = list(explore(space, setting, job))
+    if not quiet:
+        click.echo(f"{space.num_designs():,} designs in {time.perf_counter() - started:.2f} s", err=True)
+    check_some(space, setting, found)
+    ranking = Ranking.of(found, wanted.goals)
+    best = system_text_at(space, setting, found, int(ranking.order[0])) if wanted.best_system is not None else ""
+    return wanted.text(ranking), best
+
+
+def _check(request: Request) -> None:
+    """Refuse what has no meaning for machines that nobody has built."""
+    if request.machine.system is not None:
+        raise UsageError("a sweep designs its systems: leave --system out; --like NAME says what stands around them")
+    if request.rent:
+        raise UsageError("nobody rents out a chip that is being designed: leave --rent out")
+    if request.source.model == NO_MODEL and run_of(request.run, request.words.phase) is not None:
+        raise UsageError("a run is of a model: name one in place of 'none', or leave --tokens and the like out")
+    if request.compiler.stop_after is not None:
+        raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")
+    if request.words.num_gpus is not None and request.words.num_gpus < 1:
+        raise UsageError(f"--gpus {request.words.num_gpus}: a system has 1 or more")
+
+
+def _setting(
+    request: Request,
+    technology: Path | None,
+    packages: int,
+    network: str,
+    like: str,
+    volume: float | None,
+    gross_margin: float | None,
+) -> Setting:
+    from ...backends.machine.load import load_network
+    from ...backends.prices.book import USUAL, load_prices
+    from ...backends.technology.data import PARTS, load_technology
+    from ...explore.designs.setting import Setting
+
+    load_network(network)
+    of_prices = [text for text in request.machine.overrides if text.startswith("prices.")]
+    of_technology = [text for text in request.machine.overrides if text.partition(".")[0] in PARTS]
+    rest = [text for text in request.machine.overrides if text not in of_prices and text not in of_technology]
+    at, num_gpus = request.machine, request.words.num_gpus
+    return Setting(
+        technology=load_technology(technology, of_technology),
+        prices=load_prices(request.machine.prices or USUAL, tuple(text.removeprefix("prices.") for text in of_prices)),
+        num_packages=packages, network=network, like=like,
+        num_gpus=USUAL_GPUS if num_gpus is None else num_gpus, volume=volume, gross_margin=gross_margin,
+        stack=at.stack, calibration=at.calibration, overrides=(*at.graphs, *rest),
+    )  # fmt: skip
+
+
+def _check_names(space: DesignSpace, technology: Technology) -> None:
+    """Refuse a misspelt name before anything slow happens."""
+    for names, find in (
+        (space.nodes, technology.node), (space.units, technology.unit), (space.memories, technology.memory),
+        (space.links, technology.link), (tuple(filter(None, space.d2d)), technology.d2d),
+    ):  # fmt: skip
+        for name in names:
+            find(name)
+
+
+def _job(request: Request) -> Job:
+    from ...cost.flops import Convention
+    from ...explore.designs.setting import Job
+
+    check_model(request)
+    run = run_of(request.run, request.words.phase)
+    graph, plan = sized(request)
+    num_steps = None if run is None else _num_steps(run, plan)
+    return Job(lower_of(request, graph, plan.family), plan, num_steps, Convention(request.flops_convention))
+
+
+def _num_steps(run: TrainingRun, plan: Plan) -> float | None:
+    """Steps of the whole run, where its length is given; what fails and is saved on the way is not counted."""
+    from ...cost.run.training_run import Job
+
+    if run.checkpoints is not None or run.failures is not None:
+        raise UsageError("a sweep counts no checkpoints and failures: give the length of the run alone, as --tokens")
+    one = Job(step_time_s=1.0, samples=plan.global_batch, tokens=plan.global_batch * plan.seq_len,
+              num_gpus=plan.num_gpus, num_nodes=1, state_bytes=0.0)  # fmt: skip
+    return run.over(one).metrics["num_steps"]

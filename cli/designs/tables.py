@@ -1,0 +1,120 @@
+"""Tables of `slipstick design`: one budget on several nodes, and dies by part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...backends.technology.area import DieAreas, area_of, floorplan
+from ...backends.technology.data import Technology
+from ...backends.technology.design import Design
+from ...ir.sizes.expr import Num
+from ...ir.units import format_bytes, format_bytes_per_s, format_flop_per_s
+from ...report.columns import in_columns
+from ..output.files import columns
+
+
+def study_table(designs: Sequence[Design], form: str) -> str:
+    """Return designs as a table or as records, a line each."""
+    if form == "json":
+        return json.dumps([_record(d) for d in designs], indent=2)
+    heading = ["node", "SMs", "voltage", "clock", "fp16 peak", "cache", "memory", "FLOP/B", "links"]
+    rows = [
+        [
+            d.budget.node,
+            str(d.compute.num_sms),
+            f"{d.compute.at.voltage_v:.3f} V",
+            f"{d.compute.clock_hz / 1e9:.2f} GHz",
+            format_flop_per_s(float(d.compute.flop_per_s)),
+            format_bytes(float(d.cache.num_bytes)),
+            format_bytes_per_s(float(d.memory.bytes_per_s)),
+            f"{d.compute.flop_per_s / d.memory.bytes_per_s:.0f}",
+            format_bytes_per_s(float(d.network.bytes_per_s)),
+        ]
+        for d in designs
+    ]
+    return in_columns([heading, *rows], columns())
+
+
+def _record(d: Design) -> dict[str, str | float | dict[str, float]]:
+    areas = {name: float(getattr(d.areas, name)) for name in d.areas.__slots__}
+    return {
+        "node": d.budget.node,
+        "num_sms": int(d.compute.num_sms),
+        "voltage_v": float(d.compute.at.voltage_v),
+        "clock_hz": float(d.compute.clock_hz),
+        "fp16_peak_flop_per_s": float(d.compute.flop_per_s),
+        "cache_bytes": float(d.cache.num_bytes),
+        "memory_bytes": float(d.memory.num_bytes),
+        "memory_bandwidth_bytes_per_s": float(d.memory.bytes_per_s),
+        "links_bytes_per_s": float(d.network.bytes_per_s),
+        "d2d_bytes_per_s": float(d.interface.bytes_per_s),
+        "used_w": float(d.used_w),
+        "areas": areas,
+    }
+
+
+def area_table(technology: Technology, die: str | None, node: str | None, form: str) -> str:
+    """Return the area of a die by part beside what people found on photos of it, or the areas of all dies."""
+    dies = [_Die.of(name, node, technology) for name in ((die,) if die else technology.section.dies)]
+    if form == "json":
+        return json.dumps([d.record() for d in dies], indent=2)
+    parts = [name for name, _ in dies[0].found.parts()]
+    rows = [[part.replace("_", " "), *(cell for d in dies for cell in d.cells(part, len(dies) > 1))] for part in parts]
+    rows.append(["total", *(cell for d in dies for cell in d.totals(len(dies) > 1))])
+    rows.append(["real die", *(_mm2(d.real_mm2) for d in dies)])
+    rows.append(["difference", *(_apart(d.found.total_mm2, d.real_mm2) for d in dies)])
+    heading = ["mm2", *(d.name for d in dies), *(["photo"] if dies[0].photo and die else [])]
+    width = len(heading)
+    return in_columns([heading, *([*row, *[""] * (width - len(row))] for row in rows)], columns())
+
+
+@dataclass(frozen=True, slots=True)
+class _Die:
+    """A die by part, and what is known of the real one."""
+
+    name: str
+    node: str
+    found: DieAreas
+    real_mm2: float | None
+    photo: dict[str, float]
+
+    @classmethod
+    def of(cls, name: str, node: str | None, technology: Technology) -> _Die:
+        """Look at a die, on another node if one is given: there it has never been made."""
+        die, plan = technology.die(name), floorplan(name, technology)
+        if node and node != plan.node:
+            return cls(name, node, area_of(replace(plan, node=node), technology), None, {})
+        photo = {str(part): area.si for part, area in die.photo.items()}
+        real_mm2 = None if die.area is None else die.area.si
+        return cls(name, plan.node, area_of(plan, technology), real_mm2, photo)
+
+    def cells(self, part: str, among_others: bool) -> list[str]:
+        """Return a part as text, beside that of a photo where the die stands alone."""
+        area_mm2 = dict(self.found.parts())[part]
+        return [_mm2(area_mm2), *([_mm2(self.photo.get(part))] if self.photo and not among_others else [])]
+
+    def totals(self, among_others: bool) -> list[str]:
+        """Return the whole die likewise."""
+        on_photo = sum(self.photo.values())
+        return [_mm2(self.found.total_mm2), *([_mm2(on_photo)] if self.photo and not among_others else [])]
+
+    def record(self) -> dict[str, str | float | dict[str, float] | None]:
+        """Return all of it for programs."""
+        return {
+            "die": self.name,
+            "node": self.node,
+            "areas": {f"{part}_mm2": float(area_mm2) for part, area_mm2 in self.found.parts()},
+            "total_mm2": float(self.found.total_mm2),
+            "real_mm2": self.real_mm2,
+            "photo": {f"{part}_mm2": area_mm2 for part, area_mm2 in self.photo.items()},
+        }
+
+
+def _mm2(area_mm2: Num | None) -> str:
+    return "-" if area_mm2 is None else f"{area_mm2:.1f}"
+
+
+def _apart(found_mm2: Num, real_mm2: float | None) -> str:
+    return "-" if real_mm2 is None else f"{found_mm2 / real_mm2 - 1:+.1%}"

@@ -1,0 +1,210 @@
+"""A sweep whose designs an optimiser chooses: which axes it has, and what it found."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import UsageError
+from ..output.files import columns
+from ..search.progress import progress
+from ..search.sampling import Sampling, is_sampled
+from .axes import AT_ONCE, Axes
+
+if TYPE_CHECKING:
+    from ...explore.designs.sampled import Sample, Sampled
+    from ...explore.designs.setting import Job, Setting
+    from ...explore.designs.space import DesignSpace
+    from ...explore.trials.optimizer import Axis, Range
+    from ...explore.trials.optuna_study import OptunaStudy
+    from ...report.designs.designs import Goals, Ranking
+    from ...report.search.trials import Trials
+
+# Numbers of designs, by the flag's parameter: the base unit of each.
+_NUMBERS = {
+    "die_area": "mm2", "power": "W", "power_density": "W/mm2", "chiplets": "1", "stacks": "1", "d2d_bandwidth": "B/s",
+}  # fmt: skip
+_COUNTS = ("chiplets", "stacks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A space to choose from, and how.
+
+    Attributes:
+        sampled: the space.
+        sampling: how many designs, and by what.
+        study: file that keeps the trials; None for none.
+        asked: everything that the answer depends on, in words.
+    """
+
+    sampled: Sampled
+    sampling: Sampling
+    study: Path | None
+    asked: str
+
+    @property
+    def num_trials(self) -> int:
+        """Designs that are tried."""
+        return self.sampling.trials or 1
+
+    @property
+    def how(self) -> tuple[str, int]:
+        """Sampler and seed."""
+        return self.sampling.sampler or "tpe", self.sampling.seed or 0
+
+    def digest(self, goals: Goals) -> str:
+        """What tells this study from any other; how many trials it has does not."""
+        from ...explore.runs.tool import tool_version
+
+        at_once = self.sampling.trials_at_once or AT_ONCE
+        text = repr((self.asked, self.sampled.space, self.sampled.axes, str(goals), self.how, at_once, tool_version()))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def open(self, goals: Goals) -> OptunaStudy:
+        """Begin the study, or go on with the one of its file."""
+        from ...explore.trials.optuna_study import OptunaStudy
+
+        return OptunaStudy.open(self.sampled.axes, goals.signs, *self.how, self.study, self.digest(goals))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of designs.
+
+    Attributes:
+        goals: columns that should be good.
+        only_pareto: only rows that no other beats.
+        top: rows; None for all.
+        form: `table`, `csv` or `json`.
+        best_system: file for the system of the first row; None for none.
+    """
+
+    goals: Goals
+    only_pareto: bool
+    top: int | None
+    form: str
+    best_system: str | None
+
+    def text(self, ranking: Ranking, trials: Trials | None = None) -> str:
+        """Return designs in that form, with the trials where there were any."""
+        from ...report.designs.designs import designs_csv, designs_json
+        from ...report.designs.designs_table import designs_table
+
+        rows = ranking.chosen(self.only_pareto, self.top)
+        if self.form == "csv":
+            return designs_csv(ranking, rows)
+        if self.form == "json":
+            return designs_json(ranking, rows, {} if trials is None else {"trials": trials.document()})
+        table = designs_table(ranking, rows, columns())
+        if trials is None:
+            return table
+        again = len(trials.values) - len(ranking.reason)
+        return f"{table}\n{trials.line}" + (f"; {again:,} chose a design again" if again else "")
+
+
+def has_trials(axes: Axes, sampling: Sampling, study: Path | None) -> bool:
+    """Whether an optimiser chooses designs; UsageError where ranges, trials and how they are chosen do not agree."""
+    from ...explore.ranges import is_range
+
+    texts = {name: getattr(axes, name) for name in _NUMBERS}
+    given = [f"--{name.replace('_', '-')} {text}" for name, text in texts.items() if text and is_range(text)]
+    if is_sampled(sampling, given, "400:800:100mm2"):
+        return True
+    if study is not None:
+        raise UsageError("--study is of an optimiser: say how many points it tries, as in --trials 200")
+    return False
+
+
+def sampled_of(axes: Axes) -> Sampled:
+    """Return the space to choose from; UsageError for a range that is none, or where there is nothing to choose."""
+    from ...explore.designs.sampled import FIELDS, Sampled
+    from ...explore.trials.optimizer import Choice
+
+    ranges = dict(_ranges(axes))
+    space = _at_ends(axes, ranges, first=True)
+    _at_ends(axes, ranges, first=False)
+    found: list[Axis] = []
+    for flag, field in FIELDS.items():
+        name = flag.replace("-", "_")
+        values = getattr(space, field) if getattr(axes, name) else ()
+        if name in ranges:
+            found.append(replace(ranges[name], name=flag))
+        elif len(values) > 1:
+            found.append(Choice(name=flag, values=tuple(_word(value, _NUMBERS.get(name, "1")) for value in values)))
+    if not found:
+        raise UsageError(
+            "--trials says how many designs are tried, and there is one: give a range, as in --die-area 200..800mm2, "
+            "or several values"
+        )
+    return Sampled(space, tuple(found))
+
+
+def _at_ends(axes: Axes, ranges: Mapping[str, Range], first: bool) -> DesignSpace:
+    """The space with one end of each range."""
+    ends = {name: one.text(one.first if first else one.last) for name, one in ranges.items()}
+    return replace(axes, **ends).space()
+
+
+def _word(value: str | float, dimension: str) -> str:
+    """A value of a list as people type it."""
+    if isinstance(value, str):
+        return value or "none"
+    return f"{repr(value).removesuffix('.0')}{'' if dimension == '1' else dimension}"
+
+
+def _ranges(axes: Axes) -> list[tuple[str, Range]]:
+    from ...explore.ranges import is_range, range_of
+
+    found: list[tuple[str, Range]] = []
+    for name, dimension in _NUMBERS.items():
+        text, flag = getattr(axes, name), f"--{name.replace('_', '-')}"
+        if not text or not is_range(text):
+            continue
+        one = range_of(flag, text, dimension)
+        if name in _COUNTS and not one.is_whole:
+            raise UsageError(f"{flag}={text}: whole numbers, as in 1..8")
+        found.append((name, one))
+    return found
+
+
+def try_designs(chosen: Chosen, setting: Setting, job: Job | None, goals: Goals, quiet: bool) -> Sample:
+    """Have an optimiser choose designs, and gather them."""
+    from ...explore.designs.designs import check_some
+    from ...explore.designs.sampled import sample
+    from ...explore.goals import Goal
+
+    aims = [Goal(name, sign) for name, sign in zip(goals.names, goals.signs, strict=True)]
+    study, at_once = chosen.open(goals), chosen.sampling.trials_at_once or AT_ONCE
+    started = time.perf_counter()
+    with progress(chosen.num_trials, quiet) as bar:
+        made = sample(
+            chosen.sampled, setting, job, aims, study, chosen.num_trials, at_once, lambda num: bar.advance(num, "")
+        )
+    if not quiet:
+        none = sum(made.infeasible.values())
+        told = f", {none:,} of them without a design that runs" if none else ""
+        click.echo(f"{len(made.trials):,} trials{told}, in {time.perf_counter() - started:.2f} s", err=True)
+    check_some(chosen.sampled.point(made.trials[0]), setting, made.found)
+    return made
+
+
+def choose(chosen: Chosen, setting: Setting, job: Job | None, wanted: Wanted, quiet: bool) -> tuple[str, str]:
+    """Have an optimiser choose designs: the answer, and the system of the first row where it is wanted."""
+    from ...explore.designs.sampled import TRIAL, system_text
+    from ...report.designs.designs import Ranking
+    from ...report.search.trials import Trials
+
+    made = try_designs(chosen, setting, job, wanted.goals, quiet)
+    ranking = Ranking.of(made.found, wanted.goals)
+    digest = chosen.digest(wanted.goals)
+    trials = Trials.of(digest, chosen.sampled.axes, *chosen.how, made.trials, made.infeasible)
+    number = int(ranking.columns[TRIAL][ranking.order[0]])
+    best = "" if wanted.best_system is None else system_text(chosen.sampled, made.trials[number], setting)
+    return wanted.text(ranking, trials), best

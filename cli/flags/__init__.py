@@ -1,0 +1,1 @@
+"""Flags that verbs share, and the one request that they make."""

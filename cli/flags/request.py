@@ -1,0 +1,154 @@
+"""What the flags that verbs share say together: one `Request` a command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import ClassVar
+
+import click
+
+from ...ir.errors import UsageError
+from ...ir.plan.word import changed
+from ...ir.plan.words import WORDS, PlanWords, words_said
+from ..plans.file import add_listed, plan_file_flag
+from .run import RunWords
+from .shared import MODEL, SECTIONS
+
+PLAN_FILE = plan_file_flag()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The model, and what it does not say itself."""
+
+    model: str
+    dtype: str
+    images: int
+    dims: tuple[str, ...]
+    inputs: tuple[str, ...]
+    loss: str | None
+    fixed: tuple[str, ...]
+    leaves: tuple[str, ...]
+    caches: tuple[str, ...]
+    allow_unpriced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The system with its software, constants and prices, and numbers that are set anew."""
+
+    system: str | None
+    stack: str | None
+    calibration: str | None
+    prices: str | None
+    cuda_graph: bool | None
+    overrides: tuple[str, ...]
+
+    @property
+    def assignments(self) -> tuple[str, ...]:
+        """Numbers of the system that are set anew, as KEY=VALUE."""
+        return (*self.graphs, *self.overrides)
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        """What was said of captured graphs, as such an assignment."""
+        return () if self.cuda_graph is None else (f"stack.cuda_graph={str(self.cuda_graph).lower()}",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """How a graph is lowered, and what is shown of it."""
+
+    passes: str | None
+    stop_after: str | None
+    dump_after: str | None
+    dump_dir: str
+    time_passes: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asked for, as typed; nothing is checked here that needs the model or the system."""
+
+    source: Source
+    words: PlanWords
+    machine: Machine
+    run: RunWords
+    compiler: Compiler
+    basis: str
+    rent: bool
+    flops_convention: str
+    cache: bool
+    quiet: bool
+
+    @classmethod
+    def of(cls, params: dict[str, object]) -> Request:
+        """Return what flags say; those that verbs share are taken out of `params`."""
+        words = words_said({name: params.pop(name) for name in WORDS})
+        parts = {name: _taken(record, params) for name, record in _PARTS.items()}
+        own = {f.name: params.pop(f.name) for f in fields(cls) if f.name in params}
+        return cls(words=words, **parts, **own)  # type: ignore[arg-type]
+
+    def said(self, values: Mapping[str, object]) -> Request:
+        """Return the request with other values of some flags, by their parameters."""
+        words = {name: value for name, value in values.items() if name in WORDS}
+        found: dict[str, object] = {"words": words_said(words, self.words)}
+        for name, record in _PARTS.items():
+            own = {f.name: values[f.name] for f in fields(record) if f.name in values}
+            found[name] = changed(getattr(self, name), own)
+        own = {f.name: values[f.name] for f in fields(self) if f.name in values}
+        return changed(self, {**found, **own})
+
+
+_PARTS: Mapping[str, type] = MappingProxyType(
+    {"source": Source, "machine": Machine, "run": RunWords, "compiler": Compiler}
+)
+
+
+def _taken(record: type, params: dict[str, object]) -> object:
+    """Return a record of parameters, which are taken out."""
+    return record(**{f.name: params.pop(f.name) for f in fields(record)})
+
+
+class PlanCommand(click.Command):
+    """A verb that takes MODEL, a plan file and all shared flags; its function receives them as one `request`.
+
+    A subclass may have more sections of flags of its own.
+    """
+
+    serves: ClassVar[bool] = False
+    more: ClassVar[tuple[tuple[str, tuple[click.Option, ...]], ...]] = ()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Name the shared parameters, then the verb's own."""
+        shared = [flag for section in SECTIONS.values() for flag in section]
+        own = [flag for _, flags in self.more for flag in flags]
+        return [MODEL, PLAN_FILE, *shared, *own, *super().get_params(ctx)]
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function."""
+        add_listed(ctx)
+        request = Request.of(ctx.params)
+        if request.words.phase == "serve" and not self.serves:
+            told = (
+                "a server runs two graphs: ask for train, prefill or decode; `slipstick estimate` answers for servers"
+            )
+            raise UsageError(f"--phase serve: {told}")
+        ctx.params["request"] = request
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verb's own options first, then the shared ones by subject."""
+        self._write(ctx, formatter, "Options", [PLAN_FILE, *super().get_params(ctx)])
+        for title, own in self.more:
+            self._write(ctx, formatter, title, list(own))
+        for title, flags in SECTIONS.items():
+            self._write(ctx, formatter, title, list(flags))
+
+    def _write(
+        self, ctx: click.Context, formatter: click.HelpFormatter, title: str, params: list[click.Parameter]
+    ) -> None:
+        with formatter.section(title):
+            formatter.write_dl([line for p in params if (line := p.get_help_record(ctx)) is not None])

@@ -1,0 +1,171 @@
+"""The flags of a whole training run, and what they say together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from ...cost.run.training_run import Amount, Checkpoints, Failures, TrainingRun, Unit
+
+
+def _text(name: str, metavar: str, help: str) -> click.Option:
+    return click.Option([name], metavar=metavar, help=help)
+
+
+RUN_FLAGS = (
+    _text("--tokens", "N", "Tokens to train on, as in 15T (K, M, B, T): adds days and GPU-hours."),
+    _text("--samples", "N", "The same in sequences."),
+    _text("--steps", "N", "The same in steps."),
+    _text(
+        "--checkpoint-every",
+        "TIME|Nsteps|auto",
+        "Work between two checkpoints, as in 30min or 500steps; auto is what makes the run shortest.  "
+        "[default with --mtbf: auto]",
+    ),
+    _text("--checkpoint-bandwidth", "RATE", "What the storage takes from the whole job, as in 200GB/s."),
+    _text("--checkpoint-node-bandwidth", "RATE", "What one node can write, as in 2GB/s; the slower of both counts."),
+    _text("--checkpoint-bytes", "SIZE", "Size of a checkpoint.  [default: weights and optimizer states]"),
+    _text(
+        "--checkpoint-stall",
+        "TIME",
+        "What a checkpoint was measured to add to the run.  [default: the write, or the copy to the host]",
+    ),
+    click.Option(
+        ["--checkpoint-async/--no-checkpoint-async"],
+        default=None,
+        help="Wait only for the copy to the host's memory, write from there beside the steps.  [default: off]",
+    ),
+    _text(
+        "--mtbf",
+        "TIME[/gpu|/node|/job]",
+        "Mean time between failures of a GPU (or node, or the whole job), all causes, as in 50000h.",
+    ),
+    _text("--restart-time", "TIME", "From a failure to the first step behind it.  [default: 10min]"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWords:
+    """What a user said of a whole run, as typed."""
+
+    tokens: str | None
+    samples: str | None
+    steps: str | None
+    checkpoint_every: str | None
+    checkpoint_bandwidth: str | None
+    checkpoint_node_bandwidth: str | None
+    checkpoint_bytes: str | None
+    checkpoint_stall: str | None
+    checkpoint_async: bool | None
+    mtbf: str | None
+    restart_time: str | None
+
+
+_COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:[eE][+]?[0-9]+)?)\s*([A-Za-z]?)")
+_SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_STEPS = re.compile(r"([0-9]+)\s*steps?")
+
+
+def run_of(run: RunWords, phase: str) -> TrainingRun | None:
+    """Return the training run that was asked for, if any; UsageError for flags that do not go together."""
+    amount, unit = _length(run)
+    checkpoints, failures = _checkpoints(run), _failures(run)
+    if amount is None and checkpoints is None and failures is None:
+        return None
+    if phase != "train":
+        raise UsageError(f"--tokens, --checkpoint-..., --mtbf are for training runs, and --phase is {phase}")
+    from ...cost.run.training_run import TrainingRun
+
+    return TrainingRun(amount=amount, unit=unit, checkpoints=checkpoints, failures=failures)
+
+
+def count_of(text: str) -> float:
+    """Read a number of things, with K, M, B or T behind it.
+
+    >>> count_of("15.6T"), count_of("2_000"), count_of("1e9"), count_of("3 b")
+    (15600000000000.0, 2000.0, 1000000000.0, 3000000000.0)
+    """
+    match = _COUNT.fullmatch(text.strip())
+    scale = None if match is None else _SCALES.get(match[2].upper())
+    if match is None or scale is None:
+        raise UsageError(f"'{text}' is not a count: write a number and K, M, B or T, as in 15T")
+    return float(re.sub("[_,]", "", match[1])) * scale
+
+
+def _length(run: RunWords) -> tuple[float | None, Amount]:
+    units: tuple[tuple[Amount, str | None], ...] = (
+        ("tokens", run.tokens), ("samples", run.samples), ("steps", run.steps),
+    )  # fmt: skip
+    given: list[tuple[Amount, str]] = [(unit, text) for unit, text in units if text is not None]
+    if not given:
+        return None, "tokens"
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(f'--{unit}' for unit, _ in given)} all say how long the run is: give one")
+    return count_of(given[0][1]), given[0][0]
+
+
+def _checkpoints(run: RunWords) -> Checkpoints | None:
+    given = (
+        run.checkpoint_every, run.checkpoint_bandwidth, run.checkpoint_node_bandwidth,
+        run.checkpoint_bytes, run.checkpoint_stall, run.checkpoint_async,
+    )  # fmt: skip
+    if all(flag is None for flag in given):
+        return None
+    from ...cost.run.training_run import Checkpoints
+
+    every_steps, every_s = _every(run.checkpoint_every)
+    return Checkpoints(
+        every_steps=every_steps, every_s=every_s, bytes_per_s=_si(run.checkpoint_bandwidth, "B/s"),
+        node_bytes_per_s=_si(run.checkpoint_node_bandwidth, "B/s"), num_bytes=_si(run.checkpoint_bytes, "B"),
+        stall_s=_si(run.checkpoint_stall, "s", "--checkpoint-stall"), asynchronous=bool(run.checkpoint_async),
+    )  # fmt: skip
+
+
+def _every(text: str | None) -> tuple[int | None, float | None]:
+    """Read `auto`, a number of steps, or a time; a bare number could be either."""
+    if text is None or text == "auto":
+        return None, None
+    if match := _STEPS.fullmatch(text.strip()):
+        return int(match[1]), None
+    if text.strip().isdigit():
+        raise UsageError(f"--checkpoint-every {text}: say {text}steps or {text}min; or auto")
+    return None, _si(text, "s", "--checkpoint-every")
+
+
+def _failures(run: RunWords) -> Failures | None:
+    if run.mtbf is None:
+        if run.restart_time is not None:
+            raise UsageError("--restart-time counts where something fails: say how often with --mtbf")
+        return None
+    from ...cost.run.training_run import UNITS, Failures
+
+    text, slash, word = run.mtbf.rpartition("/")
+    of: Unit | None = next((unit for unit in UNITS if unit == word), None) if slash else "gpu"
+    if of is None:
+        near = did_you_mean(word, UNITS)
+        raise UsageError(f"--mtbf {run.mtbf}: '{word}' does not fail{near} allowed: {', '.join(UNITS)}")
+    mtbf_s, restart_s = (
+        _si(value, "s", flag)
+        for value, flag in ((text if slash else word, "--mtbf"), (run.restart_time, "--restart-time"))
+    )
+    assert mtbf_s is not None
+    return Failures(mtbf_s=mtbf_s, of=of) if restart_s is None else Failures(mtbf_s=mtbf_s, of=of, restart_s=restart_s)
+
+
+def _si(text: str | None, dimension: str, flag: str = "") -> float | None:
+    from ...ir.units import parse_typed
+
+    return None if text is None else parse_typed(text, dimension, flag)
+
+
+def refuse_idle(given: Mapping[str, object], told: str) -> None:
+    """Raise UsageError for flags that were given, whose value is not None, and that say nothing by themselves."""
+    if idle := [flag for flag, value in given.items() if value is not None]:
+        raise UsageError(f"{' and '.join(idle)}: {told}")

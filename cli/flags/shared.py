@@ -1,0 +1,219 @@
+"""The flags that verbs share, by subject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import click
+
+from ...ir.errors import did_you_mean
+from ...ir.plan.word import PAIRS, Row
+from ...ir.plan.words import WORDS
+from .run import RUN_FLAGS
+
+
+class Named(click.Choice[str]):
+    """A choice that answers a wrong word with the nearest right one."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word, or fail with what was given, what is allowed and the nearest."""
+        if value in self.choices:
+            return value
+        allowed = [str(c) for c in self.choices]
+        self.fail(f"'{value}' is not allowed{did_you_mean(value, allowed)} allowed: {', '.join(allowed)}", param, ctx)
+
+
+def _number(*names: str, help: str, default: int | None = None) -> click.Option:
+    return click.Option(names, type=int, metavar="N", default=default, show_default=True, help=help)
+
+
+def _text(*names: str, help: str, default: str | None = None, metavar: str = "TEXT") -> click.Option:
+    return click.Option(names, metavar=metavar, default=default, show_default=True, help=help)
+
+
+def _word(name: str, words: tuple[str, ...], help: str, metavar: str | None = None) -> click.Option:
+    return click.Option([name], type=Named(words), default=words[0], show_default=True, metavar=metavar, help=help)
+
+
+MODEL = click.Argument(["model"])
+
+
+def _listed(*names: str, metavar: str, help: str) -> click.Option:
+    return click.Option(names, multiple=True, metavar=metavar, help=help)
+
+
+# What a factory (file.py:function) does not say itself; every command that takes such a model has these.
+DESCRIBING = (
+    _listed(
+        "--input",
+        "inputs",
+        metavar="NAME:DTYPE[DIM,..]",
+        help="An argument of a factory's module, as ids:int64[batch,seq] or image:bf16[batch,3,224,224]; dims are "
+        "batch, seq, kv or numbers, the type is the model's where it is left out. Repeatable.  [default: what the "
+        "factory says, else token ids]",
+    ),
+    click.Option(
+        ["--loss", "loss"],
+        metavar="FILE:FUNCTION",
+        help="What makes a loss of what a factory's module returns.  [default: a scalar called loss, else "
+        "cross-entropy of logits, else the sum of all real outputs]",
+    ),
+    _listed(
+        "--fixed",
+        "fixed",
+        metavar="SIZE=N",
+        help="Record a factory's module with this size as a plain number, as seq=2048. Repeatable.",
+    ),
+    _listed(
+        "--leaf",
+        "leaves",
+        metavar="CLASS=KIND(..)",
+        help="What a class of a factory's module computes that cannot be recorded: experts(top_k=2) or "
+        "attention(causal=true,layout=bshd). Repeatable.",
+    ),
+    _listed(
+        "--kv-cache",
+        "caches",
+        metavar="NAME",
+        help="An --input of a factory's module that is a KV cache, in decode. Repeatable.",
+    ),
+)
+# What is loaded, of any verb that loads a model.
+_IMAGES = _number(
+    "--images",
+    default=0,
+    help="Pictures a sequence of a model that sees, with their encoder in the graph; 0: its language model alone.",
+)
+_DIMS = click.Option(
+    ["--dim", "dims"],
+    multiple=True,
+    metavar="NAME=SIZE",
+    help="What a named dim of an ONNX or .pt2 file is: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
+    "number. Repeatable; common names are known.",
+)
+_DTYPE = _text("--dtype", default="bf16", help="Type of weights and activations: bf16, fp16, fp32.")
+
+
+def option_of(row: Row) -> click.Option:
+    """Return the flag of a word of plans."""
+    word, flag = row.word, f"--{row.name.replace('_', '-')}"
+    told = row.unsaid if word.is_told else None
+    if row.kind is bool:
+        if word.one_way:
+            return click.Option([flag], is_flag=True, help=word.help)
+        return click.Option([f"{flag}/--no-{flag[2:]}"], default=told, show_default=told is True, help=word.help)
+    if row.kind == PAIRS:
+        return click.Option([flag], multiple=True, metavar=word.metavar, help=word.help)
+    named = Named(word.choices) if word.choices else None
+    kind, metavar = _KINDS.get(row.kind, (str, "TEXT"))
+    shown = word.metavar or (None if named else metavar)
+    return click.Option(
+        [flag, *word.also], type=named or kind, metavar=shown, default=told, show_default=True, help=word.help
+    )
+
+
+_KINDS: Mapping[object, tuple[type, str]] = MappingProxyType({int: (int, "N"), float: (float, "X")})
+_BETWEEN: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
+    {"seq": (_IMAGES, _DIMS, *DESCRIBING), "gbs": (_DTYPE,)}
+)
+
+
+def _worded(section: str) -> Iterator[click.Option]:
+    """Yield the flags of a section: words of plans, and what is loaded between them."""
+    for name, row in WORDS.items():
+        if row.word.section == section:
+            yield option_of(row)
+            yield from _BETWEEN.get(name, ())
+
+
+_MACHINE = (
+    _text("--system", metavar="NAME|FILE", help="A name of `slipstick list systems`, or a YAML file (needed)."),
+    _text(
+        "--stack",
+        metavar="NAME|FILE",
+        help="Software on the system, a name of `slipstick list stacks` or a YAML file: overheads, the host's time, "
+        "what overlaps, kernels, what its allocator holds.  [default: the system's]",
+    ),
+    _text(
+        "--calibration",
+        metavar="NAME|FILE",
+        help="Constants of the kernels: a name of the catalogue, a YAML file that `slipstick calibrate` wrote, or "
+        "'default' for those that carry over to any chip.  [default: the chip's]",
+    ),
+    _text(
+        "--prices",
+        metavar="NAME|FILE",
+        help="What the system is paid with: a profile of `slipstick list prices`, or a YAML file of what differs from "
+        "the usual one.  [default: the system's, else the usual]",
+    ),
+    click.Option(
+        ["--cuda-graph/--no-cuda-graph"],
+        default=None,
+        help="Replay kernels from captured CUDA graphs: the host no longer spaces them.  [default: the stack's]",
+    ),
+    click.Option(
+        ["--set", "overrides"],
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Override a number of the system or its prices, e.g. chip.memory.hbm.bandwidth=4.8TB/s, "
+        "prices.nodes.N5.wafer_price=13400USD. Repeatable.",
+    ),
+)
+MONEY = (
+    _word(
+        "--basis",
+        ("market", "build"),
+        "How a system is priced: what is sold at the price it is sold for, or everything by what it is made of.",
+    ),
+    click.Option(["--rent/--own"], default=False, help="Rent by the hour at a cloud's price.  [default: own]"),
+)
+_COMPILER = (
+    *_worded("Compiler"),
+    _text("-p", "--passes", help="The pass pipeline to run instead of the default, as printed by --time-passes."),
+    _text("--stop-after", metavar="PASS", help="Stop lowering behind this pass."),
+    _text("--dump-after", metavar="PASS|all", help="Write the graph after this pass, or after each."),
+    _text("--dump-dir", default="dump", metavar="DIR", help="Where --dump-after writes."),
+    click.Option(["--time-passes"], is_flag=True, help="Print the pipeline and the time of each pass to stderr."),
+)
+_OTHER = (
+    click.Option(
+        ["--allow-unpriced"],
+        is_flag=True,
+        help="Count operators that have no rule by the bytes they read and write, and say which they are, instead of "
+        "refusing the model.",
+    ),
+    _word("--flops-convention", ("full", "causal"), "How masked attention counts in MFU."),
+    click.Option(
+        ["--cache/--no-cache"], default=True, show_default=True, help="Keep traced graphs in the user's cache folder."
+    ),
+    click.Option(["-q", "--quiet"], is_flag=True, help="No progress on stderr."),
+)
+
+SECTIONS: Mapping[str, tuple[click.Option, ...]] = MappingProxyType(
+    {"Workload": tuple(_worded("Workload")), "Plan": tuple(_worded("Plan")), "Machine": _MACHINE,
+     "Training run": RUN_FLAGS, "Money": MONEY, "Compiler": _COMPILER, "Other": _OTHER}
+)  # fmt: skip
+
+# Sections whose flags say what is estimated; the others say how a run is made and watched.
+_SAID = ("Workload", "Plan", "Machine", "Training run", "Money")
+_OTHERS = (*WORDS, "allow_unpriced", "flops_convention")
+
+
+def words_of(more: Sequence[tuple[str, Sequence[click.Option]]]) -> Mapping[str, click.Parameter]:
+    """Return the flags that a plan file may stand for, by their keys: those that verbs share, and of servers."""
+    shared = [flag for name in _SAID for flag in SECTIONS[name]]
+    others = [flag for section in SECTIONS.values() for flag in section if flag_name(flag) in _OTHERS]
+    served = [flag for _, section in more for flag in section]
+    return {flag_name(p): p for p in (MODEL, *shared, *others, *served)}
+
+
+def flag_name(param: click.Parameter) -> str:
+    """Return the key of a parameter: the first long name of its flag, as in `dp_shard` for --dp-shard."""
+    long = [name for name in param.opts if name.startswith("--")]
+    return (long or param.opts)[0].lstrip("-").replace("-", "_")
+
+
+def takes_list(flag: click.Parameter) -> bool:
+    """Whether a flag takes words separated by commas, which a file may write as a list."""
+    return "LIST" in str(flag.metavar)

@@ -1,0 +1,46 @@
+"""Text to where the user wants it: stdout, or a file that is complete or not there at all."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from ...ir.errors import SlipstickError, UsageError
+
+
+def write_text(text: str, output: str) -> None:
+    """Write to a file, gzipped when its name ends in .gz, or to stdout when it is `-`."""
+    text = text if text.endswith("\n") else text + "\n"
+    if output == "-":
+        click.echo(text, nl=False)
+        return
+    import gzip
+
+    from ...ir.text.files import write_atomically
+
+    data = text.encode()
+    with writing(output):
+        write_atomically(Path(output), gzip.compress(data, mtime=0) if output.endswith(".gz") else data)
+
+
+def columns() -> int | None:
+    """Return the width of the terminal, None where stdout is a file or a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Report what is written, on stderr; a place that cannot be written is the user's to change."""
+    try:
+        yield
+    except SlipstickError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot write '{path}': {reason}") from error
+    click.echo(f"wrote {path}", err=True)

@@ -1,0 +1,176 @@
+"""`--plan FILE`: a file in the words of the flags, which say what is not typed; and a plan as such a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import UnknownNameError, UsageError
+from ..flags.shared import flag_name, takes_list, words_of
+
+if TYPE_CHECKING:
+    import yaml
+
+_SCHEMA = "schema"
+_EXAMPLE = "an entry looks like `tp: 8`"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a plan file: its key as written, its value as text or as texts, and its line."""
+
+    key: str
+    value: str | tuple[str, ...]
+    line: int
+
+
+def use_plan_file(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """Let a plan file say what the command line does not: what a file says is a default of its flag."""
+    if path is None or ctx.resilient_parsing:
+        return path
+    ctx.default_map = {**(ctx.default_map or {}), **defaults(_text(path), path, ctx)}
+    return path
+
+
+def defaults(text: str, path: str, ctx: click.Context) -> Mapping[str, object]:
+    """Return what a plan file says as values of the parameters of a verb, by their names.
+
+    UnknownNameError for a key that is none, UsageError for a value that its flag refuses, both with the line.
+    """
+    known = _words_of_files(ctx)
+    flags = {name: p for p in ctx.command.get_params(ctx) if (name := flag_name(p)) in known}
+    found: dict[str, object] = {}
+    for entry in entries(text, path):
+        flag = _flag(entry, flags, path, ctx)
+        if str(flag.name) in found:
+            raise UsageError(
+                f"{path}:{entry.line}: {entry.key}: said twice, under two names of one flag: leave one out"
+            )
+        found[str(flag.name)] = _value(entry, flag, path, ctx)
+    return found
+
+
+def plan_file_flag() -> click.Option:
+    """Return the flag that reads a plan file, before all others."""
+    return click.Option(
+        ["--plan"],
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=use_plan_file,
+        help="A file (YAML, JSON) that says what other flags say, in their words: `tp: 8`, `gbs: 2048`, also `model` "
+        "and `system`. What is typed beside it holds over it. See `slipstick schema plan`.",
+    )
+
+
+def add_listed(ctx: click.Context) -> None:
+    """Put what is typed of a repeatable flag behind what the plan file says of it: the last holds, as among the typed.
+
+    `--set` beside a file that sets another number changes both.
+    """
+    typed = click.core.ParameterSource.COMMANDLINE
+    for param in ctx.command.get_params(ctx):
+        name = str(param.name)
+        if param.multiple and name in (ctx.default_map or {}) and ctx.get_parameter_source(name) is typed:
+            ctx.params[name] = (*(ctx.lookup_default(name) or ()), *ctx.params[name])
+
+
+def is_given(ctx: click.Context, name: str) -> bool:
+    """Whether a flag was typed, or said by a plan file."""
+    given = (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT_MAP)
+    return ctx.get_parameter_source(name) in given
+
+
+def entries(text: str, path: str) -> Sequence[Entry]:
+    """Read the entries of a plan file, but for its schema; UsageError names the line of what is none."""
+    import yaml
+
+    try:
+        top = yaml.compose(text, Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        raise UsageError(f"'{path}' is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(top, yaml.MappingNode) or not top.value:
+        raise UsageError(f"'{path}' is no plan: it has no entries; {_EXAMPLE}")
+    found = list(_entries(top, path))
+    _check_schema(found, path)
+    return tuple(entry for entry in found if entry.key != _SCHEMA)
+
+
+def _words_of_files(ctx: click.Context) -> Mapping[str, click.Parameter]:
+    """What a plan file may say, whatever verb reads it: flags of `estimate`, which has all words of a plan."""
+    root = ctx.find_root()
+    whole = root.command.get_command(root, "estimate") if isinstance(root.command, click.Group) else ctx.command
+    return words_of(getattr(whole, "more", ()))
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read plan '{path}': {reason}") from error
+
+
+def _entries(top: yaml.MappingNode, path: str) -> Iterator[Entry]:
+    seen: dict[str, int] = {}
+    for key, value in top.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        if name in seen:
+            raise UsageError(f"{path}:{line}: {name}: said before in line {seen[name]}: leave one out")
+        seen[name] = line
+        yield Entry(name, _words(value, f"{path}:{line}: {name}"), line)
+
+
+def _words(value: yaml.Node, where: str) -> str | tuple[str, ...]:
+    """Return a value as it is written; what it means is for its flag to say."""
+    import yaml
+
+    if isinstance(value, yaml.SequenceNode):
+        found = [_words(one, where) for one in value.value]
+        if all(isinstance(one, str) for one in found):
+            return tuple(str(one) for one in found)
+    if not isinstance(value, yaml.ScalarNode):
+        raise UsageError(f"{where}: a value is a number, a word, true or false, or a list of these; {_EXAMPLE}")
+    if value.style is None and value.value in ("", "null", "~"):
+        raise UsageError(f"{where}: says nothing: leave it out")
+    return str(value.value)
+
+
+def _check_schema(found: Sequence[Entry], path: str) -> None:
+    from ...ir.plan.files import SCHEMA
+
+    given = next((entry for entry in found if entry.key == _SCHEMA), None)
+    if given is not None and given.value != SCHEMA:
+        raise UsageError(f"{path}:{given.line}: schema {given.value}: this version reads {SCHEMA}")
+
+
+def _flag(entry: Entry, flags: Mapping[str, click.Parameter], path: str, ctx: click.Context) -> click.Parameter:
+    """Return the parameter that a key names by any of its long names, - and _ alike."""
+    name = entry.key.replace("-", "_")
+    for flag in flags.values():
+        if name in {opt.lstrip("-").replace("-", "_") for opt in flag.opts}:
+            return flag
+    if name in _words_of_files(ctx):
+        raise UsageError(
+            f"{path}:{entry.line}: {entry.key}: `slipstick {ctx.info_name}` takes no such flag: leave it out"
+        )
+    raise UnknownNameError(f"{path}:{entry.line}: {UnknownNameError.of('key', entry.key, [_SCHEMA, *flags])}")
+
+
+def _value(entry: Entry, flag: click.Parameter, path: str, ctx: click.Context) -> object:
+    """Read a value as its flag reads it; UsageError with the line for what it refuses."""
+    given: str | tuple[str, ...] = entry.value
+    if flag.multiple:
+        given = (given,) if isinstance(given, str) else given
+    elif not isinstance(given, str):
+        if not takes_list(flag):
+            raise UsageError(f"{path}:{entry.line}: {entry.key}: a list, and it takes one value; {_EXAMPLE}")
+        given = ",".join(given)
+    try:
+        return flag.type_cast_value(ctx, given)
+    except click.BadParameter as error:
+        raise UsageError(f"{path}:{entry.line}: {entry.key}: {error.message}") from error

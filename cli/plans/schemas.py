@@ -1,0 +1,40 @@
+"""`slipstick schema`: JSON Schemas of the files that users write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import click
+
+from ..flags.shared import Named
+from ..output.files import write_text
+
+KINDS = ("system", "chip", "network", "stack", "engine", "calibration", "prices", "plan", "space")
+
+
+@click.command("schema")
+@click.argument("kind", type=Named(KINDS))
+@click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout.")
+def schema_command(kind: str, output: str) -> int:
+    """Print the JSON Schema of a KIND of file, which editors check against while one types.
+
+    \b
+    slipstick schema system -o system.schema.json
+    """  # noqa: D301
+    write_text(json.dumps(_schema(kind), indent=2), output)
+    return 0
+
+
+def _schema(kind: str) -> Mapping[str, object]:
+    if kind == "plan":
+        from .schema import plan_schema
+
+        return plan_schema()
+    if kind == "space":
+        from ..search.file import space_schema
+
+        return space_schema()
+    from ...backends.machine.files.file_schemas import file_schema
+
+    return file_schema(kind)

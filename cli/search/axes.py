@@ -1,0 +1,283 @@
+"""What a search may choose, as typed: flags, `--fix`, `--vary` and a file of a space, brought to one record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from types import MappingProxyType
+
+import click
+import numpy as np
+
+from ...ir.errors import UnknownNameError, UsageError
+from ...ir.plan.word import Axis, Value
+from ...ir.plan.words import WORDS
+from ...ir.units import parse_quantity, split_quantity, units_of
+from ..flags.shared import SECTIONS, Named
+from ..serving.flags import ENGINE, LIMITS, REQUESTS, TARGETS
+from ..serving.pools import POOLS
+from .sampling import Sampling
+
+# Every legal value: what an axis of numbers is where nothing is said of it.
+ALL = "all"
+
+
+def _of(axis: Axis) -> Mapping[str, str]:
+    """The words of plans of which a search makes an axis of a kind, and the fields of the space."""
+    return MappingProxyType({name: row.field for name, row in WORDS.items() if row.word.axis is axis})
+
+
+NUMBERS, CHOICES = _of(Axis.NUMBER), _of(Axis.CHOICE)
+# Flags of which a space of plans knows every legal value.
+_FREE = frozenset({*NUMBERS, *CHOICES} - {"gpus", "gbs"})
+# Flags of servers, of which a search has a use.
+SERVING = (
+    ENGINE,
+    click.Option(
+        ["--isl", "--prompt", "--input-len"], default="1024", show_default=True, metavar="N",
+        help="Tokens of a prompt, a whole number.",
+    ),
+    click.Option(
+        ["--osl", "--output-len"], default="1024", show_default=True, metavar="N",
+        help="Tokens of an answer, a whole number; the prompt makes the first.",
+    ),
+    *(flag for flag in REQUESTS if flag.name not in ("isl", "osl")),
+    *TARGETS,
+    *LIMITS,
+    click.Option(
+        ["--pools"], type=Named(("auto", "on", "off")), default="auto", show_default=True,
+        help="Prompts and answers on GPUs of their own: tried beside replicas that do both, alone, or not at all.",
+    ),
+    *(flag for flag in POOLS if flag.name != "disagg"),
+)  # fmt: skip
+# Flags that one search has one of, though each could be said of a plan.
+SINGLE = frozenset(
+    {
+        *_of(Axis.ONE), "images", "dims", "inputs", "loss", "fixed", "leaves", "caches", "dtype", "system", "stack",
+        "calibration", "prices", "cuda_graph", "overrides", "basis", "rent", "allow_unpriced", "flops_convention",
+        "cache", "quiet", "isl", "osl", "cached", "prefix_hit", "shared_prefix", "ttft", "tpot", "max_num_seqs",
+        "block_size", "memory_utilization", "pools", "kv_bandwidth", "stream_kv",
+    }
+)  # fmt: skip
+# Flags that a search has no use for.
+REFUSED = frozenset(
+    {
+        "tokens", "samples", "steps", "checkpoint_every", "checkpoint_bandwidth", "checkpoint_node_bandwidth",
+        "checkpoint_bytes", "checkpoint_stall", "checkpoint_async", "mtbf", "restart_time", "passes", "stop_after",
+        "dump_after", "dump_dir", "time_passes", *_of(Axis.NONE),
+    }
+)  # fmt: skip
+# Flags whose value is a list already: as a value of an axis its words are joined by a plus.
+_LISTS = frozenset(name for name, row in WORDS.items() if row.is_list)
+_NAMED: Mapping[str, click.Option] = MappingProxyType(
+    {
+        name.removeprefix("--").replace("_", "-"): option
+        for options in (*SECTIONS.values(), SERVING)
+        for option in options
+        if isinstance(option, click.Option)
+        for name in (*option.opts, str(option.name))
+        if name.startswith("--") or name == option.name
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a search is asked for.
+
+    Attributes:
+        model: as on any command line.
+        flags: by the parameter of its flag, what each may be: one value, several, or `all`.
+        paths: by its path, what each number of the systems may be; one text where it is set.
+        objectives: what should be small or large.
+        constraints: what a plan must keep.
+        rows_at_once: candidates of a block, of a run that is gone on with; None for as many as memory allows.
+        sampling: how many machines are tried, and how they are chosen, where not all of them are.
+    """
+
+    model: str
+    flags: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    objectives: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    rows_at_once: int | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def axis(self, name: str) -> tuple[Value, ...]:
+        """Return what was said of a flag; nothing where it may be anything."""
+        given = self.flags.get(name, ())
+        return () if given == (ALL,) else given
+
+    def words(self, name: str) -> tuple[Value, ...]:
+        """Return what was said of a flag of words or of a switch; all that it knows where all of them are tried."""
+        return words_of(name) if self.flags.get(name) == (ALL,) else self.axis(name)
+
+    def one(self, name: str, usual: Value) -> Value:
+        """Return the one value of a flag that a search has one of."""
+        return self.flags.get(name, (usual,))[0]
+
+    def over(self, below: Asked) -> Asked:
+        """Return both, this one on top: what a command line says holds over what its file says."""
+        return replace(
+            self, model=self.model or below.model, flags={**below.flags, **self.flags},
+            paths={**below.paths, **self.paths}, objectives=self.objectives or below.objectives,
+            constraints=tuple(dict.fromkeys((*below.constraints, *self.constraints))),
+            rows_at_once=self.rows_at_once or below.rows_at_once, sampling=self.sampling.over(below.sampling),
+        )  # fmt: skip
+
+
+def parameter(key: str) -> str:
+    """Return the parameter of a flag by any of its names; UnknownNameError with the nearest few.
+
+    >>> parameter("cp-method"), parameter("tensor-model-parallel-size"), parameter("dp_shard")
+    ('cp_method', 'tp', 'dp_shard')
+    """
+    name = key.removeprefix("--").replace("_", "-")
+    if name not in _NAMED:
+        known = [key for key, option in _NAMED.items() if option.name not in REFUSED and "_" not in key]
+        near = " or ".join(f"'{one}'" for one in get_close_matches(name, known, n=3))
+        raise UnknownNameError(
+            f"unknown axis '{key}'; {f'did you mean {near}? ' if near else ''}an axis is a flag of `slipstick search "
+            "--help` without its dashes, or a number of the system by its path, as system.hbm.bandwidth"
+        )
+    return str(_NAMED[name].name)
+
+
+def words_of(name: str) -> tuple[Value, ...]:
+    """Return all words of a flag that has a choice of them, or both of a switch; nothing for any other.
+
+    >>> words_of("mla"), words_of("fuse"), words_of("seq")
+    (('latent', 'expanded'), (True, False), ())
+    """
+    option = _NAMED[name.replace("_", "-")]
+    if option.is_flag or isinstance(option.type, click.types.BoolParamType):
+        return (True, False)
+    return tuple(map(str, option.type.choices)) if isinstance(option.type, Named) else ()
+
+
+def takes_many(name: str) -> bool:
+    """Whether a flag that a search has one of is several texts together: what a model is given."""
+    return name in SINGLE and _NAMED[name.replace("_", "-")].multiple
+
+
+def flags_of_a_space() -> list[click.Option]:
+    """Return the flags that a search has a use for."""
+    return [
+        option
+        for option in dict.fromkeys(_NAMED.values())
+        if option.name not in REFUSED | {"quiet", "cache", "overrides"}
+    ]
+
+
+def is_path(key: str) -> bool:
+    """Whether a key is the path of a number of the system, and no flag.
+
+    >>> is_path("chip.memory.hbm.bandwidth"), is_path("cp-method")
+    (True, False)
+    """
+    return "." in key
+
+
+def values_of(key: str, text: str | Sequence[object]) -> tuple[Value, ...]:
+    """Return the values that a text, or a list of a file, has for a flag; UsageError says what is wrong with one.
+
+    >>> values_of("tp", "1,2,8"), values_of("sp", "yes"), values_of("offload", "none,optimizer+params")
+    ((1, 2, 8), (True,), (None, 'optimizer,params'))
+    """
+    name = parameter(key)
+    if isinstance(text, str):
+        words = [text] if takes_many(name) else [word.strip() for word in text.split(",")]
+    else:
+        words = [str(word) for word in text]
+    if not words or not all(words):
+        raise UsageError(f"{key}: no value in '{text}': a value, or several with commas between them")
+    if takes_many(name):
+        return (tuple(words),)
+    if words == [ALL]:
+        return _all(key, name)
+    check_no_range(key, words)
+    found = [_value(key, name, word) for word in words]
+    if name in SINGLE and name != "system" and len(found) > 1:
+        raise UsageError(f"{key}: a search has one, not {len(found)}: {', '.join(words)}")
+    return tuple(dict.fromkeys(found))
+
+
+def _all(key: str, name: str) -> tuple[Value, ...]:
+    """Every value, of a flag that has an end of them."""
+    if name in SINGLE:
+        raise UsageError(f"{key}={ALL}: a search has one: name it")
+    if name not in _FREE and not words_of(name):
+        free = ", ".join(sorted(one.replace("_", "-") for one in _FREE))
+        raise UsageError(
+            f"{key}={ALL}: there is no list of all its values: name those to try; all are known of {free}, of flags "
+            "with a choice of words, and of switches"
+        )
+    return (ALL,)
+
+
+def check_no_range(key: str, words: Sequence[str]) -> None:
+    """UsageError for a range where only values are: of a plan all legal ones are tried, and one is set."""
+    from ...explore.ranges import is_range
+
+    if any(map(is_range, words)):
+        raise UsageError(
+            f"{key}: '{','.join(words)}' is a range, and only numbers of the system have ranges, by --vary: write a "
+            "value or a list; of a plan every legal value is tried where nothing is said"
+        )
+
+
+def _value(key: str, name: str, word: str) -> Value:
+    if name == "etp":
+        return _etp(word)
+    if name in _LISTS:
+        return None if word == "none" else word.replace("+", ",")
+    option = _NAMED[name.replace("_", "-")]
+    try:
+        if option.is_flag or option.multiple or isinstance(option.type, click.types.BoolParamType):
+            found: Value = click.BOOL.convert(word, option, None) if not option.multiple else (word,)
+        else:
+            found = option.type.convert(word, option, None)
+    except click.BadParameter as error:
+        raise UsageError(f"{key}: {error.message}") from None
+    return found
+
+
+def _etp(word: str) -> Value:
+    if word == "tp":
+        return "tp"
+    if not re.fullmatch(r"\d+", word) or int(word) < 1:
+        raise UsageError(f"etp: '{word}' is not allowed: 1 for whole experts, or tp for experts split like the rest")
+    return int(word)
+
+
+def numbers_of(path: str, text: str | Sequence[object]) -> tuple[str, ...]:
+    """Return values of a number of the system: a list, or `first:last:how many` with both ends, evenly spaced.
+
+    A range, `first..last` or `first..last:log`, is one text, for an optimiser to choose from. The last unit holds for
+    all that have none. UsageError says what is wrong.
+
+    >>> numbers_of("chip.memory.hbm.bandwidth", "2TB/s:10TB/s:3")
+    ('2TB/s', '6TB/s', '10TB/s')
+    >>> numbers_of("network.nvlink.topology", "switch,torus")
+    ('switch', 'torus')
+    """
+    from ...explore.ranges import is_range, range_of
+
+    if not isinstance(text, str):
+        return tuple(str(word) for word in text)
+    if is_range(text):
+        range_of(path, text)
+        return (text.strip(),)
+    parts = [part.strip() for part in text.split(":")]
+    if len(parts) == 1:
+        return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if len(parts) != 3 or not re.fullmatch(r"\d+", parts[2]) or int(parts[2]) < 2:
+        raise UsageError(f"{path}={text}: write first:last:how many, as in 2TB/s:10TB/s:9, or a list with commas")
+    (last, unit), first = split_quantity(parts[1]), parse_quantity(parts[0])
+    whole = parse_quantity(f"1 {unit}".strip())
+    start = first.value_si if not split_quantity(parts[0])[1] else first.value_si / whole.value_si
+    if split_quantity(parts[0])[1] and first.dimension != whole.dimension:
+        raise UsageError(f"{path}={text}: both ends need one unit, of {units_of(whole.dimension)}")
+    return tuple(f"{step:.12g}{unit}" for step in np.linspace(start, last, int(parts[2])).tolist())

@@ -1,0 +1,198 @@
+"""The flags of a search, and what they say together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import click
+
+from ...ir.errors import UsageError
+from ...ir.plan.word import Value
+from ..flags.request import PlanCommand
+from ..flags.shared import SECTIONS, Named
+from ..plans.file import is_given
+from .axes import REFUSED, SERVING, Asked, check_no_range, is_path, numbers_of, parameter, values_of
+from .file import read_space
+from .sampling import AT_ONCE, KEYS, Sampling, options
+
+_SPACE = (
+    click.Option(
+        ["--objective", "objectives"], multiple=True, metavar="LIST",
+        help="Metrics that should be good, the first first, as step_time_s,usd_per_mtok; a plan that no other beats in "
+        "all of them is Pareto-optimal. A + says that more is better, a - that less is, where a metric does not say so "
+        "itself. Repeatable.  [default: step_time_s]",
+    ),
+    click.Option(
+        ["--constraint", "constraints"], multiple=True, metavar="LIMIT",
+        help="What a plan must keep: 'peak_mem_bytes<=0.95' (a share of the device), 'step_time_s<=20s', 'mfu>=0.4'. "
+        "Repeatable.",
+    ),
+    click.Option(
+        ["--fix"], multiple=True, metavar="KEY=VALUE",
+        help="What every plan has, as tp=8 or zero=1: the same as typing the flag. Repeatable.",
+    ),
+    click.Option(
+        ["--vary"], multiple=True, metavar="KEY=VALUES",
+        help="What is tried: tp=1,2,4, precision=none,fp8, or `all` of degrees, switches and choices of words; a "
+        "number of the system by its path or the end of it, as a list or first:last:how many: "
+        "system.hbm.bandwidth=2TB/s:10TB/s:9. Repeatable; all combinations. A range without steps, 2TB/s..10TB/s or "
+        "1us..20us:log, is for an optimiser: see --trials.",
+    ),
+    click.Option(
+        ["--space", "space_file"], type=click.Path(path_type=Path), metavar="FILE",
+        help="All of this as YAML, see `slipstick schema space`; what is typed holds over it.",
+    ),
+)  # fmt: skip
+_RUN = (
+    click.Option(["--max-memory"], default="2GiB", show_default=True, metavar="SIZE", help="What a process may take."),
+    click.Option(
+        ["--executor"], type=Named(("local", "processes", "ray")), default="local", show_default=True,
+        help="Where blocks of plans are worked on: here, in processes of this machine, or on a Ray cluster.",
+    ),
+    click.Option(["--jobs"], type=int, metavar="N", help="Worker processes.  [default: one a core]"),
+    click.Option(["--address"], metavar="HOST:PORT", help="A Ray cluster that runs; without it one is started here."),
+    click.Option(["--resume"], metavar="RUN", help="Go on with a run: what it holds is not done again."),
+    click.Option(
+        ["--runs"], type=click.Path(path_type=Path), metavar="DIR",
+        help="Folder of runs.  [default: that of `slipstick runs list`]",
+    ),
+    click.Option(
+        ["--ledger/--no-ledger"], default=True, show_default=True,
+        help="Keep each block of plans as it is done, to go on with after a break and to export.",
+    ),
+)  # fmt: skip
+_ANSWER = (
+    click.Option(["--top"], type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Best plans."),
+    click.Option(["--best-plan"], metavar="FILE", help="Write the best plan, for `estimate --plan FILE`."),
+    click.Option(
+        ["--front"], metavar="FILE",
+        help="Write the plans that no other beats in all objectives, as .svg, .html, .json or .txt.",
+    ),
+    click.Option(["--why/--no-why"], default=True, show_default=True, help="Say why the best beats the next."),
+    click.Option(["--format", "form"], type=Named(("table", "json")), default="table", show_default=True, help="Form."),
+    click.Option(
+        ["-o", "--output"], default="-", show_default=True, metavar="FILE", help="Where to write it; - is stdout."
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a user wants of a search, as typed."""
+
+    objectives: tuple[str, ...]
+    constraints: tuple[str, ...]
+    fix: tuple[str, ...]
+    vary: tuple[str, ...]
+    space_file: Path | None
+    max_memory: str
+    executor: str
+    jobs: int | None
+    address: str | None
+    resume: str | None
+    runs: Path | None
+    ledger: bool
+    top: int
+    best_plan: str | None
+    front: str | None
+    why: bool
+    form: str
+    output: str
+
+
+class SearchCommand(PlanCommand):
+    """A verb to which a flag of a plan that is typed is what plans must have; its function receives `wanted`, `asked`.
+
+    MODEL may be left out where a file or a run names it.
+    """
+
+    serves = True
+    more = (
+        ("Space", _SPACE), ("Optimiser", options(AT_ONCE)), ("Run", _RUN), ("Answer", _ANSWER),
+        ("Servers (--phase serve)", SERVING),
+    )  # fmt: skip
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Name the parameters; none is needed."""
+        free = click.Argument(["model"], required=False, default="")
+        return [free if param.name == "model" else param for param in super().get_params(ctx)]
+
+    def _write(
+        self, ctx: click.Context, formatter: click.HelpFormatter, title: str, params: list[click.Parameter]
+    ) -> None:
+        """Write a section but for what a search refuses."""
+        heard = [param for param in params if param.name not in REFUSED]
+        if heard:
+            super()._write(ctx, formatter, title, heard)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function."""
+        typed: dict[str, tuple[Value, ...]] = {name: (_value(ctx.params[name]),) for name in _typed(ctx)}
+        wanted = Wanted(**{f.name: ctx.params.pop(f.name) for f in fields(Wanted)})
+        sampling = Sampling(**{name: ctx.params.pop(name) for name in KEYS})
+        asked = _asked(wanted, str(ctx.params["model"]), typed)
+        ctx.params["asked"] = replace(asked, sampling=sampling.over(asked.sampling))
+        ctx.params["wanted"] = wanted
+        for option in SERVING:
+            ctx.params.pop(str(option.name), None)
+        return super().invoke(ctx)
+
+
+def _typed(ctx: click.Context) -> list[str]:
+    """The parameters of shared flags that stand on the command line."""
+    names = [str(option.name) for options in (*SECTIONS.values(), SERVING) for option in options]
+    return [name for name in names if is_given(ctx, name)]
+
+
+def _value(value: object) -> Value:
+    if value is None or isinstance(value, (int, float, str, tuple)):
+        return value
+    raise TypeError(f"no value of a flag: {value!r}")
+
+
+def _asked(wanted: Wanted, model: str, typed: dict[str, tuple[Value, ...]]) -> Asked:
+    """What the command line asks for, over what its file does; UsageError for what it says twice."""
+    flags = {name: value for name, value in typed.items() if name not in ("overrides", "quiet", "cache")}
+    if "system" in flags:
+        flags["system"] = values_of("system", str(flags["system"][0]))
+    paths: dict[str, tuple[str, ...]] = {}
+    (given,) = typed.get("overrides", ((),))
+    for flag, texts in (
+        ("--set", given if isinstance(given, tuple) else ()),
+        ("--fix", wanted.fix),
+        ("--vary", wanted.vary),
+    ):
+        for text in texts:
+            key, value = _pair(text, flag)
+            name = key if is_path(key) else parameter(key)
+            if name in paths or name in flags:
+                raise UsageError(f"{flag} {text}: '{key}' is said twice, and a plan has one: leave one of them out")
+            if is_path(key):
+                paths[name] = _numbers(flag, key, value)
+            else:
+                flags[name] = _values(flag, key, value)
+    asked = Asked(model=model, flags=flags, paths=paths, objectives=wanted.objectives, constraints=wanted.constraints)
+    below = None if wanted.space_file is None else read_space(wanted.space_file)
+    return asked if below is None else asked.over(below)
+
+
+def _numbers(flag: str, path: str, value: str) -> tuple[str, ...]:
+    if flag == "--vary":
+        return numbers_of(path, value)
+    check_no_range(path, [value])
+    return (value,)
+
+
+def _values(flag: str, key: str, value: str) -> tuple[Value, ...]:
+    found = values_of(key, value)
+    if flag == "--fix" and (len(found) > 1 or found == ("all",)):
+        raise UsageError(f"--fix {key}={value}: one value is fixed, several are varied: --vary {key}={value}")
+    return found
+
+
+def _pair(text: str, flag: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip() or not value.strip():
+        raise UsageError(f"{flag} {text}: KEY=VALUE, as in tp=8 or system.hbm.bandwidth=2TB/s:10TB/s:9")
+    return key.strip(), value.strip()

@@ -1,0 +1,1 @@
+"""`slipstick estimate --phase serve` and `slipstick size`: servers, their flags, and how many devices they need."""

@@ -1,0 +1,64 @@
+"""Flags that go together in no answer of a server, with those that do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import UsageError
+from ..plans.file import is_given
+
+if TYPE_CHECKING:
+    from ..flags.request import Request
+    from .flags import Serving
+
+
+def check_phase(ctx: click.Context, phase: str, of_serving: tuple[str, ...], of_steps: tuple[str, ...]) -> None:
+    """Raise UsageError for a flag of servers with another phase, or one of single steps with a server."""
+    wrong = of_steps if phase == "serve" else of_serving
+    given = [name for name in wrong if is_given(ctx, name)]
+    if given:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        told = "of single steps: a server takes --isl, --osl and --concurrency, --request-rate or --batch"
+        raise UsageError(f"{flags}: {told}" if phase == "serve" else f"{flags}: of --phase serve, not {phase}")
+
+
+def check_requests(ctx: click.Context, serving: Serving) -> None:
+    """Raise UsageError for flags of requests that nothing would look at."""
+    from ...cost.serving.traffic.traffic_text import FILES
+
+    if serving.serve is None:
+        if serving.cut:
+            raise UsageError(f"--cut {serving.cut:g}: of simulated requests: add --serve TRAFFIC")
+        return
+    if serving.shared_prefix:
+        raise UsageError("--shared-prefix: of closed forms; with --serve each request holds its cache by itself")
+    of_sizes = ("osl", "cached", "prefix_hit")
+    if serving.serve.split(",")[0].lower().endswith(FILES):
+        _refuse_given(ctx, ("isl", *of_sizes), f"the trace {serving.serve.split(',')[0]} says it of each request")
+    elif serving.isl.lower().endswith(FILES):
+        _refuse_given(ctx, of_sizes, f"--isl {serving.isl} says it of each request")
+
+
+def _refuse_given(ctx: click.Context, names: tuple[str, ...], told: str) -> None:
+    given = [name for name in names if is_given(ctx, name)]
+    if given:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{flags}: {told}: leave {'it' if len(given) == 1 else 'them'} out")
+
+
+def check_degrees(request: Request) -> None:
+    """Raise UsageError for degrees and schedules of training, which servers have no use for."""
+    if request.words.cp > 1:
+        raise UsageError(
+            f"--cp {request.words.cp}: a server splits no prompt over GPUs; allowed: --cp 1, or prefill alone: --phase "
+            f"prefill --cp {request.words.cp}"
+        )
+    if request.words.vpp > 1:
+        raise UsageError(
+            f"--vpp {request.words.vpp}: stages of a server pass whole batches on, and none has several pieces; "
+            "allowed: --vpp 1"
+        )
+    if request.words.schedule != "1f1b":
+        raise UsageError(f"--schedule {request.words.schedule}: of training steps; a server has none: leave it out")

@@ -1,0 +1,209 @@
+"""The flags of a server and of the requests that come to it, and what they say together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import UsageError
+from ..flags.request import PlanCommand
+from ..flags.run import count_of
+from .drafts import Drafts
+from .pools import Apart
+
+if TYPE_CHECKING:
+    from ...backends.machine.software.engine import Engine, Scheduler
+    from ...cost.serving.traffic.requests import Lengths
+    from ...cost.serving.traffic.traffic import Traffic
+    from ...driver.serve.load import Load
+    from ...driver.serve.target import Target
+
+USUAL_ENGINE = "vllm"
+
+
+def _text(*names: str, metavar: str, help: str) -> click.Option:
+    return click.Option(names, metavar=metavar, help=help)
+
+
+def _number(*names: str, help: str, least: int = 1) -> click.Option:
+    return click.Option(names, type=click.IntRange(min=least), metavar="N", help=help)
+
+
+ENGINE = _text(
+    "--engine",
+    metavar="NAME|FILE",
+    help="Serving engine, a name of `slipstick list engines` or a YAML file: how it schedules, what its host costs, "
+    f"the stack that it runs.  [default: {USUAL_ENGINE} to serve; else that of the system]",
+)
+REQUESTS = (
+    click.Option(
+        ["--isl", "--prompt", "--input-len"], default="1024", show_default=True, metavar="N|SIZES",
+        help="Tokens of a prompt; with --serve also 128..1024, lognormal:MEAN,CV, or a file of prompts and answers.",
+    ),
+    click.Option(
+        ["--osl", "--output-len"], default="1024", show_default=True, metavar="N|SIZES",
+        help="Tokens of an answer, the first of which the prompt makes.",
+    ),
+    _number("--cached", help="Tokens of the prompt whose keys and values are there already.  [default: 0]", least=0),
+    click.Option(
+        ["--prefix-hit"], type=click.FloatRange(0.0, 1.0, max_open=True), metavar="X",
+        help="The same as a share of the prompt.",
+    ),
+    click.Option(["--shared-prefix"], is_flag=True, help="All requests have it in common: it holds memory once."),
+)  # fmt: skip
+LIMITS = (
+    _number(
+        "--chunked-prefill", "--max-num-batched-tokens",
+        help="Tokens of a step at most, prompts cut to fit; 0: never cut.  [default: the engine's]", least=0,
+    ),
+    _number("--max-num-seqs", help="Sequences that a replica runs at once at most.  [default: the engine's]"),
+    _number("--block-size", help="Tokens of a block of the KV cache.  [default: the engine's]"),
+    click.Option(
+        ["--memory-utilization"], type=click.FloatRange(0.0, 1.0, min_open=True), metavar="X",
+        help="Share of the memory of a GPU that the engine takes.  [default: the engine's]",
+    ),
+)  # fmt: skip
+TARGETS = (
+    _text("--ttft", metavar="TIME", help="Time to the first token that is asked for, as in 500ms."),
+    _text("--tpot", metavar="TIME", help="Time per output token that is asked for, as in 30ms."),
+)
+# fmt: off
+LOADS = (
+    _text("--concurrency", metavar="N", help="Requests under way on all replicas; each answer brings the next."),
+    _text("--request-rate", metavar="R", help="Requests a second on all replicas."),
+    _text("--batch", metavar="N", help="Requests of a replica that start and end together: static batches."),
+    _text(
+        "--serve", metavar="TRAFFIC",
+        help="Simulate request by request: poisson:RATE[,n=N][,seed=K], closed:CLIENTS, burst:N, or a file of requests "
+        "(.csv, .jsonl); adds p50, p90 and p99.",
+    ),
+    click.Option(
+        ["--cut"], type=click.FloatRange(0.0, 0.49), default=0.0, show_default=True, metavar="X",
+        help="Share of the answers that is left out at both ends of a simulated run, where it fills up and runs dry.",
+    ),
+    click.Option(
+        ["--inclusive-tpot"], is_flag=True, help="Show the time of a token with the first one in it: E2EL / tokens."
+    ),
+)
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What a user asked of a server, as typed."""
+
+    engine: str | None
+    isl: str
+    osl: str
+    cached: int | None
+    prefix_hit: float | None
+    shared_prefix: bool
+    chunked_prefill: int | None
+    max_num_seqs: int | None
+    block_size: int | None
+    memory_utilization: float | None
+    ttft: str | None
+    tpot: str | None
+    concurrency: str | None = None
+    request_rate: str | None = None
+    batch: str | None = None
+    serve: str | None = None
+    cut: float = 0.0
+    inclusive_tpot: bool = False
+    drafts: Drafts = field(default_factory=Drafts)
+    apart: Apart = field(default_factory=Apart)
+
+    @property
+    def prompt(self) -> int:
+        """Tokens of a prompt where all are alike."""
+        return _one_length("--isl", self.isl)
+
+    @property
+    def output(self) -> int:
+        """Tokens of an answer where all are alike."""
+        return _one_length("--osl", self.osl)
+
+    @property
+    def lengths(self) -> Lengths:
+        """Tokens of a request; UsageError for a prompt that is cached as a whole."""
+        from ...cost.serving.traffic.requests import Lengths
+
+        self._check_cached()
+        share = None if self.prefix_hit is None else min(round(self.prefix_hit * self.prompt), self.prompt - 1)
+        cached = float(self.cached or 0) if share is None else float(share)
+        return Lengths(float(self.prompt), float(self.output), cached, self.shared_prefix)
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """Requests one by one, where a simulation was asked for."""
+        if self.serve is None:
+            return None
+        from ...cost.serving.traffic.traffic_text import parse_sizes, parse_traffic
+
+        self._check_cached()
+        return parse_traffic(self.serve, parse_sizes(self.isl, self.osl, self.prefix_hit or 0.0, self.cached or 0))
+
+    def _check_cached(self) -> None:
+        """Raise UsageError for flags of cached tokens that say two things, or nothing."""
+        if self.cached is not None and self.prefix_hit is not None:
+            raise UsageError("--cached and --prefix-hit both say how much of a prompt is there: give one")
+        if self.shared_prefix and not (self.cached or self.prefix_hit):
+            raise UsageError("--shared-prefix: of no tokens: say how many with --cached N or --prefix-hit X")
+
+    @property
+    def target(self) -> Target:
+        """Latencies that are asked for."""
+        from ...driver.serve.target import Target
+        from ...ir.units import parse_typed
+
+        first, gap = (
+            None if text is None else parse_typed(text, "s", flag)
+            for flag, text in (("--ttft", self.ttft), ("--tpot", self.tpot))
+        )
+        return Target(first, gap)
+
+    @property
+    def load(self) -> Load:
+        """How requests come; UsageError where several flags say it."""
+        from ...driver.serve.load import Load
+
+        given = (self.concurrency, self.request_rate, self.batch)
+        clients, rate, batch = (None if text is None else count_of(text) for text in given)
+        return Load(concurrency=clients, requests_per_s=rate, batch=batch, traffic=self.serve)
+
+    def limited(self, engine: Engine) -> Engine:
+        """Return the engine with the limits that were given in the place of its own."""
+        at = engine.scheduler
+        changed: Scheduler = replace(
+            at,
+            max_num_seqs=at.max_num_seqs if self.max_num_seqs is None else self.max_num_seqs,
+            block_tokens=at.block_tokens if self.block_size is None else self.block_size,
+            memory_utilization=at.memory_utilization if self.memory_utilization is None else self.memory_utilization,
+            chunked_prefill=at.chunked_prefill if self.chunked_prefill is None else self.chunked_prefill > 0,
+            max_batched_tokens=self.chunked_prefill or at.max_batched_tokens,
+        )
+        return replace(engine, scheduler=changed)
+
+
+def _one_length(flag: str, text: str) -> int:
+    """Read one number of tokens; sizes that differ from request to request take a simulation."""
+    length = count_of(text) if text[:1].isdigit() and ".." not in text else 0.0
+    if length < 1 or length != int(length):
+        raise UsageError(f"{flag} {text}: tokens, a whole number of 1 or more; sizes that differ take --serve")
+    return int(length)
+
+
+class ServeCommand(PlanCommand):
+    """A verb whose function receives what was asked of a server as one `serving`, beside its `request`."""
+
+    serves = True
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function."""
+        drafts = Drafts(**{f.name: ctx.params.pop(f.name) for f in fields(Drafts) if f.name in ctx.params})
+        given = {f.name: ctx.params.pop(f.name) for f in fields(Serving) if f.name in ctx.params}
+        apart = Apart(**{f.name: ctx.params.pop(f.name) for f in fields(Apart) if f.name in ctx.params})
+        ctx.params["serving"] = Serving(**given, drafts=drafts, apart=apart)
+        return super().invoke(ctx)

@@ -1,0 +1,81 @@
+"""The flags of pools: prompts on some devices, answers on others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from ...ir.errors import UsageError
+from ..flags.run import refuse_idle
+
+if TYPE_CHECKING:
+    from ..flags.request import Request
+
+POOLS = (
+    click.Option(
+        ["--disagg"], metavar="P:D",
+        help="Prompts on P workers and answers on D others, each a replica of --tp and --pp; with --ep each is a rank "
+        "with attention of its own, and the ranks of a pool share the experts.",
+    ),
+    click.Option(["--prefill-tp"], type=click.IntRange(min=1), metavar="N", help="Degree of prefill workers.  [--tp]"),
+    click.Option(["--prefill-pp"], type=click.IntRange(min=1), metavar="N", help="Their stages.  [default: --pp]"),
+    click.Option(
+        ["--prefill-batch"], type=click.IntRange(min=1), metavar="N",
+        help="Prompts that a prefill worker runs at once, at most.  [default: 1]",
+    ),
+    click.Option(
+        ["--kv-bandwidth"], metavar="RATE",
+        help="What carries caches from one GPU to another, as in 50GB/s.  [default: the network that joins both pools]",
+    ),
+    click.Option(["--stream-kv"], is_flag=True, help="Send caches layer by layer while the prompt still runs."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """What a user asked of pools, as typed."""
+
+    disagg: str | None = None
+    prefill_tp: int | None = None
+    prefill_pp: int | None = None
+    prefill_batch: int | None = None
+    kv_bandwidth: str | None = None
+    stream_kv: bool = False
+
+    @property
+    def workers(self) -> tuple[int, int] | None:
+        """Workers of prompts and of answers; None without pools. UsageError for what is no such pair."""
+        if self.disagg is None:
+            self._check_idle()
+            return None
+        first, colon, then = self.disagg.partition(":")
+        if not colon or not first.isdigit() or not then.isdigit() or not int(first) * int(then):
+            raise UsageError(f"--disagg {self.disagg}: workers of prompts and of answers, as in 2:6")
+        return int(first), int(then)
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """What carries caches, where it was said."""
+        from ...ir.units import parse_quantity
+
+        return None if self.kv_bandwidth is None else parse_quantity(self.kv_bandwidth, "B/s").value_si
+
+    def of_prompts(self, request: Request, workers: int) -> Request:
+        """Return what is asked of the pool of prompts."""
+        own = {"tp": self.prefill_tp, "pp": self.prefill_pp}
+        return self.of_answers(request.said({name: degree for name, degree in own.items() if degree}), workers)
+
+    def of_answers(self, request: Request, workers: int) -> Request:
+        """Return what is asked of the pool of answers; UsageError for devices that pools already say."""
+        if request.words.num_gpus is not None or request.words.dp is not None:
+            raise UsageError("--gpus and --dp: with --disagg P:D the pools say how many workers there are")
+        return request.said({"dp": workers})
+
+    def _check_idle(self) -> None:
+        given = {
+            "--prefill-tp": self.prefill_tp, "--prefill-pp": self.prefill_pp, "--prefill-batch": self.prefill_batch,
+            "--kv-bandwidth": self.kv_bandwidth, "--stream-kv": self.stream_kv or None,
+        }  # fmt: skip
+        refuse_idle(given, "of pools: say how many workers there are with --disagg P:D")

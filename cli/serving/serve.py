@@ -1,0 +1,169 @@
+"""`slipstick estimate --phase serve`: what requests see of a server, and what it answers in all."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...ir.errors import InfeasibleError, UsageError
+from ..flags.request import Request
+from ..output.files import columns, write_text
+from ..output.timeline import emit_serving_trace
+from ..prepare import check_model, graph_of, lower_of, no_heads, plan_of, published_otherwise, system_of, terms_of
+from .checks import check_degrees
+from .flags import USUAL_ENGINE, Serving
+from .room import with_least_tp
+
+if TYPE_CHECKING:
+    from ...backends.machine.software.engine import Engine
+    from ...backends.machine.system import System
+    from ...cost.serving.batching.speculative import Drafter
+    from ...driver.serve.answer import ServeEstimate
+    from ...driver.serve.pools import Pools
+    from ...driver.serve.server import Server
+    from ...driver.serve.tables import Served
+    from ...ir.plan import Plan
+
+# A result in a file or a pipe is laid out as on a wide screen.
+PIPE_COLUMNS = 120
+# Steps of a simulation that a trace shows one by one.
+SIMULATED_STEPS = 20_000
+_OF_ENGINE = "engine."
+
+
+def machine_of(request: Request, name: str) -> tuple[System, Engine, Request]:
+    """Load a system with the stack of an engine, unless another was asked for, and the engine as it is on its chip.
+
+    `--set engine.KEY=VALUE` is of the engine; the request that comes back has the other assignments, the stack and its
+    kernels.
+    """
+    from ...backends.machine.software.engine_file import load_engine
+    from ...ir.graph import Workload
+    from ...ir.plan.structure import usual_kernels
+
+    own = [text.removeprefix(_OF_ENGINE) for text in request.machine.overrides if text.startswith(_OF_ENGINE)]
+    rest = tuple(text for text in request.machine.overrides if not text.startswith(_OF_ENGINE))
+    stack = request.machine.stack or load_engine(name, overrides=own).stack
+    asked = request.said({"overrides": rest, "stack": stack})
+    system = system_of(asked)
+    kernels = request.words.kernels or usual_kernels(Workload.DECODE, system.stack)
+    return system, load_engine(name, system.chip.name, own), asked.said({"kernels": kernels})
+
+
+def engine_stack(request: Request, name: str) -> tuple[System, Request]:
+    """Return the system as an engine runs it, and the request with the stack of the engine, for single steps."""
+    system, engine, asked = machine_of(request, name)
+    return engine.under(system), asked
+
+
+def served_of(request: Request) -> tuple[Served, Plan]:
+    """Lower a model for both phases; the plan is that of decode steps."""
+    from ...driver.serve.tables import Served
+
+    check_degrees(request)
+    # A prompt has no cache yet whose latents could be expanded: the choice is of decode alone.
+    first, step = request.said({"phase": "prefill", "mla": "latent"}), request.said({"phase": "decode"})
+    plan = plan_of(step)
+    prefill = lower_of(first, graph_of(first), plan_of(first).family)
+    return Served(prefill, lower_of(step, graph_of(step), plan.family)), plan
+
+
+def server_of(request: Request, serving: Serving, longest: int) -> Server:
+    """Return the server that was asked for, for requests of so many tokens at most."""
+    from ...cost.flops import Convention
+    from ...driver.serve.drafts import draft_model
+    from ...driver.serve.server import Server
+
+    system, engine, asked = machine_of(request, serving.engine or USUAL_ENGINE)
+    served, plan = served_of(asked.said({"seq": longest}))
+    server = Server.of(served, system, plan, serving.limited(engine), longest)
+    server = replace(server, convention=Convention(request.flops_convention))
+
+    def small(model: str) -> Drafter:
+        check_model(asked.said({"model": model}))
+        own, its_plan = served_of(asked.said({"model": model, "seq": longest}))
+        return draft_model(own, system, its_plan, server.engine, longest)
+
+    return serving.drafts.of(server, small)
+
+
+def pools_of(request: Request, serving: Serving, longest: int, workers: tuple[int, int]) -> Pools:
+    """Return a server of prompts and one of answers, and what joins them."""
+    from ...driver.serve.drafts import num_layers
+    from ...driver.serve.pools import Pools, link_of
+
+    apart = serving.apart
+    plain = replace(serving, drafts=type(serving.drafts)())
+    prefill = server_of(apart.of_prompts(request, workers[0]), plain, longest)
+    decode = server_of(apart.of_answers(request, workers[1]), serving, longest)
+    layers = num_layers(decode.served) if apart.stream_kv else 1
+    gpus = prefill.plan.num_gpus + decode.plan.num_gpus
+    link = link_of(decode.system, gpus, layers, apart.bytes_per_s)
+    return Pools(prefill, decode, link, apart.prefill_batch or 1)
+
+
+def answer_for(request: Request, serving: Serving, kept_steps: int = 0) -> ServeEstimate:
+    """Answer in closed form, or request by request where `--serve` says so, on one server or on pools."""
+    from ...driver.serve.serve import serve
+    from ...driver.serve.serve_pools import serve_pools
+    from ...driver.serve.simulated import serve_traffic, serve_traffic_apart
+
+    traffic, load, target = serving.traffic, serving.load, serving.target
+    workers = serving.apart.workers
+    if traffic is None:
+        longest = serving.prompt + serving.output
+    else:
+        longest = int((traffic.requests.prompt + traffic.requests.output).max())
+    if workers is not None:
+        pools = pools_of(request, serving, longest, workers)
+        if traffic is None:
+            return serve_pools(pools, serving.lengths, load, target)
+        return serve_traffic_apart(pools, traffic, load, target, kept_steps, serving.cut)
+    server = server_of(request, serving, longest)
+    try:
+        if traffic is None:
+            return serve(server, serving.lengths, load, target)
+        return serve_traffic(server, traffic, load, target, kept_steps, serving.cut)
+    except InfeasibleError as error:
+        one = request.said({"gpus": None, "dp": None})
+        raise with_least_tp(error, server, lambda tp: server_of(one.said({"tp": tp}), serving, longest)) from None
+
+
+def serve_command(request: Request, serving: Serving, kind: str, output: str, explain: str | None) -> int:
+    """Answer for a server and write what was asked for."""
+    from ...driver.serve.answer import with_inclusive_tpot
+
+    answer = priced_serving(request, answer_for(request, serving, SIMULATED_STEPS if kind == "trace" else 0))
+    answer = replace(
+        answer, warnings=(*answer.warnings, *published_otherwise(request), *no_heads(request, serving.drafts.mtp))
+    )
+    answer = with_inclusive_tpot(answer) if serving.inclusive_tpot else answer
+    if explain is not None:
+        from ...report.explain.serving import explain_serving
+
+        write_text(explain_serving(answer, explain), output)
+    elif kind == "json":
+        from ...report.serving.json import serving_json
+
+        write_text(serving_json(answer, request.machine.overrides), output)
+    elif kind == "trace":
+        emit_serving_trace(answer, output, request.quiet)
+    else:
+        from ...report.serving.screen import serving_text
+
+        width, color = columns() or PIPE_COLUMNS, output == "-" and sys.stdout.isatty()
+        write_text(serving_text(answer, width, color), output)
+    return 0
+
+
+def priced_serving(request: Request, answer: ServeEstimate) -> ServeEstimate:
+    """Price an estimate; a system that cannot be priced says so among the warnings."""
+    from ...driver.serve.money import worth_serving
+
+    try:
+        return worth_serving(answer, terms_of(request))
+    except UsageError as error:
+        if request.rent or request.basis == "build":
+            raise
+        return replace(answer, warnings=(*answer.warnings, f"not priced: {error}"))

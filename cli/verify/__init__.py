@@ -1,0 +1,1 @@
+"""`slipstick compile --verify`: what is checked of a lowered graph."""

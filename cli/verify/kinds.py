@@ -1,0 +1,70 @@
+"""`slipstick compile --verify`: what is checked of a lowered graph, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ...ir.errors import GateError, UsageError
+from ..flags.request import Request
+from ..prepare import pipeline_of
+from .numeric import numeric
+
+if TYPE_CHECKING:
+    from ...ir.graph import Graph
+    from ...ir.plan import Plan
+
+# Orders repeat: a schedule that runs so many micro-batches a stage runs more.
+_MICRO_BATCHES_A_STAGE = 4
+
+
+def proof(request: Request, traced: Graph, plan: Plan) -> str:
+    """Prove that what each rank runs is the model, and return the certificate; GateError names what is unproven."""
+    from ...passes.proof.certificate import FUSE, SHARD, certify
+
+    pipeline = pipeline_of(request, plan.family)
+    seen: dict[str, Graph] = {}
+    order = [p.name for p in pipeline.passes]
+    if SHARD not in order:
+        raise UsageError("--verify proof: --passes has no 'shard', so that there is nothing to prove")
+    start = perf_counter()
+    lowered, _ = pipeline.run(traced, None, lambda _, step, graph: seen.update({step.name: graph}))
+    place = order.index(SHARD)
+    before = seen[order[place - 1]] if place else traced
+    lowering_s, start = perf_counter() - start, perf_counter()
+    unfused = seen[order[order.index(FUSE) - 1]] if FUSE in order else None
+    found = certify(before, seen[SHARD], lowered, order, unfused)
+    stages = list(_order_faults(plan))
+    holds = found.holds and not stages
+    lines = [
+        f"proof      {found.name}: {'holds' if holds else 'FAILS'}",
+        *found.lines(),
+        f"schedule   {plan.family.schedule}, {plan.pp} stages: {stages[0] if stages else _RUNS}",
+        f"time       {perf_counter() - start:.2f} s, behind {lowering_s:.2f} s of lowering",
+    ]
+    if not holds:
+        raise GateError("\n".join(lines))
+    return "\n".join(lines)
+
+
+_RUNS = "each receive has one send, no task waits for itself"
+
+
+def _order_faults(plan: Plan) -> Iterator[str]:
+    """Why the order of tasks on the stages could not run."""
+    from ...cost.schedules.happens_before import order_faults
+    from ...cost.schedules.menu import schedule_of
+    from ...ir.plan.layout.pipelines import chunks_of
+
+    if plan.pp == 1:
+        return
+    most = _MICRO_BATCHES_A_STAGE * plan.pp
+    count = plan.num_micro_batches
+    micro = count if count <= most else most + count % plan.pp
+    schedule = plan.family.schedule
+    yield from order_faults(schedule_of(schedule, plan.pp, micro, chunks_of(schedule, plan.vpp)))
+
+
+VERIFIERS: Mapping[str, Callable[[Request, Graph, Plan], str]] = MappingProxyType({"proof": proof, "numeric": numeric})
