@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ from ..ir.types import DType
 from ..ir.unpriced import unpriced_calls
 from .cache import GraphCache, graph_key
 from .exported import load_pt2, refuse_pickle
-from .forms import ONNX, PICKLED, SAVED, SUFFIX, has_config, names_factory
+from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of, has_config
 from .huggingface.configs.models import Config, read_config
 from .huggingface.source_length import with_source
 from .runs.asked import Asked
@@ -65,30 +65,38 @@ def load(
             of pictures, too; without any it is that of its language model alone.
         asked: of a factory, what it does not say itself: inputs, loss, leaves, caches, and the lengths of the plan.
     """
-    kind, element = _workload(workload), DType.parse(str(dtype))
-    _refuse_unread(model, dims, asked, images)
-    if model.endswith(ONNX):
-        graph = _onnx(Path(model), kind, dims, cache, allow_unpriced)
-    elif model.endswith(SUFFIX):
-        graph = _exported(model, kind, element, dims, allow_unpriced)
-    elif model.endswith(SAVED):
-        graph = _saved(Path(model), kind)
-    elif model.endswith(PICKLED):
-        refuse_pickle(model)
-    elif names_factory(model):
-        graph = _record_factory(model, kind, element, report, allow_unpriced, spelled_out, asked)
-    else:
-        graph = load_config(read_config(model), kind, element, cache, report, allow_unpriced, spelled_out, images)
-    return with_source(graph, source_tokens)
+    form = form_of(model)
+    _refuse_unread(model, form, dims, asked, images)
+    if workload not in list(Workload):
+        raise UnknownNameError.of("workload", workload, list(Workload))
+    kind, element = Workload(workload), DType.parse(str(dtype))
+    request = LoadRequest(model, kind, element, cache, report, dims, allow_unpriced, spelled_out, asked, images)
+    return with_source(_LOADERS[form](request), source_tokens)
 
 
-def _refuse_unread(model: str, dims: Mapping[str, str], asked: Asked, images: int) -> None:
-    """Refuse words on inputs that a model of this kind does not read."""
-    if not names_factory(model):
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """The arguments of `load`, read: one record for the loader of each form."""
+
+    model: str
+    workload: Workload
+    dtype: DType
+    cache: GraphCache | None
+    report: Report | None
+    dims: Mapping[str, str]
+    allow_unpriced: bool
+    spelled_out: bool
+    asked: Asked
+    images: int
+
+
+def _refuse_unread(model: str, form: ModelForm, dims: Mapping[str, str], asked: Asked, images: int) -> None:
+    """Refuse words on inputs that a model of this form does not read."""
+    if "input" not in form.reads:
         asked.refuse_but_of_factories(model)
-    if dims and not model.endswith((ONNX, SUFFIX)):
+    if dims and "dim" not in form.reads:
         raise UsageError(f"--dim {next(iter(dims))}: of ONNX and .pt2 files only, which '{model}' is not")
-    if images and not has_config(model):
+    if images and "images" not in form.reads:
         raise UsageError(
             f"--images {images}: of models of transformers by name or config.json; what a file reads it says itself, "
             f"and of a factory --input does: '{model}'"
@@ -144,43 +152,40 @@ def check(model: str, dtype: DType | str) -> None:
         read_config(model)
 
 
-def _workload(given: str) -> Workload:
-    if given not in list(Workload):
-        raise UnknownNameError.of("workload", given, list(Workload))
-    return Workload(given)
-
-
-def _saved(path: Path, workload: Workload) -> Graph:
-    graph = load_graph(path)
-    if graph.workload is not workload:
+def _load_saved(request: LoadRequest) -> Graph:
+    graph = load_graph(Path(request.model))
+    if graph.workload is not request.workload:
         raise NotUnderstoodError(
-            f"'{path}' holds a {graph.workload} graph, not {workload}; ask for --phase {graph.workload}"
+            f"'{request.model}' holds a {graph.workload} graph, not {request.workload}; ask for --phase "
+            f"{graph.workload}"
         )
     return graph
 
 
-def _exported(path: str, workload: Workload, asked: DType, dims: Mapping[str, str], allow_unpriced: bool) -> Graph:
-    """Read an exported program, in its own type whatever was asked for."""
-    graph = load_pt2(path, workload, dims, allow_unpriced)
+def _load_exported(request: LoadRequest) -> Graph:
+    graph = load_pt2(request.model, request.workload, request.dims, request.allow_unpriced)
+    return _with_own_type(graph, request.dtype, "exported")
+
+
+def _with_own_type(graph: Graph, asked: DType, how: str) -> Graph:
+    """Say of a graph that keeps its own element type that another one was asked for."""
     if graph.dtype is asked:
         return graph
-    note = f"exported in {graph.dtype}, which it keeps: --dtype {asked} is not used"
-    return replace(graph, notes=(*graph.notes, note))
+    return replace(graph, notes=(*graph.notes, f"{how} in {graph.dtype}, which it keeps: --dtype {asked} is not used"))
 
 
-def _onnx(
-    path: Path, workload: Workload, dims: Mapping[str, str], cache: GraphCache | None, allow_unpriced: bool
-) -> Graph:
+def _load_onnx(request: LoadRequest) -> Graph:
     """Read an ONNX file; a graph kept of one is that of a file with the same bytes, read with the same sizes."""
     from .onnx import content_key, load_onnx
 
-    lenient = ("allow-unpriced",) if allow_unpriced else ()
-    sizes = json.dumps(dict(dims), sort_keys=True)
-    key = graph_key(content_key(path), workload, sizes, *lenient) if cache is not None else ""
+    path, cache = Path(request.model), request.cache
+    lenient = ("allow-unpriced",) if request.allow_unpriced else ()
+    sizes = json.dumps(dict(request.dims), sort_keys=True)
+    key = graph_key(content_key(path), request.workload, sizes, *lenient) if cache is not None else ""
     found = cache.get(key) if cache is not None else None
     if found is not None:
         return replace(found, name=path.stem)
-    graph = load_onnx(path, workload, dims, allow_unpriced)
+    graph = load_onnx(path, request.workload, request.dims, request.allow_unpriced)
     if cache is not None:
         cache.put(key, graph)
     return graph
@@ -237,22 +242,32 @@ def _positions(config: Config, built: object) -> int:
     return found or min((v for v in ends if isinstance(v, int) and v > 0), default=0)
 
 
-def _record_factory(
-    model: str, workload: Workload, dtype: DType, report: Report | None, allow_unpriced: bool, spelled_out: bool,
-    asked: Asked,
-) -> Graph:  # fmt: skip
+def _load_factory(request: LoadRequest) -> Graph:
     """Run a factory and record what it describes; a module that has another type than was asked for keeps it."""
-    if report is not None:
-        report(f"recording {model} ({workload}, {dtype}): this runs the code of '{model.rpartition(':')[0]}'")
+    model, workload, dtype = request.model, request.workload, request.dtype
+    if request.report is not None:
+        request.report(f"recording {model} ({workload}, {dtype}): this runs the code of '{model.rpartition(':')[0]}'")
     from .module import Asking, trace_run
     from .runs.overlay import overlaid
     from .user_module import run_from_factory
 
-    run = overlaid(run_from_factory(model, dtype), asked, dtype, workload)
-    name = model.rpartition(":")[2]
-    asking = Asking(workload, name, asked.sizes, allow_unpriced, spelled_out, loss_by="--loss file.py:function")
-    graph = trace_run(run, asking)
-    if graph.dtype is dtype:
-        return graph
-    note = f"built in {graph.dtype}, which it keeps: --dtype {dtype} is not used"
-    return replace(graph, notes=(*graph.notes, note))
+    run = overlaid(run_from_factory(model, dtype), request.asked, dtype, workload)
+    name, sizes = model.rpartition(":")[2], request.asked.sizes
+    asking = Asking(
+        workload, name, sizes, request.allow_unpriced, request.spelled_out, loss_by="--loss file.py:function"
+    )
+    return _with_own_type(trace_run(run, asking), dtype, "built")
+
+
+_LOADERS: Mapping[ModelForm, Callable[[LoadRequest], Graph]] = MappingProxyType(
+    {
+        SAVED: _load_saved,
+        ONNX: _load_onnx,
+        EXPORTED: _load_exported,
+        PICKLED: lambda request: refuse_pickle(request.model),
+        FACTORY: _load_factory,
+        CONFIG: lambda r: load_config(
+            read_config(r.model), r.workload, r.dtype, r.cache, r.report, r.allow_unpriced, r.spelled_out, r.images
+        ),
+    }
+)
