@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import Tensor, fx
 
@@ -38,19 +39,50 @@ POINTWISE_STEPS = frozenset(f"aten.{name}" for name in POINTWISE_FUNCTIONS if "d
 
 
 def _pointwise(im: Importer, node: fx.Node) -> None:
-    fn = POINTWISE_FUNCTIONS[op_name(node).removeprefix("aten.")]
-    outs = im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs((fn,)))
-    if is_inplace(node):
-        write_back(im, node, outs[0])
+    _applied(im, node, (POINTWISE_FUNCTIONS[op_name(node).removeprefix("aten.")],))
 
 
 def _chain(im: Importer, node: fx.Node) -> None:
     """One kernel for what torch calls pointwise: the functions of its steps, or the operator's own name."""
     names = node.meta.get(STEPS) or (op_name(node),)
     fns = tuple(POINTWISE_FUNCTIONS.get(plain, plain) for plain in (n.partition(".")[2] for n in names))
-    outs = im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs(fns))
+    _applied(im, node, fns)
+
+
+def _applied(im: Importer, node: fx.Node, fns: tuple[str, ...]) -> None:
+    """One kernel of pointwise functions; complex numbers are pairs in a last dim, which real numbers do not have."""
+    given, made = [t.meta["val"] for t in im.tensors(node)], node.meta["val"]
+    pairs = [isinstance(t, Tensor) and t.is_complex() for t in given]
+    if not any(pairs) or not isinstance(made, Tensor) or (all(pairs) and made.is_complex()):
+        outs = im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs(fns))
+    elif len(pairs) == 1:
+        # A length, an angle, one of two parts: a real number of each pair.
+        outs = im.emit(node, "reduce", im.inputs(node), ReduceAttrs(fns[-1], (im.rank(node),), False))
+    else:
+        outs = _of_mixed(im, node, pairs, fns)
     if is_inplace(node):
         write_back(im, node, outs[0])
+
+
+def _of_mixed(im: Importer, node: fx.Node, pairs: Sequence[bool], fns: tuple[str, ...]) -> tuple[int, ...]:
+    """Functions of real and complex operands: a real one counts for both parts, a real result is one of each pair."""
+    made, operands = node.meta["val"], list[int]()
+    for value, is_pair in zip(im.inputs(node), pairs, strict=True):
+        kind = im.flat.values[value].type
+        if not is_pair and kind.rank:
+            kind = replace(kind, dims=(*kind.dims, 1))
+            (value,) = im.flat.emit("reshape", (value,), [(kind, None)], im.origin(node))
+        operands.append(value)
+    kind = im.type_of(made)
+    if made.is_complex():
+        outs = im.flat.emit("elementwise", operands, [(kind, None)], im.origin(node), ElementwiseAttrs(fns))
+    else:
+        both = replace(kind, dims=(*kind.dims, 2))
+        between = im.flat.emit("elementwise", operands, [(both, None)], im.origin(node), ElementwiseAttrs(fns))
+        attrs = ReduceAttrs("all", (len(kind.dims),), False)
+        outs = im.flat.emit("reduce", between, [(kind, None)], im.origin(node), attrs)
+    im.bind(node, outs, [made])
+    return outs
 
 
 def _mm(im: Importer, node: fx.Node) -> None:

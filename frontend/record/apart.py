@@ -72,10 +72,34 @@ def _embedding_bag(
     return made / (ends - starts).clamp_min(1).unsqueeze(-1)
 
 
+def _stft(
+    input: Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Tensor | None = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
+    onesided: bool | None = None, return_complex: bool | None = None, align_to_window: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Windows of a signal `[.., time]`, each transformed: `[.., frequencies, frames]`, as `torch.stft` says."""
+    del align_to_window
+    rows = input.unsqueeze(0) if input.dim() == 1 else input
+    if center:
+        rows = F.pad(rows, (n_fft // 2, n_fft // 2), mode=pad_mode)
+    frames = rows.unfold(-1, n_fft, hop_length or n_fft // 4)
+    if window is not None:
+        before = (n_fft - window.shape[0]) // 2
+        frames = frames * F.pad(window, (before, n_fft - window.shape[0] - before))
+    elif win_length is not None and win_length < n_fft:
+        frames = frames.narrow(-1, (n_fft - win_length) // 2, win_length)
+    transform = torch.fft.fft if onesided is False or input.is_complex() else torch.fft.rfft
+    made = transform(frames, n=n_fft, norm="ortho" if normalized else None).transpose(-1, -2)
+    made = made.squeeze(0) if input.dim() == 1 else made
+    return torch.view_as_real(made) if return_complex is False else made
+
+
 LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     torch.lerp: _lerp,
     Tensor.lerp: _lerp,
     torch.cdist: _cdist,
+    torch.stft: _stft,
+    Tensor.stft: _stft,
     torch.gru_cell: _gru_cell,
     torch.lstm_cell: _lstm_cell,
     F.embedding_bag: _embedding_bag,

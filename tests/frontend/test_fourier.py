@@ -98,6 +98,63 @@ def test_flops_of_real_transforms_are_half_of_complex_ones() -> None:
     assert not any("batch is fixed" in note for note in graph.notes)
 
 
+class Spectrum(nn.Module):
+    """What a function makes of the transform of rows: complex numbers into real ones, and among them."""
+
+    def __init__(self, of: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.of = nn.Linear(SIDE, SIDE), of
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.of(torch.fft.rfft(self.layer(x), dim=-1))
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        torch.abs,
+        torch.angle,
+        lambda z: (z * z.conj()).real,
+        lambda z: z.real + z.imag,
+        lambda z: torch.fft.irfft(z * z.abs() + z.real),
+        lambda z: torch.log1p(z.abs() ** 2) * (z == 0),
+    ],
+    ids=["length", "angle", "power", "parts", "among real numbers", "compared"],
+)
+def test_complex_numbers_meet_real_ones(of: Callable[[Tensor], Tensor]) -> None:
+    """A pair holds both parts of a number: real results have no dim for them, real operands count for both."""
+    graph = traced(Spectrum(of))
+    assert any(node.op == "reduce" for region in graph.regions for node in region.nodes)
+    system, family = load_system("dgx-h100"), Family()
+    plans = [make_plan(num_gpus=n, micro_batch=4, seq_len=1, family=family) for n in (1, 64)]
+    one, many = (estimate(graph, system, plan) for plan in plans)
+    for kind in (k for k in one.breakdown_s if k.startswith("compute")):
+        assert many.breakdown_s[kind] <= 1.1 * one.breakdown_s[kind], kind
+
+
+class Spectrogram(nn.Module):
+    """Lengths of the frequencies of windows, as front ends of speech take them."""
+
+    def __init__(self, n_fft: int, center: bool) -> None:
+        super().__init__()
+        self.layer, self.n_fft, self.center = nn.Linear(1, 1), n_fft, center
+
+    def forward(self, x: Tensor) -> Tensor:
+        wave = self.layer(x.flatten(1).unsqueeze(-1)).squeeze(-1)
+        window = torch.hann_window(self.n_fft)
+        return torch.stft(wave, self.n_fft, window=window, center=self.center, return_complex=True).abs()
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_a_spectrogram_is_windows_and_their_transforms(center: bool) -> None:
+    """1 + L // hop frames where the ends are padded, else 1 + (L - n) // hop, of 2.5 n log2 n each."""
+    size, samples = 64, CHANNELS * SIDE * SIDE
+    frames = 1 + (samples if center else samples - size) // (size // 4)
+    graph = traced(Spectrogram(size, center), "prefill")
+    assert transforms(graph, Phase.FORWARD) == pytest.approx(2.5 * size * log2(size) * frames * BATCH)
+    assert transforms(traced(Spectrogram(size, center)), Phase.BACKWARD) > 0
+
+
 def test_a_transform_over_an_open_size_says_what_to_write() -> None:
     with pytest.raises(SlipstickError, match=r"open size.*--fixed"):
         traced(Mixer(), words=("batch", None, "seq", None))
