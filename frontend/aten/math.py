@@ -39,20 +39,14 @@ POINTWISE_STEPS = frozenset(f"aten.{name}" for name in POINTWISE_FUNCTIONS if "d
 
 
 def _pointwise(im: Importer, node: fx.Node) -> None:
-    _applied(im, node, (POINTWISE_FUNCTIONS[op_name(node).removeprefix("aten.")],))
+    """One kernel for what torch calls pointwise: the functions of its steps, or the operator's own name.
 
-
-def _chain(im: Importer, node: fx.Node) -> None:
-    """One kernel for what torch calls pointwise: the functions of its steps, or the operator's own name."""
-    names = node.meta.get(STEPS) or (op_name(node),)
+    Complex numbers are pairs in a last dim, which real numbers do not have.
+    """
+    own = op_name(node)
+    names = (own,) if own.removeprefix("aten.") in POINTWISE_FUNCTIONS else node.meta.get(STEPS) or (own,)
     fns = tuple(POINTWISE_FUNCTIONS.get(plain, plain) for plain in (n.partition(".")[2] for n in names))
-    _applied(im, node, fns)
-
-
-def _applied(im: Importer, node: fx.Node, fns: tuple[str, ...]) -> None:
-    """One kernel of pointwise functions; complex numbers are pairs in a last dim, which real numbers do not have."""
-    given, made = [t.meta["val"] for t in im.tensors(node)], node.meta["val"]
-    pairs = [isinstance(t, Tensor) and t.is_complex() for t in given]
+    pairs, made = [t.meta["val"].is_complex() for t in im.tensors(node)], node.meta["val"]
     if not any(pairs) or not isinstance(made, Tensor) or (all(pairs) and made.is_complex()):
         outs = im.emit(node, "elementwise", im.inputs(node), ElementwiseAttrs(fns))
     elif len(pairs) == 1:
@@ -184,7 +178,7 @@ def _along(op: str, position: int) -> Handler:
 
 HANDLERS: Mapping[str, Handler] = {
     **{f"aten.{name}": _pointwise for name in POINTWISE_FUNCTIONS},
-    POINTWISE: _chain,
+    POINTWISE: _pointwise,
     "aten.mm": _mm, "aten.addmm": _addmm, "aten.bmm": _bmm, "aten.baddbmm": _bmm,
     "aten._grouped_mm": _grouped_mm,
     "aten.native_layer_norm": _layer_norm, "aten.native_layer_norm_backward": _layer_norm_bwd,

@@ -41,9 +41,9 @@ def _step_lines(answer: Estimate, m: Mapping[str, float], money: Money) -> Itera
     counted = "sample" if "samples_per_s" in answer.metrics else "token"
     tokens = tokens.replace("tokens", f"{counted}s")
     yield (
-        f"energy: {m['average_power_w'] / answer.plan.num_gpus:,.0f} W/GPU, {format_si(m['j_per_token'], 'J')}/token, "
-        f"with the building {format_si(m['j_per_token_facility'], 'J')}; {m['kg_co2e_per_mtok']:.3g} kgCO2e for "
-        "1M tokens"
+        f"energy: {m['average_power_w'] / answer.plan.num_gpus:,.0f} W/GPU, {format_si(m['j_per_token'], 'J')}/"
+        f"{counted}, with the building {format_si(m['j_per_token_facility'], 'J')}; {m['kg_co2e_per_mtok']:.3g} kgCO2e "
+        f"for 1M {counted}s"
     )
     yield (
         f"{cost_text(money)} {format_usd(m['usd_per_gpu_hour'])}/GPU-hour {terms_text(money)}{power}, {tokens}, "

@@ -86,3 +86,13 @@ def test_a_loss_and_fixed_sizes_are_flags(cli: Cli, data: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "note: seq is fixed at 64, as asked for" in done.stdout
     assert "did you mean 'squared'?" in cli(*words, "--loss", f"{data / 'cli_nets.py'}:squar").stderr
+
+
+def test_rows_without_a_sequence_are_counted_as_samples(cli: Cli, data: Path) -> None:
+    """Throughput, energy, emissions and cost name the unit that the model reads: no token where there is none."""
+    rows = ("--input", "input[batch,16]")
+    done = cli("estimate", f"{data / 'cli_nets.py'}:Rows", "--system", "dgx-h100", "-q", *rows)
+    assert done.returncode == 0, done.stderr
+    assert "J/sample, with the building" in done.stdout
+    assert "kgCO2e for 1M samples" in done.stdout
+    assert "token" not in done.stdout
