@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from .tasks import Kind, Schedule
+from ...ir.schedules.kind import Kind
+from .tasks import Schedule
 
 # Stage, chunk, micro-batch and direction: 0 forward, 1 backward (of inputs), 2 gradients of weights apart.
 Task: TypeAlias = tuple[int, int, int, int]

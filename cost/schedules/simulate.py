@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .menu import schedule_of
-from .tasks import Array, Index, Kind, Schedule, Simulated, StageTimes
+from ...ir.schedules.kind import Kind
+from .tasks import Array, Index, Schedule, Simulated, StageTimes, schedule_of
 
 
 def simulate(schedule: str, times: StageTimes, num_micro_batches: int) -> Simulated:

@@ -9,10 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from ...cost.schedules.simulate import run
-from ...cost.schedules.tasks import Array, Kind, Schedule, Simulated, StageTimes
+from ...cost.schedules.tasks import Array, Schedule, Simulated, StageTimes
 from ...cost.step.split_backward import weight_gradients
 from ...driver.estimate import Estimate
 from ...ir.graph import Region
+from ...ir.schedules.kind import Kind
 from .nodes import Late, NodeTime, node_times, nodes_of
 from .shape import Booking, Ends, Shape, draw
 from .spent import Spent, StageSpent, pace_once, stages_spent

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ....ir.plan.layout.pipelines import BIDIRECTIONAL
+from ....ir.schedules.kind import ScheduleKind
 from ..tasks import Array
 from .waves import waves_of
 
@@ -26,38 +26,29 @@ _HELD = 1_500_000
 _Stages = tuple[Array, Array, Array, Array]
 
 
-def first_rounds(schedule: str) -> int:
-    """Return how many rounds of micro-batches are run; DualPipe is full from two on, the others while in the second.
-
-    >>> first_rounds("zb-h1"), first_rounds("dualpipe")
-    (3, 4)
-    """
-    return 4 if schedule in (*BIDIRECTIONAL, "dualpipe-v") else 3
-
-
 def extrapolated_s(
-    schedule: str,
+    schedule: ScheduleKind,
     times: tuple[Array, Array, Array, Array],
     num_micro_batches: Array,
     key: int,
-    chunks: int = 1,
-    each: int | None = None,
+    chunks: int,
+    each: int,
 ) -> Array:
     """Return the seconds of a step.
 
     Args:
-        schedule: its name.
+        schedule: what orders the tasks.
         times: forward, dgrad, wgrad and send seconds of each stage, as (stage, plan).
         num_micro_batches: micro-batches of each plan.
-        key: their number where it is at most `first_rounds` rounds, the same for all plans; more otherwise.
-        chunks: of each stage, which has 1/v of its layers in each, but with two copies of the model all.
-        each: micro-batches of a round; None for as many as stages.
+        key: their number where it is at most that of the first rounds, the same for all plans; more otherwise.
+        chunks: of each stage, of all copies of the model together.
+        each: micro-batches of a round.
     """
-    share = 1.0 if schedule in BIDIRECTIONAL else 1.0 / chunks
-    form = _Form(schedule, chunks, len(times[0]) if each is None else each)
+    share = schedule.copies / chunks
+    form = _Form(schedule, chunks, each)
     forward, dgrad, wgrad = (a * share for a in times[:3])
     stages = (forward, dgrad, wgrad, times[3])
-    if key <= first_rounds(schedule) * form.each:
+    if key <= schedule.filling_rounds * each:
         return np.asarray(_run(form, (key,), stages)[0])
     slowest_s = (forward + dgrad + wgrad).max(axis=0) / share
     return _carried_on(form, stages, slowest_s, num_micro_batches)
@@ -67,7 +58,7 @@ def extrapolated_s(
 class _Form:
     """What plans that are run together have in common: schedule, chunks a stage, micro-batches of a round."""
 
-    schedule: str
+    schedule: ScheduleKind
     chunks: int
     each: int
 
@@ -76,7 +67,7 @@ def _carried_on(form: _Form, stages: _Stages, slowest_s: Array, num_micro_batche
     """Run plans with the micro-batches of the first rounds, and those that are not settled with more."""
     p = form.each
     found = np.zeros_like(num_micro_batches)
-    rounds, left = first_rounds(form.schedule), np.arange(len(num_micro_batches))
+    rounds, left = form.schedule.filling_rounds, np.arange(len(num_micro_batches))
     while len(left):
         here, m = _some(stages, left), num_micro_batches[left]
         so_far, before = _run(form, (rounds * p, (rounds - 1) * p), here)
@@ -101,7 +92,7 @@ def _some(stages: _Stages, plans: NDArray[np.intp]) -> _Stages:
 
 def _run(form: _Form, num_micro_batches: tuple[int, ...], stages: _Stages) -> Array:
     """Run steps of so many micro-batches, as (step, plan); as many plans at a time as stay in the cache."""
-    waves = waves_of(form.schedule, len(stages[0]), num_micro_batches, form.chunks)
+    waves = waves_of(form.schedule.name, len(stages[0]), num_micro_batches, form.chunks)
     width = max(_HELD // waves.num_units, 8)
     forward, dgrad, wgrad, send = stages
     parts = [

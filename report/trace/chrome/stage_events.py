@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....cost.schedules.tasks import Index, Kind
+from ....cost.schedules.tasks import Index
+from ....ir.schedules.kind import Kind
 from ..levels import Level, Levels
 from ..memory import CHANGING, CLOSES, Point, StageMemory
 from ..once import OncePiece, before, behind
