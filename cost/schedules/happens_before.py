@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from ...ir.schedules.kind import Kind
-from .tasks import Schedule
+from .tasks import Index, Schedule
 
 # Stage, chunk, micro-batch and direction: 0 forward, 1 backward (of inputs), 2 gradients of weights apart.
 Task: TypeAlias = tuple[int, int, int, int]
@@ -41,18 +41,10 @@ def _said(task: Task) -> str:
     )
 
 
-def _behind(schedule: Schedule, task: Task) -> Task | None:
-    """The task on the next chunk, in the direction of the model."""
-    stage, chunk, micro, way = task
-    there = int(schedule.next_stage[stage, chunk])
-    return None if there < 0 else (there, int(schedule.next_chunk[stage, chunk]), micro, way)
-
-
-def _before(schedule: Schedule, task: Task) -> Iterator[Task]:
-    """The tasks on chunks that this one is the next of."""
-    _, _, micro, way = task
-    places = ((s, c) for s in range(schedule.num_stages) for c in range(schedule.num_chunks))
-    yield from ((s, c, micro, way) for s, c in places if _behind(schedule, (s, c, micro, way)) == task)
+def _linked(links: Index, task: Task) -> Iterator[Task]:
+    """The task on the chunk before or behind, in the direction of the model, if there is one."""
+    stage, chunk = links[:, task[0], task[1]].tolist()
+    yield from [(stage, chunk, *task[2:])] if stage >= 0 else []
 
 
 def _unmatched(schedule: Schedule, counts: Counter[Task]) -> Iterator[str]:
@@ -60,14 +52,14 @@ def _unmatched(schedule: Schedule, counts: Counter[Task]) -> Iterator[str]:
     backward = {t for t in counts if t[3] == 1}
     for task in counts:
         stage, chunk, micro, way = task
-        other = _behind(schedule, task)
-        if way < 2 and other is not None and counts[other] != 1:
-            yield f"{_said(task)} meets {counts[other]} tasks on the next chunk"
+        for other in _linked(schedule.behind, task) if way < 2 else ():
+            if counts[other] != 1:
+                yield f"{_said(task)} meets {counts[other]} tasks on the next chunk"
         if way != 1 and (stage, chunk, micro, 1) not in backward:
             yield f"{_said(task)} has no backward task"
         if way == 1 and counts[stage, chunk, micro, 0] != 1:
             yield f"{_said(task)} has no forward task"
-        for sender in _before(schedule, task) if way == 0 else ():
+        for sender in _linked(schedule.before, task) if way == 0 else ():
             if counts[sender] != 1:
                 yield f"{_said(task)} receives from {counts[sender]} tasks"
 
@@ -104,11 +96,9 @@ def _needs(schedule: Schedule, task: Task) -> Iterator[Task]:
     """The tasks whose results a task reads."""
     stage, chunk, micro, way = task
     if way == 0:
-        yield from _before(schedule, task)
+        yield from _linked(schedule.before, task)
     elif way == 1:
         yield stage, chunk, micro, 0
-        after = _behind(schedule, task)
-        if after is not None:
-            yield after
+        yield from _linked(schedule.behind, task)
     else:
         yield stage, chunk, micro, 1

@@ -52,8 +52,8 @@ class Schedule:
         num_micro_batches: micro-batches a step.
         orders: one order a stage.
         place: number of each chunk in the order of the model, as (stage, chunk); each copy starts at 0.
-        next_stage: the stage that a chunk's output goes to, as (stage, chunk); -1 behind the last chunk.
-        next_chunk: the chunk there.
+        before: the stage and the chunk whose output each chunk takes, as (2, stage, chunk); -1 before the first.
+        behind: those that take its output, in the same way; -1 behind the last.
         rolls: whether a stage starts its next step as soon as it is through with this one: the papers of ZB-H2 and ZB-V
             check the optimizer step afterwards instead of waiting for every stage.
     """
@@ -62,8 +62,8 @@ class Schedule:
     num_micro_batches: int
     orders: tuple[Order, ...]
     place: Index
-    next_stage: Index
-    next_chunk: Index
+    before: Index
+    behind: Index
     rolls: bool = False
 
     @classmethod
@@ -72,16 +72,17 @@ class Schedule:
     ) -> Schedule:
         """Link the chunks of each copy of the model by the stages that hold them."""
         chunks = [0] * len(orders)
-        place, next_stage, next_chunk = np.full((3, len(orders), len(places) * len(places[0]) // len(orders)), -1)
+        place, *links = np.full((5, len(orders), len(places) * len(places[0]) // len(orders)), -1)
+        before, behind = np.stack(links).reshape(2, 2, *place.shape)
         for copy in zip(*places, strict=True):
             spots = []
             for number, stage in enumerate(copy):
                 spots.append((stage, chunks[stage]))
                 place[spots[-1]] = number
                 chunks[stage] += 1
-            for here, behind in pairwise(spots):
-                next_stage[here], next_chunk[here] = behind
-        return cls(name, num_micro_batches, orders, place, next_stage, next_chunk, rolls)
+            for here, there in pairwise(spots):
+                behind[:, *here], before[:, *there] = there, here
+        return cls(name, num_micro_batches, orders, place, before, behind, rolls)
 
     @property
     def num_stages(self) -> int:
@@ -91,7 +92,7 @@ class Schedule:
     @property
     def num_chunks(self) -> int:
         """Chunks a stage."""
-        return int(self.next_stage.shape[1])
+        return int(self.place.shape[1])
 
     @property
     def peak_in_flight(self) -> Array:

@@ -1,7 +1,7 @@
 """What a pipeline schedule is: its facts, the order of its tasks, what it asks of a plan, what a stage holds of it.
 
 Nothing here needs numpy. What takes a `PipelineShape` is written with operators, so that it holds of numbers and of
-columns alike: `&` and `|` for both and either, `least` and `greatest` for one of two.
+columns alike: `&` and `|` for both and either, `least` for the smaller of two.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PipelineShape:
     @property
     def rounds(self) -> Num:
         """Rounds in which micro-batches go through interleaved chunks: max(1, m // p), fewer than p are one round."""
-        return greatest(1, self.m // self.p)
+        return self.m // least(self.m, self.p)
 
     @property
     def each(self) -> Num:
@@ -69,15 +69,6 @@ class PipelineShape:
         """
         return self.m // self.rounds
 
-    @property
-    def has_equal_rounds(self) -> Flag:
-        """Whether rounds divide the micro-batches.
-
-        >>> [PipelineShape(m, 4).has_equal_rounds for m in (8, 10, 11)]
-        [True, True, False]
-        """
-        return self.m % self.rounds == 0
-
 
 def least(a: Num, b: Num) -> Num:
     """Return the smaller of two whole numbers, or of each two of columns.
@@ -86,15 +77,6 @@ def least(a: Num, b: Num) -> Num:
     (3, 3)
     """
     return (a + b - (a - b).__abs__()) // 2
-
-
-def greatest(a: Num, b: Num) -> Num:
-    """Return the larger of two whole numbers, or of each two of columns.
-
-    >>> greatest(3, 5), greatest(5, 3)
-    (5, 5)
-    """
-    return a + b - least(a, b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,21 +191,15 @@ EQUAL_ROUNDS = Requirement(
     lambda s: (s.v > 1) & (s.m % s.rounds != 0),
     lambda s: (
         f"vpp={s.v} needs micro-batches in equal rounds of pp={s.p} or more; gbs / (mbs x dp) = {s.m} "
-        f"does not divide by {s.rounds} rounds; nearest: {_around(s)}, or vpp=1"
+        f"does not divide by {s.rounds} rounds; nearest: {_near(s, -1)} or {_near(s, 1)} micro-batches, or vpp=1"
     ),
 )
 
 
-def _around(shape: PipelineShape) -> str:
-    """The nearest numbers of micro-batches that make equal rounds."""
-
-    def nearest(step: int) -> Num:
-        m = shape.m + step
-        while not PipelineShape(m, shape.p).has_equal_rounds:
-            m += step
-        return m
-
-    return f"{nearest(-1)} or {nearest(1)} micro-batches"
+def _near(shape: PipelineShape, step: int) -> Num:
+    """The next number of micro-batches that makes equal rounds, in steps of one up or down."""
+    near = PipelineShape(shape.m + step, shape.p)
+    return near.m if near.m % near.rounds == 0 else _near(near, step)
 
 
 def in_rounds(number: int, each: int, v: int) -> tuple[int, int]:

@@ -42,7 +42,7 @@ class Links:
         where[phase, s.stage, s.chunk, s.micro_batch] = np.arange(len(s.stage))
         to, source = np.full(len(s.stage), -1), np.full(len(s.stage), -1)
         for row, kind in enumerate((Kind.FORWARD, Kind.BACKWARD)):
-            for stage, chunk in np.ndindex(*schedule.next_stage.shape):
+            for stage, chunk in np.ndindex(*schedule.place.shape):
                 taker = receiver(schedule, stage, chunk, kind)
                 if taker is not None:
                     mine, theirs = where[row, stage, chunk], where[row, taker[0], taker[1]]

@@ -150,7 +150,8 @@ def test_nothing_starts_before_what_it_needs(run: tuple[str, StageTimes, int]) -
     done = simulate(name, times, m)
     forward, backward = when(done, Kind.FORWARD), when(done, Kind.BACKWARD, Kind.DGRAD)
     for (stage, chunk, micro), (_, end_s) in forward.items():
-        behind = int(done.schedule.next_stage[stage, chunk]), int(done.schedule.next_chunk[stage, chunk])
+        there, its_chunk = done.schedule.behind[:, stage, chunk].tolist()
+        behind = there, its_chunk
         if behind[0] < 0:
             assert backward[stage, chunk, micro][0] >= end_s - 1e-9
             continue

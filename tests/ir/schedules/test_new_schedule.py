@@ -51,7 +51,8 @@ from slipstick.cost.schedules.simulate import simulate
 from slipstick.cost.schedules.tasks import StageTimes
 part = np.ones((4, 2)) / 2
 done = simulate("looped-bfs", StageTimes.of(part, part, part), 8)
-print(json.dumps(["simulate", [done.step_s, list(order_faults(done.schedule)), done.peak_in_flight.tolist()]]))
+found = [done.step_s, list(order_faults(done.schedule)), done.peak_in_flight.tolist()]
+print(json.dumps(["simulate", [0, json.dumps(found), ""]]))
 """
 SIZES = "--gpus 4 --pp 4 --gbs 8 --seq 128"
 PLAN = f"{SIZES} --vpp 2 --schedule looped-bfs"
@@ -118,4 +119,4 @@ def test_messages_name_it_among_what_is_legal(said: Mapping[str, Said]) -> None:
 
 def test_its_tasks_run_as_its_paper_says(said: Mapping[str, Said]) -> None:
     """Equation 4 there: (p - 1)(tF + tB)/v on top of m (tF + tB); every stage holds all micro-batches."""
-    assert said["simulate"] == (pytest.approx((8 + 3 / 2) * 3.0), [], [8.0] * 4)
+    assert json.loads(said["simulate"][1]) == [pytest.approx((8 + 3 / 2) * 3.0), [], [8.0] * 4]
