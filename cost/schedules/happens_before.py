@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from ...ir.schedules.kind import Kind
-from .tasks import Index, Schedule
+from .tasks import Index, Order, Schedule
 
 # Stage, chunk, micro-batch and direction: 0 forward, 1 backward (of inputs), 2 gradients of weights apart.
 Task: TypeAlias = tuple[int, int, int, int]
-_WAYS = {Kind.FORWARD: 0, Kind.BACKWARD: 1, Kind.DGRAD: 1, Kind.WGRAD: 2}
+_WAYS: dict[int, int] = {Kind.FORWARD: 0, Kind.BACKWARD: 1, Kind.DGRAD: 1, Kind.WGRAD: 2}
 
 
 def order_faults(schedule: Schedule) -> Iterator[str]:
@@ -19,19 +19,21 @@ def order_faults(schedule: Schedule) -> Iterator[str]:
 
     Sends do not block: a stage goes on when it has handed a result over. Tasks that are joined start together.
     """
-    rows = [_tasks(schedule, stage) for stage in range(schedule.num_stages)]
-    counts = Counter(task for row in rows for task, _ in row)
+    rows = [_units(schedule.orders[stage], stage) for stage in range(schedule.num_stages)]
+    counts = Counter(task for row in rows for unit in row for task in unit)
     yield from (f"{_said(t)} runs {n} times" for t, n in counts.items() if n > 1)
     yield from _unmatched(schedule, counts)
     yield from _cycle(schedule, rows)
 
 
-def _tasks(schedule: Schedule, stage: int) -> list[tuple[Task, bool]]:
-    order = schedule.orders[stage]
-    rows = zip(
-        order.chunk.tolist(), order.micro_batch.tolist(), order.kind.tolist(), order.joined.tolist(), strict=True
-    )
-    return [((stage, c, m, _WAYS[Kind(k)]), j) for c, m, k, j in rows]
+def _units(order: Order, stage: int) -> list[tuple[Task, ...]]:
+    """The tasks of a stage, those that start together as one."""
+    found: list[tuple[Task, ...]] = []
+    columns = [column.tolist() for column in (order.chunk, order.micro_batch, order.kind)]
+    for chunk, micro, kind, joins in zip(*columns, [False, *order.joined.tolist()[:-1]], strict=True):
+        together = found.pop() if joins else ()
+        found.append((*together, (stage, chunk, micro, _WAYS[kind])))
+    return found
 
 
 def _said(task: Task) -> str:
@@ -64,9 +66,8 @@ def _unmatched(schedule: Schedule, counts: Counter[Task]) -> Iterator[str]:
                 yield f"{_said(task)} receives from {counts[sender]} tasks"
 
 
-def _cycle(schedule: Schedule, rows: list[list[tuple[Task, bool]]]) -> Iterator[str]:
+def _cycle(schedule: Schedule, units: list[list[tuple[Task, ...]]]) -> Iterator[str]:
     """Run the schedule without clocks; what is left when nothing can go on waits for itself."""
-    units = [_units(row) for row in rows]
     done: set[Task] = set()
     at = [0] * len(units)
     moved = True
@@ -80,16 +81,6 @@ def _cycle(schedule: Schedule, rows: list[list[tuple[Task, bool]]]) -> Iterator[
     for stage, row in enumerate(units):
         if at[stage] < len(row):
             yield f"stage {stage} waits for ever at the {_said(row[at[stage]][0])}"
-
-
-def _units(row: list[tuple[Task, bool]]) -> list[tuple[Task, ...]]:
-    """Tasks that start together as one."""
-    found: list[tuple[Task, ...]] = []
-    behind = False
-    for task, joined in row:
-        found = [*found[:-1], (*found[-1], task)] if behind else [*found, (task,)]
-        behind = joined
-    return found
 
 
 def _needs(schedule: Schedule, task: Task) -> Iterator[Task]:

@@ -168,6 +168,7 @@ def _run_s(
             some = plans[start : start + _AT_ONCE]
             kinds, m = table[:, which[some]], np.asarray(shape.of(some).m)
             parts = (times.forward_s, times.dgrad_s, times.wgrad_s, times.send_s)
-            forward, dgrad, wgrad, send = (a[kinds, some] for a in parts)
-            found[some] = extrapolated_s(kind, (forward, dgrad, wgrad, send), m, number, v, size)
+            chunk = np.stack([part[kinds, some] for part in parts])
+            chunk[:3] *= kind.copies / v
+            found[some] = extrapolated_s(kind, chunk, m, number, v, size)
     return found

@@ -88,6 +88,14 @@ class EightSteps:
         return chunk, counts[chunk] - 1 + chunk * self.second
 
 
+def two_a_stage(told: str) -> Requirement:
+    """Return the requirement of the eight steps, whose first ones run so many micro-batches ahead."""
+    return Requirement(
+        lambda s: s.m < 2 * s.p,
+        lambda s: f"{told}, 2 x pp={s.p} = {2 * s.p}; gbs / (mbs x dp) = {s.m}; nearest: {2 * s.p} micro-batches",
+    )
+
+
 def order(stage: int, p: int, m: int, v: int) -> Sequence[Task]:
     """Return the tasks of a stage; those in the second half are flipped."""
     return EightSteps(p // 2, min(stage, p - 1 - stage), m // 2, m // 2, stage >= p // 2).order()
@@ -109,13 +117,7 @@ SCHEDULE = ScheduleKind(
             lambda s: s.p % 2 == 1,
             lambda s: f"schedule dualpipe needs an even number of stages, not pp={s.p}; nearest: {s.p - 1}, {s.p + 1}",
         ),
-        Requirement(
-            lambda s: s.m < 2 * s.p,
-            lambda s: (
-                f"schedule dualpipe needs two micro-batches a stage, 2 x pp={s.p} = {2 * s.p}; "
-                f"gbs / (mbs x dp) = {s.m}; nearest: {2 * s.p} micro-batches"
-            ),
-        ),
+        two_a_stage("schedule dualpipe needs two micro-batches a stage"),
         Requirement(
             lambda s: s.m % 2 == 1,
             lambda s: (

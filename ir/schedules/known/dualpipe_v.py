@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..kind import Requirement, ScheduleKind, Task, down_and_up
-from .dualpipe import EightSteps
+from ..kind import ScheduleKind, Task, down_and_up
+from .dualpipe import EightSteps, two_a_stage
 
 
 def order(stage: int, p: int, m: int, v: int) -> Sequence[Task]:
@@ -29,14 +29,6 @@ SCHEDULE = ScheduleKind(
     chunks=2,
     split_backward=True,
     filling_rounds=4,
-    requirements=(
-        Requirement(
-            lambda s: s.m < 2 * s.p,
-            lambda s: (
-                f"schedule dualpipe-v needs a micro-batch a chunk, 2 x pp={s.p} = {2 * s.p}; "
-                f"gbs / (mbs x dp) = {s.m}; nearest: {2 * s.p} micro-batches"
-            ),
-        ),
-    ),
+    requirements=(two_a_stage("schedule dualpipe-v needs a micro-batch a chunk"),),
     names={"torch": ("DualPipeV", "")},
 )

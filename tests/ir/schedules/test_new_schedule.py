@@ -6,33 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from slipstick.ir.graph import Graph, Run
 from slipstick.ir.text.printer import print_graph
 
-# Looped BFS: GPipe over chunks (Lamy-Poirier, arXiv 2211.05953; PyTorch's `ScheduleLoopedBFS`).
-FILE = """
-from ..kind import Kind, ScheduleKind, Task, least
-
-
-def order(stage, p, m, v):
-    yield from (Task(Kind.FORWARD, k, chunk) for chunk in range(v) for k in range(m))
-    yield from (Task(Kind.BACKWARD, k, chunk) for chunk in reversed(range(v)) for k in reversed(range(m)))
-
-
-SCHEDULE = ScheduleKind(
-    name="looped-bfs",
-    help="forward through all chunks first",
-    published="2022-11",
-    order=order,
-    in_flight=lambda s, stage: 1 + least(s.p - 1, 1) * (s.m - 1),
-    interleaves=True,
-    used_at_once=False,
-    names={"torch": ("", "LoopedBFS")},
-)
-"""
+# The example of the documentation: Looped BFS (Lamy-Poirier, arXiv 2211.05953; PyTorch's `ScheduleLoopedBFS`).
+PAGE = Path(__file__).parents[3] / "docs" / "parallelism.md"
+FILE = PAGE.read_text(encoding="utf-8").split("### One more schedule")[1].split("```text\n")[1].split("```")[0]
 # Reads the room's folder and this one, then runs each line of stdin and prints what it says as JSON.
 SCRIPT = """
 import io, json, sys
