@@ -123,7 +123,7 @@ def show_command(name: str, folder: Path | None, form: str) -> int:
     "conditions",
     multiple=True,
     metavar="CONDITION",
-    help="Only plans for which this holds: 'step_time_s<20s', 'peak_mem_bytes<=70GiB', tp=4,8 or schedule!=gpipe. "
+    help="Only plans for which this holds: 'step_time_s<20s', 'peak_mem_bytes<=70GiB', tp=4,8 or recompute!=full. "
     "Repeatable; all must hold.",
 )
 @_FOLDER

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...ir.errors import NotBuiltError, PlanError, SystemFileError, UnknownNameError, UsageError
 from ...ir.plan.word import Axis, Value
 from ...ir.plan.words import WORDS
+from ...ir.schedules.registry import ALIASES, USUAL
 from ..flags.request import Request
 from ..prepare import check_model, family_of, graph_of, system_of, terms_of
 from .axes import ALL, CHOICES, NUMBERS, REFUSED, SERVING, SINGLE, Asked
@@ -45,7 +46,7 @@ def check_asked(asked: Asked) -> None:
     if asked.one("tp_plan", "") == "auto":
         raise UsageError("--tp-plan auto is read for one degree, and a search has many: name the plan")
     _check_etp(asked)
-    _check_interleaved(asked)
+    _check_chunked(asked)
 
 
 def _check_etp(asked: Asked) -> None:
@@ -61,21 +62,21 @@ def _check_etp(asked: Asked) -> None:
             )
 
 
-def _check_interleaved(asked: Asked) -> None:
-    """Interleaved is 1f1b of two chunks a stage or more: without these, plain 1f1b would be priced in its place."""
+def _check_chunked(asked: Asked) -> None:
+    """A word for several chunks a stage needs some: without these, the plain schedule would be priced in its place."""
     words, vpp = asked.axis("schedule"), asked.axis("vpp")
-    if "interleaved" not in words:
-        return
-    if vpp and not _chunked(vpp):
-        raise UsageError(
-            f"schedule=interleaved with vpp={','.join(map(str, vpp))}: stages of one chunk are not interleaved: take "
-            "--vpp 2 or more, leave it out to try all, or say --schedule 1f1b"
-        )
-    if len(words) > 1 and "1f1b" not in words:
-        raise UsageError(
-            f"schedule={','.join(map(str, words))}: interleaved is 1f1b with vpp above 1, and is searched alone or "
-            "beside 1f1b: add 1f1b, or search twice"
-        )
+    for word in (str(one) for one in words if one in ALIASES):
+        name = ALIASES[word].name
+        if vpp and not _chunked(vpp):
+            raise UsageError(
+                f"schedule={word} with vpp={','.join(map(str, vpp))}: stages of one chunk are not {word}: take "
+                f"--vpp 2 or more, leave it out to try all, or say --schedule {name}"
+            )
+        if len(words) > 1 and name not in words:
+            raise UsageError(
+                f"schedule={','.join(map(str, words))}: {word} is {name} with vpp above 1, and is searched alone or "
+                f"beside {name}: add {name}, or search twice"
+            )
 
 
 def _chunked(vpp: Sequence[Value]) -> tuple[int, ...]:
@@ -253,7 +254,7 @@ def _degrees(asked: Asked) -> Degrees:
     given = {NUMBERS[name]: _counts(name, asked.axis(name)) for name in asked.flags if name in NUMBERS}
     if not given.get("num_gpus"):
         raise PlanError("a search of plans needs a number of GPUs: --gpus 1024")
-    if asked.flags.get("schedule") == ("interleaved",):
+    if all(word in ALIASES for word in asked.flags.get("schedule") or (USUAL,)):
         given["vpp"] = _chunked(given.get("vpp", ())) or tuple(range(2, _MOST_CHUNKS))
     return Degrees(**given)
 
@@ -270,7 +271,7 @@ def _choices(asked: Asked, graph: Graph) -> Choices:
     if "cp_method" in given:
         given["cp"] = given.pop("cp_method")
     if "schedule" in given:
-        words = ("1f1b" if word == "interleaved" else word for word in given["schedule"])
+        words = (ALIASES[word].name if word in ALIASES else word for word in map(str, given["schedule"]))
         given["schedule"] = tuple(dict.fromkeys(words))
     etp = tuple(dict.fromkeys(value != 1 for value in asked.axis("etp")))
     named = {f.name: getattr(usual, f.name) for f in fields(Choices)}

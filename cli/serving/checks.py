@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...ir.errors import UsageError
+from ...ir.schedules.registry import USUAL
 from ..plans.file import is_given
 
 if TYPE_CHECKING:
@@ -60,5 +61,5 @@ def check_degrees(request: Request) -> None:
             f"--vpp {request.words.vpp}: stages of a server pass whole batches on, and none has several pieces; "
             "allowed: --vpp 1"
         )
-    if request.words.schedule != "1f1b":
+    if request.words.schedule != USUAL:
         raise UsageError(f"--schedule {request.words.schedule}: of training steps; a server has none: leave it out")

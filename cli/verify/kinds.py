@@ -55,16 +55,15 @@ _RUNS = "each receive has one send, no task waits for itself"
 def _order_faults(plan: Plan) -> Iterator[str]:
     """Why the order of tasks on the stages could not run."""
     from ...cost.schedules.happens_before import order_faults
-    from ...cost.schedules.menu import schedule_of
-    from ...ir.plan.layout.pipelines import chunks_of
+    from ...cost.schedules.tasks import schedule_of
 
     if plan.pp == 1:
         return
     most = _MICRO_BATCHES_A_STAGE * plan.pp
     count = plan.num_micro_batches
     micro = count if count <= most else most + count % plan.pp
-    schedule = plan.family.schedule
-    yield from order_faults(schedule_of(schedule, plan.pp, micro, chunks_of(schedule, plan.vpp)))
+    chunks = plan.family.pipeline.chunks_of(plan.vpp)
+    yield from order_faults(schedule_of(plan.family.schedule, plan.pp, micro, chunks))
 
 
 VERIFIERS: Mapping[str, Callable[[Request, Graph, Plan], str]] = MappingProxyType({"proof": proof, "numeric": numeric})

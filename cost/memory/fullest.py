@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...ir.plan import PlanTable
-from ...ir.plan.layout.pipelines import BIDIRECTIONAL
+from ...ir.schedules.kind import PipelineShape
 from ..step.stages import Staging
-from .in_flight import used_at_once
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -77,15 +75,13 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Of the software: how many micro-batches' activations a stage holds, and what of gradients it has twice.
+    """Of the software: what of gradients it has twice, and which stage is looked at.
 
     Attributes:
-        in_flight: micro-batches that are under way on the stages of a class, plan by plan.
         gradient_share: size of a gradient as computed against its running sum; 0 where it is no tensor of its own.
         last: look at the last stage instead of the fullest.
     """
 
-    in_flight: Callable[[Staging, int, PlanTable], Array]
     gradient_share: float
     last: bool
 
@@ -106,12 +102,15 @@ def fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging:
 def _fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging: Staging, copies: Copies) -> Array:
     runs = np.ascontiguousarray(staging.counts[staging.which].transpose(1, 2, 0))
     kept = sizes.layers[:, _ACTIVATIONS, point]
-    found = _held(sizes.layers, point, runs, rules, plans, staging, copies)
+    found = _held(sizes.layers, point, runs, rules, plans, staging)
     _add_shared(found, sizes, rules, point, runs)
     found[:, -1] = _largest_moment(kept, sizes.moments[:, point], rules, runs)
     if copies.gradient_share:
         _add_copies(found, kept, runs, plans, copies.gradient_share)
-    _share_copies(found, plans)
+    # Where a stage holds chunks of copies of the model, what ZeRO shards, it shards over all of them.
+    for part, zero in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
+        if plans.family.zero >= zero:
+            found[:, ALL.index(part)] /= plans.family.pipeline.copies
     if len(found) == 1:
         return np.asarray(found[0])
     there = staging.number[staging.which].T > 0.0
@@ -122,24 +121,20 @@ def _fullest(sizes: Sizes, rules: Rules, point: Index, plans: PlanTable, staging
     return np.asarray(np.take_along_axis(found, best[None, None], axis=0)[0])
 
 
-def _share_copies(found: Array, plans: PlanTable) -> None:
-    """Where a stage holds chunks of two copies of the model, what ZeRO shards, it shards over both."""
-    if plans.family.schedule in BIDIRECTIONAL:
-        for part, stage in (("weights", 3), ("gradients", 2), ("optimizer", 1)):
-            if plans.family.zero >= stage:
-                found[:, ALL.index(part)] *= 0.5
+def in_flight(staging: Staging, cls: int, plans: PlanTable) -> Array:
+    """Return how many micro-batches' activations the earliest stage of a class holds at most, in all it holds."""
+    shape = PipelineShape(plans.num_micro_batches, staging.stages, staging.chunks)
+    return np.asarray(plans.family.pipeline.in_flight(shape, staging.first[staging.which, cls]))
 
 
-def _held(
-    layers: Array, point: Index, runs: Array, rules: Rules, plans: PlanTable, staging: Staging, copies: Copies
-) -> Array:
+def _held(layers: Array, point: Index, runs: Array, rules: Rules, plans: PlanTable, staging: Staging) -> Array:
     """What runs of regions hold, as (class, part, plan); activations of every micro-batch that is under way."""
     num_classes, _, num_plans = runs.shape
-    under_way = np.stack([copies.in_flight(staging, k, plans) for k in range(num_classes)])
+    under_way = np.stack([in_flight(staging, k, plans) for k in range(num_classes)])
     found = np.zeros((num_classes, len(ALL), num_plans))
     for k, (states, kept) in enumerate(zip(rules.states, rules.kept, strict=True)):
         # Where the forward pass ends, a micro-batch is used at once.
-        at_once = k == rules.ends and used_at_once(plans.family.schedule)
+        at_once = k == rules.ends and plans.family.pipeline.used_at_once
         _add(found, states, layers[k], point, runs[:, k])
         _add(found, kept, layers[k], point, runs[:, k] if at_once else runs[:, k] * under_way)
     return found

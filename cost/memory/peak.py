@@ -19,7 +19,6 @@ from ...ir.sizes.points import Points
 from ...passes.gathers import held_gathered, saved_gathered
 from ..step.stages import Staging
 from .fullest import ALL, AWAY, KEPT, NUM_STATES, PARTS, STATES, TEMPORARY, Copies, Rules, Sizes, fullest
-from .in_flight import in_flight
 from .liveness import runs_behind
 from .moments import Alive, moments
 from .states import Held, copied_bytes, held_parameters, placeholders, states_away
@@ -113,7 +112,7 @@ class MemoryProgram:
             layers.reshape(-1, len(ALL) - 1, num), shared.reshape(-1, NUM_STATES, num),
             np.maximum.reduceat(alive, self.first, axis=0), empty,
         )  # fmt: skip
-        copies = Copies(in_flight, self.copy_share if holding.gradient_copy else 0.0, holding.last)
+        copies = Copies(self.copy_share if holding.gradient_copy else 0.0, holding.last)
         return fullest(sizes, self.rules, point, plans, staging, copies)
 
 

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from .tasks import Kind, Schedule
+from ...ir.schedules.kind import Kind
+from .tasks import Index, Order, Schedule
 
 # Stage, chunk, micro-batch and direction: 0 forward, 1 backward (of inputs), 2 gradients of weights apart.
 Task: TypeAlias = tuple[int, int, int, int]
-_WAYS = {Kind.FORWARD: 0, Kind.BACKWARD: 1, Kind.DGRAD: 1, Kind.WGRAD: 2}
+_WAYS: dict[int, int] = {Kind.FORWARD: 0, Kind.BACKWARD: 1, Kind.DGRAD: 1, Kind.WGRAD: 2}
 
 
 def order_faults(schedule: Schedule) -> Iterator[str]:
@@ -18,19 +19,21 @@ def order_faults(schedule: Schedule) -> Iterator[str]:
 
     Sends do not block: a stage goes on when it has handed a result over. Tasks that are joined start together.
     """
-    rows = [_tasks(schedule, stage) for stage in range(schedule.num_stages)]
-    counts = Counter(task for row in rows for task, _ in row)
+    rows = [_units(schedule.orders[stage], stage) for stage in range(schedule.num_stages)]
+    counts = Counter(task for row in rows for unit in row for task in unit)
     yield from (f"{_said(t)} runs {n} times" for t, n in counts.items() if n > 1)
     yield from _unmatched(schedule, counts)
     yield from _cycle(schedule, rows)
 
 
-def _tasks(schedule: Schedule, stage: int) -> list[tuple[Task, bool]]:
-    order = schedule.orders[stage]
-    rows = zip(
-        order.chunk.tolist(), order.micro_batch.tolist(), order.kind.tolist(), order.joined.tolist(), strict=True
-    )
-    return [((stage, c, m, _WAYS[Kind(k)]), j) for c, m, k, j in rows]
+def _units(order: Order, stage: int) -> list[tuple[Task, ...]]:
+    """The tasks of a stage, those that start together as one."""
+    found: list[tuple[Task, ...]] = []
+    columns = [column.tolist() for column in (order.chunk, order.micro_batch, order.kind)]
+    for chunk, micro, kind, joins in zip(*columns, [False, *order.joined.tolist()[:-1]], strict=True):
+        together = found.pop() if joins else ()
+        found.append((*together, (stage, chunk, micro, _WAYS[kind])))
+    return found
 
 
 def _said(task: Task) -> str:
@@ -40,18 +43,10 @@ def _said(task: Task) -> str:
     )
 
 
-def _behind(schedule: Schedule, task: Task) -> Task | None:
-    """The task on the next chunk, in the direction of the model."""
-    stage, chunk, micro, way = task
-    there = int(schedule.next_stage[stage, chunk])
-    return None if there < 0 else (there, int(schedule.next_chunk[stage, chunk]), micro, way)
-
-
-def _before(schedule: Schedule, task: Task) -> Iterator[Task]:
-    """The tasks on chunks that this one is the next of."""
-    _, _, micro, way = task
-    places = ((s, c) for s in range(schedule.num_stages) for c in range(schedule.num_chunks))
-    yield from ((s, c, micro, way) for s, c in places if _behind(schedule, (s, c, micro, way)) == task)
+def _linked(links: Index, task: Task) -> Iterator[Task]:
+    """The task on the chunk before or behind, in the direction of the model, if there is one."""
+    stage, chunk = links[:, task[0], task[1]].tolist()
+    yield from [(stage, chunk, *task[2:])] if stage >= 0 else []
 
 
 def _unmatched(schedule: Schedule, counts: Counter[Task]) -> Iterator[str]:
@@ -59,21 +54,20 @@ def _unmatched(schedule: Schedule, counts: Counter[Task]) -> Iterator[str]:
     backward = {t for t in counts if t[3] == 1}
     for task in counts:
         stage, chunk, micro, way = task
-        other = _behind(schedule, task)
-        if way < 2 and other is not None and counts[other] != 1:
-            yield f"{_said(task)} meets {counts[other]} tasks on the next chunk"
+        for other in _linked(schedule.behind, task) if way < 2 else ():
+            if counts[other] != 1:
+                yield f"{_said(task)} meets {counts[other]} tasks on the next chunk"
         if way != 1 and (stage, chunk, micro, 1) not in backward:
             yield f"{_said(task)} has no backward task"
         if way == 1 and counts[stage, chunk, micro, 0] != 1:
             yield f"{_said(task)} has no forward task"
-        for sender in _before(schedule, task) if way == 0 else ():
+        for sender in _linked(schedule.before, task) if way == 0 else ():
             if counts[sender] != 1:
                 yield f"{_said(task)} receives from {counts[sender]} tasks"
 
 
-def _cycle(schedule: Schedule, rows: list[list[tuple[Task, bool]]]) -> Iterator[str]:
+def _cycle(schedule: Schedule, units: list[list[tuple[Task, ...]]]) -> Iterator[str]:
     """Run the schedule without clocks; what is left when nothing can go on waits for itself."""
-    units = [_units(row) for row in rows]
     done: set[Task] = set()
     at = [0] * len(units)
     moved = True
@@ -89,25 +83,13 @@ def _cycle(schedule: Schedule, rows: list[list[tuple[Task, bool]]]) -> Iterator[
             yield f"stage {stage} waits for ever at the {_said(row[at[stage]][0])}"
 
 
-def _units(row: list[tuple[Task, bool]]) -> list[tuple[Task, ...]]:
-    """Tasks that start together as one."""
-    found: list[tuple[Task, ...]] = []
-    behind = False
-    for task, joined in row:
-        found = [*found[:-1], (*found[-1], task)] if behind else [*found, (task,)]
-        behind = joined
-    return found
-
-
 def _needs(schedule: Schedule, task: Task) -> Iterator[Task]:
     """The tasks whose results a task reads."""
     stage, chunk, micro, way = task
     if way == 0:
-        yield from _before(schedule, task)
+        yield from _linked(schedule.before, task)
     elif way == 1:
         yield stage, chunk, micro, 0
-        after = _behind(schedule, task)
-        if after is not None:
-            yield after
+        yield from _linked(schedule.behind, task)
     else:
         yield stage, chunk, micro, 1

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .menu import schedule_of
-from .tasks import Array, Index, Kind, Schedule, Simulated, StageTimes
+from ...ir.schedules.kind import Kind
+from .tasks import Array, Index, Schedule, Simulated, StageTimes, schedule_of
 
 
 def simulate(schedule: str, times: StageTimes, num_micro_batches: int) -> Simulated:
@@ -76,22 +76,12 @@ def _needs(schedule: Schedule, stage: Index, chunk: Index, micro: Index, kind: I
     where = np.full((3, p, v, m), -1)
     phase = np.where(forward, 0, np.where(weight, 2, 1))
     where[phase, stage, chunk, micro] = np.arange(len(stage))
-    before_stage, before_chunk = _reversed(schedule.next_stage, schedule.next_chunk)
-    from_stage = np.where(forward, before_stage[stage, chunk], schedule.next_stage[stage, chunk])
-    from_chunk = np.where(forward, before_chunk[stage, chunk], schedule.next_chunk[stage, chunk])
+    from_stage, from_chunk = np.where(forward, schedule.before[:, stage, chunk], schedule.behind[:, stage, chunk])
     passed = np.where(from_stage >= 0, where[np.minimum(phase, 1), from_stage, from_chunk, micro], -1)
     # A backward task at the end of the pipeline needs its own forward task, one for weights its own backward task.
     own = where[np.maximum(phase - 1, 0), stage, chunk, micro]
     needs = np.where(weight | (~forward & (from_stage < 0)), own, passed)
     return needs, (from_stage >= 0) & (from_stage != stage) & ~weight
-
-
-def _reversed(next_stage: Index, next_chunk: Index) -> tuple[Index, Index]:
-    before_stage, before_chunk = np.full_like(next_stage, -1), np.full_like(next_chunk, -1)
-    stage, chunk = np.nonzero(next_stage >= 0)
-    there = next_stage[stage, chunk], next_chunk[stage, chunk]
-    before_stage[there], before_chunk[there] = stage, chunk
-    return before_stage, before_chunk
 
 
 def run(schedule: Schedule, times: StageTimes) -> Simulated:

@@ -1,25 +1,19 @@
-"""What a pipeline schedule is made of: tasks in the order of each stage, times, and the result of running them."""
+"""A step of a pipeline schedule: tasks in the order of each stage, times, and the result of running them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
+from itertools import chain, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...ir.schedules.kind import Kind, Places, Task
+from ...ir.schedules.registry import check_schedule, schedule_kind
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-
-
-class Kind(IntEnum):
-    """What a task does with one micro-batch in one chunk; `BACKWARD` is `DGRAD` and `WGRAD` in one."""
-
-    FORWARD = 0
-    BACKWARD = 1
-    DGRAD = 2
-    WGRAD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +32,15 @@ class Order:
     kind: Index
     joined: NDArray[np.bool_]
 
+    @classmethod
+    def of(cls, tasks: Iterable[Task]) -> Order:
+        """Put tasks into columns."""
+        kind, micro_batch, chunk, joined = np.fromiter(chain.from_iterable(tasks), np.int64).reshape(-1, 4).T
+        return cls(chunk, micro_batch, kind, joined > 0)
+
     def __len__(self) -> int:
         """Number of tasks."""
         return len(self.kind)
-
-
-class OrderBuilder:
-    """An order under construction."""
-
-    def __init__(self) -> None:
-        """Start with no task."""
-        self._tasks: list[tuple[int, int, int, bool]] = []
-
-    def add(self, kind: Kind, micro_batch: int, chunk: int = 0, joined: bool = False) -> None:
-        """Append one task."""
-        self._tasks.append((chunk, micro_batch, kind, joined))
-
-    def add_all(self, kind: Kind, micro_batches: Iterable[int], chunk: int = 0) -> None:
-        """Append a task for each of these micro-batches."""
-        self._tasks += [(chunk, m, kind, False) for m in micro_batches]
-
-    def order(self, num_micro_batches: int | None = None) -> Order:
-        """Return the order; with a number, only of the micro-batches below it."""
-        kept = [t for t in self._tasks if num_micro_batches is None or t[1] < num_micro_batches]
-        table = np.array(kept, dtype=np.int64).reshape(len(kept), 4)
-        return Order(table[:, 0], table[:, 1], table[:, 2], table[:, 3] > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +51,9 @@ class Schedule:
         name: the schedule's name.
         num_micro_batches: micro-batches a step.
         orders: one order a stage.
-        next_stage: the stage that a chunk's output goes to, as (stage, chunk); -1 behind the last chunk.
-        next_chunk: the chunk there.
-        chunk_share: part of a stage's layers that one chunk has: 1/v, and 1 where chunks are copies (DualPipe).
+        place: number of each chunk in the order of the model, as (stage, chunk); each copy starts at 0.
+        before: the stage and the chunk whose output each chunk takes, as (2, stage, chunk); -1 before the first.
+        behind: those that take its output, in the same way; -1 behind the last.
         rolls: whether a stage starts its next step as soon as it is through with this one: the papers of ZB-H2 and ZB-V
             check the optimizer step afterwards instead of waiting for every stage.
     """
@@ -83,20 +61,38 @@ class Schedule:
     name: str
     num_micro_batches: int
     orders: tuple[Order, ...]
-    next_stage: Index
-    next_chunk: Index
-    chunk_share: float = 1.0
+    place: Index
+    before: Index
+    behind: Index
     rolls: bool = False
+
+    @classmethod
+    def of(
+        cls, name: str, num_micro_batches: int, orders: tuple[Order, ...], places: Places, rolls: bool = False
+    ) -> Schedule:
+        """Link the chunks of each copy of the model by the stages that hold them."""
+        chunks = [0] * len(orders)
+        place, *links = np.full((5, len(orders), len(places) * len(places[0]) // len(orders)), -1)
+        before, behind = np.stack(links).reshape(2, 2, *place.shape)
+        for copy in zip(*places, strict=True):
+            spots = []
+            for number, stage in enumerate(copy):
+                spots.append((stage, chunks[stage]))
+                place[spots[-1]] = number
+                chunks[stage] += 1
+            for here, there in pairwise(spots):
+                behind[:, *here], before[:, *there] = there, here
+        return cls(name, num_micro_batches, orders, place, before, behind, rolls)
 
     @property
     def num_stages(self) -> int:
         """Stages of the pipeline."""
-        return int(self.next_stage.shape[0])
+        return len(self.orders)
 
     @property
     def num_chunks(self) -> int:
         """Chunks a stage."""
-        return int(self.next_stage.shape[1])
+        return int(self.place.shape[1])
 
     @property
     def peak_in_flight(self) -> Array:
@@ -104,7 +100,9 @@ class Schedule:
 
         Held from the start of the forward task to the end of the backward task, or of the one for weights.
         """
-        return np.array([_peak(order) * self.chunk_share for order in self.orders])
+        # A chunk has 1/v of a stage's layers, and where chunks are copies, all.
+        num_copies = np.count_nonzero(self.place == 0)
+        return np.array([_peak(order) * num_copies / self.num_chunks for order in self.orders])
 
 
 def _peak(order: Order) -> float:
@@ -113,6 +111,19 @@ def _peak(order: Order) -> float:
     # What a task lets go of, it lets go of at its end: the next one sees it.
     held = np.cumsum(opens) - (np.cumsum(closes) - closes)
     return float(held.max(initial=0))
+
+
+def schedule_of(name: str, num_stages: int, num_micro_batches: int, num_chunks: int = 1) -> Schedule:
+    """Return the orders of a schedule of so many chunks a stage; of one that holds copies, one or all of them.
+
+    UnknownNameError or PlanError as `check_schedule` raises them.
+    """
+    kind = schedule_kind(name)
+    chunks = max(num_chunks // kind.copies, 1)
+    check_schedule(name, num_micro_batches, num_stages, chunks)
+    orders = (Order.of(kind.order(stage, num_stages, num_micro_batches, chunks)) for stage in range(num_stages))
+    said = kind.alias if kind.alias and chunks > 1 else name
+    return Schedule.of(said, num_micro_batches, tuple(orders), kind.placed(num_stages, chunks), kind.rolls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +224,3 @@ class Simulated:
     def _spans(self) -> Array:
         places = [np.flatnonzero(self.stage == k) for k in range(self.num_stages)]
         return np.array([self.end_s[rows].max() - self.start_s[rows].min() for rows in places])
-
-
-__all__ = ["Array", "Index", "Kind", "Order", "OrderBuilder", "Schedule", "Simulated", "StageTimes"]

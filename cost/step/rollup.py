@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from ...backends.pricing.timing import Timing
 from ...ir.graph import Phase, Workload
 from ...ir.plan import PlanTable
-from ...ir.plan.layout.pipelines import SPLIT_BACKWARD
 from ...ir.sizes.expr import Num
 from ..schedules.pipeline import ClassTimes, Paced, pipeline_time
 from .account import Account, total_of
@@ -101,7 +100,7 @@ def roll_up(
 
 def _wgrad(timing: Timing, plans: PlanTable, program: StepProgram) -> Mapping[str, Array]:
     """Seconds of computation for gradients of weights by region, where the schedule runs it apart."""
-    return timing.sums(program.wgrad, once=True) if plans.family.schedule in SPLIT_BACKWARD else {}
+    return timing.sums(program.wgrad, once=True) if plans.family.pipeline.split_backward else {}
 
 
 def _pipelined(stages: Sequence[StageTime], plans: PlanTable, staging: Staging) -> Paced:

@@ -13,8 +13,8 @@ from ...ir.errors import PlanError
 from ...ir.graph import Workload
 from ...ir.plan import Family, PlanTable
 from ...ir.plan.degrees import divisors
-from ...ir.plan.layout.pipelines import can_run, chunks_of
 from ...ir.plan.legality import Above
+from ...ir.schedules.registry import SCHEDULES, can_run
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -172,5 +172,5 @@ def _micro_batches(degrees: Degrees, family: Family, dp: int) -> Iterator[tuple[
 def _chunks(wanted: tuple[int, ...], schedule: str, pp: int, num_micro: int, num_blocks: int) -> tuple[int, ...]:
     """Chunks a stage that a schedule can run, each with a layer."""
     most = max(num_blocks // pp, 1)
-    named = dict.fromkeys(chunks_of(schedule, n) for n in wanted or range(1, most + 1))
+    named = dict.fromkeys(SCHEDULES[schedule].chunks_of(n) for n in wanted or range(1, most + 1))
     return tuple(n for n in named if n <= most and can_run(schedule, num_micro, pp, n))

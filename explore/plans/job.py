@@ -21,8 +21,8 @@ from ...ir.kept import Kept
 from ...ir.layers import num_layers
 from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, make_plan
 from ...ir.plan.divisibility import has_experts
-from ...ir.plan.layout.pipelines import SCHEDULES
 from ...ir.plan.legality import Above
+from ...ir.schedules.registry import SCHEDULES
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.text.printer import print_graph
 from ..block import Array, Block, Found, cut, joined
@@ -188,7 +188,7 @@ class PlanJob:
             "system": tuple(map(str, self.machines)),
             "base": tuple(_label(base, self.bases) for base in self.bases),
             "recompute": RECOMPUTE,
-            "schedule": SCHEDULES,
+            "schedule": tuple(SCHEDULES),
             "cp_method": ("none", *CP_METHODS),
         }
 

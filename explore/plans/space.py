@@ -9,8 +9,8 @@ from itertools import product
 from ...ir.errors import NotBuiltError, PlanError
 from ...ir.graph import Workload
 from ...ir.plan import CP_METHODS, Family
-from ...ir.plan.layout.pipelines import SCHEDULES, SPLIT_BACKWARD
 from ...ir.plan.legality import Above, check_exchange, check_together
+from ...ir.schedules.registry import SCHEDULES, USUAL
 from .degrees import Degrees
 
 # A search has a degree that it has not chosen yet.
@@ -33,7 +33,7 @@ class Choices:
     sp: tuple[bool, ...] = (True, False)
     zero: tuple[int, ...] = (0, 1, 2, 3)
     recompute: tuple[str, ...] = ("none", "selective", "full")
-    schedule: tuple[str, ...] = SCHEDULES
+    schedule: tuple[str, ...] = tuple(SCHEDULES)
     cp: tuple[str, ...] = CP_METHODS
     etp: tuple[bool, ...] = (True, False)
 
@@ -43,7 +43,7 @@ class Choices:
         if workload is Workload.TRAIN:
             return cls()
         sp = (False,) if workload is Workload.DECODE else (True, False)
-        return cls(sp=sp, zero=(0,), recompute=("none",), schedule=("1f1b",))
+        return cls(sp=sp, zero=(0,), recompute=("none",), schedule=(USUAL,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +100,11 @@ class PlanSpace:
         for sp, cp, etp, usp, recompute, zero, schedule in product(
             c.sp, c.cp, etps, sorted(usps), c.recompute, c.zero, c.schedule
         ):
-            if (schedule in SPLIT_BACKWARD and not above.pp) or (usp and cp == "ulysses"):
+            if (SCHEDULES[schedule].split_backward and not above.pp) or (usp and cp == "ulysses"):
                 continue
             yield replace(
                 _without_exchange(base) if not above.ep else base,
-                sp=sp and above.tp, zero=zero, recompute=recompute, schedule=schedule if above.pp else "1f1b",
+                sp=sp and above.tp, zero=zero, recompute=recompute, schedule=schedule if above.pp else USUAL,
                 cp=cp if above.cp else "none", etp=etp or not above.tp, usp=usp, ep=above.ep, pp=above.pp,
                 scatter_p2p=base.scatter_p2p and above.pp, imbalance=self.expert_imbalance > 1.0 and above.ep,
             )  # fmt: skip

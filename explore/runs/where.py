@@ -1,4 +1,4 @@
-"""Conditions on the rows of a run, read from text such as `step_time_s<20s` or `schedule=1f1b,zb-h1`."""
+"""Conditions on the rows of a run, read from text such as `step_time_s<20s` or `recompute=none,full`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..goals import ALIASES
 
 GRAMMAR = (
     "a condition is a column, one of < <= > >= = !=, and a number with or without its unit, as in step_time_s<20s or "
-    "peak_mem_bytes<=70GiB; behind = and != also a word, or several values with commas, as in schedule=1f1b,zb-h1"
+    "peak_mem_bytes<=70GiB; behind = and != also a word, or several values with commas, as in recompute=none,full"
 )
 _CONDITION = re.compile(r"\s*([^<>=!\s]+)\s*(<=|>=|!=|==|<|>|=)\s*([^<>=!]*[^<>=!\s])\s*")
 _UNITS = (("_bytes", "B"), ("_bytes_per_s", "B/s"), ("_s", "s"), ("_w", "W"), ("_usd", "USD"))

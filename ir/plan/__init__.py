@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..schedules.registry import SCHEDULES
 from .degrees import divisors
-from .layout.pipelines import SCHEDULES
 from .legality import LARGEST, check_family, check_offload, check_recompute
 from .plan import Plan, make_plan, plan_of
 from .structure import Defaults, structure_of

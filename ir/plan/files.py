@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from ..errors import PlanError
 from ..graph import Workload
-from .layout.pipelines import chunks_of
 from .low_inference import AS_PUBLISHED
 from .plan import Plan, numbers_first
 from .structure import structure_of
@@ -92,7 +91,7 @@ def _check(plan: Plan) -> None:
         for field in fields(family)
         if getattr(family, field.name) != getattr(made, field.name)
     ]
-    wrong += [f"vpp={plan.vpp}"] if chunks_of(family.schedule, plan.vpp) != plan.vpp else []
+    wrong += [f"vpp={plan.vpp}"] if family.pipeline.chunks_of(plan.vpp) != plan.vpp else []
     wrong += [f"kv={plan.kv_len} and seq={plan.seq_len}"] if plan.kv_len != context else []
     if wrong:
         raise PlanError(f"no flags make this plan: a family with {'; with '.join(wrong)}: lower it for its own degrees")

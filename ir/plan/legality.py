@@ -8,9 +8,9 @@ from math import isfinite
 
 from ..errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError
 from ..graph import Workload
+from ..schedules.registry import schedule_kind
 from .degrees import divisors
 from .degrees import nearest as _near
-from .layout.pipelines import SCHEDULES, SPLIT_BACKWARD
 from .optimizer_states import check_states
 from .precision import check_precision
 from .words import (
@@ -134,7 +134,7 @@ def _check_workload(family: Family) -> None:
 
 def _of_training(family: Family) -> Iterator[str]:
     """What a family says of gradients, states and kept activations."""
-    if family.schedule in SPLIT_BACKWARD:
+    if family.pipeline.split_backward:
         yield f"schedule={family.schedule}"
     if family.kernels not in (*SERVING_KERNELS, "plain"):
         yield f"kernels={family.kernels}"
@@ -149,8 +149,7 @@ def _check_words(family: Family) -> None:
     for row in WORDS.values():
         if row.word.noun and getattr(family, row.field) not in row.word.choices:
             raise UnknownNameError.of(row.word.noun, getattr(family, row.field), row.word.choices)
-    if family.schedule not in SCHEDULES:
-        raise UnknownNameError.of("pipeline schedule", family.schedule, SCHEDULES)
+    schedule_kind(family.schedule)
     if family.pp_layout not in LAYOUTS and not all(n.strip().isdigit() for n in family.pp_layout.split(",")):
         raise UnknownNameError.of("pipeline layout", family.pp_layout, (*LAYOUTS, "layers a stage as 9,8,8,7"))
 

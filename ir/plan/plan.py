@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from ..errors import PlanError
-from .layout.pipelines import check_schedule, chunks_of
+from ..schedules.registry import check_schedule
 from .legality import (
     LARGEST,
     Above,
@@ -187,7 +187,7 @@ def _completed(words: PlanWords, family: Family, kv_len: int) -> Plan:
     check_shard(dp_shard, replicas // inner_ep(ep, tp, inside, family))
     batch = words.micro_batch * replicas if words.global_batch is None else words.global_batch
     check_batch(batch, words.micro_batch, replicas, family)
-    chunks = chunks_of(family.schedule, words.vpp)
+    chunks = family.pipeline.chunks_of(words.vpp)
     check_schedule(family.schedule, batch // (words.micro_batch * replicas), pp, chunks)
     own = {f.name: getattr(words, f.name) for f in fields(Plan) if hasattr(words, f.name)}
     made = {

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from ..errors import PlanError
 from ..graph import Workload
+from ..schedules.registry import ALIASES
 from .word import changed
-from .words import AXES, CP_METHODS, INTERLEAVED, SERVING_KERNELS, Family, PlanWords, Policy
+from .words import AXES, CP_METHODS, SERVING_KERNELS, Family, PlanWords, Policy
 
 
 class Software(Protocol):
@@ -171,9 +172,9 @@ def usual_kernels(workload: Workload, stack: Software | None) -> str:
 
 
 def _schedule(named: str, vpp: int) -> str:
-    """Return the schedule: interleaved is 1f1b with chunks, and PlanError where there are none."""
-    if named != INTERLEAVED:
+    """Return the name of a schedule, which may have another word with chunks; PlanError where there are none."""
+    if named not in ALIASES:
         return named
     if vpp == 1:
-        raise PlanError("schedule interleaved needs several chunks a stage, not vpp=1; legal vpp: 2, 3, 4, ...")
-    return "1f1b"
+        raise PlanError(f"schedule {named} needs several chunks a stage, not vpp=1; legal vpp: 2, 3, 4, ...")
+    return ALIASES[named].name

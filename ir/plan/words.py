@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Annotated
 
 from ..graph import Workload
+from ..schedules import registry
+from ..schedules.kind import ScheduleKind
 from ..types import DType
-from .layout.pipelines import SCHEDULES
 from .low_inference import AS_PUBLISHED, KV_WORDS, SAME
 from .optimizer_states import FP32, MAIN, MOMENTS
 from .precision import NONE, PRECISIONS
@@ -33,8 +34,6 @@ RECOMPUTE = ("none", "selective", "ops", "full")
 # Types in which rows travel to experts; how they get there: sent, or every rank has all tokens and takes its own rows.
 WIRES = ("same", "fp8")
 EXCHANGES = ("alltoall", "allgather")
-# A name of 1f1b where stages have several chunks.
-INTERLEAVED = "interleaved"
 RESHARD = ("layer", "microbatch", "step")
 # `plain` has one kernel a norm, rotary embedding and activation; `eager` those that the model's own code spells out.
 KERNELS = ("plain", "eager", "merged", "torch", "fused")
@@ -75,12 +74,10 @@ class Policy:
         "Type of Adam's second moment.", choices=MOMENTS, section="Workload", of_training=True,
     )] = FP32
     schedule: Annotated[str, Word(
-        "Order in which a stage runs its micro-batches: 1f1b (with --vpp above 1 interleaved, which may be said), "
-        "gpipe, zero-bubble zb-h1 (with --vpp above 1 interleaved too), zb-h2 (twice the activations) and zb-v (two "
-        "chunks a stage), dualpipe (from both ends; two copies of the parameters), or dualpipe-v (half of it: two "
-        "chunks a stage).",
-        choices=(SCHEDULES[0], INTERLEAVED, *SCHEDULES[1:]), behind="vpp", axis=Axis.CHOICE,
-    )] = "1f1b"
+        "Order in which a stage runs its micro-batches: "
+        + ", ".join(f"{kind.name} ({kind.help})" for kind in registry.SCHEDULES.values()) + ".",
+        choices=registry.WORDS, behind="vpp", axis=Axis.CHOICE,
+    )] = registry.USUAL
     pp_layout: Annotated[str, Word(
         "Layers of each stage: even, balanced (by cost, ends included), auto (even where it divides, else "
         "balanced), or a list such as 9,8,8,7 (with --vpp: chunk by chunk, in the order of the model).",
@@ -189,6 +186,11 @@ class Policy:
     def states(self) -> tuple[str, str, str]:
         """Types of master weights and of both moments."""
         return self.main_params_dtype, self.exp_avg_dtype, self.exp_avg_sq_dtype
+
+    @property
+    def pipeline(self) -> ScheduleKind:
+        """The schedule itself, by its word; UnknownNameError where there is none."""
+        return registry.schedule_kind(self.schedule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from ...ir.plan import ORDER
 from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
+from ...ir.schedules.registry import names_in
 from ...ir.types import DType
 from .export import Export, Flag, Subject, command, never_said, of_workload, torchrun
 from .megatron_model import shape_flags, shape_left
@@ -193,8 +194,8 @@ def _overlap(subject: Subject) -> Iterator[Flag]:
 def _lost(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
     yield from never_said(family)
-    if family.schedule != "1f1b" and plan.pp > 1:
-        yield f"schedule {family.schedule}: {NAME} runs 1F1B, interleaved with virtual stages"
+    if plan.pp > 1 and not family.pipeline.name_in("megatron", plan.vpp):
+        yield f"schedule {family.schedule}: {NAME} runs {', '.join(names_in('megatron'))}"
     if plan.vpp > 1 and plan.num_micro_batches % plan.pp:
         yield f"{plan.num_micro_batches} micro-batches in rounds of more than pp={plan.pp}: its rounds are of pp"
     if family.order not in (ORDER, _TP_INSIDE_PP):

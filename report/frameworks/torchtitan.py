@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
+from ...ir.schedules.registry import names_in
 from ...ir.types import DType
 from .export import Export, Flag, Subject, command, never_said, of_workload, torchrun
 
@@ -23,11 +24,6 @@ _CONFIGS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "llama-3.1-405b": ("llama3", "llama3_405b"), "deepseek-v3": ("deepseek_v3", "deepseek_v3_671b"),
     }
 )  # fmt: skip
-# Names of torch.distributed.pipelining.
-_SCHEDULES: Mapping[str, str] = MappingProxyType(
-    {"1f1b": "1F1B", "gpipe": "GPipe", "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV"}
-)
-_INTERLEAVED: Mapping[str, str] = MappingProxyType({"1f1b": "Interleaved1F1B", "zb-h1": "InterleavedZeroBubble"})
 _RECOMPUTE: Mapping[str, str] = MappingProxyType({"none": "none", "ops": "selective", "full": "full"})
 # Every word that its own default answers to, in groups from neighbours outwards: pp outermost, then replicas.
 _ORDERS = ("tp-cp-ep-dp-pp",)
@@ -71,9 +67,9 @@ def _pipeline(subject: Subject) -> Iterator[Flag]:
     yield "--parallelism.pipeline-parallel-degree", plan.pp
     if plan.pp == 1:
         return
-    names = _INTERLEAVED if plan.vpp > 1 and family.schedule in _INTERLEAVED else _SCHEDULES
-    if family.schedule in names:
-        yield "--parallelism.pipeline-parallel-schedule", names[family.schedule]
+    # Names of torch.distributed.pipelining.
+    if name := family.pipeline.name_in("torch", plan.vpp):
+        yield "--parallelism.pipeline-parallel-schedule", name
     if layers and _is_said(layers):
         yield "--parallelism.pipeline-parallel-first-stage-less-layers", max(layers) - layers[0]
         yield "--parallelism.pipeline-parallel-last-stage-less-layers", max(layers) - layers[-1]
@@ -139,9 +135,8 @@ def _lost(subject: Subject) -> Iterator[str]:
 
 def _lost_stages(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
-    if family.schedule not in (_INTERLEAVED if plan.vpp > 1 and family.schedule in _INTERLEAVED else _SCHEDULES):
-        there = ", ".join((*_SCHEDULES.values(), *_INTERLEAVED.values()))
-        yield f"schedule {family.schedule}: there are {there}"
+    if not family.pipeline.name_in("torch", plan.vpp):
+        yield f"schedule {family.schedule}: there are {', '.join(names_in('torch'))}"
     if subject.layers and not _is_said(subject.layers):
         yield f"layers of stages {subject.layers_text}: --parallelism.module-fqns-per-model-part, module by module"
     if family.scatter_p2p:

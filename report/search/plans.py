@@ -12,6 +12,7 @@ from ...explore.goals import Goal, Limit
 from ...explore.plans.job import PlanJob, PlanMachine
 from ...ir.plan import Plan
 from ...ir.plan.files import Word, Words
+from ...ir.schedules.registry import USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def plan_label(plan: Plan) -> str:
     words = [
         f"mbs{plan.micro_batch}", "sp" if f.sp else "", f"zero{f.zero}" if f.zero else "",
         f.cp if plan.cp > 1 else "", f"ulysses{plan.cp_ulysses}" if plan.cp_ulysses > 1 else "",
-        f.schedule if plan.pp > 1 and f.schedule != "1f1b" else "",
+        f.schedule if plan.pp > 1 and f.schedule != USUAL else "",
         f"recompute={f.recompute}" if f.recompute != "none" else "", f.precision if f.precision != "none" else "",
         f"offload={'+'.join(f.offload)}" if f.offload else "",
     ]  # fmt: skip

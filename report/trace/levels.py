@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ...cost.schedules.tasks import Kind
+from ...ir.schedules.kind import Kind
 from .stages import ranges
 from .timeline import Timeline
 

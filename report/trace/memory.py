@@ -9,8 +9,9 @@ import numpy as np
 
 from ...cost.memory.moments import moments_by_node
 from ...cost.memory.states import copied_bytes
-from ...cost.schedules.tasks import Array, Kind
+from ...cost.schedules.tasks import Array
 from ...driver.estimate import Estimate, stage_memory
+from ...ir.schedules.kind import Kind
 from ...passes.gathers import saved_gathered
 from .nodes import keyed
 from .shape import Shape

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...cost.schedules.tasks import Kind
 from ...driver.estimate import Estimate
 from ...ir.graph import Workload
+from ...ir.schedules.kind import Kind
 from ...ir.units import format_bytes, format_time
 from ..columns import in_columns
 from .memory import MemoryBook, Point, StageMemory

@@ -13,12 +13,12 @@ import numpy as np
 from ...backends.network.collectives import collective_time
 from ...backends.pricing.program import Entry, group_factors
 from ...backends.pricing.timing import Priced
-from ...cost.schedules.tasks import Kind
 from ...cost.step.beside import axis_of
 from ...driver.estimate import Estimate
 from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpClass, op_def
 from ...ir.ops.host import DOWN, UP, UPDATE
+from ...ir.schedules.kind import Kind
 from ..costed import Row, costed_rows
 
 # Nodes by region and key.

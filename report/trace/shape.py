@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ...cost.schedules.tasks import Kind
 from ...cost.step.rollup import LENT
+from ...ir.schedules.kind import Kind
 from .nodes import COMPUTE, HOST, NodeTime
 from .spent import Spent
 

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import numpy as np
-
-from ...cost.schedules.loops import round_robin
-from ...cost.schedules.menu import schedule_of
-from ...cost.schedules.tasks import Index, Kind, OrderBuilder, Schedule
+from ...cost.schedules.tasks import Order, Schedule, schedule_of
 from ...driver.estimate import Estimate
 from ...ir.graph import Graph, Workload
 from ...ir.plan.layout.stages import chunk_borders, chunk_rows
+from ...ir.schedules.kind import Kind, Task, round_robin
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +58,8 @@ def stages_of(answer: Estimate) -> Stages:
     schedule = _schedule(answer, layout.vpp)
     borders = chunk_borders(graph, layout.blocks) or ("",) * len(layout.blocks)
     rows = _numbered(graph, chunk_rows(graph, layout, table.lowered.stages.recomputed), borders)
-    place = _places(schedule)
-    return Stages(schedule, tuple(tuple(rows[number] for number in stage) for stage in place.tolist()), layout.stages)
+    chunks = tuple(tuple(rows[number] for number in stage) for stage in schedule.place.tolist())
+    return Stages(schedule, chunks, layout.stages)
 
 
 def _schedule(answer: Estimate, num_chunks: int) -> Schedule:
@@ -74,25 +71,8 @@ def _schedule(answer: Estimate, num_chunks: int) -> Schedule:
 
 def _one_pass(num_stages: int, num_chunks: int) -> Schedule:
     """One batch that goes forward through every chunk."""
-    found = OrderBuilder()
-    for chunk in range(num_chunks):
-        found.add(Kind.FORWARD, 0, chunk)
-    return Schedule("forward", 1, (found.order(),) * num_stages, *round_robin(num_stages, num_chunks))
-
-
-def _places(schedule: Schedule) -> Index:
-    """Return the place in the model of each chunk, as (stage, chunk); chains that are copies start again at 0."""
-    stages, chunks = schedule.next_stage, schedule.next_chunk
-    place = np.full(stages.shape, -1)
-    followed = {(int(s), int(c)) for s, c in zip(stages.ravel(), chunks.ravel(), strict=True)}
-    for start in np.ndindex(*stages.shape):
-        if start in followed:
-            continue
-        stage, chunk, number = *start, 0
-        while stage >= 0:
-            place[stage, chunk] = number
-            stage, chunk, number = int(stages[stage, chunk]), int(chunks[stage, chunk]), number + 1
-    return place
+    order = Order.of(Task(Kind.FORWARD, 0, chunk) for chunk in range(num_chunks))
+    return Schedule.of("forward", 1, (order,) * num_stages, round_robin(num_stages, num_chunks))
 
 
 def _numbered(graph: Graph, rows: Sequence[tuple[str, ...]], borders: Sequence[str]) -> list[ChunkRow]:

@@ -9,10 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from ...cost.schedules.simulate import run
-from ...cost.schedules.tasks import Array, Kind, Schedule, Simulated, StageTimes
+from ...cost.schedules.tasks import Array, Schedule, Simulated, StageTimes
 from ...cost.step.split_backward import weight_gradients
 from ...driver.estimate import Estimate
 from ...ir.graph import Region
+from ...ir.schedules.kind import Kind
 from .nodes import Late, NodeTime, node_times, nodes_of
 from .shape import Booking, Ends, Shape, draw
 from .spent import Spent, StageSpent, pace_once, stages_spent
@@ -100,11 +101,9 @@ def receiver(schedule: Schedule, stage: int, chunk: int, kind: Kind) -> tuple[in
     """Return the stage and chunk that wait for a task's result; None where no other stage does."""
     if kind is Kind.WGRAD:
         return None
-    if kind is Kind.FORWARD:
-        found = int(schedule.next_stage[stage, chunk]), int(schedule.next_chunk[stage, chunk])
-        return found if found[0] not in (-1, stage) else None
-    where = np.argwhere((schedule.next_stage == stage) & (schedule.next_chunk == chunk))
-    return next(((int(s), int(c)) for s, c in where if s != stage), None)
+    links = schedule.behind if kind is Kind.FORWARD else schedule.before
+    there, its_chunk = links[:, stage, chunk].tolist()
+    return None if there in (-1, stage) else (there, its_chunk)
 
 
 def sender(schedule: Schedule, stage: int, chunk: int, kind: Kind) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ import torch
 from slipstick.cost.schedules.simulate import simulate
 from slipstick.cost.schedules.tasks import StageTimes
 from slipstick.ir.errors import PlanError
-from slipstick.ir.plan.layout.pipelines import check_schedule
+from slipstick.ir.schedules.registry import check_schedule
 
 pytestmark = pytest.mark.oracle
 

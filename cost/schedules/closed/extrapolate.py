@@ -8,12 +8,9 @@ with more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
-from ....ir.plan.layout.pipelines import BIDIRECTIONAL
+from ....ir.schedules.kind import ScheduleKind
 from ..tasks import Array
 from .waves import waves_of
 
@@ -22,92 +19,48 @@ LAST = 24
 OPEN = 0.01
 # Numbers that one run holds at a time.
 _HELD = 1_500_000
-# Forward, dgrad, wgrad and send seconds of every stage, as (stage, plan).
-_Stages = tuple[Array, Array, Array, Array]
-
-
-def first_rounds(schedule: str) -> int:
-    """Return how many rounds of micro-batches are run; DualPipe is full from two on, the others while in the second.
-
-    >>> first_rounds("zb-h1"), first_rounds("dualpipe")
-    (3, 4)
-    """
-    return 4 if schedule in (*BIDIRECTIONAL, "dualpipe-v") else 3
 
 
 def extrapolated_s(
-    schedule: str,
-    times: tuple[Array, Array, Array, Array],
-    num_micro_batches: Array,
-    key: int,
-    chunks: int = 1,
-    each: int | None = None,
+    schedule: ScheduleKind, times: Array, num_micro_batches: Array, key: int, chunks: int, each: int
 ) -> Array:
     """Return the seconds of a step.
 
     Args:
-        schedule: its name.
-        times: forward, dgrad, wgrad and send seconds of each stage, as (stage, plan).
+        schedule: what orders the tasks.
+        times: forward, dgrad, wgrad and send seconds of one chunk of each stage, as (4, stage, plan).
         num_micro_batches: micro-batches of each plan.
-        key: their number where it is at most `first_rounds` rounds, the same for all plans; more otherwise.
-        chunks: of each stage, which has 1/v of its layers in each, but with two copies of the model all.
-        each: micro-batches of a round; None for as many as stages.
+        key: their number where it is at most that of the first rounds, the same for all plans; more otherwise.
+        chunks: of each stage, of all copies of the model together.
+        each: micro-batches of a round.
     """
-    share = 1.0 if schedule in BIDIRECTIONAL else 1.0 / chunks
-    form = _Form(schedule, chunks, len(times[0]) if each is None else each)
-    forward, dgrad, wgrad = (a * share for a in times[:3])
-    stages = (forward, dgrad, wgrad, times[3])
-    if key <= first_rounds(schedule) * form.each:
-        return np.asarray(_run(form, (key,), stages)[0])
-    slowest_s = (forward + dgrad + wgrad).max(axis=0) / share
-    return _carried_on(form, stages, slowest_s, num_micro_batches)
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """What plans that are run together have in common: schedule, chunks a stage, micro-batches of a round."""
-
-    schedule: str
-    chunks: int
-    each: int
-
-
-def _carried_on(form: _Form, stages: _Stages, slowest_s: Array, num_micro_batches: Array) -> Array:
-    """Run plans with the micro-batches of the first rounds, and those that are not settled with more."""
-    p = form.each
-    found = np.zeros_like(num_micro_batches)
-    rounds, left = first_rounds(form.schedule), np.arange(len(num_micro_batches))
+    share = schedule.copies / chunks
+    slowest_s = (times[0] + times[1] + times[2]).max(axis=0) / share
+    found, left = np.zeros_like(num_micro_batches), np.arange(len(num_micro_batches))
+    rounds = schedule.filling_rounds
+    if key <= rounds * each:
+        return np.asarray(_run(schedule, chunks, (key,), times)[0])
     while len(left):
-        here, m = _some(stages, left), num_micro_batches[left]
-        so_far, before = _run(form, (rounds * p, (rounds - 1) * p), here)
-        growth = (so_far - before) / p
-        more = m - float(rounds * p)
+        m = num_micro_batches[left]
+        so_far, before = _run(schedule, chunks, (rounds * each, (rounds - 1) * each), times[..., left])
+        growth = (so_far - before) / each
+        more = m - float(rounds * each)
         open_s = more * np.maximum(slowest_s[left] - growth, 0.0)
         found[left] = so_far + more * growth + 0.5 * open_s
         rounds *= 2
+        # Plans that are not settled are run with more micro-batches, with their own where these are few.
         unsettled = open_s > OPEN * found[left]
-        few = unsettled & (m <= rounds * p)
+        few = unsettled & (m <= rounds * each)
         for number in np.unique(m[few]):
             plans = left[few & (m == number)]
-            found[plans] = _run(form, (int(number),), _some(stages, plans))[0]
+            found[plans] = _run(schedule, chunks, (int(number),), times[..., plans])[0]
         left = left[unsettled & ~few] if rounds <= LAST else left[:0]
     return found
 
 
-def _some(stages: _Stages, plans: NDArray[np.intp]) -> _Stages:
-    forward, dgrad, wgrad, send = stages
-    return forward[:, plans], dgrad[:, plans], wgrad[:, plans], send[:, plans]
-
-
-def _run(form: _Form, num_micro_batches: tuple[int, ...], stages: _Stages) -> Array:
+def _run(schedule: ScheduleKind, chunks: int, num_micro_batches: tuple[int, ...], times: Array) -> Array:
     """Run steps of so many micro-batches, as (step, plan); as many plans at a time as stay in the cache."""
-    waves = waves_of(form.schedule, len(stages[0]), num_micro_batches, form.chunks)
+    waves = waves_of(schedule.name, times.shape[1], num_micro_batches, chunks)
     width = max(_HELD // waves.num_units, 8)
-    forward, dgrad, wgrad, send = stages
-    parts = [
-        waves.step_s(
-            forward[:, k : k + width], dgrad[:, k : k + width], wgrad[:, k : k + width], send[:, k : k + width]
-        )
-        for k in range(0, forward.shape[1], width)
-    ]
-    return np.concatenate(parts, axis=1)
+    starts = range(0, times.shape[2], width)
+    return np.concatenate([waves.step_s(*times[..., k : k + width]) for k in starts], axis=1)

@@ -10,8 +10,8 @@ from itertools import groupby, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ....ir.schedules.closed.line import Runs
 from ..tasks import Array, Index
-from .line import Runs
 
 # Runs times plans worked on at a time: their arrays stay in the cache of a core.
 BLOCK = 8192

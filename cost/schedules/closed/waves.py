@@ -12,9 +12,9 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ..menu import schedule_of
+from ....ir.schedules.kind import Kind
 from ..simulate import TaskGraph, depths, graph_of
-from ..tasks import Array, Index, Kind, Order, Schedule
+from ..tasks import Array, Index, Order, Schedule, schedule_of
 
 
 @dataclass(frozen=True, slots=True)

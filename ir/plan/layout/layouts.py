@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 
 from ...graph import Graph
 from ...kept import Kept
+from ...schedules.registry import USUAL, schedule_kind
 from .partition import Balance
-from .pipelines import BIDIRECTIONAL, V_SHAPED, chunks_of
 from .stages import Layout, lay_sizes, stage_sizes
 
 # Rows of blocks in memory at a time, a few hundred kilobytes each; layouts, a few kilobytes each; and graphs.
@@ -52,18 +52,18 @@ class LayoutsOf:
 
     def lay(
         self, policy: str, pp: int, vpp: int, costs: tuple[float, ...] | None = None, recomputed: int = 0,
-        schedule: str = "1f1b",
+        schedule: str = USUAL,
     ) -> Layout:  # fmt: skip
         """Return what `lay_stages` would, the same object wherever it is equal; the same errors."""
-        vpp = chunks_of(schedule, vpp) if pp > 1 else vpp
-        where = schedule if schedule in V_SHAPED + BIDIRECTIONAL else ""
+        kind = schedule_kind(schedule)
+        vpp = kind.chunks_of(vpp) if pp > 1 else vpp
 
         def laid() -> Layout:
             sizes = stage_sizes(self.graph, policy, pp, vpp, costs, self._balance)
-            key = (pp, vpp, sizes, recomputed, where)
+            key = (pp, vpp, sizes, recomputed, kind.places)
             return self._laid.of(key, lambda: lay_sizes(self.graph, pp, vpp, sizes, recomputed, schedule))
 
-        return self._asked.of((policy, pp, vpp, costs, recomputed, where), laid)
+        return self._asked.of((policy, pp, vpp, costs, recomputed, kind.places), laid)
 
     def _balance(self, costs: Sequence[float], first: float, last: float) -> Balance:
         return self._balances.of((tuple(costs), first, last), lambda: Balance(costs, first, last))

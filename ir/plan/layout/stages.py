@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from ...errors import PlanError
 from ...graph import Graph
 from ...layers import LayerRow, Unit, layer_row
+from ...schedules.registry import USUAL, schedule_kind
 from ...sizes.expr import Num
 from .. import LAYOUTS
 from .partition import Balance, even_parts
-from .pipelines import chunks_of, places
 
 # Begins the name of a region of what crosses from one stage to the next; no pass over the model runs it, a stage does.
 BOUNDARY = "boundary"
@@ -80,7 +80,7 @@ class Layout:
 
 def lay_stages(
     graph: Graph, policy: str, pp: int, vpp: int = 1, costs: Sequence[float] | None = None, recomputed: int = 0,
-    schedule: str = "1f1b",
+    schedule: str = USUAL,
 ) -> Layout:  # fmt: skip
     """Lay a graph on stages.
 
@@ -92,23 +92,22 @@ def lay_stages(
         vpp: chunks a stage.
         costs: cost of one run of each region, in the order of `Graph.regions`; balancing needs them.
         recomputed: how many layers each chunk recomputes, its first ones; with stages, those of the graph are moved.
-        schedule: says which chunks stand on which stage: chunk c of stage i is number c x pp + i; in a V (ZB-V)
-            numbers i and 2 pp - 1 - i; with two copies (DualPipe) number i of one and pp - 1 - i of the other.
+        schedule: its `places` say which chunks stand on which stage.
 
     Raises:
         PlanError: more chunks than blocks, or a list that does not fit; shows every factor.
     """
-    vpp = chunks_of(schedule, vpp) if pp > 1 else vpp
+    vpp = schedule_kind(schedule).chunks_of(vpp) if pp > 1 else vpp
     return lay_sizes(graph, pp, vpp, stage_sizes(graph, policy, pp, vpp, costs), recomputed, schedule)
 
 
 def lay_sizes(
-    graph: Graph, pp: int, vpp: int, sizes: tuple[int, ...], recomputed: int = 0, schedule: str = "1f1b"
+    graph: Graph, pp: int, vpp: int, sizes: tuple[int, ...], recomputed: int = 0, schedule: str = USUAL
 ) -> Layout:
     """Lay a graph on stages whose chunks have these blocks, in the order of the model; see `lay_stages`."""
     row = layer_row(graph)
     parts = _parts(graph, row.units, sizes, recomputed if pp > 1 else 0)
-    where = places(schedule, pp, vpp)
+    where = schedule_kind(schedule).placed(pp, vpp)
     held = tuple(tuple(c for c, stages in enumerate(where) if i in stages) for i in range(pp))
     return Layout(pp, vpp, sizes, *_classes(graph, _with_ends(row, parts), held, chunk_borders(graph, sizes)), held)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....cost.schedules.tasks import Index, Kind
+from ....cost.schedules.tasks import Index
+from ....ir.schedules.kind import Kind
 from ..levels import Level, Levels
 from ..memory import CHANGING, CLOSES, Point, StageMemory
 from ..once import OncePiece, before, behind
@@ -41,7 +42,7 @@ class Links:
         where[phase, s.stage, s.chunk, s.micro_batch] = np.arange(len(s.stage))
         to, source = np.full(len(s.stage), -1), np.full(len(s.stage), -1)
         for row, kind in enumerate((Kind.FORWARD, Kind.BACKWARD)):
-            for stage, chunk in np.ndindex(*schedule.next_stage.shape):
+            for stage, chunk in np.ndindex(*schedule.place.shape):
                 taker = receiver(schedule, stage, chunk, kind)
                 if taker is not None:
                     mine, theirs = where[row, stage, chunk], where[row, taker[0], taker[1]]

@@ -16,8 +16,8 @@ from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import KERNELS, OFFLOAD, RECOMPUTE, RESHARD, WORDS, Family, Plan, make_plan
 from slipstick.ir.plan.files import plan_yaml
-from slipstick.ir.plan.layout.pipelines import SCHEDULES
 from slipstick.ir.plan.optimizer_states import MAIN, MOMENTS
+from slipstick.ir.schedules.registry import SCHEDULES
 from slipstick.ir.types import DType
 
 from ..conftest import Cli
@@ -177,7 +177,7 @@ TRAINING = {
     "sp": st.booleans(), "zero": st.integers(0, 3), "recompute": st.sampled_from(RECOMPUTE),
     "recompute_layers": st.sampled_from([0, 0, 2]), "early_stop": st.sampled_from([True, True, False]),
     "offload": st.sampled_from([(), (), *((one,) for one in OFFLOAD)]),
-    "schedule": st.sampled_from(SCHEDULES), "pp_layout": st.sampled_from(["auto", "even", "balanced", "7,5"]),
+    "schedule": st.sampled_from(list(SCHEDULES)), "pp_layout": st.sampled_from(["auto", "even", "balanced", "7,5"]),
     "scatter_p2p": st.booleans(), "order": st.sampled_from(["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]),
     "grad_dtype": st.sampled_from([DType.FP32, DType.BF16]), "fused": st.booleans(), "async_tp": st.booleans(),
     "reshard": st.sampled_from(RESHARD), "reduce_dtype": st.sampled_from([None, DType.BF16, DType.FP32]),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.system import System
-from slipstick.cost.memory.in_flight import in_flight
+from slipstick.cost.memory.fullest import in_flight
 from slipstick.cost.step.stages import StageProgram, Staging
 from slipstick.driver import Lowered, estimate_many, evaluate, lower, screen
 from slipstick.ir.errors import PlanError

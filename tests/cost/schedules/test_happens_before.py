@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from slipstick.cost.schedules.happens_before import order_faults
-from slipstick.cost.schedules.menu import schedule_of
-from slipstick.cost.schedules.tasks import Order, Schedule
+from slipstick.cost.schedules.tasks import Order, Schedule, schedule_of
+from slipstick.ir.schedules.registry import SCHEDULES
 
-SCHEDULES = [("1f1b", 1), ("1f1b", 3), ("gpipe", 1), ("zb-h1", 1), ("zb-h2", 1), ("zb-v", 2), ("dualpipe", 1)]
+KINDS = [(name, v) for name, kind in SCHEDULES.items() for v in ((1, 3) if kind.interleaves else (kind.chunks,))]
 
 
-@pytest.mark.parametrize(("name", "chunks"), SCHEDULES)
+@pytest.mark.parametrize(("name", "chunks"), KINDS)
 def test_every_schedule_runs(name: str, chunks: int) -> None:
     assert list(order_faults(schedule_of(name, 4, 8, chunks))) == []
 

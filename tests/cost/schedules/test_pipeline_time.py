@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from slipstick.cost.schedules.pipeline import ClassTimes, Paced, pipeline_time
 from slipstick.cost.schedules.simulate import simulate
 from slipstick.cost.schedules.tasks import StageTimes
-from slipstick.ir.plan.layout.pipelines import INTERLEAVED, V_SHAPED, round_size
+from slipstick.ir.schedules.registry import SCHEDULES, can_run
 
 # Schedule, chunks a stage.
-KINDS = [
-    ("gpipe", 1), ("1f1b", 1), ("1f1b", 2), ("1f1b", 3), ("1f1b", 4), ("zb-h1", 1), ("zb-h2", 1), ("zb-v", 2),
-    ("dualpipe", 1), ("zb-h1", 2), ("zb-h1", 3), ("dualpipe-v", 2),
-]  # fmt: skip
+KINDS = [(name, v) for name, kind in SCHEDULES.items() for v in ((1, 2, 3) if kind.interleaves else (kind.chunks,))]
+KINDS.append(("1f1b", 4))
 # First and last stage against those between.
 ENDS = [(1.0, 1.0), (1.5, 1.0), (1.0, 1.5), (0.5, 1.5), (1.5, 0.5), (0.5, 0.5), (1.2, 1.2), (0.8, 1.1)]
 BACKWARD = [1.0, 2.0, 3.0]
@@ -43,16 +41,9 @@ def closed(name: str, v: int, times: ClassTimes, rows: Sequence[Sequence[int]], 
 
 def by_tasks(name: str, v: int, times: ClassTimes, classes: Sequence[int], m: int) -> float:
     """The same plan task by task."""
-    chunks = 2 if name == "dualpipe" else v
+    chunks = v * SCHEDULES[name].copies
     parts = [a[list(classes)] / v * np.ones(chunks) for a in (times.forward_s, times.dgrad_s, times.wgrad_s)]
     return simulate(name, StageTimes.of(*parts, send_s=times.send_s[list(classes)]), m).step_s
-
-
-def possible(name: str, v: int, p: int, m: int) -> bool:
-    """Whether the schedule can run it."""
-    if name.startswith("dualpipe"):
-        return m >= 2 * p and (name == "dualpipe-v" or (p % 2 == 0 and m % 2 == 0))
-    return v == 1 or name not in INTERLEAVED or round_size(m, p) > 0
 
 
 @pytest.mark.parametrize(("name", "v"), KINDS)
@@ -63,7 +54,7 @@ def test_the_form_agrees_with_the_tasks(name: str, v: int, p: int) -> None:
     for k, (first, last) in enumerate(ENDS):
         for m in (p, p + 1, 2 * p, 2 * p + 2, 3 * p + 1, 4 * p, (12 if p < 16 else 6) * p):
             times = ends(first, last, BACKWARD[(k + m) % 3], SENDS[(k + m // p) % 3])
-            if possible(name, v, p, m):
+            if can_run(name, m, p, v):
                 exact_s = by_tasks(name, v, times, row(p), m)
                 most = max(most, abs(float(closed(name, v, times, [row(p)], m).total_s[0]) / exact_s - 1.0))
     assert most <= 0.01
@@ -73,7 +64,7 @@ def test_the_form_agrees_with_the_tasks(name: str, v: int, p: int) -> None:
 def test_equal_stages_wait_as_the_books_say(p: int, m: int) -> None:
     """(p - 1)(tF + tB) for GPipe and 1F1B, divided by the chunks when interleaved."""
     times = ends(1.0, 1.0, 2.0, 0.0)
-    for name, v in KINDS[:5]:
+    for name, v in (("gpipe", 1), *(("1f1b", v) for v in (1, 2, 3, 4))):
         assert closed(name, v, times, [row(p)], m).bubble_s[0] == pytest.approx((p - 1) * 3.0 / v, rel=1e-12)
 
 
@@ -96,15 +87,14 @@ def test_a_plan_is_the_same_alone_and_among_others(name: str, send_s: float) -> 
     times = ClassTimes(forward, dgrad, wgrad, send_s * draw.integers(0, 2, (3, num)).astype(np.float64))
     which = draw.integers(0, len(rows), num)
     stages = np.array([len(rows[k]) for k in which])
-    chunks = (
-        draw.integers(1, 5, num).astype(float) if name in INTERLEAVED else np.ones(num) * (1.0 + (name in V_SHAPED))
-    )
-    few = (name in ("1f1b", "gpipe")) & (chunks == 1.0)
+    kind = SCHEDULES[name]
+    chunks = draw.integers(1, 5, num).astype(float) if kind.interleaves else np.full(num, float(kind.chunks))
+    few = (kind.closed is not None) & (chunks == 1.0)
     micro = np.where(few, draw.integers(1, 30, num), stages * draw.choice([2.0, 4.0, 40.0], num))
     rounds = draw.integers(1, 10, num)
     # In one round or two also one micro-batch more than stages.
     more = np.where((rounds < 3) & (stages > 2), 1, 0)
-    micro = np.where((chunks > 1.0) & (name in INTERLEAVED), (stages + more) * rounds, micro)
+    micro = np.where((chunks > 1.0) & kind.interleaves, (stages + more) * rounds, micro)
     table = pipeline_time(name, times, rows, which, chunks, micro)
     for k in range(0, num, 3):
         alone = pipeline_time(name, times.of(np.array([k])), [rows[which[k]]], np.zeros(1, dtype=np.intp),

@@ -7,25 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.cost.schedules.menu import schedule_of
 from slipstick.cost.schedules.simulate import simulate
-from slipstick.cost.schedules.tasks import Kind, Simulated, StageTimes
+from slipstick.cost.schedules.tasks import Simulated, StageTimes, schedule_of
 from slipstick.ir.errors import PlanError, UnknownNameError
-from slipstick.ir.plan.layout.pipelines import INTERLEAVED, SCHEDULES, round_size
-
-ZERO_BUBBLE = ("zb-h1", "zb-h2", "zb-v")
+from slipstick.ir.schedules.kind import Kind
+from slipstick.ir.schedules.registry import SCHEDULES, can_run
 
 
 def chunks(name: str, v: int = 1) -> int:
-    """Chunks a stage; DualPipe's are the two directions, each a whole stage."""
-    return {"zb-v": 2, "dualpipe-v": 2, "dualpipe": 2, "1f1b": v, "zb-h1": v}.get(name, 1)
+    """Chunks a stage; of two copies of the model, those of both."""
+    kind = SCHEDULES[name]
+    return v if kind.interleaves else kind.chunks * kind.copies
 
 
 def equal(
     p: int, name: str = "1f1b", v: int = 1, times: tuple[float, float, float] = (1, 1, 1), send_s: float = 0
 ) -> StageTimes:
     """Stages alike: forward, dgrad and wgrad seconds of one micro-batch in all chunks it passes."""
-    ones = np.ones((p, chunks(name, v))) / (1 if name == "dualpipe" else chunks(name, v))
+    ones = np.ones((p, chunks(name, v))) * SCHEDULES[name].copies / chunks(name, v)
     return StageTimes.of(*(ones * t for t in times), send_s=send_s)
 
 
@@ -97,15 +96,19 @@ def test_messages_are_waited_for_on_the_way() -> None:
     assert simulate("zb-v", equal(2, "zb-v", send_s=0.5), 1).makespan_s == pytest.approx(8 * 0.5 + 4 * 0.5 + 2 * 0.5)
 
 
+def runs_more(name: str, p: int, v: int, m: int) -> int | None:
+    """The next number of micro-batches that a schedule can run on so many stages."""
+    return next((n for n in range(m + 1, m + 4 * p + 2) if can_run(name, n, p, v // SCHEDULES[name].copies)), None)
+
+
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[str, StageTimes, int]:
-    """Any schedule with stages that differ in everything."""
-    name = draw(st.sampled_from(SCHEDULES))
-    p = draw(st.sampled_from([2, 4, 6] if name == "dualpipe" else [2, 3, 4, 5, 8]))
+    """Any schedule with stages that differ in everything, and a number of micro-batches near one that is drawn."""
+    name = draw(st.sampled_from(list(SCHEDULES)))
     v = chunks(name, draw(st.integers(1, 3)))
-    m = draw(st.integers(1, 12))
-    m = 2 * p + 2 * m if name.startswith("dualpipe") else m
-    m = m * p if name in INTERLEAVED and v > 1 and not round_size(m, p) else m
+    p = draw(st.sampled_from([p for p in (2, 3, 4, 5, 6, 8) if runs_more(name, p, v, 0)]))
+    m = runs_more(name, p, v, draw(st.integers(0, 11)))
+    assert m
     part = st.lists(st.floats(0.5, 1.5), min_size=p * v, max_size=p * v)
     forward, dgrad, wgrad = (np.array(draw(part)).reshape(p, v) for _ in range(3))
     return name, StageTimes.of(forward, dgrad, wgrad, send_s=draw(st.sampled_from([0.0, 0.25]))), m
@@ -122,8 +125,7 @@ def when(done: Simulated, *kinds: Kind) -> dict[tuple[int, int, int], tuple[floa
 def test_every_task_runs_once_and_a_stage_does_one_at_a_time(run: tuple[str, StageTimes, int]) -> None:
     name, times, m = run
     done = simulate(name, times, m)
-    share = 2 if name == "dualpipe" else 1
-    assert len(when(done, Kind.FORWARD)) == m * times.forward_s.size / share
+    assert len(when(done, Kind.FORWARD)) == m * times.forward_s.size / SCHEDULES[name].copies
     assert len(when(done, Kind.BACKWARD, Kind.DGRAD)) == len(when(done, Kind.FORWARD))
     assert set(when(done, Kind.WGRAD)) == set(when(done, Kind.DGRAD))
     for stage in range(done.num_stages):
@@ -135,8 +137,7 @@ def test_every_task_runs_once_and_a_stage_does_one_at_a_time(run: tuple[str, Sta
 def test_work_is_conserved_and_the_rest_is_idle(run: tuple[str, StageTimes, int]) -> None:
     name, times, m = run
     done = simulate(name, times, m)
-    each = m / 2 if name == "dualpipe" else m
-    busy_s = (times.forward_s + times.dgrad_s + times.wgrad_s).sum(axis=1) * each
+    busy_s = (times.forward_s + times.dgrad_s + times.wgrad_s).sum(axis=1) * m / SCHEDULES[name].copies
     assert done.busy_s == pytest.approx(busy_s)
     assert done.idle_s == pytest.approx(done.step_s - busy_s)
     assert done.idle_s.min() >= -1e-9
@@ -149,7 +150,8 @@ def test_nothing_starts_before_what_it_needs(run: tuple[str, StageTimes, int]) -
     done = simulate(name, times, m)
     forward, backward = when(done, Kind.FORWARD), when(done, Kind.BACKWARD, Kind.DGRAD)
     for (stage, chunk, micro), (_, end_s) in forward.items():
-        behind = int(done.schedule.next_stage[stage, chunk]), int(done.schedule.next_chunk[stage, chunk])
+        there, its_chunk = done.schedule.behind[:, stage, chunk].tolist()
+        behind = there, its_chunk
         if behind[0] < 0:
             assert backward[stage, chunk, micro][0] >= end_s - 1e-9
             continue
@@ -162,18 +164,19 @@ def test_nothing_starts_before_what_it_needs(run: tuple[str, StageTimes, int]) -
 
 @given(run=runs())
 def test_more_micro_batches_never_take_less(run: tuple[str, StageTimes, int]) -> None:
-    name, times, m = run
     """Interleaved, by whole rounds of one a stage: rounds of another size are another order."""
-    rounds = name in INTERLEAVED and times.num_chunks > 1
-    step = times.num_stages if rounds else 2 if name == "dualpipe" else 1
-    m = m * step if rounds and m % step else m
-    assert simulate(name, times, m + step).step_s >= simulate(name, times, m).step_s - 1e-9
+    name, times, m = run
+    rounds = SCHEDULES[name].interleaves and times.num_chunks > 1
+    m = m * times.num_stages if rounds else m
+    more = m + times.num_stages if rounds else runs_more(name, times.num_stages, times.num_chunks, m)
+    assert more
+    assert simulate(name, times, more).step_s >= simulate(name, times, m).step_s - 1e-9
 
 
 def test_what_a_schedule_cannot_run_is_refused() -> None:
     with pytest.raises(PlanError, match="two micro-batches a stage, 2 x pp=4 = 8"):
         simulate("dualpipe", equal(4, "dualpipe"), 6)
-    with pytest.raises(PlanError, match="two chunks on every stage, not vpp=1; legal vpp: 2"):
+    with pytest.raises(PlanError, match="2 chunks on every stage, not vpp=1; legal vpp: 2"):
         simulate("zb-v", equal(4), 8)
     with pytest.raises(UnknownNameError, match="did you mean 'zb-h1'"):
         schedule_of("zbh1", 4, 8)

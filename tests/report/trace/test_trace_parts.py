@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.system import System
-from slipstick.cost.schedules.tasks import Kind
 from slipstick.ir.plan import Family
+from slipstick.ir.schedules.kind import Kind
 from slipstick.report.trace.chrome.emit import Trace, trace_of
 from slipstick.report.trace.chrome.writer import print_trace, write_trace
 from slipstick.report.trace.levels import Level, levels_of

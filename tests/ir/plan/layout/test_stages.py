@@ -1,5 +1,7 @@
 """Regions on pipeline stages: what each stage runs, and which stages are alike."""
 
+from collections.abc import Callable
+
 import pytest
 
 from slipstick.ir.errors import PlanError
@@ -65,3 +67,31 @@ def test_chunks_hold_the_ends_and_layers_in_the_form_that_recomputes() -> None:
     assert chunk_rows(graph, lay_stages(graph, "even", 1), 1) == [("start", *["layer"] * 4, "end")]
     uneven = lay_stages(graph, "3,1", 2)
     assert chunk_rows(graph, uneven) == [("start", "layer", "layer", "layer"), ("layer", "end")]
+
+
+@pytest.fixture
+def sixteen(traced: Callable[[str], Graph]) -> Graph:
+    """The small Llama with sixteen layers: regions are prologue, block0, epilogue."""
+    graph = traced("tiny-llama.train")
+    runs = tuple(Run(r.regions, 16) if r.count > 1 else r for r in graph.schedule)
+    return Graph(graph.name, graph.workload, graph.dtype, graph.regions, runs)
+
+
+def test_a_v_has_both_ends_of_the_model_on_its_first_stage(sixteen: Graph) -> None:
+    layout = lay_stages(sixteen, "1,2,3,2,2,3,2,1", 4, 2, schedule="zb-v")
+    assert [c.counts for c in layout.classes] == [(1, 2, 1), (0, 4, 0), (0, 6, 0)]
+    assert layout.stages == (0, 1, 2, 1)
+    assert str(layout) == "1+1, 2+2, 3+3, 2+2"
+    assert layout.copies == 1
+
+
+def test_two_copies_have_both_ends_on_both_end_stages(sixteen: Graph) -> None:
+    layout = lay_stages(sixteen, "even", 4, schedule="dualpipe")
+    assert [(c.counts, c.first, c.number) for c in layout.classes] == [((1, 8, 1), 0, 2), ((0, 8, 0), 1, 2)]
+    assert layout.stages == (0, 1, 1, 0)
+    assert layout.copies == 2
+
+
+def test_stages_of_a_row_know_their_class(sixteen: Graph) -> None:
+    assert lay_stages(sixteen, "even", 4).stages == (0, 1, 1, 2)
+    assert lay_stages(sixteen, "4,3,4,5", 4).stages == (0, 1, 2, 3)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tasks import Array
+from ...sizes.expr import Num
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +136,8 @@ def longest(ways: list[Array]) -> Array:
     """Return the longest of ways, each as (run, plan), plan by plan."""
     found = [np.maximum.reduce(way, axis=0) for way in ways]
     return np.asarray(np.maximum.reduce(found))
+
+
+def one_number(values: Num) -> Num:
+    """Return one number where all are equal: what all plans have in common is worked out once."""
+    return float(values[0]) if isinstance(values, np.ndarray) and (values == values[0]).all() else values

@@ -3,18 +3,23 @@
 import numpy as np
 import pytest
 
-from slipstick.cost.memory.in_flight import in_flight
-from slipstick.cost.schedules.menu import schedule_of
+from slipstick.cost.memory.fullest import in_flight
+from slipstick.cost.schedules.tasks import schedule_of
 from slipstick.cost.step.stages import Staging
 from slipstick.ir.plan import Family, PlanTable, make_plan
-from slipstick.ir.plan.layout.pipelines import INTERLEAVED, SCHEDULES, chunks_of, round_size
+from slipstick.ir.schedules.registry import SCHEDULES, can_run
 
-SHAPES = [(name, p, v) for name in SCHEDULES for p in (2, 4, 8) for v in ((1, 2, 3) if name in INTERLEAVED else (1,))]
+SHAPES = [
+    (name, p, v)
+    for name, kind in SCHEDULES.items()
+    for p in (2, 4, 8)
+    for v in ((1, 2, 3) if kind.interleaves else (kind.chunks,))
+]
 CASES = [
     (name, p, v, m)
     for name, p, v in SHAPES
     for m in (p // 2, p, 3 * p // 2, 2 * p, 2 * p + 2, 5 * p)
-    if (v == 1 or round_size(m, p)) and (not name.startswith("dualpipe") or m >= 2 * p)
+    if can_run(name, m, p, v)
 ]
 
 
@@ -41,9 +46,9 @@ def test_the_account_holds_what_the_schedule_holds(name: str, p: int, v: int, m:
     family = Family(pp=True, schedule=name)
     plans = PlanTable.of([make_plan(num_gpus=p, pp=p, vpp=v, seq_len=64, global_batch=m, family=family)])
     # A stage of DualPipe holds two chunks of a whole stage's size, a micro-batch is in one of them.
-    held = 2.0 if name == "dualpipe" else 1.0
-    found = [held * float(in_flight(alone(p, chunks_of(name, v)), k, plans)[0]) for k in range(p)]
-    schedule = schedule_of(name, p, m, 2 if name == "dualpipe" else chunks_of(name, v))
+    copies = SCHEDULES[name].copies
+    found = [copies * float(in_flight(alone(p, v), k, plans)[0]) for k in range(p)]
+    schedule = schedule_of(name, p, m, v)
     assert found == pytest.approx(list(schedule.peak_in_flight))
 
 

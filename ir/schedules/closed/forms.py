@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..tasks import Array
-from .line import Line, Places, longest, longest_later, other_way
+from ...sizes.expr import Num
+from .line import Array, Line, Places, longest, longest_later, other_way
 
 
-def gpipe_s(line: Line, num_micro_batches: Array) -> Array:
+def gpipe_s(line: Line, num_micro_batches: Num) -> Array:
     """Return the seconds of a step: down all stages and up again, and all other micro-batches on the slowest ones.
 
     sum f + sum b + (m - 1) (max f + max b), with every message on the way.
@@ -21,7 +21,7 @@ def gpipe_s(line: Line, num_micro_batches: Array) -> Array:
     return np.asarray(_prefix_s(line.ends.part(slice(len(line.ends.stage) - 1, None)), num_micro_batches)[0])
 
 
-def one_f_one_b_s(line: Line, num_micro_batches: Array, few: bool) -> Array:
+def one_f_one_b_s(line: Line, num_micro_batches: Num, few: bool) -> Array:
     """Return the seconds of a step of 1F1B.
 
     With `few`, no plan has more micro-batches than stages, and each has a run that ends with stage p - m, the last
@@ -37,7 +37,7 @@ def one_f_one_b_s(line: Line, num_micro_batches: Array, few: bool) -> Array:
     return np.maximum(longest([*ways, _all_first_s(line, num_micro_batches)] if few else ways), 0.0)
 
 
-def _later(line: Line, num_micro_batches: Array, few: bool) -> Array:
+def _later(line: Line, num_micro_batches: Num, few: bool) -> Array:
     """The longest way down to the end of a run or a later one, the tasks that it runs ahead, and up to the start."""
     ends = line.ends
     ahead = line.runs.num_stages - 1.0 - ends.stage
@@ -45,7 +45,7 @@ def _later(line: Line, num_micro_batches: Array, few: bool) -> Array:
     return longest_later(np.where((ahead < num_micro_batches)[:, None], way, -np.inf) if few else way)
 
 
-def _turning_s(line: Line, places: Places, later_s: Array, num_micro_batches: Array, few: bool) -> Array:
+def _turning_s(line: Line, places: Places, later_s: Array, num_micro_batches: Num, few: bool) -> Array:
     """Chains that turn on the stages at these places, as (run, plan); -inf where there are too few micro-batches."""
     left = line.runs.num_stages - places.stage
     own = places.through_s + places.most_s * (left - 1.0)[:, None]
@@ -61,13 +61,13 @@ def _turning_s(line: Line, places: Places, later_s: Array, num_micro_batches: Ar
     return np.where(turns > 0.0, found, np.where(turns == 0.0, once, -np.inf))
 
 
-def _prefix_s(last: Places, num_micro_batches: Array) -> Array:
+def _prefix_s(last: Places, num_micro_batches: Num) -> Array:
     """All forward tasks, then all backward tasks, on stages up to one of these."""
     most = last.most_s[:, 0] + last.most_s[:, 1]
     return np.asarray(last.through_s[:, 0] + last.through_s[:, 1] + (num_micro_batches - 1.0) * most)
 
 
-def _all_first_s(line: Line, num_micro_batches: Array) -> Array:
+def _all_first_s(line: Line, num_micro_batches: Num) -> Array:
     """Chains of few micro-batches: on stages up to p - m, or all on the way and the others in one direction."""
     ends = line.ends
     here = ends.stage == line.runs.num_stages - num_micro_batches

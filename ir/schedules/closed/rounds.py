@@ -10,19 +10,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....ir.sizes.expr import Num
-from ..tasks import Array
-from .line import Line, Places, longest, longest_later, other_way
+from ...sizes.expr import Num
+from ..kind import PipelineShape
+from .line import Array, Line, Places, longest, longest_later, one_number, other_way
+
+# From so many rounds of p micro-batches on, interleaved steps differ in nothing but turns of one stage.
+_ROUNDS = 7.0
 
 
-def interleaved_s(line: Line, num_micro_batches: Array, num_chunks: Num, rounds: Num) -> Array:
-    """Return the seconds of a step.
+def interleaved_s(line: Line, shape: PipelineShape) -> Array:
+    """Return the seconds of a step of m / p rounds.
 
-    `rounds` is m / p, or so many that more change nothing but turns of one stage. It is 1 for all plans or for none;
-    where it is 1, each plan has a run that ends with stage (p - 1) // 2, the last that runs all forward tasks first.
+    There is one round in all plans or in none; where there is, each plan has a run that ends with stage (p - 1) // 2,
+    the last that runs all forward tasks first.
     """
-    total = num_micro_batches * num_chunks
-    loops = _Loops.of(line, num_chunks, rounds * line.runs.num_stages * num_chunks)
+    total = np.asarray(shape.m * shape.v)
+    rounds = one_number(np.clip(shape.m // shape.p, 1.0, _ROUNDS))
+    loops = _Loops.of(line, shape.v, rounds * line.runs.num_stages * shape.v)
     one_round = bool(np.any(np.asarray(rounds) == 1.0))
     later = loops.later_s(one_round)
     around = None if one_round else loops.around_s(later)

@@ -1,0 +1,1 @@
+"""Closed forms of steps over plans, which the schedules that have one name."""
