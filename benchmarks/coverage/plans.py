@@ -14,6 +14,7 @@ from slipstick.ir.graph import Graph, Workload
 from ..markdown import by_reason
 
 SEQ = 1024
+_LONGEST = 1 << 15
 _REPLICAS = 64
 # What compute of a GPU may be with 64 replicas, over that with one.
 MOST_GROWTH = 1.10
@@ -42,8 +43,10 @@ class Degrees:
 
 
 def _length(graph: Graph) -> int:
-    """Tokens of a plan: of a graph that does not hold for so many, the fewest that it holds for."""
-    return next((b.low for b in graph.bounds if b.name in ("seq", "kv") and not b.holds(SEQ)), SEQ)
+    """Tokens of a plan: of a graph that does not hold for so many, the even number nearest by that it holds for."""
+    bounds = [b for b in graph.bounds if b.name in ("seq", "kv")]
+    held = (n for n in range(1, _LONGEST + 1) if all(b.holds(n) for b in bounds))
+    return min(held, key=lambda n: (n % 2, abs(n - SEQ)), default=SEQ)
 
 
 # What every graph is put under, by name; recomputation is of training alone.
