@@ -48,6 +48,8 @@ from .workloads import Run
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 _NO_LEAVES: Leaves = MappingProxyType({})
+# By so many tokens a source is shorter than what is decoded, as an example.
+_LESS = 16
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
@@ -212,7 +214,10 @@ def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
         return record_and_fold(run.module, _identity(run, asking), True, planned, asking.allow_unpriced)
 
     length = "kv" if asking.kind is Workload.DECODE else "seq"
-    return along_roads(record, Wanted(frozenset({"batch", length}), asking.sizes, {}, {}, settable=False))
+    # Of an encoder beside a decoder: an example of another length than any other, where a short one does not do.
+    most = asking.sizes.get(length, 0)
+    sizes = {**asking.sizes, **({SOURCE: most - _LESS} if most > _LESS else {})}
+    return along_roads(record, Wanted(frozenset({"batch", length, SOURCE}), sizes, {}, {}, settable=False))
 
 
 def _by_roads(run: ModelRun, asking: Asking) -> Graph:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from slipstick import Defaults, Family, Plan, estimate, load_system, lower, make_plan
 from slipstick.frontend.record.failures import first_line
-from slipstick.ir.errors import SlipstickError
+from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Graph, Workload
 
 from ..markdown import by_reason
@@ -31,10 +31,10 @@ class Degrees:
     pp: int = 1
     recompute: str = "none"
 
-    def plan(self, graph: Graph) -> Plan:
+    def plan(self, graph: Graph, sp: bool | None = None) -> Plan:
         """Return the plan: one sequence a micro-batch, in training two of them a replica."""
         workload, length = graph.workload, _length(graph)
-        defaults = Defaults(kernels="eager", policy=Family(workload=workload, recompute=self.recompute))
+        defaults = Defaults(kernels="eager", policy=Family(workload=workload, recompute=self.recompute), sp=sp)
         return make_plan(
             num_gpus=self.num_gpus, tp=self.tp, pp=self.pp, seq_len=1 if workload is Workload.DECODE else length,
             kv_len=length if workload is Workload.DECODE else 0, family=defaults,
@@ -99,7 +99,7 @@ def planned(graph: Graph) -> Planned:
         if degrees.recompute != "none" and graph.workload is not Workload.TRAIN:
             continue
         try:
-            computes[name] = _compute_s(graph, degrees.plan(graph))
+            computes[name] = _compute_s(graph, degrees)
         except SlipstickError as error:
             why_not[name] = " ".join(str(error).split())
         except Exception as error:
@@ -108,8 +108,20 @@ def planned(graph: Graph) -> Planned:
     return Planned(why_not, round(many / one, 4) if one and many else 0.0)
 
 
-def _compute_s(graph: Graph, plan: Plan) -> float:
-    """Seconds of compute of a GPU; whether all fits into its memory is not asked."""
+def _compute_s(graph: Graph, degrees: Degrees) -> float:
+    """Seconds of compute of a GPU; whether all fits into its memory is not asked.
+
+    Ranks of tensor parallelism share out the sequence, too, but where some length in the model is none that they can.
+    """
+    try:
+        return _estimated_s(graph, degrees.plan(graph))
+    except PlanError:
+        if degrees.tp == 1:
+            raise
+        return _estimated_s(graph, degrees.plan(graph, sp=False))
+
+
+def _estimated_s(graph: Graph, plan: Plan) -> float:
     found = estimate(graph, load_system("dgx-h100"), plan, lowered=lower(graph, plan.family))
     return sum(seconds for name, seconds in found.breakdown_s.items() if name.startswith("compute") and name != _LENT)
 
