@@ -31,6 +31,9 @@ from ..coverage.counter import Counted
 from ..coverage.graphs import Traced, traced
 from ..foreign.packages import define_torchvision_operators
 
+# Lengths that are tried of a graph that does not hold for that of the examples.
+_LONGEST = 8192
+
 
 def model_types() -> tuple[str, ...]:
     """Return every model type for which transformers has a class without a head, in order."""
@@ -78,7 +81,7 @@ def _compared(model_type: str, found: Traced, class_name: str, module: nn.Module
     ours = replace(_ours(model_type, found), class_name=class_name)
     try:
         graph = next(iter(found.graphs.values()), None)
-        feeds = _recorded(all_feeds(module, Workload.PREFILL, images=images), graph)
+        feeds = _held(_recorded(all_feeds(module, Workload.PREFILL, images=images), graph), graph)
         theirs, used = _counted(module, feeds, images) if found.graphs else ({}, 0)
     except Exception as error:
         return replace(ours, oracle=first_line(error))
@@ -102,6 +105,17 @@ def _recorded(tried: Iterator[Feeds], graph: Graph | None) -> Feeds:
             return first
         found = later
     return found
+
+
+def _held(feeds: Feeds, graph: Graph | None) -> Feeds:
+    """The same inputs at lengths for which a graph holds, those of the examples where it holds for these."""
+    changed: dict[str, int] = {}
+    for name in ("seq", SOURCE):
+        bounds = [b for b in (graph.bounds if graph is not None else ()) if b.name == name]
+        own = feeds.lengths[name]
+        held = (n for n in (own, *(b.low for b in bounds), *range(own, _LONGEST)) if all(b.holds(n) for b in bounds))
+        changed[name] = next(held, own)
+    return replace(feeds, lengths={**feeds.lengths, **changed})
 
 
 def _is_of(graph: Graph, feeds: Feeds) -> bool:

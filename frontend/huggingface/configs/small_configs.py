@@ -55,13 +55,7 @@ _GLM_ROPE: Fields = {
     }
 }  # fmt: skip
 
-# The backbone of grounding-dino-tiny.
-_SWIN_TINY: Fields = {
-    "backbone_config": {
-        "model_type": "swin", "window_size": 7, "image_size": 224, "embed_dim": 96, "depths": [2, 2, 6, 2],
-        "num_heads": [3, 6, 12, 24], "out_indices": [2, 3, 4],
-    }
-}  # fmt: skip
+_SWIN_TINY: Fields = {"backbone_config": {"model_type": "swin", "out_indices": [2, 3, 4]}}  # grounding-dino-tiny
 
 # What the defaults of a type lack, by model type; the sizes are those of the model named.
 _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
@@ -296,7 +290,9 @@ def _sectioned(config: _Config, fields: Fields) -> Fields:
 
 def _among_the_left(config: _Config, fields: Fields) -> Fields:
     """The layers that features are taken from, none of them beyond those that a tower has left."""
-    parts = (cast(Fields, fields.get(name) or {}) for name, _ in _parts(config, ()) if "vision" in name)
+    parts = (
+        cast(Fields, fields.get(name) or {}) for name, _ in _parts(config, ()) if "vision" in name or "image" in name
+    )
     left = next((n for part in parts for d in _DEPTHS if isinstance(n := part.get(d), int)), 0)
     found = _within_all(config, left) if left else {}
     for name, part in _parts(config, ()) if left else ():
