@@ -35,7 +35,7 @@ from ..ir.plan.divisibility import Uneven, check_divisibility
 from ..ir.plan.layout.layouts import Layouts
 from ..ir.plan.precision import check_units
 from ..ir.plan.structure import check_axes
-from ..ir.sizes.fixed_sizes import check_sizes
+from ..ir.sizes.fixed_sizes import check_open, check_sizes
 from ..ir.sizes.points import Points
 from ..passes.families import pipeline_for as pipeline_for
 from ..passes.fusion.absorb import Absorb, absorbed
@@ -128,6 +128,7 @@ def lower(
     """
     if graph.axes:
         raise UsageError(f"graph '{graph.name}' is sharded already, over {', '.join(graph.axes)}: give the traced one")
+    check_open(graph)
     done = compiled(graph, family, *(pipeline or pipeline_for(family)).run(graph, stop_after, dump))
     return replace(done, bindings=done.bindings.behind(backends)) if backends else done
 

@@ -31,6 +31,7 @@ from .huggingface.decoding import require_past
 from .huggingface.live_model import is_of_transformers, recordable, what_runs
 from .huggingface.recording import hints_on
 from .huggingface.seq2seq import plan_run, reads_known
+from .huggingface.source_length import SOURCE, with_source
 from .leaves import Leaves, put_leaves
 from .loss import SUMMED, Labelled, returned
 from .modalities.feeding import Feeds, all_feeds, check_sees
@@ -47,6 +48,8 @@ from .workloads import Run
 
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 _NO_LEAVES: Leaves = MappingProxyType({})
+# By so many tokens a source is shorter than what is decoded, as an example.
+_LESS = 16
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 
@@ -104,7 +107,8 @@ def trace(
         caches: arguments that are KV caches: they live on between steps.
         name: what to call the graph; the class name when left out.
         fixed: sizes that are numbers and not open, as `{"seq": 2048}`. A size that the code makes a number itself is
-            fixed at the number that the code names or the example has, and a note says so.
+            fixed at the number that the code names or the example has, and a note says so. Of a model of transformers
+            `src`, the tokens that an encoder reads beside a decoder: as many as the decoder's without it.
 
     Raises:
         TraceError: control flow depends on data, or the module itself fails.
@@ -116,8 +120,10 @@ def trace(
     >>> str(trace(net, torch.zeros(2, 4, dtype=torch.int64)).num_parameters)
     '1700'
     """
-    run = ModelRun(module, inputs, dynamic, loss, leaves, caches, fixed)
-    return trace_run(run, Asking(_workload(phase), name or ""))
+    source = fixed.get(SOURCE) if inputs is None else None
+    rest = {n: size for n, size in fixed.items() if n != SOURCE or source is None}
+    run = ModelRun(module, inputs, dynamic, loss, leaves, caches, rest)
+    return with_source(trace_run(run, Asking(_workload(phase), name or "")), source)
 
 
 def trace_run(run: ModelRun, asking: Asking) -> Graph:
@@ -162,7 +168,7 @@ def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
         except NotBuiltError:
             raise
         except (NotUnderstoodError, InternalError) as error:
-            failure = failure or error
+            failure = error  # with numbers for more sizes the code runs further
     assert failure is not None
     raise failure
 
@@ -196,7 +202,9 @@ def _refuse_frozen(module: nn.Module) -> None:
 def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
     """A live model of transformers: what it takes in each phase is known."""
     if run.fixed:
-        raise UsageError(f"fixed {dict(run.fixed)}: of a model of transformers all sizes stay open; leave it out")
+        raise UsageError(
+            f"fixed {dict(run.fixed)}: of a model of transformers all sizes but 'src' stay open; leave it out"
+        )
 
     def record(attempt: Attempt) -> Graph:
         def planned(module: nn.Module, world: FakeWorld) -> Run:
@@ -206,7 +214,10 @@ def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
         return record_and_fold(run.module, _identity(run, asking), True, planned, asking.allow_unpriced)
 
     length = "kv" if asking.kind is Workload.DECODE else "seq"
-    return along_roads(record, Wanted(frozenset({"batch", length}), asking.sizes, {}, {}, settable=False))
+    # Of an encoder beside a decoder: an example of another length than any other, where a short one does not do.
+    most = asking.sizes.get(length, 0)
+    sizes = {**asking.sizes, **({SOURCE: most - _LESS} if most > _LESS else {})}
+    return along_roads(record, Wanted(frozenset({"batch", length, SOURCE}), sizes, {}, {}, settable=False))
 
 
 def _by_roads(run: ModelRun, asking: Asking) -> Graph:

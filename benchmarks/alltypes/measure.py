@@ -16,9 +16,11 @@ from slipstick.frontend.huggingface.configs.architectures import Architecture, M
 from slipstick.frontend.huggingface.configs.models import Config
 from slipstick.frontend.huggingface.configs.small_configs import small_config
 from slipstick.frontend.huggingface.odd_models import decided
+from slipstick.frontend.huggingface.seq2seq import reads_known
 from slipstick.frontend.huggingface.source_length import SOURCE
-from slipstick.frontend.modalities.feeding import OF_TOKENS, Feeds, all_feeds, check_sees
+from slipstick.frontend.modalities.feeding import DECODED, OF_TOKENS, Feeds, all_feeds, check_sees
 from slipstick.frontend.modalities.pictures import unchecked
+from slipstick.frontend.modalities.seeing import TOKENS
 from slipstick.frontend.record.failures import first_line
 from slipstick.ir.errors import SlipstickError, UsageError
 from slipstick.ir.graph import Graph, Workload
@@ -28,6 +30,9 @@ from ..coverage.compared import WORKLOADS, Compared, count, failed, ratios, sum_
 from ..coverage.counter import Counted
 from ..coverage.graphs import Traced, traced
 from ..foreign.packages import define_torchvision_operators
+
+# Lengths that are tried of a graph that does not hold for that of the examples.
+_LONGEST = 8192
 
 
 def model_types() -> tuple[str, ...]:
@@ -76,8 +81,8 @@ def _compared(model_type: str, found: Traced, class_name: str, module: nn.Module
     ours = replace(_ours(model_type, found), class_name=class_name)
     try:
         graph = next(iter(found.graphs.values()), None)
-        feeds = _recorded(all_feeds(module, Workload.PREFILL, images=images), graph)
-        theirs, used = _counted(module, feeds) if found.graphs else ({}, 0)
+        feeds = _held(_recorded(all_feeds(module, Workload.PREFILL, images=images), graph), graph)
+        theirs, used = _counted(module, feeds, images) if found.graphs else ({}, 0)
     except Exception as error:
         return replace(ours, oracle=first_line(error))
     of_these = {name: g for name, g in found.graphs.items() if _is_of(g, feeds)}
@@ -102,6 +107,17 @@ def _recorded(tried: Iterator[Feeds], graph: Graph | None) -> Feeds:
     return found
 
 
+def _held(feeds: Feeds, graph: Graph | None) -> Feeds:
+    """The same inputs at lengths for which a graph holds, those of the examples where it holds for these."""
+    changed: dict[str, int] = {}
+    for name in ("seq", SOURCE):
+        bounds = [b for b in (graph.bounds if graph is not None else ()) if b.name == name]
+        own = feeds.lengths[name]
+        held = (n for n in (own, *(b.low for b in bounds), *range(own, _LONGEST)) if all(b.holds(n) for b in bounds))
+        changed[name] = next(held, own)
+    return replace(feeds, lengths={**feeds.lengths, **changed})
+
+
 def _is_of(graph: Graph, feeds: Feeds) -> bool:
     numbers = {b.name: b.low for b in graph.bounds if b.low == b.high}
     said = any(note.startswith("it reads ") for note in graph.notes)
@@ -124,24 +140,29 @@ def _class(fields: Mapping[str, object], is_whole: bool) -> tuple[Architecture, 
     given = {name: value for name, value in json.loads(json.dumps(dict(fields))).items() if name != "model_type"}
     chosen = choose(cast(ModelConfig, AutoConfig.for_model(str(fields["model_type"]), **given)), is_whole=is_whole)
     with torch.device("meta"):
-        made = chosen.model_class._from_config(chosen.config, dtype=torch.float32, attn_implementation="eager")
+        options = {"dtype": torch.float32, "attn_implementation": "eager", "experts_implementation": "batched_mm"}
+        made = chosen.model_class._from_config(chosen.config, **options)
     assert isinstance(made, nn.Module)
     return chosen, made
 
 
-def _counted(module: nn.Module, feeds: Feeds) -> tuple[dict[str, Counted], int]:
+def _counted(module: nn.Module, feeds: Feeds, images: int) -> tuple[dict[str, Counted], int]:
     """Torch's own count of a step and of a forward pass, and the parameters that get a gradient."""
     known = replace(feeds, fixed=OF_TOKENS)
     given = {**known.examples(), **known.beside(known.lengths["batch"])}
     given = {n: t.float() if isinstance(t, Tensor) and t.is_floating_point() else t for n, t in given.items()}
     with decided(module), unchecked(module), known.working_out():
-        return count(module, lambda: given, _loss, _last(module))
+        return count(module, lambda: given, _loss, _of_prefill(module, given, images))
 
 
-def _last(module: nn.Module) -> Mapping[str, object]:
-    """What makes a model that speaks return logits of the last token alone, as a prefill does."""
+def _of_prefill(module: nn.Module, given: Mapping[str, object], images: int) -> Mapping[str, object]:
+    """What makes a model that speaks do what a prefill does: logits of the last token alone, one token of an answer."""
+    if not speaks(type(module)):
+        return {}
     takes = "logits_to_keep" in inspect.signature(type(module).forward).parameters
-    return {"logits_to_keep": 1} if takes and speaks(type(module)) else {}
+    decoded, reads = given.get(DECODED), TOKENS in given and not images and reads_known(module)
+    first = {DECODED: decoded[:, :1]} if reads and isinstance(decoded, Tensor) else {}
+    return {**first, **({"logits_to_keep": 1} if takes else {})}
 
 
 def _loss(out: object) -> Tensor:

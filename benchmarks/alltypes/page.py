@@ -23,9 +23,10 @@ config. Training starts from the cross-entropy of logits of the tokens, from the
 and frames that training drops at random are all there.
 
 The numbers are FLOPs of our graph over those that PyTorch's `FlopCounterMode` counts on the same class with the
-attention that transformers spells out; they agree within {AGREES:.1%}, parameters exactly (all, or all that a training
-step gives a gradient). `-` stands where there is no graph or no count, and why is in the remarks. `plans` says under
-how many of {len(PLANS)} plans a training step is estimated: {", ".join(PLANS)}.
+attention that transformers spells out, recurrences left out of both; they agree within {AGREES:.1%}, parameters
+exactly (all, or all that a training step gives a gradient). `-` stands where there is no graph or no count, and why is
+in the remarks. `plans` says under how many of {len(PLANS)} plans a training step is estimated: {", ".join(PLANS)}; tp
+2 with sequences shared out wherever their lengths are even.
 
 Types that cannot be called on tensors here are listed apart, with the reason: their class needs a package that is not
 installed, or its forward takes an object that is no tensor. All others are types with a forward on tensors.

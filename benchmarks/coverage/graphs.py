@@ -8,6 +8,7 @@ from time import perf_counter
 from types import MappingProxyType
 
 from slipstick.frontend import config_of, load_config
+from slipstick.frontend.huggingface.source_length import with_source
 from slipstick.frontend.record.failures import first_line
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Node, Phase, Region, Workload
@@ -51,7 +52,7 @@ class Traced:
     @property
     def plans(self) -> Planned:
         """What comes of the training step under the plans."""
-        return planned(self.graphs["train"]) if "train" in self.graphs else Planned()
+        return planned(with_source(self.graphs["train"])) if "train" in self.graphs else Planned()
 
 
 def traced(trace: Callable[[Workload], Graph], workloads: Iterable[str]) -> Traced:

@@ -8,12 +8,13 @@ from types import MappingProxyType
 
 from slipstick import Defaults, Family, Plan, estimate, load_system, lower, make_plan
 from slipstick.frontend.record.failures import first_line
-from slipstick.ir.errors import SlipstickError
+from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Graph, Workload
 
 from ..markdown import by_reason
 
 SEQ = 1024
+_LONGEST = 1 << 15
 _REPLICAS = 64
 # What compute of a GPU may be with 64 replicas, over that with one.
 MOST_GROWTH = 1.10
@@ -30,10 +31,10 @@ class Degrees:
     pp: int = 1
     recompute: str = "none"
 
-    def plan(self, graph: Graph) -> Plan:
+    def plan(self, graph: Graph, sp: bool | None = None) -> Plan:
         """Return the plan: one sequence a micro-batch, in training two of them a replica."""
         workload, length = graph.workload, _length(graph)
-        defaults = Defaults(kernels="eager", policy=Family(workload=workload, recompute=self.recompute))
+        defaults = Defaults(kernels="eager", policy=Family(workload=workload, recompute=self.recompute), sp=sp)
         return make_plan(
             num_gpus=self.num_gpus, tp=self.tp, pp=self.pp, seq_len=1 if workload is Workload.DECODE else length,
             kv_len=length if workload is Workload.DECODE else 0, family=defaults,
@@ -42,8 +43,10 @@ class Degrees:
 
 
 def _length(graph: Graph) -> int:
-    """Tokens of a plan: of a graph that does not hold for so many, the fewest that it holds for."""
-    return next((b.low for b in graph.bounds if b.name in ("seq", "kv") and not b.holds(SEQ)), SEQ)
+    """Tokens of a plan: of a graph that does not hold for so many, the even number nearest by that it holds for."""
+    bounds = [b for b in graph.bounds if b.name in ("seq", "kv")]
+    held = (n for n in range(1, _LONGEST + 1) if all(b.holds(n) for b in bounds))
+    return min(held, key=lambda n: (n % 2, abs(n - SEQ)), default=SEQ)
 
 
 # What every graph is put under, by name; recomputation is of training alone.
@@ -96,7 +99,7 @@ def planned(graph: Graph) -> Planned:
         if degrees.recompute != "none" and graph.workload is not Workload.TRAIN:
             continue
         try:
-            computes[name] = _compute_s(graph, degrees.plan(graph))
+            computes[name] = _compute_s(graph, degrees)
         except SlipstickError as error:
             why_not[name] = " ".join(str(error).split())
         except Exception as error:
@@ -105,8 +108,20 @@ def planned(graph: Graph) -> Planned:
     return Planned(why_not, round(many / one, 4) if one and many else 0.0)
 
 
-def _compute_s(graph: Graph, plan: Plan) -> float:
-    """Seconds of compute of a GPU; whether all fits into its memory is not asked."""
+def _compute_s(graph: Graph, degrees: Degrees) -> float:
+    """Seconds of compute of a GPU; whether all fits into its memory is not asked.
+
+    Ranks of tensor parallelism share out the sequence, too, but where some length in the model is none that they can.
+    """
+    try:
+        return _estimated_s(graph, degrees.plan(graph))
+    except PlanError:
+        if degrees.tp == 1:
+            raise
+        return _estimated_s(graph, degrees.plan(graph, sp=False))
+
+
+def _estimated_s(graph: Graph, plan: Plan) -> float:
     found = estimate(graph, load_system("dgx-h100"), plan, lowered=lower(graph, plan.family))
     return sum(seconds for name, seconds in found.breakdown_s.items() if name.startswith("compute") and name != _LENT)
 

@@ -9,6 +9,7 @@ from ...ir.graph import Graph
 from ...ir.kept import Kept
 from ...ir.plan import Family
 from ...ir.plan.layout.layouts import Layouts
+from ...ir.sizes.fixed_sizes import check_open
 from ...passes.base import Pass
 from ...passes.manager import Prefixes
 
@@ -27,6 +28,7 @@ class Lowerings:
 
     def __init__(self, graph: Graph, families: int = FAMILIES, graphs: int = GRAPHS) -> None:
         """Keep a traced graph; so many families and graphs at most, those asked for last."""
+        check_open(graph)
         self._graph = graph
         self._prefixes = Prefixes(graph, graphs)
         self._compiled = Kept[tuple[tuple[Pass, ...], str], Lowered](families)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import torch
 from torch import Tensor, fx
 
-from ...ir.errors import UnsupportedOpError
+from ...ir.errors import TraceError
 from ...ir.graph import Phase
 from ...ir.ops.tensors.images import WindowAttrs
 from ...ir.ops.tensors.lookup import Labels, spec_of
@@ -74,7 +74,7 @@ def _points(im: Importer, node: fx.Node, tensor: Tensor, dims: Collection[int]) 
     numbers = [d for d in sizes if isinstance(d, int)]
     if len(numbers) < len(sizes):
         open_ = ", ".join(str(d) for d in sizes if not isinstance(d, int))
-        raise UnsupportedOpError(
+        raise TraceError(
             f"a Fourier transform over an open size ({open_}) in module '{im.origin(node).scope}': 5 N log2 N is no "
             "polynomial of it; give the size as a number: --fixed seq=2048, in Python fixed={'seq': 2048}"
         )

@@ -17,7 +17,7 @@ _BY_DEFAULT: Mapping[Workload, str] = {Workload.TRAIN: "seq", Workload.PREFILL: 
 def with_source(graph: Graph, num_tokens: int | None = None) -> Graph:
     """Return the graph of an encoder-decoder with a source of so many tokens; other graphs come back as they are.
 
-    UsageError for a number of tokens that no encoder reads.
+    UsageError for a number of tokens that no encoder reads, or for which the recording does not hold.
 
     Without a number the encoder reads as many tokens as the plan says of the decoder: `seq` in training and prefill,
     `kv` in decode. A note on the graph says so.
@@ -34,7 +34,13 @@ def with_source(graph: Graph, num_tokens: int | None = None) -> Graph:
     env: Mapping[str, Dim] = {SOURCE: symbol(name) if num_tokens is None else num_tokens}
     said = f"the encoder reads {name} tokens" if num_tokens is None else f"the encoder reads {num_tokens} tokens"
     regions = tuple(_substituted(r, env) for r in graph.regions)
-    return replace(graph, regions=regions, notes=(*graph.notes, said))
+    own = [b for b in graph.bounds if b.name == SOURCE]
+    if broken := [b for b in own if num_tokens is not None and not b.holds(num_tokens)]:
+        raise UsageError(
+            f"source_tokens={num_tokens}: '{graph.name}' is recorded for a source of {broken[0].legal} tokens"
+        )
+    bounds = [*(b for b in graph.bounds if b not in own), *(replace(b, name=name) for b in own if num_tokens is None)]
+    return replace(graph, regions=regions, bounds=tuple(bounds), notes=(*graph.notes, said))
 
 
 def _substituted(region: Region, env: Mapping[str, Dim]) -> Region:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice, product
+from operator import itemgetter
 from typing import cast
 
 import torch
@@ -19,6 +20,7 @@ from ...ir.graph import Workload
 from ...ir.sizes.expr import Dim, symbol
 from ..huggingface.configs.architectures import ModelConfig
 from ..huggingface.source_length import SOURCE
+from ..modes import FunctionMode
 from ..record.adapter import FakeWorld, faked, swapped
 from ..record.failures import explained
 from ..record.record import kept_mode
@@ -31,7 +33,7 @@ from .sizes import Sizes
 
 # What a model reads wherever it can; all others only where forward asks for them.
 _READ = ("input_ids", "pixel_values", "input_features", "input_values", "past_values", "audio_mel")
-_DECODED = "decoder_input_ids"
+DECODED = "decoder_input_ids"
 # Steps of an episode, and the future that a decoder of time series knows, which go together.
 _TOGETHER = {"states": ("actions", "returns_to_go", "timesteps"), "future_time_features": ("future_values",)}
 # What packed pictures come in, and their grids, of which one is read.
@@ -164,29 +166,43 @@ def feeds_of(model: nn.Module, workload: Workload, images: int = 0) -> Feeds:
 def all_feeds(model: nn.Module, workload: Workload, images: int = 0, batch: int = 1) -> Iterator[Feeds]:
     """Yield what a model runs on: with open sizes; with a number of sequences and values; with numbers for all sizes.
 
-    What the code asks of each picture, or each token, is known in the latter two.
+    What the code asks of each picture, or each token, is known in the latter two. Where the model runs on none of
+    them, the error is that of the layout with which it ran furthest.
     """
     if workload is Workload.DECODE:
         raise NotBuiltError(
             f"{type(model).__name__} makes no tokens one after another and has no decode step; ask for --phase train "
             "or prefill"
         )
-    failure: TraceError | None = None
+    failures: list[tuple[int, TraceError]] = []
     found = False
     for fixed in (_OPEN, _OF_PICTURES, OF_TOKENS):
         choices = list(islice(_choices(model, images, fixed, batch), _MOST_TRIALS))
         for feeds in choices:
+            calls = _Calls()
             try:
                 if len(choices) > 1 or fixed:
-                    _tried(model, feeds)
+                    _tried(model, feeds, calls)
             except TraceError as error:
-                failure = failure or error
+                failures.append((calls.num, error))
                 continue
             found = True
             yield feeds
             break
-    if failure is not None and not found:
-        raise failure
+    if failures and not found:
+        raise max(failures, key=itemgetter(0))[1]
+
+
+class _Calls(FunctionMode):
+    """Counts the calls of torch's functions: how far a model ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num = 0
+
+    def call(self, func: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        self.num += 1
+        return func(*args, **kwargs)
 
 
 def check_sees(model: nn.Module, images: int) -> None:
@@ -248,9 +264,9 @@ def _placed(name: str, main: str, names: Sequence[str], dims: Dims, images: int)
     """The layout with `seq` for what is decoded, or else for the main input; others have a length of their own."""
     if images and name == "pixel_values" and PATCHES not in dims:
         return ("batch", images, *dims[2:]) if dims[:2] == ("batch", 1) else (IMAGES, *dims[1:])
-    if _DECODED in names and name != _DECODED:
+    if DECODED in names and name != DECODED:
         return tuple(SOURCE if d == "seq" else d for d in dims)
-    if main in names and name not in (main, _DECODED) and _kind(name).dtype is None and not _kind(name).beside:
+    if main in names and name not in (main, DECODED) and _kind(name).dtype is None and not _kind(name).beside:
         return tuple(_kind(name).length if d == "seq" else d for d in dims)
     return dims
 
@@ -264,7 +280,7 @@ def _names(model: nn.Module) -> list[str]:
             f"{type(model).__name__} reads '{unknown[0]}', {_lacking(rest[unknown[0]])}; give example inputs: "
             "slipstick.trace(module, inputs={..})"
         )
-    decoded = [_DECODED] if _DECODED in rest and getattr(model.config, "is_encoder_decoder", False) else []
+    decoded = [DECODED] if DECODED in rest and getattr(model.config, "is_encoder_decoder", False) else []
     read = [n for n in asked if n not in ASIDE]
     beside = [n for first, others in _TOGETHER.items() if first in rest for n in (first, *others) if n in rest]
     usual = [n for n in (_main_input(model), *_READ) if n in rest and n in KINDS]
@@ -294,13 +310,13 @@ def _main_input(model: nn.Module) -> str:
     return str(getattr(model, "main_input_name", "input_ids"))
 
 
-def _tried(model: nn.Module, feeds: Feeds) -> None:
+def _tried(model: nn.Module, feeds: Feeds, calls: _Calls) -> None:
     """Run a model once on closed sizes; whatever it raises says that a layout does not fit."""
     world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True))
     with _unlogged(), _running(model, world), torch.no_grad(), lifted(model), explained(model):
         with world.mode if not feeds.fixed else nullcontext():
             given = {**feeds.examples("cpu"), **feeds.beside(feeds.lengths["batch"])}
-        with world.mode, feeds.working_out():
+        with world.mode, feeds.working_out(), calls:
             model(**given)
 
 
@@ -324,4 +340,4 @@ def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
         yield
 
 
-__all__ = ["NO_TENSOR", "OF_TOKENS", "Feed", "Feeds", "all_feeds", "check_sees", "feeds_of"]
+__all__ = ["DECODED", "NO_TENSOR", "OF_TOKENS", "Feed", "Feeds", "all_feeds", "check_sees", "feeds_of"]

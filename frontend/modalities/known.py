@@ -81,7 +81,7 @@ def _makes_whole(func: torch._ops.OpOverload, args: Sequence[object], given: Map
     numbers = [v for v in _leaves(args) if isinstance(v, int | float)]
     size = 1
     for number in numbers if name != "arange" else ():
-        size *= max(int(number), 1)
+        size *= max(number, 1) if isinstance(number, int) else 1  # what it is filled with may be infinite
     dtype = given.get("dtype")
     counted = dtype is None and (name in ("arange", "full") and all(isinstance(n, int) for n in numbers))
     return size <= _MOST and (dtype in _WHOLE or counted or name.endswith("_indices"))

@@ -301,17 +301,20 @@ def total(exprs: Iterable[Dim]) -> Expr:
 def divide_exactly(value: Dim, divisor: Dim) -> Dim | None:
     """Return value / divisor when it is a polynomial with integer coefficients, else None.
 
-    A divisor of several terms divides only itself here; nothing divides by zero.
+    A divisor of several terms divides only its own multiples by one term; nothing divides by zero.
 
-    >>> divide_exactly(4096, 32), divide_exactly(4096, 3)
-    (128, None)
+    >>> divide_exactly(4096, 32), divide_exactly(4096, 3), divide_exactly(symbol("s") * 8 + 8, symbol("s") + 1)
+    (128, None, 8)
     """
-    d = as_expr(divisor)
+    v, d = as_expr(value), as_expr(divisor)
     if not d.terms:
         return None
     if len(d.terms) != 1:
-        return 1 if as_expr(value) == d else None
-    quotient = as_expr(value) / d
+        least = Expr(dict(d.terms[:1]))
+        tried = (Expr({monomial: number}) / least for monomial, number in v.terms)
+        found = next((q for q in tried if q * d == v), None)
+        return as_dim(found) if found is not None and found.is_integral else None
+    quotient = v / d
     return as_dim(quotient) if quotient.is_integral else None
 
 

@@ -20,13 +20,14 @@ def fixed_sizes(graph: Graph) -> tuple[int | None, int | None]:
     """Return the fixed sequences and the fixed tokens of each, None where open.
 
     They are those of the first input of whole numbers, of rank two or more; where all inputs are images, signals or
-    features, the first of these says the batch, and there is no length.
+    features, the first of these says the batch, and there is no length. A batch that the graph is bound to is it.
     """
     inputs = [v for v in _given(graph, Role.INPUT) if v.type.rank > 1]
     tokens = [v for v in inputs if not v.type.dtype.is_floating]
     batch, length = next((v.type.dims for v in (*tokens, *inputs)), (None, None))[:2]
     one_token = graph.workload is Workload.DECODE or not tokens
-    own = batch if isinstance(batch, int) and _symbols(graph).isdisjoint(_BATCH) else None
+    bound = next((b.low for b in graph.bounds if b.name == "batch" and b.low == b.high), batch)
+    own = bound if isinstance(batch, int) and isinstance(bound, int) and _symbols(graph).isdisjoint(_BATCH) else None
     return own, length if isinstance(length, int) and not one_token else None
 
 
@@ -74,6 +75,18 @@ def check_sizes(graph: Graph, plan: Plan) -> None:
         raise PlanError(
             f"ep={plan.ep}: '{graph.name}' has a fixed batch of {batch}, whose tokens cannot go to experts of other "
             "replicas; use ep=1, or make it with an open batch"
+        )
+
+
+def check_open(graph: Graph) -> None:
+    """Refuse a graph with an open size that no plan has a value for; UsageError names it."""
+    unknown = sorted(_symbols(graph) - _BATCH - _LENGTHS)
+    if unknown:
+        name = unknown[0]
+        raise UsageError(
+            f"'{graph.name}' has an open size '{name}', for which no plan has a value: record it with a number "
+            f"(--fixed {name}=SIZE of a factory, --dim {name}=SIZE of a file, fixed={{'{name}': SIZE}} of "
+            "slipstick.trace; --source-tokens SIZE where an encoder reads so many tokens)"
         )
 
 
@@ -142,5 +155,6 @@ def _symbols(graph: Graph) -> frozenset[str]:
 
 
 __all__ = [
-    "asked_bounds", "check_bounds", "check_served", "check_sizes", "counts_tokens", "fixed_samples", "fixed_sizes",
+    "asked_bounds", "check_bounds", "check_open", "check_served", "check_sizes", "counts_tokens", "fixed_samples",
+    "fixed_sizes",
 ]  # fmt: skip

@@ -37,3 +37,5 @@ def test_it_is_estimated_under_every_plan_and_replicas_add_no_work(model_type: s
 def test_a_graph_of_one_length_is_put_under_plans_of_that_length() -> None:
     graph = of_config("llama", {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}, Workload.TRAIN)
     assert not planned(replace(graph, bounds=(Bound("seq", 4096, 4096),))).why_not
+    assert not planned(replace(graph, bounds=(Bound("seq", 2047, 0, gaps=(2047,)),))).why_not
+    assert not planned(replace(graph, bounds=(Bound("seq", 2, 511, gaps=(2,)),))).why_not

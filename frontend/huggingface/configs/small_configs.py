@@ -32,7 +32,7 @@ _NOT_BUILT = ("vision", "audio", "image", "video", "vq", "text_encoder", "depth_
 _HANDED_OVER = ("out_hidden_size", "hidden_size")
 # A tower with a width of its own under this name hands over what it calls its hidden size (Qwen2-VL).
 _OWN_WIDTH = "embed_dim"
-_FEATURE_LAYERS, _SECTIONS = "feature_layer", "mrope_section"
+_FEATURE_LAYERS, _SECTIONS = ("feature_layer", "hook_ids"), "mrope_section"
 # Ids of tokens that stand for what a tower reads, which are the last of the vocabulary where nobody gave them.
 _PLACES = ("image_token_id", "video_token_id", "audio_token_id", "image_token_index")
 _TOWERS = ("vision_config", "audio_config")
@@ -55,6 +55,8 @@ _GLM_ROPE: Fields = {
     }
 }  # fmt: skip
 
+_SWIN_TINY: Fields = {"backbone_config": {"model_type": "swin", "out_indices": [2, 3, 4]}}  # grounding-dino-tiny
+
 # What the defaults of a type lack, by model type; the sizes are those of the model named.
 _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
     {
@@ -69,7 +71,8 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
             "d_model": 6144, "n_heads": 48, "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 5e5},
             "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
         },
-        "deepseek_v2": {"num_experts_per_tok": 6, "first_k_dense_replace": 1},  # DeepSeek-V2-Lite
+        # DeepSeek-V2-Lite
+        "deepseek_v2": {"num_experts_per_tok": 6, "first_k_dense_replace": 1, "moe_intermediate_size": 1408},
         "dots1": {  # dots.llm1.base
             "n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2, "first_k_dense_replace": 1,
         },
@@ -88,6 +91,8 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
         "gemma4_unified_assistant": {"text_config": {"model_type": "gemma4_unified_text"}},
         "gemma3n": {"text_config": {"model_type": "gemma3n_text", **_GEMMA3N}},
         "gemma3n_text": _GEMMA3N,
+        "grounding-dino": _SWIN_TINY,
+        "mm-grounding-dino": _SWIN_TINY,
         "granitemoehybrid": {  # granite-4.0-h-small: one of ten
             "num_hidden_layers": 3, "layer_types": ["linear_attention", "linear_attention", "full_attention"],
         },
@@ -285,7 +290,9 @@ def _sectioned(config: _Config, fields: Fields) -> Fields:
 
 def _among_the_left(config: _Config, fields: Fields) -> Fields:
     """The layers that features are taken from, none of them beyond those that a tower has left."""
-    parts = (cast(Fields, fields.get(name) or {}) for name, _ in _parts(config, ()) if "vision" in name)
+    parts = (
+        cast(Fields, fields.get(name) or {}) for name, _ in _parts(config, ()) if "vision" in name or "image" in name
+    )
     left = next((n for part in parts for d in _DEPTHS if isinstance(n := part.get(d), int)), 0)
     found = _within_all(config, left) if left else {}
     for name, part in _parts(config, ()) if left else ():
@@ -295,7 +302,7 @@ def _among_the_left(config: _Config, fields: Fields) -> Fields:
 
 
 def _within_all(config: _Config, depth: int) -> dict[str, object]:
-    taken = {n: v for n, v in vars(config).items() if _FEATURE_LAYERS in n and v is not None}
+    taken = {n: v for n, v in vars(config).items() if any(w in n for w in _FEATURE_LAYERS) and v is not None}
     return {n: _within(v, depth) for n, v in taken.items() if _within(v, depth) != v}
 
 

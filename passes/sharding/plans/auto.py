@@ -32,6 +32,8 @@ OPTIMIZER_BYTES_A_BYTE = 14.0 / 8
 TOKENS, SMALLEST_DEGREE = 4096, 2
 # A branch with more combinations is searched neighbour by neighbour: what one cuts by columns the next cuts by rows.
 MOST_COMBINATIONS, NEIGHBOURS = 81, 2
+# Nodes that a search shards, all its trials together: half a minute. What it has not come to then stays whole.
+MOST_NODES = 1 << 17
 
 Ports = Mapping[str, Mapping[str, Placement]]
 Styles = dict[str, Style]
@@ -61,7 +63,14 @@ def find_plan(graph: Graph, degree: int, lower: Lower) -> TpPlan:
         search.graph = _alone(graph, name)
         for branch in _branches(graph.region(name), seen):
             search.branch(branch)
-    return TpPlan(AUTO, tuple(search.styles.items()), doc=MADE_PLANS[AUTO])
+    note = _STOPPED if search.nodes > MOST_NODES else ""
+    return TpPlan(AUTO, tuple(search.styles.items()), doc=MADE_PLANS[AUTO], note=note)
+
+
+_STOPPED = (
+    "the search for a tensor-parallel plan stopped in a model of many unlike layers: matrices it did not come to are "
+    "whole on each rank"
+)
 
 
 def _alone(graph: Graph, name: str) -> Graph:
@@ -120,6 +129,7 @@ class _Search:
     styles: Styles = field(default_factory=dict)
     known: dict[tuple[object, ...], float] = field(default_factory=dict)
     branches: dict[tuple[object, ...], list[Style | None]] = field(default_factory=dict)
+    nodes: int = 0
 
     def branch(self, branch: Branch) -> None:
         """Search a branch, or split it as one that looks the same; shared parameters are looked at everywhere."""
@@ -137,6 +147,8 @@ class _Search:
 
     def try_groups(self, groups: Sequence[Group]) -> None:
         """Keep the best of all combinations of what these groups can be."""
+        if self.nodes > MOST_NODES:
+            return
         best, kept = self.cost(self.styles), self.styles
         for choice in product(*(g.choices for g in groups)):
             styles = dict(self.styles)
@@ -149,6 +161,7 @@ class _Search:
 
     def cost(self, styles: Styles) -> float:
         """What a micro-batch and an optimizer step cost one rank, in bytes between ranks; infinite when not legal."""
+        self.nodes += sum(len(r.nodes) for r in self.graph.regions)
         lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())), self.ports)
         env = self._env()
         if any(_number(c.dim, env) % self.degree for c in lowered.constraints if c.axis == "tp"):

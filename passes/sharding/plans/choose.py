@@ -62,7 +62,7 @@ def _by_names(plan: TpPlan, graph: Graph, lower: Lower) -> TpPlan:
         f"tensor-parallel plan '{plan.name}' knows the names of layers with {share:.0%} of the bytes of all matrices: "
         f"the plan was found by search instead, legal at tp={SMALLEST_DEGREE} ('auto' searches at the degree asked for)"
     )
-    return replace(found, note=note)
+    return replace(found, note=f"{note}; {found.note}" if found.note else note)
 
 
 @lru_cache(maxsize=16)

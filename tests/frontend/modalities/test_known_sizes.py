@@ -88,3 +88,8 @@ def test_what_two_towers_are_compared_by_is_no_logits() -> None:
     known = Labelled(torch.empty(3, 48, dtype=torch.int64), frozenset({30522, 512}), frozenset({768}))
     assert known.labels_of(torch.empty(3, 512)) is None  # as wide as the table of positions is long
     assert known.labels_of(torch.empty(3, 30522)) is not None
+
+
+def test_what_is_filled_with_no_finite_number_stays_as_it_is() -> None:
+    with FakeTensorMode(), Known():
+        assert torch.full((2, 3), float("-inf")).shape == (2, 3)

@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 
+import slipstick
 from slipstick.frontend.huggingface.configs.building import build, build_noted
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.source_length import with_source
@@ -147,6 +148,18 @@ def test_a_graph_without_an_encoder_comes_back_as_it_is() -> None:
     assert with_source(graph) is graph
     with pytest.raises(UsageError, match="has no encoder that reads tokens; leave it out"):
         with_source(graph, 512)
+
+
+def test_a_model_that_someone_holds_has_a_source_of_its_own_length_or_of_the_decoders() -> None:
+    model = build(json.dumps(dict(BART)), DType.BF16)
+    assert "the encoder reads seq tokens" in slipstick.trace(model).notes
+    bound = slipstick.trace(model, phase="prefill", fixed={"src": 512})
+    assert (False, "bf16[batch, 4, 512, 16]", "bf16[batch, 4, 512, 16]") in attentions(bound)
+
+
+def test_a_size_that_no_plan_has_is_named_with_the_flags_that_set_it() -> None:
+    with pytest.raises(UsageError, match=r"open size 'src', for which no plan has a value.*--source-tokens SIZE"):
+        slipstick.lower(recorded(BART), slipstick.Family())
 
 
 def test_sound_has_the_length_that_the_config_fixes() -> None:

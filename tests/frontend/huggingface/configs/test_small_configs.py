@@ -68,3 +68,8 @@ def test_a_backbone_of_which_several_stages_are_read_keeps_them_all() -> None:
 def test_what_a_model_of_time_series_leaves_open_is_filled_in() -> None:
     fields = small_config("informer", is_whole=True)
     assert (fields["prediction_length"], fields["num_time_features"]) == (24, 2)
+
+
+def test_layers_that_features_are_taken_from_are_among_those_that_are_left() -> None:
+    # Depth Pro takes features behind layers 11 and 5 of 24, of which two are left.
+    assert small_config("depth_pro", is_whole=True)["intermediate_hook_ids"] == [1, 1]

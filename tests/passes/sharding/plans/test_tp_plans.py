@@ -277,3 +277,13 @@ def test_no_plan_is_searched_for_where_nothing_is_divided() -> None:
         assert str(pipeline_for(Family(tp_plan=name), divided=False)).count("search=false") == 1
     assert "search" not in str(pipeline_for(Family()))
     assert "search" not in str(pipeline_for(Family(tp_plan="hf"), divided=False))
+
+
+def test_a_search_that_takes_too_long_leaves_whole_what_it_has_not_come_to(
+    tiny_llama: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstick.passes.sharding.plans.auto.MOST_NODES", 0)
+    plan = plan_for("auto", tiny_llama, shard_by)
+    assert "matrices it did not come to are whole on each rank" in plan.note
+    styles = {style for name, style in styles_in(plan, tiny_llama).items() if name.startswith("lm_head")}
+    assert styles == {Style.REPLICATE}
