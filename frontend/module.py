@@ -137,7 +137,7 @@ def trace_built(run: ModelRun, asking: Asking) -> Graph:
         if not is_of_transformers(run.module) or run.inputs is not None:
             graph = _by_roads(run, asking)
         elif takes_tokens(run.module, asking.kind) and not asking.images:
-            graph = _of_transformers(run, asking)
+            graph = _on_tokens(run, asking)
         else:
             graph = _by_its_signature(run, asking)
     require_past(graph)
@@ -147,6 +147,19 @@ def trace_built(run: ModelRun, asking: Asking) -> Graph:
 def takes_tokens(module: nn.Module, kind: Workload) -> bool:
     """Whether a model of transformers is run as a language model is, on tokens or sound of a known length."""
     return speaks(type(module)) and (kind is Workload.DECODE or reads_known(module))
+
+
+def _on_tokens(run: ModelRun, asking: Asking) -> Graph:
+    """A language model on its tokens; where it asks for more, on what its signature and its config say."""
+    try:
+        return _of_transformers(run, asking)
+    except TraceError as error:
+        if asking.kind is Workload.DECODE or asks_data(error):
+            raise
+        try:
+            return _by_its_signature(run, asking)
+        except SlipstickError:
+            raise error from error.__cause__
 
 
 def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
@@ -162,7 +175,7 @@ def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
         except NotBuiltError:
             raise
         except (NotUnderstoodError, InternalError) as error:
-            failure = failure or error
+            failure = error
     assert failure is not None
     raise failure
 
