@@ -125,7 +125,8 @@ def _sweep(flat: Flat) -> Flat:
     weights = _weights(flat)
     kept: list[Node] = []
     for node in reversed(flat.nodes):
-        runs = node.phase is Phase.RECOMPUTE or _multiplies(node, weights)
+        multiplies = node.op in _PRODUCTS and node.phase is Phase.FORWARD and not weights.isdisjoint(node.inputs)
+        runs = node.phase is Phase.RECOMPUTE or multiplies
         if needed.intersection(node.outputs) or node.op in CACHE_WRITES or runs:
             needed.update(node.inputs)
             kept.append(node)
@@ -134,10 +135,6 @@ def _sweep(flat: Flat) -> Flat:
     needed |= made | set(flat.grads)
     values = {i: v for i, v in flat.values.items() if i in needed and (i in made or v.role is not Role.RESULT)}
     return Flat(values, kept, flat.results, flat.grads, flat.renamed, flat.said)
-
-
-def _multiplies(node: Node, weights: set[int]) -> bool:
-    return node.phase is Phase.FORWARD and node.op in _PRODUCTS and not weights.isdisjoint(node.inputs)
 
 
 def _weights(flat: Flat) -> set[int]:

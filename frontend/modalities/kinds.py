@@ -299,6 +299,16 @@ ASIDE: Mapping[str, Aside] = MappingProxyType({
 })  # fmt: skip
 
 __all__ = [
-    "ANY_PICTURE", "ASIDE", "COLUMNS", "IMAGES", "KINDS", "PATCH", "Aside", "Dims", "Kind", "Layouts", "columns",
+    "ANY_PICTURE",
+    "ASIDE",
+    "COLUMNS",
+    "IMAGES",
+    "KINDS",
+    "PATCH",
+    "Aside",
+    "Dims",
+    "Kind",
+    "Layouts",
+    "columns",
     "down",
-]  # fmt: skip
+]
