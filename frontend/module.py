@@ -33,7 +33,7 @@ from .huggingface.recording import hints_on
 from .huggingface.seq2seq import plan_run, reads_known
 from .leaves import Leaves, put_leaves
 from .loss import SUMMED, Labelled, returned
-from .modalities.feeding import Feeds, all_feeds, check_sees
+from .modalities.feeding import Feeds, all_feeds, check_sees, unlogged
 from .modalities.seeing import plan_fed
 from .record.adapter import FakeWorld, eager
 from .record.dtypes import dtype_of
@@ -152,7 +152,8 @@ def takes_tokens(module: nn.Module, kind: Workload) -> bool:
 def _on_tokens(run: ModelRun, asking: Asking) -> Graph:
     """A language model on its tokens; where it asks for more, on what its signature and its config say."""
     try:
-        return _of_transformers(run, asking)
+        with unlogged():
+            return _of_transformers(run, asking)
     except TraceError as error:
         if asking.kind is Workload.DECODE or asks_data(error):
             raise

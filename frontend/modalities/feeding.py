@@ -310,7 +310,7 @@ def _main_input(model: nn.Module) -> str:
 def _tried(model: nn.Module, feeds: Feeds) -> None:
     """Run a model once on closed sizes; whatever it raises says that a layout does not fit."""
     world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True))
-    with _unlogged(), _running(model, world), torch.no_grad(), lifted(model), explained(model):
+    with unlogged(), _running(model, world), torch.no_grad(), lifted(model), explained(model):
         with world.mode if not feeds.fixed else nullcontext():
             given = {**feeds.examples("cpu"), **feeds.beside(feeds.lengths["batch"])}
         with world.mode, feeds.working_out():
@@ -318,7 +318,7 @@ def _tried(model: nn.Module, feeds: Feeds) -> None:
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
+def unlogged() -> Iterator[None]:
     """Torch logs each shape that does not fit: here it is one of several that are tried."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     with swapped(logger, "disabled", True):
@@ -337,4 +337,4 @@ def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
         yield
 
 
-__all__ = ["NO_TENSOR", "OF_TOKENS", "Feed", "Feeds", "all_feeds", "check_sees", "feeds_of"]
+__all__ = ["NO_TENSOR", "OF_TOKENS", "Feed", "Feeds", "all_feeds", "check_sees", "feeds_of", "unlogged"]
