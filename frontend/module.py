@@ -34,7 +34,7 @@ from .huggingface.seq2seq import plan_run, reads_known
 from .huggingface.source_length import SOURCE, with_source
 from .leaves import Leaves, put_leaves
 from .loss import SUMMED, Labelled, returned
-from .modalities.feeding import Feeds, all_feeds, check_sees
+from .modalities.feeding import Feeds, all_feeds, check_sees, unlogged
 from .modalities.seeing import plan_fed
 from .record.adapter import FakeWorld, eager
 from .record.dtypes import dtype_of
@@ -143,7 +143,7 @@ def trace_built(run: ModelRun, asking: Asking) -> Graph:
         if not is_of_transformers(run.module) or run.inputs is not None:
             graph = _by_roads(run, asking)
         elif takes_tokens(run.module, asking.kind) and not asking.images:
-            graph = _of_transformers(run, asking)
+            graph = _on_tokens(run, asking)
         else:
             graph = _by_its_signature(run, asking)
     require_past(graph)
@@ -153,6 +153,20 @@ def trace_built(run: ModelRun, asking: Asking) -> Graph:
 def takes_tokens(module: nn.Module, kind: Workload) -> bool:
     """Whether a model of transformers is run as a language model is, on tokens or sound of a known length."""
     return speaks(type(module)) and (kind is Workload.DECODE or reads_known(module))
+
+
+def _on_tokens(run: ModelRun, asking: Asking) -> Graph:
+    """A language model on its tokens; where it asks for more, on what its signature and its config say."""
+    try:
+        with unlogged():
+            return _of_transformers(run, asking)
+    except TraceError as error:
+        if asking.kind is Workload.DECODE or asks_data(error):
+            raise
+        try:
+            return _by_its_signature(run, asking)
+        except SlipstickError:
+            raise error from error.__cause__
 
 
 def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:

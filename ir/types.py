@@ -100,6 +100,11 @@ class TensorType:
         assert self._numel is not None
         return self._numel
 
+    def power(self, name: str) -> int:
+        """Return how often a symbol is a factor of the shape: samples are one of pairs of samples twice."""
+        factors = ([dict(m).get(name, 0) for m, _ in d.terms] for d in self.dims if isinstance(d, Expr))
+        return sum(max(powers, default=0) for powers in factors)
+
     @property
     def num_bytes(self) -> Expr:
         """Bytes of the dense tensor."""

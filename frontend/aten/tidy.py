@@ -12,6 +12,8 @@ from ...ir.sizes.expr import Dim
 from .flat import Flat, Origin
 from .matmul_fold import fold, permuted
 
+_PRODUCTS, _VIEWS = ("matmul", "conv"), ("cast", "permute", "reshape", "slice")
+
 
 def tidy(flat: Flat) -> Flat:
     """Return the canonical form; results, gradients and the work of every operator stay the same."""
@@ -115,11 +117,17 @@ def _absorb_permutes(flat: Flat) -> Flat:
 
 
 def _sweep(flat: Flat) -> Flat:
-    """Keep what results, gradients, KV appends and kept states need, and what ran again, needed or not."""
+    """Keep what results, gradients, KV appends and kept states need, and what ran again, needed or not.
+
+    A layer that nobody reads runs all the same: its products with parameters stay, and what they read.
+    """
     needed = set(flat.results) | set(flat.grads.values())
+    weights = _weights(flat)
     kept: list[Node] = []
     for node in reversed(flat.nodes):
-        if needed.intersection(node.outputs) or node.op in CACHE_WRITES or node.phase is Phase.RECOMPUTE:
+        multiplies = node.op in _PRODUCTS and node.phase is Phase.FORWARD and not weights.isdisjoint(node.inputs)
+        runs = node.phase is Phase.RECOMPUTE or multiplies
+        if needed.intersection(node.outputs) or node.op in CACHE_WRITES or runs:
             needed.update(node.inputs)
             kept.append(node)
     kept.reverse()
@@ -127,6 +135,15 @@ def _sweep(flat: Flat) -> Flat:
     needed |= made | set(flat.grads)
     values = {i: v for i, v in flat.values.items() if i in needed and (i in made or v.role is not Role.RESULT)}
     return Flat(values, kept, flat.results, flat.grads, flat.renamed, flat.said)
+
+
+def _weights(flat: Flat) -> set[int]:
+    """Parameters, and views and casts of them."""
+    found = {i for i, v in flat.values.items() if v.role is Role.PARAM}
+    for node in flat.nodes:
+        if node.op in _VIEWS and node.phase is Phase.FORWARD and found.issuperset(node.inputs):
+            found.update(node.outputs)
+    return found
 
 
 def _repair_links(flat: Flat) -> Flat:

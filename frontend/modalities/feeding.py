@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from ..record.failures import explained
 from ..record.record import kept_mode
 from ..semantic.lift import lifted
 from ..workloads import HINTS
-from .kinds import ASIDE, IMAGES, KINDS, Dims, Kind
+from .kinds import ASIDE, COLUMNS, IMAGES, KINDS, Dims, Kind, columns
 from .known import Known
 from .pictures import Grid, Packing
 from .sizes import Sizes
@@ -44,10 +45,10 @@ PATCHES = "patches"
 _TEXT_MASK = "attention_mask"
 NO_TENSOR = "which is no tensor"
 # Layouts that are tried together before a model is given up.
-_MOST_TRIALS = 24
+_MOST_TRIALS = 96
 # Sizes that are numbers where the code asks for the sizes of each picture, and where it asks for each token.
 _OPEN: tuple[str, ...] = ()
-_OF_PICTURES = ("batch", IMAGES, PATCHES)
+_OF_PICTURES = ("batch", IMAGES, PATCHES, COLUMNS)
 OF_TOKENS = (*_OF_PICTURES, "seq", SOURCE)
 
 
@@ -119,6 +120,7 @@ class Feeds:
         """Return fake tensors with symbolic batch and length, and real ones of what has values."""
         many = self.images * (1 if self.packing is None else self.packing.patches)
         named: dict[str, Dim] = {IMAGES: symbol("batch") * self.images, PATCHES: symbol("batch") * many}
+        named[COLUMNS] = symbol("batch") * (self.lengths[COLUMNS] // self.lengths["batch"])
         named |= {n: self.lengths[n] for n in self.fixed if n in self.lengths}
 
         def made(feed: Feed) -> Tensor:
@@ -215,30 +217,39 @@ def check_sees(model: nn.Module, images: int) -> None:
 
 
 def _choices(model: nn.Module, images: int, fixed: tuple[str, ...], batch: int) -> Iterator[Feeds]:
-    """Every combination of layouts of the inputs that a model reads, the usual ones first, those without asides too."""
+    """Every combination of layouts of the inputs that a model reads, the usual ones first, those without asides too.
+
+    They are tried with the usual length of each, then with one that frames and strides divide. Where many inputs have
+    many layouts, those that differ from the usual in one input come first.
+    """
     sizes, weights = Sizes.of(model.config), next(model.parameters()).dtype  # type: ignore[arg-type]
     names, grid = _names(model), next((n for n in _GRIDS if n in _arguments(model)), "")
     packing = Packing.of(cast(ModelConfig, model.config)) if grid and set(names) & set(_PACKED) else None
     main = _main_input(model)
-    most = sizes.number("max_position_embeddings", "max_position_embedding") or HINTS["seq"]
     sequences = batch if fixed else HINTS["batch"]
     many = sequences * (images or 1)
-    ways = product(*([(n, d) for d in _layouts(n, sizes, packing)] for n in names))
-    for layouts, asides in product(ways, _asides(model, names)):
+    made = {IMAGES: many, PATCHES: many * packing.patches if packing else 0, COLUMNS: many * columns(sizes)}
+    options = [[(n, d) for d in _layouts(n, sizes, packing)] for n in names]
+    ways = sorted(product(*options), key=lambda way: sum(map(operator.ne, way, (o[0] for o in options))))
+    turns = (False, True) if any(KINDS[n].whole for n in names if n in KINDS) else (False,)
+    for is_whole, layouts, asides in product(turns, ways, _asides(model, names)):
         dims = {name: _placed(name, main, names, given, images) for name, given in layouts}
         given = [Feed(n, d, _kind(n).dtype or weights) for n, d in dims.items()]
         for name in asides:
             aside = ASIDE[name]
             of = dims.get(aside.of, ())
             given.append(Feed(name, aside.dims(of, sizes), aside.dtype or weights, tuple(aside.row(of, sizes))))
-        open_ = [n for n, d in dims.items() if "seq" in d]
-        length = KINDS[open_[0]].length if open_ else HINTS["seq"]
-        length = min(length, most) if length == HINTS["seq"] else length
-        patches = {PATCHES: many * packing.patches} if packing else {}
-        encoded = [max(KINDS[n].length, HINTS[SOURCE]) for n, d in dims.items() if SOURCE in d]
-        sources = {SOURCE: encoded[0]} if encoded else {}
-        lengths = {**HINTS, **sources, "batch": sequences, "seq": length, IMAGES: many, **patches}
+        lengths = {**HINTS, **_lengths(dims, sizes, is_whole), "batch": sequences, **made}
         yield Feeds(tuple(given), lengths, images or 1, packing, grid if packing else "", fixed)
+
+
+def _lengths(dims: Mapping[str, Dims], sizes: Sizes, is_whole: bool) -> Mapping[str, int]:
+    """Example lengths of what is read and of what an encoder reads."""
+    known = {n: (is_whole and KINDS[n].whole) or KINDS[n].length for n in dims if n in KINDS}
+    read = next((known[n] for n, d in dims.items() if "seq" in d), HINTS["seq"])
+    most = sizes.number("max_position_embeddings", "max_position_embedding") or read
+    encoded = next((max(known[n], HINTS[SOURCE]) for n, d in dims.items() if SOURCE in d), HINTS[SOURCE])
+    return {"seq": min(read, most) if read == HINTS["seq"] else read, SOURCE: encoded}
 
 
 def _asides(model: nn.Module, names: Sequence[str]) -> Sequence[Sequence[str]]:
@@ -262,7 +273,7 @@ def _kind(name: str) -> Kind:
 
 def _placed(name: str, main: str, names: Sequence[str], dims: Dims, images: int) -> Dims:
     """The layout with `seq` for what is decoded, or else for the main input; others have a length of their own."""
-    if images and name == "pixel_values" and PATCHES not in dims:
+    if images and name == "pixel_values" and not {PATCHES, COLUMNS} & {*dims}:
         return ("batch", images, *dims[2:]) if dims[:2] == ("batch", 1) else (IMAGES, *dims[1:])
     if DECODED in names and name != DECODED:
         return tuple(SOURCE if d == "seq" else d for d in dims)
@@ -313,7 +324,7 @@ def _main_input(model: nn.Module) -> str:
 def _tried(model: nn.Module, feeds: Feeds, calls: _Calls) -> None:
     """Run a model once on closed sizes; whatever it raises says that a layout does not fit."""
     world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True))
-    with _unlogged(), _running(model, world), torch.no_grad(), lifted(model), explained(model):
+    with unlogged(), _running(model, world), torch.no_grad(), lifted(model), explained(model):
         with world.mode if not feeds.fixed else nullcontext():
             given = {**feeds.examples("cpu"), **feeds.beside(feeds.lengths["batch"])}
         with world.mode, feeds.working_out(), calls:
@@ -321,7 +332,7 @@ def _tried(model: nn.Module, feeds: Feeds, calls: _Calls) -> None:
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
+def unlogged() -> Iterator[None]:
     """Torch logs each shape that does not fit: here it is one of several that are tried."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     with swapped(logger, "disabled", True):
@@ -340,4 +351,4 @@ def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
         yield
 
 
-__all__ = ["DECODED", "NO_TENSOR", "OF_TOKENS", "Feed", "Feeds", "all_feeds", "check_sees", "feeds_of"]
+__all__ = ["DECODED", "NO_TENSOR", "OF_TOKENS", "Feed", "Feeds", "all_feeds", "check_sees", "feeds_of", "unlogged"]

@@ -21,14 +21,17 @@ Layouts: TypeAlias = "Callable[[Sizes], Sequence[Dims]]"
 
 # Of models that read pictures of any size: what most of them were trained on.
 ANY_PICTURE = (224, 224)
-# What all pictures of a batch are called, as a dim; how configs call the side of a patch.
-IMAGES, PATCH = "images", ("patch_size", "model_patch_size")
+# What all pictures of a batch are called, as a dim, and their patches side by side in one strip, in pixels; how configs
+# call the side of a patch.
+IMAGES, COLUMNS, PATCH = "images", "columns", ("patch_size", "model_patch_size")
 # Some cut a picture into smaller ones of the size that a config names, or choose so many of its places.
 _LARGE = 4
 # Patches are merged or pooled two by two, three by three or four by four.
 _MERGED = 12
 # Example lengths of an open `seq` where a step of the model takes many of what is counted: frames, samples.
 FRAMES, SAMPLES = 496, 24_016
+# Samples that frames and strides of sound divide, where code needs that.
+WHOLE_SAMPLES = 48_000
 # Frames of a sound that is cut into chunks of a hundred or two.
 LONG = 2000
 _TOKENS = 48
@@ -38,13 +41,14 @@ _TOKENS = 48
 class Kind:
     """A kind of input: its layouts, its type (None: that of the weights) and an example length of `seq`.
 
-    `beside` names the main input whose `seq` it shares.
+    `beside` names the main input whose `seq` it shares; `whole` is a length for code that cuts it into frames.
     """
 
     layouts: Layouts
     dtype: torch.dtype | None = None
     length: int = _TOKENS
     beside: str = ""
+    whole: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +92,29 @@ def _tiles(sizes: Sizes, side: int) -> int:
 
 
 def _patched(sizes: Sizes) -> Sequence[Dims]:
-    """Pictures as rows of patches: as many as the config allows, or as a picture of its size has."""
-    side = sizes.number(*PATCH)
-    if side is None:
-        return []
+    """Pictures as rows of patches, all of them or as many as merging divides; or as one strip of patches."""
     channels, high, wide = _picture(sizes)
-    high, wide = down(high, side), down(wide, side)
-    return [(IMAGES, high * wide, channels * side**2)]
+    rows: list[Dims] = []
+    for side in _sides(sizes):
+        counts = dict.fromkeys((_merged(high, wide, side), (high // side) * (wide // side)))
+        rows += [(IMAGES, count, channels * side**2) for count in counts if count]
+    return [*rows, *((1, channels, side, COLUMNS) for side in _sides(sizes)[:1])]
+
+
+def _sides(sizes: Sizes) -> Sequence[int]:
+    """The sides that a patch may have."""
+    return [*dict.fromkeys(side for name in PATCH if (side := sizes.number(name)))]
+
+
+def _merged(high: int, wide: int, side: int) -> int:
+    return down(high, side) * down(wide, side)
+
+
+def columns(sizes: Sizes) -> int:
+    """Return the pixels along a strip of the patches of one picture."""
+    _, high, wide = _picture(sizes)
+    side = next(iter(_sides(sizes)), 1)
+    return _merged(high, wide, side) * side
 
 
 def down(pixels: int, patch: int) -> int:
@@ -115,7 +135,7 @@ def _features(sizes: Sizes) -> Sequence[Dims]:
     """Frames of a spectrum: [batch, frames, bins] or [batch, bins, frames]; as many frames as the config fixes."""
     bins = sizes.number(
         "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim", "n_mels", "mel_bins",
-        "input_feat_size", "feature_size", "model_in_dim",
+        "input_feat_size", "feature_size", "model_in_dim", "audio_embed_dim",
     )  # fmt: skip
     known, stacked = bins or 80, sizes.number("num_stacked_frames") or 1
     longest = sizes.number("max_source_positions")
@@ -175,9 +195,9 @@ def _latents(sizes: Sizes) -> Sequence[Dims]:
 
 
 def _tokens(sizes: Sizes) -> Sequence[Dims]:
-    """Ids a token, or as many as there are codebooks; channels of pictures are none."""
+    """Ids a token, or as many as there are codebooks, beside a text or not; channels of pictures are none."""
     rows = sizes.number("num_codebooks") or (None if sizes.has("patch_size") else sizes.number("num_channels"))
-    return [("batch", "seq"), *([("batch", "seq", rows)] if rows else [])]
+    return [("batch", "seq"), *([("batch", "seq", rows), ("batch", "seq", rows + 1)] if rows else [])]
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType({
@@ -187,7 +207,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType({
     "pixel_values_videos": Kind(_films),
     "input_features": Kind(_features, length=FRAMES),
     "audio_mel": Kind(_features, length=FRAMES),
-    "input_values": Kind(_sound, length=SAMPLES),
+    "input_values": Kind(_sound, length=SAMPLES, whole=WHOLE_SAMPLES),
     "past_values": Kind(_series),
     "past_time_features": Kind(_rest_of_series("past", "num_time_features")),
     "past_observed_mask": Kind(_rest_of_series("past")),
@@ -216,15 +236,18 @@ def _places(dims: Dims, sizes: Sizes) -> Dims:
 
 
 def _two_a_picture(dims: Dims, sizes: Sizes) -> Dims:
+    if COLUMNS in dims:
+        return (IMAGES, 2)
     return (*dims[:-3], 2) if len(dims) == 4 else (dims[0], 2)
 
 
 def _height_and_width(dims: Dims, sizes: Sizes) -> Sequence[int]:
     """Pixels of a picture down and across, two tiles each of one that is cut; patches where it is a row of these."""
-    _, high, wide = _picture(sizes)
-    if len(dims) == 3:
-        side = sizes.number(*PATCH) or 1
-        return down(high, side), down(wide, side)
+    channels, high, wide = _picture(sizes)
+    if len(dims) == 3 or COLUMNS in dims:
+        side = next((n for n in _sides(sizes) if dims[-1] == channels * n**2), next(iter(_sides(sizes)), 1))
+        whole = high // side, wide // side
+        return whole if dims[1] == whole[0] * whole[1] else (down(high, side), down(wide, side))
     is_cut = len(dims) == 5 and dims[1] == _tiles(sizes, high)
     return (2 * high, 2 * wide) if is_cut else (high, wide)
 
@@ -253,6 +276,7 @@ ASIDE: Mapping[str, Aside] = MappingProxyType({
     "audio_mel_mask": Aside("audio_mel", _frames, torch.bool),
     "pixel_attention_mask": Aside("pixel_values", _places),
     "pixel_mask": Aside("pixel_values", _places),
+    "image_attention_mask": Aside("pixel_values", lambda dims, sizes: (dims[0], "seq", dims[1])),
     "image_sizes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
     "spatial_shapes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
     "target_sizes": Aside("pixel_values", _two_a_picture, row=_height_and_width),
@@ -274,4 +298,17 @@ ASIDE: Mapping[str, Aside] = MappingProxyType({
     ),
 })  # fmt: skip
 
-__all__ = ["ANY_PICTURE", "ASIDE", "IMAGES", "KINDS", "PATCH", "Aside", "Dims", "Kind", "Layouts", "down"]
+__all__ = [
+    "ANY_PICTURE",
+    "ASIDE",
+    "COLUMNS",
+    "IMAGES",
+    "KINDS",
+    "PATCH",
+    "Aside",
+    "Dims",
+    "Kind",
+    "Layouts",
+    "columns",
+    "down",
+]

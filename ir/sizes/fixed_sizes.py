@@ -20,14 +20,15 @@ def fixed_sizes(graph: Graph) -> tuple[int | None, int | None]:
     """Return the fixed sequences and the fixed tokens of each, None where open.
 
     They are those of the first input of whole numbers, of rank two or more; where all inputs are images, signals or
-    features, the first of these says the batch, and there is no length. A batch that the graph is bound to is it.
+    features, the first of these says the batch, and there is no length. Rows of the first input may be patches of
+    pictures: what the graph is known to hold for goes before.
     """
     inputs = [v for v in _given(graph, Role.INPUT) if v.type.rank > 1]
     tokens = [v for v in inputs if not v.type.dtype.is_floating]
     batch, length = next((v.type.dims for v in (*tokens, *inputs)), (None, None))[:2]
     one_token = graph.workload is Workload.DECODE or not tokens
-    bound = next((b.low for b in graph.bounds if b.name == "batch" and b.low == b.high), batch)
-    own = bound if isinstance(batch, int) and isinstance(bound, int) and _symbols(graph).isdisjoint(_BATCH) else None
+    known = next((b.low for b in graph.bounds if b.name == "batch" and b.low == b.high), batch)
+    own = known if isinstance(known, int) and _symbols(graph).isdisjoint(_BATCH) else None
     return own, length if isinstance(length, int) and not one_token else None
 
 

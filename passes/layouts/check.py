@@ -12,12 +12,12 @@ from ...ir.graph import Attrs, Graph, Node, Region, Value
 from ...ir.ops import OpCall
 from ...ir.placement import REPLICATE, Placement, Shard
 from ...ir.types import TensorType
-from .flow import counts_replicas, gradient_problems, message_problems
+from .flow import counts_replicas, gradient_problems, is_own, message_problems
 from .laws import messages as laws_messages
 from .laws import moves as laws_moves
 from .laws import products as laws_products
 from .laws import rows as laws_rows
-from .lay import Law, Lay
+from .lay import SAMPLES, Law, Lay
 
 _FAMILIES = (laws_products, laws_rows, laws_moves, laws_messages)
 LAWS: Mapping[str, Law] = MappingProxyType({op: law for f in _FAMILIES for op, law in f.LAWS.items()})
@@ -82,7 +82,7 @@ _laid = lru_cache(maxsize=8192)(_Laid)
 # Layers, passes and families of plans have most calls in common: those that are alike, and lie alike, are asked once.
 @lru_cache(maxsize=8192)
 def _complaints(op: str, attrs: Attrs, ins: tuple[_Laid, ...], outs: tuple[_Laid, ...]) -> tuple[str, ...]:
-    """Ask the law of the op along each axis; what is replicated everywhere is right."""
+    """Ask the law of the op along each axis; what is replicated everywhere and pairs of a replica are right."""
     grows = (d.type for d in outs if counts_replicas(d.type))
     found = [f"makes {kind}: each replica has samples of its own" for kind in grows]
     if op not in LAWS:
@@ -92,7 +92,8 @@ def _complaints(op: str, attrs: Attrs, ins: tuple[_Laid, ...], outs: tuple[_Laid
     along = list(zip(*[[p for _, p in d.placements] for d in (*ins, *outs)], strict=True))
     shards = any(col[0] is REPLICATE and isinstance(col[count], Shard) for col in along) if count else False
     for (axis, _), col in zip(outs[0].placements, along, strict=True):
-        if col.count(REPLICATE) < len(col):
+        own = axis in SAMPLES and any(map(is_own, (*call.inputs, *call.outputs), col))
+        if col.count(REPLICATE) < len(col) and not own:
             lay = Lay(axis, call, col[:count], col[count:], shards)
             found += [f"along {axis}: {complaint}" for complaint in law(lay)]
     return tuple(found)

@@ -34,6 +34,11 @@ def counts_replicas(kind: TensorType) -> bool:
     return any(power > 0 for d in sizes for m, _ in d.terms for name, power in m if name in REPLICAS)
 
 
+def is_own(kind: TensorType, lies: Placement) -> bool:
+    """Whether something holds pairs of samples, which each rank of an axis of data parallelism has of its own."""
+    return isinstance(lies, Replicate) and kind.power(_SAMPLES) > 1
+
+
 def _crosses(region: Region, node: Node, attrs: CollectiveAttrs) -> Iterator[str]:
     if not {*REPLICAS, "ep"} & {*attrs.axes} or _routes(region, node) or _mixes(region, node):
         return
@@ -121,4 +126,4 @@ def _place(node: Node) -> str:
     return f"{node.scope or 'the top'} ({node.phase})"
 
 
-__all__ = ["counts_replicas", "gradient_problems", "message_problems"]
+__all__ = ["counts_replicas", "gradient_problems", "is_own", "message_problems"]

@@ -29,12 +29,12 @@ def source_placements(
 
     ZeRO stage 3 keeps every parameter sharded over `home`, which is `dp` or, in hybrid sharding, `fsdp`; where it is
     needed whole, it is gathered. `whole_experts` says how experts lie over `tp` that are not split inside; `inside`
-    that over `ep` they are split as they are over `tp`.
+    that over `ep` they are split as they are over `tp`. A parameter of one number is never split.
     """
-    at_rest: Placement = Shard(0) if zero == 3 else REPLICATE
     found: dict[int, Placements] = {}
     for v in region.values:
         if v.role is Role.PARAM:
+            at_rest: Placement = Shard(0) if zero == 3 and v.type.dims else REPLICATE
             expert = is_expert(region, v)
             split = _parameter(region, v, plan.style(v.name))
             along_tp = whole_experts if expert and whole_experts is not None else split

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...ir.graph import Phase
@@ -13,6 +13,8 @@ from ...ir.sizes.expr import Dim, Expr
 
 # Each rank of these axes has samples of its own.
 DATA_AXES: tuple[str, ...] = ("dp", "fsdp", "ep")
+# Samples of one rank of them.
+_OF_ONE = "mbs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,32 @@ def per_replica(ask: Ask) -> Answer:
     backward phase it is a gradient of what all replicas have, to which each adds its part.
     """
     wants = tuple(p if isinstance(p := ask.whole(i), Shard) else REPLICATE for i in range(len(ask.given)))
-    found = (samples_dim(t.dims, ask.axis) for t in ask.call.outputs)
-    rest: Placement = PARTIAL if ask.phase is Phase.BACKWARD else REPLICATE
-    return Answer(wants, tuple(rest if dim is None else Shard(dim) for dim in found))
+    return Answer(wants, tuple(_made(ask, t.dims) for t in ask.call.outputs))
+
+
+def _made(ask: Ask, dims: Sequence[Dim]) -> Placement:
+    samples = samples_dim(dims, ask.axis)
+    if samples is not None:
+        return Shard(samples)
+    is_part = ask.phase is Phase.BACKWARD and own_dim(dims, ask.axis) is None
+    return PARTIAL if is_part else REPLICATE
+
+
+def of_own(ask: Ask, rule: Rule) -> Answer:
+    """Each replica computes with numbers of its own: what counts its samples alone lies whole on it, and differs.
+
+    A sum over such numbers is a part of that over all replicas, as the rule says of numbers that are dealt out.
+    """
+    own = (own_dim(t.dims, ask.axis) for t in ask.call.inputs)
+    dealt = tuple(p if dim is None else Shard(dim) for p, dim in zip(ask.given, own, strict=True))
+    found = per_replica(ask)
+    sums = [isinstance(p, Partial) for p in rule(replace(ask, given=dealt)).outputs]
+    counts = [
+        isinstance(p, Shard) or own_dim(t.dims, ask.axis) is not None
+        for p, t in zip(found.outputs, ask.call.outputs, strict=True)
+    ]
+    lies = zip(found.outputs, sums, counts, strict=True)
+    return Answer(found.inputs, tuple(PARTIAL if is_sum and not counted else p for p, is_sum, counted in lies))
 
 
 def makes_own_samples(ask: Ask, found: Answer) -> Answer:
@@ -102,6 +127,20 @@ def samples_dim(dims: Sequence[Dim], axis: str) -> int | None:
     return next((i for i, d in enumerate(dims) if isinstance(d, Expr) and axis in d.symbols), None)
 
 
+def own_dim(dims: Sequence[Dim], axis: str) -> int | None:
+    """Return the dim that holds samples of one rank of an axis alone, None where there is none."""
+    return next(
+        (i for i, d in enumerate(dims) if isinstance(d, Expr) and _OF_ONE in d.symbols and axis not in d.symbols), None
+    )
+
+
+def has_own(ask: Ask) -> bool:
+    """Whether an axis deals out samples and something in the call has those of one rank alone."""
+    if ask.axis not in DATA_AXES or ask.all_tokens:
+        return False
+    return any(own_dim(t.dims, ask.axis) is not None for t in (*ask.call.inputs, *ask.call.outputs))
+
+
 def shares_samples(ask: Ask) -> bool:
     """Whether samples are dealt out over the axis and an input has those of one replica only."""
     if ask.axis not in DATA_AXES or ask.all_tokens:
@@ -117,5 +156,6 @@ def shard_dim(placement: Placement) -> int | None:
 
 __all__ = [
     "DATA_AXES", "PARTIAL", "REPLICATE", "Answer", "Ask", "Partial", "Placement", "Replicate", "Rule", "Shard",
-    "makes_own_samples", "per_replica", "replicate_all", "samples_dim", "shard_dim", "shares_samples",
+    "has_own", "makes_own_samples", "of_own", "own_dim", "per_replica", "replicate_all", "samples_dim", "shard_dim",
+    "shares_samples",
 ]  # fmt: skip

@@ -13,6 +13,8 @@ from .annotate import DP, EP, FSDP
 from .ask import DATA_AXES
 from .builder import Placements, RegionBuilder
 
+_BATCH = "batch"
+
 
 def data_axes(hsdp: bool, ep: bool) -> tuple[str, ...]:
     """The axes that deal out the batch: scattering over `fsdp` comes before summing over `dp`, which then has less."""
@@ -20,13 +22,18 @@ def data_axes(hsdp: bool, ep: bool) -> tuple[str, ...]:
 
 
 def localised(graph: Graph, axes: tuple[str, ...]) -> Graph:
-    """Speak of the micro-batch a replica runs: the traced batch is that of all replicas together."""
-    env: dict[str, Dim] = {"batch": product(map(symbol, ("mbs", *axes)))}
-    return graph.with_regions(
-        tuple(
-            replace(r, values=tuple(replace(v, type=v.type.substitute(env)) for v in r.values)) for r in graph.regions
-        )
-    )
+    """Speak of the micro-batch a replica runs: the traced batch is that of all replicas together.
+
+    What has a number for each pair of samples (their likeness, in a contrastive loss) has those of a replica's own
+    pairs: the module sees no samples but these, and what gathers others says so by a message of its own.
+    """
+    all_samples: dict[str, Dim] = {_BATCH: product(map(symbol, ("mbs", *axes)))}
+    own: dict[str, Dim] = {_BATCH: symbol("mbs")}
+
+    def local(v: Value) -> Value:
+        return replace(v, type=v.type.substitute(own if v.type.power(_BATCH) > 1 else all_samples))
+
+    return graph.with_regions(tuple(replace(r, values=tuple(map(local, r.values))) for r in graph.regions))
 
 
 @dataclass(frozen=True, slots=True)

@@ -384,8 +384,11 @@ class _Propagation:
     def _gradient_at_rest(
         self, b: RegionBuilder, param: int, grad: int, only_data: bool = False
     ) -> dict[str, Placement]:
-        """Where ZeRO keeps a gradient: sharded over every data axis over which its parameter is the same."""
+        """Where ZeRO keeps a gradient: sharded over every data axis over which its parameter is the same.
+
+        The gradient of one number is whole everywhere.
+        """
         same = self._same_over(is_expert(b.old, b.old.by_id[param]))
-        axes = [a for a in self.axes if a in same] if self.zero else []
+        axes = [a for a in self.axes if a in same] if self.zero and b.old.by_id[param].type.dims else []
         shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
         return shards if only_data else {**b.where[b.now[grad]], **shards}

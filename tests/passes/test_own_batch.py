@@ -13,6 +13,7 @@ import slipstick
 from slipstick import Family, Workload
 from slipstick.ir.errors import PlanError, UsageError
 from slipstick.ir.graph import Bound, Graph
+from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.plan import Plan
 from slipstick.ir.sizes.fixed_sizes import check_sizes, counts_tokens, fixed_sizes
 
@@ -101,3 +102,39 @@ def test_a_search_takes_no_plan_of_another_batch() -> None:
     lowered = slipstick.lower(graph("train", False), Family())
     plans = slipstick.PlanTable.of([plan(Family(), mbs=mbs, gbs=64) for mbs in (1, BATCH, 8)])
     assert list(slipstick.screen(lowered, SYSTEM, plans).legal) == [False, True, False]
+
+
+class Pairs(nn.Module):
+    """Two towers and the likeness of every sample of one to every sample of the other, as in contrastive training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(32, 16), nn.Linear(32, 16)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return a loss of both directions."""
+        likeness = self.left(x) @ self.right(y).t() * self.scale.exp()
+        labels = torch.arange(x.shape[0], device=x.device)
+        cross_entropy = nn.functional.cross_entropy
+        return cross_entropy(likeness, labels) + cross_entropy(likeness.t(), labels)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_pairs_of_samples_are_those_of_a_replica(zero: int) -> None:
+    """Code on a replica sees its own samples: [mbs, mbs] pairs, whatever the replicas; gradients alone meet."""
+    inputs = {"x": torch.rand(BATCH, 32), "y": torch.rand(BATCH, 32)}
+    traced = slipstick.trace(Pairs(), inputs, dynamic={"x": ("batch",), "y": ("batch",)}, phase="train", loss=added)
+    sharded = slipstick.lower(traced, Family(zero=zero)).graph
+    made = {str(r.by_id[n.outputs[0]].type) for r in sharded.regions for n in r.nodes if n.op == "matmul"}
+    assert "fp32[mbs, mbs]" in made
+    sent = [
+        str(r.by_id[i].type) for r in sharded.regions for n in r.nodes for i in n.inputs
+        if isinstance(n.attrs, CollectiveAttrs) and n.attrs.axis == "dp"
+    ]  # fmt: skip
+    assert sent
+    assert not [kind for kind in sent if "mbs" in kind]
+    one, many = (
+        slipstick.estimate(traced, SYSTEM, plan(Family(zero=zero), num_gpus=gpus)).breakdown_s for gpus in (1, 8)
+    )
+    assert many["compute.matmul"] == pytest.approx(one["compute.matmul"], rel=1e-6)

@@ -110,6 +110,10 @@ _PUBLISHED: Mapping[str, Fields] = MappingProxyType(
         "hunyuan_v1_dense": {"head_dim": 128, "num_key_value_heads": 8},  # Hunyuan-7B
         "hunyuan_vl": {"text_config": {"head_dim": 128}},  # HunyuanOCR
         "hunyuan_vl_text": {"head_dim": 128},
+        "idefics3": {"vision_config": {"image_size": 364, "patch_size": 14}},  # Idefics3-8B
+        "llava_onevision": {  # llava-onevision-qwen2-7b
+            "vision_config": {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14},
+        },
         "hunyuan_v1_moe": {"head_dim": 128, "num_key_value_heads": 8, "num_experts": 64, "moe_topk": 8},  # Hunyuan-A13B
         "lfm2": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-1.2B: 10 and 6
         "lfm2_moe": {"num_hidden_layers": 6, "layer_types": ["conv", "conv", "full_attention"] * 2},  # LFM2-8B-A1B
@@ -377,7 +381,9 @@ def _turns(config: _Config, i: int) -> Iterator[bool]:
 
 def _is_index_list(name: str, value: object) -> bool:
     """Whether a field lists the layers that are of some kind: `mlp_only_layers`, `cross_attention_layers`."""
-    named = name.endswith(("_layers", "_layer_ids", "_layer_indices", "_layer_idxs")) and not name.startswith("_")
+    named = name.endswith(
+        ("_layers", "_layer_ids", "_layer_indices", "_layer_idxs", "_attn_indexes")
+    ) and not name.startswith("_")
     if not named or not isinstance(value, list | tuple) or name == "no_rope_layers":
         return False
     return all(isinstance(v, int) for v in value) and len(set(value)) == len(value)

@@ -16,7 +16,9 @@ from ..ask import (
     Ask,
     Placement,
     Rule,
+    has_own,
     makes_own_samples,
+    of_own,
     per_replica,
     replicate_all,
     shares_samples,
@@ -72,6 +74,8 @@ def answer_of(node: Node, ask: Ask, replicate_unknown: bool) -> Answer:
     What has no rule, or whose rule wants all inputs whole, runs per replica over data parallelism: never on the global
     batch.
     """
+    if has_own(ask):
+        return of_own(ask, RULES.get(node.op, replicate_all))
     samples = shares_samples(ask)
     if node.op not in RULES and (samples or replicate_unknown or all(p == REPLICATE for p in ask.given)):
         found = replicate_all(ask)

@@ -1,0 +1,44 @@
+"""Pictures as patches: rows and strips of as many as a picture has, with the sizes that are said beside them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from slipstick.frontend.huggingface.configs.architectures import ModelConfig
+from slipstick.frontend.modalities.kinds import ASIDE, COLUMNS, KINDS, columns
+from slipstick.frontend.modalities.sizes import Sizes
+
+SIDE, PATCH, LARGE, CHANNELS = 28, 4, 8, 3
+
+
+def sizes(**fields: int) -> Sizes:
+    given = {"image_size": SIDE, "patch_size": PATCH, "num_channels": CHANNELS, **fields}
+    return Sizes((cast(ModelConfig, SimpleNamespace(**given)),))
+
+
+def test_all_patches_of_a_picture_are_rows_of_it() -> None:
+    # 28 / 4 = 7 a side; what merges and pools patches needs 12, the fewest that 2, 3 and 4 divide.
+    rows = ("images", 7 * 7, CHANNELS * PATCH**2)
+    found = KINDS["pixel_values"].layouts(sizes())
+    assert found.index(("images", 12 * 12, CHANNELS * PATCH**2)) < found.index(rows)
+    assert ASIDE["target_sizes"].row(rows, sizes()) == (7, 7)
+
+
+def test_patches_that_a_model_makes_of_several_have_sides_of_their_own() -> None:
+    rows = ("images", 3 * 3, CHANNELS * LARGE**2)
+    assert rows in KINDS["pixel_values"].layouts(sizes(model_patch_size=LARGE))
+    assert ASIDE["target_sizes"].row(rows, sizes(model_patch_size=LARGE)) == (3, 3)
+
+
+def test_a_strip_has_the_patches_of_all_pictures_side_by_side() -> None:
+    strip = (1, CHANNELS, PATCH, COLUMNS)
+    assert strip in KINDS["pixel_values"].layouts(sizes())
+    assert columns(sizes()) == 12 * 12 * PATCH
+    assert ASIDE["target_sizes"].dims(strip, sizes()) == ("images", 2)
+    assert ASIDE["target_sizes"].row(strip, sizes()) == (12, 12)
+
+
+def test_sound_has_a_length_that_frames_divide() -> None:
+    # Frames of 5, 10, 20 and 40 ms at 16 kHz, and the strides 320 and 640 of encoders.
+    assert all(KINDS["input_values"].whole % frame == 0 for frame in (80, 160, 320, 640))
