@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...backends.pricing.timing import Timing
 from ...ir.graph import Graph, Node, Region
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.plan import PlanTable
 
@@ -75,7 +75,7 @@ def _readers(region: Region, node: Node) -> Iterator[Node]:
     for user in region.users.get(node.key, ()):
         if user.op in _PRODUCTS:
             yield user
-        elif op_def(user.op).kind is OpClass.FREE:
+        elif has(user, OpClass.FREE):
             yield from _readers(region, user)
 
 
@@ -84,7 +84,7 @@ def _makers(region: Region, node: Node) -> Iterator[Node]:
     for source in (region.producer[i] for i in node.inputs if i in region.producer):
         if source.op in _PRODUCTS:
             yield source
-        elif source.op in _THROUGH or op_def(source.op).kind is OpClass.FREE:
+        elif source.op in _THROUGH or has(source, OpClass.FREE):
             yield from _makers(region, source)
 
 

@@ -10,6 +10,7 @@ from ..sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ..sizes.rounding import evened
 from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
+from .traits import Trait
 
 GATHERS = ("all_gather", "ring_gather")
 # Exchanged block by block while the op beside them works on the block it has; a rank holds two blocks, never all.
@@ -98,18 +99,20 @@ def _listed(types: tuple[TensorType, ...]) -> str:
 
 OPS = (
     OpDef("all_reduce", OpClass.COMMUNICATION, free, "sum over the axis, result everywhere", _check_same,
-          CollectiveAttrs, num_outputs=None),
+          CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.SUMS, Trait.SUMS_EVERYWHERE})),
     OpDef("all_gather", OpClass.COMMUNICATION, free, "shards joined along a dim, everywhere", _check_scaled,
-          CollectiveAttrs, num_outputs=None),
+          CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.GATHERS})),
     OpDef("reduce_scatter", OpClass.COMMUNICATION, free, "sum over the axis, each rank keeps its shard",
-          _check_scaled, CollectiveAttrs, num_outputs=None),
+          _check_scaled, CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.SUMS, Trait.SCATTERS})),
     OpDef("all_to_all", OpClass.COMMUNICATION, free, "exchange of shards: another dim becomes the sharded one",
-          _check_exchange, CollectiveAttrs, num_outputs=None),
+          _check_exchange, CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.EXCHANGES})),
     OpDef("ring_gather", OpClass.COMMUNICATION, free, "the blocks of all ranks, passed on from neighbour to neighbour",
-          _check_scaled, CollectiveAttrs, num_outputs=None),
+          _check_scaled, CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.GATHERS, Trait.RING})),
     OpDef("ring_scatter", OpClass.COMMUNICATION, free, "sums of blocks, passed on to their owners",
-          _check_scaled, CollectiveAttrs, num_outputs=None),
+          _check_scaled, CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.SUMS, Trait.SCATTERS, Trait.RING})),
     OpDef("broadcast", OpClass.COMMUNICATION, free, "one rank's tensor to all", _check_same, CollectiveAttrs),
-    OpDef("send", OpClass.COMMUNICATION, free, "to the next rank of the axis", no_check, CollectiveAttrs),
-    OpDef("recv", OpClass.COMMUNICATION, free, "from the previous rank of the axis", no_check, CollectiveAttrs),
+    OpDef("send", OpClass.COMMUNICATION, free, "to the next rank of the axis", no_check, CollectiveAttrs,
+          traits=frozenset({Trait.SENDS})),
+    OpDef("recv", OpClass.COMMUNICATION, free, "from the previous rank of the axis", no_check, CollectiveAttrs,
+          traits=frozenset({Trait.RECEIVES})),
 )  # fmt: skip

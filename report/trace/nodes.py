@@ -17,7 +17,7 @@ from ...cost.schedules.tasks import Kind
 from ...cost.step.beside import axis_of
 from ...driver.estimate import Estimate
 from ...ir.graph import Node, Phase, Region
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, has
 from ...ir.ops.host import DOWN, UP, UPDATE
 from ..costed import Row, costed_rows
 
@@ -124,7 +124,7 @@ def _node(region: Region, entry: Entry, row: Row, args: str) -> NodeTime:
 
 def _gathers(region: Region, node: Node) -> bool:
     """Whether no computation of its own phase makes what a message or a copy brings."""
-    if op_def(node.op).kind not in (OpClass.COMMUNICATION, OpClass.HOST) or node.op == DOWN:
+    if not has(node, OpClass.COMMUNICATION, OpClass.HOST) or node.op == DOWN:
         return False
     made = [region.producer[i] for i in node.inputs if i in region.producer]
     return node.op == "reduce_scatter" or not any(n.phase is node.phase for n in made)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
 from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, Work, free, same_dims
+from ..traits import Trait
 
 SELECTIVE, SSD, DELTA, LINEAR, GATED = KINDS = ("selective", "ssd", "delta", "linear", "gated")
 STEPWISE = (SELECTIVE, GATED)  # kinds that have no form in chunks of their own
@@ -276,11 +277,11 @@ OPS = (
     OpDef(
         "scan_bwd", OpClass.SCAN, _work_bwd,
         "backward of a scan; inputs: dResult, then those of the scan; outputs: their gradients, but for the state",
-        _check_bwd, ScanBwdAttrs, min_inputs=3, max_inputs=None, num_outputs=None,
+        _check_bwd, ScanBwdAttrs, min_inputs=3, max_inputs=None, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
     ),
     OpDef(
         KEEP_STATE, OpClass.FREE, free,
         "a state that stays for the next token: what the kernel before wrote is part of the cache from here on",
-        _check_keep, max_inputs=1,
+        _check_keep, max_inputs=1, traits=frozenset({Trait.SAME_VALUES, Trait.WRITES_CACHE}),
     ),
 )  # fmt: skip
