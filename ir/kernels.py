@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .graph import Node, Region
-from .ops import OpClass, Work, has, work_of
+from .ops import OpClass, Trait, Work, has, work_of
 from .sizes.expr import Expr, as_expr, total
 
 
@@ -66,9 +66,9 @@ def _unwritten(region: Region, nodes: Sequence[Node]) -> Iterator[Expr]:
 
 def _read(region: Region, node: Node, value: int) -> Expr:
     """Bytes of an input that the node's own work counts: of a cache nothing, of a table the rows looked up."""
-    if node.op == "kv_append" and value != node.inputs[-1]:
+    if has(node, Trait.APPENDS) and value != node.inputs[-1]:
         return as_expr(0)
-    looked_up = node.op == "gather" and value == node.inputs[0]
+    looked_up = has(node, Trait.LOOKS_UP) and value == node.inputs[0]
     return region.by_id[node.key if looked_up else value].type.num_bytes
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ...ir.graph import Graph, Node, Phase, Region, Workload
 from ...ir.kernels import joined, kernel_work, source_of
-from ...ir.ops import OpCall, OpClass, Work, call_of, has, op_def, work_of
+from ...ir.ops import OpCall, OpClass, Trait, Work, call_of, has, op_def, work_of
 from ...ir.ops.base import NO_ATTRS, Attrs
 from ...ir.ops.collectives import CollectiveAttrs, message_bytes
 from ...ir.plan import AXES, ORDER, rank_order
@@ -215,7 +215,7 @@ def _reduced_before(region: Region, inside: Sequence[Node]) -> str:
     if len(inside) == 1:
         return ""
     makers = (region.producer.get(source_of(region, i)) for n in inside for i in n.inputs)
-    summed = (m.attrs for m in makers if m is not None and m.op == "all_reduce")
+    summed = (m.attrs for m in makers if m is not None and has(m, Trait.SUMS_EVERYWHERE))
     return next((a.axis for a in summed if isinstance(a, CollectiveAttrs)), "")
 
 
@@ -224,7 +224,7 @@ def _shape(call: OpCall) -> Shape:
     if has(call, OpClass.OPTIMIZER):
         return Shape(total(p.numel for p in call.inputs[: len(call.inputs) // 2]), as_expr(1))
     # A cache stays where it is: what is appended to it is what passes by.
-    types = call.inputs[-1:] if call.op == "kv_append" else [*call.inputs[:1], *call.outputs[:1]]
+    types = call.inputs[-1:] if has(call, Trait.APPENDS) else [*call.inputs[:1], *call.outputs[:1]]
     widest = max(types, key=lambda t: t.rank)
     if not widest.dims:
         return SCALAR

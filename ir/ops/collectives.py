@@ -12,7 +12,7 @@ from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
 from .traits import Trait
 
-GATHERS = ("all_gather", "ring_gather")
+_GATHERS = ("all_gather", "ring_gather")
 # Exchanged block by block while the op beside them works on the block it has; a rank holds two blocks, never all.
 RINGS = ("ring_gather", "ring_scatter")
 # One byte an element, and four for the scale of each 128: DeepSeek-V3, arXiv 2412.19437, section 3.3.
@@ -51,7 +51,7 @@ def message_bytes(call: OpCall) -> Expr:
     broadcast: the message. A ring's S is the blocks of all ranks, of which n - 1 pass by a rank.
     """
     uneven = call.op == "all_to_all" and any(IMBALANCE in t.numel.symbols for t in call.outputs)
-    tensors = call.outputs if call.op in GATHERS or uneven else call.inputs
+    tensors = call.outputs if call.op in _GATHERS or uneven else call.inputs
     attrs = call.attrs_as(CollectiveAttrs)
     wire = attrs.wire
     if attrs.tail != 0:
@@ -78,7 +78,7 @@ def _check_scaled(call: OpCall) -> Iterator[str]:
     if len(call.inputs) != len(call.outputs):
         yield f"makes one result an input, has {len(call.inputs)} inputs and {len(call.outputs)} results"
         return
-    small, large = (call.inputs, call.outputs) if call.op in GATHERS else (call.outputs, call.inputs)
+    small, large = (call.inputs, call.outputs) if call.op in _GATHERS else (call.outputs, call.inputs)
     for part, whole in zip(small, large, strict=True):
         if not _is_shard(part.dims, whole.dims, attrs):
             yield f"{part} is not {whole} with dim {attrs.dim} divided by {attrs.axis}"

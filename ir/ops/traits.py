@@ -19,6 +19,7 @@ class Trait(StrEnum):
     QUANTISES = "quantises"  # the values of the operand in low precision, with scales
     COPIES = "copies"  # the values of the operand in another layout of memory
     RENAMES = "renames"  # the operand itself, under another name
+    VIEW = "view"  # entries of the operand where they lie, under other dims
     RESHAPES = "reshapes"  # the same entries in the same order, under other dims
     PERMUTES = "permutes"  # the same dims in another order
     EXPANDS = "expands"  # dims of size 1 are repeated
@@ -34,11 +35,12 @@ class Trait(StrEnum):
     NORMALISES_ROWS = "normalises rows"  # statistics of the last dim
     SOFTMAX = "softmax"  # exponentials along a dim, over their sum
     CHOOSES = "chooses"  # the largest entries and their places
-    LOOKS_UP = "looks up"  # reads of its data those entries alone whose places are given
+    LOOKS_UP = "looks up"  # entries of its first input, of which it reads those alone whose places are given
     READS_TABLE = "reads a table"  # rows of a table of weights, by ids
 
     # Experts.
     HOLDS_EXPERTS = "holds experts"  # the weights of a bank of experts are among its inputs
+    BANK = "bank"  # experts on rows that were dealt out to them before
     ROUTES = "routes"  # deals tokens out to experts and puts their results together, all in one op
     DISPATCHES = "dispatches"  # copies each token once for each expert that it goes to
     COMBINES = "combines"  # sums what a token's experts have made

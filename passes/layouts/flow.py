@@ -15,7 +15,6 @@ from ...ir.types import TensorType
 REPLICAS = ("dp", "fsdp")
 _SAMPLES = "mbs"
 _IN_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
-_ROUTES = ("dispatch", "combine", "expert")
 # What hands on a partial sum, entry by entry.
 _KEEPS_SUM = (
     Trait.POINTWISE,
@@ -55,7 +54,7 @@ def _routes(region: Region, node: Node) -> bool:
     lies = [p for i in (*node.inputs, *node.outputs) for _, p in region.by_id[i].placements]
     if any(isinstance(p, Shard) and p.routed for p in lies):
         return True
-    return any(n.op.startswith(_ROUTES) for n in region.nodes)
+    return any(has(n, Trait.DISPATCHES, Trait.COMBINES, Trait.HOLDS_EXPERTS) for n in region.nodes)
 
 
 def _mixes(region: Region, node: Node) -> bool:

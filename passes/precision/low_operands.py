@@ -35,8 +35,7 @@ def lowered(region: Region, recipe: Recipe, keep: bool, fused: bool, gather: boo
 
 def _inner(region: Region) -> set[int]:
     """What banks of experts activate, which their own backward alone reads: kept as their second product reads it."""
-    held = (n for n in region.nodes if has(n, Trait.HOLDS_EXPERTS, backward=False))
-    banks = {n.key: n.outputs[2] for n in held if not has(n, Trait.ROUTES)}
+    banks = {n.key: n.outputs[2] for n in region.nodes if has(n, Trait.BANK, backward=False)}
     return {o for o in banks.values() if all(n.forward in banks for n in region.users.get(o, ()))}
 
 

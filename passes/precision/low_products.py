@@ -51,7 +51,7 @@ def weight_of(region: Region, value: int) -> int | None:
 
 
 def _is_low(region: Region, node: Node) -> bool:
-    if has(node, Trait.HOLDS_EXPERTS) and not has(node, Trait.ROUTES):
+    if has(node, Trait.BANK):
         return all(fits(region, i) for i in node.inputs[1:3])
     if not has(node, Trait.PRODUCT):
         return False

@@ -68,7 +68,7 @@ def _input(v: Value) -> Placements:
 
 def is_expert(region: Region, v: Value) -> bool:
     """Whether a parameter holds one entry an expert."""
-    return any(n.op.startswith("expert") and v.id in n.inputs for n in region.users.get(v.id, ()))
+    return any(has(n, Trait.HOLDS_EXPERTS) and v.id in n.inputs for n in region.users.get(v.id, ()))
 
 
 def _parameter(region: Region, v: Value, style: Style) -> Placement:

@@ -321,7 +321,7 @@ def _split_sizes(graph: Graph) -> Iterator[int]:
             elif isinstance(node.attrs, SliceAttrs | ConcatAttrs):
                 along = node.attrs.dim
                 yield from _whole(d for dims in tensors for d in dims[along : along + 1])
-            elif node.op.startswith("expert"):
+            elif has(node, Trait.HOLDS_EXPERTS):
                 yield from _whole(d for dims in tensors for d in dims)
 
 

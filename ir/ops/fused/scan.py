@@ -21,7 +21,6 @@ DECAY_FLOPS = 7
 STATE_BYTES = 4  # states between chunks are kept in fp32
 # What a serving step leaves behind for the next token, by the op that says so.
 KEEP_STATE = "keep_state"
-CACHE_WRITES = frozenset(("kv_append", KEEP_STATE))
 
 
 @dataclass(frozen=True, slots=True)
