@@ -17,16 +17,14 @@ from numpy.typing import NDArray
 
 from ..ir.caches import read_caches
 from ..ir.graph import Graph, Region, Role
-from ..ir.ops import work_of
+from ..ir.ops import Trait, has, work_of
 from ..ir.ops.base import ExpertsRead
-from ..ir.ops.fused.scan import CACHE_WRITES, KEEP_STATE
 from ..ir.ops.masking import touched_share
 from ..ir.plan import IMBALANCE, PlanTable
 from ..ir.sizes.expr import Expr, total
 
 Array = NDArray[np.float64]
 # What reads a few rows of a table.
-_LOOKS_UP = frozenset(("embedding", "gather"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +59,13 @@ class MustMove:
 
 def _weights(region: Region) -> Iterator[Expr]:
     for v in region.of_role(Role.PARAM):
-        if any(node.op not in _LOOKS_UP for node in region.users.get(v.id, ())):
+        if any(not has(node, Trait.LOOKS_UP, Trait.READS_TABLE) for node in region.users.get(v.id, ())):
             yield v.type.num_bytes
 
 
 def _caches(region: Region) -> Iterator[Expr]:
     """Keys and values are read; states are read and written again."""
     for node in region.nodes:
-        if node.op in CACHE_WRITES:
-            yield region.by_id[node.key].type.num_bytes * (2 if node.op == KEEP_STATE else 1)
+        if has(node, Trait.WRITES_CACHE):
+            yield region.by_id[node.key].type.num_bytes * (1 if has(node, Trait.APPENDS) else 2)
     yield from (v.type.num_bytes for v in read_caches(region))

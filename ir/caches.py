@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .graph import Region, Role, Value
-from .ops.fused.scan import CACHE_WRITES
+from .ops import Trait, has
 
 
 def kept_caches(region: Region) -> Iterator[Value]:
@@ -13,14 +13,14 @@ def kept_caches(region: Region) -> Iterator[Value]:
 
     Keys and values of an encoder's output, which attention reads and nobody appends to, are among them.
     """
-    yield from (region.by_id[node.key] for node in region.nodes if node.op in CACHE_WRITES)
+    yield from (region.by_id[node.key] for node in region.nodes if has(node, Trait.WRITES_CACHE))
     yield from read_caches(region)
 
 
 def read_caches(region: Region) -> Iterator[Value]:
     """Yield the caches that attention reads as they come."""
     for v in region.of_role(Role.CACHE):
-        if any(node.op == "attention" for node in region.users.get(v.id, ())):
+        if any(has(node, Trait.ATTENDS) for node in region.users.get(v.id, ())):
             yield v
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .graph import Node, Region
-from .ops import OpClass, Work, op_def, work_of
+from .ops import OpClass, Trait, Work, has, work_of
 from .sizes.expr import Expr, as_expr, total
 
 
@@ -23,7 +23,7 @@ def joined(region: Region) -> Mapping[int, tuple[Node, ...]]:
 
 def source_of(region: Region, value: int) -> int:
     """Return the value that a view, or a view of a view, looks at."""
-    while (made := region.producer.get(value)) is not None and op_def(made.op).kind is OpClass.FREE:
+    while (made := region.producer.get(value)) is not None and has(made, OpClass.FREE):
         value = made.inputs[0]
     return value
 
@@ -58,7 +58,7 @@ def _unwritten(region: Region, nodes: Sequence[Node]) -> Iterator[Expr]:
     """What no node outside reads, in the region or behind it."""
     keys, needed = {n.key for n in nodes}, {source_of(region, p.value) for p in region.outputs}
     for reader in region.nodes:
-        if reader.key not in keys and op_def(reader.op).kind is not OpClass.FREE:
+        if reader.key not in keys and not has(reader, OpClass.FREE):
             needed |= {source_of(region, i) for i in reader.inputs}
     for node in nodes:
         yield from (_written(region, node, o) for o in node.outputs if o not in needed)
@@ -66,9 +66,9 @@ def _unwritten(region: Region, nodes: Sequence[Node]) -> Iterator[Expr]:
 
 def _read(region: Region, node: Node, value: int) -> Expr:
     """Bytes of an input that the node's own work counts: of a cache nothing, of a table the rows looked up."""
-    if node.op == "kv_append" and value != node.inputs[-1]:
+    if has(node, Trait.APPENDS) and value != node.inputs[-1]:
         return as_expr(0)
-    looked_up = node.op == "gather" and value == node.inputs[0]
+    looked_up = has(node, Trait.LOOKS_UP) and value == node.inputs[0]
     return region.by_id[node.key if looked_up else value].type.num_bytes
 
 

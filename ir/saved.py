@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .graph import Graph, Phase, Region, Role
+from .ops import Trait, has
 
 _LATER = (Phase.RECOMPUTE, Phase.BACKWARD)
 
@@ -52,7 +53,7 @@ def _is_activation(region: Region, value: int, backward_ports: set[str]) -> bool
 
 
 def _marked(region: Region, kept: set[int], wanted: set[str]) -> Region:
-    if any(n.op == "recv" for n in region.nodes):
+    if any(has(n, Trait.RECEIVES) for n in region.nodes):
         return region
     exported = {p.value for p in region.outputs if p.name in wanted and region.phase_of(p.value) is Phase.FORWARD}
     kept = kept | exported | {region.by_id[i].storage for i in exported} | _kept_whole(region)
@@ -61,7 +62,7 @@ def _marked(region: Region, kept: set[int], wanted: set[str]) -> Region:
 
 
 def _kept_whole(region: Region) -> set[int]:
-    gathers = (n for n in region.nodes if n.op == "all_gather" and n.phase is Phase.FORWARD)
+    gathers = (n for n in region.nodes if has(n, Trait.GATHERS) and n.phase is Phase.FORWARD)
     whole = (n.outputs for n in gathers if all(_is_weight(region, i) for i in n.inputs))
     return {o for outputs in whole for o in outputs if region.by_id[o].saved}
 
@@ -69,5 +70,5 @@ def _kept_whole(region: Region) -> set[int]:
 def _is_weight(region: Region, value: int) -> bool:
     """Whether a value is a parameter, as it is or quantised."""
     made = region.producer.get(value)
-    source = made.inputs[0] if made is not None and made.op == "quantise" else value
+    source = made.inputs[0] if made is not None and has(made, Trait.QUANTISES) else value
     return region.by_id[source].role is Role.PARAM

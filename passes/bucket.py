@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ..ir.errors import UnknownNameError
 from ..ir.graph import Graph, Node, Phase, Region, Workload
+from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.plan import RESHARD
 from ..ir.saved import mark_saved
@@ -107,7 +108,7 @@ def _rewrite(region: Region) -> Region:
     gone = sent | {n.key for group in gathers for n in group[1:]} | {n.key for n in once}
     nodes = [joined.get(n.key, n) for n in region.nodes if n.key not in gone]
     filling = _feeding(nodes, reductions)
-    sums = [n for n in nodes if n.op == "accumulate"] if reductions else []
+    sums = [n for n in nodes if has(n, Trait.ACCUMULATES)] if reductions else []
     first = [n for n in nodes if n not in (*filling, *sums)]
     early = _joined(reductions, "gradients reduced")
     return replace(region, nodes=(*first, *filling, *early, *sums, *_in_rounds(once)))
@@ -116,7 +117,7 @@ def _rewrite(region: Region) -> Region:
 def _feeding(nodes: list[Node], reductions: list[list[Node]]) -> list[Node]:
     """Casts of what is reduced next: they fill the message."""
     sent = {i for group in reductions for n in group for i in n.inputs}
-    return [n for n in nodes if n.op == "cast" and n.key in sent]
+    return [n for n in nodes if has(n, Trait.CASTS) and n.key in sent]
 
 
 def _gathers(region: Region) -> list[list[Node]]:
@@ -130,7 +131,7 @@ def _gathers(region: Region) -> list[list[Node]]:
 
 def _reductions(region: Region) -> list[list[Node]]:
     """What is reduced in every micro-batch, of a group together."""
-    summed = {i for n in region.nodes if n.op == "accumulate" for i in n.inputs}
+    summed = {i for n in region.nodes if has(n, Trait.ACCUMULATES) for i in n.inputs}
     found: dict[tuple[object, ...], list[Node]] = {}
     for node in region.nodes:
         if _talks(node) and summed.intersection(node.outputs):

@@ -6,40 +6,41 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..ir.graph import Node, Phase, Region, Role
-from ..ir.ops.collectives import GATHERS, CollectiveAttrs
+from ..ir.ops import Trait, has
+from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.sizes.expr import Expr, total
 
 
 def gathers_parameter(region: Region, node: Node) -> bool:
     """Whether a node makes parameters whole that rest in shards (ZeRO stage 3), as they are or quantised before."""
-    return node.op == "all_gather" and all(_parameter(region, i) is not None for i in node.inputs)
+    return has(node, Trait.GATHERS) and all(_parameter(region, i) is not None for i in node.inputs)
 
 
 def gathered_parameters(region: Region, node: Node) -> tuple[int, ...]:
     """Return the parameters that a node makes whole, in the order of its inputs; empty for any other node."""
-    found = (_parameter(region, i) for i in node.inputs) if node.op == "all_gather" else ()
+    found = (_parameter(region, i) for i in node.inputs) if has(node, Trait.GATHERS) else ()
     names = tuple(found)
     return tuple(i for i in names if i is not None) if None not in names else ()
 
 
 def casts_parameter(region: Region, node: Node) -> bool:
     """Whether a node quantises the shard of a parameter that is gathered then."""
-    gathers = any(n.op == "all_gather" for o in node.outputs for n in region.users.get(o, ()))
-    return node.op == "quantise" and gathers and _parameter(region, node.key) is not None
+    gathers = any(has(n, Trait.GATHERS) for o in node.outputs for n in region.users.get(o, ()))
+    return has(node, Trait.QUANTISES) and gathers and _parameter(region, node.key) is not None
 
 
 def _parameter(region: Region, value: int) -> int | None:
     if region.by_id[value].role is Role.PARAM:
         return value
     made = region.producer.get(value)
-    cast = made is not None and made.op == "quantise" and region.by_id[made.inputs[0]].role is Role.PARAM
+    cast = made is not None and has(made, Trait.QUANTISES) and region.by_id[made.inputs[0]].role is Role.PARAM
     return made.inputs[0] if made is not None and cast else None
 
 
 def gathers_sequence(node: Node) -> bool:
     """Whether a node brings the keys and values of other context-parallel ranks: they are never kept."""
     attrs = node.attrs
-    return node.op in GATHERS and isinstance(attrs, CollectiveAttrs) and set(attrs.axes) <= {"cp", "up"}
+    return has(node, Trait.GATHERS) and isinstance(attrs, CollectiveAttrs) and set(attrs.axes) <= {"cp", "up"}
 
 
 def held_gathered(region: Region) -> Expr:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ..ir.errors import PlanError
 from ..ir.graph import Graph, Node, Phase, Port, Region, Role, Value, Workload
 from ..ir.layers import layer_names
-from ..ir.ops import OpClass, op_def
+from ..ir.ops import OpClass, Trait, has
 from ..ir.ops.host import DOWN, UP, UPDATE
 from ..ir.plan import check_offload
 from ..ir.saved import mark_saved
@@ -112,7 +112,7 @@ def _kept_by_itself(region: Region, value: int, saved: bool = True) -> bool:
 
 def _content(region: Region, storage: int) -> int:
     """The value that a storage holds when the forward phase ends: what was written into it last."""
-    written = (n for n in region.nodes if n.phase is Phase.FORWARD and op_def(n.op).kind is not OpClass.FREE)
+    written = (n for n in region.nodes if n.phase is Phase.FORWARD and not has(n, OpClass.FREE))
     values = [o for n in written for o in n.outputs if region.by_id[o].storage == storage]
     return values[-1] if values else storage
 
@@ -151,7 +151,7 @@ def _fetched(
     fresh = {s: draft.like(_content(region, s)) for s in sources}
     new = fresh | {_content(region, s): copy for s, copy in fresh.items()}
     wanted = {i for n in nodes if n.phase in phases for i in n.inputs}
-    views = [n for n in nodes if op_def(n.op).kind is OpClass.FREE and region.by_id[n.key].storage in sources]
+    views = [n for n in nodes if has(n, OpClass.FREE) and region.by_id[n.key].storage in sources]
     earlier = [n for n in views if n.phase is Phase.FORWARD and Phase.FORWARD not in phases]
     again = needed(earlier, {n.key for n in earlier}, wanted)
     for node in again:
@@ -172,7 +172,7 @@ def _update_on_host(region: Region, params_stay: bool) -> Region:
     """Gradients down, the update there, and the new weights up unless they live there too."""
     draft, nodes = _Draft(region), list[Node]()
     for node in region.nodes:
-        nodes += _host_step(draft, node, params_stay) if node.op == "optimizer_step" else [node]
+        nodes += _host_step(draft, node, params_stay) if has(node, Trait.UPDATES) else [node]
     return draft.made(nodes) if draft.values or params_stay else region
 
 

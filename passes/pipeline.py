@@ -8,8 +8,8 @@ from typing import ClassVar, TypeAlias
 
 from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value, Workload
 from ..ir.layers import layer_row
+from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
-from ..ir.ops.host import DOWN
 from ..ir.placement import Placement, Replicate, Shard
 from ..ir.plan.layout.stages import BOUNDARY, SHARED
 from ..ir.sizes.expr import as_expr, symbol
@@ -183,7 +183,7 @@ def _without_weights(head: Sequence[Region]) -> frozenset[str]:
 
 def _phase(region: Region, value: int) -> Phase | None:
     node = region.producer.get(value)
-    if node is None or node.phase is Phase.RECOMPUTE or node.op == DOWN:
+    if node is None or node.phase is Phase.RECOMPUTE or has(node, Trait.TO_HOST):
         return None  # what a stage runs again, or has in host memory, does not cross
     return Phase.FORWARD if node.phase is Phase.FORWARD else Phase.BACKWARD
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Region, Value
+from ..ir.ops import Trait, has
 from ..ir.ops.fused.routing import RoutedAttrs
 from ..ir.plan import CAPACITY
 from ..ir.sizes.expr import as_dim, as_expr, symbol
@@ -34,16 +35,16 @@ class Route(Pass):
 
 
 def _rewrite(region: Region, capacity: bool) -> Region:
-    if not any(n.op in ("experts", "experts_bwd") for n in region.nodes):
+    if not any(has(n, Trait.ROUTES) for n in region.nodes):
         return region
     region = _with_capacity(region) if capacity else region
     values, nodes = list(region.values), []
     banks: dict[int, Node] = {}
     for node in region.nodes:
-        if node.op == "experts":
+        if has(node, Trait.ROUTES, backward=False):
             banks[node.key] = node
             nodes += _forward(node, RoutedAttrs(capacity))
-        elif node.op == "experts_bwd":
+        elif has(node, Trait.ROUTES):
             nodes += _backward(region, node, values, banks)
         else:
             nodes.append(node)
@@ -52,7 +53,7 @@ def _rewrite(region: Region, capacity: bool) -> Region:
 
 def _with_capacity(region: Region) -> Region:
     """Every row of an expert's room is computed and sent, whether a token fills it or not."""
-    rows = {o for n in region.nodes if n.op == "experts" for o in n.outputs[1:]}
+    rows = {o for n in region.nodes if has(n, Trait.ROUTES, backward=False) for o in n.outputs[1:]}
     return replace(region, values=tuple(_scaled(v) if v.id in rows else v for v in region.values))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..ir.graph import Node, Region
-from ..ir.ops import OpClass, op_def
+from ..ir.ops import OpClass, has
 
 # Places of expert ids and weights among the inputs of what reads them.
 _CHOSEN: Mapping[str, tuple[int, ...]] = {"experts": (1, 2), "dispatch": (1,), "combine": (1, 2)}
@@ -20,14 +20,14 @@ def chosen_by(region: Region, bank: Node) -> tuple[int, ...]:
 def routing(region: Region) -> tuple[Node, ...]:
     """Return the nodes that make expert ids and weights out of the products of routers, in running order."""
     wanted = [i for n in region.nodes for i in chosen_by(region, n)]
-    found = {n.key for n in _before(region, wanted) if op_def(n.op).kind not in _STOPS}
+    found = {n.key for n in _before(region, wanted) if not has(n, *_STOPS)}
     return tuple(n for n in region.nodes if n.key in found)
 
 
 def routers(region: Region) -> frozenset[int]:
     """Return the keys of the products that routing starts from."""
     wanted = [i for n in region.nodes for i in chosen_by(region, n)]
-    return frozenset(n.key for n in _before(region, wanted) if op_def(n.op).kind is OpClass.MATMUL)
+    return frozenset(n.key for n in _before(region, wanted) if has(n, OpClass.MATMUL))
 
 
 def _before(region: Region, values: Iterable[int]) -> list[Node]:
@@ -39,6 +39,6 @@ def _before(region: Region, values: Iterable[int]) -> list[Node]:
         if node is None or node.key in found:
             continue
         found[node.key] = node
-        if op_def(node.op).kind not in _STOPS:
+        if not has(node, *_STOPS):
             queue += node.inputs
     return list(found.values())

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ..ir.graph import NO_ATTRS, Attrs, Graph, Node, Port, Region, Value, Workload
 from ..ir.meaning import In, Meaning, Out, Step
+from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.tensors.normalize import ReduceAttrs
 from ..ir.placement import REPLICATE, Shard
@@ -69,7 +70,7 @@ def _sampled(region: Region) -> Region:
     drawn = tail.add("reduce", cast, token, ReduceAttrs("argmax", (dim,)))
     greedy = Meaning((Step("aten.argmax", (("self", In(0)), ("dim", dim))),), (Out(0),))
     tail.nodes[-1] = replace(tail.nodes[-1], meaning=greedy)
-    nodes = (replace(n, kernel=drawn.id) if n.op == "cast" else n for n in tail.nodes)
+    nodes = (replace(n, kernel=drawn.id) if has(n, Trait.CASTS) else n for n in tail.nodes)
     outputs = (Port(first.name, drawn.id), *others)
     return replace(region, values=(*region.values, *tail.values), nodes=(*region.nodes, *nodes), outputs=outputs)
 

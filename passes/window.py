@@ -8,6 +8,7 @@ from typing import ClassVar, TypeGuard
 
 from ..ir.graph import Attrs, Graph, Node, Region, Role, Value, Workload
 from ..ir.meaning import In, Meaning, Out, Step
+from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
@@ -43,7 +44,7 @@ class Window(Pass):
 
 def _windowed(region: Region) -> dict[int, int]:
     """The window of each call of attention that has one, by its key."""
-    found = ((n.key, n.attrs) for n in region.nodes if n.op == "attention")
+    found = ((n.key, n.attrs) for n in region.nodes if has(n, Trait.ATTENDS, backward=False))
     return {key: attrs.window for key, attrs in found if _is_windowed(attrs)}
 
 
@@ -104,7 +105,7 @@ def _appends(region: Region, attention: Node) -> Iterator[Node]:
         node = region.producer.get(todo.pop())
         if node is not None and isinstance(node.attrs, CollectiveAttrs):
             todo += node.inputs
-        elif node is not None and node.op == "kv_append" and len(node.inputs) == 1:
+        elif node is not None and has(node, Trait.APPENDS) and len(node.inputs) == 1:
             yield node
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.errors import UsageError
-from ...ir.ops import OpClass
-from ...ir.ops.host import UPDATE
+from ...ir.ops import OpClass, Trait, has
 from ...ir.sizes.expr import Num
 from ..kernels.terms import KernelTimes, as_rows
 from ..machine.system import System
@@ -38,12 +37,12 @@ class HostSide:
     def numbers(self, entry: Entry, system: System) -> tuple[str, ...]:
         """The link, or the memory of the host."""
         del system
-        return ("node.host_memory.",) if entry.op == UPDATE else ("chip.host_link.",)
+        return ("node.host_memory.",) if has(entry, Trait.UPDATES) else ("chip.host_link.",)
 
     def bind(self, group: Group, system: System) -> Pricer:
         """T = bytes / (u BW) of the link, plus its latency a copy; an update at the chip's share of the host memory."""
         rates = as_rows([bytes_per_s(system, e) for e in group.entries])
-        latency = as_rows([0.0 if e.op == UPDATE else _latency(system) for e in group.entries])
+        latency = as_rows([0.0 if has(e, Trait.UPDATES) else _latency(system) for e in group.entries])
 
         def price(amounts: Amounts) -> KernelTimes:
             copied = amounts.num_bytes / rates
@@ -55,7 +54,7 @@ class HostSide:
 
 def bytes_per_s(system: System, entry: Entry) -> Num:
     """Return what a copy, or the host's update, reaches; UsageError when the system does not say."""
-    if entry.op == UPDATE:
+    if has(entry, Trait.UPDATES):
         if system.host is None:
             raise UsageError(_missing(system, "node.host_memory", "capacity, bandwidth and efficiency"))
         return system.host.bytes_per_s * system.host.efficiency / system.node_size

@@ -18,9 +18,10 @@ def operand_types(region: Region, node: Node) -> tuple[DType, DType]:
     """
     source = node.inputs[0] if node.inputs else node.outputs[0]
     first = region.by_id[source].type.dtype
-    if node.op not in _SECOND:
+    place = _SECOND.get(node.op)
+    if place is None:
         return first, first
     if isinstance(node.attrs, ExpertsAttrs) and node.attrs.products:
         first = DType(node.attrs.products)
-    second = region.by_id[node.inputs[_SECOND[node.op]]].type.dtype
+    second = region.by_id[node.inputs[place]].type.dtype
     return first, second

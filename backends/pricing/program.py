@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ...ir.graph import Graph, Node, Phase, Region, Workload
 from ...ir.kernels import joined, kernel_work, source_of
-from ...ir.ops import OpCall, OpClass, Work, call_of, op_def, work_of
+from ...ir.ops import OpCall, OpClass, Trait, Work, call_of, has, op_def, work_of
 from ...ir.ops.base import NO_ATTRS, Attrs
 from ...ir.ops.collectives import CollectiveAttrs, message_bytes
 from ...ir.plan import AXES, ORDER, rank_order
@@ -144,7 +144,7 @@ def compile_graph(graph: Graph, order: str = ORDER) -> Program:
     for region in graph.regions:
         shared = joined(region)
         for node in region.nodes:
-            if node.kernel is None and op_def(node.op).kind is not OpClass.FREE:
+            if node.kernel is None and not has(node, OpClass.FREE):
                 entry = _entry(graph, region, node, shared.get(node.key, (node,)))
                 found.setdefault(_symbols(entry, graph.axes, order), []).append(entry)
     axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
@@ -206,7 +206,7 @@ def _entry(graph: Graph, region: Region, node: Node, inside: Sequence[Node]) -> 
 
 def _work(region: Region, node: Node, inside: Sequence[Node]) -> Work:
     """What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way."""
-    alone = len(inside) == 1 or op_def(node.op).kind is OpClass.COMMUNICATION
+    alone = len(inside) == 1 or has(node, OpClass.COMMUNICATION)
     return work_of(region, node) if alone else kernel_work(region, inside)
 
 
@@ -215,16 +215,16 @@ def _reduced_before(region: Region, inside: Sequence[Node]) -> str:
     if len(inside) == 1:
         return ""
     makers = (region.producer.get(source_of(region, i)) for n in inside for i in n.inputs)
-    summed = (m.attrs for m in makers if m is not None and m.op == "all_reduce")
+    summed = (m.attrs for m in makers if m is not None and has(m, Trait.SUMS_EVERYWHERE))
     return next((a.axis for a in summed if isinstance(a, CollectiveAttrs)), "")
 
 
 def _shape(call: OpCall) -> Shape:
     """What the op runs over, its first operand or its result, as rows of its last dim; an optimizer over elements."""
-    if op_def(call.op).kind is OpClass.OPTIMIZER:
+    if has(call, OpClass.OPTIMIZER):
         return Shape(total(p.numel for p in call.inputs[: len(call.inputs) // 2]), as_expr(1))
     # A cache stays where it is: what is appended to it is what passes by.
-    types = call.inputs[-1:] if call.op == "kv_append" else [*call.inputs[:1], *call.outputs[:1]]
+    types = call.inputs[-1:] if has(call, Trait.APPENDS) else [*call.inputs[:1], *call.outputs[:1]]
     widest = max(types, key=lambda t: t.rank)
     if not widest.dims:
         return SCALAR

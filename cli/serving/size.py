@@ -131,6 +131,7 @@ def _lowered(request: Request) -> Callable[[Shape], tuple[Served, Plan]]:
 def _has_experts(lowered: Callable[[Shape], tuple[Served, Plan]]) -> bool:
     """Whether the model has experts to deal out."""
     from ...driver.serve.sizes.shapes import Shape
+    from ...ir.ops import Trait, has
 
     graph = lowered(Shape())[0].decode.source
-    return any(node.op == "experts" for region in graph.regions for node in region.nodes)
+    return any(has(node, Trait.HOLDS_EXPERTS) for region in graph.regions for node in region.nodes)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
 from ...ir.graph import ONCE_A_STEP, Graph, Node, Phase, Region, Role
-from ...ir.ops.fused.scan import CACHE_WRITES
-from ...ir.ops.host import DOWN
+from ...ir.ops import Trait, has
 from ...ir.sizes.expr import Expr, total
 from ...passes.gathers import gathers_parameter
 
@@ -81,10 +80,10 @@ def _last_reads(region: Region, nodes: Sequence[Node]) -> Mapping[int, int]:
 def _held_bytes(region: Region, value: int) -> Expr:
     """What passes by block by block is never there whole: a rank holds the block it works on and the next one."""
     made = region.producer.get(value)
-    if made is not None and made.op == "ring_gather":
+    if made is not None and has(made, Trait.RING) and has(made, Trait.GATHERS):
         return region.by_id[made.inputs[made.outputs.index(value)]].type.num_bytes * 2
     users = region.users.get(value, ())
-    if len(users) == 1 and users[0].op == "ring_scatter":
+    if len(users) == 1 and has(users[0], Trait.RING) and has(users[0], Trait.SCATTERS):
         return region.by_id[users[0].outputs[users[0].inputs.index(value)]].type.num_bytes * 2
     return region.by_id[value].type.num_bytes
 
@@ -95,7 +94,7 @@ def _incoming(region: Region, received: Set[str]) -> dict[int, Expr]:
 
 def _accounted_elsewhere(region: Region) -> set[int]:
     """Storages of sums and caches, of what lies in host memory, and of gathered parameters that are kept."""
-    apart = (n for n in region.nodes if n.op in {"accumulate", *CACHE_WRITES, DOWN})
+    apart = (n for n in region.nodes if has(n, Trait.ACCUMULATES, Trait.WRITES_CACHE, Trait.TO_HOST))
     found = {region.by_id[o].storage for n in apart for o in n.outputs}
     whole = (o for n in region.nodes if gathers_parameter(region, n) for o in n.outputs)
     return found | {region.by_id[o].storage for o in whole if region.by_id[o].saved}

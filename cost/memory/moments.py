@@ -7,6 +7,7 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 from ...ir.graph import Graph, Node, Phase, Region, Role
+from ...ir.ops import Trait, has
 from ...ir.sizes.expr import Expr, as_expr, total
 from ...passes.gathers import gathers_parameter
 from .liveness import live_bytes, received_gradients, running
@@ -50,7 +51,7 @@ def moments_by_node(graph: Graph) -> Iterator[tuple[Node, Alive]]:
         filled = {i for n in senders for i in n.inputs}
         before = waiting.get(region.name, {as_expr(0)})
         for node, live in zip(running(region), live_bytes(region, received), strict=True):
-            filling = node in senders or (node.op == "cast" and node.key in filled)
+            filling = node in senders or (has(node, Trait.CASTS) and node.key in filled)
             when = "forward" if node.phase is Phase.FORWARD else "sending" if filling else "backward"
             for (names, more), held in product(beside[when], {as_expr(0)} if when == "forward" else before):
                 yield node, Alive(region.name, names | {region.name}, live + more + held)
@@ -125,5 +126,5 @@ def _reduced(region: Region) -> Expr:
 
 def _senders(region: Region) -> list[Node]:
     """What scatters gradients in every micro-batch."""
-    summed = {i for n in region.nodes if n.op == "accumulate" for i in n.inputs}
-    return [n for n in running(region) if n.op == "reduce_scatter" and summed.intersection(n.outputs)]
+    summed = {i for n in region.nodes if has(n, Trait.ACCUMULATES) for i in n.inputs}
+    return [n for n in running(region) if has(n, Trait.SCATTERS) and summed.intersection(n.outputs)]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...ir.caches import kept_caches
 from ...ir.graph import Graph, Region
+from ...ir.ops import Trait, has
 from ...ir.plan import PlanTable
 from ...ir.sizes.expr import Expr, as_expr, total
 from ...ir.sizes.exprtable import ExprTable
@@ -176,5 +177,5 @@ def _cache_bytes(region: Region) -> Iterable[Expr]:
 
 
 def _copy_share(graph: Graph) -> float:
-    sums = (r.by_id[n.key].type.dtype for r in graph.regions for n in r.nodes if n.op == "accumulate")
+    sums = (r.by_id[n.key].type.dtype for r in graph.regions for n in r.nodes if has(n, Trait.ACCUMULATES))
     return float(graph.dtype.num_bytes / next(sums, graph.dtype).num_bytes)

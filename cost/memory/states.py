@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...ir.graph import Graph, Phase, Region, Role, Value
-from ...ir.ops.host import DOWN, UP, UPDATE
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.optimizer import OptimizerAttrs, attrs_of, optimizer_state_bytes
 from ...ir.sizes.expr import Dim, Expr, as_expr, product, total
 
@@ -57,7 +57,7 @@ def _trained(users: list[tuple[Region, Value]], kept: OptimizerAttrs | None) -> 
 
 def _kept(region: Region) -> OptimizerAttrs:
     """The types of states that a region's update names."""
-    return next((attrs_of(n.attrs) for n in region.nodes if n.op in (UPDATE, "optimizer_step")), OptimizerAttrs())
+    return next((attrs_of(n.attrs) for n in region.nodes if has(n, Trait.UPDATES)), OptimizerAttrs())
 
 
 def _running_sum(region: Region, grad: int) -> int:
@@ -65,7 +65,7 @@ def _running_sum(region: Region, grad: int) -> int:
     value = grad
     while (node := region.producer.get(value)) is not None and node.phase is not Phase.BACKWARD:
         value = node.inputs[node.outputs.index(value)]
-    return value if node is not None and node.op == "accumulate" else grad
+    return value if node is not None and has(node, Trait.ACCUMULATES) else grad
 
 
 def states_away(graph: Graph) -> tuple[bool, bool, bool]:
@@ -74,13 +74,13 @@ def states_away(graph: Graph) -> tuple[bool, bool, bool]:
     Weights do where they are fetched before use, optimizer states where the host updates.
     """
     nodes = [(r, n) for r in graph.regions for n in r.nodes]
-    fetched = any(r.by_id[i].role is Role.PARAM for r, n in nodes if n.op == UP for i in n.inputs)
-    return fetched, False, any(n.op == UPDATE for _, n in nodes)
+    fetched = any(r.by_id[i].role is Role.PARAM for r, n in nodes if has(n, Trait.FROM_HOST) for i in n.inputs)
+    return fetched, False, any(has(n, OpClass.HOST) and has(n, Trait.UPDATES) for _, n in nodes)
 
 
 def copied_bytes(region: Region) -> Expr:
     """Return the bytes of what is kept for the backward phase in host memory."""
-    copies = (region.by_id[o] for n in region.nodes if n.op == DOWN for o in n.outputs)
+    copies = (region.by_id[o] for n in region.nodes if has(n, Trait.TO_HOST) for o in n.outputs)
     return total(v.type.num_bytes for v in copies if v.saved)
 
 
@@ -98,5 +98,5 @@ def placeholders(graph: Graph) -> list[tuple[Expr, list[int]]]:
 
 
 def _added_in_place(region: Region) -> Counter[tuple[Dim, ...]]:
-    sums = ((region.by_id[n.inputs[0]], n.key) for n in region.nodes if n.op == "accumulate")
+    sums = ((region.by_id[n.inputs[0]], n.key) for n in region.nodes if has(n, Trait.ACCUMULATES))
     return Counter(grad.type.dims[-2:] for grad, place in sums if grad.storage == place)

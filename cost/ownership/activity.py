@@ -21,7 +21,7 @@ from ...backends.pricing.program import Entry, Group
 from ...backends.pricing.timing import Priced, Timing
 from ...ir.errors import UnknownNameError
 from ...ir.graph import Phase, Workload
-from ...ir.ops import OpClass
+from ...ir.ops import OpClass, Trait, has
 from ...ir.plan import IMBALANCE, PlanTable
 from ...ir.sizes.expr import Num
 from ...ir.sizes.points import Points
@@ -106,7 +106,7 @@ def _added_up(timing: Timing, plans: PlanTable, joules: list[Array]) -> Array:
 
 def _how_often(entry: Entry) -> str | None:
     """Once a step, or with each micro-batch; a receive moves nothing that its send does not."""
-    if entry.op == "recv":
+    if has(entry, Trait.RECEIVES):
         return None
     return "once" if entry.phase in _ONCE else "each"
 

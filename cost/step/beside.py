@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...backends.pricing.program import Entry
 from ...ir.graph import Graph, Node, Phase, Region
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, has
 from ...ir.ops.collectives import CollectiveAttrs
 
 _IN_A_PASS = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
@@ -125,4 +125,4 @@ def _axis(node: Node) -> str:
 
 
 def _computes(node: Node) -> bool:
-    return op_def(node.op).kind not in (OpClass.FREE, OpClass.COMMUNICATION, OpClass.HOST)
+    return not has(node, OpClass.FREE, OpClass.COMMUNICATION, OpClass.HOST)

@@ -10,14 +10,11 @@ from numpy.typing import NDArray
 
 from ...backends.pricing.timing import Timing
 from ...ir.graph import Graph, Node, Region
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.plan import PlanTable
 
 Array = NDArray[np.float64]
-TAKEN_APART = ("all_gather", "reduce_scatter")
-_PRODUCTS = ("matmul", "grouped_matmul")
-_THROUGH = ("elementwise", "cast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +58,10 @@ def _times(timing: Timing, wanted: set[tuple[str, int]]) -> Iterator[tuple[tuple
 def _pairs(region: Region) -> Iterator[Pair]:
     taken: set[int] = set()
     for node in region.nodes:
-        if node.op not in TAKEN_APART or not isinstance(node.attrs, CollectiveAttrs) or node.attrs.axis != "tp":
+        over_tp = isinstance(node.attrs, CollectiveAttrs) and node.attrs.axis == "tp"
+        if not over_tp or not has(node, Trait.GATHERS, Trait.SCATTERS):
             continue
-        near = _readers(region, node) if node.op == "all_gather" else _makers(region, node)
+        near = _readers(region, node) if has(node, Trait.GATHERS) else _makers(region, node)
         products = tuple(dict.fromkeys(n.key for n in near if n.phase is node.phase and n.key not in taken))
         taken.update(products)
         if products:
@@ -73,19 +71,19 @@ def _pairs(region: Region) -> Iterator[Pair]:
 def _readers(region: Region, node: Node) -> Iterator[Node]:
     """Products that read a value, also through views of it."""
     for user in region.users.get(node.key, ()):
-        if user.op in _PRODUCTS:
+        if has(user, Trait.PRODUCT):
             yield user
-        elif op_def(user.op).kind is OpClass.FREE:
+        elif has(user, OpClass.FREE):
             yield from _readers(region, user)
 
 
 def _makers(region: Region, node: Node) -> Iterator[Node]:
     """Products whose sum a value is, also through views and additions."""
     for source in (region.producer[i] for i in node.inputs if i in region.producer):
-        if source.op in _PRODUCTS:
+        if has(source, Trait.PRODUCT):
             yield source
-        elif source.op in _THROUGH or op_def(source.op).kind is OpClass.FREE:
+        elif has(source, Trait.POINTWISE, OpClass.FREE):
             yield from _makers(region, source)
 
 
-__all__ = ["TAKEN_APART", "Pair", "hidden_behind_products", "pairs_of"]
+__all__ = ["Pair", "hidden_behind_products", "pairs_of"]

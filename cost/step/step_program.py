@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ...backends.pricing.program import Entry, Program
 from ...ir.graph import Graph, Phase
 from ...ir.layers import layer_row
-from ...ir.ops.collectives import RINGS
-from ...ir.ops.host import DOWN, UP
+from ...ir.ops import Trait, has
 from .beside import Beside, axis_of, phase_of
 from .overlap import Pair, pairs_of
 from .split_backward import weight_gradients
@@ -64,15 +63,16 @@ def _label_of_wgrad(graph: Graph) -> Callable[[Entry], str | None]:
 
 def label_of(entry: Entry) -> Label | None:
     """Region, phase and part of a node; None for a receive, which runs while the send does that it waits for."""
-    if entry.op == "recv":
+    if has(entry, Trait.RECEIVES):
         return None
-    if entry.op in (DOWN, UP):
+    copies = has(entry, Trait.TO_HOST, Trait.FROM_HOST)
+    if copies:
         part = entry.op
     else:
-        axis = "ring" if entry.op in RINGS else axis_of(entry)
+        axis = "ring" if has(entry, Trait.RING) else axis_of(entry)
         part = f"comm.{axis}" if entry.message is not None else f"compute.{entry.kind}"
     if entry.phase is Phase.OPTIMIZER:
-        return entry.region, "optimizer", "optimizer" if entry.message is None and entry.op not in (DOWN, UP) else part
+        return entry.region, "optimizer", part if copies or entry.message is not None else "optimizer"
     if entry.phase in (Phase.PREPARE, Phase.REDUCE):
         return entry.region, str(entry.phase), part
     return entry.region, phase_of(entry), part

@@ -12,6 +12,7 @@ from itertools import product as combinations
 from string import ascii_lowercase
 
 from ...ir.graph import Node, Value
+from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.sizes.expr import Dim, divide_exactly, product
@@ -72,7 +73,7 @@ def _forms(value: int, values: Mapping[int, Value], producer: Mapping[int, Node]
     groups: tuple[tuple[int, ...], ...] = tuple((i,) for i in range(len(dims)))
     yield Form(value, groups, len(dims), 0)
     depth = 0
-    while (node := producer.get(value)) is not None and node.op in ("reshape", "permute"):
+    while (node := producer.get(value)) is not None and has(node, Trait.RESHAPES, Trait.PERMUTES):
         source = node.inputs[0]
         step = through(node, values[source].type.dims, values[value].type.dims)
         if step is None:

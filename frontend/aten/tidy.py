@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.graph import Node, Phase, Role
-from ...ir.ops.fused.scan import CACHE_WRITES
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.sizes.expr import Dim
@@ -28,7 +28,7 @@ def _fold_matmuls(flat: Flat) -> Flat:
     out = Flat(dict(flat.values), [], list(flat.results), dict(flat.grads), said=flat.said)
     producer: dict[int, Node] = {}
     for node in flat.nodes:
-        found = fold(node, out.values, producer) if node.op == "matmul" else None
+        found = fold(node, out.values, producer) if has(node, OpClass.MATMUL) else None
         made = [node] if found is None else _folded_nodes(out, node, found.left, found.right, found.spec, found.dims)
         for new in made:
             out.nodes.append(new)
@@ -74,7 +74,7 @@ def _shorten_views(flat: Flat) -> Flat:
 
 
 def _merge_with_source(node: Node, producer: dict[int, Node]) -> Node:
-    source = producer.get(node.inputs[0]) if node.op in ("reshape", "permute") else None
+    source = producer.get(node.inputs[0]) if has(node, Trait.RESHAPES, Trait.PERMUTES) else None
     if source is None or source.op != node.op:
         return node
     if isinstance(node.attrs, PermuteAttrs) and isinstance(source.attrs, PermuteAttrs):
@@ -86,7 +86,7 @@ def _merge_with_source(node: Node, producer: dict[int, Node]) -> Node:
 def _changes_nothing(node: Node, flat: Flat) -> bool:
     if isinstance(node.attrs, PermuteAttrs):
         return node.attrs.dims == tuple(range(len(node.attrs.dims)))
-    if node.op != "reshape":
+    if not has(node, Trait.RESHAPES):
         return False
     return flat.values[node.key].type.dims == flat.values[node.inputs[0]].type.dims
 
@@ -99,8 +99,8 @@ def _absorb_permutes(flat: Flat) -> Flat:
     producer = {n.key: n for n in flat.nodes}
     swallowed: dict[int, Node] = {}
     for node in flat.nodes:
-        source = producer.get(node.inputs[0]) if node.op == "permute" else None
-        if source is not None and source.op == "matmul" and uses[source.key] == 1:
+        source = producer.get(node.inputs[0]) if has(node, Trait.PERMUTES) else None
+        if source is not None and has(source, OpClass.MATMUL) and uses[source.key] == 1:
             swallowed[source.key] = node
     out = Flat(flat.values, [], flat.results, flat.grads, flat.renamed, flat.said)
     gone = {n.key for n in swallowed.values()}
@@ -127,7 +127,7 @@ def _sweep(flat: Flat) -> Flat:
     for node in reversed(flat.nodes):
         multiplies = node.op in _PRODUCTS and node.phase is Phase.FORWARD and not weights.isdisjoint(node.inputs)
         runs = node.phase is Phase.RECOMPUTE or multiplies
-        if needed.intersection(node.outputs) or node.op in CACHE_WRITES or runs:
+        if needed.intersection(node.outputs) or has(node, Trait.WRITES_CACHE) or runs:
             needed.update(node.inputs)
             kept.append(node)
     kept.reverse()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
+from ...ir.ops import Trait, op_def
 from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.normalize import ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
@@ -13,7 +14,6 @@ from ...ir.sizes.expr import Dim
 from ...ir.types import DType, TensorType
 from ..aten.flat import Flat, Said
 
-VIEWS = ("reshape", "permute", "expand", "slice")
 _UNSAID = Said("")
 
 
@@ -58,7 +58,7 @@ class Tape:
         self, op: str, inputs: Sequence[int], kinds: Iterable[TensorType], attrs: Attrs = NO_ATTRS
     ) -> tuple[int, ...]:
         """Write a backward node; return its outputs. Views share the storage of what they look at."""
-        storage = self.flat.values[inputs[0]].storage if op in VIEWS else None
+        storage = self.flat.values[inputs[0]].storage if Trait.VIEW in op_def(op).traits else None
         outs = tuple(self._value(kind, storage) for kind in kinds)
         at = self._at
         scope, forward = ("", None) if at is None else (at.scope, at.key)
@@ -126,4 +126,4 @@ def _needing(flat: Flat) -> frozenset[int]:
     return frozenset(found)
 
 
-__all__ = ["VIEWS", "Tape"]
+__all__ = ["Tape"]

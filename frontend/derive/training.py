@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...ir.errors import TraceError, UnsupportedOpError
 from ...ir.graph import NO_ATTRS, Node, Phase, Role, Value
-from ...ir.ops.fused.scan import KEEP_STATE
+from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import FillAttrs
 from ...ir.types import DType, TensorType
 from ..aten.flat import Flat
@@ -28,7 +28,7 @@ from .rules import (
 from .rules import (
     views as rules_views,
 )
-from .tape import VIEWS, Tape
+from .tape import Tape
 
 RULES: Mapping[str, Rule] = {
     **rules_views.RULES, **rules_matmul.RULES, **rules_pointwise.RULES, **rules_rows.RULES, **rules_fused.RULES,
@@ -110,10 +110,12 @@ def _without_cache(flat: Flat) -> Flat:
     """Training keeps no cache: what is written behind an empty one is read as it is, and no state stays."""
     nodes: list[Node] = []
     for node in flat.nodes:
-        if node.op == "kv_append" and len(node.inputs) > 1:
+        if has(node, Trait.APPENDS) and len(node.inputs) > 1:
             raise TraceError(f"training has no cache, '{node.scope}' appends to one: take a graph without past inputs")
-        if node.op != KEEP_STATE:
-            nodes.append(replace(node, op="identity", attrs=NO_ATTRS) if node.op == "kv_append" else node)
+        if has(node, Trait.APPENDS):
+            nodes.append(replace(node, op="identity", attrs=NO_ATTRS))
+        elif not has(node, Trait.WRITES_CACHE):
+            nodes.append(node)
     return replace(flat, nodes=nodes)
 
 
@@ -122,7 +124,7 @@ def _own_storages(flat: Flat) -> dict[int, Value]:
     values = dict(flat.values)
     for node in flat.nodes:
         for o in node.outputs:
-            storage = values[node.inputs[0]].storage if node.op in (*VIEWS, "identity") else o
+            storage = values[node.inputs[0]].storage if has(node, Trait.VIEW, Trait.RENAMES) else o
             values[o] = replace(values[o], storage=storage)
     return values
 

@@ -12,6 +12,7 @@ from torch import Tensor, fx
 
 from ...ir.errors import InternalError
 from ...ir.graph import Graph, Node, Role, Value
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.conv import ConvAttrs
 from ...ir.sizes.expr import Dim, as_expr
 from ..aten.flat import Flat
@@ -44,14 +45,14 @@ def check_products(graph: fx.Graph, flat: Flat, world: FakeWorld) -> None:
         return
     sizes = _Sizes(world)
     ran = Counter(sizes.ran(n) for n in nodes)
-    read = Counter(sizes.read(n, flat.values) for n in flat.nodes if n.op in _READ)
+    read = Counter(sizes.read(n, flat.values) for n in flat.nodes if has(n, *_READ))
     if ran != read:
         (phase, kind, size), times = next(iter(((ran - read) or (read - ran)).items()))
         raise InternalError(f"{times} {kind} of {size:.4g} multiplications in {phase} are not read as they ran")
 
 
 _COUNTED = {*_PRODUCTS, *_ATTENTION, *_CONVOLUTIONS}
-_READ = {"matmul", "attention", "attention_bwd", "conv", "conv_bwd"}
+_READ = (OpClass.MATMUL, OpClass.CONV, Trait.ATTENDS)
 
 
 @dataclass
@@ -78,12 +79,12 @@ class _Sizes:
     def read(self, n: Node, values: Mapping[int, Value]) -> _Run:
         """Count an imported call by the op's inputs and results."""
         ins, outs = ([values[i].type.dims for i in ids] for ids in (n.inputs, n.outputs))
-        if n.op == "matmul":
+        if has(n, OpClass.MATMUL):
             return str(n.phase), "products", self._product(outs[0], ins[0])
         if (place := _ATTENTION.get(n.op)) is not None:
             q, k, v = ins[place : place + 3]
             return str(n.phase), "attentions", self._attention(q, k, v, place)
-        backward, attrs = n.op == "conv_bwd", n.attrs
+        backward, attrs = has(n, Trait.BACKWARD), n.attrs
         assert isinstance(attrs, ConvAttrs)
         x, weight = ins[backward : backward + 2]
         y, times = (ins[0], sum(len(d) == len(weight) for d in outs)) if backward else (outs[0], 1)

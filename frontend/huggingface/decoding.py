@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...ir.errors import NotUnderstoodError
 from ...ir.graph import Graph, Role, Workload
+from ...ir.ops import Trait, has
 from ...ir.sizes.expr import Dim
 
 
@@ -28,7 +29,7 @@ def require_past(graph: Graph) -> None:
 def _lengths(graph: Graph) -> Iterator[tuple[Dim, Dim]]:
     for region in graph.regions:
         for node in region.nodes:
-            if node.op == "attention":
+            if has(node, Trait.ATTENDS, backward=False):
                 queries, keys = (region.by_id[i].type.dims[-2] for i in node.inputs[:2])
                 yield queries, keys
 

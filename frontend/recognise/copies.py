@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...ir.graph import Node, Role
+from ...ir.ops import Trait, has
 from ...ir.ops.fused.attention import KvAppendAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs
 from .look import Look
@@ -30,7 +31,8 @@ def turned_ones(look: Look, node: Node) -> Draft | None:
 
 def result_in_order(look: Look, node: Node) -> Draft | None:
     """A copy of attention's result as it comes out: the kernel writes it so."""
-    if node.op != "copy" or look.made_by_op(node.inputs[0], "attention") is None:
+    made = look.producer.get(node.inputs[0]) if has(node, Trait.COPIES) else None
+    if made is None or not has(made, Trait.ATTENDS, backward=False):
         return None
     kind = look.value(node.key).type
     if look.value(node.inputs[0]).type != kind:

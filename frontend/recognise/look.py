@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ...ir.graph import Node, Role, Value
+from ...ir.ops import Trait, has
 from ...ir.ops.tensors.normalize import ReduceAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.types import DType
 from ..aten.flat import Flat, Said
 
-LAYOUT = ("reshape", "permute", "expand", "slice")
-UNCHANGED = ("cast", "copy")
+UNCHANGED = (Trait.CASTS, Trait.COPIES)
 _UNSAID = Said("")
 
 
@@ -57,14 +57,14 @@ class Look:
         node = self.producer.get(ident)
         return node if node is not None and fn_of(node) in fns else None
 
-    def made_by_op(self, ident: int, *ops: str) -> Node | None:
-        """Return the maker of a value when it is one of these ops."""
+    def made_by_op(self, ident: int, *asked: Trait) -> Node | None:
+        """Return the maker of a value when its op has one of these traits."""
         node = self.producer.get(ident)
-        return node if node is not None and node.op in ops else None
+        return node if node is not None and has(node, *asked) else None
 
-    def behind(self, ident: int, *ops: str) -> int:
-        """Follow a value back through such ops."""
-        while (node := self.made_by_op(ident, *ops)) is not None:
+    def behind(self, ident: int, *asked: Trait) -> int:
+        """Follow a value back through ops with such traits."""
+        while (node := self.made_by_op(ident, *asked)) is not None:
             ident = node.inputs[0]
         return ident
 
@@ -74,11 +74,11 @@ class Look:
 
     def is_number(self, ident: int) -> bool:
         """Whether a value is one constant, filled in or stored."""
-        value = self.value(self.behind(ident, *UNCHANGED, "reshape", "expand"))
+        value = self.value(self.behind(ident, *UNCHANGED, Trait.RESHAPES, Trait.EXPANDS))
         if value.type.numel != 1:
             return False
         made = self.producer.get(value.id)
-        return value.role is Role.BUFFER if made is None else made.op == "fill"
+        return value.role is Role.BUFFER if made is None else has(made, Trait.FILLS)
 
     def sole_reader(self, ident: int) -> Node | None:
         """Return the one node that reads a value, None when there are more or it is a result."""
@@ -89,12 +89,12 @@ class Look:
         """Whether a node finds the largest entries of rows: a maximum, alone or with its places."""
         if node is None:
             return False
-        return node.op == "topk" or (isinstance(node.attrs, ReduceAttrs) and node.attrs.fn in ("amax", "max"))
+        return has(node, Trait.CHOOSES) or (isinstance(node.attrs, ReduceAttrs) and node.attrs.fn in ("amax", "max"))
 
     def ending(self, node: Node, wanted: DType) -> Node:
         """Return the cast that alone reads a node and gives its result the wanted type, else the node itself."""
         reader = self.sole_reader(node.key)
-        if reader is None or reader.op != "cast" or self.value(node.key).type.dtype is wanted:
+        if reader is None or not has(reader, Trait.CASTS) or self.value(node.key).type.dtype is wanted:
             return node
         return reader if self.value(reader.key).type.dtype is wanted else node
 
@@ -111,7 +111,7 @@ class Look:
         if ident in self.wanted:
             return False
         return all(
-            r.key in keys or (r.op in (*UNCHANGED, *LAYOUT) and self._stays(r.key, keys))
+            r.key in keys or (has(r, *UNCHANGED, Trait.VIEW) and self._stays(r.key, keys))
             for r in self.readers.get(ident, [])
         )
 

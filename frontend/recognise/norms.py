@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.graph import Node
+from ...ir.ops import Trait, has
 from ...ir.ops.tensors.normalize import NormAttrs, ReduceAttrs
 from ...ir.types import DType, TensorType
 from .look import UNCHANGED, Look, fn_of
@@ -69,7 +70,7 @@ def _vector(look: Look, ident: int) -> int | None:
 def _gets_bias(look: Look, node: Node, core: Core) -> bool:
     """Whether the step behind the weight adds a bias: then the norm ends there."""
     reader = look.sole_reader(node.key)
-    while reader is not None and reader.op in UNCHANGED:
+    while reader is not None and has(reader, *UNCHANGED):
         reader = look.sole_reader(reader.key)
     return core.kind == "layer" and reader is not None and _affine(look, reader, "add") is not None
 
@@ -138,7 +139,7 @@ def _variance(look: Look, ident: int, rows: int) -> tuple[int, str, tuple[Node, 
 
 
 def _over_last(look: Look, ident: int, *fns: str) -> Node | None:
-    node = look.made_by_op(look.base(ident), "reduce")
+    node = look.made_by_op(look.base(ident), Trait.REDUCES)
     if node is None or not isinstance(node.attrs, ReduceAttrs) or node.attrs.fn not in fns:
         return None
     last = look.value(node.inputs[0]).type.rank - 1

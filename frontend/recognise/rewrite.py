@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Role, Value
+from ...ir.ops import Trait, op_def
 from ...ir.sizes.expr import Dim
 from ...ir.types import TensorType
 from ..aten.flat import Flat
-from .look import LAYOUT, Look
+from .look import Look
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Draft:
         first = next_id(values)
         outs = tuple(range(first, first + len(kinds)))
         for out, kind in zip(outs, kinds, strict=True):
-            values[out] = Value(out, kind, values[inputs[0]].storage if op in LAYOUT else out)
+            values[out] = Value(out, kind, values[inputs[0]].storage if Trait.VIEW in op_def(op).traits else out)
         self.nodes.append(replace(self.root, op=op, inputs=tuple(inputs), outputs=outs, attrs=attrs))
         return first
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ...ir.graph import Node
+from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.pointwise import broadcast
 from ...ir.sizes.expr import Dim, as_dim, as_expr
 from .look import UNCHANGED, Look, fn_of
 from .rewrite import Draft
 
-_JOINS = ("concat", "gather")
+_JOINS = (Trait.JOINS, Trait.LOOKS_UP)
 
 
 def rope_by_copy(look: Look, node: Node) -> Draft | None:
@@ -33,9 +34,9 @@ def rope_by_copy(look: Look, node: Node) -> Draft | None:
 
 def rope_by_parts(look: Look, node: Node) -> Draft | None:
     """Find (x1 cos - x2 sin, x2 cos + x1 sin) side by side, or pair by pair."""
-    if node.op not in _JOINS or len(node.inputs) != 2:
+    if not has(node, *_JOINS) or len(node.inputs) != 2:
         return None
-    low, high = (look.made_by(look.behind(i, *UNCHANGED, "reshape"), "sub", "add") for i in node.inputs)
+    low, high = (look.made_by(look.behind(i, *UNCHANGED, Trait.RESHAPES), "sub", "add") for i in node.inputs)
     if low is None or high is None or (fn_of(low), fn_of(high)) != ("sub", "add"):
         return None
     products = [look.made_by(look.base(i), "mul") for n in (low, high) for i in n.inputs]
@@ -52,13 +53,13 @@ def rope_by_parts(look: Look, node: Node) -> Draft | None:
 
 def rope_by_complex(look: Look, node: Node) -> Draft | None:
     """Find pairs of x as complex numbers, times a table of complex numbers, and back to one dim."""
-    if node.op != "reshape":
+    if not has(node, Trait.RESHAPES):
         return None
     product = look.made_by(node.inputs[0], "mul")
     if product is None or len(product.inputs) != 2 or "complex" not in look.said(product).name:
         return None
     for pairs, table in (product.inputs, product.inputs[::-1]):
-        split = look.made_by_op(pairs, "reshape")
+        split = look.made_by_op(pairs, Trait.RESHAPES)
         if split is None or look.value(split.inputs[0]).type.dims != look.value(node.key).type.dims:
             continue
         x = look.base(split.inputs[0])
@@ -97,24 +98,24 @@ def _parts(look: Look, given: list[tuple[int, ...]]) -> tuple[int, int, int] | N
 
 def _rotated(look: Look, ident: int) -> tuple[int, tuple[Node, ...]] | None:
     """Return x of (-second part of x, first part of x), and the nodes that move data."""
-    join = look.made_by_op(look.behind(ident, *UNCHANGED, "reshape"), *_JOINS)
+    join = look.made_by_op(look.behind(ident, *UNCHANGED, Trait.RESHAPES), *_JOINS)
     if join is None or len(join.inputs) != 2:
         return None
-    minus = look.made_by(look.behind(join.inputs[0], *UNCHANGED, "reshape"), "neg", "mul")
+    minus = look.made_by(look.behind(join.inputs[0], *UNCHANGED, Trait.RESHAPES), "neg", "mul")
     if minus is None or len(operands := look.operands(minus)) != 1:
         return None
-    x = _whole(look, look.behind(join.inputs[1], "reshape"), operands[0])
+    x = _whole(look, look.behind(join.inputs[1], Trait.RESHAPES), operands[0])
     return None if x is None else (x, (join, minus))
 
 
 def _whole(look: Look, first: int, second: int) -> int | None:
     """Return the value whose two parts these are: its halves, or the first and second of each pair."""
-    a, b = (look.made_by_op(look.base(i), "slice", "gather") for i in (first, second))
+    a, b = (look.made_by_op(look.base(i), Trait.TAKES_RANGE, Trait.LOOKS_UP) for i in (first, second))
     if a is None or b is None or a.inputs[0] != b.inputs[0] or a.op != b.op:
         return None
     source = look.base(a.inputs[0])
     if not isinstance(a.attrs, SliceAttrs) or not isinstance(b.attrs, SliceAttrs):
-        return source if a.op == "gather" else None
+        return source if has(a, Trait.LOOKS_UP) else None
     return _under_pairs(look, source) if a.attrs.drop else _of_halves(look, source, a.attrs, b.attrs, first)
 
 
@@ -125,7 +126,7 @@ def _of_halves(look: Look, source: int, a: SliceAttrs, b: SliceAttrs, first: int
 
 
 def _under_pairs(look: Look, source: int) -> int | None:
-    split = look.made_by_op(source, "reshape")
+    split = look.made_by_op(source, Trait.RESHAPES)
     return None if split is None or look.value(source).type.dims[-1] != 2 else look.base(split.inputs[0])
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...ir.graph import Graph, Node, Region, Role, Value
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
@@ -156,7 +157,7 @@ class Layout:
             value, dim = todo.pop()
             makers = [region.producer[value]] if value in region.producer else []
             for node in (*region.users.get(value, ()), *makers):
-                if node.op == "reshape":
+                if has(node, Trait.RESHAPES):
                     yield from self._factors(region, node, (value, dim), name)
                 elif name == "tp":
                     yield from self._parts(region, node, (value, dim), name)
@@ -193,7 +194,7 @@ class Layout:
         value, dim = spot
         attrs = node.attrs
         if isinstance(attrs, SliceAttrs) and attrs.dim == dim and node.meaning is not None and not attrs.drop:
-            part = node.outputs[0] if node.op == "slice" else node.inputs[0]
+            part = node.outputs[0] if has(node, Trait.TAKES_RANGE) else node.inputs[0]
             if value != part:
                 start = node.meaning.steps[0].argument("start")
                 v = region.by_id[part]
@@ -265,12 +266,12 @@ def _same(region: Region, node: Node, spot: Spot) -> Iterator[Spot]:
             other = dim + region.by_id[i].type.rank - rank
             if other >= 0 and not (isinstance(node.attrs, SliceAttrs) and node.attrs.dim == dim):
                 yield i, other
-    elif node.op in ("conv", "conv_bwd"):
+    elif has(node, OpClass.CONV):
         channels = {i: d for i in tensors if (d := channel_dim(region, node, i)) is not None}
         yield from ((i, d) for i, d in channels.items() if channels.get(value) == dim)
-    elif node.op in ("reshape", "expand", "reduce"):
+    elif has(node, Trait.RESHAPES, Trait.EXPANDS, Trait.REDUCES):
         yield from _same_end(region, node, spot)
-    elif node.op in ("all_gather", "reduce_scatter", "ring_gather", "ring_scatter"):
+    elif has(node, Trait.GATHERS, Trait.SCATTERS):
         pairs = [*zip(node.inputs, node.outputs, strict=True), *zip(node.outputs, node.inputs, strict=True)]
         yield from ((other, dim) for this, other in pairs if this == value)
     yield from ((g if value == p else p, dim) for p, g in region.grads if value in (p, g))
@@ -278,7 +279,7 @@ def _same(region: Region, node: Node, spot: Spot) -> Iterator[Spot]:
 
 def channel_dim(region: Region, node: Node, value: int) -> int | None:
     """The dim of channels in a tensor of a depthwise convolution: weights [c, 1, k], biases [c], signals [b, c, ..]."""
-    forward = node.op == "conv"
+    forward = not has(node, Trait.BACKWARD)
     x, weight = (region.by_id[i].type for i in (node.inputs[:2] if forward else node.inputs[1:3]))
     if weight.dims[1] != 1:
         return None

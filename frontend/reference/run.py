@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...ir.graph import Graph, Node, Phase, Region, Role, Value
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
@@ -192,12 +193,12 @@ class Runner:
         self.num_nodes += 1
         if isinstance(node.attrs, CollectiveAttrs):
             made = Exchange(self.layout, each.region, node, partial(self.experts, each.region)).run(given)
-        elif node.op == "identity" or (node.op == "slice" and node.meaning is None):
+        elif has(node, Trait.RENAMES) or (has(node, Trait.TAKES_RANGE) and node.meaning is None):
             exchange = Exchange(self.layout, each.region, node, partial(self.experts, each.region))
             made = [converted(exchange, g, o) for g, o in zip(given, node.outputs, strict=True)]
         else:
             made = self._alone(each, node, given)
-        if node.op == "cross_entropy":
+        if has(node, OpClass.LOSS, backward=False):
             self.logits["logits"] = self._logits(each, node.inputs[0])
         for out, parts in zip(node.outputs, made, strict=True):
             self._check(each.region, node, out, parts)
@@ -206,20 +207,21 @@ class Runner:
     def _logits(self, each: Instance, value: int) -> Tensor:
         """What the loss is made of, in front of a softmax that is a step of its own."""
         node = each.region.producer.get(value)
-        value = node.inputs[0] if node is not None and node.op == "softmax" else value
+        value = node.inputs[0] if node is not None and has(node, Trait.SOFTMAX, backward=False) else value
         return self.rebuilt(each.region, value, each.held[value])
 
     def _alone(self, each: Instance, node: Node, given: Sequence[Sequence[Local]]) -> list[list[Local]]:
         """Run a node on each rank by itself; the loss of a part of the vocabulary is put together."""
-        if node.op == "softmax" and node.meaning is not None and "attention" in node.meaning.steps[0].operator:
+        said = "" if node.meaning is None else node.meaning.steps[0].operator
+        if "attention" in said and has(node, Trait.SOFTMAX, backward=False):
             raise NotComputedError(
                 "attention taken apart has neither scale nor mask in the graph: its cost alone is there"
             )
-        if node.op in ("softmax", "softmax_bwd") and (over := self._cut_along(each.region, node)):
+        if has(node, Trait.SOFTMAX) and (over := self._cut_along(each.region, node)):
             return [self._together(each.region, node, given, over)]
         made = [self._on(each.region, node, rank, [g[rank] for g in given]) for rank in range(len(self.mesh.ranks))]
         by_output = [list(parts) for parts in zip(*made, strict=True)]
-        logits = each.region.by_id[node.inputs[0]] if node.op == "cross_entropy" else None
+        logits = each.region.by_id[node.inputs[0]] if has(node, OpClass.LOSS, backward=False) else None
         if logits is not None and (over := self.layout.cutting(logits, logits.type.rank - 1)):
             for group in self.mesh.groups("+".join(over)):
                 whole = torch.stack([by_output[1][r].tensor for r in group]).sum(0)
@@ -254,8 +256,8 @@ class Runner:
     ) -> Call:
         sources, results = ([region.by_id[i] for i in ids] for ids in (node.inputs, node.outputs))
         held = None
-        if node.op in ("attention", "attention_bwd", "index_keys"):
-            query = given[1 if node.op == "attention_bwd" else 0]
+        if has(node, OpClass.ATTENTION):
+            query = given[1 if has(node, Trait.BACKWARD) else 0]
             held = query.axes[2].index
         return Call(
             node, tuple(g.tensor for g in given), tuple(tuple(a.length for a in out) for out in axes),
@@ -290,7 +292,7 @@ class Runner:
             return torch.cat([self.experts(region, r) for r in near])
         key = region.name, rank
         if key not in self._experts:
-            banks = (n for n in region.nodes if n.op == "expert_bank")
+            banks = (n for n in region.nodes if has(n, Trait.BANK, backward=False))
             first = next((n.inputs[1] for n in banks), None)
             self._experts[key] = torch.zeros(0, dtype=torch.int64)
             if first is not None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...ir.graph import Node, Phase, Region, Role, Value
 from ...ir.layers import layer_row
+from ...ir.ops import Trait, has
 from ...ir.plan.layout.stages import SHARED, chunk_borders
 from .collectives import Exchange, cut
 from .layout import Layout
@@ -104,7 +105,7 @@ class Ports:
         Borders that are alike have one region with the names of the first of them.
         """
         name, outer = port.name, port.type.dims[:-1]
-        sends = [n for n in region.nodes if n.op == "send" and n.phase is phase]
+        sends = [n for n in region.nodes if has(n, Trait.SENDS) and n.phase is phase]
         sends = [n for n in sends if region.by_id[n.inputs[0]].type.dims[:-1] == outer]
         names = [region.by_id[n.inputs[0]].name for n in sends]
         free = [n for n in sends if self.taken.get((border, phase, n.key), name) == name]

@@ -13,6 +13,7 @@ from torch import Tensor, fx
 
 from ...ir.errors import NotUnderstoodError, UnsupportedOpError
 from ...ir.graph import Bound, Graph, Workload
+from ...ir.ops import Trait, has
 from ...ir.verify import verify
 from ..aten.flat import Flat
 from ..aten.fx_import import Handler, import_fx
@@ -179,7 +180,8 @@ def _put_together(flat: Flat) -> Flat:
 
 
 def _num_fused(flat: Flat) -> int:
-    return sum(n.op in ("attention", "norm", "rope", "softmax") for n in flat.nodes)
+    fused = (Trait.ATTENDS, Trait.NORMALISES_ROWS, Trait.ROTATES, Trait.SOFTMAX)
+    return sum(has(n, *fused, backward=False) for n in flat.nodes)
 
 
 def _scopes(program: Program, backward: frozenset[fx.Node]) -> Mapping[fx.Node, str]:

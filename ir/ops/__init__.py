@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from types import MappingProxyType
+from typing import Protocol
 
 from ..errors import UnknownNameError
 from ..graph import Node, Region
@@ -12,19 +12,41 @@ from . import collectives, custom, host, optimizer, quantise, unpriced
 from .base import OpCall, OpClass, OpDef, Work
 from .fused import attention, experts, index_keys, routing, scan
 from .tensors import conv, images, layout, lookup, matmul, normalize, pointwise
+from .traits import Trait
 
 _FAMILIES = (
     matmul, attention, index_keys, experts, scan, conv, images, routing, pointwise, quantise, normalize, layout, lookup,
     collectives, optimizer, host, custom, unpriced,
 )  # fmt: skip
-OPS: Mapping[str, OpDef] = MappingProxyType({d.name: d for family in _FAMILIES for d in family.OPS})
+OPS: Mapping[str, OpDef] = {d.name: d for family in _FAMILIES for d in family.OPS}
+_ANSWERS: Mapping[str, frozenset[Trait | OpClass]] = {d.name: d.traits | {d.kind} for d in OPS.values()}
+
+
+class _Applied(Protocol):
+    """What applies an op: a node of a graph, a call, an entry of a program."""
+
+    @property
+    def op(self) -> str:
+        """The name of the op."""
 
 
 def op_def(name: str) -> OpDef:
     """Return an op by name; UnknownNameError names the nearest."""
-    if name not in OPS:
-        raise UnknownNameError.of("op", name, OPS)
-    return OPS[name]
+    try:
+        return OPS[name]
+    except KeyError:
+        raise UnknownNameError.of("op", name, OPS) from None
+
+
+def has(node: _Applied, *asked: Trait | OpClass, backward: bool | None = None) -> bool:
+    """Whether a node's op has one of some traits or classes; `backward` asks for one direction, without it both do.
+
+    >>> gradient = Node("attention_bwd", (0, 1, 2, 3, 4, 5), (6, 7, 8))
+    >>> has(gradient, Trait.ATTENDS), has(gradient, Trait.ATTENDS, backward=False)
+    (True, False)
+    """
+    known = _ANSWERS[node.op]
+    return not known.isdisjoint(asked) and backward in (None, Trait.BACKWARD in known)
 
 
 def call_of(region: Region, node: Node) -> OpCall:
@@ -61,4 +83,4 @@ def _complaints(call: OpCall) -> tuple[str, ...]:
     return tuple(op_def(call.op).complaints(call))
 
 
-__all__ = ["OPS", "OpCall", "OpClass", "OpDef", "Work", "call_of", "complaints_of", "op_def", "work_of"]
+__all__ = ["OPS", "OpCall", "OpClass", "OpDef", "Trait", "Work", "call_of", "complaints_of", "has", "op_def", "work_of"]

@@ -11,6 +11,7 @@ from ..errors import VerifyError
 from ..graph import NO_ATTRS, Attrs
 from ..sizes.expr import Dim, Expr, as_expr, product, total
 from ..types import TensorType
+from .traits import Trait
 
 A = TypeVar("A", bound=Attrs)
 ZERO = as_expr(0)
@@ -133,7 +134,10 @@ WorkRule: TypeAlias = Callable[[OpCall], Work]
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
-    """One op: arity, attribute type, type rule (yields complaints), work rule, class, and one line for people."""
+    """One op: arity, attribute type, type rule (yields complaints), work rule, class, one line for people, and traits.
+
+    `traits` answer what other rooms ask of an op; they test these, never its name.
+    """
 
     name: str
     kind: OpClass
@@ -144,6 +148,7 @@ class OpDef:
     min_inputs: int = 1
     max_inputs: int | None = None
     num_outputs: int | None = 1
+    traits: frozenset[Trait] = frozenset()
 
     @property
     def _arity(self) -> str:

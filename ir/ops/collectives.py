@@ -10,8 +10,9 @@ from ..sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
 from ..sizes.rounding import evened
 from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
+from .traits import Trait
 
-GATHERS = ("all_gather", "ring_gather")
+_GATHERS = ("all_gather", "ring_gather")
 # Exchanged block by block while the op beside them works on the block it has; a rank holds two blocks, never all.
 RINGS = ("ring_gather", "ring_scatter")
 # One byte an element, and four for the scale of each 128: DeepSeek-V3, arXiv 2412.19437, section 3.3.
@@ -50,7 +51,7 @@ def message_bytes(call: OpCall) -> Expr:
     broadcast: the message. A ring's S is the blocks of all ranks, of which n - 1 pass by a rank.
     """
     uneven = call.op == "all_to_all" and any(IMBALANCE in t.numel.symbols for t in call.outputs)
-    tensors = call.outputs if call.op in GATHERS or uneven else call.inputs
+    tensors = call.outputs if call.op in _GATHERS or uneven else call.inputs
     attrs = call.attrs_as(CollectiveAttrs)
     wire = attrs.wire
     if attrs.tail != 0:
@@ -77,7 +78,7 @@ def _check_scaled(call: OpCall) -> Iterator[str]:
     if len(call.inputs) != len(call.outputs):
         yield f"makes one result an input, has {len(call.inputs)} inputs and {len(call.outputs)} results"
         return
-    small, large = (call.inputs, call.outputs) if call.op in GATHERS else (call.outputs, call.inputs)
+    small, large = (call.inputs, call.outputs) if call.op in _GATHERS else (call.outputs, call.inputs)
     for part, whole in zip(small, large, strict=True):
         if not _is_shard(part.dims, whole.dims, attrs):
             yield f"{part} is not {whole} with dim {attrs.dim} divided by {attrs.axis}"
@@ -98,18 +99,20 @@ def _listed(types: tuple[TensorType, ...]) -> str:
 
 OPS = (
     OpDef("all_reduce", OpClass.COMMUNICATION, free, "sum over the axis, result everywhere", _check_same,
-          CollectiveAttrs, num_outputs=None),
+          CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.SUMS, Trait.SUMS_EVERYWHERE})),
     OpDef("all_gather", OpClass.COMMUNICATION, free, "shards joined along a dim, everywhere", _check_scaled,
-          CollectiveAttrs, num_outputs=None),
+          CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.GATHERS})),
     OpDef("reduce_scatter", OpClass.COMMUNICATION, free, "sum over the axis, each rank keeps its shard",
-          _check_scaled, CollectiveAttrs, num_outputs=None),
+          _check_scaled, CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.SUMS, Trait.SCATTERS})),
     OpDef("all_to_all", OpClass.COMMUNICATION, free, "exchange of shards: another dim becomes the sharded one",
-          _check_exchange, CollectiveAttrs, num_outputs=None),
+          _check_exchange, CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.EXCHANGES})),
     OpDef("ring_gather", OpClass.COMMUNICATION, free, "the blocks of all ranks, passed on from neighbour to neighbour",
-          _check_scaled, CollectiveAttrs, num_outputs=None),
+          _check_scaled, CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.GATHERS, Trait.RING})),
     OpDef("ring_scatter", OpClass.COMMUNICATION, free, "sums of blocks, passed on to their owners",
-          _check_scaled, CollectiveAttrs, num_outputs=None),
+          _check_scaled, CollectiveAttrs, num_outputs=None, traits=frozenset({Trait.SUMS, Trait.SCATTERS, Trait.RING})),
     OpDef("broadcast", OpClass.COMMUNICATION, free, "one rank's tensor to all", _check_same, CollectiveAttrs),
-    OpDef("send", OpClass.COMMUNICATION, free, "to the next rank of the axis", no_check, CollectiveAttrs),
-    OpDef("recv", OpClass.COMMUNICATION, free, "from the previous rank of the axis", no_check, CollectiveAttrs),
+    OpDef("send", OpClass.COMMUNICATION, free, "to the next rank of the axis", no_check, CollectiveAttrs,
+          traits=frozenset({Trait.SENDS})),
+    OpDef("recv", OpClass.COMMUNICATION, free, "from the previous rank of the axis", no_check, CollectiveAttrs,
+          traits=frozenset({Trait.RECEIVES})),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ..sizes.expr import total
 from .base import OpCall, OpClass, OpDef, Work, same_dims
 from .optimizer import OptimizerAttrs, check_optimizer, work_optimizer
+from .traits import Trait
 
 DOWN, UP, UPDATE = "offload", "fetch", "host_optimizer_step"
 
@@ -31,10 +32,10 @@ def _work_up(call: OpCall) -> Work:
 
 OPS = (
     OpDef(DOWN, OpClass.HOST, _work_down, "copies in host memory of tensors of the device, made together",
-          _check_copies, num_outputs=None),
+          _check_copies, num_outputs=None, traits=frozenset({Trait.SAME_VALUES, Trait.TO_HOST})),
     OpDef(UP, OpClass.HOST, _work_up, "copies on the device of tensors in host memory, made together",
-          _check_copies, num_outputs=None),
+          _check_copies, num_outputs=None, traits=frozenset({Trait.SAME_VALUES, Trait.FROM_HOST})),
     OpDef(UPDATE, OpClass.HOST, work_optimizer,
           "update of parameters by the host; inputs: parameters, then their gradients in host memory", check_optimizer,
-          OptimizerAttrs, min_inputs=2, num_outputs=None),
+          OptimizerAttrs, min_inputs=2, num_outputs=None, traits=frozenset({Trait.UPDATES})),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from ..sizes.expr import total
 from ..types import DType
 from .base import Attrs, OpCall, OpClass, OpDef, Work, same_dims
+from .traits import Trait
 
 # Bytes a value of a state, scales included. Of fp16 and fp8 one scale a tensor (TransformerEngine `FusedAdam`), of int8
 # 4 bytes for 256 values (bitsandbytes, 8-bit optimizers).
@@ -78,5 +79,5 @@ def work_optimizer(call: OpCall) -> Work:
 OPS = (
     OpDef("optimizer_step", OpClass.OPTIMIZER, work_optimizer,
           "update of parameters; inputs: parameters, then their gradients", check_optimizer, OptimizerAttrs,
-          min_inputs=2, num_outputs=None),
+          min_inputs=2, num_outputs=None, traits=frozenset({Trait.UPDATES})),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..sizes.expr import total
 from .base import Attrs, OpCall, OpClass, OpDef, Work, same_dims
+from .traits import Trait
 
 # Absolute value, maximum, multiplication, rounding: an element of each copy.
 FLOPS_PER_ELEMENT = 4
@@ -42,6 +43,6 @@ def _work(call: OpCall) -> Work:
 OPS = (
     OpDef(
         "quantise", OpClass.ELEMENTWISE, _work, "a tensor in low precision with scales: in rows, in columns, or both",
-        _check, QuantiseAttrs, max_inputs=1, num_outputs=None,
+        _check, QuantiseAttrs, max_inputs=1, num_outputs=None, traits=frozenset({Trait.SAME_VALUES, Trait.QUANTISES}),
     ),
 )  # fmt: skip

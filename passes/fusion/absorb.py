@@ -8,6 +8,7 @@ from typing import ClassVar, TypeGuard
 
 from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Role, Value, Workload
 from ...ir.meaning import In, Meaning, Out, Step
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
@@ -101,7 +102,7 @@ class _Parts:
 
 
 def _rewrite(region: Region) -> Region:
-    found = {f.attention.key: f for n in region.nodes if n.op == "attention" for f in _latent(region, n)}
+    found = {f.attention.key: f for n in region.nodes if has(n, Trait.ATTENDS) for f in _latent(region, n)}
     if not found:
         return region
     parts = _Parts(region)
@@ -126,16 +127,18 @@ def _region(parts: _Parts, nodes: Sequence[Node]) -> Region:
 def _latent(region: Region, node: Node) -> Iterator[_Latent]:
     """Yield what is around an attention whose keys and values are made from cached latents, if that is all of it."""
     queries, keys, values = (_producer(region, i) for i in node.inputs[:3])
-    if not _joins(queries) or not _joins(keys) or values is None or values.op != "slice":
+    if not _joins(queries) or not _joins(keys) or values is None or not has(values, Trait.TAKES_RANGE):
         return
     nope = _producer(region, keys.inputs[0])
-    made = _chain(region, values.inputs[0], ("permute", "reshape", "matmul"))
-    repeated = _chain(region, keys.inputs[1], ("expand", "kv_append"))
-    if made is None or repeated is None or nope is None or (nope.op, nope.inputs) != ("slice", values.inputs):
+    made = _chain(region, values.inputs[0], (Trait.PERMUTES, Trait.RESHAPES, Trait.PRODUCT))
+    repeated = _chain(region, keys.inputs[1], (Trait.EXPANDS, Trait.APPENDS))
+    if made is None or repeated is None or nope is None or nope.inputs != values.inputs:
+        return
+    if not has(nope, Trait.TAKES_RANGE):
         return
     product, appended = made[-1], repeated[-1]
     latents = _producer(region, product.inputs[0])
-    if latents is None or latents.op != "kv_append" or region.by_id[product.inputs[1]].role is not Role.PARAM:
+    if latents is None or not has(latents, Trait.APPENDS) or region.by_id[product.inputs[1]].role is not Role.PARAM:
         return
     gone = (queries, keys, values, nope, *made, *repeated, latents)
     if _is_theirs(region, gone, node) and len(latents.inputs) == len(appended.inputs) == 2:
@@ -150,12 +153,12 @@ def _joins(node: Node | None) -> TypeGuard[Node]:
     return node is not None and node.attrs == ConcatAttrs(_WIDTH) and len(node.inputs) == 2
 
 
-def _chain(region: Region, value: int, ops: Sequence[str]) -> tuple[Node, ...] | None:
+def _chain(region: Region, value: int, steps: Sequence[Trait]) -> tuple[Node, ...] | None:
     """The nodes that make a value one from another, last first; None where they are others."""
     found: list[Node] = []
-    for op in ops:
+    for step in steps:
         node = region.producer.get(value)
-        if node is None or node.op != op:
+        if node is None or not has(node, step):
             return None
         found.append(node)
         value = node.inputs[0]
@@ -172,15 +175,15 @@ def _is_theirs(region: Region, nodes: Sequence[Node], reader: Node) -> bool:
 
 def _expands(region: Region, node: Node) -> bool:
     """Whether a node multiplies a whole cache by a parameter."""
-    if node.op != "matmul":
+    if not has(node, OpClass.MATMUL):
         return False
     maker = region.producer.get(node.inputs[0])
-    return maker is not None and maker.op == "kv_append" and region.by_id[node.inputs[1]].role is Role.PARAM
+    return maker is not None and has(maker, Trait.APPENDS) and region.by_id[node.inputs[1]].role is Role.PARAM
 
 
 def _over_latents(parts: _Parts, found: _Latent) -> Iterator[Node]:
     """The nodes in the place of one attention: queries into latents, attention, outputs out of latents."""
-    node, scope = found.attention, next(n.scope for n in found.gone if n.op == "matmul")
+    node, scope = found.attention, next(n.scope for n in found.gone if has(n, OpClass.MATMUL))
     batch, heads, length, nope = parts.dims(found.queries[0])
     rank, wide = parts.dims(found.weight)[1], parts.dims(node.inputs[2])[_WIDTH]
     width = as_dim(as_expr(rank) + parts.dims(found.queries[1])[_WIDTH])

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region
 from ...ir.meaning import Link, cast_to, chained
+from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.sizes.expr import Dim
 from ..base import Pass, PassResult, rewritten
@@ -123,7 +124,7 @@ def _joined(
 def _link(region: Region, node: Node) -> Link | None:
     """The program of a node; casts that passes have inserted have none of their own."""
     meaning = node.meaning
-    if meaning is None and node.op == "cast":
+    if meaning is None and has(node, Trait.CASTS):
         meaning = cast_to(region.by_id[node.key].type.dtype)
     return None if meaning is None else Link(meaning, node.inputs, node.outputs)
 

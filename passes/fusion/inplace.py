@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Phase, Region, Role, Workload
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.pointwise import AccumulateAttrs
 from ..base import Pass, PassResult, require_sharded, rewritten
 
@@ -41,7 +41,7 @@ def _rewrite(region: Region) -> Region:
     if not home:
         return region
     values = tuple(replace(v, storage=home.get(v.storage, v.storage)) for v in region.values)
-    nodes = tuple(_fused(n) if n.op == "accumulate" and n.inputs[0] in home else n for n in region.nodes)
+    nodes = tuple(_fused(n) if has(n, Trait.ACCUMULATES) and n.inputs[0] in home else n for n in region.nodes)
     return replace(region, values=values, nodes=nodes)
 
 
@@ -51,17 +51,17 @@ def _fused(node: Node) -> Node:
 
 def _added(region: Region) -> Iterator[tuple[int, int]]:
     """Gradients of products that are read by their sum alone."""
-    for node in (n for n in region.nodes if n.op == "accumulate"):
+    for node in (n for n in region.nodes if has(n, Trait.ACCUMULATES)):
         grad = node.inputs[0]
         source = region.producer.get(grad)
         alone = len(region.users[grad]) == 1 and region.by_id[grad].storage == grad
-        if source is not None and alone and op_def(source.op).kind in _PRODUCTS:
+        if source is not None and alone and has(source, *_PRODUCTS):
             yield grad, node.key
 
 
 def _replaced(region: Region) -> Iterator[tuple[int, int]]:
     """Gradients of logits that nobody reads afterwards."""
-    for node in (n for n in region.nodes if n.op == "cross_entropy_bwd"):
+    for node in (n for n in region.nodes if has(n, OpClass.LOSS, backward=True)):
         grad, logits = region.by_id[node.key], region.by_id[node.inputs[1]]
         later = [n for n in region.users[logits.id] if n.phase is not Phase.FORWARD]
         if later == [node] and logits.role is Role.RESULT and logits.type == grad.type:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Phase, Region, Value, Workload
 from ...ir.meaning import Meaning, Out, Step
+from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.sizes.expr import total
 from ...ir.types import TensorType
@@ -63,7 +64,7 @@ def _rewrite(region: Region) -> Region:
 
 
 def _is_merged(region: Region, node: Node) -> bool:
-    if node.op != "attention" or node.phase is not Phase.FORWARD:
+    if not has(node, Trait.ATTENDS) or node.phase is not Phase.FORWARD:
         return False
     dims = [region.by_id[i].type.dims[:_HEAD] for i in node.inputs[:_HEAD]]
     return dims[0] == dims[1] == dims[2]

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region, Role, Value
 from ...ir.meaning import In, Meaning, Out, Step
+from ...ir.ops import OpClass, has
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import Placement, Shard
@@ -74,7 +75,7 @@ def _groups(region: Region) -> Iterable[list[Node]]:
     apart = routers(region)
     found: dict[tuple[object, ...], list[Node]] = {}
     for node in region.nodes:
-        if node.op == "matmul" and node.key not in apart and _mergeable(region, node):
+        if has(node, OpClass.MATMUL) and node.key not in apart and _mergeable(region, node):
             weight = region.by_id[node.inputs[1]].type
             attrs, num_biases = node.attrs, len(node.inputs)
             key = (node.inputs[0], attrs, num_biases, weight.dtype, parent_of(node.scope), node.phase)

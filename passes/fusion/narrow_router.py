@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region
+from ...ir.ops import Trait, has
 from ..base import Pass, PassResult, rewritten
 from ..routers import routers
 
@@ -26,7 +27,7 @@ class NarrowRouter(Pass):
 
 
 def _rewrite(region: Region) -> Region:
-    cast = {n.key: n.inputs[0] for n in region.nodes if n.op == "cast"}
+    cast = {n.key: n.inputs[0] for n in region.nodes if has(n, Trait.CASTS)}
     products = routers(region)
     if not any(i in cast for n in region.nodes if n.key in products for i in n.inputs):
         return region

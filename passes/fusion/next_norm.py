@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Port, Region, Role, Value
+from ...ir.ops import Trait, has
 from ..base import Pass, PassResult, require_sharded
 from ..recompute.rerun import needed
 
@@ -50,7 +51,8 @@ def _norms(graph: Graph, port: str) -> Mapping[str, Node]:
 
 
 def _norms_of(region: Region, v: Value) -> list[Node]:
-    found = [n for n in region.users.get(v.id, ()) if n.op == "norm" and n.inputs[0] == v.id]
+    readers = (n for n in region.users.get(v.id, ()) if n.inputs[0] == v.id)
+    found = [n for n in readers if has(n, Trait.NORMALISES_ROWS, backward=False)]
     return [n for n in found if all(region.by_id[i].role is Role.PARAM for i in _sources(region, n))]
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region
 from ...ir.kernels import source_of
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, Trait, has
 from ..base import Pass, PassResult, require_sharded, rewritten
 from ..routers import routing
 
@@ -57,18 +57,18 @@ def _marked(region: Region) -> Region:
 
 def _sums(region: Region) -> Iterator[Joined]:
     """A norm with the pointwise chain that makes what it normalises."""
-    for norm in _of(region, "norm"):
+    for norm in _of(region, Trait.NORMALISES_ROWS):
         made = region.producer.get(norm.inputs[0])
-        if made is not None and made.op in ("elementwise", "cast"):
+        if made is not None and has(made, Trait.POINTWISE):
             yield norm, [made]
 
 
 def _norms(region: Region) -> Iterator[Joined]:
     """Norms of different parts of one product, in the kernel of the first."""
     found: dict[int, list[Node]] = {}
-    for norm in _of(region, "norm"):
+    for norm in _of(region, Trait.NORMALISES_ROWS):
         made = region.producer.get(source_of(region, norm.inputs[0]))
-        if made is not None and op_def(made.op).kind is OpClass.MATMUL:
+        if made is not None and has(made, OpClass.MATMUL):
             found.setdefault(made.key, []).append(norm)
     yield from ((first, others) for first, *others in found.values())
 
@@ -77,9 +77,9 @@ def _rotations(region: Region) -> Iterator[Joined]:
     """All rotations and appends before each attention, in the kernel of the first."""
     here: list[Node] = []
     for node in region.nodes:
-        if node.op in ("rope", "kv_append") or _puts_beside(region, node):
+        if has(node, Trait.ROTATES, Trait.APPENDS, backward=False) or _puts_beside(region, node):
             here.append(node)
-        elif node.op == "attention":
+        elif has(node, Trait.ATTENDS, backward=False):
             if here:
                 yield here[0], here[1:]
             here = []
@@ -88,27 +88,27 @@ def _rotations(region: Region) -> Iterator[Joined]:
 def _puts_beside(region: Region, node: Node) -> bool:
     """Whether a rotated part is put beside one that is not rotated: the kernel writes it there."""
     parts = (region.producer.get(i) for i in node.inputs)
-    return node.op == "concat" and any(p is not None and p.op == "rope" for p in parts)
+    return has(node, Trait.JOINS) and any(p is not None and has(p, Trait.ROTATES, backward=False) for p in parts)
 
 
 def _routing(region: Region) -> Iterator[Joined]:
     """What lies between router and bank, in the kernel of the last top-k."""
-    nodes = [n for n in routing(region) if op_def(n.op).kind is not OpClass.FREE]
-    last = next((n for n in reversed(nodes) if n.op == "topk"), None)
+    nodes = [n for n in routing(region) if not has(n, OpClass.FREE)]
+    last = next((n for n in reversed(nodes) if has(n, Trait.CHOOSES)), None)
     if last is not None:
         yield last, nodes
 
 
 def _rows(region: Region) -> Iterator[Joined]:
     """Rows of a bank in the kernel that reads them first: a message, or the products."""
-    for node in _of(region, "dispatch"):
-        reader = next((n for n in region.users.get(node.key, ()) if op_def(n.op).kind in _TAKE_ROWS), None)
+    for node in _of(region, Trait.DISPATCHES):
+        reader = next((n for n in region.users.get(node.key, ()) if has(n, *_TAKE_ROWS)), None)
         if reader is not None:
             yield reader, [node]
 
 
-def _of(region: Region, op: str) -> Iterator[Node]:
-    return (n for n in region.nodes if n.op == op)
+def _of(region: Region, trait: Trait) -> Iterator[Node]:
+    return (n for n in region.nodes if has(n, trait, backward=False))
 
 
 _TAKE_ROWS = (OpClass.COMMUNICATION, OpClass.EXPERTS)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Phase, Region, Role, Value, Workload
+from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ..base import Pass, PassResult, require_sharded, rewritten
 from ..gathers import renamed
@@ -67,7 +68,7 @@ def _rests(v: Value) -> bool:
 
 def _is_pointwise(node: Node) -> bool:
     random = isinstance(node.attrs, ElementwiseAttrs) and any("dropout" in fn for fn in node.attrs.fns)
-    return node.op in ("elementwise", "cast") and not random
+    return has(node, Trait.POINTWISE) and not random
 
 
 def _only_for_pointwise(region: Region, value: int) -> bool:

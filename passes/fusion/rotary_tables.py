@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region, Role
 from ...ir.kernels import source_of
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, Trait, has
 from ..base import Pass, PassResult, rewritten
 
 _GIVEN = (Role.INPUT, Role.BUFFER)
@@ -33,13 +33,13 @@ class RotaryTables(Pass):
 def _rotated(graph: Graph) -> frozenset[str]:
     """Ports that nothing but rotations reads."""
     ports = [(r, v) for r in graph.regions for v in r.of_role(Role.PORT)]
-    others = {v.name for r, v in ports if not all(n.op == "rope" for n in _readers(r, v.id))}
+    others = {v.name for r, v in ports if not all(has(n, Trait.ROTATES, backward=False) for n in _readers(r, v.id))}
     return frozenset(v.name for _, v in ports) - others
 
 
 def _readers(region: Region, value: int) -> Iterator[Node]:
     for node in region.nodes:
-        free = op_def(node.op).kind is OpClass.FREE
+        free = has(node, OpClass.FREE)
         if not free and any(source_of(region, i) == value for i in node.inputs):
             yield node
 

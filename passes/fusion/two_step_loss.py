@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ...ir.graph import Graph, Node, Region, Value, Workload
 from ...ir.meaning import In, Meaning, Out, Step
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.normalize import DimAttrs
 from ..base import Pass, PassResult, require_sharded, rewritten
 
@@ -39,8 +40,8 @@ class TwoStepLoss(Pass):
 
 
 def _rewrite(region: Region) -> Region:
-    loss = next((n for n in region.nodes if n.op == "cross_entropy"), None)
-    back = next((n for n in region.nodes if n.op == "cross_entropy_bwd"), None)
+    losses = [n for n in region.nodes if has(n, OpClass.LOSS)]
+    loss, back = (next((n for n in losses if has(n, Trait.BACKWARD) is way), None) for way in (False, True))
     if loss is None or back is None:
         return region
     fresh = max(v.id for v in region.values) + 1

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ...ir.errors import NotBuiltError, PlanError
 from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Value
+from ...ir.ops import Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
@@ -75,15 +76,15 @@ class _Scores:
 
 
 def _rewrite(region: Region) -> Region:
-    if not any(n.op == "attention" for n in region.nodes):
+    if not any(has(n, Trait.ATTENDS, backward=False) for n in region.nodes):
         return region
     parts = _Parts(region)
     gone: set[int] = set()
     for node in region.nodes:
-        if node.op == "attention":
+        if has(node, Trait.ATTENDS, backward=False):
             _forward(parts, node)
             gone.add(node.outputs[1])
-        elif node.op == "attention_bwd":
+        elif has(node, Trait.ATTENDS):
             _backward(parts, node)
         else:
             parts.nodes.append(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...ir.graph import Node, Phase, Region
+from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import Partial, Placement, Replicate, Shard
@@ -14,10 +15,15 @@ from ...ir.types import TensorType
 REPLICAS = ("dp", "fsdp")
 _SAMPLES = "mbs"
 _IN_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
-_REDUCES = ("all_reduce", "reduce_scatter", "ring_scatter")
-_ROUTES = ("dispatch", "combine", "expert")
-# Where a gradient is added to the step's sum: the user chose the types in which it is reduced and added.
-_CHOSEN = ("accumulate",)
+# What hands on a partial sum, entry by entry.
+_KEEPS_SUM = (
+    Trait.POINTWISE,
+    Trait.RESHAPES,
+    Trait.PERMUTES,
+    Trait.COPIES,
+    Trait.RENAMES,
+    Trait.NORMALISES_ROWS,
+)
 
 
 def message_problems(region: Region, nodes: Sequence[Node]) -> Iterator[str]:
@@ -53,7 +59,7 @@ def _routes(region: Region, node: Node) -> bool:
     lies = [p for i in (*node.inputs, *node.outputs) for _, p in region.by_id[i].placements]
     if any(isinstance(p, Shard) and p.routed for p in lies):
         return True
-    return any(n.op.startswith(_ROUTES) for n in region.nodes)
+    return any(has(n, Trait.DISPATCHES, Trait.COMBINES, Trait.HOLDS_EXPERTS) for n in region.nodes)
 
 
 def _mixes(region: Region, node: Node) -> bool:
@@ -63,8 +69,8 @@ def _mixes(region: Region, node: Node) -> bool:
 
 def _wide(region: Region, node: Node, attrs: CollectiveAttrs) -> Iterator[str]:
     """A partial sum is completed no later than in the narrowest type on its way; gradients as the user chose."""
-    readers = (n.op for o in node.outputs for n in region.users.get(o, ()))
-    if node.op not in _REDUCES or any(op in _CHOSEN for op in readers):
+    readers = (n for o in node.outputs for n in region.users.get(o, ()))
+    if not has(node, Trait.SUMS) or any(has(n, Trait.ACCUMULATES) for n in readers):
         return
     for i in node.inputs:
         kind = region.by_id[i].type
@@ -78,10 +84,10 @@ def _wide(region: Region, node: Node, attrs: CollectiveAttrs) -> Iterator[str]:
 def _narrowest(region: Region, value: int, axis: str) -> TensorType | None:
     """Return the narrowest type of the same entries while they were a partial sum along an axis, walking back."""
     found: TensorType | None = None
-    while (made := region.producer.get(value)) is not None and made.op not in _CHOSEN:
+    while (made := region.producer.get(value)) is not None and not has(made, Trait.ACCUMULATES):
         kind = region.by_id[value].type
         sums = [i for i in made.inputs if isinstance(_along(region, i, axis), Partial)]
-        if len(sums) != 1 or made.op not in ("cast", "elementwise", "reshape", "permute", "copy", "identity", "norm"):
+        if len(sums) != 1 or not has(made, *_KEEPS_SUM, backward=False):
             break
         value = sums[0]
         before = region.by_id[value].type
@@ -100,7 +106,7 @@ def gradient_problems(region: Region) -> Iterator[str]:
                 yield f"the gradient of '{name}' is partial along {axis} when the step ends"
             elif not _fits(have, want):
                 yield f"the gradient of '{name}' lies {have} along {axis} and the parameter {want}"
-    for node in (n for n in region.nodes if n.op == "optimizer_step"):
+    for node in (n for n in region.nodes if has(n, Trait.UPDATES)):
         half = len(node.inputs) // 2
         for grad in node.inputs[half:]:
             sums = [axis for axis, p in region.by_id[grad].placements if isinstance(p, Partial)]

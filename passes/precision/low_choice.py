@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from ...ir.errors import PlanError, UsageError, did_you_mean
 from ...ir.graph import Graph, Node, Region, Role, Run, Value
+from ...ir.ops import Trait, has
 from ...ir.plan.low_inference import INFERENCE
 from ...ir.plan.precision import NONE
 from ..recompute.layers import merged_runs
 from .low_patterns import Patterns, in_layer, parts_of
-from .low_serving import BANKS, LOOKUPS, places_of, products, readers
+from .low_serving import places_of, products, readers
 
 # Weights named in an error about one that is not there.
 _SHOWN = 12
@@ -76,7 +77,7 @@ class Chooser:
 
     def _of_node(self, region: Region, node: Node, inside: bool, numbers: Mapping[str, int]) -> str:
         names = [p for k in places_of(node) for p in parts_of(region.by_id[node.inputs[k]].name)]
-        base = self.base if inside and node.op not in LOOKUPS else NONE
+        base = self.base if inside and not has(node, Trait.READS_TABLE) else NONE
         recipes = {n: self._of_name(n, base, numbers) for n in names}
         if len(set(recipes.values())) > 1:
             told = ", ".join(f"{n} {r}" for n, r in recipes.items())
@@ -85,7 +86,7 @@ class Chooser:
                 "engines join products"
             )
         recipe = next(iter(recipes.values()))
-        return NONE if recipe != NONE and INFERENCE[recipe].experts and node.op not in BANKS else recipe
+        return NONE if recipe != NONE and INFERENCE[recipe].experts and not has(node, Trait.HOLDS_EXPERTS) else recipe
 
     def _of_name(self, name: str, base: str, numbers: Mapping[str, int]) -> str:
         head = name.partition("*")[0]

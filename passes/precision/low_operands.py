@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Region, Role, Value
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.plan.precision import Recipe
 from .low_products import Operand, Side, operands
 
 Copies = Mapping[Side, int]
-_COMPILED = ("elementwise", "norm", "norm_bwd", "cast", "rope", "rope_bwd")
+_COMPILED = (Trait.POINTWISE, Trait.NORMALISES_ROWS, Trait.ROTATES)
 
 
 def lowered(region: Region, recipe: Recipe, keep: bool, fused: bool, gather: bool) -> Region:
@@ -34,7 +35,7 @@ def lowered(region: Region, recipe: Recipe, keep: bool, fused: bool, gather: boo
 
 def _inner(region: Region) -> set[int]:
     """What banks of experts activate, which their own backward alone reads: kept as their second product reads it."""
-    banks = {n.key: n.outputs[2] for n in region.nodes if n.op == "expert_bank"}
+    banks = {n.key: n.outputs[2] for n in region.nodes if has(n, Trait.BANK, backward=False)}
     return {o for o in banks.values() if all(n.forward in banks for n in region.users.get(o, ()))}
 
 
@@ -74,7 +75,7 @@ class _Draft:
         rows, columns, both = self.recipe.reads
         reads = both if len(sides) == 2 else rows if sides == [Side.ROWS] else columns
         maker = self.region.producer.get(source)
-        near = self.fused and maker is not None and maker.op in _COMPILED and maker.phase is phase
+        near = self.fused and maker is not None and has(maker, *_COMPILED) and maker.phase is phase
         return reads - (near and reads > 1)
 
     def turned(self, source: int, user: Node, phase: Phase) -> tuple[Node, int]:
@@ -159,7 +160,7 @@ def _rests_low(draft: _Draft, value: int, maker: Node | None) -> bool:
     """Whether the weight is a parameter itself, or gathered from one as it is."""
     if maker is None:
         return True
-    return maker.op == "all_gather" and draft.region.by_id[maker.inputs[0]].role is Role.PARAM
+    return has(maker, Trait.GATHERS) and draft.region.by_id[maker.inputs[0]].role is Role.PARAM
 
 
 def _resting(draft: _Draft, found: list[Operand], maker: Node | None) -> None:
@@ -196,10 +197,10 @@ def _base(draft: _Draft, value: int, wanted: Sequence[Operand]) -> int:
 def _travels(draft: _Draft, maker: Node, wanted: Sequence[Operand]) -> bool:
     """Whether a gather over tp feeds products alone, which then can read what was quantised before."""
     attrs = maker.attrs
-    if not draft.recipe.sends or maker.op != "all_gather" or not isinstance(attrs, CollectiveAttrs):
+    if not draft.recipe.sends or not has(maker, Trait.GATHERS) or not isinstance(attrs, CollectiveAttrs):
         return False
     readers = {n.key for n in draft.region.users[maker.key]}
-    products = {o.node.key for o in wanted if o.node.op == "matmul"}
+    products = {o.node.key for o in wanted if has(o.node, OpClass.MATMUL)}
     leaves = any(p.value == maker.key for p in draft.region.outputs)
     return attrs.axis == "tp" and readers <= products and not leaves
 

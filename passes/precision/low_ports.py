@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...ir.graph import Graph, Node, Port, Region, Role, Value
+from ...ir.ops import Trait, has
 from ...ir.types import DType
 
 _CAST = "_cast"
@@ -38,7 +39,7 @@ def _cast_alike(graph: Graph) -> Mapping[str, DType]:
 
 def _cast_here(region: Region) -> list[tuple[str, Node]]:
     """The casts of ports, with the name of the port."""
-    found = ((region.by_id[n.inputs[0]], n) for n in region.nodes if n.op == "quantise")
+    found = ((region.by_id[n.inputs[0]], n) for n in region.nodes if has(n, Trait.QUANTISES))
     return [(v.name, n) for v, n in found if v.role is Role.PORT]
 
 

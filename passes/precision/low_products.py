@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...ir.graph import Node, Phase, Region, Role
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, Trait, has
 from ...ir.sizes.expr import Dim
 
 # Matrix units take operands of low precision in rows of whole 16 bytes; a product of others stays as it is.
@@ -46,14 +46,14 @@ def weight_of(region: Region, value: int) -> int | None:
     node = region.producer.get(value)
     if node is None or len(node.inputs) != 1:
         return None
-    seen = node.op == "all_gather" or op_def(node.op).kind is OpClass.FREE
+    seen = has(node, Trait.GATHERS, OpClass.FREE)
     return weight_of(region, node.inputs[0]) if seen else None
 
 
 def _is_low(region: Region, node: Node) -> bool:
-    if node.op == "expert_bank":
+    if has(node, Trait.BANK):
         return all(fits(region, i) for i in node.inputs[1:3])
-    if node.op not in ("matmul", "grouped_matmul"):
+    if not has(node, Trait.PRODUCT):
         return False
     weights = [i for i in node.inputs[:2] if weight_of(region, i) is not None]
     return len(weights) == 1 and fits(region, weights[0]) and not selects(region, node)
@@ -73,17 +73,16 @@ def selects(region: Region, node: Node) -> bool:
     reached = {node.key}
     for later in region.nodes:
         if later.phase is Phase.FORWARD and reached.intersection(later.inputs):
-            if later.op == "topk":
+            if has(later, Trait.CHOOSES):
                 return True
-            if op_def(later.op).kind not in _PRODUCTS:
+            if not has(later, *_PRODUCTS):
                 reached.update(later.outputs)
     return False
 
 
 def _of(region: Region, node: Node) -> Iterator[Operand]:
-    if node.op in _BANKS:
-        yield from (Operand(node, i, node.inputs[i], side, weight) for i, side, weight in _BANKS[node.op])
-    elif node.op in ("matmul", "grouped_matmul"):
+    yield from (Operand(node, i, node.inputs[i], side, weight) for i, side, weight in _BANKS.get(node.op, ()))
+    if has(node, Trait.PRODUCT):
         pair = node.inputs[:2]
         weights = [weight_of(region, i) is not None for i in pair]
         for index, value in enumerate(pair):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ...ir.graph import Node, Region, Role, Value
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.quantise import QuantiseAttrs
@@ -19,19 +19,23 @@ from ...ir.types import DType
 from .low_products import fits, selects
 
 # Where the weights of an op stand. Torch's linear layers have theirs on the right; on the left none is known.
-BANKS: Mapping[str, tuple[int, ...]] = {"experts": (3, 4), "expert_bank": (1, 2)}
-LOOKUPS: Mapping[str, tuple[int, ...]] = {"embedding": (1,)}
-_PLACES: Mapping[str, tuple[int, ...]] = {"matmul": (1,), "grouped_matmul": (1,), **BANKS, **LOOKUPS}
+_PLACES: Mapping[str, tuple[int, ...]] = {
+    "matmul": (1,),
+    "grouped_matmul": (1,),
+    "experts": (3, 4),
+    "expert_bank": (1, 2),
+    "embedding": (1,),
+}
 
 
 def readers(region: Region) -> list[Node]:
     """Return the products of weights and the lookups of tables, in order."""
-    return [n for n in region.nodes if n.op in _PLACES and all(_rests(region, n.inputs[k]) for k in _PLACES[n.op])]
+    return [n for n in region.nodes if (places := places_of(n)) and all(_rests(region, n.inputs[k]) for k in places)]
 
 
 def places_of(node: Node) -> tuple[int, ...]:
-    """Return the places of a reader's weights among its inputs."""
-    return _PLACES[node.op]
+    """Return the places of a reader's weights among its inputs; any other node has none."""
+    return _PLACES.get(node.op, ())
 
 
 def products(region: Region, asked: Mapping[int, str]) -> Mapping[int, str]:
@@ -54,7 +58,7 @@ def _rests(region: Region, weight: int) -> bool:
 
 def _is_low(region: Region, node: Node) -> bool:
     fit = all(fits(region, node.inputs[k]) for k in places_of(node))
-    return fit and (node.op in BANKS or node.op in LOOKUPS or not selects(region, node))
+    return fit and (has(node, Trait.HOLDS_EXPERTS, Trait.READS_TABLE) or not selects(region, node))
 
 
 def _are_alone(region: Region, key: int, found: Mapping[int, str]) -> bool:
@@ -82,9 +86,9 @@ def _of_type(region: Region, found: Mapping[int, Served], fused: bool) -> Region
     for key, own in found.items():
         draft.kinds |= {region.producer[key].inputs[k]: own.weights for k in places_of(region.producer[key])}
     if recipe.operands is not None:
-        operands = [(key, region.producer[key]) for key in found if region.producer[key].op not in LOOKUPS]
-        draft.banks = {key for key, node in operands if node.op == "experts"}
-        draft.readers = {(key, node.inputs[0]) for key, node in operands if node.op != "experts"}
+        operands = [(key, region.producer[key]) for key in found if not has(region.producer[key], Trait.READS_TABLE)]
+        draft.banks = {key for key, node in operands if has(node, Trait.ROUTES)}
+        draft.readers = {(key, node.inputs[0]) for key, node in operands if not has(node, Trait.ROUTES)}
         for top in dict.fromkeys(draft.top(value) for _, value in sorted(draft.readers)):
             draft.cast(top, recipe.operands)
     return draft.made()
@@ -144,7 +148,7 @@ class _Draft:
     def _seen(self, value: int) -> int:
         """A tensor as products see it: a kernel that casts walks over rows of its last dim."""
         users = self._takers(value)
-        while len(users) == 1 and op_def(users[0].op).kind is OpClass.FREE:
+        while len(users) == 1 and has(users[0], OpClass.FREE):
             value = users[0].key
             users = self._takers(value)
         return value
@@ -161,7 +165,7 @@ class _Draft:
         if not _moves(user):
             return
         self.kinds[user.key] = dtype
-        if op_def(user.op).kind is OpClass.FREE:
+        if has(user, OpClass.FREE):
             self.storages[user.key] = storage
         for later in self.region.users[user.key]:
             self._below(later, self.storages.get(user.key, user.key), dtype)
@@ -190,5 +194,5 @@ def _moves(node: Node) -> bool:
     """Whether a node hands on one tensor: seen another way, gathered over tp, or sent to experts in low precision."""
     attrs = node.attrs
     if isinstance(attrs, CollectiveAttrs):
-        return (node.op == "all_gather" and attrs.axis == "tp") or (node.op == "all_to_all" and bool(attrs.wire))
-    return op_def(node.op).kind is OpClass.FREE and len(node.inputs) == 1
+        return (has(node, Trait.GATHERS) and attrs.axis == "tp") or (has(node, Trait.EXCHANGES) and bool(attrs.wire))
+    return has(node, OpClass.FREE) and len(node.inputs) == 1

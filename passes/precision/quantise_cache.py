@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...ir.errors import PlanError, UnknownNameError
 from ...ir.graph import Graph, Node, Region, Value, Workload
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, Trait, has
 from ...ir.plan.low_inference import KV_DTYPES
 from ...ir.types import DType
 from ..base import Pass, PassResult, require_sharded, rewritten
@@ -38,13 +38,13 @@ class QuantiseCache(Pass):
 
     def apply(self, graph: Graph) -> PassResult:
         """Rewrite the regions that write a cache."""
-        if not any(n.op == "kv_append" for r in graph.regions for n in r.nodes):
+        if not any(has(n, Trait.APPENDS) for r in graph.regions for n in r.nodes):
             raise PlanError(f"kv-dtype={self.dtype}: {graph.name} keeps no KV cache; use --kv-dtype same")
         return rewritten(graph, lambda r: _rewritten(r, KV_DTYPES[self.dtype]))
 
 
 def _rewritten(region: Region, dtype: DType) -> Region:
-    appends = [n for n in region.nodes if n.op == "kv_append"]
+    appends = [n for n in region.nodes if has(n, Trait.APPENDS)]
     if not appends:
         return region
     draft = _Draft(region, dtype)
@@ -82,7 +82,7 @@ class _Draft:
 
     def _attends(self, user: Node) -> bool:
         """Whether attention alone reads what a node hands on of the cache."""
-        if user.op == "attention":
+        if has(user, Trait.ATTENDS):
             return True
         later = self.region.users.get(user.key, ())
         return _sees(user) and bool(later) and all(map(self._attends, later))
@@ -116,4 +116,4 @@ class _Draft:
 
 
 def _sees(node: Node) -> bool:
-    return op_def(node.op).kind is OpClass.FREE and len(node.inputs) == 1
+    return has(node, OpClass.FREE) and len(node.inputs) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir.graph import Graph, Phase, Port, Region, Role, Value
+from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Partial, Placement, Replicate, Shard
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr
@@ -15,6 +16,7 @@ from .refine import Fault
 # Axes over which ZeRO keeps a gradient in shards of its first dim: those over which ranks have other samples or tokens.
 _ZERO = ("dp", "fsdp", "ep", "up", "cp", "tp")
 _RESULT = "result"
+_HANDS_ON = (Trait.CASTS, Trait.TAKES_RANGE, Trait.ACCUMULATES)
 
 
 def port_faults(graph: Graph) -> Iterator[Fault]:
@@ -116,7 +118,7 @@ def _sums_of_copies(region: Region, grad: int) -> Iterator[CollectiveAttrs]:
     """Yield the sums over ranks that hold copies which a gradient passed on its way to where it ends."""
     value: int | None = grad
     while value is not None and (node := region.producer.get(value)) is not None:
-        if isinstance(node.attrs, CollectiveAttrs) and COPIES in node.attrs.axis and node.op == "all_reduce":
+        if isinstance(node.attrs, CollectiveAttrs) and COPIES in node.attrs.axis and has(node, Trait.SUMS_EVERYWHERE):
             yield node.attrs
-        carries = isinstance(node.attrs, CollectiveAttrs) or node.op in ("cast", "slice", "accumulate")
+        carries = isinstance(node.attrs, CollectiveAttrs) or has(node, *_HANDS_ON)
         value = node.inputs[node.outputs.index(value)] if carries else None

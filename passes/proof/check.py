@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from ...ir.graph import Node, Region
-from ...ir.ops import OpCall
+from ...ir.ops import OpCall, Trait, has
 from ...ir.placement import REPLICATE, Partial, Placement
 from .conversions import (
     complaints,
@@ -23,8 +23,6 @@ from .laws import layout as laws_layout
 from .laws import math as laws_math
 
 LAWS: Mapping[str, Law] = MappingProxyType({**laws_math.LAWS, **laws_layout.LAWS, **laws_blocks.LAWS})
-UPDATES = ("optimizer_step", "host_optimizer_step")
-COPIES = ("offload", "fetch")
 
 
 def is_conversion(region: Region, node: Node) -> bool:
@@ -58,13 +56,14 @@ def along(region: Region, node: Node, axis: str) -> tuple[tuple[Placement, ...],
 
 def follows(call: OpCall, axis: str, given: tuple[Placement, ...], made: tuple[Placement, ...]) -> bool:
     """Whether outputs that lie as said follow from inputs that lie as said, by the op's index map."""
-    if call.op in UPDATES:
+    if has(call, Trait.UPDATES):
         return update_fits(given, made)
-    if call.op in COPIES:
+    if has(call, Trait.TO_HOST, Trait.FROM_HOST):
         return given == made
-    if call.op not in LAWS:
+    law = LAWS.get(call.op)
+    if law is None:
         return all(p == REPLICATE for p in (*given, *made))
-    return any(entry.fits(given, made) for entry in LAWS[call.op](call, axis))
+    return any(entry.fits(given, made) for entry in law(call, axis))
 
 
 def update_fits(given: tuple[Placement, ...], made: tuple[Placement, ...]) -> bool:

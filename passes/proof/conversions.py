@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from ...ir.graph import Node, Region, Value
+from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
@@ -21,7 +22,6 @@ _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "ring_scatter": ("P", "S"), "broadcast": ("R", "R"), "send": ("", ""), "recv": ("", ""),
     }
 )  # fmt: skip
-EXCHANGE = "all_to_all"
 COPIES = "/"  # `tp/8`: ranks that hold a copy of the same one of 8 things
 
 
@@ -47,7 +47,7 @@ def complaints(region: Region, node: Node) -> Iterator[str]:
 def _converts(node: Node, attrs: CollectiveAttrs, axis: str, have: Placement, want: Placement) -> bool:
     if axis not in attrs.axes:
         return have == want
-    if node.op == EXCHANGE:
+    if has(node, Trait.EXCHANGES):
         moved = isinstance(have, Shard) and isinstance(want, Shard)
         return moved and have != want and isinstance(want, Shard) and want.dim == attrs.dim
     before, after = _KINDS[node.op]
@@ -62,7 +62,7 @@ def _is(placement: Placement, kind: str, dim: int) -> bool:
 
 def is_shard_taken(region: Region, node: Node) -> bool:
     """Whether a slice is no slice of the model but each rank's shard of what it has whole."""
-    return isinstance(node.attrs, SliceAttrs) and node.op == "slice" and bool(_taken(region, node))
+    return isinstance(node.attrs, SliceAttrs) and has(node, Trait.TAKES_RANGE) and bool(_taken(region, node))
 
 
 def _taken(region: Region, node: Node) -> list[str]:
@@ -111,8 +111,8 @@ def _whole_in_packed(region: Region, node: Node) -> Iterator[tuple[str, int, int
     attrs = node.attrs
     if not isinstance(attrs, SliceAttrs | ConcatAttrs):
         return
-    packed = node.inputs[0] if node.op == "slice" else node.key
-    parts = [node.key] if node.op == "slice" else list(node.inputs)
+    packed = node.inputs[0] if has(node, Trait.TAKES_RANGE) else node.key
+    parts = [node.key] if has(node, Trait.TAKES_RANGE) else list(node.inputs)
     sizes = [region.by_id[p].type.dims[attrs.dim] for p in parts if attrs.dim < region.by_id[p].type.rank]
     first = as_expr(attrs.start if isinstance(attrs, SliceAttrs) else 0)
     for axis, lies in region.by_id[packed].placements:
@@ -132,7 +132,7 @@ def localised(dim: Dim, axes: list[str]) -> Dim:
 
 def is_summand(region: Region, node: Node) -> bool:
     """Whether an `identity` lets one rank's copy of something whole stand for a sum."""
-    return node.op == "identity" and any(
+    return has(node, Trait.RENAMES) and any(
         p != region.by_id[node.key].placement(a) for a, p in region.by_id[node.inputs[0]].placements
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ...ir.graph import Attrs, Node, Region, Role, Value
+from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
@@ -52,7 +53,7 @@ def _start(region: Region, node: Node, whole: bool) -> str:
         return ""
     start = as_expr(node.attrs.start)
     if whole:
-        v = region.by_id[node.inputs[0] if node.op == "slice" else node.key]
+        v = region.by_id[node.inputs[0] if has(node, Trait.TAKES_RANGE) else node.key]
         made = replace(v, type=v.type.with_dims((as_dim(start),) * v.type.rank))
         start = as_expr(global_dims(made)[node.attrs.dim])
     return str(start)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...ir.graph import Graph, Node, Region, Role
-from ...ir.ops import OpCall, call_of
+from ...ir.ops import OpCall, Trait, call_of, has
 from ...ir.sizes.expr import Dim, product, symbol
 from .check import is_conversion, node_complaints
 from .conversions import global_dims
@@ -14,7 +14,6 @@ from .numbering import Numbers, balanced, dims_of, key_of, source_key
 
 _DATA = ("dp", "fsdp", "ep")
 # What changes the precision or the place of a tensor and none of its numbers, with no counterpart before.
-TRANSPARENT = frozenset(("cast", "quantise", "copy", "identity", "offload", "fetch", "keep_state"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def _counterpart(walk: Walk, node: Node) -> tuple[OpCall | None, tuple[int, ...]
     if source is not None:
         call = call_of(walk.source.region, source)
         return replace(call, attrs=node.attrs), tuple(walk.source.number[o] for o in source.outputs)
-    if node.op in TRANSPARENT and len(inputs) == 1:
+    if has(node, Trait.SAME_VALUES) and len(inputs) == 1:
         return call_of(walk.region, node), tuple(inputs) * len(node.outputs)
     return None, ()
 

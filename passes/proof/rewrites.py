@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...ir.graph import Node, Phase, Region, Role
-from ...ir.ops import call_of
+from ...ir.ops import OpClass, Trait, call_of, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
-from .check import COPIES, is_conversion, node_complaints
+from .check import is_conversion, node_complaints
 from .numbering import Key, Numbers, balanced, dims_of, key_of, parts, source_key
-from .refine import TRANSPARENT, Walk, spoken
+from .refine import Walk, spoken
 
 # Ops that passes put in behind the graph's own ends: an update of parameters and its messages, traffic between stages.
-APPENDED = ("optimizer_step", "host_optimizer_step", "send", "recv", *COPIES)
-_POINTWISE = ("elementwise", "cast", "copy")
+APPENDED = (Trait.UPDATES, Trait.SENDS, Trait.RECEIVES, Trait.TO_HOST, Trait.FROM_HOST)
 
 
 @dataclass
@@ -49,7 +48,7 @@ def follow(source: Numbers, region: Region, lenient: bool = False) -> Rewritten:
 
 
 def _match(walk: Rewritten, node: Node) -> None:
-    if node.phase is Phase.OPTIMIZER or node.op in APPENDED:
+    if node.phase is Phase.OPTIMIZER or has(node, *APPENDED):
         _alone(walk, node)
         return
     if any(i in walk.unknown for i in node.inputs):
@@ -63,7 +62,7 @@ def _match(walk: Rewritten, node: Node) -> None:
         _bind(walk, node, walk.seen[key])
     elif found is not None:
         _bind(walk, node, [walk.source.number[o] for o in found.outputs])
-    elif node.op in TRANSPARENT and len(inputs) == 1 and not is_conversion(walk.region, node):
+    elif has(node, Trait.SAME_VALUES) and len(inputs) == 1 and not is_conversion(walk.region, node):
         _bind(walk, node, inputs * len(node.outputs))
     elif (chain := _chain(walk, node, inputs)) is not None:
         walk.seen[key] = chain
@@ -101,9 +100,7 @@ def _anew(walk: Rewritten, node: Node, why: str) -> None:
 def _is_loss_step(walk: Rewritten, node: Node) -> bool:
     """Whether this is a softmax of a loss in two steps, whose statistics over parts of the vocabulary follow behind."""
     near = [*walk.region.users.get(node.key, ()), *(walk.region.producer.get(i) for i in node.inputs)]
-    return node.op in ("softmax", "softmax_bwd") and any(
-        n is not None and n.op.startswith("cross_entropy") for n in near
-    )
+    return has(node, Trait.SOFTMAX) and any(n is not None and has(n, OpClass.LOSS) for n in near)
 
 
 def _bind(walk: Rewritten, node: Node, found: Sequence[int]) -> None:
@@ -145,7 +142,7 @@ def _reached(source: Numbers, known: set[int]) -> list[int]:
     """What pointwise nodes make of values with some numbers, in running order."""
     have, made = set(known), list[int]()
     for n in source.region.nodes:
-        if n.op in _POINTWISE and all(source.number[i] in have for i in n.inputs):
+        if has(n, Trait.POINTWISE, Trait.COPIES) and all(source.number[i] in have for i in n.inputs):
             new = [o for o in n.outputs if source.number[o] not in known]
             have |= {source.number[o] for o in new}
             made += new

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ...ir.graph import Graph, Phase, Region, Role, Value
 from ...ir.layers import layer_row
-from ...ir.ops.host import DOWN
+from ...ir.ops import Trait, has
 from ...ir.plan.layout.stages import BOUNDARY, SHARED, between_stages
 from ...ir.sizes.fixed_sizes import fixed_samples
 from .borders import is_weight
@@ -70,7 +70,7 @@ def _makes(region: Region, port: str, phase: Phase) -> bool:
     nodes = (region.producer.get(p.value) for p in region.outputs if p.name == port)
     late = (Phase.BACKWARD, Phase.REDUCE, Phase.OPTIMIZER, Phase.PREPARE)
     phases = {phase} if phase is Phase.FORWARD else set(late)
-    return any(n is not None and n.phase in phases and n.op != DOWN for n in nodes)
+    return any(n is not None and n.phase in phases and not has(n, Trait.TO_HOST) for n in nodes)
 
 
 def _reads_weight(graph: Graph, region: Region, port: str) -> bool:
@@ -99,16 +99,16 @@ def _arriving(region: Region) -> Iterator[Message]:
     """What arrives through a border: what is received, or put together of pieces."""
     read = {i for n in region.nodes for i in n.inputs}
     for node in region.nodes:
-        if node.op != "send" and node.key not in read:
+        if not has(node, Trait.SENDS) and node.key not in read:
             yield _message(node.phase, region.by_id[node.key])
 
 
 def _pair_faults(region: Region) -> Iterator[Fault]:
     """Each receive reads what one send made, in the same phase, and hands on what was given."""
-    sends = {n.key: n for n in region.nodes if n.op == "send"}
-    received = Counter(n.inputs[0] for n in region.nodes if n.op == "recv")
+    sends = {n.key: n for n in region.nodes if has(n, Trait.SENDS)}
+    received = Counter(n.inputs[0] for n in region.nodes if has(n, Trait.RECEIVES))
     for node in region.nodes:
-        if node.op == "recv":
+        if has(node, Trait.RECEIVES):
             send = sends.get(node.inputs[0])
             if send is None or send.phase is not node.phase or send.attrs != node.attrs:
                 yield Fault(region.name, f"%{node.key} recv", "receives what no send of its phase has sent")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...ir.graph import Node, Region
-from .check import COPIES, UPDATES
+from ...ir.ops import Trait, has
 from .refine import Fault, spoken
 
-_VIEWS = ("slice", "cast", "copy", *COPIES)
+_VIEWS = (Trait.TAKES_RANGE, Trait.CASTS, Trait.COPIES, Trait.TO_HOST, Trait.FROM_HOST)
 
 
 def update_faults(region: Region) -> Iterator[Fault]:
     """Yield parameters that are updated by another one's gradient, not at all, or twice; and those left in shards."""
-    steps = [n for n in region.nodes if n.op in UPDATES]
+    steps = [n for n in region.nodes if has(n, Trait.UPDATES)]
     pairs = set(region.grads)
     updated = [pair for n in steps for pair in _pairs(region, n)]
     for param, grad in updated:
@@ -38,7 +38,7 @@ def _pairs(region: Region, node: Node) -> Iterator[tuple[int, int]]:
 
 def _back(region: Region, value: int, ends: set[int]) -> int:
     """Go back through views and copies to one of some values, or to the first."""
-    while value not in ends and (node := region.producer.get(value)) is not None and node.op in _VIEWS:
+    while value not in ends and (node := region.producer.get(value)) is not None and has(node, *_VIEWS):
         value = node.inputs[node.outputs.index(value)]
     return value
 

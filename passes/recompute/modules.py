@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from ...ir.errors import NotBuiltError, UnknownNameError
 from ...ir.graph import Node, Phase, Region, Role
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, has
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.ATTENTION, OpClass.EXPERTS)
 _LATENT_UP = ("q_b_proj", "kv_b_proj")
@@ -54,10 +54,10 @@ def attention_core(region: Region) -> frozenset[int]:
     """Keys of fused attention, and of all that lies between one product of two activations and the next."""
     forward = _forward(region)
     products = _products_of_activations(region)
-    inside = [n for n in forward if n.key in products or op_def(n.op).kind not in _PRODUCTS]
+    inside = [n for n in forward if n.key in products or not has(n, *_PRODUCTS)]
     after = _downstream(inside, products)
     before = _upstream(inside, products)
-    core = {n.key for n in forward if op_def(n.op).kind is OpClass.ATTENTION}
+    core = {n.key for n in forward if has(n, OpClass.ATTENTION)}
     for node in inside:
         first, last = before.intersection(node.outputs), after.intersection(node.inputs)
         if (first or last) if node.key in products else (first and last):
@@ -68,7 +68,7 @@ def attention_core(region: Region) -> frozenset[int]:
 def weight_products(region: Region) -> list[Node]:
     """Return the matrix products of a weight, in order."""
     activations = _products_of_activations(region)
-    matmuls = (n for n in _forward(region) if op_def(n.op).kind is OpClass.MATMUL)
+    matmuls = (n for n in _forward(region) if has(n, OpClass.MATMUL))
     return [n for n in matmuls if n.key not in activations]
 
 
@@ -99,7 +99,7 @@ def _products_of_activations(region: Region) -> set[int]:
     for node in (n for n in region.nodes if n.phase in (Phase.PREPARE, Phase.FORWARD)):
         if node.inputs and weights.issuperset(node.inputs):
             weights.update(node.outputs)
-    matmuls = (n for n in _forward(region) if op_def(n.op).kind is OpClass.MATMUL)
+    matmuls = (n for n in _forward(region) if has(n, OpClass.MATMUL))
     return {n.key for n in matmuls if not weights.intersection(n.inputs[:2])}
 
 
@@ -124,7 +124,7 @@ def _children(region: Region) -> Mapping[str, list[Node]]:
 def _with_kind(region: Region, kind: OpClass) -> list[Node]:
     """Nodes of the children in which there is an op of a kind."""
     children = [nodes for name, nodes in _children(region).items() if name]
-    return [n for nodes in children if any(op_def(m.op).kind is kind for m in nodes) for n in nodes]
+    return [n for nodes in children if any(has(m, kind) for m in nodes) for n in nodes]
 
 
 def _norms(region: Region) -> list[Node]:
@@ -133,11 +133,11 @@ def _norms(region: Region) -> list[Node]:
     Spelled out, a norm is a child that reads a parameter and multiplies no matrices.
     """
     outer = [n for n in _forward(region) if _inner(n.scope).count(".") == 0]
-    found = [n for n in outer if op_def(n.op).kind is OpClass.NORM]
+    found = [n for n in outer if has(n, OpClass.NORM)]
     if found:
         return found
     own = {n.scope for n in outer if any(region.by_id[i].role is Role.PARAM for i in n.inputs)}
-    busy = {n.scope for n in outer if op_def(n.op).kind in _PRODUCTS}
+    busy = {n.scope for n in outer if has(n, *_PRODUCTS)}
     return [n for n in outer if _inner(n.scope) and n.scope in own - busy]
 
 
@@ -148,14 +148,14 @@ def _mlp(region: Region) -> list[Node]:
     found: list[Node] = []
     for name, nodes in _children(region).items():
         keys = {n.key for n in nodes}
-        experts = any(op_def(n.op).kind is OpClass.EXPERTS for n in nodes)
+        experts = any(has(n, OpClass.EXPERTS) for n in nodes)
         if name and keys & weights and not keys & core and not experts:
             found += nodes
     return found
 
 
 def _pointwise(nodes: Iterable[Node]) -> list[Node]:
-    return [n for n in nodes if op_def(n.op).kind is OpClass.ELEMENTWISE]
+    return [n for n in nodes if has(n, OpClass.ELEMENTWISE)]
 
 
 def _shared_experts(region: Region) -> list[Node]:
@@ -205,7 +205,7 @@ def _with_views(region: Region, keys: set[int]) -> set[int]:
     """Add the views of the results, which would keep them."""
     made, found = {o for n in region.nodes if n.key in keys for o in n.outputs}, set(keys)
     for node in _forward(region):
-        if op_def(node.op).kind is OpClass.FREE and made.intersection(node.inputs):
+        if has(node, OpClass.FREE) and made.intersection(node.inputs):
             found.add(node.key)
             made.update(node.outputs)
     return found

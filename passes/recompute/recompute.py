@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...ir.errors import PlanError
 from ...ir.graph import Graph, Node, Phase, Region, Workload
 from ...ir.layers import layer_names
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, Trait, has
 from ...ir.plan import check_recompute
 from ...ir.saved import mark_saved
 from ..base import Pass, PassResult
@@ -17,7 +17,7 @@ from .modules import Piece, check_names, pieces, weight_products
 from .rerun import Rerun, rerun
 
 NOTHING = frozenset[str]()
-_KEPT_MESSAGES = ("reduce_scatter", "all_to_all")
+_KEPT_MESSAGES = (Trait.SCATTERS, Trait.EXCHANGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,5 +126,5 @@ def _brings(region: Region, node: Node, readers: set[int]) -> bool:
 def _kept_ops(region: Region) -> frozenset[int]:
     """Keys of the forward nodes whose results `ops` keeps."""
     kept = {n.key for n in weight_products(region)[::2]}
-    kept |= {n.key for n in region.nodes if op_def(n.op).kind is OpClass.ATTENTION or n.op in _KEPT_MESSAGES}
+    kept |= {n.key for n in region.nodes if has(n, OpClass.ATTENTION, *_KEPT_MESSAGES)}
     return frozenset(kept)

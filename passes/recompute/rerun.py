@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ...ir.graph import Node, Phase, Port, Region, Value
+from ...ir.ops import Trait, has
 from ..gathers import (
     casts_parameter,
     gathered_once,
@@ -48,7 +49,7 @@ def rerun(region: Region, what: Rerun) -> Region:
 
 def _exchanged(region: Region, gathers: Set[int]) -> set[int]:
     """Exchanges that only feed such gathers: nothing else keeps their results, so neither does this."""
-    exchanges = (n for n in region.nodes if n.op == "all_to_all" and n.phase is Phase.FORWARD)
+    exchanges = (n for n in region.nodes if has(n, Trait.EXCHANGES) and n.phase is Phase.FORWARD)
     return {n.key for n in exchanges if {u.key for u in region.users.get(n.key, ())} <= gathers}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.graph import Node, Phase, Region, Role, Value
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import REPLICATE, Placement, Shard
@@ -67,7 +68,7 @@ def _input(v: Value) -> Placements:
 
 def is_expert(region: Region, v: Value) -> bool:
     """Whether a parameter holds one entry an expert."""
-    return any(n.op.startswith("expert") and v.id in n.inputs for n in region.users.get(v.id, ()))
+    return any(has(n, Trait.HOLDS_EXPERTS) and v.id in n.inputs for n in region.users.get(v.id, ()))
 
 
 def _parameter(region: Region, v: Value, style: Style) -> Placement:
@@ -84,9 +85,9 @@ def _parameter(region: Region, v: Value, style: Style) -> Placement:
         return REPLICATE
     if isinstance(node.attrs, ExpertsAttrs):
         return _expert_weight(v, node.attrs, style)
-    if node.op == "conv" and style in (Style.COLWISE, Style.PACKED_COLWISE):
+    if has(node, OpClass.CONV) and style in (Style.COLWISE, Style.PACKED_COLWISE):
         return Shard(0, style is Style.PACKED_COLWISE and has_packed_channels(region, node))
-    if node.op == "reshape" and style is Style.COLWISE and v.type.rank > 1:
+    if has(node, Trait.RESHAPES) and style is Style.COLWISE and v.type.rank > 1:
         return Shard(0)  # seen by heads, which a column-parallel layer has in its rows
     return _linear(v, node, style)
 
@@ -117,7 +118,7 @@ def gathers_output(region: Region, node: Node, plan: TpPlan) -> bool:
     names = [region.by_id[i].name for i in node.inputs if region.by_id[i].role is Role.PARAM]
     if not names or node.phase is not Phase.FORWARD:
         return False
-    wanted = (Style.COLWISE_GATHER, Style.EMBEDDING_COLWISE) if node.op == "embedding" else (Style.COLWISE_GATHER,)
+    wanted = {Style.COLWISE_GATHER} | ({Style.EMBEDDING_COLWISE} if has(node, Trait.READS_TABLE) else set())
     return any(plan.style(n) in wanted for n in (*names, f"{node.scope}.weight"))
 
 
@@ -126,7 +127,7 @@ def splits_input(region: Region, node: Node, plan: TpPlan) -> bool:
 
     The adjoint of taking a shard of the input is gathering the shards of its gradient.
     """
-    if node.op != "matmul" or node.phase not in (Phase.FORWARD, Phase.BACKWARD):
+    if not has(node, OpClass.MATMUL) or node.phase not in (Phase.FORWARD, Phase.BACKWARD):
         return False
     params = [region.by_id[i] for i in node.inputs if region.by_id[i].role is Role.PARAM]
     return any(plan.style(p.name) is Style.ROWWISE_SPLIT for p in params)
@@ -137,7 +138,7 @@ def reduces_output(region: Region, node: Node, plan: TpPlan) -> bool:
     if not plan.eager_grads or node.phase is not Phase.FORWARD:
         return False
     params = [region.by_id[i] for i in node.inputs if region.by_id[i].role is Role.PARAM]
-    return node.op == "experts" or any(plan.style(p.name) in ROWS for p in params)
+    return has(node, Trait.ROUTES) or any(plan.style(p.name) in ROWS for p in params)
 
 
 def reduces_input_grad(region: Region, node: Node, plan: TpPlan) -> bool:
@@ -147,9 +148,9 @@ def reduces_input_grad(region: Region, node: Node, plan: TpPlan) -> bool:
     """
     if not plan.eager_grads or node.phase is not Phase.BACKWARD:
         return False
-    if node.op == "experts_bwd":
+    if has(node, Trait.ROUTES):
         return True
-    if node.op != "matmul":
+    if not has(node, OpClass.MATMUL):
         return False
     params = [region.by_id[i] for i in node.inputs if region.by_id[i].role is Role.PARAM]
     return any(plan.style(p.name) in (Style.COLWISE, Style.PACKED_COLWISE, Style.COLWISE_GATHER) for p in params)

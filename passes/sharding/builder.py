@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, Role, Value
+from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
@@ -202,7 +203,7 @@ class RegionBuilder:
         """Return for each tensor that a node takes out of a packed dim, or puts into it, whether all ranks hold it."""
         attrs = node.attrs
         if isinstance(attrs, SliceAttrs):
-            packed = node.inputs[0] if node.op == "slice" else node.key
+            packed = node.inputs[0] if has(node, Trait.TAKES_RANGE) else node.key
             return (self.cuts.on_all((packed, attrs.dim), attrs.start),)
         if not isinstance(attrs, ConcatAttrs):
             return ()
@@ -345,8 +346,8 @@ class RegionBuilder:
         if not isinstance(attrs, SliceAttrs):
             return attrs
         start = as_expr(attrs.start)
-        packed = node.inputs[0] if node.op == "slice" else node.outputs[0]
-        has_dim = node.op == "slice" or not attrs.drop
+        packed = node.inputs[0] if has(node, Trait.TAKES_RANGE) else node.outputs[0]
+        has_dim = has(node, Trait.TAKES_RANGE) or not attrs.drop
         for axis, p in needs[0].items():
             held = axis == TP and isinstance(p, Partial) and self.cuts.on_all((packed, attrs.dim), attrs.start)
             if held or (has_dim and isinstance(p, Shard) and p.dim == attrs.dim):

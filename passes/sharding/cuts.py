@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ...ir.graph import Constraint, Graph, Node, Region
+from ...ir.ops import Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs, extra_inputs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import Placement, Shard
@@ -18,7 +19,15 @@ from .rules.layout import groups
 
 TP = "tp"
 # Ops between the projection of keys and attention that work on each entry or each head of its own.
-_HANDS_ON = ("permute", "reshape", "rope", "cast", "norm", "copy", "kv_append")
+_HANDS_ON = (
+    Trait.PERMUTES,
+    Trait.RESHAPES,
+    Trait.ROTATES,
+    Trait.CASTS,
+    Trait.NORMALISES_ROWS,
+    Trait.COPIES,
+    Trait.APPENDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +118,7 @@ class Cuts:
 
     def stacked(self, region: Region, node: Node, given: Sequence[Placement]) -> bool:
         """Whether a reshape turns columns of tensors side by side into heads of them side by side, or back."""
-        if node.op != "reshape" or not isinstance(given[0], Shard):
+        if not has(node, Trait.RESHAPES) or not isinstance(given[0], Shard):
             return False
         spot = node.inputs[0], given[0].dim
         parts = len(self.found.get(spot, ()))
@@ -174,15 +183,15 @@ def _ends_in_copies(cut: Cut) -> bool:
 def _one_head(region: Region) -> dict[Spot, Cut]:
     """Slices that are the one head of keys, or of values, which all queries read: every rank holds a copy of it."""
     found: dict[Spot, Cut] = {}
-    for node in (n for n in region.nodes if n.op == "attention"):
+    for node in (n for n in region.nodes if has(n, Trait.ATTENDS, backward=False)):
         q, k, v = node.inputs[:3]
         if region.by_id[k].type.dims[1] != 1 or region.by_id[q].type.dims[1] == 1:
             continue
         heads = Heads(1, f"key-value heads of {node.scope or 'the top'}", copied=True)
         for value in (k, v):
             made = region.producer.get(value)
-            while made is not None and made.op in _HANDS_ON:
-                made = region.producer.get(made.inputs[-1 if made.op == "kv_append" else 0])
+            while made is not None and has(made, *_HANDS_ON):
+                made = region.producer.get(made.inputs[-1 if has(made, Trait.APPENDS) else 0])
             if made is not None and isinstance(made.attrs, SliceAttrs) and not made.attrs.drop:
                 spot = made.key, made.attrs.dim
                 size = region.by_id[made.key].type.dims[made.attrs.dim]
@@ -198,7 +207,7 @@ def _seeds(region: Region, query: bool) -> dict[Spot, Cut]:
     """Heads of queries (and what there is one of for each: statistics, sinks), or of keys and values."""
     found: dict[Spot, Cut] = {}
     for node in region.nodes:
-        if node.op not in ("attention", "attention_bwd"):
+        if not has(node, Trait.ATTENDS):
             continue
         spots = _attention_spots(region, node)
         count, theirs = (region.by_id[v].type.dims[d] for v, d in (spots[0][0], spots[1][0]))
@@ -213,7 +222,7 @@ def _seeds(region: Region, query: bool) -> dict[Spot, Cut]:
 
 def _attention_spots(region: Region, node: Node) -> tuple[list[Spot], list[Spot]]:
     """Where queries and where keys and values have their heads."""
-    if node.op == "attention":
+    if not has(node, Trait.BACKWARD):
         q, k, v = node.inputs[:3]
         out, lse = node.outputs
         return [(q, 1), (out, 2), (lse, 1), *_extra_spots(region, node)], [(k, 1), (v, 1)]
@@ -227,7 +236,7 @@ def _extra_spots(region: Region, node: Node) -> Iterator[Spot]:
     """Where sinks and a bias have the heads of queries, and their gradients."""
     assert isinstance(node.attrs, AttentionAttrs)
     given = extra_inputs(node.op, node.attrs, node.inputs)
-    grads = node.outputs[3:] if node.op == "attention_bwd" else ()
+    grads = node.outputs[3:] if has(node, Trait.BACKWARD) else ()
     if "sinks" in given:
         yield from ((s, 0) for s in (given["sinks"], *grads[:1]))
     if "bias" in given and region.by_id[given["bias"]].type.dims[1] != 1:
@@ -280,7 +289,9 @@ def _packed(region: Region, heads: Mapping[Spot, Cut]) -> dict[Spot, Cut]:
     """Dims out of which slices take heads: the fused projections of queries, keys and values."""
     found: dict[Spot, Cut] = {}
     for value, nodes in region.users.items():
-        slices = [n for n in nodes if isinstance(n.attrs, SliceAttrs) and n.op == "slice" and not n.attrs.drop]
+        slices = [
+            n for n in nodes if isinstance(n.attrs, SliceAttrs) and has(n, Trait.TAKES_RANGE) and not n.attrs.drop
+        ]
         for dim in {n.attrs.dim for n in slices if isinstance(n.attrs, SliceAttrs)}:
             parts = _parts(region, [n for n in slices if isinstance(n.attrs, SliceAttrs) and n.attrs.dim == dim], heads)
             if any(p.heads for p in parts) and sum(p.size for p in parts) == region.by_id[value].type.dims[dim]:
@@ -305,12 +316,12 @@ def _split_sizes(graph: Graph) -> Iterator[int]:
     for region in graph.regions:
         for node in region.nodes:
             tensors = [region.by_id[i].type.dims for i in (*node.inputs, *node.outputs)]
-            if node.op == "reshape":
+            if has(node, Trait.RESHAPES):
                 yield from _regrouped(*tensors)
             elif isinstance(node.attrs, SliceAttrs | ConcatAttrs):
                 along = node.attrs.dim
                 yield from _whole(d for dims in tensors for d in dims[along : along + 1])
-            elif node.op.startswith("expert"):
+            elif has(node, Trait.HOLDS_EXPERTS):
                 yield from _whole(d for dims in tensors for d in dims)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.graph import Region
+from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import Placement, Shard
 from ...ir.sizes.expr import Dim
@@ -43,10 +44,10 @@ def is_routed(placement: Placement) -> bool:
 
 def routes(region: Region) -> bool:
     """Whether a region has experts."""
-    return any(n.op in ("experts", "dispatch") for n in region.nodes)
+    return any(has(n, Trait.ROUTES, Trait.DISPATCHES) for n in region.nodes)
 
 
 def top_k(region: Region) -> Dim:
     """Experts a token goes to; 1 where nothing is dispatched."""
-    ids = (n.inputs[1] for n in region.nodes if n.op == "dispatch")
+    ids = (n.inputs[1] for n in region.nodes if has(n, Trait.DISPATCHES, backward=False))
     return next((region.by_id[i].type.dims[1] for i in ids), 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from ...ir.graph import Node, Phase, Region
-from ...ir.ops import OpCall, call_of
+from ...ir.ops import OpCall, Trait, call_of, has
 from ...ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.lookup import LookupAttrs
@@ -51,7 +51,7 @@ def _is_sliced_behind(region: Region, spot: Spot, phases: Collection[Phase]) -> 
     while todo:
         value, dim = todo.pop()
         for user in (n for n in region.users.get(value, ()) if n.phase in phases):
-            if user.op == "slice" and isinstance(user.attrs, SliceAttrs) and user.attrs.dim == dim:
+            if has(user, Trait.TAKES_RANGE) and isinstance(user.attrs, SliceAttrs) and user.attrs.dim == dim:
                 return True
             for spot in same_dims(region, user, (value, dim)):
                 if spot[0] in user.outputs and spot not in seen and region.by_id[spot[0]].type.dims[spot[1]] == size:
@@ -141,7 +141,7 @@ def _lookup(call: OpCall) -> Labels:
 
 def _conv(call: OpCall) -> Labels:
     """Channels of a depthwise convolution are those of its result; batch and positions are handed on as they are."""
-    forward = call.op == "conv"
+    forward = not has(call, Trait.BACKWARD)
     x, weight = call.inputs[:2] if forward else call.inputs[1:3]
     if weight.dims[1] != 1 or weight.dims[0] != x.dims[1]:
         return _nothing(call)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...ir.graph import Graph, Node, Region, Role, Value
+from ...ir.ops import Trait, has
 from ...ir.placement import PARTIAL, REPLICATE
 from ...ir.sizes.expr import Dim, Expr, product, symbol
 from ...ir.sizes.fixed_sizes import fixed_sizes
@@ -79,5 +80,5 @@ class OwnBatch:
 
 def _made(region: Region) -> frozenset[int]:
     """The gradients of parameters before they are added up over micro-batches."""
-    sums = {n.key: n.inputs[0] for n in region.nodes if n.op == "accumulate"}
+    sums = {n.key: n.inputs[0] for n in region.nodes if has(n, Trait.ACCUMULATES)}
     return frozenset(sums.get(grad, grad) for _, grad in region.grads)

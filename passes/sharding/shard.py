@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ...ir.errors import UnknownNameError
 from ...ir.graph import Constraint, Graph, Node, Phase, Region, Role, Value
-from ...ir.ops import call_of
+from ...ir.ops import OpClass, Trait, call_of, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.placement import REPLICATE, Partial, Placement, Shard
@@ -199,7 +199,7 @@ class _Propagation:
         self._scatter_gradient(b, node)
         if node.phase is Phase.FORWARD and splits_input(b.old, node, self.plan):
             b.settle(node.inputs[0], {**b.where[b.now[node.inputs[0]]], TP: REPLICATE}, node)
-        if node.op == "accumulate" and self.scatters_early:
+        if has(node, Trait.ACCUMULATES) and self.scatters_early:
             param = next(p for p, g in b.old.grads if g == node.key)
             if self._has_tail(b, param):
                 b.sum_copies(param, node.inputs[0], node)
@@ -208,12 +208,12 @@ class _Propagation:
             node = self._with_all_tokens(b, node, node.attrs)
         answers = {axis: self._ask(b, node, axis) for axis in self.axes}
         if self.cp in BALANCED and isinstance(node.attrs, AttentionAttrs):
-            queries = answers[CP].inputs[0 if node.op == "attention" else 1]
+            queries = answers[CP].inputs[has(node, Trait.BACKWARD)]
             node = replace(node, attrs=replace(node.attrs, balanced=queries == Shard(2)))
         self._note_gathers(b, node)
         needs = tuple({a: answers[a].inputs[i] for a in self.axes} for i in range(len(node.inputs)))
         if self.cp == "ring" and isinstance(node.attrs, AttentionAttrs):
-            keys = slice(1, 3) if node.op == "attention" else slice(2, 4)
+            keys = slice(2, 4) if has(node, Trait.BACKWARD) else slice(1, 3)
             b.ring_gather(node.inputs[keys], needs[keys], node)
         gives = tuple({a: answers[a].outputs[i] for a in self.axes} for i in range(len(node.outputs)))
         b.add_node(node, needs, gives)
@@ -222,8 +222,9 @@ class _Propagation:
 
     def _with_all_tokens(self, b: RegionBuilder, node: Node, attrs: RoutedAttrs) -> Node:
         """Tokens, ids and routing weights are gathered in one message, in front of the dispatch."""
-        if EP in self.all_tokens and node.op == "dispatch":
-            weights = (i for n in b.old.users[node.inputs[1]] if n.op == "combine" for i in n.inputs[1:2])
+        if EP in self.all_tokens and has(node, Trait.DISPATCHES, backward=False):
+            readers = (n for n in b.old.users[node.inputs[1]] if has(n, Trait.COMBINES, backward=False))
+            weights = (i for n in readers for i in n.inputs[1:2])
             b.gather_together((*node.inputs, *weights), EP, node)
         return replace(node, attrs=replace(attrs, own="+".join(a for a in (TP, EP) if a in self.own_rows)))
 
@@ -237,7 +238,7 @@ class _Propagation:
             phase=node.phase, forward=tuple(p[axis] for p in forward),
             cp="ulysses" if axis == UP else self.cp,
             own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
-            own_rows=axis in self.own_rows, cut_again=node.op == "slice" and is_cut_apart(b.old, node),
+            own_rows=axis in self.own_rows, cut_again=has(node, Trait.TAKES_RANGE) and is_cut_apart(b.old, node),
             on_all=b.on_all(node) if axis == TP else (), stacked=axis == TP and b.cuts.stacked(b.old, node, given),
         )  # fmt: skip
         return answer_of(node, ask, self.replicate_unknown)
@@ -289,15 +290,15 @@ class _Propagation:
         elif reduces_output(b.old, node, self.plan) and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
         elif reduces_input_grad(b.old, node, self.plan):
-            for grad in node.outputs[: 2 if node.op == "experts_bwd" else 1]:
+            for grad in node.outputs[: 2 if has(node, Trait.ROUTES) else 1]:
                 b.settle(grad, {**b.where[b.now[grad]], TP: REPLICATE}, node)
-        elif node.op == "combine" and EP in self.all_tokens:
+        elif has(node, Trait.COMBINES, backward=False) and EP in self.all_tokens:
             b.settle(out, {**have, EP: Shard(0)}, node)
-        elif node.op == "embedding" and isinstance(have[TP], Partial):
+        elif has(node, Trait.READS_TABLE) and isinstance(have[TP], Partial):
             b.settle(out, {**have, TP: self._reduced(b, out, TP)}, node)
-        elif node.op in ("attention", "attention_bwd", "scan", "scan_bwd") and self.cp != "none":
+        elif has(node, Trait.ATTENDS, OpClass.SCAN) and self.cp != "none":
             self._back_to_sequence(b, node)
-        elif node.op == "cross_entropy":
+        elif has(node, OpClass.LOSS, backward=False):
             statistics = node.outputs[1]
             b.settle(statistics, {**b.where[b.now[statistics]], TP: REPLICATE}, node)
 
@@ -306,10 +307,10 @@ class _Propagation:
 
         So do the result of a scan and the gradients of what has a value a token (dim 1).
         """
-        if self.cp == "ring" and node.op == "attention_bwd":
+        if self.cp == "ring" and has(node, Trait.ATTENDS, backward=True):
             b.ring_scatter(node.outputs[1:3], Shard(2), node)
-        dim, outs = (2, node.outputs[:3]) if node.op == "attention_bwd" else (1, node.outputs[:1])
-        if node.op == "scan_bwd":
+        dim, outs = (2, node.outputs[:3]) if has(node, Trait.ATTENDS, backward=True) else (1, node.outputs[:1])
+        if has(node, OpClass.SCAN, backward=True):
             outs = tuple(o for o in node.outputs if b.old.by_id[o].type.rank > 2)
         for out in outs:
             have = b.where[b.now[out]]

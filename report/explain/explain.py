@@ -19,8 +19,8 @@ from ...cost.step.overlap import hidden_behind_products
 from ...driver.estimate import Estimate
 from ...ir.errors import UnknownNameError
 from ...ir.graph import ONCE_A_STEP, Node, Region
-from ...ir.ops import Work
-from ...ir.ops.collectives import RINGS, CollectiveAttrs
+from ...ir.ops import Trait, Work, has
+from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.masking import executed_share, touched_share
 from ...ir.plan.layout.stages import between_stages
 from ...ir.text.printer import print_node
@@ -131,7 +131,7 @@ def _forced(region: Region, node: Node, entry: Entry) -> Iterator[str]:
 def _hidden(answer: Estimate, entry: Entry, time_s: float) -> Iterator[str]:
     """Say what runs at the same time: products beside a message taken apart, attention beside a ring."""
     timing, plans = answer.table.timing, answer.table.plans
-    if entry.op in RINGS:
+    if has(entry, Trait.RING):
         yield "  hidden behind attention: all rings of a phase expose max(0, time - attention x (1 - 1/cp))"
     if not plans.family.async_tp:
         return

@@ -16,7 +16,7 @@ from ...backends.pricing.timing import Priced
 from ...cost.step.beside import axis_of
 from ...driver.estimate import Estimate
 from ...ir.graph import Node, Phase, Region
-from ...ir.ops import OpClass, op_def
+from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.host import DOWN, UP, UPDATE
 from ...ir.schedules.kind import Kind
 from ..costed import Row, costed_rows
@@ -80,7 +80,7 @@ def node_times(answer: Estimate) -> Mapping[str, Mapping[int, NodeTime]]:
     found: dict[str, dict[int, NodeTime]] = {r.name: {} for r in graph.regions}
     for priced in answer.table.timing.priced:
         for i, entry in enumerate(priced.group.entries):
-            if entry.op == "recv":
+            if has(entry, Trait.RECEIVES):
                 continue  # it runs while the send does that it waits for
             args = json.dumps(dict(_args(answer, entry, rows[entry.name], priced, i)), separators=(",", ":"))[1:-1]
             found[entry.region][entry.key] = _node(graph.region(entry.region), entry, rows[entry.name], args)
@@ -107,7 +107,7 @@ def keyed(region: Region, kind: Kind, late: Late) -> list[Node]:
 
 def once_of(region: Region, times: Mapping[int, NodeTime], phase: Phase) -> list[NodeTime]:
     """Return the nodes of a phase that runs once a step, in running order."""
-    return [times[n.key] for n in region.nodes if n.key in times and n.op != "recv" and n.phase is phase]
+    return [times[n.key] for n in region.nodes if n.key in times and not has(n, Trait.RECEIVES) and n.phase is phase]
 
 
 def _node(region: Region, entry: Entry, row: Row, args: str) -> NodeTime:
@@ -124,10 +124,10 @@ def _node(region: Region, entry: Entry, row: Row, args: str) -> NodeTime:
 
 def _gathers(region: Region, node: Node) -> bool:
     """Whether no computation of its own phase makes what a message or a copy brings."""
-    if op_def(node.op).kind not in (OpClass.COMMUNICATION, OpClass.HOST) or node.op == DOWN:
+    if not has(node, OpClass.COMMUNICATION, OpClass.HOST) or has(node, Trait.TO_HOST):
         return False
     made = [region.producer[i] for i in node.inputs if i in region.producer]
-    return node.op == "reduce_scatter" or not any(n.phase is node.phase for n in made)
+    return (has(node, Trait.SCATTERS) and not has(node, Trait.RING)) or not any(n.phase is node.phase for n in made)
 
 
 def _args(answer: Estimate, entry: Entry, row: Row, priced: Priced, i: int) -> Iterator[tuple[str, object]]:

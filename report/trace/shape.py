@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ...cost.step.rollup import LENT
+from ...ir.ops import Trait, has
 from ...ir.schedules.kind import Kind
 from .nodes import COMPUTE, HOST, NodeTime
 from .spent import Spent
@@ -166,10 +167,10 @@ def draw(
             for: where it has no one to send to, at its start.
     """
     drawing = Drawing(booking)
-    sent = [n for n in boundary if n.op == "send"]
+    sent = [n for n in boundary if has(n, Trait.SENDS)]
     message_s = sum(booking.passing_s(n) for n in sent)
     drawing.clock_s = 0.0 if ends.sends else message_s
-    for node in (n for n in boundary if n.op != "send"):
+    for node in (n for n in boundary if not has(n, Trait.SENDS)):
         drawing.arrived(node, ends.receives)
     runs: list[RegionRun] = []
     for place, (region, nodes) in enumerate(rows):

@@ -11,6 +11,8 @@ from typing import TypeVar, cast
 
 import pytest
 
+from slipstick.ir.ops import OPS
+
 N = TypeVar("N", bound=ast.AST)
 LIMITS = Path(__file__).with_name("counts.json")
 # What a newcomer takes in at a glance.
@@ -107,6 +109,29 @@ def _unformatted(floors: tuple[Path, ...]) -> Iterator[str]:
         yield from (str(path) for line in module.lines if "# fmt: skip" in line)
 
 
+def _op_names(floors: tuple[Path, ...]) -> Iterator[str]:
+    """Tests on the name of an op, in place of its traits; ops, and ONNX's operators of the same names, are apart."""
+    for path, module in _modules(floors).items():
+        if not {("ir", "ops"), ("frontend", "onnx")} & {path.parts[len(floors[0].parts) - 1 :][:2]}:
+            for node in (*module.all(ast.Compare), *module.all(ast.Call)):
+                if _tests_op_name(node):
+                    yield f"{path}:{node.lineno}"
+
+
+def _tests_op_name(node: ast.Compare | ast.Call) -> bool:
+    """Whether this is `x.op == "matmul"`, `x.op in NAMES` or `x.op.startswith("expert")`."""
+    if isinstance(node, ast.Call):
+        parts = (node.func.value, *node.args) if isinstance(node.func, ast.Attribute) else ()
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("startswith", "endswith"):
+            return False
+    else:
+        parts = (node.left, *node.comparators)
+    if not any(isinstance(p, ast.Attribute) and p.attr == "op" for p in parts):
+        return False
+    words = [c.value for p in parts for c in ast.walk(p) if isinstance(c, ast.Constant) and isinstance(c.value, str)]
+    return not words or any(name.startswith(word) or name.endswith(word) for word in words for name in OPS)
+
+
 COUNTS = {
     "modules of a few lines beside their one importer": _crumbs,
     "private helpers of a few statements with one caller": _small_helpers,
@@ -115,6 +140,7 @@ COUNTS = {
     "functions of too many parameters": _wide_functions,
     "public classes that share a name": _names_twice,
     "lines that the formatter skips": _unformatted,
+    "tests on names of ops": _op_names,
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ....ir.errors import UnsupportedOpError
 from ....ir.graph import Node
+from ....ir.ops import Trait, has
 from ....ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ....ir.ops.tensors.lookup import LookupAttrs, lookup_of
 from ....ir.ops.tensors.normalize import DimAttrs
@@ -63,11 +64,11 @@ def partitions(nodes: Sequence[Node], types: Mapping[int, TensorType]) -> Mappin
 
 
 def _opened(node: Node) -> list[Node]:
-    return [node] if node.op == "slice" and _range(node).start == 0 else []
+    return [node] if has(node, Trait.TAKES_RANGE) and _range(node).start == 0 else []
 
 
 def _continues(row: Sequence[Node], node: Node, types: Mapping[int, TensorType]) -> bool:
-    if node.op != "slice" or node.inputs != row[0].inputs:
+    if not has(node, Trait.TAKES_RANGE) or node.inputs != row[0].inputs:
         return False
     first, own = _range(row[0]), _range(node)
     return (first.dim, first.drop) == (own.dim, own.drop) and as_expr(own.start) == _end(row[-1], types)

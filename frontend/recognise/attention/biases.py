@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....ir.ops import Trait
 from ....ir.ops.tensors.pointwise import ElementwiseAttrs, broadcast
 from ....ir.sizes.expr import Dim, product
 from ....ir.types import TensorType
@@ -27,7 +28,7 @@ def joined_bias(draft: Draft, biases: Sequence[int], scores: Shape) -> int | Non
 def _fitted(draft: Draft, ident: int, scores: Shape) -> int | None:
     """Take expands and casts away; dims [batch x heads, ..] come apart, missing dims in front are ones."""
     look = draft.look
-    ident = look.behind(ident, *UNCHANGED, "expand")
+    ident = look.behind(ident, *UNCHANGED, Trait.EXPANDS)
     dims = look.value(ident).type.dims
     if len(dims) == len(scores) - 1 and dims[0] == product(scores[:2]):
         dims = (*scores[:2], *dims[1:])

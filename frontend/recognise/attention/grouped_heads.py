@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....ir.graph import Node
+from ....ir.ops import Trait
 from ....ir.sizes.expr import Dim, divide_exactly, product
 from ..look import Look
 
@@ -15,13 +16,13 @@ def each_head_once(look: Look, ident: int, head: int) -> tuple[int, tuple[Dim, .
     """
     base = look.base(ident)
     dims = look.value(base).type.dims
-    merged = look.made_by_op(base, "reshape")
+    merged = look.made_by_op(base, Trait.RESHAPES)
     if merged is not None:
-        wide = look.made_by_op(look.base(merged.inputs[0]), "expand")
+        wide = look.made_by_op(look.base(merged.inputs[0]), Trait.EXPANDS)
         found = None if wide is None else _under_expand(look, wide, dims, head)
         if found is not None:
             return found
-    longer = look.made_by_op(base, "gather")
+    longer = look.made_by_op(base, Trait.LOOKS_UP)
     if longer is not None and len(longer.inputs) == 1 and _is_longer(look, longer, head):
         source = longer.inputs[0]
         return source, look.value(source).type.dims

@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 
 from ....ir.graph import Node, Role
+from ....ir.ops import Trait
 from ....ir.ops.tensors.pointwise import FillAttrs
 from ....ir.types import DType
-from ..look import LAYOUT, UNCHANGED, Look, fn_of
+from ..look import UNCHANGED, Look, fn_of
 from .positions import threshold, turns
 
-_THROUGH = (*UNCHANGED, *LAYOUT)
+_THROUGH = (*UNCHANGED, Trait.VIEW)
 _CONSTANT = ("zeros", "ones", "constant", "empty")
 _MASK_NAME = re.compile("mask|causal|tri[lu]", re.IGNORECASE)
 

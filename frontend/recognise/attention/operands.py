@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ....ir.ops import Trait, has
 from ....ir.ops.tensors.layout import PermuteAttrs
 from ....ir.sizes.expr import Dim, as_dim, product
 from ...aten.matmul_fold import through
@@ -58,12 +59,12 @@ def _forms(look: Look, ident: int, scaled: bool) -> Iterator[tuple[int, Groups]]
     yield ident, groups
     while (node := look.producer.get(ident)) is not None:
         source = node.inputs[0] if node.inputs else -1
-        if node.op in ("reshape", "permute"):
+        if has(node, Trait.RESHAPES, Trait.PERMUTES):
             step = through(node, look.value(source).type.dims, look.value(ident).type.dims)
             if step is None:
                 return
             groups = tuple(tuple(a for d in g for a in step[d]) for g in groups)
-        elif node.op not in UNCHANGED:
+        elif not has(node, *UNCHANGED):
             given = look.operands(node)
             if not scaled or fn_of(node) not in ("mul", "div") or len(given) != 1:
                 return
@@ -76,7 +77,7 @@ def without_repeats(look: Look, given: Operand) -> Operand:
     """Return keys or values with each head once."""
     if len(given.batch) < 2:
         return given
-    wide = look.made_by_op(look.base(given.value), "expand")
+    wide = look.made_by_op(look.base(given.value), Trait.EXPANDS)
     if len(given.batch) == 3 and wide is not None:
         narrow = look.value(wide.inputs[0]).type.dims
         repeated = given.batch[2]

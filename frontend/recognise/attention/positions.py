@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ....ir.graph import Node, Role
+from ....ir.ops import Trait
 from ....ir.ops.tensors.layout import PermuteAttrs
 from ....ir.ops.tensors.pointwise import FillAttrs
-from ..look import LAYOUT, UNCHANGED, Look, fn_of
+from ..look import UNCHANGED, Look, fn_of
 
-_THROUGH = (*UNCHANGED, *LAYOUT)
+_THROUGH = (*UNCHANGED, Trait.VIEW)
 _LESS = frozenset({"lt", "less"})
 _LESS_EQUAL = frozenset({"le", "lessorequal", "less_equal"})
 _GREATER = frozenset({"gt", "greater"})
@@ -68,7 +69,7 @@ def _solved(found: _Distance, relation: str, number: float) -> float:
 
 def _distance(look: Look, ident: int) -> _Distance | None:
     """Follow a value back to the difference of two positions, plain numbers added on the way."""
-    ident = look.behind(ident, *UNCHANGED, "expand", "reshape", "slice")
+    ident = look.behind(ident, *UNCHANGED, Trait.EXPANDS, Trait.RESHAPES, Trait.TAKES_RANGE)
     node = look.producer.get(ident)
     if node is None or fn_of(node) not in ("add", "sub"):
         return None
@@ -97,7 +98,7 @@ _FAR = 64
 
 def _axes(look: Look, ident: int) -> frozenset[int]:
     """The dims along which a value changes, counted from the last, which is -1."""
-    dims = look.value(look.behind(ident, *UNCHANGED, "expand")).type.dims
+    dims = look.value(look.behind(ident, *UNCHANGED, Trait.EXPANDS)).type.dims
     return frozenset(i - len(dims) for i, d in enumerate(dims) if d != 1)
 
 

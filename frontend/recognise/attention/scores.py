@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ....ir.graph import Node
+from ....ir.ops import OpClass, Trait, has
 from ....ir.ops.tensors.layout import ConcatAttrs
 from ....ir.ops.tensors.normalize import DimAttrs
 from ..look import UNCHANGED, Look, fn_of
@@ -46,14 +47,14 @@ def _softmax_behind(look: Look, ident: int, after: list[Node]) -> tuple[Node, fl
     """Follow weights back through casts, views, dropout and the cut that takes sinks off."""
     dropout = 0.0
     while (node := look.producer.get(ident)) is not None:
-        if node.op == "softmax":
+        if has(node, Trait.SOFTMAX, backward=False):
             return node, dropout
         fn = fn_of(node)
         test = _repair_test(look, node) if fn == "where" else None
-        if node.op == "slice" or fn == "dropout" or test is not None:
+        if has(node, Trait.TAKES_RANGE) or fn == "dropout" or test is not None:
             after += [node] if test is None else [node, test]
             dropout = (look.number(node) or 0.0) if fn == "dropout" else dropout
-        elif node.op not in (*UNCHANGED, "reshape"):
+        elif not has(node, *UNCHANGED, Trait.RESHAPES):
             return None
         ident = node.inputs[-1] if fn == "where" else node.inputs[0]
     return None
@@ -74,10 +75,10 @@ def _without_sinks(look: Look, ident: int) -> tuple[int, int | None, list[Node]]
     if shift is not None and most is not None and look.is_largest(most):
         nodes += [shift, most]
         ident = shift.inputs[0]
-    join = look.made_by_op(look.base(ident), "concat")
+    join = look.made_by_op(look.base(ident), Trait.JOINS)
     if join is None or len(join.inputs) != 2 or not isinstance(join.attrs, ConcatAttrs):
         return ident, None, nodes
-    sinks = look.behind(join.inputs[1], *UNCHANGED, "reshape", "expand")
+    sinks = look.behind(join.inputs[1], *UNCHANGED, Trait.RESHAPES, Trait.EXPANDS)
     if look.value(sinks).type.rank != 1:
         return ident, None, nodes
     return join.inputs[0], sinks, [*nodes, join]
@@ -85,11 +86,11 @@ def _without_sinks(look: Look, ident: int) -> tuple[int, int | None, list[Node]]
 
 def _product_behind(look: Look, ident: int) -> Scores | None:
     """Follow scores back to their product; of several operands one leads there, the others are masks."""
-    while (node := look.producer.get(ident)) is not None and node.op in (*UNCHANGED, "reshape"):
+    while (node := look.producer.get(ident)) is not None and has(node, *UNCHANGED, Trait.RESHAPES):
         ident = node.inputs[0]
     if node is None:
         return None
-    if node.op == "matmul":
+    if has(node, OpClass.MATMUL):
         return Scores(node, [node], *_bias_of(look, node))
     given = look.operands(node)
     if fn_of(node) not in ("mul", "div", "add", "sub", "where", "tanh", "max", "min", "clamp"):

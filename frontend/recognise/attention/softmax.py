@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....ir.graph import Node
+from ....ir.ops import Trait
 from ....ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from ..look import Look, fn_of
 from ..rewrite import Draft
@@ -13,7 +14,7 @@ def softmax(look: Look, node: Node) -> Draft | None:
     if fn_of(node) != "div" or len(node.inputs) != 2:
         return None
     power = look.made_by(look.base(node.inputs[0]), "exp")
-    total = look.made_by_op(look.base(node.inputs[1]), "reduce")
+    total = look.made_by_op(look.base(node.inputs[1]), Trait.REDUCES)
     if power is None or total is None or not isinstance(total.attrs, ReduceAttrs):
         return None
     attrs = total.attrs

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ....ir.graph import Graph, Node, Region, Role, Value, Workload
-from ....ir.ops.fused.scan import CACHE_WRITES
+from ....ir.ops import Trait, has
 from ....ir.ops.tensors.matmul import MatmulAttrs
 from ....ir.ops.tensors.normalize import ReduceAttrs
 from ..call import NotComputedError
@@ -119,7 +119,7 @@ class StepRunner(Runner):
     def node(self, each: Instance, node: Node) -> None:
         """Run a node; keep what it writes to a cache, and the logits of which tokens are drawn."""
         super().node(each, node)
-        if node.op in CACHE_WRITES:
+        if has(node, Trait.WRITES_CACHE):
             made = self.rebuilt(each.region, node.key, each.held[node.key])
             self.kept[self._cache_name(each, node)] = made
         if isinstance(node.attrs, ReduceAttrs) and node.attrs.fn == "argmax" and _is_result(each.region, node):
@@ -173,7 +173,7 @@ class StepRunner(Runner):
 def _norm_of(region: Region, value: int) -> tuple[Node | None, int]:
     """Return the norm that reads a value as a weight, or what is made of that alone, and as which of its inputs."""
     for user in region.users.get(value, ()):
-        if user.op == "norm" and value in user.inputs[1:]:
+        if has(user, Trait.NORMALISES_ROWS) and value in user.inputs[1:]:
             return user, user.inputs.index(value)
         if user.inputs == (value,):
             return _norm_of(region, user.key)
@@ -195,7 +195,7 @@ def _parts(name: str) -> list[str]:
 
 def _first_norm(region: Region, port: str) -> Node:
     value = next(v.id for v in region.of_role(Role.PORT) if v.name == port)
-    return next(n for n in region.users[value] if n.op == "norm" and n.inputs[0] == value)
+    return next(n for n in region.users[value] if has(n, Trait.NORMALISES_ROWS) and n.inputs[0] == value)
 
 
 def _is_result(region: Region, node: Node) -> bool:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
+from ....ir.ops import Trait, has
 from ....ir.ops.tensors.conv import ConvAttrs
 from ..call import Call, NotComputedError, Reference
 from ..differentiate import gradients
@@ -41,7 +42,7 @@ def _convolved(call: Call, attrs: ConvAttrs, tensors: Sequence[Tensor], state: T
     x, weight, *bias = tensors
     padding: tuple[int, ...] = attrs.padding
     if attrs.causal:
-        if share(call, 0 if call.node.op == "conv" else 1, 2)[1] > 1:
+        if share(call, 1 if has(call.node, Trait.BACKWARD) else 0, 2)[1] > 1:
             raise NotComputedError("a causal convolution over a split sequence, which reads positions of a neighbour")
         x, padding = _with_past(x, weight.shape[2], state), (0,)
     groups = int(number(call, "groups", 1)) if attrs.transposed else x.shape[1] // weight.shape[1]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ....ir.ops import Trait, has
 from ....ir.ops.tensors.images import ChannelNormAttrs
 from ....ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ....ir.ops.tensors.matmul import MatmulAttrs
@@ -112,7 +113,7 @@ def _parts(call: Call) -> Made:
     """As recorded; a norm over samples of which a rank has some is another than over all, and is not compared."""
     attrs = call.node.attrs
     if isinstance(attrs, ChannelNormAttrs) and not attrs.given:
-        x = call.node.op == "channel_norm_bwd"
+        x = has(call.node, Trait.BACKWARD)
         kept = set(attrs.letters[0]).intersection(*(w for w in attrs.letters if 0 < len(w) < len(attrs.letters[0])))
         if any(call.shares(int(x), d) > 1 for d, c in enumerate(attrs.letters[0]) if c not in kept):
             raise NotComputedError("statistics of a replica's own samples, which are not those of all")

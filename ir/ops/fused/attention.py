@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
 from ..base import AttentionShape, Attrs, OpCall, OpClass, OpDef, Work, same_dims
+from ..traits import Trait
 
 SOFTMAX_FLOPS = 7  # a score: exponential 4, subtract 1, scale 1, sum 1 (models of the softmax in the literature)
 SOFTMAX_BACKWARD_FLOPS = 8
@@ -188,17 +189,18 @@ OPS = (
         "attention", OpClass.ATTENTION, _work,
         "fused attention; inputs: q, k, v, then sinks, bias and ids of keys where the attributes say so; outputs: "
         "result [batch, length, heads, d_v], log-sum-exp",
-        _check, AttentionAttrs, min_inputs=3, max_inputs=6, num_outputs=2,
+        _check, AttentionAttrs, min_inputs=3, max_inputs=6, num_outputs=2, traits=frozenset({Trait.ATTENDS}),
     ),
     OpDef(
         "attention_bwd", OpClass.ATTENTION, _work_bwd,
         "backward of fused attention; inputs: dO, q, k, v, O, log-sum-exp, then as forward; outputs: dQ, dK, dV, "
         "dSinks, and dBias where the bias is learned",
         _check_bwd, AttentionAttrs, min_inputs=6, max_inputs=9, num_outputs=None,
+        traits=frozenset({Trait.ATTENDS, Trait.BACKWARD}),
     ),
     OpDef(
         "kv_append", OpClass.MEMORY, _work_append,
         "write new keys or values behind a cache; inputs: cache (may be absent), new; output: the longer cache",
-        _check_append, KvAppendAttrs, min_inputs=1, max_inputs=2,
+        _check_append, KvAppendAttrs, min_inputs=1, max_inputs=2, traits=frozenset({Trait.WRITES_CACHE, Trait.APPENDS}),
     ),
 )  # fmt: skip

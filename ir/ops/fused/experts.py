@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, ranks, same_dims
+from ..traits import Trait
 
 ACTIVATION_FLOPS = 11
 ACTIVATION_BACKWARD_FLOPS = 22
@@ -163,15 +164,17 @@ OPS = (
         "expert bank; inputs: x, expert ids, routing weights, up, down, biases; outputs: result, routed tokens, up, "
         "activation, down (what the backward phase needs)",
         _check, ExpertsAttrs, min_inputs=5, max_inputs=7, num_outputs=5,
+        traits=frozenset({Trait.HOLDS_EXPERTS, Trait.ROUTES}),
     ),
     OpDef(
         "experts_bwd", OpClass.EXPERTS, _work_bwd,
         "backward of an expert bank; inputs: dOut, x, ids, weights, up, down, saved tensors; outputs: dx, dw, dup, "
         "ddown and bias gradients",
         _check_bwd, ExpertsAttrs, min_inputs=10, max_inputs=10, num_outputs=None,
+        traits=frozenset({Trait.HOLDS_EXPERTS, Trait.ROUTES, Trait.BACKWARD}),
     ),
     OpDef(
         "grouped_matmul", OpClass.EXPERTS, _work_grouped, "one matrix product a group of rows; inputs: a, b, offsets",
-        _check_grouped, GroupedAttrs, min_inputs=2, max_inputs=4,
+        _check_grouped, GroupedAttrs, min_inputs=2, max_inputs=4, traits=frozenset({Trait.PRODUCT}),
     ),
 )  # fmt: skip

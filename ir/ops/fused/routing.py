@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...plan import CAPACITY, IMBALANCE
 from ...sizes.expr import Dim, Expr, as_expr, product, symbol, total
 from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, Work, same_dims, traffic
+from ..traits import Trait
 from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs
 
 
@@ -119,19 +120,22 @@ def _work_bank_bwd(call: OpCall) -> Work:
 
 OPS = (
     OpDef("dispatch", OpClass.MEMORY, traffic, "tokens copied once an expert they go to; inputs: x, expert ids",
-          _check_dispatch, RoutedAttrs, min_inputs=2, max_inputs=2),
+          _check_dispatch, RoutedAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.DISPATCHES})),
     OpDef("dispatch_bwd", OpClass.MEMORY, traffic, "sum over a token's copies; inputs: row gradients, expert ids",
-          _check_back, RoutedAttrs, min_inputs=2, max_inputs=2),
+          _check_back, RoutedAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.DISPATCHES, Trait.BACKWARD})),
     OpDef("expert_bank", OpClass.EXPERTS, _work_bank,
           "experts on their rows; inputs: rows, up, down, biases; outputs: result, up projection, activation",
-          _check_bank, ExpertsAttrs, min_inputs=3, max_inputs=5, num_outputs=3),
+          _check_bank, ExpertsAttrs, min_inputs=3, max_inputs=5, num_outputs=3,
+          traits=frozenset({Trait.HOLDS_EXPERTS, Trait.BANK})),
     OpDef("expert_bank_bwd", OpClass.EXPERTS, _work_bank_bwd,
           "backward of the bank; inputs: gradient, rows, up, down, up projection, activation; outputs: gradients of "
           "rows, up, down and biases; a gradient that is quantised may come in columns too, last",
-          _check_back, ExpertsAttrs, min_inputs=6, max_inputs=7, num_outputs=None),
+          _check_back, ExpertsAttrs, min_inputs=6, max_inputs=7, num_outputs=None,
+          traits=frozenset({Trait.HOLDS_EXPERTS, Trait.BANK, Trait.BACKWARD})),
     OpDef("combine", OpClass.MEMORY, _work_combine, "weighted sum of a token's rows; inputs: rows, weights, expert ids",
-          _check_combine, RoutedAttrs, min_inputs=3, max_inputs=3),
+          _check_combine, RoutedAttrs, min_inputs=3, max_inputs=3, traits=frozenset({Trait.COMBINES})),
     OpDef("combine_bwd", OpClass.MEMORY, _work_combine,
           "backward of combine; inputs: gradient, rows, weights, expert ids; outputs: gradients of rows and weights",
-          _check_back, RoutedAttrs, min_inputs=4, max_inputs=4, num_outputs=2),
+          _check_back, RoutedAttrs, min_inputs=4, max_inputs=4, num_outputs=2,
+          traits=frozenset({Trait.COMBINES, Trait.BACKWARD})),
 )  # fmt: skip

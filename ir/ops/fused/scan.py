@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
 from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, Work, free, same_dims
+from ..traits import Trait
 
 SELECTIVE, SSD, DELTA, LINEAR, GATED = KINDS = ("selective", "ssd", "delta", "linear", "gated")
 STEPWISE = (SELECTIVE, GATED)  # kinds that have no form in chunks of their own
@@ -20,7 +21,6 @@ DECAY_FLOPS = 7
 STATE_BYTES = 4  # states between chunks are kept in fp32
 # What a serving step leaves behind for the next token, by the op that says so.
 KEEP_STATE = "keep_state"
-CACHE_WRITES = frozenset(("kv_append", KEEP_STATE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,11 +276,11 @@ OPS = (
     OpDef(
         "scan_bwd", OpClass.SCAN, _work_bwd,
         "backward of a scan; inputs: dResult, then those of the scan; outputs: their gradients, but for the state",
-        _check_bwd, ScanBwdAttrs, min_inputs=3, max_inputs=None, num_outputs=None,
+        _check_bwd, ScanBwdAttrs, min_inputs=3, max_inputs=None, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
     ),
     OpDef(
         KEEP_STATE, OpClass.FREE, free,
         "a state that stays for the next token: what the kernel before wrote is part of the cache from here on",
-        _check_keep, max_inputs=1,
+        _check_keep, max_inputs=1, traits=frozenset({Trait.SAME_VALUES, Trait.WRITES_CACHE}),
     ),
 )  # fmt: skip

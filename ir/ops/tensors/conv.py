@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, product, total
 from ...types import TensorType
 from ..base import ZERO, Attrs, GemmShape, OpCall, OpClass, OpDef, Work, same_dims
+from ..traits import Trait
 from .pointwise import FLOPS_PER_ELEMENT
 
 
@@ -177,6 +178,6 @@ OPS = (
     OpDef(
         "conv_bwd", OpClass.CONV, _work_bwd,
         "backward of a convolution; inputs: dy, x, weight, bias; outputs: what is asked of dx, dweight and dbias",
-        _check_bwd, ConvAttrs, min_inputs=3, max_inputs=4, num_outputs=None,
+        _check_bwd, ConvAttrs, min_inputs=3, max_inputs=4, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
     ),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ...sizes.expr import as_expr, total
 from ..base import Attrs, OpCall, OpClass, OpDef, Work, same_dims, traffic
+from ..traits import Trait
 from .lookup import letters_of, spec_complaints
 
 
@@ -121,7 +122,7 @@ OPS = (
     OpDef(
         "window_bwd", OpClass.MEMORY, _work_window,
         "backward of windows; inputs: dy, then what says where it goes, then what is held; outputs: dx, dplaces",
-        _check_window, WindowAttrs, min_inputs=1, num_outputs=None,
+        _check_window, WindowAttrs, min_inputs=1, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
     ),
     OpDef(
         "channel_norm", OpClass.NORM, _work_norm,
@@ -133,6 +134,6 @@ OPS = (
         "channel_norm_bwd", OpClass.NORM, _work_norm_bwd,
         "backward of a norm over channels; inputs: dy, x, weight, statistics; outputs: what is asked of dx, dweight, "
         "dbias",
-        _check_norm, ChannelNormAttrs, min_inputs=3, num_outputs=None,
+        _check_norm, ChannelNormAttrs, min_inputs=3, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
     ),
 )  # fmt: skip

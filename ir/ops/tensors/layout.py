@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...sizes.expr import Dim, as_expr, total
 from ...sizes.lone import without_lone
 from ..base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, same_numel, traffic
+from ..traits import Trait
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +113,22 @@ def _check_embedding(call: OpCall) -> Iterator[str]:
 
 
 OPS = (
-    OpDef("reshape", OpClass.FREE, free, "the same elements under other dims", _check_reshape, max_inputs=1),
-    OpDef("permute", OpClass.FREE, free, "dims in another order", _check_permute, PermuteAttrs, max_inputs=1),
-    OpDef("expand", OpClass.FREE, free, "repeat dims of size 1 without a copy", _check_expand, max_inputs=1),
-    OpDef("slice", OpClass.FREE, free, "a range of one dim", _check_slice, SliceAttrs, max_inputs=1),
+    OpDef("reshape", OpClass.FREE, free, "the same elements under other dims", _check_reshape, max_inputs=1,
+          traits=frozenset({Trait.VIEW, Trait.RESHAPES})),
+    OpDef("permute", OpClass.FREE, free, "dims in another order", _check_permute, PermuteAttrs, max_inputs=1,
+          traits=frozenset({Trait.VIEW, Trait.PERMUTES})),
+    OpDef("expand", OpClass.FREE, free, "repeat dims of size 1 without a copy", _check_expand, max_inputs=1,
+          traits=frozenset({Trait.VIEW, Trait.EXPANDS})),
+    OpDef("slice", OpClass.FREE, free, "a range of one dim", _check_slice, SliceAttrs, max_inputs=1,
+          traits=frozenset({Trait.VIEW, Trait.TAKES_RANGE})),
     OpDef("pad", OpClass.MEMORY, traffic, "backward of slice: the range placed among zeros", _check_pad, SliceAttrs,
           max_inputs=1),
-    OpDef("concat", OpClass.MEMORY, traffic, "tensors side by side", _check_concat, ConcatAttrs),
-    OpDef("copy", OpClass.MEMORY, traffic, "a copy in another layout", no_check, max_inputs=1),
+    OpDef("concat", OpClass.MEMORY, traffic, "tensors side by side", _check_concat, ConcatAttrs,
+          traits=frozenset({Trait.JOINS})),
+    OpDef("copy", OpClass.MEMORY, traffic, "a copy in another layout", no_check, max_inputs=1,
+          traits=frozenset({Trait.SAME_VALUES, Trait.COPIES})),
     OpDef("embedding", OpClass.MEMORY, _work_lookup, "rows of a table; inputs: ids, table", _check_embedding,
-          min_inputs=2, max_inputs=2),
+          min_inputs=2, max_inputs=2, traits=frozenset({Trait.READS_TABLE})),
     OpDef("embedding_bwd", OpClass.MEMORY, _work_scatter_rows, "gradient of the table; inputs: dy, ids", no_check,
-          min_inputs=2, max_inputs=2),
+          min_inputs=2, max_inputs=2, traits=frozenset({Trait.BACKWARD})),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ...sizes.expr import Dim, total
 from ...types import TensorType
 from ..base import Attrs, OpCall, OpClass, OpDef, Work
+from ..traits import Trait
 
 Labels = Sequence[Hashable | None]
 
@@ -132,7 +133,7 @@ def _work_scatter(call: OpCall) -> Work:
 
 OPS = (
     OpDef("gather", OpClass.MEMORY, _work_gather, "entries at indices; inputs: x, indices", _check, LookupAttrs,
-          min_inputs=1),
+          min_inputs=1, traits=frozenset({Trait.LOOKS_UP})),
     OpDef("scatter", OpClass.MEMORY, _work_scatter, "entries put at indices; inputs: base, indices, source", _check,
           LookupAttrs, min_inputs=1),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...sizes.expr import Dim, product
 from ..base import Attrs, GemmShape, OpCall, OpClass, OpDef, Work
+from ..traits import Trait
 
 _SPEC = re.compile(r"[a-zA-Z]*,[a-zA-Z]*->[a-zA-Z]*")
 
@@ -91,6 +92,6 @@ def _work(call: OpCall) -> Work:
 OPS = (
     OpDef(
         "matmul", OpClass.MATMUL, _work, "matrix product; inputs: left, right, a bias added in the epilogue, scales",
-        _check, MatmulAttrs, min_inputs=2, max_inputs=6,
+        _check, MatmulAttrs, min_inputs=2, max_inputs=6, traits=frozenset({Trait.PRODUCT}),
     ),
 )  # fmt: skip

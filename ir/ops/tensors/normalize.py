@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...sizes.expr import as_expr
 from ..base import Attrs, OpCall, OpClass, OpDef, Work, no_check, same_dims, traffic
+from ..traits import Trait
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +90,21 @@ def _check_loss_bwd(call: OpCall) -> Iterator[str]:
 
 OPS = (
     OpDef("norm", OpClass.NORM, _work_norm, "rms or layer norm; inputs: x, weight, bias; outputs: y and row statistics",
-          _check_first, NormAttrs, min_inputs=1, max_inputs=3, num_outputs=None),
+          _check_first, NormAttrs, min_inputs=1, max_inputs=3, num_outputs=None,
+          traits=frozenset({Trait.NORMALISES_ROWS})),
     OpDef("norm_bwd", OpClass.NORM, _work_norm_bwd,
           "backward of a norm; inputs: dy, x, row statistics, weight; outputs: dx, dweight, dbias",
-          _check_first, NormAttrs, min_inputs=3, max_inputs=6, num_outputs=None),
-    OpDef("softmax", OpClass.REDUCTION, _work_softmax, "softmax along a dim", _check_first, DimAttrs, max_inputs=1),
+          _check_first, NormAttrs, min_inputs=3, max_inputs=6, num_outputs=None,
+          traits=frozenset({Trait.NORMALISES_ROWS, Trait.BACKWARD})),
+    OpDef("softmax", OpClass.REDUCTION, _work_softmax, "softmax along a dim", _check_first, DimAttrs, max_inputs=1,
+          traits=frozenset({Trait.SOFTMAX})),
     OpDef("softmax_bwd", OpClass.REDUCTION, _work_softmax_bwd, "backward of softmax; inputs: dy, y", _check_first,
-          DimAttrs, min_inputs=2, max_inputs=2),
+          DimAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.SOFTMAX, Trait.BACKWARD})),
     OpDef("reduce", OpClass.REDUCTION, _work_reduce, "sum, mean, max, ... over dims", _check_reduce, ReduceAttrs,
-          max_inputs=1),
+          max_inputs=1, traits=frozenset({Trait.REDUCES})),
     OpDef("cumsum", OpClass.REDUCTION, _work_reduce, "running sum along a dim", _check_first, DimAttrs, max_inputs=1),
     OpDef("topk", OpClass.REDUCTION, _work_softmax, "largest entries along a dim; outputs: values, indices", no_check,
-          DimAttrs, max_inputs=1, num_outputs=2),
+          DimAttrs, max_inputs=1, num_outputs=2, traits=frozenset({Trait.CHOOSES})),
     OpDef("sort", OpClass.REDUCTION, _work_softmax, "sort along a dim; outputs: values, indices", no_check, DimAttrs,
           max_inputs=1, num_outputs=2),
     OpDef("cross_entropy", OpClass.LOSS, _work_loss,
@@ -108,5 +112,5 @@ OPS = (
           _check_loss, min_inputs=2, max_inputs=2, num_outputs=2),
     OpDef("cross_entropy_bwd", OpClass.LOSS, _work_loss_bwd,
           "gradient of the logits; inputs: dloss, logits, targets, statistics", _check_loss_bwd, min_inputs=4,
-          max_inputs=4),
+          max_inputs=4, traits=frozenset({Trait.BACKWARD})),
 )  # fmt: skip

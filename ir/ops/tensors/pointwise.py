@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...sizes.expr import Dim, total
 from ..base import Attrs, OpCall, OpClass, OpDef, Work, free, no_check, same_dims, traffic
+from ..traits import Trait
 
 # FLOPs an element on the vector units; transcendental functions are counted as their usual polynomial length.
 FLOPS_PER_ELEMENT = {
@@ -102,18 +103,20 @@ def _work_accumulate(call: OpCall) -> Work:
 OPS = (
     OpDef(
         "elementwise", OpClass.ELEMENTWISE, _work, "a chain of pointwise functions with broadcasting",
-        _check, ElementwiseAttrs, min_inputs=1, num_outputs=None,
+        _check, ElementwiseAttrs, min_inputs=1, num_outputs=None, traits=frozenset({Trait.POINTWISE}),
     ),
-    OpDef("cast", OpClass.ELEMENTWISE, traffic, "change of dtype", _check_same),
+    OpDef("cast", OpClass.ELEMENTWISE, traffic, "change of dtype", _check_same,
+          traits=frozenset({Trait.POINTWISE, Trait.SAME_VALUES, Trait.CASTS})),
     OpDef("rope", OpClass.ELEMENTWISE, _work_rope, "rotary embedding; inputs: x, cos, sin", _check_same, min_inputs=3,
-          max_inputs=3),
+          max_inputs=3, traits=frozenset({Trait.ROTATES})),
     OpDef("rope_bwd", OpClass.ELEMENTWISE, _work_rope, "backward of rotary embedding; inputs: dx, cos, sin",
-          _check_same, min_inputs=3, max_inputs=3),
+          _check_same, min_inputs=3, max_inputs=3, traits=frozenset({Trait.ROTATES, Trait.BACKWARD})),
     OpDef("fill", OpClass.ELEMENTWISE, _work_fill, "a tensor made from nothing: zeros, a range, random numbers",
-          no_check, FillAttrs, min_inputs=0, max_inputs=1),
+          no_check, FillAttrs, min_inputs=0, max_inputs=1, traits=frozenset({Trait.FILLS})),
     OpDef(
         "accumulate", OpClass.ELEMENTWISE, _work_accumulate, "a gradient added to the step's running sum", _check_same,
-        AccumulateAttrs, max_inputs=1,
+        AccumulateAttrs, max_inputs=1, traits=frozenset({Trait.ACCUMULATES}),
     ),
-    OpDef("identity", OpClass.FREE, free, "the same tensor under another name (a region's output)", _check_same),
+    OpDef("identity", OpClass.FREE, free, "the same tensor under another name (a region's output)", _check_same,
+          traits=frozenset({Trait.SAME_VALUES, Trait.RENAMES})),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ....ir.ops import OpCall, Trait, has
 from ....ir.ops.collectives import CollectiveAttrs
 from ..lay import REPLICATE, Law, Lay, Partial, Placement, Shard
 
@@ -13,19 +14,19 @@ def converts(lay: Lay) -> Iterator[str]:
     attrs = lay.call.attrs_as(CollectiveAttrs)
     own = lay.axis in attrs.axes
     for i, (have, made) in enumerate(zip(lay.ins, lay.outs, strict=False)):
-        if own and not _is_conversion(lay.call.op, attrs.dim, have, made):
+        if own and not _is_conversion(lay.call, attrs.dim, have, made):
             says = f"{lay.call.op} over {attrs.axis} (dim {attrs.dim}) turns {_SAYS[lay.call.op]}"
             yield f"{says}, and {lay.input(i)} becomes {made}"
         elif not own and have != made:
             yield f"{lay.call.op} over {attrs.axis} changes {lay.axis}: {lay.input(i)} becomes {made}"
 
 
-def _is_conversion(op: str, dim: int, have: Placement, made: Placement) -> bool:
-    if op in ("all_gather", "ring_gather"):
+def _is_conversion(call: OpCall, dim: int, have: Placement, made: Placement) -> bool:
+    if has(call, Trait.GATHERS):
         return isinstance(have, Shard) and have.dim == dim and made == REPLICATE
-    if op in ("reduce_scatter", "ring_scatter"):
+    if has(call, Trait.SCATTERS):
         return isinstance(have, Partial) and isinstance(made, Shard) and made.dim == dim
-    if op == "all_to_all":
+    if has(call, Trait.EXCHANGES):
         return isinstance(have, Shard) and isinstance(made, Shard) and have != made
     return isinstance(have, Partial) and made == REPLICATE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ....ir.ops import Trait, has
 from ....ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
 from ....ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ....ir.ops.tensors.lookup import LookupAttrs
@@ -183,7 +184,7 @@ def images(lay: Lay) -> Iterator[str]:
     """A letter that is cut is cut in all that have it, results too, but for samples, which are a replica's own."""
     attrs = lay.call.attrs
     assert isinstance(attrs, WindowAttrs | ChannelNormAttrs)
-    if lay.call.op.endswith("_bwd") and isinstance(lay.ins[0], Partial):
+    if has(lay.call, Trait.BACKWARD) and isinstance(lay.ins[0], Partial):
         for k, p in enumerate(lay.outs):
             yield from result_is(lay, k, p, PARTIAL)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from ....ir.ops import OpCall
+from ....ir.ops import OpCall, Trait, has
 from ....ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
 from ....ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ....ir.ops.tensors.lookup import LookupAttrs
@@ -190,7 +190,7 @@ def images(call: OpCall, axis: str) -> Iterator[Entry]:
     There a result without the letter is a sum, unless a statistic is taken over it. Samples of a data axis are a
     replica's own: statistics of them, too.
     """
-    attrs, back = call.attrs, call.op.endswith("_bwd")
+    attrs, back = call.attrs, has(call, Trait.BACKWARD)
     assert isinstance(attrs, WindowAttrs | ChannelNormAttrs)
     count = len(call.inputs)
     known = set(attrs.letters[0])

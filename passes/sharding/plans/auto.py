@@ -15,7 +15,7 @@ from itertools import product
 
 from ....ir.errors import PlanError
 from ....ir.graph import Graph, Node, Phase, Region, Role, Run
-from ....ir.ops import call_of, work_of
+from ....ir.ops import OpClass, Trait, call_of, has, work_of
 from ....ir.ops.collectives import CollectiveAttrs, message_bytes
 from ....ir.ops.tensors.layout import SliceAttrs
 from ....ir.placement import Placement
@@ -188,7 +188,7 @@ class _Search:
 
     def _worked_out(self, region: Region, node: Node, env: Mapping[str, float]) -> float:
         if isinstance(node.attrs, CollectiveAttrs):
-            passes = 2 if node.op == "all_reduce" else 1
+            passes = 2 if has(node, Trait.SUMS_EVERYWHERE) else 1
             share = (self.degree - 1) / self.degree if node.attrs.axis == "tp" else 0.0
             return passes * share * _number(message_bytes(call_of(region, node)), env)
         work = work_of(region, node)
@@ -258,11 +258,11 @@ def _groups(region: Region, nodes: Sequence[Node], seen: set[str]) -> Iterator[G
 
 
 def _options(region: Region, node: Node) -> tuple[Style, ...]:
-    if node.op == "embedding":
+    if has(node, Trait.READS_TABLE):
         return (Style.EMBEDDING, Style.REPLICATE)
-    if node.op in ("experts", "expert_bank"):
+    if has(node, Trait.HOLDS_EXPERTS, backward=False):
         return (Style.PACKED_COLWISE, Style.REPLICATE)
-    if node.op != "matmul":
+    if not has(node, OpClass.MATMUL):
         return ()
     if _is_cut_apart(region, node.key):
         return (Style.PACKED_COLWISE, Style.ROWWISE, Style.REPLICATE)
@@ -272,7 +272,7 @@ def _options(region: Region, node: Node) -> tuple[Style, ...]:
 
 def _each(node: Node, styles: tuple[Style, ...], num: int) -> tuple[tuple[Style, ...], ...]:
     """A style for each parameter of a node: of an expert bank (up, down, biases) the second is split by rows."""
-    if node.op in ("experts", "expert_bank"):
+    if has(node, Trait.HOLDS_EXPERTS, backward=False):
         columns = Style.PACKED_COLWISE
         return ((columns, Style.ROWWISE, columns, Style.ROWWISE)[:num], (Style.REPLICATE,) * num)
     return tuple((style,) * num for style in styles)
@@ -281,7 +281,7 @@ def _each(node: Node, styles: tuple[Style, ...], num: int) -> tuple[tuple[Style,
 def _is_stacked(region: Region, value: int) -> bool:
     """Whether a result is seen as [.., parts, heads, dim]: q, k and v may lie side by side in it, or head by head."""
     rank = region.by_id[value].type.rank
-    views = (n for n in region.users.get(value, ()) if n.op == "reshape" and n.phase is Phase.FORWARD)
+    views = (n for n in region.users.get(value, ()) if has(n, Trait.RESHAPES) and n.phase is Phase.FORWARD)
     return any(region.by_id[n.key].type.rank >= rank + 2 for n in views)
 
 
