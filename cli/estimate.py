@@ -110,8 +110,8 @@ def estimate_command(
     """Estimate one step of MODEL on a system, or with --phase serve a server that answers requests.
 
     MODEL is a name of `slipstick list models`, a path to a HuggingFace config.json, a saved graph, an ONNX
-    file, or file.py:factory / package.module:factory returning an nn.Module (this runs your code). Nothing is
-    downloaded.
+    file, a .pt2 file of torch.export, or file.py:factory / package.module:factory returning an nn.Module, a tuple
+    (module, inputs) or a slipstick.ModelRun (this runs your code). Nothing is downloaded.
     """
     if request.compiler.stop_after is not None:
         raise UsageError("--stop-after leaves an unfinished graph; see it with `slipstick compile --emit sharded`")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
-from ..ir.errors import UsageError
+from ..ir.errors import UnknownNameError, UsageError
 from .semantic import semantic
 
 Leaf: TypeAlias = Callable[[nn.Module], nn.Module]
@@ -108,8 +108,14 @@ class Attention(nn.Module):
 def put_leaves(module: nn.Module, leaves: Leaves) -> None:
     """Replace every part of a declared class by its leaf, on `meta`; call it under `preserved`.
 
-    UsageError when a leaf has another number of parameters than what it stands for.
+    UsageError when a leaf has another number of parameters than what it stands for; UnknownNameError when no part of
+    the module is of a declared class.
     """
+    parts = [part for path, part in module.named_modules() if path]
+    for kind in leaves:
+        if not any(isinstance(part, kind) for part in parts):
+            names = {type(part).__qualname__ for part in parts}
+            raise UnknownNameError.of(f"class in leaves of {type(module).__name__}:", kind.__qualname__, names)
     for path, part, leaf in list(_declared(module, leaves)):
         dtype = next((p.dtype for p in part.parameters()), torch.get_default_dtype())
         described = _described(part, leaf, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -134,7 +134,8 @@ def trace_run(run: ModelRun, asking: Asking) -> Graph:
         put_leaves(module, run.leaves)
         if asking.kind is Workload.TRAIN:
             _refuse_frozen(module)
-        return trace_built(run.of(module), asking)
+        graph = trace_built(run.of(module), asking)
+    return replace(graph, notes=(*graph.notes, *_unpriced_exchange(module, asking.kind)))
 
 
 def trace_built(run: ModelRun, asking: Asking) -> Graph:
@@ -202,6 +203,16 @@ def _fed(run: ModelRun, asking: Asking, feeds: Feeds) -> Graph:
     fixed = tuple(Bound(name, size, size) for name, size in numbers.items())
     told = [f"{n} is fixed at {size}: the code asks for the sizes of each picture" for n, size in numbers.items()]
     return replace(graph, bounds=(*graph.bounds, *fixed), notes=(*graph.notes, *told, str(feeds)))
+
+
+def _unpriced_exchange(module: nn.Module, kind: Workload) -> Iterator[str]:
+    """What replicas send one another inside of a module that the graph of one replica does not have."""
+    layers = sum(isinstance(part, nn.SyncBatchNorm) and part.training for part in module.modules())
+    if layers and kind is Workload.TRAIN:
+        yield (
+            f"the exchange of statistics over dp of {layers} SyncBatchNorm layer(s) is not priced: 2 C + 1 numbers of "
+            "C channels forward and 2 C backward"
+        )
 
 
 def _refuse_frozen(module: nn.Module) -> None:

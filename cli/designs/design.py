@@ -122,18 +122,18 @@ def design_command(
     nodes = tuple(node.split(",")) if node else ()
     area_mm2, power_w = _area_mm2(area, die_area, dies), _given("--power", power, "W")
     budget = _budget((nodes or known.node_names)[0], area_mm2, power_w, unit, memory, link, dies, clamp, stacks)
-    budget = _joined(budget, d2d, d2d_bandwidth, join)
+    budget, how = _joined(budget, d2d, d2d_bandwidth, join), as_joint(joint) if joint else None
     if what == "study":
         write_text(study_table(study(budget, known, nodes), form), output)
         return 0
     _check_names(what, nodes, name, node_size, known)
-    how = as_joint(joint) if joint else None
     made = design(budget, known)
     _warn_of_field(area_mm2 / dies)
     if what == "chip":
-        write_text(chip_text(made, name, known, how), output)
+        text = chip_text(made, name, known, how)
     else:
-        write_text(system_text(made, name, node_size, _network(network), known, how, like), output)
+        text = system_text(made, name, node_size, _network(network), known, how, like)
+    write_text(text, output)
     return 0
 
 

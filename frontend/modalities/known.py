@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..record.adapter import undisturbed
+from ..record.adapter import DispatchMode, undisturbed
 
 _MAKERS = ("arange", "empty", "eye", "full", "ones", "scalar_tensor", "tril_indices", "triu_indices", "zeros")
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -21,31 +20,24 @@ _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.
 _MOST = 1 << 22
 
 
-class Known(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Known(DispatchMode):
     """Runs for real what reads and makes known numbers alone; all else goes on to the modes below."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._overwritten: set[int] = set()
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def run(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run one call."""
-        given = dict(kwargs or {})
-        leaves = list(_leaves([*args, *given.values()]))
+        leaves = list(_leaves([*args, *kwargs.values()]))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         open_ = any(isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) for leaf in leaves)
-        if not open_ and (all(map(self._is_known, tensors)) if tensors else _makes_whole(func, args, given)):
+        if not open_ and (all(map(self._is_known, tensors)) if tensors else _makes_whole(func, args, kwargs)):
             with undisturbed():
-                return _made(func, args, given)
+                return _made(func, args, kwargs)
         if func._schema.is_mutable and tensors and self._is_known(tensors[0]):
             self._overwritten.add(tensors[0].untyped_storage()._cdata)
-        return func(*self._places(func, args), **given)
+        return func(*self._places(func, args), **kwargs)
 
     def _is_known(self, tensor: Tensor) -> bool:
         is_fake = isinstance(tensor, FakeTensor) or tensor.device.type == "meta"

@@ -79,8 +79,7 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def note(
         self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object], out: object
     ) -> None:
-        """Look at one call."""
-        raise NotImplementedError
+        """Look at one call; a mode that only runs calls in another way has nothing to look at."""
 
 
 DataDependent = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
@@ -62,12 +63,27 @@ def refuse_unreadable(module: nn.Module) -> None:
         what = f"module '{path}'" if path else f"the module ({type(part).__name__})"
         if isinstance(part, torch.jit.ScriptModule):
             raise TraceError(f"{what} is TorchScript, which has no Python code to record: give the nn.Module it is of")
+        if _is_sharded(part):
+            raise TraceError(
+                f"{what} ({type(part).__name__}) is sharded already, and a rank holds its part alone: give the module "
+                "before it is wrapped (FullyShardedDataParallel, fully_shard, parallelize_module); the plan says how "
+                "it is sharded, as --dp 8 --zero 3 or --tp 8"
+            )
         lazy = [name for name, p in part.named_parameters(recurse=False) if is_lazy(p)]
         if lazy:
             raise TraceError(
                 f"'{lazy[0]}' of {what} ({type(part).__name__}) has no size yet: write its in_features, or run the "
                 "module once in the factory"
             )
+
+
+def _is_sharded(part: nn.Module) -> bool:
+    """Whether a part's parameters are laid over ranks; what does that is loaded where there is such a part."""
+    wrapping, tensors = (sys.modules.get(f"torch.distributed.{name}") for name in ("fsdp", "tensor"))
+    if wrapping is not None and isinstance(part, wrapping.FullyShardedDataParallel):
+        return True
+    own = part.parameters(recurse=False)
+    return tensors is not None and any(isinstance(p, tensors.DTensor) for p in own)
 
 
 class OneDevice(FunctionMode):

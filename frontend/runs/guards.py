@@ -163,6 +163,8 @@ class Ranges:
                 place = condition.place or place
                 held[missing] = False
         low, high, step = _run_around(held, self.recorded[name])
+        while low in gaps:
+            low += step
         inside = tuple(sorted(g for g in gaps if g >= low and (not high or g <= high)))
         if (low, high, step) == (2, 0, 1) and not inside:
             return None

@@ -29,7 +29,8 @@ def executed_share(
     Pairs are summed in closed form: without window sum_{i=1..q} (kv - q + i); with one, positions below the window
     see their prefix, the others `window` keys. Without `causal` a query sees `window` keys to either side as far as
     there are any: 1 + min(p, window) + min(kv - 1 - p, window). With `balanced` the queries are an even share of all
-    positions.
+    positions. Where keys are fewer than queries (compressed attention) each stands for q / kv positions, and so many
+    queries see as many keys as one would.
 
     >>> float(executed_share(np.array(4.0), np.array(4.0), True, 0))  # 10 of 16
     0.625
@@ -37,10 +38,12 @@ def executed_share(
     0.1
     >>> float(executed_share(np.array(4.0), np.array(4.0), False, 1))  # 2 + 3 + 3 + 2 of 16
     0.625
+    >>> float(executed_share(np.array(64.0), np.array(4.0), True, 0))  # 16 queries each see 1, 2, 3 and 4 keys
+    0.625
     """
     if not np.any(causal) and not np.any(window):
         return np.ones_like(q_len * kv_len)
-    q = np.where(balanced, kv_len, q_len)
+    q = np.where(balanced, kv_len, np.minimum(q_len, kv_len))
     first = kv_len - q
     if not np.any(window):
         return np.where(causal, (q * first + q * (q + 1.0) / 2.0) / (q * kv_len), 1.0)

@@ -49,19 +49,13 @@ class OpClock(DispatchMode):
         module.register_forward_pre_hook(self._enter)
         module.register_forward_hook(self._leave)
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def run(self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Run one op and time it, unless it makes a view."""
         op = func.overloadpacket.__name__
         if op in _VIEWS:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         start = self._now_s()
-        out = func(*args, **(kwargs or {}))
+        out = func(*args, **kwargs)
         kind = self._class_of(op)
         self.times_s[kind] = self.times_s.get(kind, 0.0) + self._now_s() - start
         return out

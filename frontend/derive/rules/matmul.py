@@ -1,4 +1,4 @@
-"""Backward of matrix products: two products more, and the sum of a bias's gradient over all rows."""
+"""Backward of matrix products and convolutions: two products more, and the sum of a bias's gradient over all rows."""
 
 from __future__ import annotations
 
@@ -74,8 +74,16 @@ def grouped_matmul(tape: Tape, node: Node, grads: Grads) -> None:
         tape.give(b, tape.emit("grouped_matmul", (turned, grad, *offsets), [tape.type(b)], by_group)[0])
 
 
+def conv(tape: Tape, node: Node, grads: Grads) -> None:
+    """One op makes what is asked of the gradients of the input, the weight and the bias."""
+    asked = [i for i in node.inputs if i in tape.needs]
+    made = tape.emit("conv_bwd", (grads.first, *node.inputs[:2]), [tape.type(i) for i in asked], node.attrs)
+    for value, grad in zip(asked, made, strict=True):
+        tape.give(value, grad)
+
+
 def _last_two_swapped(rank: int) -> tuple[int, ...]:
     return (*range(rank - 2), rank - 1, rank - 2)
 
 
-RULES: Mapping[str, Rule] = {"matmul": matmul, "grouped_matmul": grouped_matmul}
+RULES: Mapping[str, Rule] = {"matmul": matmul, "grouped_matmul": grouped_matmul, "conv": conv}

@@ -1,12 +1,14 @@
-"""Backward of reductions, running sums and softmax."""
+"""Backward of reductions, running sums, softmax and norms over channels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ....ir.errors import UnsupportedOpError
 from ....ir.graph import Node
-from ....ir.ops.tensors.lookup import copied_dims, lookup_of
+from ....ir.ops.tensors.images import ChannelNormAttrs
+from ....ir.ops.tensors.lookup import copied_dims, lookup_of, spec_of
 from ....ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from ....ir.types import DType, TensorType
 from ..rule import Grads, Rule
@@ -89,4 +91,19 @@ def softmax(tape: Tape, node: Node, grads: Grads) -> None:
     tape.give(node.inputs[0], tape.emit("softmax_bwd", (grads.first, node.key), [tape.type(node.key)], node.attrs)[0])
 
 
-RULES: Mapping[str, Rule] = {"reduce": reduce, "cumsum": cumsum, "softmax": softmax}
+def channel_norm(tape: Tape, node: Node, grads: Grads) -> None:
+    """One op makes what is asked of the gradients of x, weight and bias; statistics that are given have none."""
+    assert isinstance(node.attrs, ChannelNormAttrs)
+    if not node.attrs.given:
+        raise UnsupportedOpError(f"no backward rule for a norm by the statistics of a batch (in '{node.scope}')")
+    x, weight, bias, *statistics = node.inputs
+    asked = [i for i in (x, weight, bias) if i in tape.needs]
+    words = dict(zip(node.inputs, node.attrs.letters, strict=False))
+    read = (x, weight, *statistics)
+    attrs = replace(node.attrs, spec=spec_of([words[x], *(words[i] for i in read)], [words[i] for i in asked]))
+    made = tape.emit("channel_norm_bwd", (grads.first, *read), [tape.type(i) for i in asked], attrs)
+    for value, grad in zip(asked, made, strict=True):
+        tape.give(value, grad)
+
+
+RULES: Mapping[str, Rule] = {"reduce": reduce, "cumsum": cumsum, "softmax": softmax, "channel_norm": channel_norm}

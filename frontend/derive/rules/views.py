@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from ....ir.errors import UnsupportedOpError
 from ....ir.graph import Node
 from ....ir.ops import Trait, has
+from ....ir.ops.tensors.images import WindowAttrs
 from ....ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from ....ir.ops.tensors.lookup import LookupAttrs, lookup_of
+from ....ir.ops.tensors.lookup import LookupAttrs, lookup_of, spec_of
 from ....ir.ops.tensors.normalize import DimAttrs
 from ....ir.sizes.expr import Dim, as_dim, as_expr, divide_exactly, product
 from ....ir.types import TensorType
@@ -121,21 +122,31 @@ def _letters(node: Node) -> tuple[str, ...]:
 
 
 def _unrepeat(tape: Tape, node: Node, grad: int) -> None:
-    """Entries in another order come back in theirs; repeats of a dim are summed."""
+    """Entries in another order come back in theirs; repeats of dims are summed; windows add to what they looked at."""
     kind, wide = tape.type(node.inputs[0]), tape.type(grad)
     if product(kind.dims) == product(wide.dims):
         letters = _letters(node)
         attrs = lookup_of(letters[::-1]) if letters else LookupAttrs()
         tape.give(node.inputs[0], tape.emit("gather", (grad,), [kind], attrs)[0])
         return
-    longer = [i for i, (a, b) in enumerate(zip(kind.dims, wide.dims, strict=False)) if a != b]
-    times = divide_exactly(wide.dims[longer[0]], kind.dims[longer[0]]) if len(longer) == 1 else None
-    if times is None or kind.rank != wide.rank:
+    times = [divide_exactly(b, a) for a, b in zip(kind.dims, wide.dims, strict=False)]
+    if kind.rank != wide.rank or not _letters(node):
         raise UnsupportedOpError(f"no backward rule for a 'gather' that repeats {kind} to {wide} ({_where(node)})")
-    at = longer[0]
-    apart = tape.reshape(grad, (*kind.dims[: at + 1], times, *kind.dims[at + 1 :]))
-    narrow = wide.with_dims((*kind.dims[: at + 1], 1, *kind.dims[at + 1 :]))
-    tape.give(node.inputs[0], tape.reshape(tape.fitted(apart, narrow), kind.dims))
+    if None not in times:
+        for at, factor in enumerate(times):
+            grad = grad if factor in (None, 1) else _summed(tape, grad, at, kind.dims[at], as_dim(factor))
+        tape.give(node.inputs[0], grad)
+        return
+    windows = WindowAttrs("windows", spec_of(*([word] for word in _letters(node)[::-1])))
+    tape.give(node.inputs[0], tape.emit("window_bwd", (grad,), [kind], windows)[0])
+
+
+def _summed(tape: Tape, grad: int, at: int, size: Dim, times: Dim) -> int:
+    """Repeats of the entries of a dim, added up."""
+    wide = tape.type(grad)
+    apart = tape.reshape(grad, (*wide.dims[:at], size, times, *wide.dims[at + 1 :]))
+    narrow = wide.with_dims((*wide.dims[:at], size, 1, *wide.dims[at + 1 :]))
+    return tape.reshape(tape.fitted(apart, narrow), (*wide.dims[:at], size, *wide.dims[at + 1 :]))
 
 
 def scatter(tape: Tape, node: Node, grads: Grads) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ....ir.errors import NotUnderstoodError
+from ....ir.ops.tensors.images import ChannelNormAttrs
+from ....ir.ops.tensors.lookup import spec_of
 from ....ir.ops.tensors.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from ....ir.ops.tensors.pointwise import ElementwiseAttrs
 from ....ir.sizes.expr import Dim
@@ -53,9 +55,7 @@ def _channel_norm(call: Call) -> Sequence[Item | None]:
     """Group, instance and batch norms: one pass that reads and writes the tensor."""
     x = call.item(0)
     if call.op == "BatchNormalization":
-        small = [i for i in call.inputs[1:] if i is not None]
-        return (call.emit("elementwise", [x, *(_over_channels(call, s, x) for s in small)], [x.type],
-                          fns("mul", "add"))[0], *(None for _ in call.node.output[1:]))  # fmt: skip
+        return (_by_running_statistics(call, x), *(None for _ in call.node.output[1:]))
     y, _ = norm(call, x, [i for i in call.inputs[1:3] if i is not None], "layer")
     return (y,)
 
@@ -65,10 +65,15 @@ def fns(*names: str) -> ElementwiseAttrs:
     return ElementwiseAttrs(names)
 
 
-def _over_channels(call: Call, item: Item, x: Item) -> Item:
-    if item.type.rank != 1 or x.type.rank < 2:
-        raise NotUnderstoodError(f"{item.type} for the channels of {x.type}")
-    return call.reshape(item, (item.dims[0], *(1 for _ in x.dims[2:])))
+def _by_running_statistics(call: Call, x: Item) -> Item:
+    """A batch norm of a file: one multiply and one add a channel, of the statistics that the file holds."""
+    small = [i for i in call.inputs[1:] if i is not None]
+    for item in small:
+        if item.type.rank != 1 or x.type.rank < 2:
+            raise NotUnderstoodError(f"{item.type} for the channels of {x.type}")
+    places = tuple(range(x.type.rank))
+    attrs = ChannelNormAttrs("batch", spec_of([places, *((1,) for _ in small)], [places]), given=True)
+    return call.emit("channel_norm", [x, *small], [x.type], attrs)[0]
 
 
 def _softmax(call: Call) -> Sequence[Item]:

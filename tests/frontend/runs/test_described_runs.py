@@ -245,3 +245,52 @@ def test_quantised_weights_count_in_the_type_that_they_are_kept_in() -> None:
     assert flops(graph) == TOKENS * 2 * (H * H + H * V)
     assert type(last) is nn.Linear
     assert isinstance(last.weight, Int8)
+
+
+class Absent(nn.Module):
+    """A class of which the net has no part."""
+
+
+def test_a_leaf_of_a_class_that_is_not_there_names_those_that_are() -> None:
+    net, ids = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 8)), torch.zeros(2, 4, dtype=torch.int64)
+    with pytest.raises(UnknownNameError, match=r"'Absent'; allowed: Embedding, Linear"):
+        slipstick.trace(net, ids, leaves={Absent: lambda part: part})
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_a_compiled_module_is_recorded_as_what_it_compiles(part: bool) -> None:
+    net, ids = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 8)), torch.zeros(2, 4, dtype=torch.int64)
+    plain = [n.op for n in slipstick.trace(net, ids).regions[0].nodes]
+    if part:
+        net[1] = torch.compile(net[1], backend="eager")
+    compiled = net if part else torch.compile(net, backend="eager")
+    assert [n.op for n in slipstick.trace(compiled, ids).regions[0].nodes] == plain
+
+
+def test_a_sharded_module_says_to_give_it_before_it_is_wrapped() -> None:
+    from torch import distributed
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        sharded = nn.Linear(4, 8)
+        fully_shard(sharded)
+        wrapped = FullyShardedDataParallel(nn.Linear(4, 8), device_id=torch.device("cpu"))
+        for net in (sharded, wrapped, nn.Sequential(sharded)):
+            with pytest.raises(TraceError, match=r"give the module before it is wrapped"):
+                slipstick.trace(net, torch.zeros(2, 4))
+        same = nn.parallel.DistributedDataParallel(nn.Linear(4, 8))
+        assert float(slipstick.trace(same, torch.zeros(2, 4)).num_parameters.evaluate({})) == 40
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_the_statistics_that_replicas_exchange_are_not_dropped_in_silence() -> None:
+    net, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.SyncBatchNorm(4)), torch.zeros(2, 3, 8, 8)
+    said = [note for note in slipstick.trace(net, x).notes if "SyncBatchNorm" in note]
+    assert said == [
+        "the exchange of statistics over dp of 1 SyncBatchNorm layer(s) is not priced: 2 C + 1 numbers of C channels "
+        "forward and 2 C backward"
+    ]
+    assert not any("SyncBatchNorm" in note for note in slipstick.trace(net, x, phase="prefill").notes)

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slipstick.ir.graph import Attrs
 from slipstick.ir.ops import op_def
@@ -213,3 +215,17 @@ OUT, LSE = forward(Q, K, V).outputs
 )  # fmt: skip
 def test_a_wrong_call_is_named(call: OpCall, message: str) -> None:
     assert message in list(op_def(call.op).complaints(call))
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.booleans(), st.integers(0, 300), st.booleans())
+def test_a_share_is_a_part_of_all_pairs(q: int, kv: int, causal: bool, window: int, balanced: bool) -> None:
+    share = float(executed_share(np.array(float(q)), np.array(float(kv)), causal, window, balanced))
+    assert 0.0 < share <= 1.0
+
+
+@given(st.integers(1, 20), st.integers(1, 20))
+def test_keys_that_stand_for_several_positions_are_seen_by_as_many_queries(keys: int, rate: int) -> None:
+    """Query p looks at the windows of `rate` tokens up to its own."""
+    seen = sum(p // rate + 1 for p in range(keys * rate))
+    share = executed_share(np.array(float(keys * rate)), np.array(float(keys)), True, 0)
+    assert float(share) == pytest.approx(seen / (keys * rate * keys))
