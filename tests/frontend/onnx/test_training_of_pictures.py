@@ -45,7 +45,9 @@ def test_a_residual_net_trains_with_the_flops_of_autograd(writer: Writer, saved:
     graph = load_onnx(saved(_file(writer)), "train", {"batch": "batch"})
     with FlopCounterMode(display=False) as counter:
         net = Block()
-        F.cross_entropy(net(torch.zeros(BATCH, 3, SIDE, SIDE)), torch.zeros(BATCH, dtype=torch.int64)).backward()
+        logits = net(torch.zeros(BATCH, 3, SIDE, SIDE))
+        loss: torch.Tensor = F.cross_entropy(logits, torch.zeros(BATCH, dtype=torch.int64))
+        torch.autograd.backward(loss)
     # The counter takes the gradient of a grouped weight for that of one group, here eight times its products.
     apart = 2 * BATCH * WIDE * (SIDE // 4) ** 2 * 9
     counted = counter.get_total_flops() - (WIDE - 1) * apart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from slipstick.frontend.runs.guards import Condition, Ranges
 from slipstick.ir.graph import Bound

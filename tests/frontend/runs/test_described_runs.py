@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -262,8 +264,8 @@ def test_a_compiled_module_is_recorded_as_what_it_compiles(part: bool) -> None:
     net, ids = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 8)), torch.zeros(2, 4, dtype=torch.int64)
     plain = [n.op for n in slipstick.trace(net, ids).regions[0].nodes]
     if part:
-        net[1] = torch.compile(net[1], backend="eager")
-    compiled = net if part else torch.compile(net, backend="eager")
+        net[1] = cast(nn.Module, torch.compile(net[1], backend="eager"))
+    compiled = net if part else cast(nn.Module, torch.compile(net, backend="eager"))
     assert [n.op for n in slipstick.trace(compiled, ids).regions[0].nodes] == plain
 
 
