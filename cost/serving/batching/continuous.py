@@ -4,12 +4,9 @@ With `B` requests in flight in a group, each of `o = output - 1` decode steps an
 steps of at most `Q` tokens, a request's life takes
 
     N = max(o + n, B (f + o) / Q)   steps, n = max(1, f / Q) of them with its own prompt, or for want of budget more
-    b = 1 + r o                     decode beside it, and r = (B - (o + n) / N) / N prompts of others are in each step
+    b = 1 + (B - 1) o / N           decode beside it, and r = (B - 1) / N prompts of others are in each step
     TPOT = decode(b) + x r prefill  where prefill is what a step grows by, and x the engine's interference
     TTFT = n steps with its own prompt, and N - o - n of others' that it waits for
-
-A request meets the B - 1 others in the o + n steps that it is in, and all B in the N - o - n that it waits for. There
-steps are full, and its life is N of them: `B (f + o) / Q` steps of Q tokens, which is also the shortest life there is.
 
 Ranks that attend apart and share experts (`times.coupled`) wait for the one with most prompts in a step: see `met`.
 Where prompts run in steps of their own (`mixed` is off) nothing decodes meanwhile: `N = o + 1`, `b = B`, and prefill
@@ -60,14 +57,13 @@ class Life:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mix:
-    """What a step holds on average, and the part of its steps that a request is in: see the head of this file."""
+    """What a step holds on average: see the head of this file."""
 
     chunks: Array
     steps: Array
     decodes: Array
     prompts: Array
     chunk: Array
-    own: Array
 
 
 def steady(times: StepTimes, engine: Engine, concurrency: Nums, lengths: Lengths) -> ServingMetrics:
@@ -106,7 +102,7 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     mix = _mixed(engine, in_group, lengths) if engine.scheduler.mixed else _apart(engine, in_group, lengths)
     decode = decode_pass_s(times, mix.decodes, lengths)
     # The others of ranks that wait for one another have as many requests, and none of them is the one asked for.
-    mean = mix.prompts + mix.own * (1.0 - 1.0 / times.coupled) / mix.steps
+    mean = mix.prompts + (1.0 - 1.0 / times.coupled) / mix.steps
     beside = met(mean, times.coupled, times.shared, budget(engine.scheduler, lengths) / lengths.fresh)
     others = slower * beside * _prompts_s(times, engine, mix, lengths)
     joined = _joined_s(times, engine, mix, lengths)
@@ -114,47 +110,28 @@ def life(times: StepTimes, engine: Engine, batch: Nums, lengths: Lengths) -> Lif
     tpot = step + over.interference * others
     # What others' prompts take and do not add between tokens they add before the first: the work is done all the same.
     before = lengths.gaps * np.maximum(1.0 - over.interference, 0.0) * others
+    waits = (mix.steps - lengths.gaps - mix.chunks) * (step + others) + mix.chunks * slower * joined + before
     alone = prefill_s(times, engine, lengths)
-    first = alone + slower * _beside_s(times, engine, mix, lengths, decode) + mix.chunks * slower * joined
-    if engine.scheduler.mixed:
-        least = _full_steps_s(times, engine, in_group, slower, lengths) - lengths.gaps * (step + others)
-        first = np.maximum(np.where(mix.own < 1.0, alone, first), least)
-    first = first + before
+    first = alone + slower * _beside_s(times, engine, mix, lengths, decode) + waits
     burst = slower * prefill_s(times, engine, lengths, in_group) + (in_group - 1.0) * _packed(engine, lengths) * step
     stall = step + slower * _longest_s(times, engine, mix, lengths)
     total, stall = first + lengths.gaps * tpot, np.maximum(stall, tpot)
     return Life(alone, first, tpot, np.maximum(burst, first), stall, total, groups * mix.decodes)
 
 
-def _full_steps_s(times: StepTimes, engine: Engine, batch: Array, slower: Array, lengths: Lengths) -> Array:
-    """The time of the full steps that the tokens of `batch` requests fill: no life is shorter, nor longer if it waits.
-
-    A full step has prompts and decodes as they come, one prompt to `gaps` decodes.
-    """
-    most, fresh = budget(engine.scheduler, lengths), lengths.fresh
-    prompts = most / (fresh + lengths.gaps)
-    steps, decodes = batch / prompts, prompts * lengths.gaps
-    mix = _Mix(fresh / most, steps, decodes, prompts, prompts * fresh, np.zeros_like(steps))
-    beside = met(prompts, times.coupled, times.shared, most / fresh)
-    step = decode_pass_s(times, decodes, lengths) + beside * _prompts_s(times, engine, mix, lengths)
-    return np.asarray(steps * (slower * step + host_s(engine.overheads, decodes)))
-
-
 def _mixed(engine: Engine, batch: Array, lengths: Lengths) -> _Mix:
     most, fresh, gaps = budget(engine.scheduler, lengths), lengths.fresh, lengths.gaps
     chunks = np.maximum(1.0, fresh / most)
     steps = np.maximum(gaps + chunks, batch * (fresh + gaps) / most)
-    own = (gaps + chunks) / steps
-    prompts = (batch - own) / steps
-    return _Mix(chunks, steps, 1.0 + prompts * gaps, prompts, np.maximum(fresh / chunks, prompts * fresh), own)
+    prompts = (batch - 1.0) / steps
+    return _Mix(chunks, steps, 1.0 + prompts * gaps, prompts, np.maximum(fresh / chunks, prompts * fresh))
 
 
 def _apart(engine: Engine, batch: Array, lengths: Lengths) -> _Mix:
     most, fresh = budget(engine.scheduler, lengths), lengths.fresh
     prompts = (batch - 1.0) / (lengths.gaps + 1.0)
     chunk = np.clip(prompts * fresh, np.minimum(fresh, most), most)
-    one = np.ones_like(chunk)
-    return _Mix(one, lengths.gaps + one, batch, prompts, chunk, one)
+    return _Mix(np.ones_like(chunk), lengths.gaps + 1.0 + 0.0 * batch, batch, prompts, chunk)
 
 
 def _prompts_s(times: StepTimes, engine: Engine, mix: _Mix, lengths: Lengths) -> Array:

@@ -59,17 +59,16 @@ def test_what_prompts_do_not_add_to_tokens_comes_before_the_first(linear: StepTi
 
 
 def test_a_small_budget_makes_prompts_wait_for_whole_steps(linear: StepTimes, engine: Engines) -> None:
-    # 55 requests of 110 tokens in steps of 64: 94.5 steps a life, 10 + 100 / 64 of them with a token of the own. In
-    # these it meets 54 others, in those that it waits for all 55.
+    # 55 requests of 110 tokens in steps of 64: 94.5 steps a life, 100 / 64 of them with the own prompt.
     most, batch = 64.0, 55.0
     chunks, steps = FRESH / most, batch * (FRESH + GAPS) / most
-    prompts = (batch - (GAPS + chunks) / steps) / steps
+    prompts = (batch - 1.0) / steps
     decodes = 1.0 + prompts * GAPS
     found = life(linear, engine(max_batched_tokens=64), batch, LENGTHS)
     step, others = TOKEN * decodes, prompts * TOKEN * FRESH
-    assert float(found.tpot_s) == pytest.approx(step + others, rel=1e-6)
-    # Every step is full: a life takes as long as the tokens of all 55.
-    assert float(found.total_s) == pytest.approx(TOKEN * batch * (FRESH + GAPS), rel=1e-6)
+    # Nothing fits beside the own chunks: prompts of others take steps before it, all of their time.
+    own = TOKEN * FRESH + chunks * TOKEN * decodes + chunks * others
+    assert float(found.first_s) == pytest.approx(own + (steps - GAPS - chunks) * (step + others), rel=1e-6)
     # Had all come at once: 55 prompts one behind the other, beside decodes in 100 / 64 steps each.
     burst = TOKEN * FRESH * batch + (batch - 1.0) * FRESH / most * step
     assert float(found.burst_s) == pytest.approx(max(burst, float(found.first_s)), rel=1e-6)
