@@ -113,19 +113,19 @@ def _op_names(floors: tuple[Path, ...]) -> Iterator[str]:
     """Tests on the name of an op, in place of its traits; ops, and ONNX's operators of the same names, are apart."""
     for path, module in _modules(floors).items():
         if not {("ir", "ops"), ("frontend", "onnx")} & {path.parts[len(floors[0].parts) - 1 :][:2]}:
-            for node in (*module.all(ast.Compare), *module.all(ast.Call)):
-                if _tests_op_name(node):
-                    yield f"{path}:{node.lineno}"
+            found = (n for kind in (ast.Compare, ast.Call) for n in module.all(kind) if _tests_op_name(n))
+            yield from (f"{path}:{n.lineno}" for n in found)
 
 
-def _tests_op_name(node: ast.Compare | ast.Call) -> bool:
+def _tests_op_name(node: ast.expr) -> bool:
     """Whether this is `x.op == "matmul"`, `x.op in NAMES` or `x.op.startswith("expert")`."""
-    if isinstance(node, ast.Call):
-        parts = (node.func.value, *node.args) if isinstance(node.func, ast.Attribute) else ()
-        if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("startswith", "endswith"):
+    match node:
+        case ast.Compare(left=left, comparators=others):
+            parts = [left, *others]
+        case ast.Call(func=ast.Attribute(value=left, attr="startswith" | "endswith"), args=others):
+            parts = [left, *others]
+        case _:
             return False
-    else:
-        parts = (node.left, *node.comparators)
     if not any(isinstance(p, ast.Attribute) and p.attr == "op" for p in parts):
         return False
     words = [c.value for p in parts for c in ast.walk(p) if isinstance(c, ast.Constant) and isinstance(c.value, str)]
