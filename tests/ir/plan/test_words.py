@@ -103,9 +103,19 @@ def test_words_that_a_graph_is_lowered_for_stand_in_the_table_alone() -> None:
     # Flags, requests, plan files, their schema, the report and the axes of plans name none of them.
     general = [
         ROOT / "cli" / f"{name}.py"
-        for name in ("flags", "options", "plan_file", "plan_schema", "plan_text", "search_axes", "search_file")
+        for name in (
+            "flags/shared",
+            "flags/request",
+            "plans/file",
+            "plans/schema",
+            "plans/text",
+            "search/axes",
+            "search/file",
+        )
     ]
-    general += [ROOT / "ir" / "plan" / f"{name}.py" for name in ("files", "plan", "structure", "table", "word")]
+    general += [
+        ROOT / "ir" / "plan" / f"{name}.py" for name in ("cases", "files", "plan", "structure", "table", "word")
+    ]
     told = {
         f"{path.name}: {row.name}"
         for path in general
