@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +14,13 @@ from numpy.typing import NDArray
 from ...ir.errors import PlanError
 from ...ir.graph import Workload
 from ...ir.plan import Family, PlanTable
+from ...ir.plan.cases import Above, PlanCase, legal
 from ...ir.plan.degrees import divisors
-from ...ir.plan.legality import Above
 from ...ir.schedules.registry import SCHEDULES, can_run
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
+Rows: TypeAlias = Mapping[str, Counts]
 # Columns of a table of candidates. `ep` and `etp` are as people write them, `gbs` sequences a step.
 NUMBERS = ("gpus", "tp", "pp", "cp", "ep", "etp", "dp", "vpp", "mbs", "gbs", "cp_ulysses", "dp_shard")
 # What a replica of inference may run at once where nothing is said: powers of two up to this.
@@ -71,14 +74,68 @@ class Degrees:
 def candidates(degrees: Degrees, family: Family, above: Above, num_blocks: int) -> Counts:
     """Return every combination that a family can have, as (column of NUMBERS, candidate), in a fixed order.
 
-    Degrees multiply to the number of devices, micro-batches to the batch, and the schedule can run them; what the model
-    asks of them (heads, hidden sizes, lengths) is not looked at. `num_blocks` bounds the stages.
+    They are those that `make_plan` takes; what the model asks of them (heads, hidden sizes, lengths) is not looked at.
+    `num_blocks` bounds the stages. A number is tried beside each row of those before it, and rows that break a rule go.
     """
-    found = [
-        _batches(degrees, family, row, num_blocks)
-        for row in _meshes(degrees, family, above, num_blocks)
-    ]  # fmt: skip
-    return np.concatenate([np.zeros((len(NUMBERS), 0), dtype=np.int64), *found], axis=1)
+    rows: Rows = {"num_gpus": np.array(degrees.num_gpus, dtype=np.int64)}
+    sides = {"tp": above.tp, "pp": above.pp, "cp": above.cp, "ep": above.ep, "cp_ulysses": family.usp}
+    for name in ("tp", "pp", "cp", "ep", "cp_ulysses", "dp_shard"):
+        asked, side = tuple(dict.fromkeys(getattr(degrees, name))), sides.get(name)
+        if name == "dp_shard" and not family.hsdp:
+            asked = (1,)
+        rows = _tried(rows, name, rows["num_gpus"], partial(_given_or_divisors, asked))
+        fits = (rows[name] <= max(num_blocks, 1)) | (name != "pp")
+        rows = _kept(rows, legal(PlanCase.columns(family, rows), "ranks", name) & fits & _on(rows[name], side))
+        if name == "cp" and degrees.dp:
+            rows = _kept(rows, np.isin(PlanCase.columns(family, rows).replicas, degrees.dp))
+    return _batches(degrees, family, rows, num_blocks)
+
+
+def _on(column: Counts, side: bool | None) -> NDArray[np.bool_]:
+    """Return which numbers are above one, or are one, as it was asked."""
+    return np.ones(len(column), dtype=np.bool_) if side is None else (column > 1) == side
+
+
+def _given_or_divisors(given: tuple[int, ...], num: int) -> Sequence[int]:
+    return given or divisors(num)
+
+
+def _tried(rows: Rows, name: str, known: Counts, values: Callable[[int], Sequence[int]]) -> Rows:
+    """Return each row once for each value that another number may have, in order, where `known` is what says which."""
+    found = {num: values(num) for num in np.unique(known).tolist()}
+    each = [found[num] for num in known.tolist()]
+    at = np.repeat(np.arange(len(each)), [len(one) for one in each])
+    return {**_kept(rows, at), name: np.fromiter(chain.from_iterable(each), dtype=np.int64, count=len(at))}
+
+
+def _kept(rows: Rows, which: NDArray[np.bool_] | NDArray[np.intp]) -> Rows:
+    return {name: column[which] for name, column in rows.items()}
+
+
+def _batches(degrees: Degrees, family: Family, rows: Rows, num_blocks: int) -> Counts:
+    """Return all rows with every way to cut their batch into micro-batches, and their layers into chunks."""
+    train = family.workload is Workload.TRAIN
+    if train and degrees.global_batch:
+        rows = _tried(rows, "global_batch", rows["num_gpus"], lambda _: degrees.global_batch)
+        rows = _tried(rows, "micro_batch", rows["global_batch"], partial(_given_or_divisors, degrees.micro_batch))
+    else:
+        usual = [1] if train else [2**k for k in range(_MOST_AT_ONCE.bit_length())]
+        rows = _tried(rows, "micro_batch", rows["num_gpus"], lambda _: degrees.micro_batch or usual)
+    rows = _kept(rows, legal(PlanCase.columns(family, rows), "batch"))
+    case = PlanCase.columns(family, rows)
+    # Micro-batches of a replica and stages say together how many chunks there may be.
+    stages, num = np.asarray(case.pp), np.asarray(case.batch // case.step)
+    most = int(stages.max(initial=1)) + 1
+    rows = _tried(
+        rows, "vpp", num * most + stages,
+        lambda key: _chunks(degrees.vpp, family.schedule, key % most, key // most, num_blocks),
+    )  # fmt: skip
+    made = PlanCase.columns(family, rows)
+    numbers = (
+        made.num_gpus, made.tp, made.pp, made.cp, made.ep, made.inside, made.replicas, made.vpp, made.micro_batch,
+        made.batch, made.cp_ulysses, made.dp_shard,
+    )  # fmt: skip
+    return np.stack(np.broadcast_arrays(*numbers)).astype(np.int64)
 
 
 def plan_table(family: Family, numbers: Counts, seq_len: int, kv_len: int, load: Sequence[float | None]) -> PlanTable:
@@ -93,79 +150,6 @@ def plan_table(family: Family, numbers: Counts, seq_len: int, kv_len: int, load:
         ones * factor if family.capacity and factor is not None else None,
         ones * imbalance if family.imbalance and imbalance is not None else None,
     )  # fmt: skip
-
-
-_Mesh = tuple[int, int, int, int, int, int, int, int, int]
-
-
-def _meshes(degrees: Degrees, family: Family, above: Above, num_blocks: int) -> Iterator[_Mesh]:
-    """Every way to deal devices out: gpus, tp, pp, cp, ep, etp, dp, up, fsdp."""
-    for gpus in degrees.num_gpus:
-        for tp in _side(degrees.tp, gpus, above.tp):
-            for pp in _side(degrees.pp, gpus // tp, above.pp):
-                if pp > max(num_blocks, 1):
-                    continue
-                for cp in _side(degrees.cp, gpus // (tp * pp), above.cp):
-                    dp = gpus // (tp * pp * cp)
-                    if degrees.dp and dp not in degrees.dp:
-                        continue
-                    for ep, etp, inside in _experts(degrees, family, above, tp, dp):
-                        for up in _ulysses(degrees, family, cp):
-                            for fsdp in _shards(degrees, family, dp // inside):
-                                yield gpus, tp, pp, cp, ep, etp, dp, up, fsdp
-
-
-def _side(axis: Sequence[int], num: int, above: bool) -> list[int]:
-    """Numbers of an axis that divide, and are above one or are one."""
-    legal = divisors(num) if not axis else [n for n in dict.fromkeys(axis) if num % n == 0]
-    return [n for n in legal if (n > 1) == above]
-
-
-def _experts(degrees: Degrees, family: Family, above: Above, tp: int, dp: int) -> Iterator[tuple[int, int, int]]:
-    """Degrees over experts and inside of them, and the part of the former inside dp; see `check_ep`."""
-    etp = tp if family.etp else 1
-    spread = 1 if family.etp or tp == 1 else tp
-    for inside in divisors(dp):
-        ep = inside * spread if above.ep else inside
-        if (ep > 1) == above.ep and (not degrees.ep or ep in degrees.ep):
-            yield ep, etp, inside
-
-
-def _ulysses(degrees: Degrees, family: Family, cp: int) -> list[int]:
-    """Inner degrees: above one in families that have them, and one in the others."""
-    if not family.usp:
-        return [1] if 1 in degrees.cp_ulysses or not degrees.cp_ulysses else []
-    return [up for up in _side(degrees.cp_ulysses, cp, True) if up > 1]
-
-
-def _shards(degrees: Degrees, family: Family, outside: int) -> list[int]:
-    """Shard groups: of hybrid families alone."""
-    if not family.hsdp:
-        return [1]
-    return [n for n in (degrees.dp_shard or divisors(outside)) if outside % n == 0]
-
-
-def _batches(degrees: Degrees, family: Family, mesh: _Mesh, num_blocks: int) -> Counts:
-    """Every way to cut the batch of one mesh into micro-batches, and its layers into chunks."""
-    gpus, tp, pp, cp, ep, etp, dp, up, fsdp = mesh
-    rows: list[tuple[int, ...]] = []
-    for mbs, num_micro in _micro_batches(degrees, family, dp):
-        chunks = _chunks(degrees.vpp, family.schedule, pp, num_micro, num_blocks)
-        rows += [(gpus, tp, pp, cp, ep, etp, dp, vpp, mbs, num_micro * mbs * dp, up, fsdp) for vpp in chunks]
-    return np.array(rows, dtype=np.int64).reshape(-1, len(NUMBERS)).T
-
-
-def _micro_batches(degrees: Degrees, family: Family, dp: int) -> Iterator[tuple[int, int]]:
-    """Sequences of a micro-batch, and how many of these a replica runs in a step."""
-    if family.workload is not Workload.TRAIN or not degrees.global_batch:
-        usual = [2**k for k in range(_MOST_AT_ONCE.bit_length())] if family.workload is not Workload.TRAIN else [1]
-        yield from ((mbs, 1) for mbs in degrees.micro_batch or usual)
-        return
-    for batch in degrees.global_batch:
-        if batch % dp == 0:
-            own = batch // dp
-            legal = [n for n in degrees.micro_batch if own % n == 0] if degrees.micro_batch else divisors(own)
-            yield from ((mbs, own // mbs) for mbs in legal)
 
 
 @lru_cache(maxsize=65536)

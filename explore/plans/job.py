@@ -20,8 +20,8 @@ from ...ir.graph import Graph, Workload
 from ...ir.kept import Kept
 from ...ir.layers import num_layers
 from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, make_plan
+from ...ir.plan.cases import Above
 from ...ir.plan.divisibility import has_experts
-from ...ir.plan.legality import Above
 from ...ir.schedules.registry import SCHEDULES
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.text.printer import print_graph

@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ...ir.errors import NotBuiltError, PlanError
 from ...ir.graph import Workload
 from ...ir.plan import CP_METHODS, Family
-from ...ir.plan.legality import Above, check_exchange, check_together
+from ...ir.plan.cases import Above, contradiction
 from ...ir.schedules.registry import SCHEDULES, USUAL
 from .degrees import Degrees
-
-# A search has a degree that it has not chosen yet.
-_SOME = {"tp": "above 1", "pp": "above 1", "cp": "above 1", "ep": "above 1", "dp_shard": ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +96,7 @@ class PlanSpace:
         for sp, cp, etp, usp, recompute, zero, schedule in product(
             c.sp, c.cp, etps, sorted(usps), c.recompute, c.zero, c.schedule
         ):
-            if (SCHEDULES[schedule].split_backward and not above.pp) or (usp and cp == "ulysses"):
+            if SCHEDULES[schedule].split_backward and not above.pp:
                 continue
             yield replace(
                 _without_exchange(base) if not above.ep else base,
@@ -113,17 +109,3 @@ class PlanSpace:
 def _without_exchange(base: Family) -> Family:
     """Where no rows travel, nothing says how."""
     return replace(base, dispatch_dtype="same", routing_nodes=0, exchange="alltoall")
-
-
-def contradiction(family: Family, above: Above) -> str:
-    """Return why a family contradicts itself or asks for what is not modelled, as `make_plan` has it; else nothing.
-
-    >>> contradiction(Family(offload=("optimizer", "params"), zero=1), Above(False, False, False, False))
-    'offload of params goes with zero=3, where they lie in shards, not zero=1'
-    """
-    try:
-        check_together(family, above, _SOME)
-        check_exchange(family)
-    except (PlanError, NotBuiltError) as error:
-        return str(error)
-    return ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..schedules.registry import SCHEDULES
+from .cases import LARGEST
 from .degrees import divisors
-from .legality import LARGEST, check_family, check_offload, check_recompute
+from .legality import check_family, check_offload, check_recompute
 from .plan import Plan, make_plan, plan_of
 from .structure import Defaults, structure_of
 from .table import PlanTable

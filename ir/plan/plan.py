@@ -6,22 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from ..errors import PlanError
-from ..schedules.registry import check_schedule
-from .legality import (
-    LARGEST,
-    Above,
-    check_batch,
-    check_ep,
-    check_etp,
-    check_exchange,
-    check_load,
-    check_numbers,
-    check_shard,
-    check_together,
-    check_ulysses,
-    inner_ep,
-    replicas_of,
-)  # fmt: skip
+from .cases import LARGEST, PlanCase, check, inner_ep
 from .structure import RULES, Defaults, Software, check_structure, policy_of, structure_of
 from .word import Row, changed
 from .words import WORDS, Family, PlanWords
@@ -172,29 +157,18 @@ def plan_of(words: PlanWords, stack: Software | None = None) -> Plan:
 
 def _completed(words: PlanWords, family: Family, kv_len: int) -> Plan:
     """Return the plan of a family, checked."""
-    tp, pp, cp, ep = words.tp, words.pp, words.cp, words.ep
-    dp_shard = 1 if words.dp_shard is None else words.dp_shard
-    degrees = {name: str(getattr(words, name)) for name in ("tp", "pp", "cp", "ep")}
-    check_together(family, Above(tp > 1, pp > 1, cp > 1, ep > 1), {**degrees, "dp_shard": f"={dp_shard}"})
-    check_numbers(words, kv_len)
-    check_ulysses(cp, words.cp_ulysses, family)
-    check_structure(family, {name: getattr(words, name) or 1 for name in _STRUCTURAL if name != "expert_imbalance"})
-    replicas = replicas_of(words.num_devices, (tp, pp, cp), words.dp)
-    inside = check_etp(family, tp, words.etp, replicas)
-    check_exchange(family)
-    check_load(family, ep, words.capacity_factor, words.expert_imbalance)
-    check_ep(family, tp, ep, replicas)
-    check_shard(dp_shard, replicas // inner_ep(ep, tp, inside, family))
-    batch = words.micro_batch * replicas if words.global_batch is None else words.global_batch
-    check_batch(batch, words.micro_batch, replicas, family)
-    chunks = family.pipeline.chunks_of(words.vpp)
-    check_schedule(family.schedule, batch // (words.micro_batch * replicas), pp, chunks)
-    own = {f.name: getattr(words, f.name) for f in fields(Plan) if hasattr(words, f.name)}
-    made = {
-        "num_gpus": words.num_devices, "dp": replicas, "etp": inside, "vpp": chunks, "global_batch": batch,
-        "kv_len": kv_len, "dp_shard": dp_shard, "family": family,
-    }  # fmt: skip
-    return Plan(**{**own, **made})
+    case = PlanCase(
+        family, words.num_devices, words.tp, words.pp, words.cp, words.ep, words.etp, words.dp, words.vpp,
+        words.micro_batch, words.global_batch, words.cp_ulysses, 1 if words.dp_shard is None else words.dp_shard,
+        words.capacity_factor, words.expert_imbalance, words.seq_len, kv_len,
+    )  # fmt: skip
+    check(case)
+    return Plan(
+        num_gpus=case.num_gpus, tp=case.tp, pp=case.pp, cp=case.cp, ep=case.ep, etp=case.inside, dp=case.replicas,
+        vpp=family.pipeline.chunks_of(case.vpp), micro_batch=case.micro_batch, global_batch=case.batch,
+        seq_len=case.seq_len, kv_len=kv_len, cp_ulysses=case.cp_ulysses, dp_shard=case.dp_shard,
+        capacity_factor=case.capacity_factor, expert_imbalance=case.expert_imbalance, family=family,
+    )  # fmt: skip
 
 
 __all__ = ["LARGEST", "Defaults", "Family", "Plan", "make_plan", "plan_of"]

@@ -13,8 +13,8 @@ from slipstick.ir.errors import NotBuiltError, PlanError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.layers import num_layers
 from slipstick.ir.plan import Family, Plan, make_plan
+from slipstick.ir.plan.cases import Above
 from slipstick.ir.plan.divisibility import check_divisibility
-from slipstick.ir.plan.legality import Above
 from slipstick.ir.schedules.registry import SCHEDULES, check_schedule
 from slipstick.ir.sizes.points import Points
 from slipstick.ir.text.files import load_graph

@@ -113,7 +113,9 @@ def test_words_that_a_graph_is_lowered_for_stand_in_the_table_alone() -> None:
             "search/file",
         )
     ]
-    general += [ROOT / "ir" / "plan" / f"{name}.py" for name in ("files", "plan", "structure", "table", "word")]
+    general += [
+        ROOT / "ir" / "plan" / f"{name}.py" for name in ("cases", "files", "plan", "structure", "table", "word")
+    ]
     told = {
         f"{path.name}: {row.name}"
         for path in general
