@@ -12,7 +12,7 @@ from ...ir.sizes.expr import Dim
 from .flat import Flat, Origin
 from .matmul_fold import fold, permuted
 
-_PRODUCTS, _VIEWS = ("matmul", "conv"), ("cast", "permute", "reshape", "slice")
+_VIEWS = ("cast", "permute", "reshape", "slice")
 
 
 def tidy(flat: Flat) -> Flat:
@@ -125,7 +125,11 @@ def _sweep(flat: Flat) -> Flat:
     weights = _weights(flat)
     kept: list[Node] = []
     for node in reversed(flat.nodes):
-        multiplies = node.op in _PRODUCTS and node.phase is Phase.FORWARD and not weights.isdisjoint(node.inputs)
+        multiplies = (
+            has(node, OpClass.MATMUL, OpClass.CONV)
+            and node.phase is Phase.FORWARD
+            and not weights.isdisjoint(node.inputs)
+        )
         runs = node.phase is Phase.RECOMPUTE or multiplies
         if needed.intersection(node.outputs) or has(node, Trait.WRITES_CACHE) or runs:
             needed.update(node.inputs)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import PlanError
 from ..graph import Constraint, Graph, Role
+from ..ops import Trait, has
 from ..sizes.expr import Expr, Num, as_expr
 from ..sizes.shares import read_share, smallest_share
 from . import Plan, divisors
@@ -52,7 +53,7 @@ def check_divisibility(graph: Graph, plan: Plan) -> None:
 
 def has_experts(graph: Graph) -> bool:
     """Whether there are experts to deal out, split or fill."""
-    return any(n.op.startswith("expert") for r in graph.regions for n in r.nodes)
+    return any(has(n, Trait.HOLDS_EXPERTS) for r in graph.regions for n in r.nodes)
 
 
 def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
