@@ -191,6 +191,5 @@ HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(("aten.cumsum", "aten.cumprod", "aten.logcumsumexp"), _along("cumsum", 1)),
     "aten.topk": _along("topk", 2),
     "aten.median": _along("topk", 1), "aten.kthvalue": _along("topk", 2), "aten.mode": _along("topk", 1),
-    "aten.cummax": _along("topk", 1), "aten.cummin": _along("topk", 1),
     "aten.sort": _along("sort", 1), "aten.argsort": _along("sort", 1),
 }  # fmt: skip
