@@ -28,6 +28,7 @@ class _Applied(Protocol):
     @property
     def op(self) -> str:
         """The name of the op."""
+        ...
 
 
 def op_def(name: str) -> OpDef:
