@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _BAR = "\\|"
+# Where the machine keeps its packages.
+_FOLDERS = re.compile(r"[^\s('\"]*site-packages/")
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -35,7 +38,7 @@ def by_reason(why_not: Mapping[str, str]) -> Iterator[str]:
 
 def short(reason: str) -> str:
     """Return a reason without the folders of the machine, and no longer than a few lines."""
-    told = " ".join(word.rpartition("site-packages/")[2] for word in reason.split())
+    told = _FOLDERS.sub("", " ".join(reason.split()))
     return told if len(told) <= 240 else f"{told[:237]}..."
 
 
