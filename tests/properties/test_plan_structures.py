@@ -94,7 +94,8 @@ def test_a_structure_is_that_of_the_degrees_or_refused(
             assert dict(found.metrics) == pytest.approx(dict(wanted), rel=1e-9)
         return
     if "no rows travel" in refusal:
-        assert family.imbalance and not family.ep
+        assert family.imbalance
+        assert not family.ep
         return
     # What is lacking is said as it is to be written, in words of a family or of flags.
     assert not lacking or any(
