@@ -25,6 +25,9 @@ PICTURES := $(patsubst examples/pictures/%,results/%,$(wildcard examples/picture
 CHECKS := check-lint check-format check-mypy check-pyright check-floors
 PYTEST ?=
 
+# The tests start hundreds of processes: without compiled modules each would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: bench calibration check clean coverage demo engines help mutants oracles setup stacks studies test validation $(CHECKS)
 
 help:  ## list the targets

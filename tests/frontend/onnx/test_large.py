@@ -1,4 +1,4 @@
-"""A model of 405B parameters without its weights: small files, little time, little memory."""
+"""A model of 405B parameters without its weights: small files, little memory; `make bench` has the time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ import pytest
 from slipstick.benchmarks.onnx_model import FFN, HIDDEN, LAYERS, VOCABULARY, write
 
 PROGRAM = """
-import sys, time
-start = time.process_time()
+import sys
 from slipstick import Family, estimate, load, load_system, make_plan
 graph = load(sys.argv[1], "decode")
 plan = make_plan(num_gpus=8, tp=8, kv_len=8192, seq_len=1, family=Family(workload=graph.workload))
 answer = estimate(graph, load_system("dgx-h100"), plan)
 loaded = sorted({"torch", "transformers"} & sys.modules.keys())
 rss = int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) // 1024
-print(time.process_time() - start, rss, loaded, answer.memory_bytes["weights"])
+print(rss, loaded, answer.memory_bytes["weights"])
 """
 
 
 @pytest.mark.slow
-def test_a_405b_model_without_weights_is_estimated_at_once(tmp_path: Path) -> None:
+def test_a_405b_model_without_weights_is_estimated_in_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "llama-405b.onnx"
     write(path)
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -33,9 +32,7 @@ def test_a_405b_model_without_weights_is_estimated_at_once(tmp_path: Path) -> No
         [sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, check=False, env=env
     )
     assert done.returncode == 0, done.stderr
-    cpu_s, rss_mib, *_ = map(float, done.stdout.split()[:2])
-    assert cpu_s < 3.0
-    assert rss_mib < 500
+    assert int(done.stdout.split()[0]) < 500
     assert "[]" in done.stdout
     layer = HIDDEN * HIDDEN * 2 + HIDDEN * HIDDEN // 16 * 2 + 3 * HIDDEN * FFN
     table = HIDDEN * VOCABULARY * 2
