@@ -323,6 +323,14 @@ def dynamo_source(node: fx.Node) -> str:
     return str(name() if callable(name) else name)
 
 
+def dynamo_number(node: fx.Node, example: object) -> int | float | None:
+    """Return the number of Python, as the `eps` of a norm, that Dynamo hands its graph as a tensor of no dim."""
+    is_number = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+    if is_number and isinstance(example, Tensor) and not example.dim() and not isinstance(example, FakeTensor):
+        return example.item()
+    return None
+
+
 def make_fake(module: nn.Module, world: FakeWorld) -> None:
     """Replace every parameter and buffer of a module built on `meta` by a fake tensor on the CPU; ties are kept."""
     seen: dict[int, Tensor] = {}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, fx, nn
 
-from ..record.adapter import dynamo_source, size_of
+from ..record.adapter import dynamo_number, dynamo_source, size_of
 from ..runs.guards import Condition, conditions
 from .interpreter import plain_path
 from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, hollow
@@ -55,6 +55,9 @@ def _held_path(node: fx.Node, example: object) -> str:
 
 def _source(node: fx.Node, example: object) -> Source:
     value = node.meta.get("example_value", example)
+    number = dynamo_number(node, example)
+    if number is not None:
+        return FixedInput(number)
     if isinstance(value, Tensor):
         return tensor_input(re.sub(r"^l_(.*?)_*$", r"\1", node.name), value)
     if isinstance(value, torch.SymInt):

@@ -69,8 +69,9 @@ class Replay(fx.Interpreter):
         return tuple(_on_cpu(a) for a in args), {k: _on_cpu(v) for k, v in kwargs.items()}
 
     def call_method(self, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        """Run a method; one that moves a tensor to a device leaves it where it is."""
-        return args[0] if target in _MOVES else getattr(args[0], str(target))(*args[1:], **kwargs)
+        """Run a method; one that moves a tensor to a device leaves it where it is, and a number is its own item."""
+        is_itself = target in _MOVES or (target == "item" and not isinstance(args[0], Tensor))
+        return args[0] if is_itself else getattr(args[0], str(target))(*args[1:], **kwargs)
 
     def call_function(self, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """Run a call; parts of the graph that are arguments are run here."""

@@ -61,6 +61,16 @@ def test_fixed_sizes_stay_and_a_second_call_opens_them() -> None:
     assert [r.count for r in opened.schedule] == [1, LAYERS, 1]
 
 
+def test_numbers_that_a_module_holds_are_numbers_in_a_graph_of_open_sizes() -> None:
+    """With every size open Dynamo hands over the floats of modules, as the `eps` of a norm, as tensors."""
+    module = nn.Sequential(nn.LayerNorm(32, eps=1e-3), nn.Linear(32, 16, bias=False)).eval()
+    with slipstick.capture() as captured, torch.no_grad():
+        torch.compile(module, backend=slipstick.backend, dynamic=True)(torch.zeros(2, 8, 32))
+    graph = captured.graph("prefill")
+    assert graph.num_parameters == 32 + 32 + 32 * 16
+    assert flops(graph).evaluate({"batch": 2.0, "seq": 8.0}) == 2 * 2 * 8 * 32 * 16
+
+
 class Broken(nn.Module):
     """A model that Dynamo breaks in two."""
 
