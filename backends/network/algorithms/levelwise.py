@@ -6,7 +6,7 @@ torus the dimensions are such levels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 from ..topology.lanes import Pattern
 from ..topology.layout import Array
 from ..topology.links import LevelTerm, Link, Links, Price, Terms
-from .algorithm import Algorithm, Holder, passes
+from .algorithm import Algorithm, Collective, Holder, passes
 
 # Most ranks that NCCL gathers or scatters through switches.
 _ARITY = 32
@@ -140,7 +140,10 @@ def in_network_tree(volume: Array, links: Links) -> Terms:
     )
 
 
-_IN_NETWORK = {**passes(lambda num: in_network(num, whole=num == 2)), "broadcast": in_network(1, whole=True)}
+_IN_NETWORK: Mapping[Collective, Price] = {
+    **passes(lambda num: in_network(num, whole=num == 2)),
+    "broadcast": in_network(1, whole=True),
+}
 ALGORITHMS = (
     Algorithm("hierarchical_ring", Holder.LIBRARY, passes(partial(scattered, RING))),
     Algorithm("hierarchical_tree", Holder.LIBRARY, {"all_reduce": hierarchical_tree}),
