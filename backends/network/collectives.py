@@ -22,10 +22,11 @@ from ..kernels.collective import CollectiveConstants, CustomAllReduceConstants, 
 from ..kernels.constants import kind_of
 from ..machine.software.stack import NetworkState
 from ..machine.system import System
+from .algorithms.algorithm import Collective
 from .algorithms.custom import innermost_only, one_shot, two_shot
 from .algorithms.exchange import node_limited
 from .algorithms.measured import with_measured
-from .algorithms.menu import ALGORITHMS, Collective, allows
+from .algorithms.menu import ALGORITHMS, allows
 from .topology.layout import Array, LevelShare, lay_out
 from .topology.links import LevelTerm, Link, Links, Price, Terms
 from .topology.parts import parts_of
@@ -186,8 +187,8 @@ class CollectiveModel:
         levels = [part.level for part in parts_of(system.levels)]
         table = system.kernels.collective
         choices = [
-            Choice(name, price, tuple(allows(v, kind, name, levels[0]) for v in levels))
-            for name, price in ALGORITHMS[kind].items()
+            Choice(name, one.prices[kind], tuple(allows(v, kind, name, levels[0]) for v in levels))
+            for name, one in ALGORITHMS[kind].items()
         ]
         choices = [c for c in choices if any(c.allowed)]
         if across < 1 and kind == "all_to_all":

@@ -11,7 +11,7 @@ import numpy as np
 from ...ir.errors import UnsupportedOpError, UsageError
 from ..machine.system import System
 from ..machine.system_table import num_machines
-from ..network.algorithms.menu import Collective
+from ..network.algorithms.algorithm import Collective
 from ..network.collectives import CollectiveModel
 from .amounts import Array, Index
 from .models.built_in import built_in

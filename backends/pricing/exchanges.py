@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..network.algorithms.menu import Collective
+from ..network.algorithms.algorithm import Collective
 from ..network.collectives import CollectiveTime
 from ..network.topology.layout import lay_out
 from .amounts import Array

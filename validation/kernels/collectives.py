@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...backends.kernels.collective import CollectiveConstants, CustomAllReduceConstants
 from ...backends.kernels.constants import KernelConstants
 from ...backends.machine.system import System
-from ...backends.network.algorithms.menu import Collective
+from ...backends.network.algorithms.algorithm import Collective
 from ...backends.network.collectives import collective_time
 from ..rows.cases import Case
 from ..rows.machines import system_of

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ..topology.layout import Array
 from ..topology.links import LevelTerm, Link, Links, Price, Terms, levels_of
-from .levelwise import METHODS
+from .algorithm import Algorithm, Holder, passes
+from .levelwise import BOTH, RING, Method, scattered
 
 # Numbers of chunks that a pipeline over levels is tried with.
 CHUNKS = (2, 4, 8, 16, 32, 64, 128)
@@ -34,7 +35,7 @@ def _in_chunks(terms: Terms, chunks: int) -> Terms:
     return tuple(LevelTerm(t.level, t.latency_s * r, t.bandwidth_s * r) for t, r in zip(terms, repeats, strict=True))
 
 
-def rotated(passes: int, method: str) -> Price:
+def rotated(num: int, method: Method) -> Price:
     """All dimensions of a torus or mesh at once: of D chunks each starts in another one.
 
     In every turn chunk j is in dimension i + j, and the turn takes as long as the slowest chunk. For D equal dimensions
@@ -42,34 +43,33 @@ def rotated(passes: int, method: str) -> Price:
     """
 
     def price(volume: Array, links: Links) -> Terms:
-        return tuple(term for parts in levels_of(links) for term in _turns(passes, method, volume, parts))
+        return tuple(term for parts in levels_of(links) for term in _turns(num, method, volume, parts))
 
     return price
 
 
-def _turns(passes: int, method: str, volume: Array, parts: Sequence[Link]) -> Terms:
+def _turns(num: int, method: Method, volume: Array, parts: Sequence[Link]) -> Terms:
     if len(parts) == 1:
-        return (_chunk(passes, method, volume, parts, 0, 0),)
-    return tuple(_turn(passes, method, volume, parts, i) for i in range(len(parts)))
+        return (_chunk(num, method, volume, parts, 0, 0),)
+    return tuple(_turn(num, method, volume, parts, i) for i in range(len(parts)))
 
 
-def _turn(passes: int, method: str, volume: Array, parts: Sequence[Link], index: int) -> LevelTerm:
-    num = len(parts)
-    chunks = [_chunk(passes, method, volume, parts, first, index) for first in range(num)]
+def _turn(num: int, method: Method, volume: Array, parts: Sequence[Link], index: int) -> LevelTerm:
+    dims = len(parts)
+    chunks = [_chunk(num, method, volume, parts, first, index) for first in range(dims)]
     times = np.stack([np.asarray(t.latency_s + t.bandwidth_s) for t in chunks])
     return _pick(chunks, np.argmax(times, axis=0))
 
 
-def _chunk(passes: int, method: str, volume: Array, parts: Sequence[Link], first: int, index: int) -> LevelTerm:
+def _chunk(num: int, method: Method, volume: Array, parts: Sequence[Link], first: int, index: int) -> LevelTerm:
     """The part of one chunk in one turn: what it scattered before, over the parts it passed, is no longer with it."""
-    num = len(parts)
-    count, pattern = METHODS[method]
-    here = parts[(first + index) % num]
+    dims = len(parts)
+    here = parts[(first + index) % dims]
     passed = parts[0].inside
     for turn in range(index):
-        passed = passed * parts[(first + turn) % num].fanout
-    steps, moved = count(here)
-    return here.term(passes * steps, passes * moved * volume / num / passed, pattern)
+        passed = passed * parts[(first + turn) % dims].fanout
+    steps, moved = method.work(here)
+    return here.term(num * steps, num * moved * volume / dims / passed, method.pattern)
 
 
 def _pick(terms: Sequence[LevelTerm], at: NDArray[np.intp]) -> LevelTerm:
@@ -77,3 +77,9 @@ def _pick(terms: Sequence[LevelTerm], at: NDArray[np.intp]) -> LevelTerm:
     bandwidth = np.stack([np.asarray(t.bandwidth_s) for t in terms])
     row = np.asarray(at)[None]
     return LevelTerm(terms[0].level, np.take_along_axis(latency, row, 0)[0], np.take_along_axis(bandwidth, row, 0)[0])
+
+
+ALGORITHMS = (
+    Algorithm("concurrent_dimensions", Holder.PAPER, passes(lambda num: rotated(num, BOTH))),
+    Algorithm("pipelined_hierarchical", Holder.PAPER, passes(lambda num: chunked(scattered(RING, num)))),
+)

@@ -9,6 +9,7 @@ import numpy as np
 from ..topology.lanes import Pattern
 from ..topology.layout import Array, LevelShare
 from ..topology.links import LevelTerm, Link, Links, Price, Terms, levels_of
+from .algorithm import Algorithm, Holder
 
 
 def pairwise(volume: Array, links: Links) -> Terms:
@@ -76,3 +77,11 @@ def node_limited(across: float, node_size: int) -> Price:
 
 def _in_node(share: LevelShare, node_size: int) -> bool:
     return share.level.size is not None and share.level.size <= node_size
+
+
+ALGORITHMS = (
+    Algorithm("pairwise", Holder.LIBRARY, {"all_to_all": pairwise}),
+    Algorithm("staged", Holder.LIBRARY, {"all_to_all": staged}),
+    Algorithm("direct", Holder.PAPER, {"all_to_all": direct}),
+    Algorithm("bruck", Holder.PAPER, {"all_to_all": bruck}),
+)

@@ -7,6 +7,7 @@ import numpy as np
 from ..topology.lanes import Pattern
 from ..topology.layout import Array
 from ..topology.links import LevelTerm, Link, Links, Price, Terms, pipelined
+from .algorithm import Algorithm, Holder, passes
 
 
 def ring(passes: int, pattern: Pattern = Pattern.RING) -> Price:
@@ -74,3 +75,14 @@ def scatter_gather(volume: Array, links: Links) -> Terms:
 def send(volume: Array, links: Links) -> Terms:
     """Send: alpha + S/B of the outermost part spanned, where the slowest pair of neighbours lies."""
     return tuple(x.term(np.where(x.is_top, 1.0, 0.0), x.is_top * volume, Pattern.SEND) for x in links)
+
+
+ALGORITHMS = (
+    Algorithm("ring", Holder.LIBRARY, passes(ring)),
+    Algorithm("double_tree", Holder.LIBRARY, {"all_reduce": double_tree}),
+    Algorithm("chain", Holder.LIBRARY, {"broadcast": chain}),
+    Algorithm("neighbours", Holder.LIBRARY, {"ring_gather": neighbours, "ring_scatter": neighbours}),
+    Algorithm("two_way_ring", Holder.PAPER, passes(lambda num: ring(num, Pattern.BOTH))),
+    Algorithm("scatter_gather", Holder.PAPER, {"broadcast": scatter_gather}),
+    Algorithm("direct", Holder.PAPER, {"send": send}),
+)

@@ -6,19 +6,21 @@ torus the dimensions are such levels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from ..topology.lanes import Pattern
 from ..topology.layout import Array
 from ..topology.links import LevelTerm, Link, Links, Price, Terms
+from .algorithm import Algorithm, Collective, Holder, passes
 
 # Most ranks that NCCL gathers or scatters through switches.
 _ARITY = 32
-# Steps and bytes, as a multiple of the vector, of scattering or gathering once over n members.
-Method: TypeAlias = Callable[[Link], tuple[Array, Array]]
+IN_NETWORK = "in_network"
+IN_NETWORK_TREE = "in_network_tree"
 
 
 def _ring(link: Link) -> tuple[Array, Array]:
@@ -44,29 +46,29 @@ def _bruck(link: Link) -> tuple[Array, Array]:
     return link.depth, (link.fanout - 1) / link.fanout
 
 
-METHODS: dict[str, tuple[Method, Pattern]] = {
-    "ring": (_ring, Pattern.RING),
-    "both": (_ring, Pattern.BOTH),
-    "direct": (_direct, Pattern.PEERS),
-    "halving": (_halving, Pattern.SWAP),
-    "bruck": (_bruck, Pattern.SWAP),
-}
+class Method(NamedTuple):
+    """Scattering or gathering once over n members: steps and bytes, as a multiple of the vector, and who talks."""
+
+    work: Callable[[Link], tuple[Array, Array]]
+    pattern: Pattern
 
 
-def scattered(method: str, passes: int) -> Price:
+RING, BOTH = Method(_ring, Pattern.RING), Method(_ring, Pattern.BOTH)
+
+
+def scattered(method: Method, num: int) -> Price:
     """Scatter, or gather, level by level; two passes make an all-reduce."""
-    return lambda volume, links: tuple(_once(method, passes, volume, x) for x in links)
+    return lambda volume, links: tuple(_once(method, num, volume, x) for x in links)
 
 
-def _once(method: str, passes: int, volume: Array, link: Link) -> LevelTerm:
-    count, pattern = METHODS[method]
-    steps, moved = count(link)
-    return link.term(passes * steps, passes * moved * volume / link.inside, pattern)
+def _once(method: Method, num: int, volume: Array, link: Link) -> LevelTerm:
+    steps, moved = method.work(link)
+    return link.term(num * steps, num * moved * volume / link.inside, method.pattern)
 
 
 def hierarchical_tree(volume: Array, links: Links) -> Terms:
     """All-reduce by a double tree on the outermost part spanned, between ring passes on those below."""
-    return tuple(_if_top(x, _tree(x, volume), _once("ring", 2, volume, x)) for x in links)
+    return tuple(_if_top(x, _tree(x, volume), _once(RING, 2, volume, x)) for x in links)
 
 
 def _if_top(link: Link, top: LevelTerm, below: LevelTerm) -> LevelTerm:
@@ -94,7 +96,7 @@ def binomial_tree(volume: Array, links: Links) -> Terms:
     return tuple(x.term(x.depth, x.depth * volume, Pattern.SWAP) for x in links)
 
 
-def in_network(passes: int, whole: bool) -> Price:
+def in_network(num: int, whole: bool) -> Price:
     """Switches reduce and copy on the levels that can: alpha_sw and S/B a pass, with `whole` in one pass of S.
 
     An all-reduce takes 2 alpha_sw + S/B on the outermost part spanned (NVLS, SHARP); the parts below it scatter before
@@ -103,18 +105,18 @@ def in_network(passes: int, whole: bool) -> Price:
     """
 
     def price(volume: Array, links: Links) -> Terms:
-        return tuple(_switched(passes, whole, volume, x) for x in links)
+        return tuple(_switched(num, whole, volume, x) for x in links)
 
     return price
 
 
-def _switched(passes: int, whole: bool, volume: Array, link: Link) -> LevelTerm:
-    ring = _once("ring", passes, volume, link)
+def _switched(num: int, whole: bool, volume: Array, link: Link) -> LevelTerm:
+    ring = _once(RING, num, volume, link)
     if link.share.level.reduction_latency_s is None:
         return ring
     n = link.fanout
-    part = np.where(link.is_top & whole, np.where(n > 1, 1.0, 0.0), passes * (n - 1) / n)
-    switched = link.switched(passes, part * volume / link.inside)
+    part = np.where(link.is_top & whole, np.where(n > 1, 1.0, 0.0), num * (n - 1) / n)
+    switched = link.switched(num, part * volume / link.inside)
     if whole or link.constants is None:
         return switched
     many = n > _ARITY
@@ -136,3 +138,21 @@ def in_network_tree(volume: Array, links: Links) -> Terms:
         LevelTerm(t.level, t.latency_s, np.where(narrowest == i, t.bandwidth_s, 0.0))
         for i, t in enumerate((first, *trees))
     )
+
+
+_IN_NETWORK: Mapping[Collective, Price] = {
+    **passes(lambda num: in_network(num, whole=num == 2)),
+    "broadcast": in_network(1, whole=True),
+}
+ALGORITHMS = (
+    Algorithm("hierarchical_ring", Holder.LIBRARY, passes(partial(scattered, RING))),
+    Algorithm("hierarchical_tree", Holder.LIBRARY, {"all_reduce": hierarchical_tree}),
+    Algorithm("binomial_tree", Holder.LIBRARY, {"broadcast": binomial_tree}),
+    Algorithm("hierarchical_two_way_ring", Holder.PAPER, passes(partial(scattered, BOTH))),
+    Algorithm("halving_doubling", Holder.PAPER, passes(partial(scattered, Method(_halving, Pattern.SWAP)))),
+    Algorithm("recursive_doubling", Holder.PAPER, {"all_reduce": recursive_doubling}),
+    Algorithm("direct", Holder.PAPER, passes(partial(scattered, Method(_direct, Pattern.PEERS)))),
+    Algorithm("bruck", Holder.PAPER, {"all_gather": scattered(Method(_bruck, Pattern.SWAP), 1)}),
+    Algorithm(IN_NETWORK, Holder.SWITCH, _IN_NETWORK),
+    Algorithm(IN_NETWORK_TREE, Holder.SWITCH, {"all_reduce": in_network_tree}),
+)

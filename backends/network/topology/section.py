@@ -13,7 +13,8 @@ from pydantic import Field, model_validator
 from ....ir.errors import UsageError, did_you_mean
 from ...machine.files.system_numbers import Bandwidth, Count, Latency, Number, Ratio, Section
 from ...machine.machine_schema import EquipmentSection, equipment_of
-from ..algorithms.menu import BEST, algorithm_names
+from ..algorithms.algorithm import BEST
+from ..algorithms.menu import algorithm_names
 from .edges import edge_faults, least_bytes_per_s, read_edges
 from .level import Dragonfly, NetworkLevel, Topology
 from .routes import members_of

@@ -41,6 +41,11 @@ def _check_first(call: OpCall) -> Iterator[str]:
     yield from same_dims(call.outputs[0].dims, call.inputs[0].dims, "result")
 
 
+def _check_alike(call: OpCall) -> Iterator[str]:
+    for output in call.outputs:
+        yield from same_dims(output.dims, call.inputs[0].dims, "result")
+
+
 def _work_norm(call: OpCall) -> Work:
     return traffic(call, call.inputs[0].numel * _NORM_FLOPS[call.attrs_as(NormAttrs).kind])
 
@@ -96,13 +101,13 @@ OPS = (
           "backward of a norm; inputs: dy, x, row statistics, weight; outputs: dx, dweight, dbias",
           _check_first, NormAttrs, min_inputs=3, max_inputs=6, num_outputs=None,
           traits=frozenset({Trait.NORMALISES_ROWS, Trait.BACKWARD})),
-    OpDef("softmax", OpClass.REDUCTION, _work_softmax, "softmax along a dim", _check_first, DimAttrs, max_inputs=1,
+    OpDef("softmax", OpClass.REDUCTION, _work_softmax, "softmax along a dim", _check_alike, DimAttrs, max_inputs=1,
           traits=frozenset({Trait.SOFTMAX})),
-    OpDef("softmax_bwd", OpClass.REDUCTION, _work_softmax_bwd, "backward of softmax; inputs: dy, y", _check_first,
+    OpDef("softmax_bwd", OpClass.REDUCTION, _work_softmax_bwd, "backward of softmax; inputs: dy, y", _check_alike,
           DimAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.SOFTMAX, Trait.BACKWARD})),
     OpDef("reduce", OpClass.REDUCTION, _work_reduce, "sum, mean, max, ... over dims", _check_reduce, ReduceAttrs,
           max_inputs=1, traits=frozenset({Trait.REDUCES})),
-    OpDef("cumsum", OpClass.REDUCTION, _work_reduce, "running sum along a dim", _check_first, DimAttrs, max_inputs=1),
+    OpDef("cumsum", OpClass.REDUCTION, _work_reduce, "running sum along a dim", _check_alike, DimAttrs, max_inputs=1),
     OpDef("topk", OpClass.REDUCTION, _work_softmax, "largest entries along a dim; outputs: values, indices", no_check,
           DimAttrs, max_inputs=1, num_outputs=2, traits=frozenset({Trait.CHOOSES})),
     OpDef("sort", OpClass.REDUCTION, _work_softmax, "sort along a dim; outputs: values, indices", no_check, DimAttrs,

@@ -1,6 +1,7 @@
 """Algorithms: published vectors, bounds that none beats, laws over all topologies, and levels that force one."""
 
 import dataclasses
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from slipstick.backends.kernels.collective import CollectiveConstants, wire_times
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.backends.network.algorithms.menu import ALGORITHMS, Collective
+from slipstick.backends.network.algorithms.algorithm import Collective
+from slipstick.backends.network.algorithms.menu import ALGORITHMS, algorithm_names
 from slipstick.backends.network.bounds import bandwidth_bound, bisection_bound, latency_bound
 from slipstick.backends.network.collectives import Candidate, collective_time
 from slipstick.backends.network.sms import sm_share
@@ -271,3 +273,8 @@ def test_sms_beside_a_collective() -> None:
 
 def test_every_collective_has_an_algorithm() -> None:
     assert set(ALGORITHMS) == set(KINDS)
+
+
+def test_the_page_names_every_algorithm() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "networks.md").read_text(encoding="utf-8")
+    assert [name for name in algorithm_names() if f"`{name}`" not in page] == []

@@ -11,7 +11,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system, system_names
 from slipstick.backends.machine.system import System
-from slipstick.backends.network.algorithms.menu import Collective
+from slipstick.backends.network.algorithms.algorithm import Collective
 from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.network.topology.layout import lay_out
 from slipstick.backends.network.topology.level import SWITCHED

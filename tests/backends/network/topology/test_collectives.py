@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.stack import MeasuredAllReduce
 from slipstick.backends.machine.system import System
+from slipstick.backends.network.algorithms.algorithm import Collective
 from slipstick.backends.network.algorithms.measured import with_measured
-from slipstick.backends.network.algorithms.menu import Collective
 from slipstick.backends.network.collectives import Candidate, CollectiveTime, collective_time
 from slipstick.backends.network.topology.layout import lay_out
 from slipstick.backends.network.topology.level import NetworkLevel

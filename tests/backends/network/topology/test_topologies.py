@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.backends.network.algorithms.menu import Collective
+from slipstick.backends.network.algorithms.algorithm import Collective
 from slipstick.backends.network.collectives import Candidate, collective_time
 from slipstick.backends.network.topology.lanes import Pattern, lane
 from slipstick.backends.network.topology.layout import lay_out
