@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _BAR = "\\|"
-# Where the machine keeps its packages.
-_FOLDERS = re.compile(r"[^\s('\"]*site-packages/")
+# Where the machine keeps its packages; a path at the end may have been cut.
+_FOLDERS = re.compile(r"""[^\s('"]*site-packages/|(?<![^\s('"])/\S*$""")
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
