@@ -18,7 +18,7 @@ from slipstick.frontend.huggingface.configs.small_configs import small_config
 from slipstick.frontend.huggingface.odd_models import decided
 from slipstick.frontend.huggingface.seq2seq import reads_known
 from slipstick.frontend.huggingface.source_length import SOURCE
-from slipstick.frontend.modalities.feeding import DECODED, OF_TOKENS, Feeds, all_feeds, check_sees
+from slipstick.frontend.modalities.feeding import DECODED, OF_EACH, OF_TOKENS, Feeds, all_feeds, check_sees
 from slipstick.frontend.modalities.pictures import unchecked
 from slipstick.frontend.modalities.seeing import TOKENS
 from slipstick.frontend.record.failures import first_line
@@ -119,9 +119,9 @@ def _held(feeds: Feeds, graph: Graph | None) -> Feeds:
 
 
 def _is_of(graph: Graph, feeds: Feeds) -> bool:
-    numbers = {b.name: b.low for b in graph.bounds if b.low == b.high}
     said = any(note.startswith("it reads ") for note in graph.notes)
-    return (str(feeds) in graph.notes or not said) and feeds.numbers.items() <= numbers.items()
+    fixed = {note.partition(" ")[0] for note in graph.notes if note.endswith(OF_EACH)}
+    return (str(feeds) in graph.notes or not said) and feeds.numbers.keys() == fixed
 
 
 def _built(fields: Mapping[str, object]) -> tuple[int, Architecture, nn.Module]:

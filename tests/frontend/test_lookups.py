@@ -71,6 +71,11 @@ def scatter(x: Tensor, y: Tensor) -> Tensor:
     return x + torch.zeros_like(y).scatter(-1, places, values)
 
 
+def averaged(x: Tensor, y: Tensor) -> Tensor:
+    values, places = y.topk(4, -1)
+    return x + torch.zeros_like(y).scatter_reduce(-1, places, values, "mean", include_self=False)
+
+
 def written(x: Tensor, y: Tensor) -> Tensor:
     made = torch.zeros_like(y)
     made[:, 1:] = y[:, 1:]
@@ -97,7 +102,8 @@ def twice(x: Tensor, y: Tensor) -> Tensor:
 IDIOMS: tuple[tuple[Idiom, tuple[str, ...]], ...] = (
     (stack, ()), (unbind, ()), (select, ("abc,d->abd",)), (index, ("abc,d->abd",)),
     (pick, ("abc->abd",)), (two_indices, ("abcd,e,e->abe",)), (gather, ("abc,abd->abd",)),
-    (scatter, ("abc,abd,abd->abc",)), (written, ("abc,adc->abc",)), (roll, ("abc->adc",)), (flip, ("abc->abd",)),
+    (scatter, ("abc,abd,abd->abc",)), (averaged, ("abc,abd,abd->abc",)),
+    (written, ("abc,adc->abc",)), (roll, ("abc->adc",)), (flip, ("abc->abd",)),
     (every_third, ("abc->abd",)), (twice, ("abc->dbc",)),
 )  # fmt: skip
 

@@ -42,3 +42,11 @@ def test_a_strip_has_the_patches_of_all_pictures_side_by_side() -> None:
 def test_sound_has_a_length_that_frames_divide() -> None:
     # Frames of 5, 10, 20 and 40 ms at 16 kHz, and the strides 320 and 640 of encoders.
     assert all(KINDS["input_values"].whole % frame == 0 for frame in (80, 160, 320, 640))
+
+
+def test_a_mask_of_sound_is_of_frames_and_not_of_the_numbers_of_one() -> None:
+    spectrum = sizes(feature_size=640, hop_length=160)
+    for dims in (("batch", 496, 640), ("batch", 640, 496)):
+        assert ASIDE["input_features_mask"].dims(dims, spectrum) == ("batch", 496)
+        assert ASIDE["chunk_sample_lengths"].row(dims, spectrum) == (496 * 160,)
+    assert ASIDE["input_features_mask"].dims(("batch", "seq", 640), spectrum) == ("batch", "seq")
