@@ -163,7 +163,7 @@ def _on_tokens(run: ModelRun, asking: Asking) -> Graph:
         with unlogged():
             return _of_transformers(run, asking)
     except TraceError as error:
-        if asking.kind is Workload.DECODE or asks_data(error):
+        if asking.kind is Workload.DECODE:
             raise
         try:
             return _by_its_signature(run, asking)

@@ -44,7 +44,7 @@ _PACKED, _GRIDS = ("pixel_values", "hidden_states"), ("image_grid_thw", "grid_th
 PATCHES = "patches"
 # What says that all tokens are tokens: some code reads it beside sounds and pictures, so it is tried last.
 _TEXT_MASK = "attention_mask"
-OF_EACH = "the code asks for the sizes of each picture"
+OF_EACH = "the code asks for the values of each picture or token"
 NO_TENSOR = "which is no tensor"
 # Layouts that are tried together before a model is given up.
 _MOST_TRIALS = 96
@@ -295,10 +295,7 @@ def _names(model: nn.Module) -> list[str]:
     grids = [n for n in _GRIDS if n in rest]
     asked = [n for n, p in rest.items() if p.default is p.empty and n not in grids]
     if unknown := [n for n in asked if n not in (*KINDS, *ASIDE) and not (grids and n in _PACKED)]:
-        raise NotBuiltError(
-            f"{type(model).__name__} reads '{unknown[0]}', {_lacking(rest[unknown[0]])}; give example inputs: "
-            "slipstick.trace(module, inputs={..})"
-        )
+        raise NotBuiltError(f"{type(model).__name__} reads '{unknown[0]}', {_lacking(rest[unknown[0]])}")
     decoded = [DECODED] if DECODED in rest and getattr(model.config, "is_encoder_decoder", False) else []
     read = [n for n in asked if n not in ASIDE]
     beside = [n for first, others in _TOGETHER.items() if first in rest for n in (first, *others) if n in rest]
@@ -306,18 +303,23 @@ def _names(model: nn.Module) -> list[str]:
     found = dict.fromkeys([*read, *usual, *beside, *decoded])
     if not found and not asked:
         raise NotBuiltError(
-            f"{type(model).__name__} reads {', '.join(list(rest)[:4])}: of none of these its config says the size; "
-            "give example inputs: slipstick.trace(module, inputs={..})"
+            f"{type(model).__name__} reads {', '.join(list(rest)[:4]) or 'no tensor'}: of none of these its config "
+            "says the size; give example inputs: slipstick.trace(module, inputs={..})"
         )
     return list(found)
 
 
 def _lacking(argument: inspect.Parameter) -> str:
-    """What is not known of an argument: its size, or how it is made where it is no tensor."""
-    kind = argument.annotation
+    """What is not known of an argument, its size, or how it is made where it is no tensor, and how to say it."""
+    kind, name = argument.annotation, argument.name
     told = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-    is_tensor = kind is argument.empty or "Tensor" in str(kind)
-    return "whose size its config does not say" if is_tensor else f"{NO_TENSOR} ({told})"
+    if kind is not argument.empty and "Tensor" not in str(kind):
+        return f"{NO_TENSOR} ({told}); give example inputs: slipstick.trace(module, inputs={{'{name}': ..}})"
+    dtype = "int64" if "LongTensor" in str(kind) or name.endswith(("_ids", "_lengths")) else "bf16"
+    return (
+        "whose size its config does not say; say of a factory that makes this model what it reads: "
+        f"--input '{name}:{dtype}[batch,..]', in Python slipstick.trace(module, inputs={{'{name}': tensor, ..}})"
+    )
 
 
 def _arguments(model: nn.Module) -> Mapping[str, inspect.Parameter]:
