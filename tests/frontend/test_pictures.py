@@ -167,5 +167,5 @@ def test_sizes_that_are_whole_numbers_in_tensors_are_sizes() -> None:
     x = torch.arange(16.0).view(1, 1, 4, 4)
     expected = [F.interpolate(x, (2, 4), mode=mode) for mode in ("bilinear", "area")]
     with lifted(nn.Identity()):
-        found = [F.interpolate(x, (high, wide), mode=mode) for mode in ("bilinear", "area")]
+        found = [F.interpolate(x, (high, wide), mode=mode) for mode in ("bilinear", "area")]  # pyright: ignore[reportArgumentType]
     assert all(map(torch.equal, found, expected))
