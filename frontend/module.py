@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -28,13 +29,13 @@ from .fold.blocks import Identity
 from .fold.trace import trace as record_and_fold
 from .huggingface.configs.architectures import speaks
 from .huggingface.decoding import require_past
-from .huggingface.live_model import is_of_transformers, recordable, what_runs
+from .huggingface.live_model import is_of_transformers, recordable, uncached, what_runs
 from .huggingface.recording import hints_on
 from .huggingface.seq2seq import plan_run, reads_known
 from .huggingface.source_length import SOURCE, with_source
 from .leaves import Leaves, put_leaves
 from .loss import SUMMED, Labelled, returned
-from .modalities.feeding import Feeds, all_feeds, check_sees, unlogged
+from .modalities.feeding import OF_EACH, Feeds, all_feeds, check_sees, unlogged
 from .modalities.seeing import plan_fed
 from .record.adapter import FakeWorld, eager
 from .record.dtypes import dtype_of
@@ -140,7 +141,7 @@ def trace_run(run: ModelRun, asking: Asking) -> Graph:
 
 def trace_built(run: ModelRun, asking: Asking) -> Graph:
     """Return the folded graph of a description whose module is ready to be recorded."""
-    with open_ints(run.module):
+    with open_ints(run.module), uncached(run.module) if asking.kind is Workload.TRAIN else nullcontext():
         if not is_of_transformers(run.module) or run.inputs is not None:
             graph = _by_roads(run, asking)
         elif takes_tokens(run.module, asking.kind) and not asking.images:
@@ -162,7 +163,7 @@ def _on_tokens(run: ModelRun, asking: Asking) -> Graph:
         with unlogged():
             return _of_transformers(run, asking)
     except TraceError as error:
-        if asking.kind is Workload.DECODE or asks_data(error):
+        if asking.kind is Workload.DECODE:
             raise
         try:
             return _by_its_signature(run, asking)
@@ -201,7 +202,7 @@ def _fed(run: ModelRun, asking: Asking, feeds: Feeds) -> Graph:
         graph = replace(graph, notes=(*graph.notes, *dict.fromkeys(asking.summed for note in said if note)))
     numbers = feeds.numbers
     fixed = tuple(Bound(name, size, size) for name, size in numbers.items())
-    told = [f"{n} is fixed at {size}: the code asks for the sizes of each picture" for n, size in numbers.items()]
+    told = [f"{n} is fixed at {size}: {OF_EACH}" for n, size in numbers.items()]
     return replace(graph, bounds=(*graph.bounds, *fixed), notes=(*graph.notes, *told, str(feeds)))
 
 

@@ -18,7 +18,7 @@ from slipstick.frontend.huggingface.configs.small_configs import small_config
 from slipstick.frontend.huggingface.odd_models import decided
 from slipstick.frontend.huggingface.seq2seq import reads_known
 from slipstick.frontend.huggingface.source_length import SOURCE
-from slipstick.frontend.modalities.feeding import DECODED, OF_TOKENS, Feeds, all_feeds, check_sees
+from slipstick.frontend.modalities.feeding import DECODED, OF_EACH, OF_TOKENS, Feeds, all_feeds, check_sees
 from slipstick.frontend.modalities.pictures import unchecked
 from slipstick.frontend.modalities.seeing import TOKENS
 from slipstick.frontend.record.failures import first_line
@@ -82,7 +82,8 @@ def _compared(model_type: str, found: Traced, class_name: str, module: nn.Module
     try:
         graph = next(iter(found.graphs.values()), None)
         feeds = _held(_recorded(all_feeds(module, Workload.PREFILL, images=images), graph), graph)
-        theirs, used = _counted(module, feeds, images) if found.graphs else ({}, 0)
+        is_prompt = images > 0 or not _says(found.graphs.get("prefill"))
+        theirs, used = _counted(module, feeds, images, is_prompt) if found.graphs else ({}, 0)
     except Exception as error:
         return replace(ours, oracle=first_line(error))
     of_these = {name: g for name, g in found.graphs.items() if _is_of(g, feeds)}
@@ -118,10 +119,14 @@ def _held(feeds: Feeds, graph: Graph | None) -> Feeds:
     return replace(feeds, lengths={**feeds.lengths, **changed})
 
 
+def _says(graph: Graph | None) -> bool:
+    """Whether a graph says what it reads, as one does that no prompt and no tokens to train on are known of."""
+    return graph is not None and any(note.startswith("it reads ") for note in graph.notes)
+
+
 def _is_of(graph: Graph, feeds: Feeds) -> bool:
-    numbers = {b.name: b.low for b in graph.bounds if b.low == b.high}
-    said = any(note.startswith("it reads ") for note in graph.notes)
-    return (str(feeds) in graph.notes or not said) and feeds.numbers.items() <= numbers.items()
+    fixed = {note.partition(" ")[0] for note in graph.notes if note.endswith(OF_EACH)}
+    return (str(feeds) in graph.notes or not _says(graph)) and feeds.numbers.keys() == fixed
 
 
 def _built(fields: Mapping[str, object]) -> tuple[int, Architecture, nn.Module]:
@@ -146,13 +151,13 @@ def _class(fields: Mapping[str, object], is_whole: bool) -> tuple[Architecture, 
     return chosen, made
 
 
-def _counted(module: nn.Module, feeds: Feeds, images: int) -> tuple[dict[str, Counted], int]:
+def _counted(module: nn.Module, feeds: Feeds, images: int, is_prompt: bool) -> tuple[dict[str, Counted], int]:
     """Torch's own count of a step and of a forward pass, and the parameters that get a gradient."""
     known = replace(feeds, fixed=OF_TOKENS)
     given = {**known.examples(), **known.beside(known.lengths["batch"])}
     given = {n: t.float() if isinstance(t, Tensor) and t.is_floating_point() else t for n, t in given.items()}
     with decided(module), unchecked(module), known.working_out():
-        return count(module, lambda: given, _loss, _of_prefill(module, given, images))
+        return count(module, lambda: given, _loss, _of_prefill(module, given, images) if is_prompt else {})
 
 
 def _of_prefill(module: nn.Module, given: Mapping[str, object], images: int) -> Mapping[str, object]:

@@ -128,7 +128,8 @@ def count(
 ) -> tuple[dict[str, Counted], int]:
     """Let torch count a step and a forward pass on fake tensors; return that and the parameters that get a gradient.
 
-    `in_inference` is handed to the forward pass beside the inputs, or in place of one.
+    Frozen parameters are among the latter where they would get one if they were trained. `in_inference` is handed to
+    the forward pass beside the inputs, or in place of one.
     """
     with _fake(module):
         module.train()
@@ -137,6 +138,8 @@ def count(
             forward = counter.counted
             torch.autograd.backward(total)
             step = counter.counted
+        if any(not p.requires_grad for p in module.parameters()):
+            torch.autograd.backward(loss(module.requires_grad_()(**inputs())))
         used = sum(p.numel() for p in module.parameters() if p.grad is not None)
         module.eval()
         with torch.no_grad(), Counter() as counter, counter.watching(module):

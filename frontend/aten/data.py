@@ -18,7 +18,8 @@ _FILLS = {
     "scalar_tensor": "constant", "fill": "constant", "arange": "arange", "empty": "empty", "empty_like": "empty",
     "new_empty": "empty", "empty_strided": "empty", "new_empty_strided": "empty", "bernoulli": "random",
     "rand": "random", "randn": "random", "rand_like": "random", "randn_like": "random", "uniform": "random",
-    "normal": "random", "exponential": "random", "randint": "random", "eye": "eye", "_local_scalar_dense": "constant",
+    "normal": "random", "exponential": "random", "randint": "random", "multinomial": "random", "eye": "eye",
+    "_local_scalar_dense": "constant",
 }  # fmt: skip
 
 

@@ -159,11 +159,14 @@ def _counted(im: Importer, node: fx.Node) -> None:
 
 
 def _scatter(im: Importer, node: fx.Node) -> None:
-    """`scatter(base, dim, ids, source)`: into each row of the other dims, where its own ids say."""
+    """`scatter(base, dim, ids, source)`: into each row of the other dims, where its own ids say.
+
+    `scatter_reduce` names what becomes of entries of one place; only sums of parts add up.
+    """
     base, *rest = (im.type_of(t.meta["val"]).dims for t in im.tensors(node))
     dim = _dim(node, len(base))
     labels = [_put(base, rest[0], part, dim) for part in rest]
-    _put_in(im, node, [tuple(range(len(base))), *labels, tuple(range(len(base)))])
+    _put_in(im, node, [tuple(range(len(base))), *labels, tuple(range(len(base)))], "sum" in node.args[4:])
 
 
 def _put(base: Sequence[Dim], ids: Sequence[Dim], part: Sequence[Dim], dim: int) -> Labels:
@@ -229,7 +232,7 @@ HANDLERS: Mapping[str, Handler] = {
     **dict.fromkeys(("aten.roll", "aten.flip"), _reordered),
     **dict.fromkeys(("aten.repeat", "aten.tile", "aten.repeat_interleave", "aten.one_hot"), _repeated),
     **dict.fromkeys(("aten.histc", "aten.bincount"), _counted),
-    **dict.fromkeys(("aten.scatter", "aten.scatter_add"), _scatter),
+    **dict.fromkeys(("aten.scatter", "aten.scatter_add", "aten.scatter_reduce"), _scatter),
     **dict.fromkeys(("aten.index_add", "aten.index_copy", "aten.index_fill"), _index_add),
     **dict.fromkeys(("aten.index_put", "aten._unsafe_index_put"), _index_put),
 }  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import product
 
 from torch import nn
 
@@ -43,13 +44,26 @@ def recordable(model: nn.Module) -> Iterator[None]:
         yield
         return
     register()
-    configs = {id(c): c for part in model.modules() if (c := vars(part).get("config")) is not None}
-    with ExitStack() as stack:
-        for config in configs.values():
-            for name in _NAMES:
-                if name in vars(config):
-                    stack.enter_context(swapped(config, name, IMPLEMENTATION))
+    with _said(model, dict.fromkeys(_NAMES, IMPLEMENTATION)):
         yield
 
 
-__all__ = ["is_of_transformers", "recordable", "what_runs"]
+@contextmanager
+def uncached(model: nn.Module) -> Iterator[None]:
+    """Let models of transformers keep no keys and values, which nobody trains: a training step has no later one."""
+    with _said(model, {"use_cache": False}):
+        yield
+
+
+@contextmanager
+def _said(model: nn.Module, fields: Mapping[str, object]) -> Iterator[None]:
+    """Let the configs of all parts say so, where they say anything."""
+    configs = {id(c): c for part in model.modules() if hasattr(c := vars(part).get("config"), "__dict__")}
+    with ExitStack() as stack:
+        for config, (name, value) in product(configs.values(), fields.items()):
+            if name in vars(config):
+                stack.enter_context(swapped(config, name, value))
+        yield
+
+
+__all__ = ["is_of_transformers", "recordable", "uncached", "what_runs"]

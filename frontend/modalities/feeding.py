@@ -6,7 +6,7 @@ import inspect
 import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice, product
 from operator import itemgetter
@@ -15,6 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...ir.errors import NotBuiltError, TraceError, UsageError
 from ...ir.graph import Workload
@@ -43,6 +44,7 @@ _PACKED, _GRIDS = ("pixel_values", "hidden_states"), ("image_grid_thw", "grid_th
 PATCHES = "patches"
 # What says that all tokens are tokens: some code reads it beside sounds and pictures, so it is tried last.
 _TEXT_MASK = "attention_mask"
+OF_EACH = "the code asks for the values of each picture or token"
 NO_TENSOR = "which is no tensor"
 # Layouts that are tried together before a model is given up.
 _MOST_TRIALS = 96
@@ -103,6 +105,12 @@ class Feeds:
     def examples(self, device: str = "meta") -> dict[str, Tensor]:
         """Return tensors of the example sizes, with their values where sizes are numbers."""
         return {f.name: self._example(f, device) for f in self.given}
+
+    def sketched(self, world: FakeWorld) -> dict[str, Tensor]:
+        """Return fake tensors of the example sizes, and real ones of what has values."""
+        with world.mode:
+            fakes = {f.name: self._example(f, "cpu") for f in self.given if not self._is_known(f)}
+        return {f.name: fakes[f.name] if f.name in fakes else self._example(f, "cpu") for f in self.given}
 
     def _example(self, feed: Feed, device: str) -> Tensor:
         sizes = [self.lengths[d] if isinstance(d, str) else d for d in feed.dims]
@@ -287,10 +295,7 @@ def _names(model: nn.Module) -> list[str]:
     grids = [n for n in _GRIDS if n in rest]
     asked = [n for n, p in rest.items() if p.default is p.empty and n not in grids]
     if unknown := [n for n in asked if n not in (*KINDS, *ASIDE) and not (grids and n in _PACKED)]:
-        raise NotBuiltError(
-            f"{type(model).__name__} reads '{unknown[0]}', {_lacking(rest[unknown[0]])}; give example inputs: "
-            "slipstick.trace(module, inputs={..})"
-        )
+        raise NotBuiltError(f"{type(model).__name__} reads '{unknown[0]}', {_lacking(rest[unknown[0]])}")
     decoded = [DECODED] if DECODED in rest and getattr(model.config, "is_encoder_decoder", False) else []
     read = [n for n in asked if n not in ASIDE]
     beside = [n for first, others in _TOGETHER.items() if first in rest for n in (first, *others) if n in rest]
@@ -298,18 +303,23 @@ def _names(model: nn.Module) -> list[str]:
     found = dict.fromkeys([*read, *usual, *beside, *decoded])
     if not found and not asked:
         raise NotBuiltError(
-            f"{type(model).__name__} reads {', '.join(list(rest)[:4])}: of none of these its config says the size; "
-            "give example inputs: slipstick.trace(module, inputs={..})"
+            f"{type(model).__name__} reads {', '.join(list(rest)[:4]) or 'no tensor'}: of none of these its config "
+            "says the size; give example inputs: slipstick.trace(module, inputs={..})"
         )
     return list(found)
 
 
 def _lacking(argument: inspect.Parameter) -> str:
-    """What is not known of an argument: its size, or how it is made where it is no tensor."""
-    kind = argument.annotation
+    """What is not known of an argument, its size, or how it is made where it is no tensor, and how to say it."""
+    kind, name = argument.annotation, argument.name
     told = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-    is_tensor = kind is argument.empty or "Tensor" in str(kind)
-    return "whose size its config does not say" if is_tensor else f"{NO_TENSOR} ({told})"
+    if kind is not argument.empty and "Tensor" not in str(kind):
+        return f"{NO_TENSOR} ({told}); give example inputs: slipstick.trace(module, inputs={{'{name}': ..}})"
+    dtype = "int64" if "LongTensor" in str(kind) or name.endswith(("_ids", "_lengths")) else "bf16"
+    return (
+        "whose size its config does not say; say of a factory that makes this model what it reads: "
+        f"--input '{name}:{dtype}[batch,..]', in Python slipstick.trace(module, inputs={{'{name}': tensor, ..}})"
+    )
 
 
 def _arguments(model: nn.Module) -> Mapping[str, inspect.Parameter]:
@@ -323,10 +333,9 @@ def _main_input(model: nn.Module) -> str:
 
 def _tried(model: nn.Module, feeds: Feeds, calls: _Calls) -> None:
     """Run a model once on closed sizes; whatever it raises says that a layout does not fit."""
-    world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True))
+    world = FakeWorld(FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()))
     with unlogged(), _running(model, world), torch.no_grad(), lifted(model), explained(model):
-        with world.mode if not feeds.fixed else nullcontext():
-            given = {**feeds.examples("cpu"), **feeds.beside(feeds.lengths["batch"])}
+        given = {**feeds.sketched(world), **feeds.beside(feeds.lengths["batch"])}
         with world.mode, feeds.working_out(), calls:
             model(**given)
 
@@ -351,4 +360,15 @@ def _running(model: nn.Module, world: FakeWorld) -> Iterator[None]:
         yield
 
 
-__all__ = ["DECODED", "NO_TENSOR", "OF_TOKENS", "Feed", "Feeds", "all_feeds", "check_sees", "feeds_of", "unlogged"]
+__all__ = [
+    "DECODED",
+    "NO_TENSOR",
+    "OF_EACH",
+    "OF_TOKENS",
+    "Feed",
+    "Feeds",
+    "all_feeds",
+    "check_sees",
+    "feeds_of",
+    "unlogged",
+]

@@ -133,10 +133,7 @@ def _films(sizes: Sizes) -> Sequence[Dims]:
 
 def _features(sizes: Sizes) -> Sequence[Dims]:
     """Frames of a spectrum: [batch, frames, bins] or [batch, bins, frames]; as many frames as the config fixes."""
-    bins = sizes.number(
-        "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim", "n_mels", "mel_bins",
-        "input_feat_size", "feature_size", "model_in_dim", "audio_embed_dim",
-    )  # fmt: skip
+    bins = _bins(sizes)
     known, stacked = bins or 80, sizes.number("num_stacked_frames") or 1
     longest = sizes.number("max_source_positions")
     square = sizes.sides("spec_size")
@@ -145,6 +142,14 @@ def _features(sizes: Sizes) -> Sequence[Dims]:
     usual: list[Dims] = [("batch", "seq", known * stacked), *fixed, ("batch", known, "seq")]
     joined: list[Dims] = [("batch", "seq", 4 * known)] if bins else [("batch", "seq", 128)]
     return [*patches, *usual, ("batch", known, LONG), *joined]
+
+
+def _bins(sizes: Sizes) -> int | None:
+    """Numbers of a frame of a spectrum, by the names that configs have for them."""
+    return sizes.number(
+        "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim", "n_mels", "mel_bins",
+        "input_feat_size", "feature_size", "model_in_dim", "audio_embed_dim",
+    )  # fmt: skip
 
 
 def _sound(sizes: Sizes) -> Sequence[Dims]:
@@ -224,10 +229,11 @@ KINDS: Mapping[str, Kind] = MappingProxyType({
 
 
 def _frames(dims: Dims, sizes: Sizes) -> Dims:
-    """Frames of a sound: its open dim, or the longest one."""
+    """Frames of a sound: its open dim, or the longest one that is not of the numbers of a frame."""
     rest = dims[1:]
     named = [d for d in rest if isinstance(d, str)]
-    return (dims[0], named[0] if named else max(d for d in rest if isinstance(d, int)))
+    numbers = [d for d in rest if isinstance(d, int)]
+    return (dims[0], named[0] if named else max([d for d in numbers if d != _bins(sizes)] or numbers))
 
 
 def _places(dims: Dims, sizes: Sizes) -> Dims:
@@ -273,6 +279,11 @@ ASIDE: Mapping[str, Aside] = MappingProxyType({
     "prompt_masks": Aside("pixel_values", lambda dims, sizes: dims, None),
     "input_features_mask": Aside("input_features", _frames),
     "feature_attention_mask": Aside("input_features", _frames),
+    "chunk_sample_lengths": Aside(
+        "input_features", lambda dims, sizes: dims[:1],
+        row=lambda dims, sizes: [(sizes.number("hop_length") or 1) * (FRAMES if n == "seq" else int(n))
+                                 for n in _frames(dims, sizes)[1:]],
+    ),
     "audio_mel_mask": Aside("audio_mel", _frames, torch.bool),
     "pixel_attention_mask": Aside("pixel_values", _places),
     "pixel_mask": Aside("pixel_values", _places),

@@ -36,6 +36,7 @@ from ...ir.meaning import Argument
 from ...ir.sizes.expr import Derived, Dim, Expr, as_dim, as_expr, symbol
 from ...ir.sizes.rounding import floor_div, larger, smaller
 from ..runs.guards import Condition, PlacedShapeEnv, Ranges, conditions, rounding, users_line
+from .dtypes import seen_as
 from .quotients import SizeExpr, converted
 from .shapes import ran
 
@@ -356,11 +357,14 @@ def faked(module: nn.Module, world: FakeWorld) -> Iterator[None]:
     before = [(owner, dict(owner._parameters), dict(owner._buffers)) for owner in module.modules()]
     make_fake(module, world)
     try:
-        yield
+        with swapped(nn.Module, "_apply", seen_as):
+            yield
     finally:
         for owner, parameters, buffers in before:
             owner._parameters.update(parameters)
             owner._buffers.update(buffers)
+            for name in parameters.keys() & vars(owner).keys():
+                del vars(owner)[name]
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...ir.errors import TraceError, UnknownNameError
 from ...ir.types import DType
@@ -44,4 +46,15 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return known[dtype]
 
 
-__all__ = ["dtype_of", "known_dtype", "torch_dtype", "torch_type"]
+def seen_as(module: nn.Module, change: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+    """`self.gate.to(torch.float32)` in a forward pass: its parameters stay, and what is made of them is read."""
+    for part in module.modules() if recurse else (module,):
+        for name, param in part._parameters.items():
+            if param is not None:
+                vars(part)[name] = change(param)
+        for name, buffer in part._buffers.items():
+            part._buffers[name] = buffer if buffer is None else change(buffer)
+    return module
+
+
+__all__ = ["dtype_of", "known_dtype", "seen_as", "torch_dtype", "torch_type"]

@@ -7,6 +7,7 @@ milliseconds to see that a result is as large as x. What they make is as large a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 
 import torch
 from torch import Tensor
@@ -99,6 +100,10 @@ def _pair(given: object) -> tuple[int, int]:
     return found[0], found[-1]
 
 
+# Torch's own, which `interpolate` stands in place of while a model is recorded.
+_OF_TORCH = F.interpolate
+
+
 def interpolate(
     input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
@@ -108,7 +113,7 @@ def interpolate(
     over = input.dim() - 2
     sizes = _resampled(input, size, scale_factor)
     if sizes is None or mode == "area":
-        return F.interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+        return _OF_TORCH(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     own = scale_factor is not None and not recompute_scale_factor
     scales = list(_each(scale_factor, over)) if own and scale_factor is not None else [None] * over
     name = {"nearest": "upsample_nearest", "nearest-exact": "_upsample_nearest_exact"}.get(mode, f"upsample_{mode}")
@@ -131,10 +136,11 @@ def adaptive_avg_pool(pool: Callable[..., Tensor], over: int) -> Callable[..., T
 
 
 def _resampled(x: Tensor, size: int | Sequence[int] | None, factor: float | Sequence[float] | None) -> list[int] | None:
-    """Sizes of positions of the result; None where those of x are open, or nothing is said."""
+    """Sizes of positions of the result, whole numbers in tensors too; None where those of x are open."""
     positions = x.shape[2:]
     if size is not None:
-        given: list[object] = list(size) if isinstance(size, list | tuple) else [size] * len(positions)
+        sides: list[object] = list(size) if isinstance(size, list | tuple) else [size] * len(positions)
+        given = [index(s) if isinstance(s, Tensor) else s for s in sides]
         known = [s for s in given if isinstance(s, int)]
         return known if len(known) == len(given) else None
     if factor is None or not all(isinstance(p, int) for p in positions):

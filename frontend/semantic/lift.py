@@ -126,6 +126,13 @@ def _filled(like: Tensor, dim: int, size: int, value: float) -> Tensor | None:
     return like.new_full(sizes, value) if size > 0 else None
 
 
+def _div(input: object, other: object, *, rounding_mode: str | None = None) -> object:
+    """`torch.div` of two sizes, none of them negative, as their quotient: a number and no tensor that holds one."""
+    if isinstance(input, _SIZES) and isinstance(other, _SIZES) and rounding_mode in ("trunc", "floor"):
+        return input // other
+    return torch.div(cast(Tensor, input), cast(Tensor, other), rounding_mode=rounding_mode)
+
+
 def _log_sigmoid(input: Tensor) -> Tensor:
     """As torch computes it on a GPU: no second result that is kept."""
     return -F.softplus(-input)
@@ -175,6 +182,7 @@ def _row_mask(mask: Tensor, input: Tensor, source: Tensor) -> Tensor | None:
     return mask[..., 0] if repeats and source.shape[-1] == input.shape[-1] else None
 
 
+_SIZES = (int, torch.SymInt)
 _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     F.scaled_dot_product_attention: _sdpa,
     F.rms_norm: _rms_norm,
@@ -188,6 +196,7 @@ _LIFTED: Mapping[Callable[..., object], Callable[..., object]] = {
     F.adaptive_avg_pool2d: adaptive_avg_pool(F.adaptive_avg_pool2d, 2),
     F.adaptive_avg_pool3d: adaptive_avg_pool(F.adaptive_avg_pool3d, 3),
     torch.baddbmm: _baddbmm,
+    torch.div: _div,
     Tensor.baddbmm: _baddbmm,
     Tensor.masked_scatter: _masked_scatter,
     Tensor.__setitem__: _set_rows,

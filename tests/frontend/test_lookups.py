@@ -71,6 +71,20 @@ def scatter(x: Tensor, y: Tensor) -> Tensor:
     return x + torch.zeros_like(y).scatter(-1, places, values)
 
 
+def averaged(x: Tensor, y: Tensor) -> Tensor:
+    values, places = y.topk(4, -1)
+    return x + torch.zeros_like(y).scatter_reduce(-1, places, values, "mean", include_self=False)
+
+
+def segments(x: Tensor, y: Tensor) -> Tensor:
+    """Means of the tokens of one kind, those of all samples in one row of numbers."""
+    values, (batch, length) = y.sum(-1), y.shape[:2]
+    places = values.argsort(-1) + torch.arange(batch).unsqueeze(-1) * length
+    base = values.new_zeros(batch * length)
+    means = base.scatter_reduce(0, places.flatten(), values.flatten(), "mean", include_self=False)
+    return x + means.view(batch, length, 1)
+
+
 def written(x: Tensor, y: Tensor) -> Tensor:
     made = torch.zeros_like(y)
     made[:, 1:] = y[:, 1:]
@@ -97,7 +111,8 @@ def twice(x: Tensor, y: Tensor) -> Tensor:
 IDIOMS: tuple[tuple[Idiom, tuple[str, ...]], ...] = (
     (stack, ()), (unbind, ()), (select, ("abc,d->abd",)), (index, ("abc,d->abd",)),
     (pick, ("abc->abd",)), (two_indices, ("abcd,e,e->abe",)), (gather, ("abc,abd->abd",)),
-    (scatter, ("abc,abd,abd->abc",)), (written, ("abc,adc->abc",)), (roll, ("abc->adc",)), (flip, ("abc->abd",)),
+    (scatter, ("abc,abd,abd->abc",)), (averaged, ("abc,abd,abd->abc",)), (segments, ("a,b,b->a",)),
+    (written, ("abc,adc->abc",)), (roll, ("abc->adc",)), (flip, ("abc->abd",)),
     (every_third, ("abc->abd",)), (twice, ("abc->dbc",)),
 )  # fmt: skip
 

@@ -12,12 +12,26 @@ from torch import nn
 import slipstick
 from slipstick.frontend import load
 from slipstick.ir.errors import SlipstickError, UsageError
-from slipstick.ir.graph import Phase
+from slipstick.ir.graph import Phase, Role
+from slipstick.ir.types import DType
 
 from .sums import flops
 
 FILE = Path(__file__).parents[1] / "data" / "odd_nets.py"
 V, H = 64, 32
+
+
+class Cast(nn.Module):
+    """A gate that its own forward pass casts, as routers of mixtures of experts do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.gate = nn.Embedding(V, H, dtype=torch.bfloat16), nn.Linear(H, V, dtype=torch.bfloat16)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        self.gate = self.gate.to(torch.float32)
+        scores: torch.Tensor = self.gate(self.table(ids).float())
+        return scores
 
 
 def line(text: str) -> int:
@@ -83,3 +97,13 @@ def test_numbers_that_are_no_tensors_are_not_taken_for_inputs() -> None:
 def test_a_module_without_parameters_says_so_in_training() -> None:
     with pytest.raises(SlipstickError, match="no parameter of Identity exists, so there is no training step"):
         slipstick.trace(nn.Identity(), torch.zeros(2, 4))
+
+
+def test_parameters_that_a_forward_pass_casts_stay_what_they_were() -> None:
+    module = Cast()
+    graph = slipstick.trace(module, torch.zeros(2, 4, dtype=torch.int64))
+    assert flops(graph, Phase.FORWARD).evaluate({"batch": 1, "seq": 1}) == 2 * H * V
+    stored = {v.name: v.type.dtype for r in graph.regions for v in r.values if v.role is Role.PARAM}
+    assert set(stored.values()) == {DType.BF16}
+    assert module.gate.weight.dtype is torch.bfloat16
+    assert "weight" not in vars(module.gate)

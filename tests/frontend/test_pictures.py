@@ -8,11 +8,13 @@ from functools import cache
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from torch.utils.flop_counter import FlopCounterMode
 
 import slipstick
 from slipstick.backends.machine.load import load_system
 from slipstick.driver import estimate
+from slipstick.frontend.semantic.lift import lifted
 from slipstick.ir.graph import Graph, Node, Phase
 from slipstick.ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
 from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
@@ -157,3 +159,13 @@ def test_a_gpu_works_no_more_among_64_than_alone(name: str, zero: int) -> None:
         return sum(s for kind, s in found.items() if kind.startswith("compute") and kind != "compute.lent_sms")
 
     assert compute_s(64) <= compute_s(1) * 1.02
+
+
+def test_sizes_that_are_whole_numbers_in_tensors_are_sizes() -> None:
+    # Sides of a grid, as code reads them off `grid_thw`; an area of pixels is resampled by torch itself.
+    high, wide = torch.tensor([2, 4])
+    x = torch.arange(16.0).view(1, 1, 4, 4)
+    expected = [F.interpolate(x, (2, 4), mode=mode) for mode in ("bilinear", "area")]
+    with lifted(nn.Identity()):
+        found = [F.interpolate(x, (high, wide), mode=mode) for mode in ("bilinear", "area")]  # pyright: ignore[reportArgumentType]
+    assert all(map(torch.equal, found, expected))

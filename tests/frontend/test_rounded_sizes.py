@@ -50,6 +50,16 @@ class Pooled(nn.Module):
         return logits
 
 
+class Divided(Pooled):
+    """The same means, of as many as torch says that there are."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        num = torch.div(x.shape[1], POOL, rounding_mode="trunc")
+        logits: Tensor = self.head(x[:, : num * POOL].reshape(x.shape[0], num, POOL, HIDDEN).mean(2))
+        return logits
+
+
 class Skipped(Pooled):
     """Every second token."""
 
@@ -148,3 +158,8 @@ def test_blocks_that_are_not_are_of_lengths_that_divide() -> None:
     with pytest.raises(UsageError, match="steps of 8"):
         estimate(graph, load_system("dgx-h100"), make_plan(num_gpus=1, seq_len=8193, family=Family()))
     assert traced(Blocks(), 41).bounds == graph.bounds
+
+
+def test_sizes_that_torch_divides_are_sizes() -> None:
+    ids = torch.zeros(2, 10, dtype=torch.int64)
+    assert flops(trace(Divided(), ids)) == flops(trace(Pooled(), ids))

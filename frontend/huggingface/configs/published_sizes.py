@@ -47,6 +47,12 @@ PUBLISHED_SIZES: Mapping[str, Fields] = MappingProxyType(
             "token_dropout": True,
         },
         "gemma3": {"vision_config": {"image_size": 896, "patch_size": 14}},
+        "ovis2": {  # Ovis2-2B
+            "hidden_size": 1536, "text_config": {
+                "model_type": "qwen2", "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12,
+                "num_key_value_heads": 2,
+            },
+        },
         "paligemma": {"projection_dim": 3072, "vision_config": {"projection_dim": 3072}},
         "gemma4_assistant": {
             "text_config": {

@@ -27,7 +27,8 @@ _TYPES = ("layer_types", "layers_block_type", "layers_num_experts")
 _PATTERN = "block_types"  # layer i is of kind pattern[i % len(pattern)]
 _SHARED = "num_kv_shared_layers"
 _NOT_BUILT = ("vision", "audio", "image", "video", "vq", "text_encoder", "depth_decoder")
-_HANDED_OVER = ("out_hidden_size", "hidden_size")
+# How wide is what a part hands over to the text; an encoder of sound may say so of its output.
+_HANDED_OVER, _OF_TOWERS = ("out_hidden_size", "text_hidden_size"), ("output_dim",)
 # A tower with a width of its own under this name hands over what it calls its hidden size (Qwen2-VL).
 _OWN_WIDTH = "embed_dim"
 _FEATURE_LAYERS, _SECTIONS = ("feature_layer", "hook_ids"), "mrope_section"
@@ -158,10 +159,9 @@ def _fitted(config: _Config, fields: Fields) -> Fields:
     width = getattr(getattr(config, "text_config", None), "hidden_size", None)
     for name, part in _parts(config, ()):
         given = cast(Fields, made.get(name) or {})
-        handed = next(
-            (n for n in _HANDED_OVER if hasattr(part, n) and (n == _HANDED_OVER[0] or hasattr(part, _OWN_WIDTH))), ""
-        )
-        fitted = {**given, **_sectioned(part, given), **({handed: width} if handed and width is not None else {})}
+        names = [n for n in (*_HANDED_OVER, *(_OF_TOWERS if name in _TOWERS else ())) if hasattr(part, n)]
+        names = names or ["hidden_size"] * (hasattr(part, "hidden_size") and hasattr(part, _OWN_WIDTH))
+        fitted = {**given, **_sectioned(part, given), **(dict.fromkeys(names, width) if width is not None else {})}
         if fitted:
             made[name] = fitted
     vocabulary = _number(cast(_Config, getattr(config, "text_config", config)), "vocab_size")

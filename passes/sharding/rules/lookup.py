@@ -58,7 +58,7 @@ def scatter(ask: Ask) -> Answer:
     for letter in _sharded(ask, attrs, range(last, -1, -1)):
         if letter in attrs.letters[-1]:
             return _along(ask, attrs, letter)
-        if attrs.adds and shares_samples(ask) and samples_dim(ask.call.outputs[0].dims, ask.axis) is not None:
+        if shares_samples(ask) and samples_dim(ask.call.outputs[0].dims, ask.axis) is not None:
             return per_replica(ask)  # into rows of the same samples
         if attrs.adds:
             return Answer((PARTIAL, *_along(ask, attrs, letter).inputs[1:]), (PARTIAL,))

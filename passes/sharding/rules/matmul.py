@@ -27,7 +27,7 @@ def matmul(ask: Ask) -> Answer:
     packed = any(isinstance(p, Shard) and p.packed and lt == letter for p, lt in ((a, letter_a), (b, letter_b)))
     result: Placement = Shard(out.index(letter), packed) if letter in out else PARTIAL
     first_scale = len(ask.given) - attrs.scales
-    bias = _bias(result, len(out)) if first_scale > 2 else ()
+    bias = _bias(result, len(out), ask.call.inputs[2]) if first_scale > 2 else ()
     operands = (_lay(left, letter, packed), _lay(right, letter, packed))
     scales = (_lay_scales(operands[1], ask.call.inputs[i]) for i in range(first_scale, len(ask.given)))
     return Answer((*operands, *bias, *scales), (result,))
@@ -39,11 +39,12 @@ def _lay_scales(operand: Placement, scales: TensorType) -> Placement:
     return REPLICATE if whole else operand
 
 
-def _bias(result: Placement, rank: int) -> tuple[Placement]:
-    """A bias is split with the columns; of a partial sum it is a part on one rank only."""
-    if isinstance(result, Shard):
-        return (Shard(0, result.packed) if result.dim == rank - 1 else REPLICATE,)
-    return (result,)
+def _bias(result: Placement, rank: int, bias: TensorType) -> tuple[Placement]:
+    """A bias is split with the last dims of the result, its own; of a partial sum it is a part on one rank only."""
+    if not isinstance(result, Shard):
+        return (result,)
+    dim = result.dim - rank + bias.rank
+    return (Shard(dim, result.packed) if dim >= 0 and bias.dims[dim] != 1 else REPLICATE,)
 
 
 def _letter(placement: Placement, letters: str) -> str | None:

@@ -73,3 +73,10 @@ def test_what_a_model_of_time_series_leaves_open_is_filled_in() -> None:
 def test_layers_that_features_are_taken_from_are_among_those_that_are_left() -> None:
     # Depth Pro takes features behind layers 11 and 5 of 24, of which two are left.
     assert small_config("depth_pro", is_whole=True)["intermediate_hook_ids"] == [1, 1]
+
+
+def test_what_a_tower_hands_over_is_as_wide_as_the_text() -> None:
+    # By default an encoder of sound makes 3584 numbers of a frame, and the text has 2048 a token.
+    fields = small_config("qwen3_omni_moe_thinker", is_whole=True)
+    assert isinstance(fields["audio_config"], dict)
+    assert fields["audio_config"]["output_dim"] == 2048

@@ -46,6 +46,19 @@ def test_a_contracted_letter_makes_a_partial_sum_and_shards_both_operands(left: 
     assert matmul(ask(LINEAR, left, right)) == Answer((Shard(2), Shard(1)), (PARTIAL,))
 
 
+@pytest.mark.parametrize(
+    ("dims", "along", "lies"),
+    [("d", 2, Shard(0)), ("d", 0, REPLICATE), ("abd", 0, Shard(0)), ("abd", 1, Shard(1)), ("bd", 1, Shard(0))],
+)
+def test_a_bias_has_the_last_dims_of_the_result(dims: str, along: int, lies: Placement) -> None:
+    # A mask that is added to scores, [batch x heads, queries, keys], is split as they are.
+    types = [TensorType(tuple(SIZES[c] for c in letters), DType.BF16) for letters in ("abc", "adc", dims, "abd")]
+    call = OpCall("matmul", MatmulAttrs("abc,adc->abd"), tuple(types[:-1]), (types[-1],))
+    given = (Shard(along) if along < 2 else REPLICATE, Shard(1) if along == 2 else REPLICATE, REPLICATE)
+    found = matmul(Ask("tp", call, given, (False,) * 3, (REPLICATE,) * 3, Phase.FORWARD))
+    assert (found.inputs[2], found.outputs) == (lies, (Shard(along),))
+
+
 def test_of_two_letters_the_parameter_keeps_its_own() -> None:
     # Sequence against columns: the activation is gathered, as before a column-parallel layer.
     assert matmul(ask(LINEAR, Shard(1), Shard(0))) == Answer((REPLICATE, Shard(0)), (Shard(2),))
