@@ -13,7 +13,7 @@ from ..ir.graph import Graph
 from ..ir.text.files import load_graph, save_graph
 
 # Raise when the recorder, the importer or the folding changes what they write.
-TRACER_VERSION = 14
+TRACER_VERSION = 15
 
 
 @dataclass(frozen=True, slots=True)
