@@ -11,7 +11,7 @@ from typing import ClassVar, cast
 
 import sympy  # type: ignore[import-untyped]
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch._C._autograd import _get_sequence_nr
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput
 from torch._guards import CompileContext
@@ -317,21 +317,6 @@ def frame_compiled() -> tuple[int | None, int]:
     return int(found.frame_id), int(found.frame_compile_id or 0)
 
 
-def dynamo_source(node: fx.Node) -> str:
-    """Return the Python expression by which Dynamo found an input of its graph, empty when it does not say."""
-    source = getattr(node.meta.get("grapharg"), "source", None)
-    name = getattr(source, "name", "")
-    return str(name() if callable(name) else name)
-
-
-def dynamo_number(node: fx.Node, example: object) -> int | float | None:
-    """Return the number of Python, as the `eps` of a norm, that Dynamo hands its graph as a tensor of no dim."""
-    is_number = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
-    if is_number and isinstance(example, Tensor) and not example.dim() and not isinstance(example, FakeTensor):
-        return example.item()
-    return None
-
-
 def make_fake(module: nn.Module, world: FakeWorld) -> None:
     """Replace every parameter and buffer of a module built on `meta` by a fake tensor on the CPU; ties are kept."""
     seen: dict[int, Tensor] = {}
@@ -397,6 +382,6 @@ def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
 
 __all__ = [
     "BufferAOTInput", "DataDependent", "DispatchMode", "FakeTensor", "FakeWorld", "ParamAOTInput", "autograd_origin",
-    "depends_on_data", "dynamo_source", "eager", "faked", "frame_compiled", "is_noise", "layout_key", "make_fake",
+    "depends_on_data", "eager", "faked", "frame_compiled", "is_noise", "layout_key", "make_fake",
     "real_numbers", "runs_again", "size_of", "storage_id", "swapped", "undisturbed",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, fx, nn
 
-from ..record.adapter import dynamo_number, dynamo_source, size_of
+from ..record.adapter import size_of
 from ..runs.guards import Condition, conditions
 from .interpreter import plain_path
 from .program import FixedInput, Held, HeldInput, Program, SizeInput, Source, hollow
@@ -46,8 +46,9 @@ def _asked(nodes: Sequence[fx.Node], examples: Sequence[object]) -> tuple[tuple[
 
 
 def _held_path(node: fx.Node, example: object) -> str:
-    """Return the path of a parameter or buffer, empty for what the caller gives."""
-    source = dynamo_source(node)
+    """Return the path of a parameter or buffer, empty for what the caller gives; Dynamo says how it found each."""
+    name = getattr(getattr(node.meta.get("grapharg"), "source", None), "name", "")
+    source = str(name() if callable(name) else name)
     if not isinstance(example, nn.Parameter) and "_buffers[" not in source:
         return ""
     return plain_path(source) or node.name
@@ -55,9 +56,10 @@ def _held_path(node: fx.Node, example: object) -> str:
 
 def _source(node: fx.Node, example: object) -> Source:
     value = node.meta.get("example_value", example)
-    number = dynamo_number(node, example)
-    if number is not None:
-        return FixedInput(number)
+    is_number = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+    if is_number and type(example) is Tensor and not example.dim():
+        # A number of Python, as the `eps` of a norm.
+        return FixedInput(example.item())
     if isinstance(value, Tensor):
         return tensor_input(re.sub(r"^l_(.*?)_*$", r"\1", node.name), value)
     if isinstance(value, torch.SymInt):
