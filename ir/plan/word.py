@@ -125,6 +125,18 @@ class Row:
         assert value is None or isinstance(value, (int, float, str))
         return value
 
+    def told(self, value: object) -> str:
+        """Return a value as people read it beside its name: the parts of one of several words joined by +.
+
+        >>> from slipstick.ir.plan.words import WORDS
+        >>> WORDS["offload"].told(("optimizer", "params")), WORDS["offload"].told(()), WORDS["fuse"].told(False)
+        ('optimizer+params', 'none', 'false')
+        """
+        said = self.written(value)
+        if isinstance(said, bool):
+            return str(said).lower()
+        return " ".join(said) if isinstance(said, tuple) else ("none" if said is None else str(said)).replace(",", "+")
+
 
 def changed(record: R, values: Mapping[str, object]) -> R:
     """Return a record with other values of some fields, by their names."""

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ...ir.errors import UsageError
 from ...ir.graph import Workload
+from ...ir.plan.words import WORDS
 
 if TYPE_CHECKING:
     from ...backends.machine.software.engine import Scheduler
     from ...backends.machine.software.stack import StackConstants
     from ...ir.plan import Family, Plan
 
+# What is run and on how many devices, which every framework is told.
+_ALWAYS = ("phase", "seq", "mbs", "gbs", "gpus", "dp")
 # A flag and its value; None for one that stands alone.
 Flag: TypeAlias = tuple[str, str | int | float | None]
 
@@ -155,13 +158,11 @@ def of_workload(subject: Subject, framework: str, train: bool) -> None:
         raise UsageError(f"{framework} {runs}, and this is the plan of {what}: give one of --phase {takes}")
 
 
-def never_said(family: Family) -> Iterator[str]:
-    """Yield what no framework for training has a word for."""
-    if not family.fused:
-        yield "fuse: false: which pointwise chains run as one kernel is the framework's"
-    if family.imbalance:
-        yield "expert_imbalance: what the router does, not what one asks for"
-    if family.replicate_unknown:
-        yield "replicate_unknown: of operators without a rule here"
-    if family.dispatch_dtype != "same":
-        yield f"dispatch_dtype {family.dispatch_dtype}: the type in which rows travel is the dispatcher's"
+def unsaid(subject: Subject, known: str) -> Iterator[str]:
+    """Yield what a plan says otherwise than by default, in words that are none of those that a framework knows."""
+    words, told = subject.plan.words, (*_ALWAYS, *known.split())
+    assert WORDS.keys() >= set(told)
+    for name, row in WORDS.items():
+        value, usual = getattr(words, row.field), False if row.default is None else row.default
+        if name not in told and value is not None and value != usual:
+            yield f"{name} {row.told(value)}: there is no word for it"

@@ -15,11 +15,18 @@ from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
 from ...ir.schedules.registry import names_in
 from ...ir.types import DType
-from .export import Export, Flag, Subject, command, never_said, of_workload, torchrun
+from .export import Export, Flag, Subject, command, of_workload, torchrun, unsaid
 from .megatron_model import shape_flags, shape_left
 
 NAME = "Megatron-LM"
 VERSION = "NVIDIA/Megatron-LM 000c4ac24f61"
+# Words of plans that are said below, or are said to be lost.
+_KNOWN = (
+    "tp sp pp vpp schedule pp_layout scatter_p2p order cp cp_method cp_ulysses ep etp capacity_factor "
+    "routing_nodes tp_plan async_tp zero dp_shard reshard kernels attention precision fp8_param_gather "
+    "bf16_first bf16_last grad_dtype reduce_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype recompute "
+    "recompute_modules recompute_layers recompute_every early_stop offload"
+)
 _SHARDING: Mapping[int, str] = MappingProxyType({2: "optim_grads", 3: "optim_grads_params"})
 _CP: Mapping[str, str] = MappingProxyType({"ring": "p2p", "allgather": "all_gather", "ulysses": "a2a"})
 _FP8: Mapping[str, str] = MappingProxyType(
@@ -193,7 +200,7 @@ def _overlap(subject: Subject) -> Iterator[Flag]:
 
 def _lost(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
-    yield from never_said(family)
+    yield from unsaid(subject, _KNOWN)
     if plan.pp > 1 and not family.pipeline.name_in("megatron", plan.vpp):
         yield f"schedule {family.schedule}: {NAME} runs {', '.join(names_in('megatron'))}"
     if plan.vpp > 1 and plan.num_micro_batches % plan.pp:

@@ -13,10 +13,17 @@ from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
 from ...ir.schedules.registry import names_in
 from ...ir.types import DType
-from .export import Export, Flag, Subject, command, never_said, of_workload, torchrun
+from .export import Export, Flag, Subject, command, of_workload, torchrun, unsaid
 
 NAME = "torchtitan"
 VERSION = "torchtitan 0.3.0"
+# Words of plans that are said below, or are said to be lost.
+_KNOWN = (
+    "tp sp pp vpp schedule pp_layout scatter_p2p order cp cp_method ep etp capacity_factor routing_nodes "
+    "tp_plan async_tp zero dp_shard reshard kernels attention precision grad_dtype reduce_dtype "
+    "main_params_dtype exp_avg_dtype exp_avg_sq_dtype recompute recompute_layers recompute_every early_stop "
+    "offload"
+)
 # Configurations that it ships for models of our catalogue: --module, --config.
 _CONFIGS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -111,7 +118,7 @@ def _policy(subject: Subject) -> Iterator[Flag]:
 
 def _lost(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
-    yield from never_said(family)
+    yield from unsaid(subject, _KNOWN)
     if plan.pp > 1:
         yield from _lost_stages(subject)
     if family.zero == 1:

@@ -16,7 +16,7 @@ from slipstick.backends.machine.system import System
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import Family, Plan, make_plan
+from slipstick.ir.plan import Family, Plan, Policy, make_plan
 from slipstick.ir.plan.layout.partition import even_parts
 from slipstick.ir.types import DType
 from slipstick.report.frameworks.deepspeed import deepspeed
@@ -155,38 +155,64 @@ def test_what_the_stack_hides_is_asked_for() -> None:
     assert any("no system was named" in line for line in megatron(replace(what, stack=None)).left)
 
 
-# Of each part of a family, one value: every framework says it, or says that it cannot.
+# Of each word that a graph is trained for, one value, with what it asks for besides.
 CHANGES: dict[str, dict[str, object]] = {
     "sp": {"sp": True}, "zero": {"zero": 2}, "recompute": {"recompute": "ops"},
     "recompute_modules": {"recompute": "selective", "recompute_modules": ("mlp",)},
     "recompute_layers": {"recompute": "full", "recompute_layers": 2},
     "recompute_every": {"recompute": "full", "recompute_every": 2},
+    "early_stop": {"recompute": "full", "early_stop": False},
     "offload": {"offload": ("optimizer",)}, "tp_plan": {"tp_plan": "auto:2"},
     "fused": {"fused": False}, "replicate_unknown": {"replicate_unknown": True}, "order": {"order": "dp-tp-cp-ep-pp"},
     "grad_dtype": {"grad_dtype": DType.BF16}, "precision": {"precision": "fp8"},
+    "fp8_param_gather": {"precision": "fp8", "zero": 1, "fp8_param_gather": True},
+    "bf16_first": {"precision": "fp8", "bf16_first": 1}, "bf16_last": {"precision": "fp8", "bf16_last": 1},
     "main_params_dtype": {"main_params_dtype": "none"},
-    "exp_avg_dtype": {"exp_avg_dtype": "int8", "exp_avg_sq_dtype": "int8"},
+    "exp_avg_dtype": {"exp_avg_dtype": "bf16"},
+    "exp_avg_sq_dtype": {"exp_avg_sq_dtype": "bf16"},
     "reshard": {"zero": 3, "reshard": "step"}, "reduce_dtype": {"reduce_dtype": DType.FP16},
     "capacity": {"capacity": True}, "async_tp": {"sp": True, "async_tp": True}, "attention": {"attention": "unfused"},
-    "kernels": {"kernels": "plain"},
+    "kernels": {"kernels": "plain"}, "imbalance": {"ep": True, "imbalance": True},
+    "dispatch_dtype": {"ep": True, "dispatch_dtype": "fp8"}, "routing_nodes": {"ep": True, "routing_nodes": 2},
+    "schedule": {"pp": True, "schedule": "gpipe"}, "scatter_p2p": {"pp": True, "scatter_p2p": True},
+}  # fmt: skip
+# What inference says besides.
+SERVED: dict[str, dict[str, object]] = {
+    "fused": {"fused": False}, "order": {"order": "dp-tp-cp-ep-pp"}, "attention": {"attention": "unfused"},
+    "kernels": {"kernels": "eager"}, "mla": {"mla": "expanded"}, "precision": {"precision": "fp8"},
+    "precision_of": {"precision_of": (("lm_head", "fp8"),)}, "kv_dtype": {"kv_dtype": "int8"},
+    "exchange": {"ep": True, "exchange": "allgather"}, "dispatch_dtype": {"ep": True, "dispatch_dtype": "fp8"},
+    "routing_nodes": {"ep": True, "routing_nodes": 2}, "imbalance": {"ep": True, "imbalance": True},
+    "capacity": {"capacity": True}, "replicate_unknown": {"replicate_unknown": True}, "tp_plan": {"tp_plan": "auto:2"},
+    "pp_layout": {"pp": True, "pp_layout": "8,24"},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("framework", TRAINERS)
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize(
+    ("framework", "name"),
+    [*((framework, name) for framework in TRAINERS for name in CHANGES), *(("vllm", name) for name in SERVED)],
+)
 def test_nothing_of_a_plan_is_dropped_in_silence(framework: str, name: str) -> None:
     def export(**family: object) -> Export:
-        made = Family(**{"kernels": "fused", **family})  # type: ignore[arg-type]
-        capacity = 1.25 if made.capacity else None
-        plan = make_plan(num_gpus=8, tp=2, seq_len=128, family=made, capacity_factor=capacity)
-        return TRAINERS[framework](subject("mixtral-8x7b", plan))
+        given = {"workload": Workload.DECODE, **family} if framework == "vllm" else family
+        made = Family(**{"kernels": "fused", **given})  # type: ignore[arg-type]
+        plan = make_plan(
+            num_gpus=16, tp=2, seq_len=128, family=made, capacity_factor=1.25 if made.capacity else None,
+            ep=4 if made.ep else 1, expert_imbalance=1.5 if made.imbalance else 1.0, pp=2 if made.pp else 1,
+            global_batch=None if framework == "vllm" else 64,
+        )  # fmt: skip
+        what = subject("mixtral-8x7b", plan)
+        return vllm(what) if framework == "vllm" else TRAINERS[framework](what)
 
-    usual, changed = export(), export(**CHANGES[name])
+    given = {**CHANGES, **(SERVED if framework == "vllm" else {})}[name]
+    usual, changed = export(**{other: value for other, value in given.items() if other != name}), export(**given)
     assert (changed.text, changed.lost) != (usual.text, usual.lost)
 
 
-def test_changes_name_parts_of_a_family() -> None:
-    assert set(CHANGES) <= {field.name for field in fields(Family)}
+def test_all_words_that_a_graph_is_lowered_for_are_tried() -> None:
+    asked = {field.name for field in fields(Policy)}
+    assert {*CHANGES, *SERVED} - {field.name for field in fields(Family)} == set()
+    assert asked - {*CHANGES, *SERVED} == {"published_of"}
 
 
 def test_a_framework_takes_what_it_runs() -> None:
