@@ -52,9 +52,10 @@ Path("found.json").write_text(json.dumps(found))
 def linked(to: Path, root: Path, edited: Path) -> None:
     """Lay a folder out as another is, by links to what is in it, without one file of it."""
     to.mkdir()
+    first, *rest = edited.parts
     for path in root.iterdir():
-        if path.name == edited.parts[0] and len(edited.parts) > 1:
-            linked(to / path.name, path, edited.relative_to(path.name))
+        if path.name == first and rest:
+            linked(to / path.name, path, Path(*rest))
         elif path.name not in (edited.name, "__pycache__"):
             (to / path.name).symlink_to(path)
 
