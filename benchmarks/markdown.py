@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _BAR = "\\|"
-# Where the machine keeps its packages; a path at the end may have been cut.
+# Where a machine keeps its packages; a path at the end may have been cut.
 _FOLDERS = re.compile(r"""[^\s('"]*site-packages/|(?<![^\s('"])/\S*$""")
 
 
@@ -38,8 +39,15 @@ def by_reason(why_not: Mapping[str, str]) -> Iterator[str]:
 
 def short(reason: str) -> str:
     """Return a reason without the folders of the machine, and no longer than a few lines."""
-    told = _FOLDERS.sub("", " ".join(reason.split()))
+    told = without_folders(" ".join(reason.split()))
     return told if len(told) <= 240 else f"{told[:237]}..."
 
 
-__all__ = ["by_reason", "line", "short", "table"]
+def without_folders(text: str) -> str:
+    """Return a text without the folders in which Python finds its packages."""
+    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
+        text = text.replace(f"{folder}/", "")
+    return _FOLDERS.sub("", text)
+
+
+__all__ = ["by_reason", "line", "short", "table", "without_folders"]

@@ -17,7 +17,7 @@ from slipstick.frontend.loss import returned
 from slipstick.frontend.record.adapter import FakeWorld, faked
 from slipstick.ir.graph import Graph, Phase
 
-from ..markdown import by_reason, short
+from ..markdown import by_reason, short, without_folders
 from .counter import Counted, Counter
 from .graphs import LENGTHS, counted
 from .plans import Planned
@@ -165,7 +165,7 @@ def cells(found: Compared) -> tuple[str, ...]:
     numbers = (f"{found.ratios[n]:.4f}" if n in found.ratios else "-" for n in RATIOS)
     is_own = bool(found.oracle) and found.oracle not in found.why_not.values()
     counted = [f"not counted: {short(found.oracle)}"] if is_own else []
-    told = "; ".join([*found.notes, *by_reason(found.why_not), *counted, *found.plans.remarks])
+    told = "; ".join([*map(without_folders, found.notes), *by_reason(found.why_not), *counted, *found.plans.remarks])
     total = found.parameters[1] or found.parameters[0]
     return (found.layers or "-", f"{total:,}", *numbers, found.plans.cell, told)
 

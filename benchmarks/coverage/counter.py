@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from math import prod
 from typing import Self
 
@@ -174,6 +175,8 @@ class Counter(FlopCounterMode):
             yield
 
     def _in_region(self, run: Callable[..., object], share: float) -> Callable[..., object]:
+        # What a forward reads is told from its signature.
+        @wraps(run)
         def wrapped(*args: object, **options: object) -> object:
             with self.regions.region(share):
                 return run(*args, **options)
