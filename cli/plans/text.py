@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ...ir.errors import PlanError
-from ...ir.plan.files import SCHEMA, SERVE, plan_yaml
+from ...ir.plan.files import SCHEMA, SERVE, check_said, plan_yaml
 from ..flags.request import Request
 from .file import defaults
 
@@ -30,9 +28,7 @@ def plan_file_text(plan: Plan, around: Words, comments: Sequence[str] = (), phas
     request = request_of(text)
     if phase == SERVE:
         request = request.said({"phase": str(plan.family.workload), "mbs": plan.micro_batch, "seq": plan.seq_len})
-    differs = [*_differences(plan_of(request), plan)]
-    if differs:
-        raise PlanError(f"no flags make this plan: they give {'; '.join(differs)}")
+    check_said(plan, plan_of(request))
     return text
 
 
@@ -44,15 +40,6 @@ def request_of(text: str) -> Request:
     given = defaults(text, "plan", click.Context(command))
     with command.make_context("estimate", [], default_map=given) as ctx:
         return Request.of(dict(ctx.params))
-
-
-def _differences(made: Plan, meant: Plan) -> Iterator[str]:
-    """Yield what flags make and what was meant, where they are not the same."""
-    for a, b in ((made, meant), (made.family, meant.family)):
-        for field in fields(a):
-            values = getattr(a, field.name), getattr(b, field.name)
-            if values[0] != values[1] and field.name != "family":
-                yield f"{field.name}={values[0]}, not {values[1]}"
 
 
 def command_file_text(args: Sequence[str], comments: Sequence[str] = ()) -> str:

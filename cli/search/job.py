@@ -288,7 +288,7 @@ def _check_some(job: PlanJob, asked: Asked) -> None:
     fixed = ", ".join(
         f"{name.replace('_', '-')}={','.join(map(str, values))}"
         for name, values in asked.flags.items()
-        if name not in SINGLE and values
+        if values and (name not in SINGLE or (name in WORDS and WORDS[name].word.section == "Plan"))
     )
     if all(told):
         raise PlanError(f"the space is empty: what is fixed contradicts itself, {fixed}: {told[0]}")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
+from operator import attrgetter
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -14,15 +16,21 @@ from numpy.typing import NDArray
 from ...ir.errors import PlanError
 from ...ir.graph import Workload
 from ...ir.plan import Family, PlanTable
-from ...ir.plan.cases import Above, PlanCase, legal
-from ...ir.plan.degrees import divisors
+from ...ir.plan.case import COUNTS, Above, PlanCase, divisors
+from ...ir.plan.cases import legal
+from ...ir.plan.word import Axis
 from ...ir.schedules.registry import SCHEDULES, can_run
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Rows: TypeAlias = Mapping[str, Counts]
 # Columns of a table of candidates. `ep` and `etp` are as people write them, `gbs` sequences a step.
-NUMBERS = ("gpus", "tp", "pp", "cp", "ep", "etp", "dp", "vpp", "mbs", "gbs", "cp_ulysses", "dp_shard")
+_COUNTS = tuple(row for row in COUNTS if row.word.axis is not Axis.ONE)
+NUMBERS = tuple(row.name for row in _COUNTS)
+_VALUES = attrgetter(*(row.field for row in _COUNTS))
+# Columns of a table of plans that are columns of candidates.
+_SHARED = tuple(row for row in _COUNTS if row.field in PlanTable.__annotations__)
+_EVEN: Mapping[str, float] = MappingProxyType({})
 # What a replica of inference may run at once where nothing is said: powers of two up to this.
 _MOST_AT_ONCE = 1024
 
@@ -71,12 +79,19 @@ class Degrees:
                 raise PlanError(f"{name}={wrong[0]}: degrees and batches are 1 or more")
 
 
-def candidates(degrees: Degrees, family: Family, above: Above, num_blocks: int) -> Counts:
+def candidates(
+    degrees: Degrees, family: Family, above: Above, num_blocks: int, load: Mapping[str, float] = _EVEN
+) -> Counts:
     """Return every combination that a family can have, as (column of NUMBERS, candidate), in a fixed order.
 
     They are those that `make_plan` takes; what the model asks of them (heads, hidden sizes, lengths) is not looked at.
-    `num_blocks` bounds the stages. A number is tried beside each row of those before it, and rows that break a rule go.
+    `num_blocks` bounds the stages, `load` has numbers of experts that all plans share. A number is tried beside each
+    row of those before it, and rows that break a rule go.
     """
+
+    def case(rows: Rows) -> PlanCase:
+        return PlanCase.columns(family, {**rows, **load})
+
     rows: Rows = {"num_gpus": np.array(degrees.num_gpus, dtype=np.int64)}
     sides = {"tp": above.tp, "pp": above.pp, "cp": above.cp, "ep": above.ep, "cp_ulysses": family.usp}
     for name in ("tp", "pp", "cp", "ep", "cp_ulysses", "dp_shard"):
@@ -85,9 +100,9 @@ def candidates(degrees: Degrees, family: Family, above: Above, num_blocks: int) 
             asked = (1,)
         rows = _tried(rows, name, rows["num_gpus"], partial(_given_or_divisors, asked))
         fits = (rows[name] <= max(num_blocks, 1)) | (name != "pp")
-        rows = _kept(rows, legal(PlanCase.columns(family, rows), "ranks", name) & fits & _on(rows[name], side))
+        rows = _kept(rows, legal(case(rows), "ranks", "capacity_factor", name) & fits & _on(rows[name], side))
         if name == "cp" and degrees.dp:
-            rows = _kept(rows, np.isin(PlanCase.columns(family, rows).replicas, degrees.dp))
+            rows = _kept(rows, np.isin(case(rows).replicas, degrees.dp))
     return _batches(degrees, family, rows, num_blocks)
 
 
@@ -130,26 +145,22 @@ def _batches(degrees: Degrees, family: Family, rows: Rows, num_blocks: int) -> C
         rows, "vpp", num * most + stages,
         lambda key: _chunks(degrees.vpp, family.schedule, key % most, key // most, num_blocks),
     )  # fmt: skip
-    made = PlanCase.columns(family, rows)
-    numbers = (
-        made.num_gpus, made.tp, made.pp, made.cp, made.ep, made.inside, made.replicas, made.vpp, made.micro_batch,
-        made.batch, made.cp_ulysses, made.dp_shard,
-    )  # fmt: skip
+    numbers = _VALUES(PlanCase.columns(family, rows).completed())
     return np.stack(np.broadcast_arrays(*numbers)).astype(np.int64)
 
 
-def plan_table(family: Family, numbers: Counts, seq_len: int, kv_len: int, load: Sequence[float | None]) -> PlanTable:
-    """Return candidates as a table of plans; `load` is the capacity factor and the imbalance of experts."""
+def plan_table(family: Family, numbers: Counts, seq_len: int, kv_len: int, load: Mapping[str, float]) -> PlanTable:
+    """Return candidates as a table of plans, with numbers of experts that all of them share."""
     given = dict(zip(NUMBERS, numbers.astype(np.float64), strict=True))
-    ones = np.ones(numbers.shape[1])
-    factor, imbalance = load
-    return PlanTable(
-        family, given["gpus"], given["tp"], given["dp"], given["mbs"],
-        given["gbs"] / (given["mbs"] * given["dp"]), ones * seq_len, ones * kv_len,
-        given["cp"], given["ep"], given["pp"], given["vpp"], given["cp_ulysses"], given["dp_shard"],
-        ones * factor if family.capacity and factor is not None else None,
-        ones * imbalance if family.imbalance and imbalance is not None else None,
-    )  # fmt: skip
+    same = {"seq_len": seq_len, "kv_len": kv_len, **load}
+    columns = {name: np.full(numbers.shape[1], value, dtype=np.float64) for name, value in same.items()}
+    columns |= {row.field: given[row.name] for row in _SHARED}
+    return PlanTable(family, num_micro_batches=given["gbs"] / (given["mbs"] * given["dp"]), **columns)
+
+
+def counted(numbers: Sequence[int]) -> Mapping[str, int]:
+    """Return the numbers of a candidate by what a plan calls them."""
+    return {row.field: number for row, number in zip(_COUNTS, numbers, strict=True)}
 
 
 @lru_cache(maxsize=65536)

@@ -19,16 +19,18 @@ from ...ir.errors import InternalError, PlanError, SlipstickError
 from ...ir.graph import Graph, Workload
 from ...ir.kept import Kept
 from ...ir.layers import num_layers
-from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, make_plan
-from ...ir.plan.cases import Above
+from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, PlanWords
+from ...ir.plan.case import Above
 from ...ir.plan.divisibility import has_experts
+from ...ir.plan.plan import completed
+from ...ir.plan.word import changed
 from ...ir.schedules.registry import SCHEDULES
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.text.printer import print_graph
 from ..block import Array, Block, Found, cut, joined
 from ..goals import Goal, Limit
 from ..machine import Machine, contents
-from .degrees import NUMBERS, Counts, candidates, plan_table
+from .degrees import NUMBERS, Counts, candidates, counted, plan_table
 from .lowerings import Lowerings
 from .space import PlanSpace
 
@@ -204,9 +206,9 @@ class PlanJob:
 
     def numbers(self, part: Part) -> Counts:
         """Return all candidates of a part; those of parts that differ in nothing that numbers depend on are one."""
-        f = part.family
-        key = (f.schedule, f.etp, f.usp, f.hsdp, part.above)
-        return self._tables.of(key, lambda: candidates(self.space.degrees, f, part.above, self.num_blocks))
+        f, space = part.family, self.space
+        key = (f.schedule, f.etp, f.usp, f.hsdp, f.capacity, part.above)
+        return self._tables.of(key, lambda: candidates(space.degrees, f, part.above, self.num_blocks, space.load(f)))
 
     @cached_property
     def _tables(self) -> Kept[Hashable, Counts]:
@@ -239,13 +241,8 @@ class PlanJob:
 
 def plan_of(space: PlanSpace, family: Family, numbers: Sequence[int]) -> Plan:
     """Return the plan of a candidate; PlanError when it is not one."""
-    gpus, tp, pp, cp, ep, etp, dp, vpp, mbs, gbs, up, fsdp = numbers
-    return make_plan(
-        num_gpus=gpus, seq_len=space.seq_len, family=family, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, dp=dp, vpp=vpp,
-        micro_batch=mbs, global_batch=gbs, kv_len=space.kv_len, cp_ulysses=up, dp_shard=fsdp,
-        capacity_factor=space.capacity_factor if family.capacity else None,
-        expert_imbalance=space.expert_imbalance if family.imbalance else 1.0,
-    )  # fmt: skip
+    said = {**counted(numbers), **space.load(family), "seq_len": space.seq_len}
+    return completed(changed(PlanWords(), said), family, space.kv_len)
 
 
 def money_of(workload: Workload) -> tuple[str, ...]:
@@ -291,8 +288,7 @@ class PlanWorker:
 
     def _found(self, block: Block, part: Part, lowered: Lowered, numbers: Counts) -> Found:
         space, system = self._job.space, self._system(part.machine)
-        load = (space.capacity_factor, space.expert_imbalance)
-        plans = plan_table(part.family, numbers, space.seq_len, space.kv_len, load)
+        plans = plan_table(part.family, numbers, space.seq_len, space.kv_len, space.load(part.family))
         screened = screen(lowered, system, plans)
         num_legal = int(screened.legal.sum())
         pruned = {UNEVEN: numbers.shape[1] - num_legal, TOO_LARGE: num_legal - int(screened.fits.sum())}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 
 from ...ir.graph import Workload
 from ...ir.plan import CP_METHODS, Family
-from ...ir.plan.cases import Above, contradiction
+from ...ir.plan.case import Above
+from ...ir.plan.cases import contradiction
+from ...ir.plan.word import changed
 from ...ir.schedules.registry import SCHEDULES, USUAL
 from .degrees import Degrees
 
@@ -62,6 +64,12 @@ class PlanSpace:
     capacity_factor: float | None = None
     expert_imbalance: float = 1.0
 
+    def load(self, family: Family) -> Mapping[str, float]:
+        """Return the numbers of experts that all plans of a family share."""
+        load = {"capacity_factor": self.capacity_factor if family.capacity else None,
+                "expert_imbalance": self.expert_imbalance if family.imbalance else None}  # fmt: skip
+        return {name: number for name, number in load.items() if number is not None}
+
     def families(self, base: Family, has_experts: bool) -> Iterator[tuple[Family, Above]]:
         """Yield each family once, with the degrees that are above one in it; `base` has all that is not chosen.
 
@@ -89,7 +97,7 @@ class PlanSpace:
 
     def _of(self, base: Family, above: Above, has_experts: bool) -> Iterator[Family]:
         """Families of some degrees above one, some of them twice."""
-        c = self.choices
+        c, idle = self.choices, above.idle
         etps = c.etp if has_experts else (True,)
         usps = {up > 1 for up in self.degrees.cp_ulysses or (1, 2)} if above.cp else {False}
         # Families that differ in their schedule share a graph: they are neighbours.
@@ -98,14 +106,9 @@ class PlanSpace:
         ):
             if SCHEDULES[schedule].split_backward and not above.pp:
                 continue
-            yield replace(
-                _without_exchange(base) if not above.ep else base,
-                sp=sp and above.tp, zero=zero, recompute=recompute, schedule=schedule if above.pp else USUAL,
-                cp=cp if above.cp else "none", etp=etp or not above.tp, usp=usp, ep=above.ep, pp=above.pp,
-                scatter_p2p=base.scatter_p2p and above.pp, imbalance=self.expert_imbalance > 1.0 and above.ep,
-            )  # fmt: skip
-
-
-def _without_exchange(base: Family) -> Family:
-    """Where no rows travel, nothing says how."""
-    return replace(base, dispatch_dtype="same", routing_nodes=0, exchange="alltoall")
+            yield changed(base, {
+                "sp": sp and above.tp, "zero": zero, "recompute": recompute, "schedule": schedule,
+                "cp": cp if above.cp else "none", "etp": etp or not above.tp, "usp": usp, "ep": above.ep,
+                "pp": above.pp, "scatter_p2p": base.scatter_p2p and above.pp,
+                "imbalance": self.expert_imbalance != 1.0 and above.ep, **idle,
+            })  # fmt: skip

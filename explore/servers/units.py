@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from ...ir.plan.degrees import divisors
+from ...ir.plan.case import divisors
 from .space import ServingSpace
 
 Counts = NDArray[np.int64]

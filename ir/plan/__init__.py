@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..schedules.registry import SCHEDULES
+from .case import divisors
 from .cases import LARGEST
-from .degrees import divisors
 from .legality import check_family, check_offload, check_recompute
 from .plan import Plan, make_plan, plan_of
 from .structure import Defaults, structure_of

@@ -6,7 +6,7 @@ break none (`legal`), and which words contradict one another before it has chose
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import or_
@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 from ..errors import NotBuiltError, PlanError, SlipstickError
 from ..graph import Workload
 from ..schedules.registry import can_run, check_schedule
-from .degrees import divisors, nearest
+from .case import Above, PlanCase, divisors, nearest
 from .legality import check_exchange, check_family
-from .word import changed
-from .words import WORDS, Family, PlanWords
+from .words import Family
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,27 +25,6 @@ if TYPE_CHECKING:
 
 # Far above any machine; it keeps every search over divisors short and every product exact.
 LARGEST = 10**9
-# Counts of devices, sequences and tokens, by the names of their flags.
-_COUNTS = {
-    row.field: row.name.replace("_", "-")
-    for row in WORDS.values()
-    if row.kind is int and row.field in PlanWords.__annotations__
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Above:
-    """Which degrees are above one: what a family is made for, and so the same for a whole table of plans."""
-
-    tp: bool
-    pp: bool
-    cp: bool
-    ep: bool
-
-    @classmethod
-    def all(cls) -> Iterator[Above]:
-        """Yield all sixteen."""
-        yield from (cls(*(bool(bits >> k & 1) for k in range(4))) for bits in range(16))
 
 
 class _Above(int):
@@ -54,103 +32,6 @@ class _Above(int):
 
     def __format__(self, spec: str) -> str:
         return "above 1"
-
-
-@dataclass(slots=True)
-class PlanCase:
-    """Numbers that people ask of plans, in the names of `PlanWords`, and what follows from them.
-
-    In the place of each number there may be a column of many plans (`columns`): rules therefore join what they read of
-    numbers by & and |, and what they read of words alone by `and` and `or`.
-    """
-
-    family: Family
-    num_gpus: int = 1
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
-    etp: int | None = None
-    dp: int | None = None
-    vpp: int = 1
-    micro_batch: int = 1
-    global_batch: int | None = None
-    cp_ulysses: int = 1
-    dp_shard: int = 1
-    capacity_factor: float | None = None
-    expert_imbalance: float = 1.0
-    seq_len: int = 1
-    kv_len: int = 0
-
-    @classmethod
-    def columns(cls, family: Family, columns: Mapping[str, NDArray[np.int64]]) -> PlanCase:
-        """Return the case of many plans of one family."""
-        return changed(cls(family), columns)
-
-    @property
-    def train(self) -> bool:
-        """Whether a step of training is planned."""
-        return self.family.workload is Workload.TRAIN
-
-    @property
-    def ranks(self) -> int:
-        """GPUs of a replica."""
-        return self.tp * self.pp * self.cp
-
-    @property
-    def replicas(self) -> int:
-        """The data-parallel degree that tp, pp and cp leave."""
-        return self.num_gpus // self.ranks
-
-    @property
-    def inside(self) -> int:
-        """The tensor-parallel degree inside experts."""
-        if self.family.etp_dp:
-            return self.tp if self.etp is None else self.etp
-        return self.tp if self.family.etp else 1
-
-    @property
-    def spread(self) -> int:
-        """Ranks of tp over which experts are dealt out before those of dp: all where experts are whole."""
-        return 1 if self.family.etp else 1 + (self.tp - 1) * ((self.ep > 1) | self.family.ep)
-
-    @property
-    def outside(self) -> int:
-        """Ranks of data parallelism outside of `ep`."""
-        return self.replicas // inner_ep(self.ep, self.tp, self.inside, self.family)
-
-    @property
-    def step(self) -> int:
-        """Sequences that all replicas run at once."""
-        return self.micro_batch * self.replicas
-
-    @property
-    def batch(self) -> int:
-        """Sequences a step."""
-        return self.step if self.global_batch is None else self.global_batch
-
-    @property
-    def near_batch(self) -> str:
-        """The batches of whole steps next to the one that was asked for."""
-        below = self.batch // self.step * self.step
-        return " or ".join(f"--gbs {batch}" for batch in (below, below + self.step) if batch)
-
-    @property
-    def asked(self) -> int:
-        """GPUs that all degrees need, where the replicas are said too."""
-        return self.num_gpus if self.dp is None else self.ranks * self.dp
-
-    @property
-    def counts(self) -> Iterator[tuple[str, int]]:
-        """All counts that are said, by the names of their flags."""
-        given = ((name, getattr(self, field)) for field, name in _COUNTS.items())
-        return ((name, value) for name, value in given if value is not None)
-
-    @property
-    def legal_etp(self) -> str:
-        """Degrees inside experts, in words; those over replicas too where experts are split so."""
-        wide = [self.tp * d for d in divisors(self.replicas)] if self.family.etp_dp and not self.train else [self.tp]
-        return ", ".join(map(str, sorted({1, *wide})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,23 +47,15 @@ class Rule:
     of: str = ""
     allowed: Callable[[PlanCase], Sequence[int]] = lambda _: ()
 
-    def check(self, case: PlanCase) -> None:
-        """Raise the error of a plan that breaks the rule."""
-        if self.broken(case, case.family):
-            near = nearest(getattr(case, self.of), self.allowed(case)) if self.of else ""
-            wrong = ", ".join(f"{name}={value}" for name, value in case.counts if _beyond(value))
-            raise self.error(self.told.format(c=case, f=case.family, near=near, wrong=wrong))
+    def refusal(self, case: PlanCase) -> SlipstickError:
+        """Return the error of a plan that breaks the rule."""
+        near = nearest(getattr(case, self.of), self.allowed(case)) if self.of else ""
+        wrong = ", ".join(f"{name}={value}" for name, value in case.counts if _beyond(value))
+        return self.error(self.told.format(c=case, f=case.family, near=near, wrong=wrong))
 
 
 def _beyond(value: int) -> bool:
     return (value < 1) | (value > LARGEST)
-
-
-def inner_ep(ep: int, tp: int, etp: int, family: Family) -> int:
-    """Return the part of `ep` (or of `etp`, where that is above tp) inside dp: experts lie over tp first."""
-    if family.etp_dp:
-        return etp // tp
-    return ep if family.etp else ep // (1 + (tp - 1) * (ep > 1))
 
 
 # What words ask of one another and of which degrees are above one.
@@ -290,6 +163,7 @@ NUMBERS = (
     Rule(
         "capacity_factor={c.capacity_factor:g}: rows an expert takes over the mean, above 0 up to 1000",
         lambda c, _: c.capacity_factor is not None and not 0 < c.capacity_factor <= 1000,
+        of="capacity_factor",
     ),
     Rule(
         "a family with capacity={f.capacity} and capacity_factor={c.capacity_factor}: give both",
@@ -340,8 +214,7 @@ NUMBERS = (
 def check(case: PlanCase) -> None:
     """Raise the error of the first rule that a plan breaks, its schedule's last."""
     _check_said(case)
-    for rule in NUMBERS:
-        rule.check(case)
+    _check(case, NUMBERS)
     schedule = case.family.schedule
     check_schedule(schedule, case.batch // case.step, case.pp, case.family.pipeline.chunks_of(case.vpp))
 
@@ -375,9 +248,15 @@ def contradiction(family: Family, above: Above) -> str:
 
 def _check_said(case: PlanCase) -> None:
     """Raise the error of the first rule of words that a plan breaks."""
-    for rule in TOGETHER:
-        rule.check(case)
+    _check(case, TOGETHER)
     _check_words(case.family)
+
+
+def _check(case: PlanCase, rules: Sequence[Rule]) -> None:
+    family = case.family
+    for rule in rules:
+        if rule.broken(case, family):
+            raise rule.refusal(case)
 
 
 @lru_cache(maxsize=1024)

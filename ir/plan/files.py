@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import TypeAlias
 
 from ..errors import PlanError
 from ..graph import Workload
+from .case import PlanCase
 from .low_inference import AS_PUBLISHED
-from .plan import Plan, numbers_first
+from .plan import Plan, differences, numbers_first, plan_of_case
 from .structure import structure_of
 from .word import Value
 from .words import WORDS
@@ -57,11 +57,11 @@ def plan_words(plan: Plan, phase: str | None = None) -> dict[str, Word]:
     {'phase': 'train', 'gpus': 16, 'tp': 8, 'mbs': 1, 'gbs': 64, 'seq': 4096, 'scatter_p2p': False, 'sp': True, \
 'zero': 1, 'kernels': 'plain'}
     """
-    _check(plan)
+    words = plan.words
+    check_said(plan, plan_of_case(PlanCase.of(words, structure_of(words), words.kv_len)))
     train, serves = plan.family.workload is Workload.TRAIN, phase == SERVE
     if serves and plan.family.workload is not Workload.DECODE:
         raise PlanError(f"the plan of a server is that of its decode steps, not of {plan.family.workload}")
-    words = plan.words
     said: dict[str, Value] = {"phase": phase or words.phase}
     said |= {row.name: row.written(getattr(words, row.field)) for row in numbers_first() if row.name != "phase"}
     # The engine says how many sequences run, and requests how long they are; inference has no batch of a step.
@@ -81,17 +81,7 @@ def _listed(value: Value) -> Word:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _check(plan: Plan) -> None:
-    """Raise PlanError where a plan says otherwise than flags make of the same words."""
-    family, words = plan.family, plan.words
-    made = structure_of(words)
-    context = plan.seq_len if family.workload is Workload.DECODE else 0
-    wrong = [
-        f"{field.name}={getattr(family, field.name)}, not {getattr(made, field.name)}"
-        for field in fields(family)
-        if getattr(family, field.name) != getattr(made, field.name)
-    ]
-    wrong += [f"vpp={plan.vpp}"] if family.pipeline.chunks_of(plan.vpp) != plan.vpp else []
-    wrong += [f"kv={plan.kv_len} and seq={plan.seq_len}"] if plan.kv_len != context else []
-    if wrong:
-        raise PlanError(f"no flags make this plan: a family with {'; with '.join(wrong)}: lower it for its own degrees")
+def check_said(plan: Plan, made: Plan) -> None:
+    """Raise PlanError where a plan is not the one that flags make of its words."""
+    if wrong := [*differences(made, plan)]:
+        raise PlanError(f"no flags make this plan: they give {'; '.join(wrong)}")

@@ -11,6 +11,9 @@ from .optimizer_states import check_states
 from .precision import check_precision
 from .words import AXES, LAYOUTS, OFFLOAD, ORDER, RECOMPUTE, SERVING_KERNELS, WORDS, Family, rank_order
 
+# What is said of rows that travel to their experts.
+_TRAVEL = tuple(row for row in WORDS.values() if row.word.needs == "ep")
+
 
 def check_family(family: Family) -> None:
     """Raise UnknownNameError for a word that a family does not know, PlanError for options that do not go together."""
@@ -125,7 +128,7 @@ def _check_gathering(family: Family) -> None:
         return
     if family.workload is Workload.TRAIN:
         raise NotBuiltError(f"ep_exchange={family.exchange} in training: not modelled; what is: alltoall")
-    sent = [text for text in _exchange_options(family) if text.startswith(("dispatch_dtype", "routing_nodes"))]
+    sent = [text for text in _exchange_options(family) if not text.startswith(("expert_imbalance", "ep_exchange"))]
     if sent:
         raise PlanError(f"{', '.join(sent)}: of rows that are sent, and ep_exchange={family.exchange} sends none")
 
@@ -133,12 +136,9 @@ def _check_gathering(family: Family) -> None:
 def _exchange_options(family: Family) -> Iterator[str]:
     if family.imbalance:
         yield "expert_imbalance"
-    if family.dispatch_dtype != "same":
-        yield f"dispatch_dtype={family.dispatch_dtype}"
-    if family.routing_nodes:
-        yield f"routing_nodes={family.routing_nodes}"
-    if family.exchange != "alltoall":
-        yield f"ep_exchange={family.exchange}"
+    for row in _TRAVEL:
+        if (value := getattr(family, row.field)) != row.default:
+            yield f"{row.name}={row.written(value)}"
 
 
 def expert_options(family: Family, ep: int) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 
 from ..errors import PlanError
-from .cases import LARGEST, PlanCase, check, inner_ep
+from .case import PlanCase, inner_ep
+from .cases import LARGEST, check
 from .structure import RULES, Defaults, Software, check_structure, policy_of, structure_of
 from .word import Row, changed
 from .words import WORDS, Family, PlanWords
@@ -91,6 +93,11 @@ class Plan:
         return changed(PlanWords(), {**own, **policy_of(family), **chosen})
 
 
+# The parts of a plan, and how they are read off a case that is completed.
+_FIELDS = tuple(part.name for part in fields(Plan))
+_VALUES = attrgetter(*_FIELDS)
+
+
 def numbers_first() -> tuple[Row, ...]:
     """Return all words as people read a plan: its numbers in the order of its fields, then the others."""
     order = {field.name: place for place, field in enumerate(fields(Plan))}
@@ -134,13 +141,13 @@ def make_plan(
         capacity_factor=capacity_factor, expert_imbalance=expert_imbalance,
     )  # fmt: skip
     if isinstance(family, Family):
-        return _completed(words, family, kv_len)
+        return completed(words, family, kv_len)
     if family is None or (family.stack is None and family.kernels is None):
         raise PlanError(
             "kernels follow from the software that runs: give family=Defaults(stack=system.stack), "
             "Defaults(kernels='eager'), or a Family"
         )
-    return _completed(words, structure_of(family.said(words), family.stack), kv_len)
+    return completed(words, structure_of(family.said(words), family.stack), kv_len)
 
 
 def plan_of(words: PlanWords, stack: Software | None = None) -> Plan:
@@ -152,23 +159,28 @@ def plan_of(words: PlanWords, stack: Software | None = None) -> Plan:
     >>> plan.dp, plan.family.sp, plan.family.cp
     (4, True, 'allgather')
     """
-    return _completed(words, structure_of(words, stack), words.seq_len if words.phase == "decode" else 0)
+    return completed(words, structure_of(words, stack), words.kv_len)
 
 
-def _completed(words: PlanWords, family: Family, kv_len: int) -> Plan:
-    """Return the plan of a family, checked."""
-    case = PlanCase(
-        family, words.num_devices, words.tp, words.pp, words.cp, words.ep, words.etp, words.dp, words.vpp,
-        words.micro_batch, words.global_batch, words.cp_ulysses, 1 if words.dp_shard is None else words.dp_shard,
-        words.capacity_factor, words.expert_imbalance, words.seq_len, kv_len,
-    )  # fmt: skip
+def completed(words: PlanWords, family: Family, kv_len: int) -> Plan:
+    """Return the plan of the numbers of words and of a family, checked and completed."""
+    case = PlanCase.of(words, family, kv_len)
     check(case)
-    return Plan(
-        num_gpus=case.num_gpus, tp=case.tp, pp=case.pp, cp=case.cp, ep=case.ep, etp=case.inside, dp=case.replicas,
-        vpp=family.pipeline.chunks_of(case.vpp), micro_batch=case.micro_batch, global_batch=case.batch,
-        seq_len=case.seq_len, kv_len=kv_len, cp_ulysses=case.cp_ulysses, dp_shard=case.dp_shard,
-        capacity_factor=case.capacity_factor, expert_imbalance=case.expert_imbalance, family=family,
-    )  # fmt: skip
+    return plan_of_case(case)
+
+
+def plan_of_case(case: PlanCase) -> Plan:
+    """Return the plan of a case, which is not checked."""
+    case.vpp = case.family.pipeline.chunks_of(case.vpp)
+    return Plan(**dict(zip(_FIELDS, _VALUES(case.completed()), strict=True)))
+
+
+def differences(made: Plan, meant: Plan) -> Iterator[str]:
+    """Yield the parts of a plan and of its structure that are not as they were meant, with both values."""
+    for a, b in ((made, meant), (made.family, meant.family)):
+        for name in (part.name for part in fields(a) if part.name != "family"):
+            if getattr(a, name) != getattr(b, name):
+                yield f"{name}={getattr(a, name)}, not {getattr(b, name)}"
 
 
 __all__ = ["LARGEST", "Defaults", "Family", "Plan", "make_plan", "plan_of"]

@@ -63,17 +63,12 @@ class PlanTable:
         if len(families) != 1:
             raise PlanError(f"a table holds plans of one family, these are of {len(families)}")
 
-        def column(name: str) -> NDArray[np.float64]:
-            return np.array([getattr(p, name) for p in plans], dtype=np.float64)
-
-        return cls(
-            plans[0].family, column("num_gpus"), column("tp"), column("dp"), column("micro_batch"),
-            column("num_micro_batches"), column("seq_len"), column("kv_len"),
-            column("cp"), column("inner_ep" if plans[0].family.etp_dp else "ep"), column("pp"), column("vpp"),
-            column("cp_ulysses"), column("dp_shard"),
-            column("capacity_factor") if plans[0].family.capacity else None,
-            column("expert_imbalance") if plans[0].family.imbalance else None,
-        )  # fmt: skip
+        (family,) = families
+        has = {"family": False, "capacity_factor": family.capacity, "expert_imbalance": family.imbalance}
+        read = {name: name for name in cls.__annotations__ if has.get(name, True)}
+        read["ep"] = "inner_ep" if family.etp_dp else "ep"
+        columns = {name: [getattr(plan, part) for plan in plans] for name, part in read.items()}
+        return cls(family, **{name: np.array(column, dtype=np.float64) for name, column in columns.items()})
 
     def __len__(self) -> int:
         """Number of plans."""

@@ -48,6 +48,7 @@ class Word:
         one_way: a switch that can only be turned on.
         least: the least number.
         noun: what an error calls a value that is none of the choices.
+        needs: the degree that must be above one, or it says nothing; empty where it always does.
         of_training: whether inference has no use for another value than the default.
         axis: what a search makes of it.
     """
@@ -63,6 +64,7 @@ class Word:
     one_way: bool = False
     least: int | None = None
     noun: str = ""
+    needs: str = ""
     of_training: bool = False
     axis: Axis = Axis.GIVEN
 

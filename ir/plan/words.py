@@ -76,7 +76,7 @@ class Policy:
     schedule: Annotated[str, Word(
         "Order in which a stage runs its micro-batches: "
         + ", ".join(f"{kind.name} ({kind.help})" for kind in registry.SCHEDULES.values()) + ".",
-        choices=registry.WORDS, behind="vpp", axis=Axis.CHOICE,
+        choices=registry.WORDS, behind="vpp", needs="pp", axis=Axis.CHOICE,
     )] = registry.USUAL
     pp_layout: Annotated[str, Word(
         "Layers of each stage: even, balanced (by cost, ends included), auto (even where it divides, else "
@@ -89,13 +89,14 @@ class Policy:
     exchange: Annotated[str, Word(
         "How rows get to the experts of other ranks: each is sent there and back, or (in inference) all ranks gather "
         "all tokens, run their own experts and sum.",
-        name="ep_exchange", choices=EXCHANGES, noun="exchange of rows", behind="expert_imbalance",
+        name="ep_exchange", choices=EXCHANGES, noun="exchange of rows", behind="expert_imbalance", needs="ep",
     )] = "alltoall"
     dispatch_dtype: Annotated[str, Word(
-        "Type in which rows travel to their experts; back they keep their own.", choices=WIRES, noun="dispatch dtype",
+        "Type in which rows travel to their experts; back they keep their own.",
+        choices=WIRES, noun="dispatch dtype", needs="ep",
     )] = SAME
     routing_nodes: Annotated[int, Word(
-        "Most nodes a token is sent to, with copies inside; 0 for no limit.",
+        "Most nodes a token is sent to, with copies inside; 0 for no limit.", needs="ep",
     )] = 0
     tp_plan: Annotated[str, Word(
         "How layers are split: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: style`.",
@@ -276,6 +277,11 @@ class PlanWords(Policy):
     def num_devices(self) -> int:
         """The GPUs asked for, or as many as the degrees need."""
         return self.tp * self.pp * self.cp * (self.dp or 1) if self.num_gpus is None else self.num_gpus
+
+    @property
+    def kv_len(self) -> int:
+        """Tokens that are cached already."""
+        return self.seq_len if self.phase == "decode" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ def linked(to: Path, root: Path, edited: Path) -> None:
     """Lay a folder out as another is, by links to what is in it, without one file of it."""
     to.mkdir()
     for path in root.iterdir():
-        if path.name == edited.parts[0] and len(edited.parts) > 1:
+        if len(edited.parts) > 1 and path.name == edited.parts[0]:
             linked(to / path.name, path, edited.relative_to(path.name))
         elif path.name not in (edited.name, "__pycache__"):
             (to / path.name).symlink_to(path)

@@ -14,7 +14,7 @@ from slipstick.backends.machine.system import System
 from slipstick.driver import Lowered, lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.ir.plan.degrees import divisors
+from slipstick.ir.plan.case import divisors
 from slipstick.ir.plan.precision import RECIPES
 from slipstick.ir.types import DType
 

@@ -13,7 +13,7 @@ from slipstick.ir.errors import NotBuiltError, PlanError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.layers import num_layers
 from slipstick.ir.plan import Family, Plan, make_plan
-from slipstick.ir.plan.cases import Above
+from slipstick.ir.plan.case import Above
 from slipstick.ir.plan.divisibility import check_divisibility
 from slipstick.ir.schedules.registry import SCHEDULES, check_schedule
 from slipstick.ir.sizes.points import Points
@@ -34,11 +34,11 @@ def found(graph: Graph, space: PlanSpace) -> list[Plan]:
     """Every plan of a space that is legal for a graph, as the search finds it."""
     plans: list[Plan] = []
     for family, above in space.families(Family(workload=graph.workload), bool(graph_experts(graph))):
-        numbers = candidates(space.degrees, family, above, num_layers(graph))
+        numbers = candidates(space.degrees, family, above, num_layers(graph), space.load(family))
         if not numbers.shape[1]:
             continue
         lowered = lower(graph, family)
-        table = plan_table(family, numbers, space.seq_len, space.kv_len, (None, 1.0))
+        table = plan_table(family, numbers, space.seq_len, space.kv_len, space.load(family))
         legal = lowered.constraints.hold(table, Points(table))
         plans += [plan_of(space, family, numbers[:, k].tolist()) for k in legal.nonzero()[0]]
     return plans
@@ -139,3 +139,25 @@ def test_a_replica_of_inference_runs_one_batch() -> None:
 def test_numbers_below_one_are_refused(wrong: dict[str, tuple[int, ...]]) -> None:
     with pytest.raises(PlanError):
         Degrees(**({"num_gpus": (8,)} | wrong))
+
+
+def test_a_busiest_rank_has_at_most_the_rows_of_all_ranks() -> None:
+    """Of four experts at a load of 3 over the mean ep 4 can have a plan; ep 2 cannot, as `make_plan` says."""
+    graph = load_graph(Path(MOE))
+    degrees = Degrees(num_gpus=(GPUS,), global_batch=(BATCH,), tp=(1,), pp=(1,), cp=(1,), micro_batch=(1,))
+    space = PlanSpace(degrees=degrees, choices=Choices(zero=(1,), recompute=("none",)), seq_len=SEQ, expert_imbalance=3)
+    assert {(plan.ep, plan.expert_imbalance) for plan in found(graph, space)} == {(1, 1.0), (4, 3.0)}
+    with pytest.raises(PlanError, match="the busiest of ep=2 ranks gets 1 to 2 times the mean rows"):
+        make_plan(
+            num_gpus=GPUS, seq_len=SEQ, ep=2, expert_imbalance=3.0, family=Family(ep=True, imbalance=True, zero=1)
+        )
+
+
+@pytest.mark.parametrize("load", [{"expert_imbalance": 0.5}, {"capacity_factor": 1e6}])
+def test_a_load_that_no_plan_takes_leaves_none_with_experts_dealt_out(load: dict[str, float]) -> None:
+    graph = load_graph(Path(MOE))
+    degrees = Degrees(num_gpus=(GPUS,), global_batch=(BATCH,), ep=(2,), micro_batch=(1,))
+    space = PlanSpace(degrees=degrees, choices=CHOICES, seq_len=SEQ, **load)  # type: ignore[arg-type]
+    family = Family(ep=True, capacity="capacity_factor" in load, imbalance="expert_imbalance" in load)
+    above = Above(False, False, False, True)
+    assert not candidates(degrees, family, above, num_layers(graph), space.load(family)).size

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError
 from slipstick.ir.plan import PlanWords, plan_of, structure_of
-from slipstick.ir.plan.cases import Above, PlanCase, contradiction, legal
+from slipstick.ir.plan.case import Above, PlanCase
+from slipstick.ir.plan.cases import contradiction, legal
 from slipstick.ir.plan.word import changed
 from slipstick.ir.plan.words import WORDS, Family
 

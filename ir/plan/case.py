@@ -1,0 +1,181 @@
+"""The numbers of one plan or of many, in the words of people, what follows from them, and numbers that divide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import isqrt
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from ..graph import Workload
+from .word import changed
+from .words import WORDS, Family, PlanWords
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def divisors(n: int) -> list[int]:
+    """Return the divisors of a positive number, in order.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    low = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return sorted({*low, *(n // d for d in low)})
+
+
+def nearest(value: int, allowed: Sequence[int], most: int = 4) -> str:
+    """Return the allowed values nearest to one, in order.
+
+    >>> nearest(3, [1, 2, 4, 8, 16])
+    '1, 2, 4, 8'
+    """
+    return ", ".join(map(str, sorted(sorted(allowed, key=lambda a: (abs(a - value), a))[:most])))
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """Which degrees are above one: what a family is made for, and so the same for a whole table of plans."""
+
+    tp: bool
+    pp: bool
+    cp: bool
+    ep: bool
+
+    @property
+    def idle(self) -> Mapping[str, object]:
+        """Defaults of words that say nothing beside these degrees."""
+        told = ((row, row.word.needs) for row in WORDS.values() if row.word.needs)
+        return {row.field: row.default for row, degree in told if not getattr(self, degree)}
+
+    @classmethod
+    def all(cls) -> Iterator[Above]:
+        """Yield all sixteen."""
+        yield from (cls(*(bool(bits >> k & 1) for k in range(4))) for bits in range(16))
+
+
+@dataclass(slots=True)
+class PlanCase:
+    """Numbers that people ask of plans, in the names of `PlanWords`, and what follows from them.
+
+    In the place of each number there may be a column of many plans (`columns`): rules therefore join what they read of
+    numbers by & and |, and what they read of words alone by `and` and `or`.
+    """
+
+    family: Family
+    num_gpus: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    etp: int | None = None
+    dp: int | None = None
+    vpp: int = 1
+    micro_batch: int = 1
+    global_batch: int | None = None
+    cp_ulysses: int = 1
+    dp_shard: int = 1
+    capacity_factor: float | None = None
+    expert_imbalance: float = 1.0
+    seq_len: int = 1
+    kv_len: int = 0
+
+    @classmethod
+    def of(cls, words: PlanWords, family: Family, kv_len: int) -> PlanCase:
+        """Return the case of what people say."""
+        case = cls(family, *_SAID(words))
+        case.num_gpus, case.kv_len = words.num_devices, kv_len
+        case.dp_shard = 1 if words.dp_shard is None else words.dp_shard
+        return case
+
+    @classmethod
+    def columns(cls, family: Family, columns: Mapping[str, NDArray[np.int64] | float]) -> PlanCase:
+        """Return the case of many plans of one family; what they have in common is a number."""
+        return changed(cls(family), columns)
+
+    def completed(self) -> PlanCase:
+        """Return the case with what follows in the place of what was left open."""
+        self.etp, self.dp, self.global_batch = self.inside, self.replicas, self.batch
+        return self
+
+    @property
+    def train(self) -> bool:
+        """Whether a step of training is planned."""
+        return self.family.workload is Workload.TRAIN
+
+    @property
+    def ranks(self) -> int:
+        """GPUs of a replica."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def replicas(self) -> int:
+        """The data-parallel degree that tp, pp and cp leave."""
+        return self.num_gpus // self.ranks
+
+    @property
+    def inside(self) -> int:
+        """The tensor-parallel degree inside experts."""
+        if self.family.etp_dp:
+            return self.tp if self.etp is None else self.etp
+        return self.tp if self.family.etp else 1
+
+    @property
+    def spread(self) -> int:
+        """Ranks of tp over which experts are dealt out before those of dp: all where experts are whole."""
+        return 1 if self.family.etp else 1 + (self.tp - 1) * ((self.ep > 1) | self.family.ep)
+
+    @property
+    def outside(self) -> int:
+        """Ranks of data parallelism outside of `ep`."""
+        return self.replicas // inner_ep(self.ep, self.tp, self.inside, self.family)
+
+    @property
+    def step(self) -> int:
+        """Sequences that all replicas run at once."""
+        return self.micro_batch * self.replicas
+
+    @property
+    def batch(self) -> int:
+        """Sequences a step."""
+        return self.step if self.global_batch is None else self.global_batch
+
+    @property
+    def near_batch(self) -> str:
+        """The batches of whole steps next to the one that was asked for."""
+        below = self.batch // self.step * self.step
+        return " or ".join(f"--gbs {batch}" for batch in (below, below + self.step) if batch)
+
+    @property
+    def asked(self) -> int:
+        """GPUs that all degrees need, where the replicas are said too."""
+        return self.num_gpus if self.dp is None else self.ranks * self.dp
+
+    @property
+    def counts(self) -> Iterator[tuple[str, int]]:
+        """All counts that are said, by the names of their flags."""
+        return ((name, value) for name, value in zip(_FLAGS, _COUNTED(self), strict=True) if value is not None)
+
+    @property
+    def legal_etp(self) -> str:
+        """Degrees inside experts, in words; those over replicas too where experts are split so."""
+        wide = [self.tp * d for d in divisors(self.replicas)] if self.family.etp_dp and not self.train else [self.tp]
+        return ", ".join(map(str, sorted({1, *wide})))
+
+
+# What a case asks of words, in the order of its parts; of these the counts of devices, sequences and tokens.
+_PARTS = tuple(part.name for part in fields(PlanCase) if part.name not in ("family", "kv_len"))
+_SAID = attrgetter(*_PARTS)
+COUNTS = tuple(row for part in _PARTS for row in WORDS.values() if row.field == part and row.kind is int)
+_COUNTED = attrgetter(*(row.field for row in COUNTS))
+_FLAGS = tuple(row.name.replace("_", "-") for row in COUNTS)
+
+
+def inner_ep(ep: int, tp: int, etp: int, family: Family) -> int:
+    """Return the part of `ep` (or of `etp`, where that is above tp) inside dp: experts lie over tp first."""
+    if family.etp_dp:
+        return etp // tp
+    return ep if family.etp else ep // (1 + (tp - 1) * (ep > 1))
