@@ -12,15 +12,10 @@ from .limits import ChipShare, Limit, Overhead, Scope
 from .terms import Array, KernelTimes, as_rows
 
 if TYPE_CHECKING:
-    from ...ir.sizes.expr import Num
     from ..machine.chip import Chip
 
 # Blocks of threads that share an SM when each takes a row.
 BLOCKS_PER_SM = 4
-# Results a clock of an SM's special function units: exp, sin, rsqrt. CUDA C++ programming guide, throughput table.
-SPECIAL_PER_CLOCK = 16
-# FLOPs a clock of the widest SM or compute unit that GPUs have; a core of another chip that does more is several.
-FLOPS_PER_CLOCK = 256
 # Part of `warm` below which all operands are found in the cache.
 _HALF_WARM = 0.3
 _NOTHING = 1e-9  # bytes of a cache in which nothing is found
@@ -72,8 +67,8 @@ class RowwiseSizes:
 def rowwise_times(sizes: RowwiseSizes, chip: Chip, constants: RowwiseConstants) -> KernelTimes:
     """Price calls of one kind, in seconds.
 
-    T = O + max(X / (u BW), X / (c SM f), cols t ceil(rows / (4 SM)) / f, F / (a P_v), S / (a 16 SM f)), where f is the
-    clock times the pace: bytes, instructions that move them, the wait of a block for its row, arithmetic.
+    T = O + max(X / (u BW), X / (c SM f), cols t ceil(rows / (4 SM)) / f, F / (a P_v), S / (a E)), where f is the
+    clock times the pace, E the special functions a second: bytes, instructions that move them, the wait of a block for its row, arithmetic.
 
     >>> import numpy as np
     >>> from slipstick.backends.machine.load import load_system
@@ -116,11 +111,13 @@ class RowwiseMachine:
     @classmethod
     def of(cls, chip: Chip, constants: RowwiseConstants) -> RowwiseMachine:
         """Put a chip and the constants of one kind together."""
-        k, cores = constants, _cores(chip)
+        k, cores = constants, chip.cores
+        # Copies that software starts keep memory busy whatever the instructions, and no block waits for its row.
+        issue, column = (k.issue, k.column) if chip.has_threads else (np.inf, 0.0)
         numbers = (
-            k.overhead_s, k.memory * chip.hbm_bytes_per_s, k.issue * cores * (chip.clock_hz * k.pace),
-            BLOCKS_PER_SM * cores, k.column, chip.clock_hz, k.arithmetic * chip.vector_flop_per_s,
-            k.arithmetic * SPECIAL_PER_CLOCK * cores * chip.clock_hz, k.warm * chip.l2_bytes,
+            k.overhead_s, k.memory * chip.hbm_bytes_per_s, issue * cores * (chip.clock_hz * k.pace),
+            BLOCKS_PER_SM * cores, column, chip.clock_hz, k.arithmetic * chip.vector_flop_per_s,
+            k.arithmetic * chip.specials_per_s, k.warm * chip.l2_bytes,
         )  # fmt: skip
         return cls(*(np.array(x, dtype=np.float64) for x in numbers))
 
@@ -146,7 +143,3 @@ class RowwiseMachine:
             return num_bytes
         part = num_bytes / np.maximum(self.warm_bytes, _NOTHING)
         return np.asarray(num_bytes * np.clip((part - _HALF_WARM) / (1.0 - _HALF_WARM), 0.0, 1.0))
-
-
-def _cores(chip: Chip) -> Num:
-    return np.maximum(chip.num_sms, chip.vector_flop_per_s / (FLOPS_PER_CLOCK * chip.clock_hz))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...ir.errors import UnknownNameError
 from ...ir.sizes.expr import Num
 
@@ -34,6 +36,19 @@ class Peaks:
 
 
 @dataclass(frozen=True, slots=True)
+class SystolicArray:
+    """The shape of matrix units that are systolic arrays: what a product must hold to keep one busy.
+
+    Attributes:
+        inner: elements of the dimension that is summed over, which a unit takes at once.
+        columns: columns of the result that it makes at once.
+    """
+
+    inner: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
 class HostLink:
     """The link of one chip to its host: one direction, the part that large copies reach, the time of an empty one."""
 
@@ -49,6 +64,13 @@ class HostMemory:
     num_bytes: float
     bytes_per_s: Num
     efficiency: Num
+
+
+# Results a clock of an SM's special function units: exp, sin, rsqrt. CUDA C++ programming guide, throughput table, the
+# same from compute capability 7.0 to 10.0; compute units of AMD have a quarter of 64 lanes.
+SPECIALS_PER_CLOCK = 16.0
+# FLOPs a clock of the widest SM or compute unit that GPUs have; a core of another chip that does more is several.
+FLOPS_PER_CLOCK = 256.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +91,8 @@ class Chip:
         l2_bytes_per_s: bandwidth of the cache where the maker gives it.
         l2_partitions: parts of the cache that keep copies of one another's data for the units beside them.
         power_limit_w: what it is allowed to draw, where that is less: see `backends/machine/power.py`.
+        special_op_per_s: exponentials, roots and the like in a second, where its maker's differ from those of GPUs.
+        array: the shape of its matrix units where these are systolic arrays, fed by copies that software starts.
     """
 
     name: str
@@ -84,6 +108,25 @@ class Chip:
     l2_bytes_per_s: Num | None = None
     l2_partitions: Num = 1
     power_limit_w: Num | None = None
+    special_op_per_s: Num | None = None
+    array: SystolicArray | None = None
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether blocks of threads move the data: on chips of systolic arrays copies do, which software starts."""
+        return self.array is None
+
+    @property
+    def cores(self) -> Num:
+        """SMs as wide as those of GPUs: a wider core of another chip counts as several."""
+        return np.maximum(self.num_sms, self.vector_flop_per_s / (FLOPS_PER_CLOCK * self.clock_hz))
+
+    @property
+    def specials_per_s(self) -> Num:
+        """Exponentials, roots and the like that it computes in a second."""
+        if self.special_op_per_s is not None:
+            return self.special_op_per_s
+        return SPECIALS_PER_CLOCK * self.cores * self.clock_hz
 
     def matmul_flop_per_s(self, dtype: str) -> Num:
         """Return the dense matmul peak for operands of a dtype; UnknownNameError where the chip has none."""

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from ...ir.errors import UsageError
 from ..network.topology.section import LevelSection, level_faults
-from .chip import Chip, HostLink, HostMemory, Peaks
+from .chip import Chip, HostLink, HostMemory, Peaks, SystolicArray
 from .files.system_numbers import (
     Bandwidth,
     Capacity,
@@ -40,9 +40,17 @@ class MatmulSection(Section):
 
 
 class VectorSection(Section):
-    """Peaks outside the matmul units."""
+    """Peaks outside the matmul units; of exponentials, roots and the like where they are not those of GPUs."""
 
     fp32: FlopRate
+    special: FlopRate | None = None
+
+
+class ArraySection(Section):
+    """The shape of matrix units that are systolic arrays."""
+
+    inner: Count
+    columns: Count
 
 
 class HbmSection(Section):
@@ -93,6 +101,7 @@ class ChipSection(Section):
     power_limit: Power | None = None
     matmul: MatmulSection
     vector: VectorSection
+    array: ArraySection | None = None
     memory: MemorySection
     host_link: HostLinkSection | None = None
     package: PackageSection | None = None
@@ -156,6 +165,8 @@ def as_chip(chip: ChipSection) -> Chip:
         l2_bytes_per_s=_optional(chip.memory.l2.bandwidth),
         l2_partitions=int(_optional(chip.memory.l2.partitions) or 1),
         power_limit_w=_optional(chip.power_limit),
+        special_op_per_s=_optional(chip.vector.special),
+        array=None if chip.array is None else SystolicArray(int(chip.array.inner.si), int(chip.array.columns.si)),
     )
 
 

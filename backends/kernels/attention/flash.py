@@ -14,9 +14,6 @@ from .sizes import TILE_ROWS, AttentionSizes
 if TYPE_CHECKING:
     from ...machine.chip import Chip
 
-# Exponentials a streaming multiprocessor does in a clock: CUDA C++ Programming Guide, throughput of special functions,
-# the same from compute capability 7.0 to 10.0.
-EXPONENTIALS_A_CLOCK = 16.0
 # Keys of the block for which flash-1 reads queries and outputs once more, and the bytes of a row's running statistics.
 KEY_BLOCK = 128.0
 STATISTICS_BYTES = 16.0
@@ -59,22 +56,23 @@ def flash_times(sizes: AttentionSizes, chip: Chip, constants: FlashConstants) ->
     """Return times of fused attention.
 
     T = O + ((B (1 + w_t SM / tiles))^1.5 + M^1.5)^(1/1.5)
-    B = N (2 (d + d_v) / (u_c P) + x_e / (16 SM f)) + c_r R / (SM f),  N = pairs + R (s_0 + s_m sides)
+    B = N (2 (d + d_v) / (u_c P) + x_e / E) + c_r R / (SM f),  N = pairs + R (s_0 + s_m sides)
 
-    with R rows of queries, which fill whole tiles, and M the traffic over the bandwidth. Blocks that masks cut never
+    with R rows of queries, which fill whole tiles, E the exponentials a second and M the traffic over the bandwidth.
+    On systolic arrays d and d_v fill whole arrays. Blocks that masks cut never
     add more than the mask saves. The backward phase has 2 (3 d + 2 d_v) FLOPs a pair and constants of its own.
     """
-    k, clocks_per_s = constants, chip.num_sms * chip.clock_hz
+    k, clocks_per_s = constants, chip.cores * chip.clock_hz
     fill = np.ceil(sizes.q_len / TILE_ROWS) * TILE_ROWS / sizes.q_len
     seen, rows = _computed_pairs(sizes, k.edge), sizes.rows * fill
     pairs = seen * fill + rows * sizes.by_phase(k.start, k.backward_start)
     tensor_per_s = sizes.by_phase(k.tensor, k.tensor * k.backward) * chip.matmul_flop_per_s(sizes.dtype)
-    tensor = pairs * sizes.flops_a_pair / tensor_per_s
+    tensor = pairs * sizes.flops_on(chip.array) / tensor_per_s
     exponent = sizes.by_phase(k.exponent, k.backward_exponent) * sizes.specials_a_pair
-    softmax = pairs * exponent / (EXPONENTIALS_A_CLOCK * clocks_per_s)
-    by_row = rows * k.row_clocks / clocks_per_s
+    softmax = pairs * exponent / chip.specials_per_s
+    by_row = rows * (k.row_clocks * chip.has_threads) / clocks_per_s
     body = tensor + softmax + by_row
-    tail = body * k.tail * chip.num_sms / sizes.tiles
+    tail = body * (k.tail * chip.has_threads) * chip.num_sms / sizes.tiles
     memory = flash_bytes(sizes, k, seen) / chip.hbm_bytes_per_s
     computed = body + tail
     # Roots, and no powers, give one number alone what they give it among others.

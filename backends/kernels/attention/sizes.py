@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....ir.ops.masking import executed_share
 from ..terms import Array
+
+if TYPE_CHECKING:
+    from ...machine.chip import SystolicArray
 
 Flags: TypeAlias = NDArray[np.bool_]
 # Rows of queries that a kernel gives to one thread block: what tensor units are filled with, on every chip so far.
@@ -125,6 +128,18 @@ class AttentionSizes:
         """FLOPs of the products for one pair: 2 (d + v) forward, 2 (3 d + 2 v) backward."""
         keys, values = map(self.by_phase, FORWARD_PRODUCTS, BACKWARD_PRODUCTS)
         return np.asarray(2.0 * (keys * self.qk_dim + values * self.v_dim))
+
+    def flops_on(self, array: SystolicArray | None) -> Array:
+        """Return the FLOPs of `flops_a_pair` as systolic arrays do them: widths that do not fill one count as if.
+
+        Scores and dP sum over the width of keys and values; outputs, dV, dQ and dK have them as columns.
+        """
+        if array is None:
+            return self.flops_a_pair
+        summed = [np.ceil(width / array.inner) * array.inner for width in (self.qk_dim, self.v_dim)]
+        columns = [np.ceil(width / array.columns) * array.columns for width in (self.qk_dim, self.v_dim)]
+        forward = summed[0] + columns[1]
+        return np.asarray(2.0 * np.where(self.backward, forward + 2.0 * columns[0] + summed[1], forward))
 
     @property
     def tiles(self) -> Array:

@@ -24,6 +24,8 @@ _PACKAGE = __name__.removesuffix(".machine.files.catalogue")
 # Numbers of stacks, and of engines, that were fitted to measurements: a file for each that has any, of the same name.
 FITS = "stack_fits"
 ENGINE_FITS = "engine_fits"
+# Constants of chips whose matrix units are systolic arrays, over those that carry over to any chip.
+SYSTOLIC = "systolic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +168,9 @@ def assembled(file: File, stack: str | None = None, calibration: str | None = No
     """Put chip, network and stack where a system that was read names them."""
     tree = dict(file.tree)
     chip = tree.get("chip")
-    layers, origins = _calibrations(file, calibration or tree.pop("calibration", None), chip)
+    given_constants = calibration or tree.get("calibration")
     tree.pop("calibration", None)
-    origins.append(file.origin())
+    origins = [file.origin()]
     for key, kind, given in (("chip", "chips", chip), ("stack", "stacks", stack or tree.get("stack", "default"))):
         if isinstance(given, str):
             # What stands on the command line starts from where the user is, what stands in a file from the file.
@@ -176,6 +178,10 @@ def assembled(file: File, stack: str | None = None, calibration: str | None = No
             part = read_stack(given, folder) if kind == "stacks" else read_file(kind, given, folder)
             tree[key] = on_chip(part.tree, chip) if kind == "stacks" else dict(part.tree)
             origins.append(part.origin((key,)))
+    made = tree.get("chip")
+    systolic = isinstance(made, dict) and made.get("array") is not None
+    layers, of_layers = _calibrations(file, given_constants, chip, systolic)
+    origins = [*of_layers, *origins]
     levels = list(_levels(file, tree.get("network")))
     if levels:
         tree["network"] = [with_edges(level, part.folder) for level, part, _ in levels]
@@ -183,9 +189,12 @@ def assembled(file: File, stack: str | None = None, calibration: str | None = No
     return Assembled(file, tree, layers, tuple(origins))
 
 
-def calibration_layers(given: Tree, chip: Tree, folder: Path | None = None) -> list[tuple[str, File | Tree]]:
-    """Return the constants that carry over, then those given or else those of the chip."""
-    base: list[tuple[str, File | Tree]] = [(name, read_file("calibration", name)) for name in carried_over()]
+def calibration_layers(
+    given: Tree, chip: Tree, folder: Path | None = None, systolic: bool = False
+) -> list[tuple[str, File | Tree]]:
+    """Return the constants that carry over, those of chips of its kind, then those given or else those of the chip."""
+    alike = (*carried_over(), *((SYSTOLIC,) if systolic else ()))
+    base: list[tuple[str, File | Tree]] = [(name, read_file("calibration", name)) for name in alike]
     if isinstance(given, dict):
         return [*base, ("calibration", given)]
     name = given if isinstance(given, str) else chip if chip in names("calibration") else "default"
@@ -204,11 +213,11 @@ def carried_over() -> tuple[str, ...]:
     return tuple(name for name in ("default", "joint") if name in names("calibration"))
 
 
-def _calibrations(system: File, given: Tree, chip: Tree) -> tuple[Layers, list[Origin]]:
+def _calibrations(system: File, given: Tree, chip: Tree, systolic: bool) -> tuple[Layers, list[Origin]]:
     layers: Layers = []
     origins: list[Origin] = []
     in_file = given is system.tree.get("calibration")
-    for name, found in calibration_layers(given, chip, system.folder if in_file else None):
+    for name, found in calibration_layers(given, chip, system.folder if in_file else None, systolic):
         if isinstance(found, File):
             layers.append((name, found.tree))
             origins.append(found.origin(layer=name))
