@@ -30,7 +30,6 @@ SHORTEST_SPLIT = 128  # of k; below it a split saves nothing
 K_STEP = 32  # k is walked in whole steps
 _ALL_WARM = 0.3  # part of what `warm` gives below which all operands are found in the cache
 _REFERENCE = 128 * 128  # tile that loses nothing for being small
-_WIDEST = 8192.0  # FLOPs of a clock of an SM in 16 bits: B200
 TERMS = ("overhead", "tensor", "memory", "split", "sustained", "quantise")
 _CHUNK = 2048  # rows whose tiles and splits stay in a core's cache
 
@@ -194,21 +193,21 @@ class GemmMachine:
         c = replace(constants, waves=0.0) if wide or not chip.has_threads else constants
         c = c if chip.has_threads else replace(c, draw=np.inf, pace=0.0, small=0.0, prologue=0.0)
         peak, bandwidth = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s
-        units = _units(chip)
-        memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * chip.clock_hz))
+        units, matrix_hz = chip.num_sms, chip.matrix_hz
+        memory_s = np.hypot(1.0 / (bandwidth * c.memory), 1.0 / (c.draw * units * matrix_hz))
         warm_bytes = chip.l2_bytes / chip.l2_partitions * c.warm
         machines = np.shape(memory_s + peak + warm_bytes)  # of a sum: that of any column in it
         tried = (*THIN_TILES, *TILES) if wide else TILES
         tiles = np.array([t for t in tried if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
         area = (tiles[:, 0] * tiles[:, 1])[:, None, None]
         small = 1.0 + c.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
-        compute, pace = 2.0 * area * small * (units / (peak * c.tensor)), c.pace / chip.clock_hz
+        compute, pace = 2.0 * area * small * (units / (peak * c.tensor)), c.pace / matrix_hz
         splits = np.array([[s] for s in SPLITS if s <= c.most_splits], dtype=np.float64)
         return cls(
             c, machines, units, peak * c.sustained, 1.0 / memory_s, bandwidth * c.cache, bandwidth * c.quantise,
             warm_bytes, tiles[:, 0, None, None], tiles[:, 1, None, None], compute * compute,
             units / (peak * c.feed), pace * pace, splits, np.where(splits > 1.0, SHORTEST_SPLIT, 0.0),
-            widen_clocks(weights, converts_fp4(chip)) / chip.clock_hz if wide and weights else 0.0,
+            widen_clocks(weights, converts_fp4(chip)) / chip.matrix_hz if wide and weights else 0.0,
         )  # fmt: skip
 
     def times(self, sizes: GemmSizes) -> KernelTimes:
@@ -273,13 +272,6 @@ def _rows(columns: Sequence[Array], part: slice, num: int) -> Array:
     for i, column in enumerate(columns):
         rows[i] = column[part] if column.ndim else column
     return rows
-
-
-def _units(chip: Chip) -> Num:
-    """SMs; a core that multiplies more in a clock than the widest SM there is works like several."""
-    peaks = chip.peak_flop_per_s.by_dtype()
-    widest = np.maximum(np.maximum(peaks.get("bf16", 0.0), peaks.get("fp16", 0.0)), peaks["fp32"])
-    return chip.num_sms * np.maximum(1.0, widest / (chip.num_sms * chip.clock_hz) / _WIDEST)
 
 
 def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:

@@ -107,7 +107,7 @@ def product_times(
 def widening_s(weights: Array, touched: Array, padded_rows: Array, chip: Chip, clocks: float) -> Array:
     """Return the time to widen the matrices of all groups, of `weights` elements each, once a tile of rows."""
     tiles = np.maximum(touched, padded_rows / TILE_ROWS)
-    return np.asarray(weights * tiles * clocks / (chip.num_sms * chip.clock_hz))
+    return np.asarray(weights * tiles * clocks / (chip.num_sms * chip.matrix_hz))
 
 
 def grouped_times(

@@ -69,8 +69,9 @@ class HostMemory:
 # Results a clock of an SM's special function units: exp, sin, rsqrt. CUDA C++ programming guide, throughput table, the
 # same from compute capability 7.0 to 10.0; compute units of AMD have a quarter of 64 lanes.
 SPECIALS_PER_CLOCK = 16.0
-# FLOPs a clock of the widest SM or compute unit that GPUs have; a core of another chip that does more is several.
-FLOPS_PER_CLOCK = 256.0
+# FLOPs a clock of the widest SM or compute unit that GPUs have: of its vector units, and of its matrix units in 16 bits
+# (B200). A core of another chip that does more takes less than a clock for what one of theirs does in one.
+FLOPS_PER_CLOCK, MATRIX_FLOPS_PER_CLOCK = 256.0, 8192.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +119,22 @@ class Chip:
 
     @property
     def cores(self) -> Num:
-        """SMs as wide as those of GPUs: a wider core of another chip counts as several."""
+        """SMs as wide as those of GPUs: a core with wider vector units counts as several."""
         return np.maximum(self.num_sms, self.vector_flop_per_s / (FLOPS_PER_CLOCK * self.clock_hz))
+
+    @property
+    def matrix_hz(self) -> Num:
+        """Clocks of the widest SM of a GPU that one core does the matrix work of in a second."""
+        peaks = self.peak_flop_per_s.by_dtype()
+        widest = np.maximum(np.maximum(peaks.get("bf16", 0.0), peaks.get("fp16", 0.0)), peaks["fp32"])
+        return np.maximum(self.clock_hz, widest / (MATRIX_FLOPS_PER_CLOCK * self.num_sms))
 
     @property
     def specials_per_s(self) -> Num:
         """Exponentials, roots and the like that it computes in a second."""
         if self.special_op_per_s is not None:
             return self.special_op_per_s
-        return SPECIALS_PER_CLOCK * self.cores * self.clock_hz
+        return SPECIALS_PER_CLOCK * self.num_sms * self.matrix_hz
 
     def matmul_flop_per_s(self, dtype: str) -> Num:
         """Return the dense matmul peak for operands of a dtype; UnknownNameError where the chip has none."""

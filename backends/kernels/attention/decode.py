@@ -66,7 +66,7 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
     clocks. Where there are fewer blocks than multiprocessors a sequence is cut into parts of at least `split_keys`; the
     fixed work of parts side by side is that of one block.
     """
-    k, clocks_per_s = constants, chip.cores * chip.clock_hz
+    k, clocks_per_s = constants, chip.num_sms * chip.matrix_hz
     sharing = sizes.heads / sizes.kv_heads
     grouped = np.asarray((sharing > 1.0) & (sharing <= k.group_limit))
     keys = np.ceil(sizes.keys_seen / k.page) * k.page
@@ -74,12 +74,12 @@ def decode_times(sizes: AttentionSizes, chip: Chip, constants: DecodeConstants) 
     read = sizes.batch * sizes.kv_heads * sequence_bytes + sizes.query_bytes + sizes.output_bytes + sizes.extra_bytes
     kept = ~grouped * np.minimum(read, k.warm * chip.l2_bytes)
     memory = (read - kept) / (k.memory * chip.hbm_bytes_per_s)
-    blocks = sizes.batch * np.where(grouped, sizes.kv_heads, sizes.heads) / chip.cores
+    blocks = sizes.batch * np.where(grouped, sizes.kv_heads, sizes.heads) / chip.num_sms
     reading = np.where(grouped, sequence_bytes / k.group_rate, sequence_bytes * sizes.q_len / k.head_rate)
     rounds = _rounds(blocks, keys, k)
     # Parts of one sequence run side by side, so that their fixed work is that of one block however many there are.
     fixed = np.where(blocks > 1.0, rounds, 1.0) * k.block_clocks
-    waves = (rounds * reading + fixed) * chip.has_threads / chip.clock_hz
+    waves = (rounds * reading + fixed) * chip.has_threads / chip.matrix_hz
     together = np.where(grouped, sharing, 1.0) * sizes.q_len
     lanes = np.maximum(together, k.min_rows) / together * sizes.rows
     tensor = lanes * keys * sizes.flops_a_pair / (k.tensor * chip.matmul_flop_per_s(sizes.dtype))

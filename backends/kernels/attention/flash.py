@@ -62,7 +62,7 @@ def flash_times(sizes: AttentionSizes, chip: Chip, constants: FlashConstants) ->
     On systolic arrays d and d_v fill whole arrays. Blocks that masks cut never
     add more than the mask saves. The backward phase has 2 (3 d + 2 d_v) FLOPs a pair and constants of its own.
     """
-    k, clocks_per_s = constants, chip.cores * chip.clock_hz
+    k, clocks_per_s = constants, chip.num_sms * chip.matrix_hz
     fill = np.ceil(sizes.q_len / TILE_ROWS) * TILE_ROWS / sizes.q_len
     seen, rows = _computed_pairs(sizes, k.edge), sizes.rows * fill
     pairs = seen * fill + rows * sizes.by_phase(k.start, k.backward_start)

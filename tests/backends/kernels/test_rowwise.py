@@ -57,7 +57,7 @@ def test_each_term_by_hand() -> None:
         "overhead": 2e-6, "memory": 6 * elements / (0.9 * 3.35e12), "issue": 6 * elements / (20 * cores * clock * 0.5),
         # Eight rounds of 4 x 143 blocks; a row of 512 columns each.
         "rows": 8 * 512 * 0.5 / clock, "vector": 3 * elements / (0.5 * 67e12),
-        "special": 2 * elements / (0.5 * 16 * cores * clock),
+        "special": 2 * elements / (0.5 * 16 * 132 * clock),
     }  # fmt: skip
     assert {name: float(term.item()) for name, term in found.terms.items()} == pytest.approx(wanted)
 
