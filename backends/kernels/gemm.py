@@ -188,8 +188,8 @@ class GemmMachine:
         UnknownNameError where the chip has no such unit.
         """
         wide = widens(unit, weights)
-        # Kernels that widen weights deal tiles out evenly (Marlin's stripes); so do compilers over systolic arrays, which
-        # copies feed at the rate of the memory, and which have no steps of threads to wait for.
+        # Kernels that widen weights deal tiles out evenly (Marlin's stripes); so do compilers over systolic arrays,
+        # which copies feed at the rate of the memory, and which have no steps of threads to wait for.
         c = replace(constants, waves=0.0) if wide or not chip.has_threads else constants
         c = c if chip.has_threads else replace(c, draw=np.inf, pace=0.0, small=0.0, prologue=0.0)
         peak, bandwidth = chip.matmul_flop_per_s(unit), chip.hbm_bytes_per_s

@@ -67,8 +67,9 @@ class RowwiseSizes:
 def rowwise_times(sizes: RowwiseSizes, chip: Chip, constants: RowwiseConstants) -> KernelTimes:
     """Price calls of one kind, in seconds.
 
-    T = O + max(X / (u BW), X / (c SM f), cols t ceil(rows / (4 SM)) / f, F / (a P_v), S / (a E)), where f is the
-    clock times the pace, E the special functions a second: bytes, instructions that move them, the wait of a block for its row, arithmetic.
+    T = O + max(X / (u BW), X / (c SM f), cols t ceil(rows / (4 SM)) / f, F / (a P_v), S / (a E)), where f is the clock
+    times the pace, E the special functions a second: bytes, instructions that move them, the wait of a block for its
+    row, arithmetic.
 
     >>> import numpy as np
     >>> from slipstick.backends.machine.load import load_system

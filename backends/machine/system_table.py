@@ -30,7 +30,8 @@ Place: TypeAlias = "tuple[str | int, ...]"
 
 _CHIP: Mapping[str, str] = MappingProxyType(
     {
-        "vector.fp32": "vector_flop_per_s", "vector.special": "special_op_per_s", "num_sms": "num_sms", "clock": "clock_hz",
+        "vector.fp32": "vector_flop_per_s", "vector.special": "special_op_per_s",
+        "num_sms": "num_sms", "clock": "clock_hz",
         "memory.hbm.capacity": "hbm_bytes", "memory.hbm.bandwidth": "hbm_bytes_per_s",
         "memory.l2.capacity": "l2_bytes", "memory.l2.bandwidth": "l2_bytes_per_s",
         "memory.l2.partitions": "l2_partitions", "power": "power_w", "power_limit": "power_limit_w",

@@ -14,6 +14,9 @@ from pydantic_core import CoreSchema, core_schema
 from ....ir.errors import UsageError
 from .records import Confidence
 
+# The source of a number that is written without one.
+THIS_FILE = "this file"
+
 
 def record_schema(kind: type, fields: Sequence[core_schema.DataclassField], named: bool = True) -> CoreSchema:
     """Return the schema of a frozen dataclass with these keys and no others; a `named` one is a definition of its own.
@@ -30,6 +33,19 @@ def record_schema(kind: type, fields: Sequence[core_schema.DataclassField], name
         slots=True,
         config=core_schema.CoreConfig(extra_fields_behavior="forbid"),
     )
+
+
+def number_schema(kind: type) -> CoreSchema:
+    """Return the schema of a number; a quantity alone stands for an estimate of the file that it is written in."""
+    record = record_schema(kind, number_fields(), named=False)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return core_schema.no_info_before_validator_function(_written_out, record, ref=name)
+
+
+def _written_out(given: object) -> object:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        return given
+    return {"value": given, "confidence": "estimated", "source": THIS_FILE}
 
 
 @cache

@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema
 
 from ....ir.errors import UsageError
 from ....ir.units import format_si, parse_quantity, split_quantity, units_of
-from .number_schema import number_fields, record_schema
+from .number_schema import number_schema
 from .records import Confidence, NumberRecord
 
 
@@ -33,6 +33,8 @@ class Section(BaseModel):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
     """`{value: 989, unit: TFLOP/s, source: ...}` or `{value: "989 TFLOP/s", source: ...}`; `si` is in base units.
+
+    `989 TFLOP/s` alone is short for an estimate whose source is the file that it stands in.
 
     A subclass says which dimension and which range its place allows.
     """
@@ -67,13 +69,15 @@ class Number:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Read all kinds of numbers alike."""
-        return record_schema(cls, number_fields())
+        return number_schema(cls)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Say in the schema which units there are; JSON Schema cannot check them."""
-        schema = handler.resolve_ref_schema(handler(core))
-        return {**schema, "description": f"{schema.get('description', '')} Units: {units_of(cls.dimension)}.".strip()}
+        schema = handler.resolve_ref_schema(handler(core["schema"] if core["type"] == "function-before" else core))
+        units = f"{schema.get('description', '')} Units: {units_of(cls.dimension)}.".strip()
+        short = {"type": ["string", "number"], "description": "The value with its unit, an estimate of this file."}
+        return {"anyOf": [{k: v for k, v in schema.items() if k != "description"}, short], "description": units}
 
     @classmethod
     def _si(cls, value: float | str, unit: str | None) -> float:

@@ -41,7 +41,7 @@ def _said(loc: list[str], detail: ErrorDetails, tree: Tree, top: type[Section]) 
 def _expected(loc: Sequence[str], tree: Tree, top: type[Section]) -> str:
     kind = kind_at(loc, tree, top) if loc else top
     if kind is None or issubclass(kind, Number):
-        return "a mapping such as {value: 3350, unit: GB/s, source: ...}"
+        return "a quantity such as 3350 GB/s, or {value: 3350, unit: GB/s, source: ...}"
     return f"a mapping with {', '.join(kind.model_fields)}"
 
 

@@ -29,7 +29,7 @@ NEARLY = 1.0 + 1e-9
 @cache
 def systems() -> Mapping[str, str]:
     """A system of each chip that multiplies in bf16, by the name of the chip."""
-    found = {}
+    found: dict[str, str] = {}
     for name in names("systems"):
         chip = load_system(name).chip
         if chip.peak_flop_per_s.bf16 is not None:

@@ -201,7 +201,7 @@ def test_faults_of_chip_stack_network_and_calibration_come_together(h100_text: s
     constants = (
         "calibration:\n  name: mine\n  kernels:\n    gemm:\n      bf16:\n        overhead: 7\n        source: s\n"
     )
-    (tmp_path / "chip.yaml").write_text("name: mine\nnum_sms: 3\n", encoding="utf-8")
+    (tmp_path / "chip.yaml").write_text("name: mine\nnum_sms: [3]\n", encoding="utf-8")
     network = "name: wide\nlevels:\n  - name: wide\n    topology: switch\n    bandwidth: {value: 4, source: s}\n"
     (tmp_path / "wide.yaml").write_text(network, encoding="utf-8")
     path = tmp_path / "mine.yaml"
@@ -247,7 +247,9 @@ def test_what_no_machine_has_is_refused(text: str, message: str) -> None:
         ("{value: 400, unit: Gbit/s,", "{value: 400, unit: Gb/s,", "Gbit/s counts bits, GB/s bytes"),
         ("{value: 400, unit: Gbit/s,", '{value: "400 Gbit/s", unit: Gbit/s,', "unit given twice"),
         ("size: {value: 8, source:", "other: {value: 8, source:", "unknown key 'other'"),
-        ("num_sms: {value: 132, source", "num_sms: 132 #", "chip.num_sms: expected a mapping such as"),
+        ("num_sms: {value: 132, source", "num_sms: [132] #", "chip.num_sms: expected a quantity such as"),
+        ("num_sms: {value: 132, source", "num_sms: 132 GB/s #", "chip.num_sms"),
+        ("num_sms: {value: 132, source", "num_sms: many #", "chip.num_sms"),
         ("name: infiniband", "name: nvlink", "level named twice: nvlink"),
         ("name: infiniband", "name: infini.band", "network.infini.band.name"),
         (
@@ -318,3 +320,22 @@ def test_assigning_leaves_the_tree_as_it_was() -> None:
     assert assign(tree, keys, value)["network"] == [{"name": "x", "size": 1}, {"name": "y", "size": "3"}]
     assert assign(tree, ("a", "c"), 2)["a"] == {"b": 1, "c": 2}
     assert tree["a"] == {"b": 1}
+
+
+def test_a_quantity_alone_is_an_estimate_of_its_file(h100_text: str, tmp_path: Path) -> None:
+    full = "clock: {value: 1.6, unit: GHz, confidence: estimated, source: this file}"
+    start = h100_text.index("clock:")
+    text = h100_text.replace(h100_text[start : h100_text.index("power:")].rstrip(), full)
+    found = []
+    for written in (full, "clock: 1.6 GHz"):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text.replace(full, written), encoding="utf-8")
+        found.append(load_system(path))
+    assert found[0].chip == found[1].chip
+    [clock] = [record for record in system_numbers(load_system(path)) if record.path == "chip.clock"]
+    assert (clock.value, clock.unit, clock.confidence, clock.source) == (1.6, "GHz", "estimated", "this file")
+
+
+@pytest.mark.parametrize("name", system_names())
+def test_numbers_of_the_catalogue_say_where_they_come_from(name: str) -> None:
+    assert [record.path for record in system_numbers(load_system(name)) if record.source == "this file"] == []
