@@ -148,9 +148,9 @@ def test_more_recomputation_never_keeps_more_nor_runs_shorter(
             plan.family, offload=(), pp_layout=layout, recompute=again.recompute, early_stop=again.early_stop,
             recompute_modules=again.recompute_modules, recompute_layers=again.recompute_layers, recompute_every=1,
         )  # fmt: skip
-        one = replace(plan, family=family)
+        one = plan.under(family)
         # With stages, another stage may become the fullest, which keeps more and is small otherwise.
-        whole = replace(one, pp=1, vpp=1, num_gpus=plan.num_gpus // plan.pp, family=replace(family, pp_layout="auto"))
+        whole = one.under(replace(family, pp_layout="auto"), {"pp": 1, "vpp": 1, "num_gpus": plan.num_gpus // plan.pp})
         kept.append(float(estimate_many(lowered(model, whole.family), machine, [whole]).memory_bytes["activations"][0]))
         times.append(float(estimate_many(lowered(model, family), machine, [one]).metrics["step_time_s"][0]))
     for i in range(len(row) - 1):
