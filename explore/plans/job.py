@@ -24,7 +24,7 @@ from ...ir.plan.case import Above
 from ...ir.plan.divisibility import has_experts
 from ...ir.plan.plan import completed
 from ...ir.plan.word import changed
-from ...ir.plan.words import Numbers
+from ...ir.plan.words import PlanNumbers
 from ...ir.schedules.registry import SCHEDULES
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.text.printer import print_graph
@@ -243,7 +243,7 @@ class PlanJob:
 def plan_of(space: PlanSpace, family: Family, numbers: Sequence[int]) -> Plan:
     """Return the plan of a candidate; PlanError when it is not one."""
     said = {**counted(numbers), **space.load(family), "seq_len": space.seq_len, "kv_len": space.kv_len}
-    return completed(changed(Numbers(), said), family)
+    return completed(changed(PlanNumbers(), said), family)
 
 
 def money_of(workload: Workload) -> tuple[str, ...]:

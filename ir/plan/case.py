@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..graph import Workload
 from .word import changed
-from .words import WORDS, Family, Numbers
+from .words import WORDS, Family, PlanNumbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanCase(Numbers):
+class PlanCase(PlanNumbers):
     """Numbers that people ask of plans of a family, and what follows from them.
 
     In the place of each number there may be a column of many plans (`columns`): rules therefore join what they read of
@@ -71,7 +71,7 @@ class PlanCase(Numbers):
     dp_shard: int = 1
 
     @classmethod
-    def of(cls, said: Numbers, family: Family) -> PlanCase:
+    def of(cls, said: PlanNumbers, family: Family) -> PlanCase:
         """Return the case of what people say."""
         numbers = dict(zip(PARTS, _SAID(said), strict=True))
         numbers["num_gpus"] = said.num_devices
@@ -158,7 +158,7 @@ class PlanCase(Numbers):
 
 
 # Numbers in the order of their record; of these the counts of devices, sequences and tokens, as words.
-PARTS = tuple(part.name for part in fields(Numbers))
+PARTS = tuple(part.name for part in fields(PlanNumbers))
 _SAID = attrgetter(*PARTS)
 COUNTS = tuple(row for part in PARTS for row in WORDS.values() if row.field == part and row.kind is int)
 _COUNTED = attrgetter(*(row.field for row in COUNTS))

@@ -12,7 +12,7 @@ from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
 from .structure import Defaults, Software, check_structure, family_of, idle_axes, policy_of, structure_of
 from .word import Row, changed
-from .words import WORDS, Family, Numbers, PlanWords
+from .words import WORDS, Family, PlanNumbers, PlanWords
 
 
 # Without slots, so that its family may be kept once it was asked for.
@@ -89,7 +89,7 @@ class Plan(PlanWords):
     def under(self, family: Family, numbers: Mapping[str, float | None] = MappingProxyType({})) -> Plan:
         """Return the plan with other numbers and under another family, checked; None leaves a number open."""
         own = {name: getattr(self, name) for name in PARTS}
-        return completed(changed(Numbers(), {**own, **numbers}), family)
+        return completed(changed(PlanNumbers(), {**own, **numbers}), family)
 
 
 def numbers_first() -> tuple[Row, ...]:
@@ -129,7 +129,7 @@ def make_plan(
     >>> plan.dp, plan.family.sp, plan.family.cp
     (4, True, 'allgather')
     """
-    numbers = Numbers(
+    numbers = PlanNumbers(
         num_gpus=num_gpus, seq_len=seq_len, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, dp=dp, vpp=vpp,
         micro_batch=micro_batch, global_batch=global_batch, kv_len=kv_len, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
         capacity_factor=capacity_factor, expert_imbalance=expert_imbalance,
@@ -156,7 +156,7 @@ def plan_of(words: PlanWords, stack: Software | None = None) -> Plan:
     return completed(words, structure_of(words, stack))
 
 
-def completed(said: Numbers, family: Family) -> Plan:
+def completed(said: PlanNumbers, family: Family) -> Plan:
     """Return the plan of some numbers and a family, checked and completed."""
     case = PlanCase.of(said, family)
     check(case)

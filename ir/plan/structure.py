@@ -16,7 +16,7 @@ from ..errors import PlanError
 from ..graph import Workload
 from ..schedules.registry import ALIASES
 from .word import changed
-from .words import AXES, CP_METHODS, SERVING_KERNELS, Family, Numbers, PlanWords, Policy
+from .words import AXES, CP_METHODS, SERVING_KERNELS, Family, PlanNumbers, PlanWords, Policy
 
 
 class Software(Protocol):
@@ -120,11 +120,11 @@ class Defaults:
     kernels: str | None = None
     scatter_p2p: bool | None = None
 
-    def family(self, numbers: Numbers) -> Family:
+    def family(self, numbers: PlanNumbers) -> Family:
         """Return the family of some numbers; eager kernels where nothing says which."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("stack", "policy")}
         said = {**policy_of(self.policy), **own, "phase": str(self.policy.workload)}
-        given = {f.name: getattr(numbers, f.name) for f in fields(Numbers)}
+        given = {f.name: getattr(numbers, f.name) for f in fields(PlanNumbers)}
         return structure_of(changed(PlanWords(), {**given, **said}), self.stack)
 
 

@@ -1,8 +1,8 @@
 """The vocabulary of plans: each word once, with its type, default and help, and the structure that words make.
 
-Flags, plan files, their schema, requests, reports, axes of searches and `make_plan` read this table. `Numbers` has the
-degrees, batches and lengths, `Policy` the words that a graph is lowered for as they stand; `PlanWords` has both, and
-`Family` what a graph is lowered for: a policy, and the axes that numbers cut it over.
+Flags, plan files, their schema, requests, reports, axes of searches and `make_plan` read this table. `PlanNumbers` has
+the degrees, batches and lengths, `Policy` the words that a graph is lowered for as they stand; `PlanWords` has both,
+and `Family` what a graph is lowered for: a policy, and the axes that numbers cut it over.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CAPACITY, IMBALANCE = "cf", "imb"
 # fmt: off
 # Without slots of its own, so that `PlanWords` may have two bases.
 @dataclass(frozen=True, kw_only=True)
-class Numbers:
+class PlanNumbers:
     """Degrees, batches and lengths of a plan; None where a rule decides.
 
     `kv_len` is no word: the tokens that are cached already are `seq_len` in decode, unless a program says otherwise.
@@ -280,7 +280,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanWords(Policy, Numbers):
+class PlanWords(Policy, PlanNumbers):
     """All that people say of a plan, in the words of flags and plan files; None where a rule or the stack decides.
 
     >>> PlanWords(num_gpus=64, tp=8, zero=1).recompute

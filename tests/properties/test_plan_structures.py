@@ -15,7 +15,7 @@ from slipstick.backends.machine.load import load_system
 from slipstick.driver import Lowered, estimate, evaluate, lower, screen
 from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Graph
-from slipstick.ir.plan import CP_METHODS, Family, Numbers, Plan, PlanTable, make_plan
+from slipstick.ir.plan import CP_METHODS, Family, Plan, PlanNumbers, PlanTable, make_plan
 from slipstick.ir.plan.structure import RULES, Defaults, check_axes
 
 DEGREES = {
@@ -57,7 +57,7 @@ def planned(degrees: dict[str, float], family: Family | None, like: Family) -> P
     left_open = Defaults(
         policy=like, cp_method="allgather" if like.cp == "none" else like.cp, sp=like.sp, kernels=like.kernels
     )
-    derived = left_open.family(Numbers(
+    derived = left_open.family(PlanNumbers(
         seq_len=64, tp=of["tp"], pp=of["pp"], cp=of["cp"], ep=of["ep"], etp=None if like.etp else 1,
         cp_ulysses=of["cp_ulysses"], dp_shard=of["dp_shard"] if like.hsdp or of["dp_shard"] > 1 else None,
         expert_imbalance=load,
