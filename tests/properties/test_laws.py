@@ -20,6 +20,7 @@ from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 from slipstick.ir.plan.divisibility import check_divisibility
+from slipstick.ir.plan.structure import RULES
 from slipstick.ir.types import DType
 from slipstick.passes.manager import parse_pipeline
 
@@ -70,10 +71,12 @@ def test_screening_says_what_an_estimate_would(
     family = plan.family
     dealt = 2 if family.ep and family.etp and plan.dp % 4 == 0 else 1
     assume(cp == 1 or family.cp != "none")
+    cut = {rule.degree for rule in RULES if rule.has(family)} | (set() if family.etp else {"etp"})
     other = replace(
         plan, tp=tp, cp=cp, cp_ulysses=1, pp=pp if family.pp else 1, vpp=1, ep=dealt, expert_imbalance=1.0,
-        num_gpus=tp * cp * plan.pp * plan.dp,
+        num_gpus=tp * cp * plan.pp * plan.dp, etp=tp if family.etp else 1, cut=frozenset(cut),
     )  # fmt: skip
+    assert other.family == family
     done = lowered(model, family)
     for one in (plan, other):
         table = PlanTable.of([one])
