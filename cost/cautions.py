@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ..backends.machine.system import System
 from ..ir.graph import Graph, Workload
@@ -19,12 +19,7 @@ SAFE_SHARE = 0.9
 # Share of a step that may wait for the host before it is worth a word.
 _WAITING = 0.1
 # Structure that costs something where its degree is one; of other axes nothing is left then.
-_IDLE: Mapping[str, Callable[[Plan], bool]] = {
-    "ep=True": lambda plan: plan.family.ep and plan.ep == 1,
-    "etp=False": lambda plan: not plan.family.etp and plan.tp == 1,
-    "imbalance=True": lambda plan: plan.family.imbalance and plan.expert_imbalance == 1,
-    "usp=True": lambda plan: plan.family.usp and plan.cp_ulysses == 1,
-}
+_IDLE = {"ep": "ep=True", "etp": "etp=False", "expert_imbalance": "imbalance=True", "cp_ulysses": "usp=True"}
 
 
 def cautions(
@@ -55,7 +50,7 @@ def _of_the_plan(graph: Graph, system: System, plan: Plan) -> Iterator[str]:
         )
     if plan.tp > system.node_size:
         yield f"tp={plan.tp} spans nodes of {system.node_size} GPUs: its communication leaves {system.levels[0].name}"
-    idle = [name for name, is_idle in _IDLE.items() if is_idle(plan)]
+    idle = [spelling for degree, spelling in _IDLE.items() if degree in plan.cut]
     if idle:
         yield (
             f"a family of {', '.join(idle)} with degrees that have no use for it: its graph deals out and exchanges "

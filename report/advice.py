@@ -11,7 +11,7 @@ from ..driver.estimate import Estimate, estimate_many, lower
 from ..ir.errors import InfeasibleError, SlipstickError
 from ..ir.graph import Workload
 from ..ir.layers import num_layers
-from ..ir.plan import Family, Plan, divisors, make_plan
+from ..ir.plan import Family, Plan, divisors
 from ..ir.plan.divisibility import legal_degrees
 from ..ir.sizes.fixed_sizes import fixed_sizes
 from ..ir.units import format_bytes
@@ -59,7 +59,7 @@ def _tried(answer: Estimate) -> Iterator[tuple[Plan, float]]:
             lowered = lower(source, family)
             degrees = legal_degrees(lowered.graph, plan, "tp")
             own = [(t, p, fixed_sizes(source)[0] or m) for t, p, m in sizes]
-            plans = [p for p in _legal(replace(plan, family=family), degrees, own) if p != plan]
+            plans = [p for p in _legal(plan, family, degrees, own) if p != plan]
             plans = [p for p in plans if p.pp * p.vpp <= max(num_layers(source), 1)]
             table = estimate_many(lowered, answer.table.system, plans) if plans else None
         except SlipstickError:
@@ -99,25 +99,16 @@ def _all_layers(family: Family) -> Family:
     return replace(family, recompute="full", recompute_modules=(), recompute_layers=0)
 
 
-def _legal(plan: Plan, degrees: Sequence[int], sizes: Sequence[_Size]) -> list[Plan]:
-    """Return the plan with other sizes, where that is a plan."""
+def _legal(plan: Plan, family: Family, degrees: Sequence[int], sizes: Sequence[_Size]) -> list[Plan]:
+    """Return the plan under another family with other sizes, where that is a plan."""
     found: list[Plan] = []
-    for size in sizes:
-        if size[0] in degrees:
+    batch = plan.global_batch if family.workload is Workload.TRAIN else None
+    for tp, pp, micro_batch in sizes:
+        if tp in degrees:
+            open_again = {"etp": None, "dp": None, "global_batch": batch}
             with suppress(SlipstickError):
-                found.append(_resized(plan, size))
+                found.append(plan.under(family, {"tp": tp, "pp": pp, "micro_batch": micro_batch, **open_again}))
     return found
-
-
-def _resized(plan: Plan, size: _Size) -> Plan:
-    tp, pp, micro_batch = size
-    batch = plan.global_batch if plan.family.workload is Workload.TRAIN else None
-    return make_plan(
-        num_gpus=plan.num_gpus, tp=tp, pp=pp, cp=plan.cp, ep=plan.ep, vpp=plan.vpp, dp_shard=plan.dp_shard,
-        cp_ulysses=plan.cp_ulysses, micro_batch=micro_batch, global_batch=batch, seq_len=plan.seq_len,
-        kv_len=plan.kv_len, capacity_factor=plan.capacity_factor, expert_imbalance=plan.expert_imbalance,
-        family=plan.family,
-    )  # fmt: skip
 
 
 def _flags(old: Plan, new: Plan) -> str:

@@ -88,10 +88,9 @@ class Server:
     def phase(self, lowered: Lowered, batch: float, seq: float, context: float = 0.0) -> Estimate:
         """Estimate one step of a phase: so many sequences a replica, tokens of each, and tokens in the cache."""
         rows = max(1, round(batch))
-        family = replace(self.plan.family, workload=lowered.source.workload)
         plan = replace(
             self.plan, micro_batch=rows, global_batch=rows * self.plan.dp, seq_len=max(1, round(seq)),
-            kv_len=round(context), family=family,
+            kv_len=round(context), phase=str(lowered.source.workload),
         )  # fmt: skip
         return estimate(lowered.source, self.system, plan, self.convention, lowered)
 

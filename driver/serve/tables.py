@@ -13,7 +13,7 @@ from ...cost.serving.batching.times import Array, Curve, StepTimes, Surface
 from ...ir.errors import UsageError
 from ...ir.graph import Workload
 from ...ir.ops import OpClass
-from ...ir.plan import Family, Plan, PlanTable
+from ...ir.plan import Plan, PlanTable
 from ...ir.plan.divisibility import check_divisibility
 from ..estimate import Estimates, Lowered, evaluate
 
@@ -86,13 +86,9 @@ def _pairs(rows: Array, columns: Array) -> tuple[Array, Array]:
 def _priced(lowered: Lowered, system: System, plan: Plan, batch: Array, length: Array) -> Estimates:
     """Price a graph at batches of a replica and lengths: tokens in the cache of a decode step, or of a prompt."""
     cached = length if lowered.source.workload is Workload.DECODE else np.zeros_like(length)
-    one = PlanTable.of([replace(plan, family=_family(lowered, plan))]).repeated(len(batch))
+    one = PlanTable.of([replace(plan, phase=str(lowered.source.workload))]).repeated(len(batch))
     return evaluate(lowered, system, replace(one, micro_batch=batch, num_micro_batches=np.ones_like(batch),
                                              seq_len=length, kv_len=cached))  # fmt: skip
-
-
-def _family(lowered: Lowered, plan: Plan) -> Family:
-    return replace(plan.family, workload=lowered.source.workload)
 
 
 def _attention_s(table: Estimates) -> Array:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
-from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -27,7 +26,6 @@ Rows: TypeAlias = Mapping[str, Counts]
 # Columns of a table of candidates. `ep` and `etp` are as people write them, `gbs` sequences a step.
 _COUNTS = tuple(row for row in COUNTS if row.word.axis is not Axis.ONE)
 NUMBERS = tuple(row.name for row in _COUNTS)
-_VALUES = attrgetter(*(row.field for row in _COUNTS))
 # Columns of a table of plans that are columns of candidates.
 _SHARED = tuple(row for row in _COUNTS if row.field in PlanTable.__annotations__)
 _EVEN: Mapping[str, float] = MappingProxyType({})
@@ -145,8 +143,8 @@ def _batches(degrees: Degrees, family: Family, rows: Rows, num_blocks: int) -> C
         rows, "vpp", num * most + stages,
         lambda key: _chunks(degrees.vpp, family.schedule, key % most, key // most, num_blocks),
     )  # fmt: skip
-    numbers = _VALUES(PlanCase.columns(family, rows).completed())
-    return np.stack(np.broadcast_arrays(*numbers)).astype(np.int64)
+    numbers = PlanCase.columns(family, rows).completed
+    return np.stack(np.broadcast_arrays(*(np.asarray(numbers[row.field]) for row in _COUNTS))).astype(np.int64)
 
 
 def plan_table(family: Family, numbers: Counts, seq_len: int, kv_len: int, load: Mapping[str, float]) -> PlanTable:

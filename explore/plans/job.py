@@ -19,11 +19,12 @@ from ...ir.errors import InternalError, PlanError, SlipstickError
 from ...ir.graph import Graph, Workload
 from ...ir.kept import Kept
 from ...ir.layers import num_layers
-from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan, PlanWords
+from ...ir.plan import CP_METHODS, RECOMPUTE, Family, Plan
 from ...ir.plan.case import Above
 from ...ir.plan.divisibility import has_experts
 from ...ir.plan.plan import completed
 from ...ir.plan.word import changed
+from ...ir.plan.words import PlanNumbers
 from ...ir.schedules.registry import SCHEDULES
 from ...ir.sizes.fixed_sizes import counts_tokens
 from ...ir.text.printer import print_graph
@@ -241,8 +242,8 @@ class PlanJob:
 
 def plan_of(space: PlanSpace, family: Family, numbers: Sequence[int]) -> Plan:
     """Return the plan of a candidate; PlanError when it is not one."""
-    said = {**counted(numbers), **space.load(family), "seq_len": space.seq_len}
-    return completed(changed(PlanWords(), said), family, space.kv_len)
+    said = {**counted(numbers), **space.load(family), "seq_len": space.seq_len, "kv_len": space.kv_len}
+    return completed(changed(PlanNumbers(), said), family)
 
 
 def money_of(workload: Workload) -> tuple[str, ...]:

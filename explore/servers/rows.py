@@ -163,8 +163,7 @@ def _phase(server: Server, lowered: Lowered, dp: Array, batch: Array, seq: float
     codes, of_row = np.unique(dp * _ROWS + sequences, return_inverse=True)
     replicas, each = np.divmod(codes, _ROWS)
     plan, ones = server.plan, np.ones(len(codes))
-    family = replace(plan.family, workload=lowered.source.workload)
-    like = PlanTable.of([replace(plan, family=family)]).repeated(len(codes))
+    like = PlanTable.of([replace(plan, phase=str(lowered.source.workload))]).repeated(len(codes))
     table = replace(
         like, num_gpus=replicas * (plan.num_gpus // plan.dp), dp=replicas, micro_batch=each, num_micro_batches=ones,
         seq_len=ones * max(1, round(seq)), kv_len=ones * round(context),

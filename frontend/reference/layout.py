@@ -17,6 +17,7 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
+from ...ir.ops.tensors.normalize import ALONG_DIM
 from ...ir.placement import REPLICATE, Shard
 from ...ir.sizes.expr import Dim, Expr, as_expr
 from ...ir.sizes.rounding import evened
@@ -29,8 +30,7 @@ _SEQUENCE_CUTS = ("cp", "up", "tp", "ep", "fsdp", "dp")
 # Ops whose tensors have dims in common, counted from the right, where these have the same size.
 _KEEPS_DIMS = (
     "elementwise", "cast", "copy", "identity", "accumulate", "all_reduce", "quantise", "norm", "norm_bwd", "rope",
-    "rope_bwd", "optimizer_step", "softmax", "softmax_bwd", "topk", "sort", "cumsum", "gather", "scatter", "dispatch",
-    "dispatch_bwd", "combine", "combine_bwd",
+    "rope_bwd", "optimizer_step", "gather", "scatter", "dispatch", "dispatch_bwd", "combine", "combine_bwd", *ALONG_DIM,
 )  # fmt: skip
 Spot = tuple[int, int]
 

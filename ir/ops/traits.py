@@ -34,6 +34,7 @@ class Trait(StrEnum):
     ROTATES = "rotates"  # rotary embedding
     NORMALISES_ROWS = "normalises rows"  # statistics of the last dim
     SOFTMAX = "softmax"  # exponentials along a dim, over their sum
+    LINEAR = "linear"  # of a sum of operands it makes the sum of their results
     CHOOSES = "chooses"  # the largest entries and their places
     LOOKS_UP = "looks up"  # entries of its first input, of which it reads those alone whose places are given
     READS_TABLE = "reads a table"  # rows of a table of weights, by ids

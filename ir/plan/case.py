@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..graph import Workload
 from .word import changed
-from .words import WORDS, Family, PlanWords
+from .words import WORDS, Family, PlanNumbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,9 +57,9 @@ class Above:
         yield from (cls(*(bool(bits >> k & 1) for k in range(4))) for bits in range(16))
 
 
-@dataclass(slots=True)
-class PlanCase:
-    """Numbers that people ask of plans, in the names of `PlanWords`, and what follows from them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCase(PlanNumbers):
+    """Numbers that people ask of plans of a family, and what follows from them.
 
     In the place of each number there may be a column of many plans (`columns`): rules therefore join what they read of
     numbers by & and |, and what they read of words alone by `and` and `or`.
@@ -67,39 +67,30 @@ class PlanCase:
 
     family: Family
     num_gpus: int = 1
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
-    etp: int | None = None
-    dp: int | None = None
-    vpp: int = 1
-    micro_batch: int = 1
-    global_batch: int | None = None
-    cp_ulysses: int = 1
-    dp_shard: int = 1
-    capacity_factor: float | None = None
-    expert_imbalance: float = 1.0
-    seq_len: int = 1
     kv_len: int = 0
+    dp_shard: int = 1
 
     @classmethod
-    def of(cls, words: PlanWords, family: Family, kv_len: int) -> PlanCase:
+    def of(cls, said: PlanNumbers, family: Family) -> PlanCase:
         """Return the case of what people say."""
-        case = cls(family, *_SAID(words))
-        case.num_gpus, case.kv_len = words.num_devices, kv_len
-        case.dp_shard = 1 if words.dp_shard is None else words.dp_shard
-        return case
+        numbers = dict(zip(PARTS, _SAID(said), strict=True))
+        numbers["num_gpus"] = said.num_devices
+        if said.kv_len is None:
+            numbers["kv_len"] = said.seq_len if family.workload is Workload.DECODE else 0
+        if said.dp_shard is None:
+            numbers["dp_shard"] = 1
+        return cls(family=family, **numbers)
 
     @classmethod
     def columns(cls, family: Family, columns: Mapping[str, NDArray[np.int64] | float]) -> PlanCase:
         """Return the case of many plans of one family; what they have in common is a number."""
-        return changed(cls(family), columns)
+        return changed(cls(family=family), columns)
 
-    def completed(self) -> PlanCase:
-        """Return the case with what follows in the place of what was left open."""
-        self.etp, self.dp, self.global_batch = self.inside, self.replicas, self.batch
-        return self
+    @property
+    def completed(self) -> Mapping[str, int | float | None]:
+        """All numbers, with what follows in the place of what was left open."""
+        numbers = dict(zip(PARTS, _SAID(self), strict=True))
+        return {**numbers, "etp": self.inside, "dp": self.replicas, "global_batch": self.batch}
 
     @property
     def train(self) -> bool:
@@ -166,10 +157,10 @@ class PlanCase:
         return ", ".join(map(str, sorted({1, *wide})))
 
 
-# What a case asks of words, in the order of its parts; of these the counts of devices, sequences and tokens.
-_PARTS = tuple(part.name for part in fields(PlanCase) if part.name not in ("family", "kv_len"))
-_SAID = attrgetter(*_PARTS)
-COUNTS = tuple(row for part in _PARTS for row in WORDS.values() if row.field == part and row.kind is int)
+# Numbers in the order of their record; of these the counts of devices, sequences and tokens, as words.
+PARTS = tuple(part.name for part in fields(PlanNumbers))
+_SAID = attrgetter(*PARTS)
+COUNTS = tuple(row for part in PARTS for row in WORDS.values() if row.field == part and row.kind is int)
 _COUNTED = attrgetter(*(row.field for row in COUNTS))
 _FLAGS = tuple(row.name.replace("_", "-") for row in COUNTS)
 

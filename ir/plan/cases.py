@@ -240,7 +240,7 @@ def contradiction(family: Family, above: Above) -> str:
     degrees = (above.tp, above.pp, above.cp, above.ep, family.usp, family.hsdp)
     tp, pp, cp, ep, up, shard = (_Above(2) if one else 1 for one in degrees)
     try:
-        _check_said(PlanCase(family, tp=tp, pp=pp, cp=cp, ep=ep, cp_ulysses=up, dp_shard=shard))
+        _check_said(PlanCase(family=family, tp=tp, pp=pp, cp=cp, ep=ep, cp_ulysses=up, dp_shard=shard))
     except (PlanError, NotBuiltError) as error:
         return str(error)
     return ""

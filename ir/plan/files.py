@@ -58,7 +58,7 @@ def plan_words(plan: Plan, phase: str | None = None) -> dict[str, Word]:
 'zero': 1, 'kernels': 'plain'}
     """
     words = plan.words
-    check_said(plan, plan_of_case(PlanCase.of(words, structure_of(words), words.kv_len)))
+    check_said(plan, plan_of_case(PlanCase.of(words, structure_of(words))))
     train, serves = plan.family.workload is Workload.TRAIN, phase == SERVE
     if serves and plan.family.workload is not Workload.DECODE:
         raise PlanError(f"the plan of a server is that of its decode steps, not of {plan.family.workload}")

@@ -3,51 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from operator import attrgetter
+from dataclasses import dataclass, fields
+from functools import cached_property
+from types import MappingProxyType
 
 from ..errors import PlanError
-from .case import PlanCase, inner_ep
+from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
-from .structure import RULES, Defaults, Software, check_structure, policy_of, structure_of
+from .structure import Defaults, Software, check_structure, family_of, idle_axes, policy_of, structure_of
 from .word import Row, changed
-from .words import WORDS, Family, PlanWords
-
-_STRUCTURAL = tuple(rule.degree for rule in RULES)
+from .words import WORDS, Family, PlanNumbers, PlanWords
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """One plan, checked: the degrees multiply to the number of GPUs and the batch divides.
+# Without slots, so that its family may be kept once it was asked for.
+@dataclass(frozen=True, kw_only=True)
+class Plan(PlanWords):
+    """One plan, checked: the degrees multiply to the number of GPUs and the batch divides. Nothing is left open.
 
     `micro_batch` is in sequences a replica, `global_batch` in sequences a step, `kv_len` the tokens already cached
     in decode. For inference the global batch is `micro_batch * dp`. Of the `dp` replicas `dp_shard` neighbours share
     states in shards when the family is hybrid (`hsdp`). `etp` is 1 or tp, or in inference a multiple of it inside of
     tp x dp; `capacity_factor` the rows that an expert has room for over their mean number, None for as many as come;
-    `expert_imbalance` the rows of the busiest expert-parallel rank over the mean.
+    `expert_imbalance` the rows of the busiest expert-parallel rank over the mean. `cut` has the degrees of one over
+    which the graph is cut all the same: none, unless the plan was made of a family that says so, or of `dp_shard=1`.
     """
 
     num_gpus: int
-    tp: int = 1
-    pp: int = 1
-    cp: int = 1
-    ep: int = 1
-    etp: int = 1
-    dp: int = 1
-    vpp: int = 1
-    micro_batch: int = 1
-    global_batch: int = 1
-    seq_len: int = 2048
-    kv_len: int = 0
-    cp_ulysses: int = 1
-    dp_shard: int = 1
-    capacity_factor: float | None = None
-    expert_imbalance: float = 1.0
-    family: Family = field(default_factory=Family)
+    etp: int
+    dp: int
+    global_batch: int
+    kv_len: int
+    dp_shard: int
+    sp: bool
+    kernels: str
+    scatter_p2p: bool
+    cut: frozenset[str] = frozenset()
 
-    def __post_init__(self) -> None:
-        """Refuse degrees that the graph of the family is not cut over."""
-        check_structure(self.family, {rule: getattr(self, rule) for rule in _STRUCTURAL})
+    @cached_property
+    def family(self) -> Family:
+        """The structure of the graph that the plan runs: its policy, and the axes of its degrees."""
+        return family_of(self, {}, self.cut)
 
     @property
     def inner_ep(self) -> int:
@@ -82,25 +77,24 @@ class Plan:
     @property
     def words(self) -> PlanWords:
         """What people say to have this plan: all that a rule or the stack would choose is said too."""
+        own = {f.name: getattr(self, f.name) for f in fields(PlanWords)}
         family = self.family
-        own = {f.name: getattr(self, f.name) for f in fields(PlanWords) if hasattr(self, f.name)}
         chosen = {
-            "phase": str(family.workload), "sp": family.sp, "kernels": family.kernels, "dp": None,
-            "scatter_p2p": family.scatter_p2p, "dp_shard": self.dp_shard if family.hsdp else None,
-            "tp_plan": "auto" if family.tp_plan.startswith("auto:") else family.tp_plan,
+            "dp": None, "kv_len": None, "dp_shard": self.dp_shard if family.hsdp else None,
+            "tp_plan": "auto" if self.tp_plan.startswith("auto:") else self.tp_plan,
             "etp": self.etp if family.etp_dp or (self.tp > 1 and not family.etp) else None,
-        } | ({"cp_method": family.cp} if family.cp != "none" else {})  # fmt: skip
-        return changed(PlanWords(), {**own, **policy_of(family), **chosen})
+        }  # fmt: skip
+        return changed(PlanWords(), {**own, **chosen})
 
-
-# The parts of a plan, and how they are read off a case that is completed.
-_FIELDS = tuple(part.name for part in fields(Plan))
-_VALUES = attrgetter(*_FIELDS)
+    def under(self, family: Family, numbers: Mapping[str, float | None] = MappingProxyType({})) -> Plan:
+        """Return the plan with other numbers and under another family, checked; None leaves a number open."""
+        own = {name: getattr(self, name) for name in PARTS}
+        return completed(changed(PlanNumbers(), {**own, **numbers}), family)
 
 
 def numbers_first() -> tuple[Row, ...]:
     """Return all words as people read a plan: its numbers in the order of its fields, then the others."""
-    order = {field.name: place for place, field in enumerate(fields(Plan))}
+    order = {name: place for place, name in enumerate(PARTS)}
     return tuple(sorted(WORDS.values(), key=lambda row: order.get(row.field, len(order))))
 
 
@@ -135,19 +129,19 @@ def make_plan(
     >>> plan.dp, plan.family.sp, plan.family.cp
     (4, True, 'allgather')
     """
-    words = PlanWords(
+    numbers = PlanNumbers(
         num_gpus=num_gpus, seq_len=seq_len, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, dp=dp, vpp=vpp,
-        micro_batch=micro_batch, global_batch=global_batch, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
+        micro_batch=micro_batch, global_batch=global_batch, kv_len=kv_len, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
         capacity_factor=capacity_factor, expert_imbalance=expert_imbalance,
     )  # fmt: skip
     if isinstance(family, Family):
-        return completed(words, family, kv_len)
+        return completed(numbers, family)
     if family is None or (family.stack is None and family.kernels is None):
         raise PlanError(
             "kernels follow from the software that runs: give family=Defaults(stack=system.stack), "
             "Defaults(kernels='eager'), or a Family"
         )
-    return completed(words, structure_of(family.said(words), family.stack), kv_len)
+    return completed(numbers, family.family(numbers))
 
 
 def plan_of(words: PlanWords, stack: Software | None = None) -> Plan:
@@ -159,26 +153,32 @@ def plan_of(words: PlanWords, stack: Software | None = None) -> Plan:
     >>> plan.dp, plan.family.sp, plan.family.cp
     (4, True, 'allgather')
     """
-    return completed(words, structure_of(words, stack), words.kv_len)
+    return completed(words, structure_of(words, stack))
 
 
-def completed(words: PlanWords, family: Family, kv_len: int) -> Plan:
-    """Return the plan of the numbers of words and of a family, checked and completed."""
-    case = PlanCase.of(words, family, kv_len)
+def completed(said: PlanNumbers, family: Family) -> Plan:
+    """Return the plan of some numbers and a family, checked and completed."""
+    case = PlanCase.of(said, family)
     check(case)
     return plan_of_case(case)
 
 
 def plan_of_case(case: PlanCase) -> Plan:
-    """Return the plan of a case, which is not checked."""
-    case.vpp = case.family.pipeline.chunks_of(case.vpp)
-    return Plan(**dict(zip(_FIELDS, _VALUES(case.completed()), strict=True)))
+    """Return the plan of a case that is not checked; PlanError for a degree that its graph is not cut over."""
+    family = case.family
+    numbers = {**case.completed, "vpp": family.pipeline.chunks_of(case.vpp)}
+    check_structure(family, numbers)
+    words = policy_of(family) | ({} if family.cp == "none" else {"cp_method": family.cp})
+    plan = Plan(**words, **numbers, phase=str(family.workload), cut=idle_axes(family, numbers))  # type: ignore[arg-type]
+    # What its family would be worked out as, which `replace` does.
+    plan.__dict__["family"] = family
+    return plan
 
 
 def differences(made: Plan, meant: Plan) -> Iterator[str]:
-    """Yield the parts of a plan and of its structure that are not as they were meant, with both values."""
-    for a, b in ((made, meant), (made.family, meant.family)):
-        for name in (part.name for part in fields(a) if part.name != "family"):
+    """Yield the numbers of a plan and the parts of its structure that are not as they were meant, with both values."""
+    for a, b, names in ((made, meant, PARTS), (made.family, meant.family, [part.name for part in fields(Family)])):
+        for name in names:
             if getattr(a, name) != getattr(b, name):
                 yield f"{name}={getattr(a, name)}, not {getattr(b, name)}"
 

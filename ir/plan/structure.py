@@ -7,15 +7,16 @@ way round is legal: a graph that is cut over an axis of degree one is the graph 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Protocol
 
 from ..errors import PlanError
 from ..graph import Workload
 from ..schedules.registry import ALIASES
 from .word import changed
-from .words import AXES, CP_METHODS, SERVING_KERNELS, Family, PlanWords, Policy
+from .words import AXES, CP_METHODS, SERVING_KERNELS, Family, PlanNumbers, PlanWords, Policy
 
 
 class Software(Protocol):
@@ -38,28 +39,35 @@ class Rule:
 
     Attributes:
         degree: the degree, as plans call it.
-        has: whether a family makes graphs that have the axis.
-        given: the word of a family that says so, and its value.
-        spelling: how a family says that there is one.
+        word: the word of a family that says whether its graph has the axis.
+        value: what it says then.
     """
 
     degree: str
-    has: Callable[[Family], bool]
-    given: Callable[[Family], str]
-    spelling: str
+    word: str
+    value: str | bool = True
+
+    def has(self, family: Family) -> bool:
+        """Whether a family makes graphs that have the axis."""
+        return getattr(family, self.word) not in (False, "none")
+
+    @property
+    def spelling(self) -> str:
+        """How a family says that there is one."""
+        return f"{self.word}={self.value!r}"
 
 
 RULES = (
-    Rule("cp", lambda f: f.cp != "none", lambda f: f"cp={f.cp}", "cp='allgather'"),
-    Rule("cp_ulysses", lambda f: f.usp, lambda f: f"usp={f.usp}", "usp=True"),
-    Rule("ep", lambda f: f.ep, lambda f: f"ep={f.ep}", "ep=True"),
-    Rule("pp", lambda f: f.pp, lambda f: f"pp={f.pp}", "pp=True"),
-    Rule("dp_shard", lambda f: f.hsdp, lambda f: f"hsdp={f.hsdp}", "hsdp=True"),
-    Rule("expert_imbalance", lambda f: f.imbalance, lambda f: f"imbalance={f.imbalance}", "imbalance=True"),
+    Rule("cp", "cp", "allgather"),
+    Rule("cp_ulysses", "usp"),
+    Rule("ep", "ep"),
+    Rule("pp", "pp"),
+    Rule("dp_shard", "hsdp"),
+    Rule("expert_imbalance", "imbalance"),
 )
 
 
-def check_structure(family: Family, degrees: Mapping[str, float]) -> None:
+def check_structure(family: Family, degrees: Mapping[str, float | None]) -> None:
     """Raise PlanError for degrees above one that the graph of a family is not cut over.
 
     >>> check_structure(Family(), {"cp": 4})
@@ -68,11 +76,11 @@ def check_structure(family: Family, degrees: Mapping[str, float]) -> None:
     slipstick.ir.errors.PlanError: cp=4 with a family of cp=none: its graph is not cut so, and nothing would be \
 divided; use Family(cp='allgather'), or Defaults(stack=system.stack), which follows the degrees
     """
-    wrong = [rule for rule in RULES if degrees.get(rule.degree, 1) > 1 and not rule.has(family)]
+    wrong = [rule for rule in RULES if (degrees.get(rule.degree) or 1) > 1 and not rule.has(family)]
     if not wrong:
         return
     told = ", ".join(f"{rule.degree}={degrees[rule.degree]:g}" for rule in wrong)
-    have = ", ".join(rule.given(family) for rule in wrong)
+    have = ", ".join(f"{rule.word}={getattr(family, rule.word)}" for rule in wrong)
     raise PlanError(
         f"{told} with a family of {have}: its graph is not cut so, and nothing would be divided; use "
         f"Family({', '.join(rule.spelling for rule in wrong)}), or Defaults(stack=system.stack), which follows the "
@@ -112,27 +120,21 @@ class Defaults:
     kernels: str | None = None
     scatter_p2p: bool | None = None
 
-    def family(
-        self, *, seq_len: int, tp: int = 1, pp: int = 1, cp: int = 1, ep: int = 1, etp: int | None = None,
-        vpp: int = 1, cp_ulysses: int = 1, dp_shard: int | None = None, capacity_factor: float | None = None,
-        expert_imbalance: float = 1.0,
-    ) -> Family:  # fmt: skip
-        """Return the family of some degrees, which are those of `make_plan`; eager kernels where nothing says which."""
-        words = PlanWords(
-            seq_len=seq_len, tp=tp, pp=pp, cp=cp, ep=ep, etp=etp, vpp=vpp, cp_ulysses=cp_ulysses, dp_shard=dp_shard,
-            capacity_factor=capacity_factor, expert_imbalance=expert_imbalance,
-        )  # fmt: skip
-        return structure_of(self.said(words), self.stack)
-
-    def said(self, words: PlanWords) -> PlanWords:
-        """Return degrees and batches together with what is left open and the policy."""
+    def family(self, numbers: PlanNumbers) -> Family:
+        """Return the family of some numbers; eager kernels where nothing says which."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("stack", "policy")}
-        return changed(words, {**policy_of(self.policy), **own, "phase": str(self.policy.workload)})
+        said = {**policy_of(self.policy), **own, "phase": str(self.policy.workload)}
+        given = {f.name: getattr(numbers, f.name) for f in fields(PlanNumbers)}
+        return structure_of(changed(PlanWords(), {**given, **said}), self.stack)
+
+
+_POLICY = tuple(part.name for part in fields(Policy))
+_STANDING = attrgetter(*_POLICY)
 
 
 def policy_of(record: Policy) -> dict[str, object]:
     """Return the words of a record that a graph is lowered for as they stand, by their fields."""
-    return {field.name: getattr(record, field.name) for field in fields(Policy)}
+    return dict(zip(_POLICY, _STANDING(record), strict=True))
 
 
 def structure_of(words: PlanWords, stack: Software | None = None) -> Family:
@@ -142,27 +144,40 @@ def structure_of(words: PlanWords, stack: Software | None = None) -> Family:
     >>> family.sp, family.cp, family.pp, family.kernels
     (True, 'allgather', False, 'plain')
     """
-    workload = Workload(words.phase)
-    train = workload is Workload.TRAIN
+    train = words.phase == Workload.TRAIN
     scatter = train and words.pp > 1 and stack is not None and stack.scatter_p2p
-    family = Family(
+    decided: dict[str, object] = {
+        "sp": (train and words.tp > 1 and words.seq_len % words.tp == 0) if words.sp is None else words.sp,
+        "kernels": words.kernels or usual_kernels(Workload(words.phase), stack),
+        "scatter_p2p": scatter if words.scatter_p2p is None else words.scatter_p2p,
+        "schedule": _schedule(words.schedule, words.vpp),
+        "tp_plan": f"auto:{words.tp}" if words.tp_plan == "auto" else words.tp_plan,
+    }
+    return family_of(words, decided, frozenset() if words.dp_shard is None else frozenset({"dp_shard"}))
+
+
+def family_of(words: PlanWords, decided: Mapping[str, object], cut: frozenset[str]) -> Family:
+    """Return the family of words, some decided anew: cut over axes of degrees above one, and over those in `cut`."""
+    workload = Workload(words.phase)
+    return Family(
+        **{**policy_of(words), **decided},  # type: ignore[arg-type]
         workload=workload,
-        sp=(train and words.tp > 1 and words.seq_len % words.tp == 0) if words.sp is None else words.sp,
-        kernels=words.kernels or usual_kernels(workload, stack),
-        scatter_p2p=scatter if words.scatter_p2p is None else words.scatter_p2p,
-        cp=words.cp_method if words.cp > 1 else "none",
-        usp=words.cp_ulysses > 1,
-        ep=words.ep > 1,
-        pp=words.pp > 1,
-        etp=words.etp != 1 or words.tp == 1,
-        etp_dp=not train and (words.etp or 1) > words.tp,
-        hsdp=words.dp_shard is not None,
+        cp=words.cp_method if words.cp > 1 or "cp" in cut else "none",
+        usp=words.cp_ulysses > 1 or "cp_ulysses" in cut,
+        ep=words.ep > 1 or "ep" in cut,
+        pp=words.pp > 1 or "pp" in cut,
+        etp=(words.etp != 1 or words.tp == 1) and "etp" not in cut,
+        etp_dp=workload is not Workload.TRAIN and (words.etp or 1) > words.tp,
+        hsdp=(words.dp_shard or 1) > 1 or "dp_shard" in cut,
         capacity=words.capacity_factor is not None,
-        imbalance=words.expert_imbalance != 1,
+        imbalance=words.expert_imbalance != 1 or "expert_imbalance" in cut,
     )
-    tp_plan = f"auto:{words.tp}" if words.tp_plan == "auto" else words.tp_plan
-    said = {**policy_of(words), "schedule": _schedule(words.schedule, words.vpp), "tp_plan": tp_plan}
-    return changed(family, said)
+
+
+def idle_axes(family: Family, numbers: Mapping[str, float | None]) -> frozenset[str]:
+    """Return the degrees of one over which the graph of a family is cut all the same."""
+    found = [rule.degree for rule in RULES if numbers[rule.degree] == 1 and rule.has(family)]
+    return frozenset(found if family.etp or numbers["tp"] != 1 else [*found, "etp"])
 
 
 def usual_kernels(workload: Workload, stack: Software | None) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import PlanError
-from .structure import check_structure
+from .structure import RULES, check_structure
 from .words import AXES, CAPACITY, IMBALANCE, Family
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class PlanTable:
         """Refuse degrees that the graph of the family is not cut over."""
         family = self.family
         # Ranks of data parallelism that share split experts are a column of `ep`, and no expert is dealt out.
-        given = {"cp": self.cp, "ep": None if family.etp_dp else self.ep, "pp": self.pp, "dp_shard": self.dp_shard,
-                 "cp_ulysses": self.cp_ulysses, "expert_imbalance": self.expert_imbalance}  # fmt: skip
+        degrees = [rule.degree for rule in RULES if rule.degree != "ep" or not family.etp_dp]
+        given = {degree: getattr(self, degree) for degree in degrees}
         check_structure(family, {name: _most(column) for name, column in given.items() if column is not None})
         if (self.capacity_factor is not None) != family.capacity:
             raise PlanError(f"a family with capacity={family.capacity} and a capacity_factor: give both, or neither")

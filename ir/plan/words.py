@@ -1,7 +1,8 @@
 """The vocabulary of plans: each word once, with its type, default and help, and the structure that words make.
 
-Flags, plan files, their schema, requests, reports, axes of searches and `make_plan` read this table. `Policy` has the
-words that a graph is lowered for as they stand; `PlanWords` has all words, and `Family` what follows from the others.
+Flags, plan files, their schema, requests, reports, axes of searches and `make_plan` read this table. `PlanNumbers` has
+the degrees, batches and lengths, `Policy` the words that a graph is lowered for as they stand; `PlanWords` has both,
+and `Family` what a graph is lowered for: a policy, and the axes that numbers cut it over.
 """
 
 from __future__ import annotations
@@ -47,11 +48,82 @@ CAPACITY, IMBALANCE = "cf", "imb"
 
 
 # fmt: off
+# Without slots of its own, so that `PlanWords` may have two bases.
+@dataclass(frozen=True, kw_only=True)
+class PlanNumbers:
+    """Degrees, batches and lengths of a plan; None where a rule decides.
+
+    `kv_len` is no word: the tokens that are cached already are `seq_len` in decode, unless a program says otherwise.
+    """
+
+    num_gpus: Annotated[int | None, Word(
+        "Number of GPUs.  [default: tp x pp x cp x dp]", name="gpus", behind="exp_avg_sq_dtype", axis=Axis.NUMBER,
+    )] = None
+    tp: Annotated[int, Word(
+        "Tensor-parallel degree.", also=("--tensor-model-parallel-size",), axis=Axis.NUMBER,
+    )] = 1
+    pp: Annotated[int, Word(
+        "Pipeline stages.", also=("--pipeline-model-parallel-size",), behind="dp", axis=Axis.NUMBER,
+    )] = 1
+    cp: Annotated[int, Word(
+        "Context-parallel degree.", also=("--context-parallel-size",), behind="order", axis=Axis.NUMBER,
+    )] = 1
+    ep: Annotated[int, Word(
+        "Expert-parallel degree: divides dp, or with --etp 1 tp x dp and is a multiple of tp.",
+        also=("--expert-model-parallel-size",), behind="cp_ulysses", axis=Axis.NUMBER,
+    )] = 1
+    etp: Annotated[int | None, Word(
+        "Tensor-parallel degree inside experts: tp, or 1 for whole experts (in training with --sp); in inference "
+        "also tp times ranks of dp, which then gather their tokens.  [default: tp]",
+        also=("--expert-tensor-parallel-size",), axis=Axis.CHOICE,
+    )] = None
+    dp: Annotated[int | None, Word(
+        "Data-parallel replicas.  [default: gpus / (tp x pp x cp)]",
+        also=("--data-parallel-size",), behind="tp", axis=Axis.NUMBER,
+    )] = None
+    vpp: Annotated[int, Word(
+        "Model chunks a stage: above 1, stages are interleaved.", behind="pp", axis=Axis.NUMBER,
+    )] = 1
+    micro_batch: Annotated[int, Word(
+        "Sequences a replica runs at once.",
+        name="mbs", also=("--micro-batch-size",), section="Workload", behind="seq", axis=Axis.NUMBER,
+    )] = 1
+    global_batch: Annotated[int | None, Word(
+        "Sequences a step.  [default: mbs x dp]",
+        name="gbs", also=("--global-batch-size",), section="Workload", axis=Axis.NUMBER,
+    )] = None
+    seq_len: Annotated[int, Word(
+        "Tokens a sequence; in decode, tokens in the KV cache.",
+        name="seq", also=("--seq-length",), section="Workload", behind="phase", axis=Axis.ONE,
+    )] = 2048
+    kv_len: int | None = None
+    cp_ulysses: Annotated[int, Word(
+        "Of cp, ranks that exchange sequence for heads inside a ring or gather.", behind="cp_method", axis=Axis.NUMBER,
+    )] = 1
+    dp_shard: Annotated[int | None, Word(
+        "Replicas that share what ZeRO shards; groups of them are replicas (HSDP).  [default: dp]",
+        behind="zero", axis=Axis.NUMBER,
+    )] = None
+    capacity_factor: Annotated[float | None, Word(
+        "Rows an expert has room for, over the mean; all of them are computed and sent.  [default: no limit]",
+        also=("--moe-expert-capacity-factor",), behind="etp", axis=Axis.ONE,
+    )] = None
+    expert_imbalance: Annotated[float, Word(
+        "Rows of the busiest expert-parallel rank, over the mean.", axis=Axis.ONE,
+    )] = 1.0
+
+    @property
+    def num_devices(self) -> int:
+        """The GPUs asked for, or as many as the degrees need."""
+        return self.tp * self.pp * self.cp * (self.dp or 1) if self.num_gpus is None else self.num_gpus
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Words that a graph is lowered for as they stand: types, states, experts, kernels, what is kept.
 
-    `published_of` is no word: with precision `as-published` a checkpoint says which weights it has in which recipe.
+    None where a rule or the stack decides; a family has nothing left open. `published_of` is no word: with precision
+    `as-published` a checkpoint says which weights it has in which recipe.
     """
 
     grad_dtype: Annotated[DType, Word(
@@ -83,9 +155,12 @@ class Policy:
         "balanced), or a list such as 9,8,8,7 (with --vpp: chunk by chunk, in the order of the model).",
         metavar="WORD|LIST",
     )] = "auto"
-    order: Annotated[str, Word(
-        "Mesh axes from neighbouring ranks outwards.", metavar="AXES", behind="scatter_p2p",
-    )] = ORDER
+    scatter_p2p: Annotated[bool | None, Word(
+        "Without --sp, tensor-parallel ranks send pieces to the next stage, which gathers them.  [default: as the "
+        "stack does]",
+        axis=Axis.NONE,
+    )] = None
+    order: Annotated[str, Word("Mesh axes from neighbouring ranks outwards.", metavar="AXES")] = ORDER
     exchange: Annotated[str, Word(
         "How rows get to the experts of other ranks: each is sent there and back, or (in inference) all ranks gather "
         "all tokens, run their own experts and sum.",
@@ -98,9 +173,12 @@ class Policy:
     routing_nodes: Annotated[int, Word(
         "Most nodes a token is sent to, with copies inside; 0 for no limit.", needs="ep",
     )] = 0
+    sp: Annotated[bool | None, Word(
+        "Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]", axis=Axis.CHOICE,
+    )] = None
     tp_plan: Annotated[str, Word(
         "How layers are split: see `slipstick list tp-plans`; or a YAML, JSON or TOML file of `pattern: style`.",
-        metavar="NAME|FILE", behind="sp",
+        metavar="NAME|FILE",
     )] = "megatron"
     async_tp: Annotated[bool, Word(
         "Take gathers and scatters of --sp apart and hide them behind the products next to them.  [default: off]",
@@ -113,9 +191,16 @@ class Policy:
         "How long ZeRO 3 keeps gathered parameters.",
         choices=RESHARD, noun="reshard policy", behind="dp_shard", of_training=True,
     )] = "layer"
+    kernels: Annotated[str | None, Word(
+        "What training keeps and writes in place: what autograd keeps with one kernel a norm, rotary embedding "
+        "and activation (plain), or with those that the model's own code spells out (eager); as plain, with queries, "
+        "keys and values in one tensor as in nanotron, or PyTorch's own loss in two steps; or with hand-fused kernels "
+        "as in Megatron-Core. In inference: as the model's code runs them, or fused as serving engines do.  [default: "
+        "those of the stack]",
+        choices=KERNELS, noun="kind of kernels",
+    )] = None
     attention: Annotated[str, Word(
-        "One kernel, or products, softmax and dropout one by one.",
-        choices=ATTENTION, noun="kind of attention", behind="kernels",
+        "One kernel, or products, softmax and dropout one by one.", choices=ATTENTION, noun="kind of attention",
     )] = "flash"
     mla: Annotated[str, Word(
         "Over what latent attention runs in decode: the cached latents, as serving engines do, or keys and values made "
@@ -195,7 +280,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanWords(Policy):
+class PlanWords(Policy, PlanNumbers):
     """All that people say of a plan, in the words of flags and plan files; None where a rule or the stack decides.
 
     >>> PlanWords(num_gpus=64, tp=8, zero=1).recompute
@@ -205,83 +290,9 @@ class PlanWords(Policy):
     phase: Annotated[str, Word(
         "What is run: a step of it, or a server of requests.", choices=PHASES, section="Workload", axis=Axis.ONE,
     )] = "train"
-    seq_len: Annotated[int, Word(
-        "Tokens a sequence; in decode, tokens in the KV cache.",
-        name="seq", also=("--seq-length",), section="Workload", axis=Axis.ONE,
-    )] = 2048
-    micro_batch: Annotated[int, Word(
-        "Sequences a replica runs at once.",
-        name="mbs", also=("--micro-batch-size",), section="Workload", axis=Axis.NUMBER,
-    )] = 1
-    global_batch: Annotated[int | None, Word(
-        "Sequences a step.  [default: mbs x dp]",
-        name="gbs", also=("--global-batch-size",), section="Workload", axis=Axis.NUMBER,
-    )] = None
-    num_gpus: Annotated[int | None, Word(
-        "Number of GPUs.  [default: tp x pp x cp x dp]", name="gpus", axis=Axis.NUMBER,
-    )] = None
-    tp: Annotated[int, Word(
-        "Tensor-parallel degree.", also=("--tensor-model-parallel-size",), axis=Axis.NUMBER,
-    )] = 1
-    dp: Annotated[int | None, Word(
-        "Data-parallel replicas.  [default: gpus / (tp x pp x cp)]", also=("--data-parallel-size",), axis=Axis.NUMBER,
-    )] = None
-    pp: Annotated[int, Word(
-        "Pipeline stages.", also=("--pipeline-model-parallel-size",), axis=Axis.NUMBER,
-    )] = 1
-    vpp: Annotated[int, Word("Model chunks a stage: above 1, stages are interleaved.", axis=Axis.NUMBER)] = 1
-    scatter_p2p: Annotated[bool | None, Word(
-        "Without --sp, tensor-parallel ranks send pieces to the next stage, which gathers them.  [default: as the "
-        "stack does]",
-        axis=Axis.NONE,
-    )] = None
-    cp: Annotated[int, Word("Context-parallel degree.", also=("--context-parallel-size",), axis=Axis.NUMBER)] = 1
     cp_method: Annotated[str, Word(
-        "How attention crosses the context-parallel ranks.", choices=CP_METHODS, axis=Axis.CHOICE,
+        "How attention crosses the context-parallel ranks.", choices=CP_METHODS, behind="cp", axis=Axis.CHOICE,
     )] = CP_METHODS[0]
-    cp_ulysses: Annotated[int, Word(
-        "Of cp, ranks that exchange sequence for heads inside a ring or gather.", axis=Axis.NUMBER,
-    )] = 1
-    ep: Annotated[int, Word(
-        "Expert-parallel degree: divides dp, or with --etp 1 tp x dp and is a multiple of tp.",
-        also=("--expert-model-parallel-size",), axis=Axis.NUMBER,
-    )] = 1
-    etp: Annotated[int | None, Word(
-        "Tensor-parallel degree inside experts: tp, or 1 for whole experts (in training with --sp); in inference "
-        "also tp times ranks of dp, which then gather their tokens.  [default: tp]",
-        also=("--expert-tensor-parallel-size",), axis=Axis.CHOICE,
-    )] = None
-    capacity_factor: Annotated[float | None, Word(
-        "Rows an expert has room for, over the mean; all of them are computed and sent.  [default: no limit]",
-        also=("--moe-expert-capacity-factor",), axis=Axis.ONE,
-    )] = None
-    expert_imbalance: Annotated[float, Word(
-        "Rows of the busiest expert-parallel rank, over the mean.", axis=Axis.ONE,
-    )] = 1.0
-    sp: Annotated[bool | None, Word(
-        "Sequence parallelism.  [default: on for training with tp > 1 where tp divides seq]", axis=Axis.CHOICE,
-    )] = None
-    dp_shard: Annotated[int | None, Word(
-        "Replicas that share what ZeRO shards; groups of them are replicas (HSDP).  [default: dp]", axis=Axis.NUMBER,
-    )] = None
-    kernels: Annotated[str | None, Word(
-        "What training keeps and writes in place: what autograd keeps with one kernel a norm, rotary embedding "
-        "and activation (plain), or with those that the model's own code spells out (eager); as plain, with queries, "
-        "keys and values in one tensor as in nanotron, or PyTorch's own loss in two steps; or with hand-fused kernels "
-        "as in Megatron-Core. In inference: as the model's code runs them, or fused as serving engines do.  [default: "
-        "those of the stack]",
-        choices=KERNELS, noun="kind of kernels",
-    )] = None
-
-    @property
-    def num_devices(self) -> int:
-        """The GPUs asked for, or as many as the degrees need."""
-        return self.tp * self.pp * self.cp * (self.dp or 1) if self.num_gpus is None else self.num_gpus
-
-    @property
-    def kv_len(self) -> int:
-        """Tokens that are cached already."""
-        return self.seq_len if self.phase == "decode" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,10 +318,10 @@ class Family(Policy):
     `mla` says over what latent attention runs in decode: the cached latents, or keys and values made from them anew.
     """
 
-    workload: Workload = Workload.TRAIN
+    scatter_p2p: bool = False
     sp: bool = False
     kernels: str = "plain"
-    scatter_p2p: bool = False
+    workload: Workload = Workload.TRAIN
     cp: str = "none"
     usp: bool = False
     ep: bool = False

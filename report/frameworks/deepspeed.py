@@ -19,12 +19,6 @@ from .export import Export, Subject, of_workload, unsaid
 
 NAME = "DeepSpeed"
 VERSION = "deepspeedai/DeepSpeed 00376da49967"
-# Words of plans that are said below, or are said to be lost.
-_KNOWN = (
-    "tp sp pp vpp order cp cp_method ep capacity_factor tp_plan async_tp zero dp_shard reshard kernels "
-    "attention precision grad_dtype reduce_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype recompute "
-    "offload"
-)
 Json: TypeAlias = "str | int | float | bool | dict[str, Json] | None"
 _DTYPES = {DType.FP32: "fp32", DType.BF16: "bf16", DType.FP16: "fp16"}
 
@@ -88,14 +82,14 @@ def _zero(subject: Subject) -> dict[str, Json]:
 
 def _lost(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
-    yield from unsaid(subject, _KNOWN)
+    yield from unsaid(subject, __name__)
     if plan.pp > 1:
         chunks = f", vpp={plan.vpp}" if plan.vpp > 1 else ""
         yield f"pp {plan.pp}{chunks}: in code, PipelineModule(num_stages={plan.pp}), which runs 1F1B without chunks"
         if family.zero > 1:
             yield f"zero {family.zero} with pp {plan.pp}: its pipelines take ZeRO 1 at most"
     if plan.cp > 1:
-        yield f"cp {plan.cp} ({family.cp}): in code, by DeepSpeed-Ulysses"
+        yield f"cp {plan.cp} ({plan.cp_method}): in code, by DeepSpeed-Ulysses"
     if plan.ep > 1:
         yield f"ep {plan.ep}: in code, deepspeed.moe.layer.MoE(ep_size={plan.ep})"
     if family.hsdp:

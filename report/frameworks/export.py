@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...ir.errors import UsageError
@@ -158,11 +161,21 @@ def of_workload(subject: Subject, framework: str, train: bool) -> None:
         raise UsageError(f"{framework} {runs}, and this is the plan of {what}: give one of --phase {takes}")
 
 
-def unsaid(subject: Subject, known: str) -> Iterator[str]:
-    """Yield what a plan says otherwise than by default, in words that are none of those that a framework knows."""
-    words, told = subject.plan.words, (*_ALWAYS, *known.split())
-    assert WORDS.keys() >= set(told)
+def unsaid(subject: Subject, exporter: str) -> Iterator[str]:
+    """Yield what a plan says otherwise than by default, in words that no function of an exporter's module reads."""
+    words, read = subject.plan.words, _read(exporter)
     for name, row in WORDS.items():
         value, usual = getattr(words, row.field), False if row.default is None else row.default
-        if name not in told and value is not None and value != usual:
+        if name not in _ALWAYS and row.field not in read and value is not None and value != usual:
             yield f"{name} {row.told(value)}: there is no word for it"
+
+
+@cache
+def _read(module: str) -> frozenset[str]:
+    """Return the names that functions of a module read; layers of chunks are read in the place of `pp_layout`."""
+    named = vars(sys.modules[module]).values()
+    codes = [one.__code__ for one in named if isinstance(one, FunctionType) and one.__module__ == module]
+    for code in codes:
+        codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    names = {name for code in codes for name in code.co_names}
+    return frozenset(names | {"pp_layout"} if "layers" in names else names)

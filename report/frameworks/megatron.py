@@ -20,13 +20,6 @@ from .megatron_model import shape_flags, shape_left
 
 NAME = "Megatron-LM"
 VERSION = "NVIDIA/Megatron-LM 000c4ac24f61"
-# Words of plans that are said below, or are said to be lost.
-_KNOWN = (
-    "tp sp pp vpp schedule pp_layout scatter_p2p order cp cp_method cp_ulysses ep etp capacity_factor "
-    "routing_nodes tp_plan async_tp zero dp_shard reshard kernels attention precision fp8_param_gather "
-    "bf16_first bf16_last grad_dtype reduce_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype recompute "
-    "recompute_modules recompute_layers recompute_every early_stop offload"
-)
 _SHARDING: Mapping[int, str] = MappingProxyType({2: "optim_grads", 3: "optim_grads_params"})
 _CP: Mapping[str, str] = MappingProxyType({"ring": "p2p", "allgather": "all_gather", "ulysses": "a2a"})
 _FP8: Mapping[str, str] = MappingProxyType(
@@ -63,7 +56,7 @@ def _parallel(subject: Subject) -> Iterator[Flag]:
             yield "--cp-comm-type", "a2a+p2p"
             yield "--hierarchical-context-parallel-sizes", f"{plan.cp_ulysses} {plan.cp // plan.cp_ulysses}"
         else:
-            yield "--cp-comm-type", _CP[family.cp]
+            yield "--cp-comm-type", _CP[plan.cp_method]
     if family.order == _TP_INSIDE_PP:
         yield "--use-tp-pp-dp-mapping", None
     if plan.pp > 1 and plan.tp > 1 and not family.sp and not family.scatter_p2p:
@@ -200,15 +193,15 @@ def _overlap(subject: Subject) -> Iterator[Flag]:
 
 def _lost(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
-    yield from unsaid(subject, _KNOWN)
+    yield from unsaid(subject, __name__)
     if plan.pp > 1 and not family.pipeline.name_in("megatron", plan.vpp):
         yield f"schedule {family.schedule}: {NAME} runs {', '.join(names_in('megatron'))}"
     if plan.vpp > 1 and plan.num_micro_batches % plan.pp:
         yield f"{plan.num_micro_batches} micro-batches in rounds of more than pp={plan.pp}: its rounds are of pp"
     if family.order not in (ORDER, _TP_INSIDE_PP):
         yield f"order {family.order}: there are {ORDER} and {_TP_INSIDE_PP}"
-    if plan.cp_ulysses > 1 and family.cp != "ring":
-        yield f"cp_ulysses inside {family.cp}: a2a+p2p passes keys and values in a ring"
+    if plan.cp_ulysses > 1 and plan.cp_method != "ring":
+        yield f"cp_ulysses inside {plan.cp_method}: a2a+p2p passes keys and values in a ring"
     if family.tp_plan != "megatron":
         yield f"tp_plan {family.tp_plan}: layers are split in its own way"
     if family.kernels != "fused":

@@ -17,13 +17,6 @@ from .export import Export, Flag, Subject, command, of_workload, torchrun, unsai
 
 NAME = "torchtitan"
 VERSION = "torchtitan 0.3.0"
-# Words of plans that are said below, or are said to be lost.
-_KNOWN = (
-    "tp sp pp vpp schedule pp_layout scatter_p2p order cp cp_method ep etp capacity_factor routing_nodes "
-    "tp_plan async_tp zero dp_shard reshard kernels attention precision grad_dtype reduce_dtype "
-    "main_params_dtype exp_avg_dtype exp_avg_sq_dtype recompute recompute_layers recompute_every early_stop "
-    "offload"
-)
 # Configurations that it ships for models of our catalogue: --module, --config.
 _CONFIGS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -118,7 +111,7 @@ def _policy(subject: Subject) -> Iterator[Flag]:
 
 def _lost(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
-    yield from unsaid(subject, _KNOWN)
+    yield from unsaid(subject, __name__)
     if plan.pp > 1:
         yield from _lost_stages(subject)
     if family.zero == 1:
@@ -126,7 +119,7 @@ def _lost(subject: Subject) -> Iterator[str]:
     if family.reshard == "microbatch":
         yield "reshard microbatch: gathered parameters are kept for the whole step"
     if plan.cp > 1:
-        yield f"cp_method {family.cp}: how keys and values cross ranks is that of the attention of the model"
+        yield f"cp_method {plan.cp_method}: how keys and values cross ranks is that of the attention of the model"
     if plan.ep > 1 and plan.tp > 1 and family.etp:
         yield f"etp {plan.tp}: with expert parallelism experts are whole on a rank"
     if plan.capacity_factor is not None:

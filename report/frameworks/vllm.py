@@ -16,8 +16,6 @@ from .export import Export, Flag, Subject, command, of_workload, unsaid
 
 NAME = "vLLM"
 VERSION = "vLLM 0.25"
-# Words of plans that are said below, or are said to be lost.
-_KNOWN = "tp pp cp ep etp ep_exchange sp capacity_factor tp_plan kernels attention mla precision precision_of kv_dtype"
 _DTYPES: Mapping[str, str] = MappingProxyType({"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"})
 _CACHE: Mapping[str, str] = MappingProxyType({"fp8": "fp8", "int8": "int8_per_token_head", "fp4": "nvfp4"})
 # Recipes that it can make of weights in 16 bits while it loads them; the others are read from a checkpoint.
@@ -97,7 +95,7 @@ def _types(subject: Subject) -> Iterator[Flag]:
 def _lost(subject: Subject) -> Iterator[str]:
     plan, family = subject.plan, subject.family
     ranks = plan.tp * plan.dp
-    yield from unsaid(subject, _KNOWN)
+    yield from unsaid(subject, __name__)
     if plan.ep > 1 and plan.ep != ranks:
         yield f"ep {plan.ep}: experts are dealt out over all tp x dp = {ranks} ranks"
     if plan.ep > 1 and plan.tp > 1 and family.etp:

@@ -136,7 +136,9 @@ def test_sharded_states_are_held_once_a_group(
     """
     model, plan = data.draw(cases)
     family = replace(plan.family, zero=max(plan.family.zero, 1), offload=(), pp=False, pp_layout="auto")
-    flat = replace(plan, pp=1, vpp=1, tp=1, ep=plan.inner_ep, etp=1, num_gpus=plan.cp * plan.dp, family=family)
+    flat = plan.under(
+        family, {"pp": 1, "vpp": 1, "tp": 1, "ep": plan.inner_ep, "etp": 1, "num_gpus": plan.cp * plan.dp}
+    )
     found = priced(lowered(model, family), machine, flat).memory_bytes["optimizer"]
     source = deep(model)
     params = {v.name: at(v.type.numel, flat) * (source.counts[r.name] if "*" in v.name else 1)
@@ -180,6 +182,9 @@ def test_axes_of_degree_one_change_nothing(
         zero=0, hsdp=False, reshard="layer", reduce_dtype=None, offload=(), pp_layout="auto",
     )  # fmt: skip
     own = replace(own, recompute="none") if own.recompute == "ops" else own
+    # Whole experts under DTensor's plan have one kernel more, and norms that run again beside gathers keep more.
+    own = replace(own, etp=True) if own.tp_plan == "dtensor-naive" else own
+    own = replace(own, recompute_modules=()) if own.sp else own
     turned = own.sp and own.precision != "none" and RECIPES[own.precision].turns
     own = replace(own, precision="none", fp8_param_gather=False) if turned else own
     plain = Family(
@@ -189,7 +194,7 @@ def test_axes_of_degree_one_change_nothing(
     )  # fmt: skip
     one = make_plan(num_gpus=1, seq_len=64, micro_batch=plan.micro_batch, family=own)
     structured = priced(lowered(model, own), machine, one)
-    simple = priced(lowered(model, plain), machine, replace(one, family=plain))
+    simple = priced(lowered(model, plain), machine, one.under(plain))
     usp = own.cp == "ulysses" or own.usp
     for part in ("weights", "gradients", "optimizer", *(() if usp else ("activations",))):
         assert float(structured.memory_bytes[part][0]) == float(simple.memory_bytes[part][0]), part

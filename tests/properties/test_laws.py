@@ -20,6 +20,7 @@ from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 from slipstick.ir.plan.divisibility import check_divisibility
+from slipstick.ir.plan.structure import RULES
 from slipstick.ir.types import DType
 from slipstick.passes.manager import parse_pipeline
 
@@ -70,10 +71,12 @@ def test_screening_says_what_an_estimate_would(
     family = plan.family
     dealt = 2 if family.ep and family.etp and plan.dp % 4 == 0 else 1
     assume(cp == 1 or family.cp != "none")
+    cut = {rule.degree for rule in RULES if rule.has(family)} | (set() if family.etp else {"etp"})
     other = replace(
         plan, tp=tp, cp=cp, cp_ulysses=1, pp=pp if family.pp else 1, vpp=1, ep=dealt, expert_imbalance=1.0,
-        num_gpus=tp * cp * plan.pp * plan.dp,
+        num_gpus=tp * cp * plan.pp * plan.dp, etp=tp if family.etp else 1, cut=frozenset(cut),
     )  # fmt: skip
+    assert other.family == family
     done = lowered(model, family)
     for one in (plan, other):
         table = PlanTable.of([one])
@@ -148,9 +151,9 @@ def test_more_recomputation_never_keeps_more_nor_runs_shorter(
             plan.family, offload=(), pp_layout=layout, recompute=again.recompute, early_stop=again.early_stop,
             recompute_modules=again.recompute_modules, recompute_layers=again.recompute_layers, recompute_every=1,
         )  # fmt: skip
-        one = replace(plan, family=family)
+        one = plan.under(family)
         # With stages, another stage may become the fullest, which keeps more and is small otherwise.
-        whole = replace(one, pp=1, vpp=1, num_gpus=plan.num_gpus // plan.pp, family=replace(family, pp_layout="auto"))
+        whole = one.under(replace(family, pp_layout="auto"), {"pp": 1, "vpp": 1, "num_gpus": plan.num_gpus // plan.pp})
         kept.append(float(estimate_many(lowered(model, whole.family), machine, [whole]).memory_bytes["activations"][0]))
         times.append(float(estimate_many(lowered(model, family), machine, [one]).metrics["step_time_s"][0]))
     for i in range(len(row) - 1):

@@ -115,7 +115,7 @@ def test_a_machine_of_a_table_is_the_machine_alone(
     table = data.draw(drawn(machine)).table(machine)
     family = possible(plan.family, table)
     done = lowered(model, family)
-    check(done.source, done, replace(plan, family=family), table)
+    check(done.source, done, plan.under(family), table)
 
 
 @settings(max_examples=30, phases=[Phase.explicit, Phase.generate])

@@ -55,7 +55,7 @@ def test_the_mildest_change_that_fits_is_named(
 ) -> None:
     """The memory is just what the changed plan needs, so milder changes do not fit."""
     asked = train(2, micro_batch)
-    changed = replace(asked, family=family, tp=tp, dp=2 // tp, micro_batch=4 if micro_batch == 8 else 1)
+    changed = asked.under(family, {"tp": tp, "etp": None, "dp": None, "micro_batch": 4 if micro_batch == 8 else 1})
     message = shortage(ask(asked, ask(changed, 1.0).metrics["peak_mem_bytes"]))
     assert message is not None
     assert message.rpartition("Try ")[2] == flags
@@ -67,7 +67,7 @@ def test_states_may_be_shared_by_the_ranks_of_a_sequence_too(
 ) -> None:
     """One replica on four ranks: what ZeRO shards lies over all of them, however heads are exchanged."""
     asked = make_plan(num_gpus=4, cp=4, cp_ulysses=cp_ulysses, seq_len=64, family=family)
-    enough = ask(replace(asked, family=replace(family, zero=1)), 1.0).metrics["peak_mem_bytes"]
+    enough = ask(asked.under(replace(family, zero=1)), 1.0).metrics["peak_mem_bytes"]
     message = shortage(ask(asked, enough))
     assert message is not None
     assert message.endswith("Try --zero 1")

@@ -11,7 +11,7 @@ from ....ir.ops import Trait, has
 from ....ir.ops.tensors.images import ChannelNormAttrs
 from ....ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from ....ir.ops.tensors.matmul import MatmulAttrs
-from ....ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
+from ....ir.ops.tensors.normalize import ALONG_DIM, DimAttrs, ReduceAttrs
 from ..call import Call, NotComputedError, Reference
 from ..models.programs import real_dtype, run_program
 
@@ -104,7 +104,7 @@ def _reduce(call: Call) -> Made:
 
 
 def _along(call: Call) -> Made:
-    if call.node.meaning is None and isinstance(call.node.attrs, DimAttrs) and call.node.op == "cumsum":
+    if call.node.meaning is None and isinstance(call.node.attrs, DimAttrs) and has(call.node, Trait.LINEAR):
         return (call.inputs[0].cumsum(call.node.attrs.dim),)
     return _program(call)[: len(call.node.outputs)]
 
@@ -133,6 +133,6 @@ def _gather(call: Call) -> Made:
 REFERENCES: Mapping[str, Reference] = {
     "elementwise": _program, "cast": _cast, "identity": _same, "accumulate": _same, "copy": _copy,
     "reshape": _reshape, "permute": _permute, "expand": _expand, "slice": _slice, "pad": _pad, "concat": _concat,
-    "matmul": _matmul, "reduce": _reduce, "cumsum": _along, "topk": _along, "sort": _along, "gather": _gather,
+    "matmul": _matmul, "reduce": _reduce, **dict.fromkeys(ALONG_DIM, _along), "gather": _gather,
     "scatter": _program, "window": _parts, "window_bwd": _parts, "channel_norm": _parts, "channel_norm_bwd": _parts,
 }  # fmt: skip

@@ -107,7 +107,8 @@ OPS = (
           DimAttrs, min_inputs=2, max_inputs=2, traits=frozenset({Trait.SOFTMAX, Trait.BACKWARD})),
     OpDef("reduce", OpClass.REDUCTION, _work_reduce, "sum, mean, max, ... over dims", _check_reduce, ReduceAttrs,
           max_inputs=1, traits=frozenset({Trait.REDUCES})),
-    OpDef("cumsum", OpClass.REDUCTION, _work_reduce, "running sum along a dim", _check_alike, DimAttrs, max_inputs=1),
+    OpDef("cumsum", OpClass.REDUCTION, _work_reduce, "running sum along a dim", _check_alike, DimAttrs, max_inputs=1,
+          traits=frozenset({Trait.LINEAR})),
     OpDef("topk", OpClass.REDUCTION, _work_softmax, "largest entries along a dim; outputs: values, indices", no_check,
           DimAttrs, max_inputs=1, num_outputs=2, traits=frozenset({Trait.CHOOSES})),
     OpDef("sort", OpClass.REDUCTION, _work_softmax, "sort along a dim; outputs: values, indices", no_check, DimAttrs,
@@ -119,3 +120,5 @@ OPS = (
           "gradient of the logits; inputs: dloss, logits, targets, statistics", _check_loss_bwd, min_inputs=4,
           max_inputs=4, traits=frozenset({Trait.BACKWARD})),
 )  # fmt: skip
+# Ops that run along one dim and treat all others alike: sharding rules, laws and references read this.
+ALONG_DIM = tuple(op.name for op in OPS if op.attrs is DimAttrs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ....ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
+from ....ir.ops.tensors.normalize import ALONG_DIM, DimAttrs, ReduceAttrs
 from ..lay import PARTIAL, REPLICATE, SAMPLES, Law, Lay, Partial, Placement, Shard, input_is, no_sums, result_is
 
 _ADDS = ("sum", "mean")
@@ -95,6 +95,6 @@ def _plain(p: Placement) -> Placement:
 
 LAWS: Mapping[str, Law] = {
     "norm": norm, "norm_bwd": norm_bwd, "reduce": reduce, "cross_entropy": cross_entropy, "embedding": embedding,
-    **dict.fromkeys(("softmax", "softmax_bwd", "topk", "sort", "cumsum"), along_dim),
+    **dict.fromkeys(ALONG_DIM, along_dim),
     **dict.fromkeys(("cross_entropy_bwd", "scan", "scan_bwd", "conv", "conv_bwd", "index_keys"), not_linear),
 }  # fmt: skip

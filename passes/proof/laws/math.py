@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ....ir.ops import OpCall
+from ....ir.ops import OpCall, Trait, has
 from ....ir.ops.fused.experts import GroupedAttrs
 from ....ir.ops.tensors.matmul import MatmulAttrs
-from ....ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
+from ....ir.ops.tensors.normalize import ALONG_DIM, DimAttrs, ReduceAttrs
 from ....ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
 from ....ir.placement import REPLICATE
 from ....ir.types import DType
@@ -131,16 +131,15 @@ def norm_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
     yield from Form(inputs, outputs, sums, linear=[((0,), ())]).entries()
 
 
-def _along(linear: tuple[int, ...] | None) -> Law:
-    def law(call: OpCall, axis: str) -> Iterator[Entry]:
-        del axis
-        dim = call.attrs_as(DimAttrs).dim
-        tensors = (*call.inputs, *call.outputs)
-        labels = [[None if i == dim else str(i) for i in range(t.rank)] for t in tensors]
-        given, made = labels[: len(call.inputs)], labels[len(call.inputs) :]
-        yield from Form(given, made, linear=[] if linear is None else [(linear, ())]).entries()
-
-    return law
+def along_dim(call: OpCall, axis: str) -> Iterator[Entry]:
+    """All dims stay but the one that is run along; a running sum and a gradient are linear in the first operand."""
+    del axis
+    dim = call.attrs_as(DimAttrs).dim
+    tensors = (*call.inputs, *call.outputs)
+    labels = [[None if i == dim else str(i) for i in range(t.rank)] for t in tensors]
+    given, made = labels[: len(call.inputs)], labels[len(call.inputs) :]
+    linear = [((0,), ())] if has(call, Trait.LINEAR, Trait.BACKWARD) else []
+    yield from Form(given, made, linear=linear).entries()
 
 
 def reduce(call: OpCall, axis: str) -> Iterator[Entry]:
@@ -179,7 +178,6 @@ def cross_entropy_bwd(call: OpCall, axis: str) -> Iterator[Entry]:
 LAWS: Mapping[str, Law] = {
     "matmul": matmul, "grouped_matmul": grouped_matmul, "elementwise": elementwise, "cast": unary, "copy": unary,
     "identity": unary, "accumulate": unary, "keep_state": unary, "quantise": quantised, "fill": fill, "rope": rope,
-    "rope_bwd": rope, "norm": norm, "norm_bwd": norm_bwd, "softmax": _along(None), "topk": _along(None),
-    "sort": _along(None), "cumsum": _along((0,)), "softmax_bwd": _along((0,)), "reduce": reduce,
-    "cross_entropy": cross_entropy, "cross_entropy_bwd": cross_entropy_bwd,
+    "rope_bwd": rope, "norm": norm, "norm_bwd": norm_bwd, "reduce": reduce, "cross_entropy": cross_entropy,
+    "cross_entropy_bwd": cross_entropy_bwd, **dict.fromkeys(ALONG_DIM, along_dim),
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ....ir.ops.fused.experts import ExpertsAttrs
-from ....ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
+from ....ir.ops.tensors.normalize import ALONG_DIM, DimAttrs, ReduceAttrs
 from ..ask import PARTIAL, REPLICATE, Answer, Ask, Partial, Placement, Rule, Shard, replicate_all
 
 
@@ -122,7 +122,6 @@ def cross_entropy_bwd(ask: Ask) -> Answer:
 
 
 RULES: Mapping[str, Rule] = {
-    "experts": experts, "experts_bwd": experts_bwd, "norm": norm, "norm_bwd": norm_bwd, "softmax": along_dim,
-    "softmax_bwd": along_dim, "topk": along_dim, "sort": along_dim, "cumsum": along_dim, "reduce": reduce,
-    "cross_entropy": cross_entropy, "cross_entropy_bwd": cross_entropy_bwd,
+    "experts": experts, "experts_bwd": experts_bwd, "norm": norm, "norm_bwd": norm_bwd, "reduce": reduce,
+    "cross_entropy": cross_entropy, "cross_entropy_bwd": cross_entropy_bwd, **dict.fromkeys(ALONG_DIM, along_dim),
 }  # fmt: skip

@@ -15,8 +15,10 @@ from slipstick.cli.prepare import plan_of
 from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import KERNELS, OFFLOAD, RECOMPUTE, RESHARD, WORDS, Family, Plan, make_plan
+from slipstick.ir.plan.case import PlanCase
 from slipstick.ir.plan.files import plan_yaml
 from slipstick.ir.plan.optimizer_states import MAIN, MOMENTS
+from slipstick.ir.plan.plan import plan_of_case
 from slipstick.ir.schedules.registry import SCHEDULES
 from slipstick.ir.types import DType
 
@@ -169,7 +171,7 @@ def test_every_part_of_a_family_is_written() -> None:
     assert set(others) | derived == {f.name for f in fields(Family)}
     for name, value in others.items():
         family = Family(**{name: value})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        changed = Plan(num_gpus=8, tp=8, etp=8 if family.etp else 1, global_batch=1, seq_len=128, family=family)
+        changed = plan_of_case(PlanCase(family=family, num_gpus=8, tp=8, global_batch=1, seq_len=128))
         assert plan_yaml(changed, AROUND) != text, name
 
 

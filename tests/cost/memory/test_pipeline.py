@@ -1,7 +1,6 @@
 """Pipelines: time, memory and conservation over stages."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -171,12 +170,12 @@ def test_each_stage_recomputes_its_first_layers(deep: Callable[[str], Graph], ma
     graph = deep("tiny-llama")
     families = [Family(pp=True, recompute=policy, recompute_layers=n) for policy, n in (("none", 0), ("full", 1))]
     none, one = (lower(graph, f) for f in families)
-    _, staging = staged(one, replace(plan(4), family=families[1]))
+    _, staging = staged(one, plan(4).under(families[1]))
     first, rest = (f"block0{end}" for end in ("_recomputed", ""))
     assert [float(staging.runs(0)[name][0]) for name in (first, rest)] == [1.0, 3.0]
     assert float(staging.runs_in_all([first])[0]) == 4.0
     kept = [
-        float(estimate_many(low, made_up, [replace(plan(4), family=f)]).memory_bytes["activations"][0])
+        float(estimate_many(low, made_up, [plan(4).under(f)]).memory_bytes["activations"][0])
         for low, f in zip((none, one), families, strict=True)
     ]
     layer, entering = (
@@ -190,9 +189,7 @@ def test_each_stage_recomputes_its_first_layers(deep: Callable[[str], Graph], ma
 def test_recomputed_work_counts_on_every_stage(deep: Callable[[str], Graph], made_up: System) -> None:
     families = [Family(pp=True, recompute="full", recompute_layers=n) for n in (1, 4)]
     families.append(Family(pp=True, recompute="full"))
-    found = [
-        estimate_many(lower(deep("tiny-llama"), f), made_up, [replace(plan(4), family=f)]).metrics for f in families
-    ]
+    found = [estimate_many(lower(deep("tiny-llama"), f), made_up, [plan(4).under(f)]).metrics for f in families]
     extra = [float(m["hfu"][0] / m["mfu"][0]) - 1.0 for m in found]
     assert extra[1] == pytest.approx(4 * extra[0], rel=1e-9)
     assert extra[2] == pytest.approx(extra[1], rel=1e-9)

@@ -54,25 +54,24 @@ def test_a_server_has_the_plan_of_its_decode_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "degrees"),
+    ("family", "numbers", "otherwise"),
     [
-        ({"cp": "ring"}, {}),
-        ({"pp": True}, {}),
-        ({"ep": True}, {}),
-        ({}, {"kv_len": 128}),
-        ({"usp": True}, {}),
-        ({"etp": False}, {}),
-        ({"imbalance": True}, {}),
-        ({"capacity": True}, {}),
-        ({"tp_plan": "auto:4"}, {}),
-        ({"tp_plan": "auto"}, {}),
-        ({"schedule": "zb-v", "pp": True}, {"pp": 2, "dp": 4, "vpp": 1}),
-        ({"workload": Workload.DECODE}, {"kv_len": 7}),
+        ({"cp": "ring"}, {}, {}),
+        ({"pp": True}, {}, {}),
+        ({"ep": True}, {}, {}),
+        ({}, {"kv_len": 128}, {}),
+        ({"usp": True}, {}, {}),
+        ({"etp": False, "sp": True}, {}, {}),
+        ({"imbalance": True, "ep": True}, {"ep": 2}, {}),
+        ({"tp_plan": "auto:4"}, {}, {}),
+        ({"tp_plan": "auto"}, {}, {}),
+        ({"schedule": "zb-v", "pp": True}, {"pp": 2, "dp": None}, {"vpp": 1}),
+        ({"workload": Workload.DECODE}, {"kv_len": 7}, {}),
     ],
 )
 def test_a_family_that_flags_do_not_make_of_these_degrees_is_refused(
-    family: dict[str, object], degrees: dict[str, int]
+    family: dict[str, object], numbers: dict[str, float | None], otherwise: dict[str, int]
 ) -> None:
-    made = replace(plan(), family=Family(**family), **degrees)  # type: ignore[arg-type]
+    made = replace(plan().under(Family(**family), numbers), **otherwise)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="no flags make this plan"):
         plan_words(made)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slipstick.ir.errors import NotBuiltError, PlanError, SlipstickError, UnknownNameError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import LARGEST, Family, Plan, PlanTable, divisors, make_plan, rank_order
+from slipstick.ir.plan import LARGEST, Family, PlanTable, divisors, make_plan, rank_order
 from slipstick.ir.plan.precision import check_units
 from slipstick.ir.types import DType
 
@@ -197,8 +197,8 @@ def test_what_data_parallelism_has_no_use_for_is_refused() -> None:
 
 
 def test_degrees_name_tp_and_dp_always_and_the_rest_when_used() -> None:
-    assert Plan(num_gpus=16, tp=2, pp=4, dp=2, family=Family(pp=True)).degrees == "tp2 pp4 dp2"
-    assert Plan(num_gpus=1).degrees == "tp1 dp1"
+    assert make_plan(num_gpus=16, seq_len=64, tp=2, pp=4, family=Family(pp=True)).degrees == "tp2 pp4 dp2"
+    assert make_plan(num_gpus=1, seq_len=64, family=Family()).degrees == "tp1 dp1"
 
 
 @given(st.integers(1, 5000))
@@ -224,7 +224,7 @@ def test_a_table_has_a_column_for_every_number() -> None:
 
 
 def test_a_table_holds_one_family() -> None:
-    mixed = [Plan(num_gpus=1), Plan(num_gpus=1, family=Family(sp=True))]
+    mixed = [make_plan(num_gpus=1, seq_len=64, family=Family(sp=sp)) for sp in (False, True)]
     with pytest.raises(PlanError, match="of one family, these are of 2"):
         PlanTable.of(mixed)
 
@@ -242,3 +242,21 @@ def test_a_cache_in_fp4_needs_units_and_other_types_are_legal() -> None:
     legal = str(caught.value).partition("legal: ")[2].split(", ")
     assert "fp8" in legal
     assert "fp4" not in legal
+
+
+@pytest.mark.parametrize(
+    ("family", "cut"),
+    [
+        (Family(sp=True, zero=1), set()),
+        (Family(cp="ring", usp=True, ep=True, pp=True), {"cp", "cp_ulysses", "ep", "pp"}),
+        (Family(zero=1, hsdp=True), {"dp_shard"}),
+        (Family(sp=True, ep=True, etp=False, imbalance=True), {"ep", "etp", "expert_imbalance"}),
+    ],
+)
+def test_a_plan_keeps_of_a_family_what_its_degrees_do_not_say(family: Family, cut: set[str]) -> None:
+    plan = make_plan(num_gpus=4, seq_len=64, family=family)
+    assert plan.cut == cut
+    # Worked out anew, as a copy does.
+    assert replace(plan).family == plan.family == family
+    if not cut:
+        assert make_plan(num_gpus=4, seq_len=64, pp=2, family=replace(family, pp=True)).cut == set()

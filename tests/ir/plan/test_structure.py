@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
-from slipstick.ir.plan import Defaults, Family, PlanWords, make_plan, plan_of, structure_of
+from slipstick.ir.plan import Defaults, Family, PlanNumbers, PlanWords, make_plan, plan_of, structure_of
 from slipstick.ir.plan.structure import check_axes, check_structure
 
 
@@ -20,45 +20,46 @@ class Stack:
 
 def test_sequence_parallelism_is_on_in_training_where_tp_divides_the_sequence() -> None:
     found = {
-        (tp, seq): Defaults().family(seq_len=seq, tp=tp).sp for tp in (1, 2) for seq in (64, 65)
+        (tp, seq): Defaults().family(PlanNumbers(seq_len=seq, tp=tp)).sp for tp in (1, 2) for seq in (64, 65)
     }  # fmt: skip
     assert found == {(1, 64): False, (1, 65): False, (2, 64): True, (2, 65): False}
-    assert not Defaults(policy=Family(workload=Workload.PREFILL)).family(seq_len=64, tp=2).sp
-    assert not Defaults(sp=False).family(seq_len=64, tp=2).sp
+    assert not Defaults(policy=Family(workload=Workload.PREFILL)).family(PlanNumbers(seq_len=64, tp=2)).sp
+    assert not Defaults(sp=False).family(PlanNumbers(seq_len=64, tp=2)).sp
 
 
 def test_kernels_and_sends_are_those_of_the_stack() -> None:
-    plain, staged = (Defaults(Stack()).family(seq_len=64, pp=pp) for pp in (1, 2))
+    plain, staged = (Defaults(Stack()).family(PlanNumbers(seq_len=64, pp=pp)) for pp in (1, 2))
     assert (plain.kernels, plain.scatter_p2p) == ("merged", False)
     assert (staged.kernels, staged.scatter_p2p) == ("merged", True)
-    served = Defaults(Stack(), Family(workload=Workload.DECODE)).family(seq_len=64, pp=2)
+    served = Defaults(Stack(), Family(workload=Workload.DECODE)).family(PlanNumbers(seq_len=64, pp=2))
     assert (served.kernels, served.scatter_p2p) == ("eager", False)
-    assert Defaults(Stack("fused"), Family(workload=Workload.DECODE)).family(seq_len=64).kernels == "fused"
-    assert Defaults(Stack(), kernels="torch", scatter_p2p=False).family(seq_len=64, pp=2) == Family(
+    assert Defaults(Stack("fused"), Family(workload=Workload.DECODE)).family(PlanNumbers(seq_len=64)).kernels == "fused"
+    assert Defaults(Stack(), kernels="torch", scatter_p2p=False).family(PlanNumbers(seq_len=64, pp=2)) == Family(
         kernels="torch", pp=True
     )
 
 
 def test_structure_follows_the_degrees_and_a_policy_keeps_the_rest() -> None:
     policy = Family(zero=3, tp_plan="auto", cp="ring", pp=True, usp=True)
-    assert Defaults(policy=policy).family(seq_len=64) == Family(zero=3, tp_plan="auto:1")
-    found = Defaults(policy=policy, cp_method="ring").family(
+    assert Defaults(policy=policy).family(PlanNumbers(seq_len=64)) == Family(zero=3, tp_plan="auto:1")
+    numbers = PlanNumbers(
         seq_len=64, tp=2, pp=2, cp=4, ep=2, etp=1, cp_ulysses=2, dp_shard=1, capacity_factor=1.5, expert_imbalance=1.2
     )
+    found = Defaults(policy=policy, cp_method="ring").family(numbers)
     assert found == Family(
         zero=3, tp_plan="auto:2", sp=True, cp="ring", usp=True, ep=True, pp=True, etp=False, hsdp=True, capacity=True,
         imbalance=True,
     )  # fmt: skip
-    spread = Defaults(policy=Family(workload=Workload.DECODE)).family(seq_len=64, tp=2, etp=8)
+    spread = Defaults(policy=Family(workload=Workload.DECODE)).family(PlanNumbers(seq_len=64, tp=2, etp=8))
     assert spread.etp_dp
     assert spread.etp
 
 
 def test_interleaved_stages_are_1f1b_with_chunks() -> None:
     left_open = Defaults(policy=Family(schedule="interleaved"))
-    assert left_open.family(seq_len=64, pp=2, vpp=2).schedule == "1f1b"
+    assert left_open.family(PlanNumbers(seq_len=64, pp=2, vpp=2)).schedule == "1f1b"
     with pytest.raises(PlanError, match=r"interleaved needs several chunks a stage, not vpp=1; legal vpp: 2, 3"):
-        left_open.family(seq_len=64, pp=2)
+        left_open.family(PlanNumbers(seq_len=64, pp=2))
 
 
 def test_without_software_a_plan_says_what_to_give() -> None:

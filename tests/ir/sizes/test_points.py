@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.ir.plan import Family, Plan, PlanTable
+from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 from slipstick.ir.sizes.points import Points
 
 COLUMNS = ("tp", "dp", "mbs", "seq", "kv")
@@ -12,7 +12,7 @@ SMALL = st.integers(1, 4)
 
 
 def plan(tp: int, dp: int, micro_batch: int, seq_len: int, kv_len: int) -> Plan:
-    return Plan(num_gpus=tp * dp, tp=tp, dp=dp, micro_batch=micro_batch, seq_len=seq_len, kv_len=kv_len)
+    return make_plan(num_gpus=tp * dp, tp=tp, micro_batch=micro_batch, seq_len=seq_len, kv_len=kv_len, family=Family())
 
 
 PLANS = st.lists(st.builds(plan, SMALL, SMALL, SMALL, SMALL, SMALL), min_size=1, max_size=12)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.ir.graph import Constraint
-from slipstick.ir.plan import Plan, PlanTable
+from slipstick.ir.plan import Family, PlanTable, make_plan
 from slipstick.ir.plan.divisibility import suits
 from slipstick.ir.sizes.expr import as_dim, as_expr, symbol
 from slipstick.ir.sizes.expr_text import parse_expr
@@ -63,7 +63,7 @@ def test_an_axis_with_a_share_becomes_a_number_and_nothing_else() -> None:
 def test_tables_and_their_points_know_shares_by_the_axis() -> None:
     rows = ExprTable.of([share(10, "tp") * 2, as_expr(4) / symbol("tp")])
     assert rows.symbols == {"tp"}
-    plans = [Plan(num_gpus=n, tp=n) for n in (1, 3, 4, 3)]
+    plans = [make_plan(num_gpus=n, tp=n, seq_len=64, family=Family()) for n in (1, 3, 4, 3)]
     env, point = Points(PlanTable.of(plans)).of(rows.symbols)
     assert rows.evaluate(env, 3)[0][point].tolist() == [20, 8, 6, 8]
     assert np.asarray(share(10, "tp").evaluate({"tp": np.array([1.0, 3.0])})).tolist() == [10, 4]
