@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
 from torch import nn
 
@@ -21,6 +23,14 @@ from .operators.old_attention import fused_attention, is_fused
 from .operators.scans import scans
 
 IMPLEMENTATION = "slipstick"
+T = TypeVar("T")
+
+
+class _InOrder(set[T]):
+    """A set that gives its members in the order of their text, in every run of Python the same."""
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(sorted(super().__iter__(), key=str))
 
 
 def register() -> None:
@@ -40,7 +50,7 @@ def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
 
     Rotary embedding (a function of the modelling file; not with `spelled_out`), the packed-sequence check (which reads
     data), checks of pictures against their tokens, the assembly of keys from latents (written in place, value by
-    value), and recurrences (loops over positions).
+    value), recurrences (loops over positions), and loops over sets, whose order is of no run of Python twice.
     """
     import transformers.masking_utils as masking
     import transformers.pytorch_utils as cached
@@ -49,6 +59,7 @@ def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
         # Positions of a picture are kept by its sizes, and open sizes are no keys: as in a compilation nothing is kept.
         stack.enter_context(swapped(cached, "is_torchdynamo_compiling", lambda: True))
         stack.enter_context(swapped(masking, "find_packed_sequence_indices", lambda position_ids: None))
+        stack.enter_context(_ordered(model))
         stack.enter_context(attention_patched(model, IMPLEMENTATION, spelled_out))
         stack.enter_context(indexed(model))
         stack.enter_context(compressed(model))
@@ -60,6 +71,18 @@ def patched(model: nn.Module, spelled_out: bool = False) -> Iterator[None]:
         stack.enter_context(placed(model))
         if is_fused(model):
             stack.enter_context(_unmasked(str(getattr(model.config, "_attn_implementation", ""))))
+        yield
+
+
+@contextmanager
+def _ordered(model: nn.Module) -> Iterator[None]:
+    """Let loops over `set(config.layer_types)`, in which tables of positions are computed, run in one order."""
+    with ExitStack() as stack:
+        for file in {type(m).__module__ for m in model.modules() if type(m).__module__.startswith("transformers")}:
+            stack.enter_context(swapped(sys.modules[file], "set", _InOrder))
+        for part in model.modules():
+            for name in [n for n, held in vars(part).items() if type(held) is set and not n.startswith("_")]:
+                stack.enter_context(swapped(part, name, _InOrder(vars(part)[name])))
         yield
 
 

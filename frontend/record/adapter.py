@@ -369,7 +369,7 @@ def undisturbed() -> Iterator[None]:
 @contextmanager
 def swapped(owner: object, name: str, replacement: object) -> Iterator[None]:
     """Set an attribute for a while and put the old one back; what came from the class comes from there again."""
-    own, old = name in vars(owner), getattr(owner, name)
+    own, old = name in vars(owner), vars(owner).get(name)
     setattr(owner, name, replacement)
     try:
         yield
