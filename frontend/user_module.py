@@ -33,11 +33,6 @@ def run_from_factory(spec: str, dtype: DType) -> ModelRun:
     return described(spec, _built(spec, user_function(spec, "factory"), dtype))
 
 
-def build_from_factory(spec: str, dtype: DType) -> nn.Module:
-    """Return the module alone that a factory makes."""
-    return run_from_factory(spec, dtype).module
-
-
 def user_function(spec: str, what: str) -> Function:
     """Import `file.py:name` or `pkg.mod:name` and return the function; `what` is what it is to people."""
     where, colon, name = spec.rpartition(":")

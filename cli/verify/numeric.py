@@ -35,7 +35,7 @@ def numeric(request: Request, traced: Graph, plan: Plan) -> str:
     del traced
     from ...frontend.forms import has_config
     from ...frontend.huggingface.configs.models import read_config
-    from ...frontend.reference.models.shrink import shrunken
+    from ...frontend.huggingface.configs.shrink import shrunken
     from ...frontend.reference.models.subject import subject_of
 
     if not has_config(request.source.model):

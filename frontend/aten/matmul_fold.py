@@ -15,7 +15,7 @@ from ...ir.graph import Node, Value
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import PermuteAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
-from ...ir.sizes.expr import Dim, divide_exactly, product
+from ...ir.sizes.expr import Dim, product
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +143,3 @@ def permuted(attrs: MatmulAttrs, dims: Sequence[int]) -> MatmulAttrs:
     """Return the spec whose result comes out with its dims in another order."""
     left, right, out = attrs.letters
     return replace(attrs, spec=f"{left},{right}->{''.join(out[d] for d in dims)}")
-
-
-def same_flattening(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """Whether two shapes have equally many elements, as expressions.
-
-    >>> same_flattening((4, 6), (24,))
-    True
-    """
-    return divide_exactly(product(a), product(b)) == 1

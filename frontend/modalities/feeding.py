@@ -165,19 +165,12 @@ class Feeds:
         return f"it reads {', '.join(map(str, self.given))}{pictures}{packed}"
 
 
-def feeds_of(model: nn.Module, workload: Workload, images: int = 0) -> Feeds:
-    """Return what a model reads: of each kind the first layout with which the model runs; so many pictures a sequence.
-
-    NotBuiltError where forward asks for what no config describes, and of decode; TraceError where no layout fits.
-    """
-    return next(all_feeds(model, workload, images))
-
-
 def all_feeds(model: nn.Module, workload: Workload, images: int = 0, batch: int = 1) -> Iterator[Feeds]:
     """Yield what a model runs on: with open sizes; with a number of sequences and values; with numbers for all sizes.
 
     What the code asks of each picture, or each token, is known in the latter two. Where the model runs on none of
-    them, the error is that of the layout with which it ran furthest.
+    them, the error is that of the layout with which it ran furthest: NotBuiltError where forward asks for what no config
+    describes, and of decode; TraceError where no layout fits.
     """
     if workload is Workload.DECODE:
         raise NotBuiltError(
@@ -369,6 +362,5 @@ __all__ = [
     "Feeds",
     "all_feeds",
     "check_sees",
-    "feeds_of",
     "unlogged",
 ]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from slipstick.benchmarks.small_configs import small_config
 from slipstick.frontend.huggingface.configs.models import config_of
-from slipstick.frontend.huggingface.configs.small_configs import small_config
 from slipstick.frontend.loading import load_config
 from slipstick.frontend.loss import Labelled
 from slipstick.frontend.modalities.known import Known
